@@ -1,0 +1,42 @@
+"""What a user can get wrong, one class per kind, each message one clear sentence."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ClashError(Exception):
+    """A mistake in what the user supplied; the command line prints it and exits with code 2."""
+
+
+class SceneError(ClashError):
+    """The scene cannot be used: the file, the pair, the ground or a body's joints."""
+
+
+class ParamError(ClashError):
+    """A parameter's target, range or value is not usable."""
+
+
+class DataError(ClashError):
+    """Recorded or sampled data is missing, malformed or says nothing."""
+
+
+class RunError(ClashError):
+    """A run folder is absent, half-written or from another version."""
+
+
+class MissingExtraError(ClashError):
+    """An optional dependency is needed and is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"{module} is not installed; get it with: pip install 'clashsim[{extra}]'")
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """A tail for a message: the names closest to `word`, or all of them when none is close."""
+    names = sorted(set(choices))
+    if not names:
+        return "there are none"
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
+    return "did you mean " + ", ".join(close) + "?" if close else "choices: " + ", ".join(names[:12])

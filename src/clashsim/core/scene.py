@@ -1,0 +1,258 @@
+"""A MuJoCo scene with its named parameters and the pair of geoms whose collision is learned."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from clashsim.core.draw import Draw
+from clashsim.core.errors import ParamError, SceneError, nearest
+from clashsim.core.mobility import Mobility
+from clashsim.core.params import Param, Slot, locate, nominal
+
+STRIKE, GROUND = "strike", "ground"  # names given to the two contact pairs where the author's file has none
+# Fields whose derived constants MuJoCo must recompute after a write.
+_CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """MJCF text, its assets, the two geoms that collide, the ground if there is one, and what may be identified.
+
+    `struck` is the geom whose motion is predicted, `striker` the geom it meets (on a driven, free or fixed body), `ground` the geom
+    on which the struck body slides with contact maintained; None for bodies on planar joints and for free flight.
+    """
+
+    xml: str
+    struck: str
+    striker: str
+    ground: str | None = None
+    params: tuple[Param, ...] = ()
+    draw: Draw = field(default_factory=Draw)
+    assets: Mapping[str, bytes] = field(default_factory=dict)
+    name: str = "scene"
+
+    @cached_property
+    def spec(self) -> mujoco.MjSpec:
+        """The author's scene with a named `<pair>` for the strike (and the ground) and two sensors that see the strike."""
+        try:
+            spec = mujoco.MjSpec.from_string(self.xml, assets=dict(self.assets))
+        except ValueError as error:
+            raise SceneError(f"scene {self.name!r} is not a valid MJCF file: {_first_line(error)}") from None
+        geoms = {g.name: g for g in spec.geoms if g.name}
+        for role, name in (("struck", self.struck), ("striker", self.striker), ("ground", self.ground)):
+            if name is not None and name not in geoms:
+                raise SceneError(f"scene {self.name!r} has no geom named {name!r} for the {role}; {nearest(name, geoms)}")
+        if self.struck == self.striker:
+            raise SceneError(f"scene {self.name!r}: the pair needs two different geoms, got {self.struck!r} twice")
+        _named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
+        if self.ground is not None:
+            _named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
+        if any(p.target.startswith("body/") and "ipos" in p.target for p in self.params):
+            # A body whose mass centre sits in its origin is compiled to a diagonal inertia, which could not move later.
+            body = geoms[self.struck].parent
+            body.explicitinertial = body.explicitinertial
+        both = {"objtype": mujoco.mjtObj.mjOBJ_GEOM, "objname": self.struck, "reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": self.striker}
+        wanted = (1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)) | (1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL))
+        # found (how many contacts), then the relative velocity of the deepest one in its own frame, normal first
+        spec.add_sensor(name="clashsim/contact", type=mujoco.mjtSensor.mjSENS_CONTACT, intprm=[wanted, 1, 1], **both)
+        return spec
+
+    @cached_property
+    def base(self) -> mujoco.MjModel:
+        """The compiled model at the author's own parameter values."""
+        try:
+            return self.spec.compile()
+        except ValueError as error:
+            raise SceneError(f"scene {self.name!r} does not compile: {_first_line(error)}") from None
+
+    @cached_property
+    def probe(self) -> mujoco.MjModel:
+        """The same model with sensors for distance and nearest points of the pair (costly, so not used while stepping)."""
+        spec = self.spec.copy()
+        both = {"objtype": mujoco.mjtObj.mjOBJ_GEOM, "objname": self.struck, "reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": self.striker}
+        spec.add_sensor(name="clashsim/fromto", type=mujoco.mjtSensor.mjSENS_GEOMFROMTO, cutoff=1e3, **both)
+        spec.add_sensor(name="clashsim/distance", type=mujoco.mjtSensor.mjSENS_GEOMDIST, cutoff=1e3, **both)
+        return spec.compile()
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Where each parameter lives in the model, in `params` order."""
+        names = [p.name for p in self.params]
+        for name in names:
+            if names.count(name) > 1:
+                raise ParamError(f"two parameters are both named {name!r}")
+        return tuple(locate(self.base, p.target) for p in self.params)
+
+    def model(self, theta: np.ndarray | None = None) -> mujoco.MjModel:
+        """A fresh MjModel with theta (p,) written into it; the author's values where theta is None."""
+        model = self.spec.compile()
+        if theta is not None:
+            for slot, param, value in zip(self.slots, self.params, np.asarray(theta, float), strict=True):
+                slot.write(_field(model, slot.field), param.sign * value)
+            mujoco.mj_setConst(model, mujoco.MjData(model))
+        return model
+
+    @property
+    def nominal(self) -> np.ndarray:
+        """Nominal theta, (p,)."""
+        return nominal(self.params)
+
+    @property
+    def needs_const(self) -> bool:
+        """Whether writing theta calls for MuJoCo's derived constants to be recomputed."""
+        return any(slot.field in _CONST_FIELDS for slot in self.slots)
+
+    @cached_property
+    def struck_body(self) -> Mobility:
+        """How the struck body moves."""
+        return Mobility.of(self.base, self.struck)
+
+    @cached_property
+    def striker_body(self) -> Mobility:
+        """How the striker's body moves."""
+        return Mobility.of(self.base, self.striker)
+
+    @cached_property
+    def plane(self) -> np.ndarray | None:
+        """Rows e1, e2, n of the plane in which the struck body moves, (3, 3) in world axes; None in free space."""
+        if self.ground is not None:
+            data = mujoco.MjData(self.base)
+            mujoco.mj_kinematics(self.base, data)
+            return _basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
+        return self.struck_body.plane
+
+    def with_params(self, params: Sequence[Param]) -> Scene:
+        """The same scene with other parameters to identify."""
+        return replace(self, params=tuple(params))
+
+    @staticmethod
+    def load(source: str | Path, *, struck: str | None = None, striker: str | None = None, ground: str | None = None) -> Scene:
+        """A scene shipped by name, or from an MJCF file with an optional settings file (same name, .toml) beside it."""
+        path = Path(source)
+        if path.suffix != ".xml":
+            shipped = shipped_scenes()
+            if str(source) not in shipped:
+                raise SceneError(f"no scene {str(source)!r}: give an MJCF file ending in .xml or a shipped scene; {nearest(str(source), shipped)}")
+            path = Path(str(resources.files("clashsim") / "scenes" / f"{source}.xml"))
+        if not path.is_file():
+            raise SceneError(f"there is no scene file {str(source)!r}")
+        settings = _settings(path.with_suffix(".toml"))
+        names = {"struck": struck, "striker": striker, "ground": ground}
+        names = {k: v if v is not None else settings.get(k) for k, v in names.items()}
+        if names["struck"] is None or names["striker"] is None:
+            raise SceneError(f"scene {path.name!r} does not say which geoms collide: give --struck and --striker, or a {path.stem}.toml beside it")
+        scene = Scene(path.read_text(), names["struck"], names["striker"], names["ground"], (), settings.get("draw", Draw()), _assets(path), path.stem)
+        return scene.with_params(settings["params"] if "params" in settings else contact_params(scene))
+
+
+def shipped_scenes() -> list[str]:
+    """Names of the scenes that come with clashsim."""
+    return sorted(p.name[:-4] for p in (resources.files("clashsim") / "scenes").iterdir() if p.name.endswith(".xml"))
+
+
+def contact_params(scene: Scene) -> tuple[Param, ...]:
+    """The paper's four parameters (Table I) for any scene: friction and damping ratio, of the pair and of the ground.
+
+    Where the author's solref is in the direct form, the damping takes the place of the damping ratio, over a range that spans
+    restitution 0 to 1.
+    """
+    found: list[Param] = []
+    for pair, label in ((STRIKE, ""), (GROUND, "ground_")):
+        row = mujoco.mj_name2id(scene.base, mujoco.mjtObj.mjOBJ_PAIR, pair)
+        if row < 0:
+            continue
+        mu, ref = float(scene.base.pair_friction[row, 0]), scene.base.pair_solref[row]
+        low = 0.05 if pair == STRIKE else 0.02
+        found.append(Param(f"{label}friction", f"pair/{pair}/friction[0:2]", float(np.clip(mu, low, 1.0)), low, 1.0))
+        if ref[0] < 0:
+            critical = 2 * float(np.sqrt(-ref[0]))
+            found.append(Param(f"{label}damping", f"pair/{pair}/solref[1]", float(np.clip(-ref[1], critical * 0.005, critical * 2)), critical * 0.005, critical * 2, "1/s", "log", -1))
+        else:
+            found.append(Param(f"{label}damping_ratio", f"pair/{pair}/solref[1]", float(np.clip(ref[1], 0.1, 3.0)), 0.1, 3.0))
+    return tuple(found)
+
+
+def _named_pair(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom, name: str) -> None:
+    """Name the author's own `<pair>` of two geoms, or add one that keeps the contact as their geoms define it."""
+    for pair in spec.pairs:
+        if {pair.geomname1, pair.geomname2} == {a.name, b.name}:
+            if not pair.name:
+                pair.name = name
+            elif pair.name != name:
+                raise SceneError(f"scene {scene!r}: the pair of {a.name!r} and {b.name!r} is named {pair.name!r}; name it {name!r} or leave it unnamed")
+            return
+    bodies = {a.parent.name, b.parent.name}
+    for exclude in spec.excludes:
+        if {exclude.bodyname1, exclude.bodyname2} == bodies:
+            raise SceneError(f"scene {scene!r} excludes contact between {a.name!r} and {b.name!r} (<exclude>): remove that to learn their collision")
+    if a.parent == b.parent:
+        raise SceneError(f"scene {scene!r}: geoms {a.name!r} and {b.name!r} belong to one body and cannot collide")
+    if not (a.contype & b.conaffinity or b.contype & a.conaffinity):
+        raise SceneError(f"scene {scene!r} excludes contact between {a.name!r} and {b.name!r} (contype and conaffinity do not match): change that to learn their collision")
+    spec.add_pair(name=name, geomname1=a.name, geomname2=b.name)
+
+
+def _settings(path: Path) -> dict:
+    """The settings file beside a scene: struck, striker, ground, [draw] ranges and [[param]] entries."""
+    if not path.is_file():
+        return {}
+    try:
+        raw = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SceneError(f"settings file {path.name!r} is not valid TOML: {_first_line(error)}") from None
+    known = {"struck", "striker", "ground", "draw", "param"}
+    for key in raw:
+        if key not in known:
+            raise SceneError(f"settings file {path.name!r} has an unknown key {key!r}; {nearest(key, known)}")
+    out = {k: raw[k] for k in ("struck", "striker", "ground") if k in raw}
+    if "draw" in raw:
+        out["draw"] = Draw(**_checked(raw["draw"], Draw, path))
+    if "param" in raw:
+        out["params"] = tuple(Param(**_checked(p, Param, path)) for p in raw["param"])
+    return out
+
+
+def _checked(table: dict, cls: type, path: Path) -> dict:
+    names = [f.name for f in fields(cls)]
+    for key in table:
+        if key not in names:
+            raise SceneError(f"settings file {path.name!r} has an unknown key {key!r}; {nearest(key, names)}")
+    missing = [f.name for f in fields(cls) if cls is Param and f.name in ("name", "target", "nominal", "low", "high") and f.name not in table]
+    if missing:
+        raise SceneError(f"a [[param]] in settings file {path.name!r} lacks {', '.join(missing)}")
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+
+
+def _assets(path: Path) -> dict[str, bytes]:
+    """Meshes and textures beside the scene file, by their path relative to it."""
+    kinds = {".stl", ".obj", ".msh", ".png", ".xml"}
+    return {str(p.relative_to(path.parent)): p.read_bytes() for p in path.parent.rglob("*") if p.suffix.lower() in kinds and p != path} if "file=" in path.read_text() else {}
+
+
+def _field(model: mujoco.MjModel, name: str) -> np.ndarray:
+    if name.startswith("opt."):
+        value = getattr(model.opt, name[4:])
+        if not isinstance(value, np.ndarray):
+            raise ParamError(f"option {name[4:]!r} is a single number; only vector options such as gravity can be parameters")
+        return value
+    return getattr(model, name)
+
+
+def _basis(normal: np.ndarray) -> np.ndarray:
+    """Right-handed rows (e1, e2, normal), with e1 the world axis x (or z) laid into the plane."""
+    guess = np.array([1.0, 0, 0]) if abs(normal[0]) < 0.9 else np.array([0, 0, 1.0])
+    e1 = guess - normal * (guess @ normal)
+    e1 /= np.linalg.norm(e1)
+    return np.stack([e1, np.cross(normal, e1), normal])
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())

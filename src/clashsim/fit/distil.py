@@ -1,0 +1,111 @@
+"""Distil MuJoCo's collisions of one pair into a network that predicts, and differentiates, outcomes for any theta."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clashsim.core.frame import Frame, frame
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import to_unit
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.nets.impact import ImpactNet
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is distilled. The defaults are clashsim's; `PAPER` is the recipe of the CLASH paper to the letter."""
+
+    width: int = 160
+    layers: int = 5
+    members: int = 2
+    activation: Literal["silu", "relu", "tanh"] = "silu"
+    steps: int = 6000
+    batch: int = 1024
+    rate: float = 3e-3
+    decay: float = 1e-4
+    loss: Literal["relative", "mse"] = "relative"
+    schedule: bool = True
+
+
+PAPER = Recipe(width=128, layers=3, members=1, activation="relu", steps=1000, batch=1024, rate=1e-3, decay=0.01, loss="mse", schedule=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Distilled:
+    """MuJoCo's collision of a scene's pair as a network; an `ImpactModel`.
+
+    `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on its unit scale.
+    """
+
+    scene: Scene
+    net: ImpactNet
+    low: np.ndarray
+    high: np.ndarray
+
+    def change(self, features: Tensor, unit: Tensor) -> Tensor:
+        """Dimensionless change of twist of each member (E, N, k); unit (N, p) is theta on [-1, 1]. Differentiable in both."""
+        return self.net(torch.cat([features, unit], -1))
+
+    def members(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+        """Predictions of the members, dimensionless, (E, N, k), for theta (p,) or (N, p)."""
+        unit = to_unit(self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params))))
+        with torch.no_grad():
+            return self.change(_single(seen.features), _single(unit)).double().numpy()
+
+    def predict(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
+        """Twist after impact (N, k)."""
+        seen = frame(self.scene, impacts)
+        return seen.decode(self.members(seen, theta).mean(0))
+
+    def spread(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
+        """Disagreement of the members (N, k), one standard deviation, in the units of the twist."""
+        seen = frame(self.scene, impacts)
+        return seen.decode(self.members(seen, theta)).std(0)
+
+    def inside(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+        """Whether each impact lies in the box of inputs that training covered, (N,)."""
+        unit = to_unit(self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params))))
+        x, live = np.column_stack([seen.features, unit]), self.high - self.low > 1e-4
+        slack = 0.02 * (self.high - self.low)
+        return ((x >= self.low - slack) & (x <= self.high + slack))[:, live].all(1)
+
+
+def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: int = 0, progress: Progress = quiet) -> Distilled:
+    """Train the network on simulated impacts (their theta included)."""
+    assert impacts.theta is not None
+    seen = frame(scene, impacts)
+    x = _single(np.column_stack([seen.features, to_unit(scene.params, impacts.theta)]))
+    y = _single(seen.encode(impacts.after))
+    # The metric is the error relative to the twist after impact, so that is what the loss weighs by; the floor keeps near-stops finite.
+    size = (y + _single(seen.start / seen.speed[:, None])).norm(dim=-1) + 0.05
+    net = ImpactNet(x.shape[1], y.shape[1], width=recipe.width, layers=recipe.layers, members=recipe.members, activation=recipe.activation, seed=seed)
+    net.fit_scale(x, y)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=recipe.steps, pct_start=0.1) if recipe.schedule else None
+    generator = torch.Generator().manual_seed(seed)
+    with progress("distilling", recipe.steps) as advance:
+        for _ in range(recipe.steps):
+            rows = torch.randint(len(x), (min(recipe.batch, len(x)),), generator=generator)
+            error = net(x[rows]) - y[rows]
+            if recipe.loss == "mse":
+                loss = error.square().mean()
+            else:
+                loss = ((error.square().sum(-1) + 1e-8).sqrt() / size[rows]).mean()
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            if schedule is not None:
+                schedule.step()
+            advance(1)
+    net.requires_grad_(False)
+    return Distilled(scene, net, x.min(0).values.numpy(), x.max(0).values.numpy())
+
+
+def _single(array: np.ndarray) -> Tensor:
+    return torch.as_tensor(np.asarray(array), dtype=torch.float32)

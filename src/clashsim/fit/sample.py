@@ -1,0 +1,185 @@
+"""Draw strikes from a scene's ranges and run them in MuJoCo."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from safetensors.numpy import load_file, save
+from scipy.spatial.transform import Rotation
+
+from clashsim.core.contact import Contact, Poser, touch
+from clashsim.core.errors import DataError
+from clashsim.core.files import write_atomic
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import from_unit
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.sim.mujoco import End, Striker
+
+
+@dataclass(frozen=True, eq=False)
+class Strikes:
+    """Strikes that are about to happen: before (N, d) touching, theta (N, p), their contacts."""
+
+    before: np.ndarray
+    theta: np.ndarray
+    contact: Contact
+
+
+def draw(scene: Scene, n: int, rng: np.random.Generator) -> Strikes:
+    """Draw `n` strikes and their theta; ranges from `scene.draw` and `scene.params`."""
+    poser = Poser(scene)
+    theta = from_unit(scene.params, rng.uniform(-1, 1, (n, len(scene.params))))
+    place = _place_planar if poser.planar else _place_free
+    before, inward = place(scene, poser, n, rng)
+    contact, before = touch(scene, before, inward)
+    _set_velocity(scene, poser, before, contact, rng)
+    return Strikes(before, theta, contact)
+
+
+def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> np.ndarray:
+    return rng.uniform(*bounds, n) if bounds[1] > bounds[0] else np.full(n, bounds[0])
+
+
+def heading(scene: Scene, poser: Poser) -> float:
+    """Bearing (rad, in the plane) of the struck body from a striker in its reference pose: a plane's normal, else its first slide."""
+    assert poser.plane is not None
+    geom = scene.base.geom(scene.striker)
+    if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE):
+        data = mujoco.MjData(scene.base)
+        mujoco.mj_kinematics(scene.base, data)
+        axis = data.geom(scene.striker).xmat.reshape(3, 3)[:, 2]
+    elif len(poser.striker.slides) and not poser.striker.free:
+        axis = poser.striker.slides[0]
+    else:
+        axis = poser.plane[0]
+    flat = poser.plane[:2] @ axis
+    return float(np.arctan2(flat[1], flat[0]))
+
+
+def _place_planar(scene: Scene, poser: Poser, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    d = scene.draw
+    before = poser.reference(n)
+    face = heading(scene, poser)
+    if d.offset is not None and d.yaw is not None:
+        bearing = np.full(n, face)
+        yaw, side = face + _uniform(rng, d.yaw, n), _uniform(rng, d.offset, n)
+    else:
+        bearing = face + _uniform(rng, d.turn, n)
+        yaw, side = bearing + np.pi - _uniform(rng, d.point, n), np.zeros(n)
+    out = np.stack([np.cos(bearing), np.sin(bearing)], 1)
+    before[:, :2] = before[:, 6:8] + side[:, None] * np.stack([-out[:, 1], out[:, 0]], 1)
+    before[:, 2] = np.arctan2(np.sin(yaw), np.cos(yaw))
+    return before, -out
+
+
+def _place_free(scene: Scene, poser: Poser, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    before = poser.reference(n)
+    before[:, 3:7] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
+    geom = scene.base.geom(scene.striker)
+    if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE) or poser.striker.fixed:
+        data = mujoco.MjData(scene.base)
+        mujoco.mj_kinematics(scene.base, data)
+        out = np.tile(data.geom(scene.striker).xmat.reshape(3, 3)[:, 2], (n, 1))
+    else:
+        out = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
+    before[:, :3] = before[:, 13:16]
+    return before, -out
+
+
+def _set_velocity(scene: Scene, poser: Poser, before: np.ndarray, contact: Contact, rng: np.random.Generator) -> None:
+    """Give the pair its approach velocity, measured against the contact normal; the struck body moves if the striker cannot."""
+    n, d = len(before), scene.draw
+    speed, angle, spin = _uniform(rng, d.speed, n), _uniform(rng, d.deflection, n), _uniform(rng, d.spin, n)
+    into = contact.normal  # from the striker into the struck body
+    moves = not poser.striker.fixed
+    if poser.planar:
+        side = np.stack([-into[:, 1], into[:, 0]], 1)
+        closing, slip = (speed, _uniform(rng, d.slip, n)) if d.slip is not None else (speed * np.cos(angle), speed * np.sin(angle))
+        velocity = closing[:, None] * into + slip[:, None] * side
+        before[:, 5] = spin
+        if moves and not poser.striker.free and len(poser.striker.slides) == 1:  # one slide: the strike goes along it, at the drawn speed
+            axis = poser.plane[:2] @ poser.striker.slides[0]  # type: ignore[index]
+            velocity = speed[:, None] * axis * np.sign(into @ axis)[:, None]
+        target = slice(9, 11) if moves else slice(3, 5)
+    else:
+        cone = Rotation.from_rotvec(np.cross(into, _perpendicular(into, rng)) * np.abs(angle)[:, None])
+        velocity = speed[:, None] * cone.apply(into)
+        axis = rng.normal(size=(n, 3))
+        before[:, 10:13] = axis / np.linalg.norm(axis, axis=1, keepdims=True) * spin[:, None]
+        target = slice(20, 23) if moves else slice(7, 10)
+    before[:, target] = velocity if moves else -velocity
+
+
+def _perpendicular(v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    side = np.cross(v, rng.normal(size=v.shape))
+    return side / np.linalg.norm(side, axis=1, keepdims=True)
+
+
+_SHARD = 4096
+
+
+def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, threads: int = 0, progress: Progress = quiet) -> Impacts:
+    """Draw and run `n` strikes; the same bits for a seed at any number of threads, interrupted or not.
+
+    With `parts`, each shard of the work is written there as it is done, and a later call with the same arguments goes on from them.
+    Impacts that did not end in time or went unstable are left out and counted in `ends`.
+    """
+    if n < 1:
+        raise DataError(f"the number of strikes must be at least 1, got {n}")
+    count = -(-n // _SHARD)
+    if parts is not None:
+        _claim(parts, {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__})
+    striker, shards = None, []
+    with progress("sampling", n) as advance:
+        for i in range(count):
+            size = min(_SHARD, n - i * _SHARD)
+            path = None if parts is None else parts / f"shard-{i:05d}.safetensors"
+            if path is not None and path.is_file():
+                shard = load_file(path)
+            else:
+                striker = striker or Striker(scene, min(n, _SHARD), threads=threads)
+                shard = _shard(scene, striker, size, np.random.default_rng([seed, i]))
+                if path is not None:
+                    write_atomic(path, save(shard))
+            shards.append(shard)
+            advance(size)
+    whole = {k: np.concatenate([s[k] for s in shards]) for k in ("before", "after", "theta", "end")}
+    usable = whole["end"] <= End.SETTLED
+    ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in End} | {"missed": int((whole["end"] == _MISSED).sum())}
+    return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source="simulated", ends=ends)
+
+
+_MISSED = 9  # the draw's bodies never meet
+
+
+def _shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    strikes = draw(scene, n, rng)
+    outcome = striker(strikes.before, strikes.theta)
+    end = np.where(strikes.contact.touching, outcome.end, _MISSED)
+    return {"before": strikes.before, "after": outcome.after, "theta": strikes.theta, "end": end.astype(np.int8)}
+
+
+def fingerprint(scene: Scene) -> str:
+    """A hash of all that decides what a scene's samples are."""
+    text = json.dumps([scene.xml, scene.struck, scene.striker, scene.ground, [asdict(p) for p in scene.params], asdict(scene.draw)])
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(scene.assets):
+        digest.update(name.encode() + scene.assets[name])
+    return digest.hexdigest()[:16]
+
+
+def _claim(parts: Path, job: dict) -> None:
+    """Start a folder of shards, or make sure that the one there belongs to the same job."""
+    marker = parts / "job.json"
+    parts.mkdir(parents=True, exist_ok=True)
+    if marker.is_file():
+        if json.loads(marker.read_text()) != job:
+            raise DataError(f"{str(parts)!r} holds the shards of another sampling job: delete it, or choose another output")
+    else:
+        write_atomic(marker, json.dumps(job).encode())
