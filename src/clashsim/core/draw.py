@@ -18,7 +18,7 @@ class Draw:
     deflection (rad): angle between approach velocity and contact normal. turn (rad): bearing of the struck body seen from the
     striker, off its heading. spin (rad/s): of the struck body before contact. slip (m/s): tangential speed of a struck body that
     moves against a fixed striker, used instead of `deflection` where given. offset (m) and yaw (rad), where given, replace `point`
-    and `turn`: the struck body's origin to the left of the striker's heading, and its yaw. For free bodies in space `point` and
+    and `turn`: the struck body's origin to the left of the striker's heading, and its yaw against the striker's. For free bodies in space `point` and
     `turn` do not apply: the struck body is turned at random, `deflection` is the half angle of a cone.
     """
 

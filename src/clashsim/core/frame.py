@@ -68,6 +68,9 @@ class Frame:
     speed: np.ndarray  # (N,): approach speed at the contact, m/s
     contact: Contact
     names: tuple[str, ...]
+    arm: np.ndarray  # (N, k'): contact point from the struck body's mass centre along the contact's axes, over the radius of gyration
+    place: np.ndarray  # (N, 1 or 2): where along the striker's surface the struck body's origin stands, m
+    turn: np.ndarray  # (N, 2 or 4): orientation of the struck body relative to the striker, as cosines and sines
 
     def encode(self, after: np.ndarray) -> np.ndarray:
         """Dimensionless change of twist (N, k) for twists after (N, k)."""
@@ -80,16 +83,16 @@ class Frame:
     def __getitem__(self, rows: np.ndarray) -> Frame:
         c = self.contact
         return Frame(self.features[rows], self.axes[rows], self.start[rows], self.speed[rows],
-                     Contact(c.point[rows], c.normal[rows], c.shift[rows], c.touching[rows]), self.names)
+                     Contact(c.point[rows], c.normal[rows], c.shift[rows], c.touching[rows]), self.names, self.arm[rows], self.place[rows], self.turn[rows])
 
 
-def frame(scene: Scene, impacts: Impacts) -> Frame:
-    """See impacts from their contacts; refuses rows whose bodies never meet along their approach."""
+def frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Frame:
+    """See impacts from their contacts; refuses rows whose bodies never meet along their approach unless told not to be strict."""
     if impacts.planar != (scene.plane is not None):
         kinds = ("planar", "spatial")
         raise DataError(f"the impacts are {kinds[not impacts.planar]} but scene {scene.name!r} is {kinds[scene.plane is None]}")
     contact, moved = touch(scene, impacts.before)
-    if not contact.touching.all():
+    if strict and not contact.touching.all():
         rows = np.flatnonzero(~contact.touching)
         raise DataError(f"in impacts {', '.join(map(str, rows[:8]))}{' and more' if len(rows) > 8 else ''} the bodies do not meet along their approach: check poses, velocities, units and frames")
     return _planar(scene, moved, contact) if impacts.planar else _spatial(scene, moved, contact)
@@ -121,7 +124,10 @@ def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     axes[:, :2, 2] = np.einsum("nij,nj->ni", axes2, np.stack([-com[:, 1], com[:, 0]], 1))
     axes[:, 2, 2] = gyration
     start = np.column_stack([struck, gyration * before[:, 5]])
-    return Frame(np.column_stack([*columns, rates, np.log(speed)]), axes, start, speed, contact, PLANAR)
+    arm = np.einsum("nij,nj->ni", axes2, contact.point - before[:, :2] - com) / gyration
+    place = ((before[:, :2] - before[:, 6:8]) * t).sum(1, keepdims=True)
+    turn = before[:, 2] - before[:, 8]
+    return Frame(np.column_stack([*columns, rates, np.log(speed)]), axes, start, speed, contact, PLANAR, arm, place, np.column_stack([np.cos(turn), np.sin(turn)]))
 
 
 def _centre(scene: Scene, yaw: np.ndarray) -> np.ndarray:
@@ -165,6 +171,11 @@ def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     axes[:, :3, 3:] = np.einsum("nij,nkj->nik", axes3, cross)
     axes[:, 3:, 3:] = struck.gyration * axes3
     start = np.column_stack(rates[:2])
-    return Frame(np.column_stack([*columns, np.column_stack(rates) / speed[:, None], np.log(speed)]), axes, start, speed, contact, SPATIAL)
+    arm = np.einsum("nij,nj->ni", axes3, arms["struck"] - com) / struck.gyration
+    into = np.swapaxes(own["striker"], 1, 2)
+    gap = before[:, :3] - before[:, 13:16]
+    place = np.einsum("nij,nj->ni", into, gap - (gap * n).sum(1, keepdims=True) * n)
+    turn = np.einsum("nij,njk->nik", into, own["struck"]).reshape(-1, 9)[:, [0, 1, 3, 4]]
+    return Frame(np.column_stack([*columns, np.column_stack(rates) / speed[:, None], np.log(speed)]), axes, start, speed, contact, SPATIAL, arm, place, turn)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import resources
@@ -18,6 +18,11 @@ from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param, Slot, locate, nominal
 
 STRIKE, GROUND = "strike", "ground"  # names given to the two contact pairs where the author's file has none
+# What real impacts show and MuJoCo's contact does not have; sampled like any other parameter (`clashsim.core.effects`).
+SAMPLED = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
+# Those that act on the outcome by a formula (`clashsim.nets.effects`), so that no network has to learn them.
+EXACT = ("effect/drag", "effect/height", "effect/pitch", "effect/tip_height", "effect/tip_reach", "effect/tip_pitch", "effect/tip_gyration")
+EFFECTS = SAMPLED + EXACT
 # Fields whose derived constants MuJoCo must recompute after a write.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
 
@@ -55,10 +60,6 @@ class Scene:
         _named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
         if self.ground is not None:
             _named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
-        if any(p.target.startswith("body/") and "ipos" in p.target for p in self.params):
-            # A body whose mass centre sits in its origin is compiled to a diagonal inertia, which could not move later.
-            body = geoms[self.struck].parent
-            body.explicitinertial = body.explicitinertial
         both = {"objtype": mujoco.mjtObj.mjOBJ_GEOM, "objname": self.struck, "reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": self.striker}
         wanted = (1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)) | (1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL))
         # found (how many contacts), then the relative velocity of the deepest one in its own frame, normal first
@@ -83,20 +84,28 @@ class Scene:
         return spec.compile()
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
-        """Where each parameter lives in the model, in `params` order."""
+    def slots(self) -> tuple[Slot | None, ...]:
+        """Where each parameter lives in the model, in `params` order; None for effects that MuJoCo does not have."""
         names = [p.name for p in self.params]
         for name in names:
             if names.count(name) > 1:
                 raise ParamError(f"two parameters are both named {name!r}")
-        return tuple(locate(self.base, p.target) for p in self.params)
+        for p in self.params:
+            if p.target.startswith("effect/") and p.target not in EFFECTS:
+                raise ParamError(f"there is no effect {p.target!r}; {nearest(p.target, EFFECTS)}")
+        return tuple(None if p.target in EFFECTS else locate(self.base, p.target) for p in self.params)
+
+    def write(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
+        """Write theta (p,) or (n, p) into the arrays that `field` gives for field names (of a model, or of a batch's simulations)."""
+        for slot, param, value in zip(self.slots, self.params, np.asarray(theta, float).T, strict=True):
+            if slot is not None:
+                slot.write(field(slot.field), param.sign * value)
 
     def model(self, theta: np.ndarray | None = None) -> mujoco.MjModel:
         """A fresh MjModel with theta (p,) written into it; the author's values where theta is None."""
         model = self.spec.compile()
         if theta is not None:
-            for slot, param, value in zip(self.slots, self.params, np.asarray(theta, float), strict=True):
-                slot.write(_field(model, slot.field), param.sign * value)
+            self.write(theta, lambda name: _field(model, name))
             mujoco.mj_setConst(model, mujoco.MjData(model))
         return model
 
@@ -108,7 +117,7 @@ class Scene:
     @property
     def needs_const(self) -> bool:
         """Whether writing theta calls for MuJoCo's derived constants to be recomputed."""
-        return any(slot.field in _CONST_FIELDS for slot in self.slots)
+        return any(slot is not None and slot.field in _CONST_FIELDS for slot in self.slots)
 
     @cached_property
     def struck_body(self) -> Mobility:

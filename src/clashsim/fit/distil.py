@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.frame import Frame, frame
+from clashsim.core.frame import PLANAR, SPATIAL, Frame, frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.nets.effects import apply_exact, exact, learned
 from clashsim.nets.impact import ImpactNet
 
 
@@ -40,17 +41,19 @@ PAPER = Recipe(width=128, layers=3, members=1, activation="relu", steps=1000, ba
 class Distilled:
     """MuJoCo's collision of a scene's pair as a network; an `ImpactModel`.
 
-    `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on its unit scale.
+    `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on its unit scale. `extent` is the standard
+    deviation there of each column of `circumstances`.
     """
 
     scene: Scene
     net: ImpactNet
     low: np.ndarray
     high: np.ndarray
+    extent: np.ndarray
 
     def change(self, features: Tensor, unit: Tensor) -> Tensor:
         """Dimensionless change of twist of each member (E, N, k); unit (N, p) is theta on [-1, 1]. Differentiable in both."""
-        return self.net(torch.cat([features, unit], -1))
+        return change(self.scene, self.net, features, unit)
 
     def members(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
         """Predictions of the members, dimensionless, (E, N, k), for theta (p,) or (N, p)."""
@@ -71,16 +74,26 @@ class Distilled:
     def inside(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
         """Whether each impact lies in the box of inputs that training covered, (N,)."""
         unit = to_unit(self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params))))
-        x, live = np.column_stack([seen.features, unit]), self.high - self.low > 1e-4
+        x, live = np.column_stack([seen.features, unit[:, learned(self.scene)]]), self.high - self.low > 1e-4
         slack = 0.02 * (self.high - self.low)
         return ((x >= self.low - slack) & (x <= self.high + slack))[:, live].all(1)
+
+
+def change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tensor:
+    """What a network makes of contact features (N, f) and unit theta (N, p), exact effects included: (E, N, k)."""
+    out = net(torch.cat([features, unit[:, learned(scene)]], -1))
+    if not exact(scene):
+        return out
+    k, rates = out.shape[-1], (PLANAR if scene.plane is not None else SPATIAL).index("struck_vn")
+    return apply_exact(scene, out, features[:, rates : rates + k], features[:, -1].exp(), unit)
 
 
 def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: int = 0, progress: Progress = quiet) -> Distilled:
     """Train the network on simulated impacts (their theta included)."""
     assert impacts.theta is not None
     seen = frame(scene, impacts)
-    x = _single(np.column_stack([seen.features, to_unit(scene.params, impacts.theta)]))
+    features, unit = _single(seen.features), _single(to_unit(scene.params, impacts.theta))
+    x = torch.cat([features, unit[:, learned(scene)]], -1)
     y = _single(seen.encode(impacts.after))
     # The metric is the error relative to the twist after impact, so that is what the loss weighs by; the floor keeps near-stops finite.
     size = (y + _single(seen.start / seen.speed[:, None])).norm(dim=-1) + 0.05
@@ -92,7 +105,7 @@ def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: i
     with progress("distilling", recipe.steps) as advance:
         for _ in range(recipe.steps):
             rows = torch.randint(len(x), (min(recipe.batch, len(x)),), generator=generator)
-            error = net(x[rows]) - y[rows]
+            error = change(scene, net, features[rows], unit[rows]) - y[rows]
             if recipe.loss == "mse":
                 loss = error.square().mean()
             else:
@@ -104,7 +117,14 @@ def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: i
                 schedule.step()
             advance(1)
     net.requires_grad_(False)
-    return Distilled(scene, net, x.min(0).values.numpy(), x.max(0).values.numpy())
+    return Distilled(scene, net, x.min(0).values.numpy(), x.max(0).values.numpy(), np.concatenate([c.std(0) for c in circumstances(seen)]))
+
+
+def circumstances(seen: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where and how the bodies meet, in three groups of columns: place on the striker, place on the struck body, approach."""
+    normal = [i for i, c in enumerate(seen.names) if c in ("struck_nx", "struck_ny", "struck_nz")]
+    rates = seen.features[:, seen.names.index("struck_vn") :]
+    return seen.place, np.column_stack([seen.features[:, normal], seen.turn]), rates
 
 
 def _single(array: np.ndarray) -> Tensor:

@@ -9,16 +9,20 @@ from pathlib import Path
 
 import mujoco
 import numpy as np
+import torch
 from safetensors.numpy import load_file, save
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact import Contact, Poser, touch
+from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.impacts import Impacts
-from clashsim.core.params import from_unit
+from clashsim.core.frame import frame
+from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.nets.effects import apply_exact, exact
 from clashsim.sim.mujoco import End, Striker
 
 
@@ -68,7 +72,7 @@ def _place_planar(scene: Scene, poser: Poser, n: int, rng: np.random.Generator) 
     face = heading(scene, poser)
     if d.offset is not None and d.yaw is not None:
         bearing = np.full(n, face)
-        yaw, side = face + _uniform(rng, d.yaw, n), _uniform(rng, d.offset, n)
+        yaw, side = before[:, 8] + _uniform(rng, d.yaw, n), _uniform(rng, d.offset, n)
     else:
         bearing = face + _uniform(rng, d.turn, n)
         yaw, side = bearing + np.pi - _uniform(rng, d.point, n), np.zeros(n)
@@ -162,7 +166,13 @@ def _shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> 
     strikes = draw(scene, n, rng)
     outcome = striker(strikes.before, strikes.theta)
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
-    return {"before": strikes.before, "after": outcome.after, "theta": strikes.theta, "end": end.astype(np.int8)}
+    before, after = with_effects(scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED)
+    if exact(scene):
+        seen = frame(scene, Impacts(scene.plane is not None, before, after), strict=False)
+        unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
+        change = apply_exact(scene, torch.as_tensor(seen.encode(after)), torch.as_tensor(seen.start / seen.speed[:, None]), torch.as_tensor(seen.speed), unit)
+        after = seen.decode(change.numpy())
+    return {"before": before, "after": after, "theta": strikes.theta, "end": end.astype(np.int8)}
 
 
 def fingerprint(scene: Scene) -> str:

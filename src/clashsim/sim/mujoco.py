@@ -52,7 +52,7 @@ class Striker:
         self.ctrl = self.engine.bind("ctrl") if scene.base.nu else None
         self.sensors = self.engine.bind("sensordata")
         self.sensor = int(scene.base.sensor("clashsim/contact").adr[0])
-        self.fields = [self.engine.expand(slot.field) for slot in scene.slots]
+        self.fields = {slot.field: self.engine.expand(slot.field) for slot in scene.slots if slot is not None}
         self.drives = _velocity_drives(scene)
         self.start = np.array(scene.base.qpos0)
 
@@ -68,9 +68,8 @@ class Striker:
         n, scene = len(before), self.scene
         poser = Poser(scene, rest_height(scene, theta))
         ids = np.arange(n)
-        for slot, param, array, column in zip(scene.slots, scene.params, self.fields, theta.T, strict=True):
-            view = array[:n]
-            slot.write(view, param.sign * column)
+        scene.write(theta, lambda name: self.fields[name][:n])
+        _follow_sizes(scene, self.engine, self.fields, n)
         if scene.needs_const:
             self.engine.set_const(ids=ids)
         self.engine.reset(ids=ids, stage=0)
@@ -123,6 +122,23 @@ def _velocity_drives(scene: Scene) -> list[tuple[int, int]]:
     return out
 
 
+def _follow_sizes(scene: Scene, engine: batch.Batch, fields: dict[str, np.ndarray], n: int) -> None:
+    """Let bounding radii follow geom sizes that are parameters, or the broad phase would miss grown geoms."""
+    if "geom_size" not in fields:
+        return
+    size = fields["geom_size"][:n]
+    types = scene.base.geom_type
+    radius = engine.expand("geom_rbound")[:n]
+    for g in {row for slot in scene.slots if slot is not None and slot.field == "geom_size" for row in slot.rows}:
+        kind = int(types[g])
+        if kind == int(mujoco.mjtGeom.mjGEOM_BOX):
+            radius[:, g] = np.linalg.norm(size[:, g], axis=1)
+        elif kind in (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE)):
+            radius[:, g] = size[:, g, :2].sum(1)
+        else:
+            radius[:, g] = size[:, g].max(1)
+
+
 def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
     """Height (N,) of a free struck body at rest on the ground, by theta (N, p): soft ground sinks as its solref says."""
     if scene.ground is None or not scene.struck_body.free:
@@ -144,8 +160,7 @@ def _rest_table(scene: Scene) -> tuple:
     for k, i in enumerate(which):
         theta[:, i] = from_unit([scene.params[i]], mesh[:, k : k + 1])[:, 0]
     engine = batch.Batch(scene.base, len(mesh))
-    for slot, param, column in zip(scene.slots, scene.params, theta.T, strict=True):
-        slot.write(engine.expand(slot.field), param.sign * column)
+    scene.write(theta, engine.expand)
     body = scene.struck_body
     qpos, qvel = engine.bind("qpos"), engine.bind("qvel")
     for _ in range(40):  # let it sink, killing the velocity now and then so that bouncy ground comes to rest as well

@@ -1,0 +1,37 @@
+# Every target makes its own environment in .venv first; `make test` on a fresh machine is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+WORKERS ?= 2
+# One thread a process: the work is many small batches, and two pools on the same cores slow each other down.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup demo test test-all check bench
+
+setup: $(STAMP)
+
+# torch comes first and pinned, so that no other package pulls a CUDA build.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch>=2.11,<=2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mjx,sysid,dev]"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/clashsim demo -o runs/demo --overwrite
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+check: $(STAMP)
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	mkdir -p runs
+	$(BIN)/clashsim bench real-impacts --json runs/real-impacts.json
+	$(BIN)/clashsim bench sampling --json runs/sampling.json
+	$(BIN)/clashsim bench base --json runs/base.json

@@ -1,0 +1,46 @@
+"""From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from clashsim.core.draw import Draw as Draw
+    from clashsim.core.errors import ClashError as ClashError
+    from clashsim.core.impacts import Impacts as Impacts
+    from clashsim.core.params import Param as Param
+    from clashsim.core.scene import Scene as Scene
+    from clashsim.data.impact_files import read_impacts as read_impacts
+    from clashsim.data.impact_files import write_impacts as write_impacts
+    from clashsim.data.mjcf import write_back as write_back
+    from clashsim.fit.base import base_model as base_model
+    from clashsim.fit.calibrate import Calibration as Calibration
+    from clashsim.fit.calibrate import calibrate as calibrate
+    from clashsim.fit.distil import Distilled as Distilled
+    from clashsim.fit.distil import Recipe as Recipe
+    from clashsim.fit.distil import distil as distil
+    from clashsim.fit.runs import load_run as load_run
+    from clashsim.fit.runs import save_run as save_run
+    from clashsim.fit.sample import sample as sample
+
+# Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and torch loads only when needed.
+_PLACES = {
+    "Draw": "core.draw", "ClashError": "core.errors", "Impacts": "core.impacts", "Param": "core.params", "Scene": "core.scene",
+    "read_impacts": "data.impact_files", "write_impacts": "data.impact_files", "write_back": "data.mjcf",
+    "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
+    "distil": "fit.distil", "load_run": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
+}
+__all__ = ["__version__", *_PLACES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'clashsim' has no attribute {name!r}")
+    return getattr(import_module(f"clashsim.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

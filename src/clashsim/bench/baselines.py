@@ -1,0 +1,309 @@
+"""What a calibrated simulator has to beat on real impacts: simple physics, regression, a Gaussian process and networks.
+
+Each method is a function (problem, rows, seed) -> twists after (N, k) for all impacts, of which it has seen `after` in `rows` alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from clashsim.core.frame import Frame, frame, inertia
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import to_unit
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.fit.base import base_model
+from clashsim.fit.distil import PAPER, Distilled, Recipe
+from clashsim.fit.identify import Grid, Rig, grid, rig
+from clashsim.nets.impact import ImpactNet
+
+RELEVANCE = 0.3  # of inputs that may matter, against those that must
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Real impacts of one set, and what methods compute of them once.
+
+    seen: the impacts from their contacts; gyration (m) weighs the spin in errors; cache: folder of base models.
+    """
+
+    scene: Scene
+    impacts: Impacts
+    gyration: float
+    cache: Path | None = None
+    samples: int = 100_000
+    recipe: Recipe = Recipe()
+    progress: Progress = quiet
+
+    @cached_property
+    def seen(self) -> Frame:
+        """The impacts in their contact frames."""
+        return frame(self.scene, self.impacts)
+
+    @cached_property
+    def change(self) -> np.ndarray:
+        """Dimensionless change of twist (N, k)."""
+        return self.seen.encode(self.impacts.after)
+
+    @cached_property
+    def size(self) -> np.ndarray:
+        """Dimensionless size of the twist after (N,), which errors are relative to."""
+        return np.linalg.norm(self.change + self.seen.start / self.seen.speed[:, None], axis=1) + 0.05
+
+    @cached_property
+    def extras(self) -> np.ndarray:
+        """What was measured with each impact, (N, e)."""
+        return np.column_stack([np.zeros((len(self.impacts), 0)), *(self.impacts.known[k] for k in sorted(self.impacts.known))])
+
+    @cached_property
+    def approach(self) -> np.ndarray:
+        """Normal and tangential velocity (N, 2) of the struck body's contact point relative to the striker, over the approach speed; planar."""
+        seen, before = self.seen, self.impacts.before
+        n = seen.contact.normal
+        t = np.stack([-n[:, 1], n[:, 0]], 1)
+        start, (b, a) = seen.start / seen.speed[:, None], seen.arm.T
+        striker = [(before[:, 9:11] * axis).sum(1) / seen.speed for axis in (n, t)]
+        return np.stack([start[:, 0] - a * start[:, 2] - striker[0], start[:, 1] + b * start[:, 2] - striker[1]], 1)
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether faces meet, so that the point where they touch first says little."""
+        return all(int(self.scene.base.geom(g).type[0]) == int(mujoco.mjtGeom.mjGEOM_BOX) for g in (self.scene.struck, self.scene.striker))
+
+    @cached_property
+    def rig(self) -> Rig:
+        """The impacts as MuJoCo simulates them."""
+        return rig(self.scene, self.impacts, gyration=self.gyration)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """All impacts at all points of the grid search."""
+        return grid(self.rig)
+
+    @cached_property
+    def plain(self) -> Scene:
+        """The scene with the parameters that MuJoCo itself has."""
+        return self.scene.with_params([p for p, slot in zip(self.scene.params, self.scene.slots, strict=True) if slot is not None])
+
+    @cached_property
+    def paper(self) -> Distilled:
+        """The paper's base model."""
+        return base_model(self.plain, recipe=PAPER, n=self.samples, cache=self.cache, progress=self.progress)
+
+    @cached_property
+    def base(self) -> Distilled:
+        """clashsim's base model."""
+        return base_model(self.scene, recipe=self.recipe, n=self.samples, cache=self.cache, progress=self.progress)
+
+
+def inputs(problem: Problem, rows: np.ndarray) -> np.ndarray:
+    """Inputs (N, f) of the regressions, of unit spread in `rows` times how much each is expected to matter; what does not change there is left out.
+
+    A point contact is decided by lever arms, approach, and what a frictionless and a sticking rigid contact would do with them; two
+    flat faces by the angle between them and where they meet. The rest comes in as far as the data asks for it.
+    """
+    seen, planar = problem.seen, problem.impacts.planar
+    index = seen.names.index
+    turn = seen.turn
+    if planar:
+        mean = np.arctan2(turn[rows, 1].mean(), turn[rows, 0].mean())
+        angle = (np.arctan2(turn[:, 1], turn[:, 0]) - mean + np.pi) % (2 * np.pi) - np.pi
+        turn = angle[:, None] if angle[rows].std() < 0.3 else turn  # over a small range its cosine is only noise
+        (b, a), (vn, vt) = seen.arm.T, problem.approach.T
+        rigid = [vn / (1 + a * a), a * vn / (1 + a * a), vt / (1 + b * b), b * vt / (1 + b * b)]
+        rates = seen.features[:, [index("struck_w"), index("log_speed")]]
+    else:
+        rates = seen.features[:, index("struck_vn") :]
+    where, rest = [seen.place, turn], [rates, problem.extras]
+    if not planar:
+        strong, weak = [seen.arm, *where], rest
+    elif problem.flat:
+        strong, weak = where, [problem.approach, *rest]
+    else:
+        strong, weak = [seen.arm, problem.approach, *rigid], [*where, *rest]
+    x = np.column_stack([*strong, *weak])
+    relevance = np.r_[np.ones(np.column_stack(strong).shape[1]), np.full(np.column_stack(weak).shape[1], RELEVANCE)]
+    centre, spread = x[rows].mean(0), x[rows].std(0)
+    live = spread > 1e-6 * (1 + np.abs(centre))
+    return np.clip((x[:, live] - centre[live]) / spread[live], -6, 6) * relevance[live]
+
+
+def newton_coulomb(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    """A rigid point contact with normal restitution, Coulomb friction and tangential restitution, by grid and simplex search."""
+    seen, rows = problem.seen, np.asarray(rows)
+    (b, a), (vn, vt) = seen.arm.T, problem.approach.T
+    recoil = _recoil(problem)
+
+    def predict(law: np.ndarray, which: np.ndarray) -> np.ndarray:
+        return point_contact(law[..., None, :], np.stack([vn, vt, a, b, recoil], 1)[which])
+
+    def loss(law: np.ndarray) -> np.ndarray:
+        miss = np.linalg.norm(predict(law, rows) - problem.change[rows], axis=-1) / problem.size[rows]
+        return (miss**2 / (0.2**2 + miss**2)).mean(-1)  # what is off by far more than 0.2 is lost to accuracy(0.2) anyway
+
+    axes = (np.linspace(0, 1, 21), np.linspace(0, 1.2, 25), np.linspace(-1, 1, 17))
+    laws = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], 1)
+    scores = np.concatenate([loss(part) for part in np.array_split(laws, max(1, len(laws) * len(rows) // 200_000))])
+    best = minimize(lambda x: float(loss(np.clip(x, [0, 0, -1], [1, 2, 1]))), laws[scores.argmin()], method="Nelder-Mead", options={"maxiter": 150}).x
+    return seen.decode(predict(np.clip(best, [0, 0, -1], [1, 2, 1]), np.arange(len(vn))))
+
+
+def _recoil(problem: Problem) -> np.ndarray:
+    """Mass of the struck body over that of a striker that can recoil (N,): 0 for walls and servos."""
+    struck = inertia(problem.scene, problem.scene.struck_body).mass
+    if "arm_mass" in problem.impacts.known:
+        return struck / problem.impacts.known["arm_mass"]
+    free = problem.scene.striker_body.free
+    return np.full(len(problem.impacts), struck / inertia(problem.scene, problem.scene.striker_body).mass if free else 0.0)
+
+
+def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Change of twist (..., N, 3) under laws (..., 1, 3) = (restitution, friction, tangential restitution).
+
+    x (N, 5): normal and tangential approach, lever arm along tangent (a) and normal (b) in radii of gyration, mass ratio of the recoil.
+    """
+    e, mu, et = np.moveaxis(law, -1, 0)
+    vn, vt, a, b, recoil = x.T
+    knn, ktt, knt = 1 + a * a + recoil, 1 + b * b + recoil, -a * b  # velocity of the contact per impulse, on a unit mass of unit gyration
+    un, ut = -(1 + e) * vn, -(1 + et) * vt
+    det = knn * ktt - knt * knt
+    jn, jt = (ktt * un - knt * ut) / det, (knn * ut - knt * un) / det
+    side = np.sign(jt)
+    slide = un / np.maximum(knn + knt * side * mu, 0.1 * knn)
+    slips = np.abs(jt) > mu * jn
+    jn, jt = np.where(slips, slide, jn), np.where(slips, side * mu * slide, jt)
+    return np.stack([jn, jt, b * jt - a * jn], -1)
+
+
+def ridge(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    """Linear regression in the contact frame; the strength is the one with the least leave-one-out error."""
+    x = np.column_stack([inputs(problem, rows), np.ones(len(problem.size))])
+    weight = 1 / problem.size[rows, None]
+    a, y = x[rows] * weight, problem.change[rows] * weight
+    penalty = np.r_[np.ones(x.shape[1] - 1), 1e-6]
+    best, beta = np.inf, np.zeros((x.shape[1], y.shape[1]))
+    for strength in np.geomspace(1e-8, 1e2, 31):
+        inverse = np.linalg.inv(a.T @ a + strength * len(rows) * np.diag(penalty) + 1e-12 * np.eye(len(penalty)))
+        fitted = inverse @ a.T @ y
+        leverage = np.einsum("ni,ij,nj->n", a, inverse, a)
+        left_out = float(np.square((y - a @ fitted) / np.maximum(1 - leverage, 1e-9)[:, None]).mean())
+        if left_out < best:
+            best, beta = left_out, fitted
+    return problem.seen.decode(x @ beta)
+
+
+def gp(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    """Exact Gaussian process in the contact frame: linear plus RBF with a length for each input, hyper-parameters by marginal likelihood."""
+    z = torch.as_tensor(inputs(problem, rows))
+    y = torch.as_tensor(problem.change[rows])
+    centre, spread = y.mean(0), y.std(0).clamp_min(1e-3)
+    y = (y - centre) / spread
+    noise = torch.as_tensor((problem.size[rows] / np.mean(problem.size[rows])) ** 2)
+    x, f = z[rows], z.shape[1]
+
+    def kernel(h: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        u, v = p * (-h[3:]).exp(), q * (-h[3:]).exp()
+        return (2 * h[0]).exp() * (-0.5 * torch.cdist(u, v).square()).exp() + (2 * h[1]).exp() * (u @ v.T + 0.01)
+
+    # Log-normal priors: inputs of unit variance, f of them, change the outcome over about sqrt(f) standard deviations.
+    mean = torch.tensor([0.0, 0.0, np.log(0.1), *[np.log(np.sqrt(f))] * f], dtype=torch.float64)
+    width = torch.tensor([0.7, 0.7, 1.0, *[0.6] * f], dtype=torch.float64)
+
+    def factor(h: Tensor) -> Tensor:
+        return torch.linalg.cholesky(kernel(h, x, x) + torch.diag((2 * h[2]).exp() * noise + 1e-6))
+
+    def cost(h: Tensor) -> Tensor:
+        low = factor(h)
+        white = torch.linalg.solve_triangular(low, y, upper=False)
+        return 0.5 * white.square().sum() + y.shape[1] * low.diagonal().log().sum() + 0.5 * ((h - mean) / width).square().sum()
+
+    h = _minimise(cost, mean)
+    low = factor(h)
+    answer = (kernel(h, z, x) @ torch.cholesky_solve(y, low)) * spread + centre
+    return problem.seen.decode(answer.numpy())
+
+
+def _minimise(cost, start: Tensor, steps: int = 60) -> Tensor:  # type: ignore[no-untyped-def]
+    h = start.clone().requires_grad_(True)
+    optimiser = torch.optim.LBFGS([h], max_iter=steps, history_size=12, line_search_fn="strong_wolfe", tolerance_change=1e-6)
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = cost(h)
+        value.backward()
+        return value
+
+    try:
+        optimiser.step(closure)
+    except torch.linalg.LinAlgError:
+        return start  # a kernel that cannot be factored: stay with the prior
+    return h.detach() if torch.isfinite(h).all() else start
+
+
+def scratch(problem: Problem, rows: np.ndarray, seed: int, *, steps: int = 600, folds: int = 5) -> np.ndarray:
+    """The paper's network without pre-training, on the same inputs as the other regressions; stopped where cross-validation says.
+
+    The networks of the folds and the one on all rows train side by side as members of one ensemble; the fold's held-out error, summed,
+    gives the step at which the last one's predictions are kept.
+    """
+    x = torch.as_tensor(inputs(problem, rows), dtype=torch.float32)
+    y = torch.as_tensor(problem.change[rows], dtype=torch.float32)
+    centre, n, parts = y.mean(0), len(rows), min(folds, len(rows))
+    net = ImpactNet(x.shape[1], y.shape[1], width=PAPER.width, layers=PAPER.layers, members=parts + 1, activation=PAPER.activation, seed=seed)
+    net.size.copy_(y.std(0).clamp_min(1e-6))  # the inputs are scaled already
+    fold = torch.as_tensor(np.random.default_rng(seed).permutation(n) % parts)
+    held = torch.cat([fold[None] == torch.arange(parts)[:, None], torch.zeros(1, n, dtype=torch.bool)])
+    weight = torch.where(held, 0.0, 1.0) / torch.as_tensor(problem.size[rows] ** 2, dtype=torch.float32)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=PAPER.rate, weight_decay=PAPER.decay)
+    best, answer = np.inf, np.zeros((len(x), y.shape[1]))
+    for step in range(steps + 1):
+        error = (net(x[rows]) + centre - y).square().sum(-1) * torch.where(held, torch.ones(()), weight)
+        if step % 20 == 0:
+            score = float((error.detach()[held] / torch.as_tensor(problem.size[rows], dtype=torch.float32).expand_as(held)[held] ** 2).clamp_max(1.0).mean())
+            if score < best:
+                best = score
+                with torch.no_grad():
+                    answer = (net(x)[-1] + centre).double().numpy()
+        optimiser.zero_grad(set_to_none=True)
+        (error * ~held).mean(1).sum().backward()
+        optimiser.step()
+    return problem.seen.decode(answer)
+
+
+def clash_paper(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    """The CLASH paper to the letter: 1,000 steps of AdamW on theta with the net frozen, then 10 on the weights with theta fixed (Eq. 3)."""
+    params, known = problem.plain.params, problem.impacts.known
+    centre = np.tile(problem.plain.nominal, (len(problem.impacts), 1))
+    for i, p in enumerate(params):
+        if p.name in known:
+            centre[:, i] = known[p.name]
+    unit = torch.as_tensor(to_unit(params, centre), dtype=torch.float32)
+    free = torch.tensor([float(p.name not in known) for p in params])
+    features = torch.as_tensor(problem.seen.features, dtype=torch.float32)
+    y = torch.as_tensor(problem.change[rows], dtype=torch.float32)
+    net = copy.deepcopy(problem.paper.net)
+
+    def outcome(which: np.ndarray | slice, move: Tensor) -> Tensor:
+        return net(torch.cat([features[which], (unit[which] + free * move).clamp(-1, 1)], -1))[0]
+
+    move = torch.zeros(len(params), requires_grad=True)
+    for parameters, steps in (([move], 1000), (list(net.parameters()), 10)):
+        for p in parameters:
+            p.requires_grad_(True)
+        optimiser = torch.optim.AdamW(parameters, lr=PAPER.rate, weight_decay=PAPER.decay)
+        for _ in range(steps):
+            optimiser.zero_grad(set_to_none=True)
+            (outcome(rows, move) - y).square().mean().backward()
+            optimiser.step()
+        move.requires_grad_(False)
+    with torch.no_grad():
+        return problem.seen.decode(outcome(slice(None), move).double().numpy())

@@ -1,0 +1,141 @@
+"""The run folder: plain files, written whole or not at all, each with its hash in a manifest; never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from clashsim.core.errors import RunError
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+
+
+def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = False) -> None:
+    """Write files (by relative name) as one folder; a kill leaves the old folder whole, or the new one."""
+    path = Path(os.path.abspath(path))
+    _recover(path)
+    refuse_taken(path, overwrite=overwrite)
+    manifest = {"kind": "clashsim-run", "format": FORMAT, "files": {name: _hash(content) for name, content in sorted(files.items())}}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new."))
+    except OSError as error:
+        raise RunError(f"the run {str(path)!r} cannot be written: {error.strerror}") from None
+    try:
+        for name, content in [*files.items(), (_MANIFEST, _json(manifest))]:
+            _write(fresh / _inside(name), content)
+        os.chmod(fresh, 0o755)
+        if path.exists():
+            os.rename(path, _aside(path))  # a folder cannot be renamed onto another that is not empty
+        os.rename(fresh, path)
+        shutil.rmtree(_aside(path), ignore_errors=True)
+    except OSError as error:
+        _recover(path)
+        raise RunError(f"the run {str(path)!r} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def read_folder(path: Path) -> dict[str, bytes]:
+    """All files of a run by relative name, each held against its hash."""
+    path = Path(os.path.abspath(path))
+    _recover(path)
+    if not path.is_dir():
+        raise RunError(f"there is no run folder {str(path)!r}")
+    manifest = _manifest(path)
+    out = {}
+    for name, expected in manifest["files"].items():
+        file = path / _inside(name)
+        if not file.is_file() or file.is_symlink():
+            raise RunError(f"the run {str(path)!r} is incomplete: {name} is missing")
+        out[name] = file.read_bytes()
+        if _hash(out[name]) != expected:
+            raise RunError(f"the run {str(path)!r} was changed after it was written: {name} does not match its hash")
+    return out
+
+
+def refuse_taken(path: Path, *, overwrite: bool) -> None:
+    """Raise unless a run may be written at `path`: nothing there, an empty folder, or a run that may be replaced."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise RunError(f"{str(path)!r} already exists and is not a folder")
+    if not path.exists() or not any(path.iterdir()):
+        return
+    if not (path / _MANIFEST).is_file():
+        raise RunError(f"{str(path)!r} already exists and is not a run folder; choose another output")
+    if not overwrite:
+        raise RunError(f"the run {str(path)!r} already exists; choose another output, or replace it with --overwrite")
+
+
+def dumps(value: object) -> bytes:
+    """JSON as this project writes it: indented, keys in their own order."""
+    return _json(value)
+
+
+def loads(files: Mapping[str, bytes], name: str) -> object:
+    """The JSON of one file of a run."""
+    if name not in files:
+        raise RunError(f"the run is incomplete: {name} is missing")
+    try:
+        return json.loads(files[name])
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise RunError(f"the run is damaged: {name} is not valid JSON") from None
+
+
+def _manifest(path: Path) -> dict:
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise RunError(f"{str(path)!r} is not a run folder, or is half-written: it has no {_MANIFEST}") from None
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise RunError(f"the run {str(path)!r} is damaged: {_MANIFEST} cannot be read") from None
+    if not isinstance(manifest, dict) or manifest.get("kind") != "clashsim-run":
+        raise RunError(f"{str(path)!r} is not a run folder of clashsim")
+    if manifest.get("format") != FORMAT:
+        raise RunError(f"the run {str(path)!r} has format {manifest.get('format')!r}, this version of clashsim reads format {FORMAT}: calibrate again")
+    if not isinstance(manifest.get("files"), dict):
+        raise RunError(f"the run {str(path)!r} is damaged: {_MANIFEST} lists no files")
+    return manifest
+
+
+def _inside(name: str) -> PurePosixPath:
+    """A relative name that stays in its folder."""
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts or not place.parts or "\\" in name or "\0" in name:
+        raise RunError(f"a run cannot hold a file named {name!r}: the name must stay inside the folder")
+    return place
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _recover(path: Path) -> None:
+    """Put back the old run of a replacement that was killed between its two renames, or remove what it left behind."""
+    aside = _aside(path)
+    if aside.is_dir():
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            os.rename(aside, path)
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()

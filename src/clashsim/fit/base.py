@@ -1,0 +1,59 @@
+"""Base models: sampled and distilled once for a scene, kept in a cache, loaded after that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from clashsim.core.files import write_atomic
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.fit.distil import Distilled, Recipe, distil
+from clashsim.fit.sample import fingerprint, sample
+from clashsim.nets.impact import ImpactNet
+
+_VERSION = 1  # of how samples and networks are made: a cache made before a change of either must not serve after it
+
+
+def base_model(scene: Scene, *, recipe: Recipe = Recipe(), n: int = 100_000, seed: int = 0, cache: Path | None = None, progress: Progress = quiet) -> Distilled:
+    """The distilled model of a scene, from `cache` if it was made before with the same scene, recipe, number of samples and seed."""
+    key = hashlib.sha256(json.dumps([_VERSION, mujoco.__version__, fingerprint(scene), asdict(recipe), n, seed]).encode()).hexdigest()[:16]
+    path = None if cache is None else cache / f"{scene.name}-{key}.safetensors"
+    if path is not None and path.is_file():
+        try:
+            return load_base(scene, path)
+        except (SafetensorError, KeyError, ValueError, RuntimeError):
+            path.unlink()  # a damaged cache entry costs time, not correctness
+    parts = None if path is None else path.with_suffix(".parts")
+    base = distil(scene, sample(scene, n, seed, parts=parts, progress=progress), recipe=recipe, seed=seed, progress=progress)
+    if path is not None and parts is not None:
+        write_atomic(path, base_bytes(base))
+        shutil.rmtree(parts, ignore_errors=True)
+    return base
+
+
+def base_bytes(base: Distilled) -> bytes:
+    """A distilled model as safetensors: weights, scaling, domain, and the net's shape as metadata."""
+    tensors = {k: v.contiguous() for k, v in base.net.state_dict().items()}
+    tensors |= {"low": torch.as_tensor(base.low), "high": torch.as_tensor(base.high), "extent": torch.as_tensor(base.extent)}
+    return save(tensors, {"shape": json.dumps(base.net.shape)})
+
+
+def load_base(scene: Scene, path: Path) -> Distilled:
+    """Inverse of `base_bytes`, from a file."""
+    with safe_open(path, "pt") as file:
+        net = ImpactNet(**json.loads(file.metadata()["shape"]))
+        tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    low, high, extent = (np.asarray(tensors.pop(k)) for k in ("low", "high", "extent"))
+    net.load_state_dict(tensors)
+    net.requires_grad_(False)
+    return Distilled(scene, net, low, high, extent)

@@ -1,0 +1,179 @@
+"""From a distilled model and a few real impacts to a calibrated one: theta, its intervals and verdicts, fields and residual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clashsim.core.errors import DataError
+from clashsim.core.frame import Frame, frame
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import from_unit, to_unit
+from clashsim.fit.distil import Distilled, circumstances
+from clashsim.fit.fields import Context, Data, Posterior, Strength, fit, predict
+
+RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
+_SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
+_KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
+_PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
+
+
+class Status(StrEnum):
+    """What the impacts say about one parameter."""
+
+    FITTED = "fitted"
+    AT_BOUND = "at bound"
+    UNIDENTIFIABLE = "unidentifiable"
+    KNOWN = "known"  # measured with each impact
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One parameter after calibration, natural units; low..high holds about 90 % of the posterior."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    status: Status
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A calibrated collision model; an `ImpactModel`. `posterior` holds M draws of everything that was fitted."""
+
+    base: Distilled
+    theta: tuple[Estimate, ...]
+    posterior: Posterior
+    scale: Scale
+
+    def draws(self, impacts: Impacts) -> np.ndarray:
+        """Twist after impact of each posterior draw, (M, N, k)."""
+        seen = frame(self.base.scene, impacts)
+        change, _ = predict(self.posterior, self.scale.data(self.base, seen, impacts.known))
+        return seen.decode(change.numpy())
+
+    def predict(self, impacts: Impacts) -> np.ndarray:
+        """Twist after impact (N, k)."""
+        return self.draws(impacts).mean(0)
+
+    def spread(self, impacts: Impacts) -> np.ndarray:
+        """One standard deviation of the twist after impact (N, k): what the draws disagree on, and the fitted noise."""
+        draws = self.draws(impacts)
+        noise = self.posterior.strength.noise * np.linalg.norm(draws.mean(0)[:, : (2 if impacts.planar else 3)], axis=1, keepdims=True)
+        return np.sqrt(draws.var(0) + noise**2)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Standardisation of what fields and residual depend on, taken from the impacts that were fitted."""
+
+    centres: tuple[np.ndarray, ...]
+    widths: tuple[np.ndarray, ...]
+    extras: tuple[str, ...]
+
+    @staticmethod
+    def of(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> Scale:
+        """Centre and width of each column: as the impacts spread, but not less than a share of what the base model was trained on.
+
+        A session's first strikes may hardly differ in some respect; that must not turn a small step in it into a leap later.
+        """
+        extras = tuple(sorted(known))
+        columns = _columns(seen, known, extras)
+        ranges = {p.name: (p.high - p.low) / np.sqrt(12) for p in base.scene.params}
+        extent = np.split(base.extent, np.cumsum([c.shape[1] for c in columns[:2]]))
+        extent.append(np.array([ranges.get(k, 0.0) for k in extras]))
+        centres = tuple(np.median(c, 0) for c in columns)
+        widths = []
+        for c, m, e in zip(columns, centres, extent, strict=True):
+            spread = np.maximum(1.4826 * np.median(np.abs(c - m), 0), 0.5 * c.std(0))
+            spread = np.maximum(spread, _SHARE * e)
+            widths.append(np.where(spread > 1e-6 * (1 + np.abs(m)), spread, np.inf))
+        return Scale(centres, tuple(widths), extras)
+
+    def data(self, base: Distilled, seen: Frame, known: Mapping[str, np.ndarray], after: np.ndarray | None = None) -> Data:
+        """Impacts as the fit sees them; `after` (N, k) where it is known."""
+        missing = [k for k in self.extras if k not in known]
+        if missing:
+            raise DataError(f"the impacts lack {missing[0]!r}, which the model was calibrated with")
+        groups = tuple(torch.as_tensor((c - m) / w) for c, m, w in zip(_columns(seen, known, self.extras), self.centres, self.widths, strict=True))
+        groups = tuple(g.clamp(-6, 6) for g in groups)
+        start = torch.as_tensor(seen.start / seen.speed[:, None])
+        change = torch.as_tensor(seen.encode(after)) if after is not None else torch.zeros_like(start)
+        return Data(_physics(base, seen, known), change, start, Context(groups, torch.cat(groups, 1)))
+
+
+def _columns(seen: Frame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]) -> list[np.ndarray]:
+    """Groups of raw columns: the circumstances of each impact, and what else was measured with it."""
+    return [*circumstances(seen), np.column_stack([known[k] for k in extras]) if extras else np.zeros((len(seen.speed), 0))]
+
+
+def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]):  # type: ignore[no-untyped-def]
+    """The distilled model as a function of (rows, phi), phi being the unit-scale parameters about their nominal values."""
+    params = base.scene.params
+    features = torch.as_tensor(seen.features, dtype=torch.float32)
+    centre = torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32).expand(len(features), -1).clone()
+    for i, p in enumerate(params):
+        if p.name in known:
+            centre[:, i] = torch.as_tensor(to_unit([p], known[p.name][:, None])[:, 0], dtype=torch.float32)
+
+    def physics(rows: Tensor, phi: Tensor) -> Tensor:
+        unit = centre[rows] + phi
+        unit = unit + (unit.clamp(-1.1, 1.1) - unit).detach() * 0.98  # hold to the trained range, yet keep a slope to come back by
+        x = features[rows].expand(*unit.shape[:-1], -1)
+        out = base.change(x.reshape(-1, x.shape[-1]), unit.reshape(-1, unit.shape[-1])).mean(0)
+        return out.reshape(*unit.shape[:-1], -1)
+
+    return physics
+
+
+def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 8, strengths: tuple[Strength, ...] | None = None) -> Calibration:
+    """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is chosen by the evidence of these impacts alone."""
+    impacts = impacts.checked()
+    seen = frame(base.scene, impacts)
+    scale = Scale.of(base, seen, impacts.known)
+    data = scale.data(base, seen, impacts.known, impacts.after)
+    sd = torch.tensor([_KNOWN_SD if p.name in impacts.known else _PRIOR_SD for p in base.scene.params], dtype=torch.float64)
+    choices = strengths or candidates()
+    best = max(choices, key=lambda s: fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence) if len(choices) > 1 else choices[0]
+    posterior = _keep(fit(data, sd, strength=best, draws=draws, generator=torch.Generator().manual_seed(seed)))
+    return Calibration(base, _estimates(base, posterior, impacts.known), posterior, scale)
+
+
+def candidates() -> tuple[Strength, ...]:
+    """Strengths to choose from by evidence."""
+    return tuple(Strength(field=f, residual=r, linear=r / 2, noise=n) for f, r, n in product((0.1, 0.3), (0.01, 0.04), (0.02, 0.04)))
+
+
+def _keep(p: Posterior) -> Posterior:
+    """Drop draws that ended in a poor local optimum."""
+    middle = p.cost.median()
+    good = p.cost <= middle + 5 + 4 * (p.cost - middle).abs().median()
+    return replace(p, mean=p.mean[good], dual=p.dual[good], rest=p.rest[good], cost=p.cost[good], shape=p.shape[good])
+
+
+def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
+    params = base.scene.params
+    unit = to_unit(params, base.scene.nominal) + posterior.theta.numpy()
+    natural = from_unit(params, np.clip(unit, -1.2, 1.2))
+    out = []
+    for i, p in enumerate(params):
+        if p.name in known:
+            v = known[p.name]
+            out.append(Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN))
+            continue
+        centre, spread = float(np.median(unit[:, i])), float(unit[:, i].std())
+        status = Status.FITTED
+        if spread > 0.6 * _PRIOR_SD:
+            status = Status.UNIDENTIFIABLE
+        elif abs(centre) > 0.97:
+            status = Status.AT_BOUND
+        low, high = np.quantile(natural[:, i], [0.05, 0.95])
+        out.append(Estimate(p.name, float(np.median(natural[:, i])), float(low), float(high), status))
+    return tuple(out)

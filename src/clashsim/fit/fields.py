@@ -1,0 +1,213 @@
+"""Parameters as Gaussian-process fields, identified together with a small residual by Gauss-Newton.
+
+A real contact is not one set of parameters: restitution varies along a floor, friction over a surface. So every parameter is a
+constant plus a smooth field over where and how the bodies meet, and what no parameter explains is a small residual of the outcome:
+
+    y = f(x, phi(x)) + r(x) + noise,   phi_p ~ GP(nominal_p, sd_p^2 (1 + sum_g a^2 k_g) + white),   r ~ GP(0, k_r)
+
+With fields and residual switched off this is plain identification of constant parameters. Draws of the posterior come from repeating
+the fit with the prior mean and the data perturbed by draws of their own uncertainty (randomise, then optimise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Physics = Callable[[Tensor, Tensor], Tensor]  # rows (N,) of a context, phi (M, N, p) -> dimensionless change of twist (M, N, k)
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How much the fit may bend: all in units of the prior's standard deviation, or relative to the size of the outcome."""
+
+    field: float = 0.3  # amplitude of each group's field
+    white: float = 0.12  # of the scatter from hit to hit
+    residual: float = 0.03  # of the residual, relative to the outcome
+    linear: float = 0.01  # of its linear part
+    mix: float = 0.05  # of its part that is linear in the predicted outcome itself: a scale or a direction that is a little off
+    noise: float = 0.03  # of the measurement, relative to the outcome
+    reach: float = 1.5  # length scale of fields, in standard deviations of their group
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What fields and residual depend on: groups of standardised columns (N, g), and all of them side by side for the residual."""
+
+    groups: tuple[Tensor, ...]
+    all: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """N impacts to fit: change (N, k) and its size (N,), the twist after over the approach speed."""
+
+    physics: Physics
+    change: Tensor
+    start: Tensor  # (N, k): twist before over the approach speed
+    context: Context
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """M draws of the fit. mean (M, p): prior means used; dual (M, N, p): coefficients of the fields; rest (M, N, k): of the residual."""
+
+    strength: Strength
+    sd: Tensor
+    mean: Tensor
+    dual: Tensor
+    rest: Tensor
+    shape: Tensor  # (M, N, k): fitted outcomes over their size
+    cost: Tensor  # (M,) robust misfit plus prior
+    evidence: float
+    context: Context
+
+    @property
+    def theta(self) -> Tensor:
+        """The constant part of each draw, (M, p)."""
+        return self.mean + self.sd.square() * self.dual.sum(1)
+
+
+def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, generator: torch.Generator, rounds: tuple[int, int] = (8, 5)) -> Posterior:
+    """Fit `draws` members at once: constants first, robustly, then (if the strength has any) fields and residual."""
+    n, k = data.change.shape
+    p = len(sd)
+    size = (data.change + data.start).norm(dim=-1).clamp_min(0.02)
+    mean = torch.randn(draws, p, generator=generator, dtype=torch.float64) * sd
+    blur = torch.randn(draws, n, k, generator=generator, dtype=torch.float64) * strength.noise
+    mean[0], blur[0] = 0.0, 0.0  # the first member is the plain maximum of the posterior
+    target = data.change / size[:, None] + blur
+    dual = torch.zeros(draws, n, p, dtype=torch.float64)
+    weight = torch.ones(draws, n, dtype=torch.float64)
+    evidence, cost = -torch.inf, torch.full((draws,), torch.inf, dtype=torch.float64)
+    rigid = replace(strength, field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=max(0.1, strength.noise))
+    plain = strength.field == strength.residual == strength.linear == strength.mix == strength.white == 0.0
+    for stage, (count, how) in enumerate(((rounds[0], rigid), (rounds[1], strength))):
+        previous = None if stage == 0 else _apply(smooth, sd, dual)
+        smooth, scatter = field_kernels(data.context, data.context, how)
+        if previous is not None:  # the same parameters, said in terms of the kernel that has fields
+            eye = torch.eye(n, dtype=torch.float64)
+            dual = torch.linalg.solve(smooth + 1e-5 * eye, previous / sd.square())
+        rest_kernel = residual_kernel(data.context, data.context, how)
+        cost = torch.full_like(cost, torch.inf)
+        # Beyond what a prediction's size may scale by, a residual learnt on slow hits would run away on fast ones.
+        for _ in range(count):
+            phi = mean[:, None] + _apply(smooth, sd, dual)
+            value, slope = _linearise(data.physics, phi)
+            value, slope = value / size[:, None], slope / size[:, None, None]
+            miss = target - value
+            shape = value + data.start / size[:, None]
+            rest = _gram(slope, scatter, sd, rest_kernel + how.mix**2 * shape @ shape.transpose(1, 2), how.noise**2 / weight)
+            whole = rest + _outer(slope, smooth, sd)
+            factor = torch.linalg.cholesky(whole)
+            z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(draws, n * k, 1)
+            alpha = torch.cholesky_solve(z, factor).reshape(draws, n, k)
+            evidence = float((-0.5 * (z[0, :, 0] @ alpha[0].reshape(-1)) - factor[0].diagonal().log().sum()).item())
+            goal = torch.einsum("mnkp,mnk->mnp", slope, alpha)
+            rest_factor = torch.linalg.cholesky(rest)
+            dual, cost = _search(data.physics, target, size, mean, sd, smooth, rest_factor, dual, goal)
+            if not (plain and stage):
+                # Student-t weights (nu = 4) on the noise: a missed frame or a double hit must not steer the fit.
+                noise = (how.noise**2 / weight)[..., None] * alpha
+                weight = (4 + k) / (4 + noise.square().sum(-1) / how.noise**2)
+    phi = mean[:, None] + _apply(smooth, sd, dual)
+    value, slope = _linearise(data.physics, phi)
+    miss = (target - value / size[:, None]).reshape(draws, n * k, 1)
+    shape = (value + data.start) / size[:, None]
+    rest = _gram(slope / size[:, None, None], scatter, sd, rest_kernel + strength.mix**2 * shape @ shape.transpose(1, 2), strength.noise**2 / weight)
+    left = torch.cholesky_solve(miss, torch.linalg.cholesky(rest)).reshape(draws, n, k)
+    return Posterior(strength, sd, mean, dual, left, shape, cost, evidence, data.context)
+
+
+def predict(posterior: Posterior, data: Data) -> tuple[Tensor, Tensor]:
+    """Dimensionless change of twist of each draw (M, N, k) at new impacts, and their parameters (M, N, p)."""
+    smooth, _ = field_kernels(data.context, posterior.context, posterior.strength)
+    phi = posterior.mean[:, None] + _apply(smooth, posterior.sd, posterior.dual)
+    value = data.physics(torch.arange(len(data.start)), phi.float()).double()
+    kernel = residual_kernel(data.context, posterior.context, posterior.strength)
+    after = value + data.start
+    size = after.norm(dim=-1, keepdim=True)
+    kernel = kernel + posterior.strength.mix**2 * (after / size.clamp_min(1e-9)) @ posterior.shape.transpose(1, 2)
+    return value + size * torch.einsum("mnl,mlk->mnk", kernel, posterior.rest), phi
+
+
+def field_kernels(a: Context, b: Context, strength: Strength) -> tuple[Tensor, Tensor]:
+    """Covariance of a field over the prior's variance (n, n'), and of its scatter from hit to hit (the diagonal, if a is b)."""
+    kernel = torch.ones(len(a.all), len(b.all), dtype=torch.float64)
+    if strength.field > 0:
+        for x, y in zip(a.groups, b.groups, strict=True):
+            if x.shape[1]:
+                kernel = kernel + strength.field**2 * _rbf(x, y, strength.reach)
+    white = torch.eye(len(a.all), dtype=torch.float64) * strength.white**2 if a is b else torch.zeros(1, dtype=torch.float64)
+    return kernel, white
+
+
+def residual_kernel(a: Context, b: Context, strength: Strength) -> Tensor:
+    """Covariance of the residual of each output, relative to the outcome's size, (n, n')."""
+    d = max(1, a.all.shape[1])
+    kernel = strength.residual**2 * _rbf(a.all, b.all, np.sqrt(d))
+    return kernel + strength.linear**2 * (1 + a.all @ b.all.T / d)
+
+
+def _rbf(x: Tensor, y: Tensor, reach: float) -> Tensor:
+    return torch.exp(-0.5 * (torch.cdist(x, y) / reach).square())
+
+
+def _apply(kernel: Tensor, sd: Tensor, dual: Tensor) -> Tensor:
+    return torch.einsum("nl,mlp->mnp", kernel, dual) * sd.square()
+
+
+def _outer(slope: Tensor, kernel: Tensor, sd: Tensor) -> Tensor:
+    """sum_p J_p K_p J_p^T as (M, N k, N k), where all parameters share one kernel up to their variance."""
+    m, n, k, _ = slope.shape
+    flat = (slope * sd).reshape(m, n * k, -1)
+    gram = flat @ flat.transpose(1, 2)
+    return gram * kernel.repeat_interleave(k, 0).repeat_interleave(k, 1)
+
+
+def _gram(slope: Tensor, scatter: Tensor, sd: Tensor, rest: Tensor, noise: Tensor) -> Tensor:
+    """Covariance (M, N k, N k) of all but the smooth fields: scatter of parameters, residual (M, N, N) of each output, noise."""
+    m, n, k, _ = slope.shape
+    out = torch.einsum("mnl,ij->mnilj", rest, torch.eye(k, dtype=torch.float64)).reshape(m, n * k, n * k)
+    if scatter.any():
+        out = out + _outer(slope, scatter, sd)
+    out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)
+    return out
+
+
+def _linearise(physics: Physics, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """Value (M, N, k) and slope (M, N, k, p); rows do not see each other, so one backward pass an output does."""
+    leaf = phi.float().requires_grad_(True)
+    value = physics(torch.arange(phi.shape[1]), leaf)
+    k = value.shape[-1]
+    slopes = [torch.autograd.grad(value[..., i].sum(), leaf, retain_graph=i + 1 < k)[0] for i in range(k)]
+    return value.detach().double(), torch.stack(slopes, 2).double()
+
+
+def _search(physics: Physics, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor, kernel: Tensor, factor: Tensor, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """For each member the longest of a few steps from `old` to `new` that lowers misfit plus prior, or none."""
+    m, n = old.shape[:2]
+    best, best_cost = old.clone(), _cost(physics, target, size, mean, sd, kernel, factor, old)
+    done = torch.zeros(m, dtype=torch.bool)
+    for step in (1.0, 0.5, 0.25, 0.1, 0.03):
+        trial = old + step * (new - old)
+        cost = _cost(physics, target, size, mean, sd, kernel, factor, trial)
+        take = (cost < best_cost) & ~done
+        best[take], best_cost[take] = trial[take], cost[take]
+        done |= take
+        if done.all():
+            break
+    return best, best_cost
+
+
+def _cost(physics: Physics, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor, kernel: Tensor, factor: Tensor, dual: Tensor) -> Tensor:
+    move = _apply(kernel, sd, dual)
+    with torch.no_grad():
+        value = physics(torch.arange(len(size)), (mean[:, None] + move).float()).double()
+    miss = (target - value / size[:, None]).reshape(len(dual), -1, 1)
+    white = torch.linalg.solve_triangular(factor, miss, upper=False)
+    return 0.5 * white.square().sum((1, 2)) + 0.5 * (dual * move).sum((1, 2))

@@ -1,0 +1,293 @@
+"""Constant parameters identified on MuJoCo itself: grid search, CMA-ES, `mujoco.sysid` and gradients of MJX behind one call.
+
+All of them minimise the same loss, the mean of r^2 / (1 + r^2) over the impacts, with r the relative error of the twist after impact:
+one wild recording can then cost no more than 1.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from scipy.stats import qmc
+
+from clashsim.core.contact import touch
+from clashsim.core.errors import DataError, MissingExtraError, nearest
+from clashsim.core.frame import inertia
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import Param, from_unit, to_unit
+from clashsim.core.scene import Scene
+from clashsim.sim.mujoco import Striker
+
+if TYPE_CHECKING:
+    from mujoco import sysid
+
+Method = Literal["grid", "cmaes", "sysid", "mjx"]
+_POINTS = {1: 33, 2: 12, 3: 8}  # grid points on each axis, by how many axes there are
+_BATCH = 2048
+_STEP = 1e-2  # on the unit scale: contact is rough at a finer look, and differences drown in it
+
+
+@dataclass(frozen=True)
+class Identified:
+    """theta (p,) in natural units and `scene.params` order; loss: 0 exact, 1 useless; evaluations: simulated impacts; why: what went wrong."""
+
+    theta: np.ndarray
+    loss: float
+    evaluations: int
+    why: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Rig:
+    """Real impacts made ready to be simulated under many thetas at once.
+
+    before (N, d) touching; after (N, k) recorded; theta (N, p): nominal, with what was measured per impact written in;
+    free (q,): indices of the parameters to identify; gyration (m) weighs the spin.
+    """
+
+    scene: Scene
+    before: np.ndarray
+    after: np.ndarray
+    theta: np.ndarray
+    free: tuple[int, ...]
+    gyration: float
+    duration: float = 0.25
+
+    @cached_property
+    def striker(self) -> Striker:
+        """The batch of simulations, built on first use."""
+        return Striker(self.scene, _BATCH)
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """Factors (N, k) that turn an error of the twist into one relative to the recorded twist."""
+        k = self.after.shape[1]
+        weight = np.r_[np.ones(k // 2 + k % 2), np.full(k // 2, self.gyration)]
+        return weight / np.maximum(np.linalg.norm(self.after * weight, axis=1, keepdims=True), 1e-9)
+
+    @property
+    def params(self) -> list[Param]:
+        """The parameters to identify, (q,)."""
+        return [self.scene.params[i] for i in self.free]
+
+    def natural(self, unit: np.ndarray) -> np.ndarray:
+        """theta (p,) for a point (q,) of the unit scale; the mean of what was measured per impact."""
+        theta = self.theta.mean(0)
+        theta[list(self.free)] = from_unit(self.params, np.clip(unit, -1, 1))
+        return theta
+
+    def simulate(self, unit: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Twists after impact (m, n, k) of `rows` (n,) at m points (m, q) of the unit scale, in one batch; NaN where an impact had no end."""
+        m, n = len(unit), len(rows)
+        theta = np.tile(self.theta[rows], (m, 1))
+        theta[:, list(self.free)] = np.repeat(from_unit(self.params, np.clip(unit, -1, 1)), n, 0)
+        outcome = self.striker(np.tile(self.before[rows], (m, 1)), theta, duration=self.duration)
+        after = np.where(outcome.usable[:, None], outcome.after, np.nan)
+        return after.reshape(m, n, -1)
+
+    def predict(self, theta: np.ndarray) -> np.ndarray:
+        """Twists after (N, k) of all impacts with the identified entries of theta (p,), and their own values of what was measured."""
+        free = list(self.free)
+        return self.simulate(to_unit(self.params, theta[free])[None], np.arange(len(self.before)))[0]
+
+    def residual(self, after: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Capped residuals (m, n, k) of twists (m, n, k): their squares sum to r^2 / (1 + r^2) in each impact."""
+        relative = (after - self.after[rows]) * self.scale[rows]
+        relative = np.where(np.isfinite(relative), np.clip(relative, -1e3, 1e3), 1e3)
+        return relative / np.sqrt(1 + (relative**2).sum(-1, keepdims=True))
+
+    def losses(self, unit: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Loss (m,) at points (m, q)."""
+        return (self.residual(self.simulate(unit, rows), rows) ** 2).sum(-1).mean(-1)
+
+
+def rig(scene: Scene, impacts: Impacts, *, gyration: float | None = None) -> Rig:
+    """Bring impacts to touch and write the measured parameters in; effects that MuJoCo does not have stay at their nominal values."""
+    contact, before = touch(scene, impacts.before)
+    if not contact.touching.all():
+        raise DataError(f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach: check poses, velocities, units and frames")
+    theta = np.tile(scene.nominal, (len(impacts), 1))
+    for i, p in enumerate(scene.params):
+        if p.name in impacts.known:
+            theta[:, i] = impacts.known[p.name]
+    free = tuple(i for i, (p, slot) in enumerate(zip(scene.params, scene.slots, strict=True)) if slot is not None and p.name not in impacts.known)
+    return Rig(scene, before, impacts.after, theta, free, gyration or inertia(scene, scene.struck_body).gyration)
+
+
+def identify(scene: Scene, impacts: Impacts, *, method: Method = "cmaes", seed: int = 0, gyration: float | None = None) -> Identified:
+    """Constant theta that makes MuJoCo reproduce recorded impacts best; the same numbers for a seed."""
+    impacts = impacts.checked()
+    return search(rig(scene, impacts, gyration=gyration), np.arange(len(impacts)), method, seed=seed)
+
+
+def search(setup: Rig, rows: np.ndarray, method: str, *, seed: int = 0) -> Identified:
+    """`identify` on some rows (n,) of a rig that is used many times."""
+    ways: dict[str, Callable[[Rig, np.ndarray, int], Identified]] = {"grid": _by_grid, "cmaes": _by_cmaes, "sysid": _by_sysid, "mjx": _by_mjx}
+    if method not in ways:
+        raise DataError(f"there is no method {method!r} of identification; {nearest(method, get_args(Method))}")
+    if not setup.free:
+        return Identified(setup.theta.mean(0), float("nan"), 0, f"scene {setup.scene.name!r} has no parameter to identify in MuJoCo")
+    return ways[method](setup, np.asarray(rows), seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """All rows of a rig simulated at all grid points: unit (g, q), after (g, N, k). Any subset of rows is then a table look-up."""
+
+    setup: Rig
+    unit: np.ndarray
+    after: np.ndarray
+    _table: np.ndarray = field(repr=False)  # (g, N): loss of each impact
+
+    def best(self, rows: np.ndarray) -> int:
+        """The grid point with the lowest loss on `rows`."""
+        return int(self._table[:, rows].mean(1).argmin())
+
+    def identified(self, rows: np.ndarray) -> Identified:
+        """The best grid point as a result."""
+        point = self.best(rows)
+        return Identified(self.setup.natural(self.unit[point]), float(self._table[point, rows].mean()), self._table[:, rows].size)
+
+
+def grid(setup: Rig, rows: np.ndarray | None = None) -> Grid:
+    """Simulate `rows` (default all) on a grid over at most three parameters, those of the strike before those of the ground."""
+    rows = np.arange(len(setup.before)) if rows is None else rows
+    order = sorted(range(len(setup.free)), key=lambda j: (not setup.params[j].target.startswith("pair/strike"), j))[:3]
+    axis = np.linspace(-1, 1, _POINTS[len(order)])
+    mesh = np.stack([g.ravel() for g in np.meshgrid(*[axis] * len(order), indexing="ij")], 1)
+    unit = np.tile(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), (len(mesh), 1))
+    unit[:, order] = mesh
+    chosen = replace(setup, before=setup.before[rows], after=setup.after[rows], theta=setup.theta[rows])
+    every = np.arange(len(rows))
+    parts = [chosen.simulate(u[None], every) for u in unit] if len(rows) > _BATCH // 2 else [chosen.simulate(u, every) for u in np.array_split(unit, max(1, len(unit) * len(rows) // _BATCH))]
+    after = np.concatenate(parts)
+    return Grid(chosen, unit, after, (chosen.residual(after, every) ** 2).sum(-1))
+
+
+def _by_grid(setup: Rig, rows: np.ndarray, seed: int) -> Identified:
+    return grid(setup, rows).identified(np.arange(len(rows)))
+
+
+def _starts(setup: Rig, count: int, seed: int) -> np.ndarray:
+    """Starting points (count, q): the nominal one, then spread evenly over the unit scale."""
+    centre = np.clip(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), -0.8, 0.8)
+    spread = qmc.LatinHypercube(len(setup.free), rng=np.random.default_rng(seed)).random(max(1, count - 1)) * 1.6 - 0.8
+    return np.vstack([centre, spread])[:count]
+
+
+def _by_cmaes(setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, generations: int = 40) -> Identified:
+    """Restarts run side by side, so that each generation of all of them is one batch."""
+    from cmaes import CMA
+
+    q = len(setup.free)
+    bounds = np.tile([-1.0, 1.0], (q, 1))
+    runs = [CMA(mean=s, sigma=0.5, bounds=bounds, seed=seed * 97 + i, population_size=6 + 2 * q) for i, s in enumerate(_starts(setup, restarts, seed))]
+    best, lowest, evaluations = np.zeros(q), np.inf, 0
+    for _ in range(generations):
+        asked = [np.array([run.ask() for _ in range(run.population_size)]) for run in runs]
+        points = np.concatenate(asked)
+        losses = setup.losses(points, rows)
+        evaluations += len(points) * len(rows)
+        if losses.min() < lowest:
+            best, lowest = points[losses.argmin()], float(losses.min())
+        parts = np.split(losses, np.cumsum([len(a) for a in asked])[:-1])
+        for run, a, loss in zip(runs, asked, parts, strict=True):
+            run.tell(list(zip(a, loss, strict=True)))
+        # Done when a population has shrunk to a point; a finer answer than 0.5 % of the range is not in the data.
+        runs = [run for run, a, loss in zip(runs, asked, parts, strict=True) if np.ptp(a, axis=0).max() > 5e-3 and np.ptp(loss) > 1e-9 and not run.should_stop()]
+        if not runs:
+            break
+    return Identified(setup.natural(best), lowest, evaluations)
+
+
+def to_sysid(setup: Rig, rows: np.ndarray | None = None) -> tuple[sysid.ParameterDict, Callable[..., Any]]:
+    """The same problem for the official toolbox: `mujoco.sysid.optimize(*to_sysid(rig), eps=1e-2)` solves it, and all else there goes on from it.
+
+    Values are on the unit scale [-1, 1] of each parameter, where one step of finite differences fits all; each parameter's modifier
+    writes its natural value into an MjSpec. The residual takes x (q,) or (q, m) and runs all m points in one batch.
+    """
+    try:
+        from mujoco.sysid import Parameter, ParameterDict
+    except ImportError:
+        raise MissingExtraError("mujoco.sysid", "sysid") from None
+    rows = np.arange(len(setup.before)) if rows is None else rows
+    start = np.clip(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), -0.99, 0.99)
+    params = ParameterDict({p.name: Parameter(p.name, s, -1.0, 1.0, modifier=_modifier(p)) for p, s in zip(setup.params, start, strict=True)})
+
+    def residual(x: np.ndarray, *_: object, **__: object) -> tuple[list[np.ndarray], None, None]:
+        points = np.reshape(x, (len(setup.free), -1)).T
+        flat = setup.residual(setup.simulate(points, rows), rows).reshape(len(points), -1).T / np.sqrt(len(rows))
+        return [flat if np.ndim(x) == 2 else flat[:, 0]], None, None
+
+    return params, residual
+
+
+def _modifier(param: Param) -> Callable[[Any, Any], None]:
+    """A function (MjSpec, Parameter) that writes a unit-scale value into the author's scene."""
+    kind, name, rest = param.target.split("/", 2) if param.target.count("/") > 1 else ("option", "", param.target.split("/")[1])
+    attribute, _, index = rest.rstrip("]").partition("[")
+
+    def write(spec: Any, parameter: Any) -> None:
+        value = param.sign * float(from_unit([param], parameter.as_vector())[0])
+        element = spec.option if kind == "option" else getattr(spec, kind)(name)
+        if not index:
+            setattr(element, attribute, value)
+            return
+        first, _, last = index.partition(":")
+        entries = np.array(getattr(element, attribute), float)
+        entries[int(first) : int(last or int(first) + 1)] = value
+        setattr(element, attribute, entries)
+
+    return write
+
+
+def _by_sysid(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Identified:
+    """`mujoco.sysid`: Gauss-Newton with finite differences, from a few starts."""
+    params, residual = to_sysid(setup, rows)
+    from mujoco import sysid
+
+    count, found = 0, []
+
+    def counted(x: np.ndarray, p: object) -> tuple[list[np.ndarray], None, None]:
+        nonlocal count
+        count += np.size(x) // len(setup.free) * len(rows)
+        return residual(x)
+
+    for start in _starts(setup, starts, seed):
+        params.update_from_vector(start)
+        fitted, _ = sysid.optimize(params, counted, "mujoco", verbose=False, eps=_STEP, max_iters=25, xtol=1e-4, output=io.StringIO())
+        found.append(fitted.as_vector())
+    losses = setup.losses(np.array(found), rows)
+    return Identified(setup.natural(found[int(losses.argmin())]), float(losses.min()), count + len(found) * len(rows))
+
+
+def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Identified:
+    """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own, like that of the other methods."""
+    from clashsim.sim.mjx import MjxImpacts, Unsupported, descend
+
+    impacts, count = MjxImpacts.of(setup.scene, setup.free), 0
+
+    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal count
+        after, slope = impacts(setup.before[rows], setup.theta[rows], points, steps=steps)
+        count += len(points) * len(rows)
+        capped = setup.residual(after, rows)
+        relative = (slope * setup.scale[rows][..., None]) * np.sqrt(1 - (capped**2).sum(-1))[..., None, None]
+        # slope of r / sqrt(1 + |r|^2), with r already divided by that root
+        inner = np.einsum("mnk,mnkq->mnq", capped, relative)
+        relative = relative - capped[..., None] * inner[..., None, :]
+        root = np.sqrt(len(rows))
+        return capped.reshape(len(points), -1) / root, relative.reshape(len(points), -1, points.shape[1]) / root
+
+    try:
+        steps = impacts.length(setup.striker, setup.before[rows], setup.theta[rows])
+        points, _ = descend(evaluate, _starts(setup, starts, seed))
+    except Unsupported as problem:
+        return Identified(setup.theta.mean(0), float("nan"), count, str(problem))
+    losses = setup.losses(points, rows)
+    return Identified(setup.natural(points[int(losses.argmin())]), float(losses.min()), count)

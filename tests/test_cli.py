@@ -1,0 +1,243 @@
+"""Every verb in short form; every mistake is one sentence and exit code 2; a killed sampling resumes to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clashsim import cli
+from clashsim.core.scene import Scene
+from clashsim.data.impact_files import read_impacts, write_impacts
+from clashsim.fit import base as base_module
+from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.sample import sample
+
+TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CLASHSIM_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def puck():
+    scene = Scene.load("puck")
+    return distil(scene, sample(scene, 300, 0), recipe=TINY), replace(sample(scene, 30, 1), theta=None, ends={}, source="real")
+
+
+@pytest.fixture
+def calibrated(here, monkeypatch, puck):
+    """A folder with impacts of the puck, where distilling costs nothing."""
+    monkeypatch.setattr(base_module, "base_model", lambda scene, **_: replace(puck[0], scene=scene))
+    write_impacts(here / "impacts.csv", puck[1])
+    return here
+
+
+def words(capsys) -> str:
+    """What a failed command said: one sentence on standard error."""
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    assert len(err.strip().splitlines()) == 1, err
+    return err
+
+
+def test_sample(here, capsys):
+    assert cli.main(["sample", "puck", "-n", "50", "-o", "s.safetensors"]) == 0
+    impacts = read_impacts("s.safetensors")
+    assert impacts.theta is not None and sum(impacts.ends.values()) == 50 and "50 strikes" in capsys.readouterr().out
+    assert os.listdir(here) == ["s.safetensors"]
+    first = Path("s.safetensors").read_bytes()
+    assert cli.main(["sample", "puck", "-n", "50", "-o", "s.safetensors", "--seed", "1"]) == 2
+    assert "already exists" in words(capsys) and Path("s.safetensors").read_bytes() == first
+    assert cli.main(["sample", "puck", "-n", "50", "-o", "s.safetensors", "--overwrite", "--threads", "1"]) == 0
+    assert Path("s.safetensors").read_bytes() == first
+
+
+def test_calibrate_show_and_write_back(calibrated, capsys):
+    assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "0.4", "--write-mjcf", "puck.xml"]) == 0
+    out = capsys.readouterr().out
+    for word in ("friction", "damping", "90 % interval", "restitution", "MuJoCo, nominal", "MuJoCo, identified", "clashsim", "12 impacts held out"):
+        assert word in out
+    assert cli.main(["show", "run"]) == 0
+    assert "impacts.csv (18 impacts)" in capsys.readouterr().out
+    Scene.load("puck.xml", struck="puck", striker="wall").model()
+    before = {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()}
+    assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run"]) == 2
+    assert "already exists" in words(capsys) and before == {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()}
+
+
+def test_fewer_impacts_than_parameters(calibrated, capsys, puck):
+    write_impacts("one.csv", puck[1][:1])
+    assert cli.main(["calibrate", "puck", "one.csv", "-o", "run"]) == 0
+    assert "priors decide" in " ".join(capsys.readouterr().out.split())
+
+
+def test_leave_out_accuracy(calibrated, capsys, puck):
+    write_impacts("few.safetensors", puck[1][:6])
+    assert cli.main(["calibrate", "puck", "few.safetensors", "-o", "run"]) == 0
+    assert "each fifth left out in turn" in capsys.readouterr().out
+
+
+def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
+    real, made = base_module.distil, []
+    monkeypatch.setattr(base_module, "distil", lambda scene, impacts, **k: made.append(1) or real(scene, impacts, **(k | {"recipe": TINY})))
+    write_impacts("impacts.csv", puck[1])
+    for run in ("a", "b"):
+        assert cli.main(["calibrate", "puck", "impacts.csv", "-o", run, "--samples", "200", "--base", "models", "--hold-out", "0.5"]) == 0
+    assert made == [1] and len(list(Path("models").iterdir())) == 1
+
+
+def test_demo(here, capsys):
+    assert cli.main(["demo", "-o", "run", "--samples", "300", "--steps", "20", "--impacts", "6"]) == 0
+    out = capsys.readouterr().out
+    assert "stand-in for reality" in out and "clashsim" in out and Path("run/predicted.png").stat().st_size > 10_000
+    assert cli.main(["demo", "-o", "run", "--samples", "300"]) == 2
+    assert "already exists" in words(capsys)
+
+
+def test_bench(here, capsys, monkeypatch):
+    rows = [{"set": "a", "method": "m", "n": 10, "accuracy_0.1": np.float64(0.5), "median": float("nan")}, {"set": "a", "method": "k", "why": "no"}]
+    seen = {}
+
+    def run(root, seeds=7, quick=False):
+        seen.update(root=root, seeds=seeds, quick=quick)
+        return rows
+
+    monkeypatch.setattr(cli, "import_module", lambda name: types.SimpleNamespace(run=run))
+    assert cli.main(["bench", "real-impacts"]) == 2
+    assert "--data" in words(capsys)
+    assert cli.main(["bench", "real-impacts", "--data", "none"]) == 2
+    assert "no folder" in words(capsys)
+    assert cli.main(["bench", "real-impacts", "--data", ".", "--quick", "--json", "out.json"]) == 0
+    content = json.loads(Path("out.json").read_text())
+    assert list(content) == ["bench", "versions", "machine", "seconds", "rows"] and content["rows"][0]["accuracy_0.1"] == 0.5 and content["rows"][0]["median"] is None
+    assert seen == {"root": Path("."), "seeds": 7, "quick": True}
+
+
+PLAIN = '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/><body><freejoint/><geom name="ball" size=".1"/></body>%s</worldbody>%s</mujoco>'
+
+
+@pytest.mark.parametrize(("xml", "settings", "sentence"), [
+    (PLAIN % ("", ""), "", "does not say which geoms collide"),
+    (PLAIN % ("", ""), 'struck = "bal"\nstriker = "floor"', "did you mean ball"),
+    (PLAIN % ("", ""), 'struck = "ball"\nstriker = "ball"', "two different geoms"),
+    (PLAIN.replace('name="ball"', 'name="ball" contype="0" conaffinity="0"') % ("", ""), 'struck = "ball"\nstriker = "floor"', "excludes contact"),
+    (PLAIN % ("", ""), 'struck = "ball"\nstriker = "floor"\n[[param]]\nname="f"\ntarget="geom/ball/fricton[0]"\nnominal=1\nlow=0\nhigh=2', "did you mean friction"),
+    (PLAIN % ("", ""), 'struck = "ball"\nstriker = "floor"\n[[param]]\nname="f"\ntarget="geom/bal/friction[0]"\nnominal=1\nlow=0\nhigh=2', "did you mean ball"),
+    (PLAIN % ("", ""), "struck =", "not valid TOML"),
+    ("<mujoco><worldbody>", 'struck = "ball"\nstriker = "floor"', "not a valid MJCF"),
+    (b"\xff\xfe\x00", 'struck = "ball"\nstriker = "floor"', "not text"),
+])
+def test_bad_scenes(here, capsys, xml, settings, sentence):
+    Path("mine.xml").write_bytes(xml.encode() if isinstance(xml, str) else xml)
+    Path("mine.toml").write_text(settings)
+    assert cli.main(["sample", "mine.xml", "-n", "10", "-o", "s.safetensors"]) == 2
+    assert sentence in words(capsys)
+    assert sorted(os.listdir(here)) == ["mine.toml", "mine.xml"]
+
+
+@pytest.mark.parametrize(("args", "sentence"), [
+    (["sample", "puk", "-o", "s.safetensors"], "did you mean puck"),
+    (["sample", "none.xml", "-o", "s.safetensors"], "no scene file"),
+    (["sample", "puck", "-o", "s.csv"], "must end in .safetensors"),
+    (["sample", "puck", "-n", "0", "-o", "s.safetensors"], "at least 1"),
+    (["sample", "puck", "-o", "s.safetensors", "--seed", "-1"], "must not be negative"),
+    (["sample", "puck", "-n", "10", "-o", "file/s.safetensors"], "file"),
+    (["calibrate", "puck", "none.csv", "-o", "run"], "no file"),
+    (["calibrate", "puck", "file", "-o", "run"], "ending in"),
+    (["calibrate", "puck", "nan.csv", "-o", "run"], "impacts 3"),
+    (["calibrate", "puck", "still.csv", "-o", "run"], "nothing moves"),
+    (["calibrate", "puck", "same.csv", "-o", "run"], "identical"),
+    (["calibrate", "puck", "away.csv", "-o", "run"], "do not meet"),
+    (["calibrate", "puck", "impacts.csv", "-o", "file"], "not a folder"),
+    (["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "1.5"], "below 1"),
+    (["calibrate", "puck", "impacts.csv", "-o", "run", "--samples", "0"], "at least 100"),
+    (["show", "none"], "no run folder"),
+    (["show", "."], "not a run folder"),
+])
+def test_bad_input(calibrated, capsys, puck, args, sentence):
+    impacts = puck[1]
+    Path("file").write_text("x")
+    bad = impacts.after.copy()
+    bad[3, 0] = np.nan
+    write_impacts("nan.csv", replace(impacts, after=bad))
+    zero = impacts.before.copy()
+    zero[:, 3:6] = 0
+    write_impacts("still.csv", replace(impacts, before=zero))
+    write_impacts("same.csv", impacts[np.zeros(5, int)])
+    away = impacts.before.copy()
+    away[:, 3:5] *= -1
+    write_impacts("away.csv", replace(impacts, before=away))
+    there = sorted(os.listdir())
+    assert cli.main(args) == 2
+    assert sentence in words(capsys)
+    assert [p for p in sorted(os.listdir()) if not p.endswith(".parts")] == there
+
+
+def test_wrong_arguments_exit_2(here, capsys):
+    for args in ([], ["sampel"], ["sample", "puck"], ["bench", "nothing"], ["sample", "puck", "-o", "a.safetensors", "-n", "many"]):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(args)
+        assert stop.value.code == 2
+        assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["sample", "calibrate", "show", "bench", "demo"])
+def test_help_teaches_by_example(capsys, verb):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([verb, "--help"])
+    assert stop.value.code == 0 and f"Example: clashsim {verb}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_interrupt_is_130(here, capsys, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._RUN, cli.Show, interrupted)
+    assert cli.main(["show", "x"]) == 130
+
+
+def start(out: str) -> subprocess.Popen:
+    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "clashsim.cli", "sample", "ellipse", "-n", "24000", "-o", out, "--threads", "1"],
+                            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_killed_sampling_resumes_to_the_same_bytes(here):
+    begin = time.monotonic()
+    whole = start("whole.safetensors")
+    assert whole.wait() == 0, whole.stderr.read()
+    took = time.monotonic() - begin
+    parts, rng = Path("killed.safetensors.parts"), random.Random()
+    for round_ in range(3):
+        job = start("killed.safetensors")
+        while round_ == 0 and not list(parts.glob("shard-*")) and job.poll() is None:  # so that at least once there is something to resume from
+            time.sleep(0.01)
+        time.sleep(took * rng.uniform(0, 0.2))
+        job.send_signal(signal.SIGKILL)
+        job.wait()
+        if round_ == 0:
+            assert job.returncode == -signal.SIGKILL and not Path("killed.safetensors").exists()
+        if Path("killed.safetensors").exists():  # it was faster than its killer
+            break
+    if not Path("killed.safetensors").exists():
+        assert list(parts.glob("shard-*"))
+        last = start("killed.safetensors")
+        assert last.wait() == 0, last.stderr.read()
+        assert not parts.exists()
+    assert Path("killed.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
