@@ -127,6 +127,9 @@ def test_bench(here, capsys, monkeypatch):
     content = json.loads(Path("out.json").read_text())
     assert list(content) == ["bench", "versions", "machine", "seconds", "rows"] and content["rows"][0]["accuracy_0.1"] == 0.5 and content["rows"][0]["median"] is None
     assert seen == {"root": Path("."), "seeds": 7, "quick": True}
+    for option in (["--sets", "a"], ["--plot", "a.png"]):
+        assert cli.main(["bench", "real-impacts", "--data", ".", *option]) == 2
+        assert f"no option {option[0]}" in words(capsys)
 
 
 PLAIN = '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/><body><freejoint/><geom name="ball" size=".1"/></body>%s</worldbody>%s</mujoco>'

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,6 +34,8 @@ Out = Annotated[Path, arg(aliases=["-o"], metavar="PATH")]
 Name = Annotated[str | None, arg(metavar="NAME")]
 Place = Annotated[Path | None, arg(metavar="PATH")]
 _BENCHES = {"real-impacts": "real_impacts", "sampling": "sampling", "base": "base"}
+# What --quick means to benches that have a size instead.
+_QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)}}
 _SPEEDS = (0.1, 0.5, 0.9)  # quantiles of the approach speed at which restitution is read
 
 
@@ -130,6 +132,12 @@ class Bench:
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
     """Repetitions; by default what the bench calls for."""
+    sets: Annotated[tuple[str, ...], arg(metavar="NAMES")] = ()
+    """Only these sets, as in: --sets mit_ellipse lasa/D1 (real-impacts only)."""
+    methods: Annotated[tuple[str, ...], arg(metavar="NAMES")] = ()
+    """Only these methods, as in: --methods gp clashsim (real-impacts only)."""
+    resume: Place = None
+    """File that keeps finished rows, so that an interrupted run goes on from them (real-impacts only)."""
     quick: bool = False
     """A small version, to see that it runs."""
     json: Place = None
@@ -166,8 +174,8 @@ Verb = (Annotated[Sample, subcommand("sample")] | Annotated[Calibrate, subcomman
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on standard error and exit code 2."""
     about = "From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."
-    verb: Any = tyro.cli(Verb, prog="clashsim", args=argv, description=about, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
     try:
+        verb: Any = tyro.cli(Verb, prog="clashsim", args=argv, description=about, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
         _RUN[type(verb)](verb)
     except ClashError as error:
         print(f"clashsim: {error}", file=sys.stderr)
@@ -230,6 +238,7 @@ def run_sample(verb: Sample) -> None:
 
 def run_calibrate(verb: Calibrate) -> None:
     """`clashsim calibrate`."""
+    from clashsim.core.frame import frame
     from clashsim.data.impact_files import read_impacts
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
@@ -246,7 +255,7 @@ def run_calibrate(verb: Calibrate) -> None:
     if kept < 1:
         raise ParamError(f"--hold-out {verb.hold_out} leaves none of the {len(impacts)} impacts to fit")
     fitted, held_out = impacts[np.sort(order[:kept])], impacts[np.sort(order[kept:])]
-    _check_meeting(scene, impacts)
+    frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
     base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or _cache(), progress=bar)
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
     calibration, metrics = _finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite)
@@ -258,6 +267,7 @@ def run_calibrate(verb: Calibrate) -> None:
 
 def _finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, options: dict[str, Any], name: str, overwrite: bool) -> tuple[Calibration, dict[str, Any]]:
     """Calibrate, judge and save."""
+    from clashsim.bench.judge import judge, within
     from clashsim.core.frame import frame
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.reading import physical
@@ -265,64 +275,17 @@ def _finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, o
 
     seed, scene = int(options["seed"]), base.scene
     calibration = calibrate(base, fitted, seed=seed)
-    metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)}
-    if len(held_out):
-        metrics |= {"judged": f"on {len(held_out)} impacts held out", "models": _scores(scene, held_out, _guesses(calibration, held_out))}
-    elif len(fitted) >= 5:
-        parts = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), 5)
-        turns = [_guesses(calibrate(base, fitted[np.setdiff1d(np.arange(len(fitted)), rows)], seed=seed), fitted[rows]) for rows in parts]
-        guesses = {name: np.concatenate([turn[name] for turn in turns]) for name in turns[0]}
-        metrics |= {"judged": f"on {len(fitted)} impacts, each fifth left out in turn", "models": _scores(scene, fitted[np.concatenate(parts)], guesses)}
+    metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)} | judge(calibration, fitted, held_out, seed=seed)
     speeds = np.unique(np.round(np.quantile(frame(scene, fitted).speed, _SPEEDS), 2)).tolist()
-    theta = _within(calibration)
-    metrics["restitution"] = {"speeds": speeds, "nominal": list(physical(scene, scene.nominal, speeds).values()), "identified": list(physical(scene, theta, speeds).values())}
+    thetas = {"nominal": scene.nominal, "identified": within(calibration)}
+    metrics["restitution"] = {"speeds": speeds} | {name: list(physical(scene, theta, speeds).values()) for name, theta in thetas.items()}
     save_run(out, calibration, config=options, metrics=metrics, trials={name: fitted}, overwrite=overwrite)
     return calibration, metrics
 
 
-def _guesses(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
-    """Twists after impact (N, k) by MuJoCo at nominal and at identified theta, and by the calibrated model."""
-    scene = calibration.base.scene
-    before_after = {"MuJoCo, nominal": scene.nominal, "MuJoCo, identified": _within(calibration)}
-    return {name: _mujoco(scene, impacts, theta) for name, theta in before_after.items()} | {"clashsim": calibration.predict(impacts)}
-
-
-def _scores(scene: Scene, impacts: Impacts, guesses: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Accuracy of each model's twists (N, k) on the same impacts."""
-    from clashsim.core.frame import inertia
-    from clashsim.report.metrics import relative_error, summary
-
-    gyration = inertia(scene, scene.struck_body).gyration
-    return {name: dict(summary([relative_error(after, impacts.after, gyration)])) for name, after in guesses.items()}
-
-
-def _mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
-    """Twists after impact (N, k) of MuJoCo itself, measured parameters taken from the impacts; NaN where an impact had no end."""
-    from clashsim.core.contact import touch
-    from clashsim.sim.mujoco import simulate
-
-    whole = np.tile(theta, (len(impacts), 1))
-    for i, p in enumerate(scene.params):
-        if p.name in impacts.known:
-            whole[:, i] = impacts.known[p.name]
-    outcome = simulate(scene, touch(scene, impacts.before)[1], whole)
-    return np.where(outcome.usable[:, None], outcome.after, np.nan)
-
-
-def _within(calibration: Calibration) -> np.ndarray:
-    """Identified theta (p,), held to the ranges: beyond them MuJoCo was never asked."""
-    return np.array([np.clip(e.value, p.low, p.high) for p, e in zip(calibration.base.scene.params, calibration.theta, strict=True)])
-
-
-def _check_meeting(scene: Scene, impacts: Impacts) -> None:
-    """Refuse impacts whose bodies never meet before minutes are spent on sampling."""
-    from clashsim.core.frame import frame
-
-    frame(scene, impacts)
-
-
 def _write_mjcf(verb: Calibrate, calibration: Calibration) -> None:
     """Write what was identified into the author's MJCF; what the impacts say nothing about stays as the author has it."""
+    from clashsim.bench.judge import within
     from clashsim.core.files import write_atomic
     from clashsim.data.mjcf import write_back
     from clashsim.fit.calibrate import Status
@@ -333,7 +296,7 @@ def _write_mjcf(verb: Calibrate, calibration: Calibration) -> None:
     scene, source = calibration.base.scene, Path(verb.scene)
     said = [i for i, e in enumerate(calibration.theta) if e.status in (Status.FITTED, Status.AT_BOUND)]
     text = source.read_bytes().decode() if source.suffix == ".xml" else scene.xml
-    edited = write_back(text, scene.with_params([scene.params[i] for i in said]), _within(calibration)[said])
+    edited = write_back(text, scene.with_params([scene.params[i] for i in said]), within(calibration)[said])
     write_atomic(verb.write_mjcf, edited.xml.encode())
     left = [p.name for i, p in enumerate(scene.params) if i not in said]
     print(f"scene with identified values written to {verb.write_mjcf}"
@@ -378,16 +341,23 @@ def run_bench(verb: Bench) -> None:
     if verb.seeds is not None and verb.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
     module = import_module(f"clashsim.bench.{_BENCHES[verb.name]}")
+    if verb.plot is not None and not hasattr(module, "plot"):
+        raise ParamError(f"the bench {verb.name} has no option --plot")
     data = verb.data or (Path(os.environ["CLASHSIM_DATA"]) if os.environ.get("CLASHSIM_DATA") else None)
     if "root" in signature(module.run).parameters:
         if data is None:
             raise DataError("this bench needs the public recordings: name their folder with --data, or in CLASHSIM_DATA")
         if not data.is_dir():
             raise DataError(f"there is no folder {str(data)!r} with the public recordings")
-    # Benches take what they need of these; what was not given is left to their own defaults.
-    given = {"root": data, "seeds": verb.seeds, "quick": verb.quick, "progress": bar}
+    takes = signature(module.run).parameters
+    given: dict[str, Any] = {"seeds": verb.seeds, "sets": verb.sets, "methods": verb.methods, "resume": verb.resume}
+    given |= _QUICK.get(verb.name, {"quick": True}) if verb.quick else {}
+    given = {k: v for k, v in given.items() if v}  # what was not given is left to the bench's own defaults
+    for name in given:
+        if name not in takes:
+            raise ParamError(f"the bench {verb.name} has no option --{name}")
     start = time.perf_counter()
-    rows = module.run(**{k: v for k, v in given.items() if k in signature(module.run).parameters and v is not None})
+    rows = module.run(**given, **{k: v for k, v in {"root": data, "cache": _cache(), "progress": bar}.items() if k in takes})
     seconds = time.perf_counter() - start
     _console().print(plain(f"{verb.name}, {seconds:.0f} s", rows))
     if verb.json is not None:
@@ -395,8 +365,6 @@ def run_bench(verb: Bench) -> None:
         content = {"bench": verb.name, "versions": versions(), "machine": machine, "seconds": round(seconds, 1), "rows": _plain_numbers(rows)}
         write_atomic(verb.json, (json.dumps(content, indent=1) + "\n").encode())
     if verb.plot is not None:
-        if not hasattr(module, "plot"):
-            raise DataError(f"the bench {verb.name} has no picture; --plot is for real-impacts")
         module.plot(rows, verb.plot)
 
 
@@ -413,6 +381,8 @@ def _plain_numbers(value: Any) -> Any:
 
 def run_demo(verb: Demo) -> None:
     """`clashsim demo`."""
+    from clashsim.bench.judge import guesses
+    from clashsim.bench.stand_in import stand_in
     from clashsim.core.scene import Scene
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
@@ -429,7 +399,7 @@ def run_demo(verb: Demo) -> None:
     console.print("[bold]A stand-in for reality:[/bold] no recordings are at hand here, so the impacts come from a perturbed MuJoCo: other friction, damping ratio and\n"
                   "ground friction than the scene has, another timestep, impratio and mass (which no parameter can express), and 2 % noise.\n"
                   "On real recordings: clashsim bench real-impacts.")
-    impacts = _stand_in(scene, verb.impacts + 300, verb.seed)
+    impacts = stand_in(scene, verb.impacts + 300, verb.seed)
     fitted, held_out = impacts[: verb.impacts], impacts[verb.impacts :]
     recipe = Recipe(width=128, layers=4, members=2, steps=verb.steps)
     base = base_model(scene, recipe=recipe, n=verb.samples, seed=verb.seed, cache=_cache(), progress=bar)
@@ -437,34 +407,9 @@ def run_demo(verb: Demo) -> None:
     calibration, metrics = _finish(base, fitted, held_out, verb.out, options=options, name="perturbed MuJoCo", overwrite=verb.overwrite)
     _report(calibration, metrics)
     picture = verb.out / "predicted.png"
-    predicted_against_measured(picture, held_out.after, _guesses(calibration, held_out),
+    predicted_against_measured(picture, held_out.after, guesses(calibration, held_out),
                                title=f"{len(held_out)} held-out impacts of a perturbed MuJoCo, {len(fitted)} to calibrate with")
     print(f"run written to {verb.out}, picture in {picture}")
-
-
-def _stand_in(scene: Scene, n: int, seed: int) -> Impacts:
-    """Impacts of the semi-cylinder in a MuJoCo that differs from the shipped scene in ways that its parameters can and cannot express."""
-    import mujoco
-
-    from clashsim.core.frame import inertia
-    from clashsim.core.impacts import Impacts
-    from clashsim.fit.sample import draw
-    from clashsim.sim.mujoco import simulate
-
-    spec = mujoco.MjSpec.from_string(scene.xml)
-    spec.option.timestep, spec.option.impratio = 0.0003, 4.0
-    spec.geom("block").density *= 1.25
-    other = replace(scene, xml=spec.to_xml(), name="perturbed")
-    truth = {"friction": 0.55, "damping_ratio": 0.4, "ground_friction": 0.5}
-    theta = np.array([truth.get(p.name, p.nominal) for p in scene.params])
-    rng = np.random.default_rng([seed, 7])
-    strikes = draw(other, round(n * 1.1) + 10, rng)
-    outcome = simulate(other, strikes.before, theta)
-    rows = np.flatnonzero(outcome.usable & strikes.contact.touching)[:n]
-    after = outcome.after[rows]
-    scale = np.array([1.0, 1.0, 1 / inertia(scene, scene.struck_body).gyration])
-    size = np.linalg.norm(after / scale, axis=1, keepdims=True)
-    return Impacts(True, strikes.before[rows], after + 0.02 / np.sqrt(3) * size * scale * rng.standard_normal(after.shape), source="stand-in")
 
 
 def _cache() -> Path:

@@ -15,6 +15,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.frame import Frame, frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
+from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
 from clashsim.fit.fields import Context, Data, Posterior, Strength, fit, predict
 
@@ -94,6 +95,8 @@ class Scale:
         for c, m, e in zip(columns, centres, extent, strict=True):
             spread = np.maximum(1.4826 * np.median(np.abs(c - m), 0), 0.5 * c.std(0))
             spread = np.maximum(spread, _SHARE * e)
+            if c is not columns[3]:  # the cosine of a small angle says nothing that its sine does not say better
+                spread = np.where(e < 0.15 * e.max(initial=0.0), 0.0, spread)
             widths.append(np.where(spread > 1e-6 * (1 + np.abs(m)), spread, np.inf))
         return Scale(centres, tuple(widths), extras)
 
@@ -139,11 +142,23 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
     seen = frame(base.scene, impacts)
     scale = Scale.of(base, seen, impacts.known)
     data = scale.data(base, seen, impacts.known, impacts.after)
-    sd = torch.tensor([_KNOWN_SD if p.name in impacts.known else _PRIOR_SD for p in base.scene.params], dtype=torch.float64)
+    sd = prior_sd(base.scene, impacts.known)
     choices = strengths or candidates()
     best = max(choices, key=lambda s: fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence) if len(choices) > 1 else choices[0]
     posterior = _keep(fit(data, sd, strength=best, draws=draws, generator=torch.Generator().manual_seed(seed)))
     return Calibration(base, _estimates(base, posterior, impacts.known), posterior, scale)
+
+
+def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
+    """Standard deviations (p,) of theta on its unit scale before any impact was seen."""
+    return torch.tensor([_KNOWN_SD if p.name in known else _PRIOR_SD for p in scene.params], dtype=torch.float64)
+
+
+def verdict(unit: float, spread: float) -> Status:
+    """What an estimate on the unit scale and its standard deviation amount to."""
+    if spread > 0.5 * _PRIOR_SD:
+        return Status.UNIDENTIFIABLE
+    return Status.AT_BOUND if abs(unit) > 0.97 else Status.FITTED
 
 
 def candidates() -> tuple[Strength, ...]:
@@ -169,11 +184,6 @@ def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.nda
             out.append(Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN))
             continue
         centre, spread = float(np.median(unit[:, i])), float(unit[:, i].std())
-        status = Status.FITTED
-        if spread > 0.6 * _PRIOR_SD:
-            status = Status.UNIDENTIFIABLE
-        elif abs(centre) > 0.97:
-            status = Status.AT_BOUND
         low, high = np.quantile(natural[:, i], [0.05, 0.95])
-        out.append(Estimate(p.name, float(np.median(natural[:, i])), float(low), float(high), status))
+        out.append(Estimate(p.name, float(np.median(natural[:, i])), float(low), float(high), verdict(centre, spread)))
     return tuple(out)

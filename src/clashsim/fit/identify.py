@@ -155,18 +155,21 @@ class Grid:
 
 
 def grid(setup: Rig, rows: np.ndarray | None = None) -> Grid:
-    """Simulate `rows` (default all) on a grid over at most three parameters, those of the strike before those of the ground."""
+    """Simulate `rows` (default all) on a grid over at most three parameters."""
     rows = np.arange(len(setup.before)) if rows is None else rows
-    order = sorted(range(len(setup.free)), key=lambda j: (not setup.params[j].target.startswith("pair/strike"), j))[:3]
-    axis = np.linspace(-1, 1, _POINTS[len(order)])
-    mesh = np.stack([g.ravel() for g in np.meshgrid(*[axis] * len(order), indexing="ij")], 1)
-    unit = np.tile(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), (len(mesh), 1))
-    unit[:, order] = mesh
-    chosen = replace(setup, before=setup.before[rows], after=setup.after[rows], theta=setup.theta[rows])
+    chosen = replace(few(setup), before=setup.before[rows], after=setup.after[rows], theta=setup.theta[rows])
+    q = len(chosen.free)
+    axis = np.linspace(-1, 1, _POINTS[q])
+    unit = np.stack([g.ravel() for g in np.meshgrid(*[axis] * q, indexing="ij")], 1)
     every = np.arange(len(rows))
-    parts = [chosen.simulate(u[None], every) for u in unit] if len(rows) > _BATCH // 2 else [chosen.simulate(u, every) for u in np.array_split(unit, max(1, len(unit) * len(rows) // _BATCH))]
-    after = np.concatenate(parts)
+    after = chosen.simulate(unit, every)
     return Grid(chosen, unit, after, (chosen.residual(after, every) ** 2).sum(-1))
+
+
+def few(setup: Rig, count: int = 3) -> Rig:
+    """The rig with at most `count` parameters to identify, those of the strike first; the others stay nominal."""
+    order = sorted(setup.free, key=lambda i: (not setup.scene.params[i].target.startswith("pair/strike"), i))
+    return setup if len(order) <= count else replace(setup, free=tuple(sorted(order[:count])))
 
 
 def _by_grid(setup: Rig, rows: np.ndarray, seed: int) -> Identified:
@@ -198,8 +201,8 @@ def _by_cmaes(setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, gen
         parts = np.split(losses, np.cumsum([len(a) for a in asked])[:-1])
         for run, a, loss in zip(runs, asked, parts, strict=True):
             run.tell(list(zip(a, loss, strict=True)))
-        # Done when a population has shrunk to a point; a finer answer than 0.5 % of the range is not in the data.
-        runs = [run for run, a, loss in zip(runs, asked, parts, strict=True) if np.ptp(a, axis=0).max() > 5e-3 and np.ptp(loss) > 1e-9 and not run.should_stop()]
+        # Done when a population has shrunk to a point; the best of it is then far closer than the data can tell.
+        runs = [run for run, a, loss in zip(runs, asked, parts, strict=True) if np.ptp(a, axis=0).max() > 1e-2 and np.ptp(loss) > 1e-9 and not run.should_stop()]
         if not runs:
             break
     return Identified(setup.natural(best), lowest, evaluations)
@@ -266,10 +269,11 @@ def _by_sysid(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Id
     return Identified(setup.natural(found[int(losses.argmin())]), float(losses.min()), count + len(found) * len(rows))
 
 
-def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Identified:
+def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Identified:
     """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own, like that of the other methods."""
     from clashsim.sim.mjx import MjxImpacts, Unsupported, descend
 
+    setup = few(setup)  # each parameter is one more forward pass through every step
     impacts, count = MjxImpacts.of(setup.scene, setup.free), 0
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+import clashsim
 from clashsim.core.errors import ClashError, RunError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -76,13 +77,8 @@ def read_notes(path: Path | str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions that decide what a run or a benchmark gives."""
-    out = {"python": platform.python_version()}
-    for name in ("clashsim", "numpy", "scipy", "torch", "mujoco", "safetensors"):
-        try:
-            out[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # run from a source tree that was not installed
-            out[name] = "source" if name == "clashsim" else "none"
-    return out
+    packages = ("numpy", "scipy", "torch", "mujoco", "safetensors")
+    return {"clashsim": clashsim.__version__, "python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
 
 
 def _pack(value: Any, key: str, tensors: Tensors) -> Any:

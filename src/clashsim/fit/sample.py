@@ -148,7 +148,7 @@ def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, thread
                 shard = load_file(path)
             else:
                 striker = striker or Striker(scene, min(n, _SHARD), threads=threads)
-                shard = _shard(scene, striker, size, np.random.default_rng([seed, i]))
+                shard = run_shard(scene, striker, size, np.random.default_rng([seed, i]))
                 if path is not None:
                     write_atomic(path, save(shard))
             shards.append(shard)
@@ -162,7 +162,8 @@ def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, thread
 _MISSED = 9  # the draw's bodies never meet
 
 
-def _shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def run_shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Draw and run one shard of `n` strikes, those that do not end included (`end`), with the steps that each took."""
     strikes = draw(scene, n, rng)
     outcome = striker(strikes.before, strikes.theta)
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
@@ -172,7 +173,7 @@ def _shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> 
         unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
         change = apply_exact(scene, torch.as_tensor(seen.encode(after)), torch.as_tensor(seen.start / seen.speed[:, None]), torch.as_tensor(seen.speed), unit)
         after = seen.decode(change.numpy())
-    return {"before": before, "after": after, "theta": strikes.theta, "end": end.astype(np.int8)}
+    return {"before": before, "after": after, "theta": strikes.theta, "end": end.astype(np.int8), "steps": outcome.steps.astype(np.int32)}
 
 
 def fingerprint(scene: Scene) -> str:

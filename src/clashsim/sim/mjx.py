@@ -16,7 +16,7 @@ from clashsim.core.params import from_unit
 from clashsim.core.scene import Scene
 from clashsim.sim.mujoco import Striker, rest_height
 
-_ROWS = 128  # impacts in one compiled call: fewer are padded, for compiling again costs more than computing
+_ROWS = 48  # impacts in one compiled call: fewer are padded, for compiling again costs more than computing
 _LONGEST = 400  # steps of an impact that can be compiled and run in reasonable time
 
 
@@ -46,7 +46,7 @@ class MjxImpacts:
         repeated[:, list(self.free)] = np.repeat(from_unit(params, corners), len(rows), 0)
         longest = int(striker(np.tile(before[rows], (len(corners), 1)), repeated).steps.max())
         if longest > _LONGEST:
-            raise Unsupported(f"an impact of scene {self.scene.name!r} takes up to {longest} steps, more than the {_LONGEST} that MJX can be differentiated over in reasonable time")
+            raise Unsupported(f"an impact of scene {self.scene.name!r} takes up to {longest} steps, and MJX is differentiated over {_LONGEST} at most to end in reasonable time")
         return -(-longest // 16) * 16 + 16
 
     def __call__(self, before: np.ndarray, theta: np.ndarray, unit: np.ndarray, *, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +60,8 @@ class MjxImpacts:
         poser = Poser(self.scene, rest_height(self.scene, full))
         qpos, qvel = np.tile(self.scene.base.qpos0, (m * n, 1)), np.zeros((m * n, self.scene.base.nv))
         poser.write(np.tile(before, (m, 1)), qpos, qvel)
-        velocity, slope, place = (np.concatenate(parts) for parts in zip(*(run(*(_padded(a[i : i + _ROWS]) for a in (points, theta, qpos, qvel))) for i in range(0, m * n, _ROWS)), strict=True))
+        chunks = [run(*(_padded(a[i : i + _ROWS]) for a in (points, theta, qpos, qvel))) for i in range(0, m * n, _ROWS)]
+        velocity, slope, place = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
         body, count = self.scene.struck_body, m * n
         after = poser.local(*body.twist(place[:count], velocity[:count]))
         slopes = np.stack([poser.local(*body.twist(place[:count], slope[:count, :, j])) for j in range(unit.shape[1])], -1)
@@ -102,7 +103,8 @@ class MjxImpacts:
             return theta
 
         def impact(unit: Any, theta: Any, qpos: Any, qvel: Any) -> Any:
-            values, fields = natural(unit, theta), {}
+            values = natural(unit, theta)
+            fields: dict[str, Any] = {}
             for i, (slot, p) in enumerate(zip(scene.slots, scene.params, strict=True)):
                 if slot is not None:
                     array = fields.get(slot.field, getattr(model, slot.field))
@@ -145,7 +147,7 @@ def _padded(array: np.ndarray) -> np.ndarray:
     return np.concatenate([array, np.repeat(array[:1], _ROWS - len(array), 0)])
 
 
-def descend(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], starts: np.ndarray, *, steps: int = 12) -> tuple[np.ndarray, np.ndarray]:
+def descend(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], starts: np.ndarray, *, steps: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """Levenberg-Marquardt from all starts (m, q) at once inside [-1, 1]; returns the best points (m, q) and their losses (m,).
 
     `evaluate` gives residuals (m, n) and slopes (m, n, q) at points (m, q); the loss is the mean over n of r^2 / (1 + r^2) of 3 or 6

@@ -1,0 +1,39 @@
+"""The base model before any real data: accuracy against simulated impacts that it has not seen, over the whole range of theta."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from clashsim.core.errors import ClashError
+from clashsim.core.frame import inertia
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene, shipped_scenes
+from clashsim.fit.base import base_model
+from clashsim.fit.distil import PAPER, Recipe
+from clashsim.fit.sample import sample
+from clashsim.report.metrics import relative_error
+
+_UNSEEN = 1_000_003  # seed of the held-out impacts; training uses small seeds
+
+
+def run(*, scenes: tuple[str, ...] = (), n: int = 100_000, held_out: int = 10_000, seed: int = 0, cache: Path | None = None,
+        recipes: dict[str, Recipe] | None = None, progress: Progress = quiet) -> list[dict]:
+    """Rows of set (the scene), method (`clash-paper` or `clashsim`), accuracy_0.1, accuracy_0.2, median."""
+    rows = []
+    for name in scenes or tuple(shipped_scenes()):
+        scene = Scene.load(name)
+        unseen = sample(scene, held_out, _UNSEEN + seed, progress=progress)
+        gyration = inertia(scene, scene.struck_body).gyration
+        for method, recipe in (recipes or {"clash-paper": PAPER, "clashsim": Recipe()}).items():
+            row: dict = {"set": name, "method": method, "n": n}
+            try:
+                base = base_model(scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress)
+                assert unseen.theta is not None
+                error = relative_error(base.predict(unseen, unseen.theta), unseen.after, gyration)
+                row |= {"accuracy_0.1": float((error < 0.1).mean()), "accuracy_0.2": float((error < 0.2).mean()), "median": float(np.median(error))}
+            except ClashError as reason:
+                row["why"] = str(reason)
+            rows.append(row)
+    return rows

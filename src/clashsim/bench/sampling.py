@@ -1,0 +1,64 @@
+"""How much sampling costs beyond MuJoCo itself: strikes a second against bare `Batch.step` of the same steps, side by side."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import mujoco
+import numpy as np
+from mujoco import batch
+
+from clashsim.core.contact import Poser
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.fit.sample import run_shard
+from clashsim.sim.mujoco import Striker, rest_height
+
+_SIZE = 4096
+
+
+def run(*, n: int = 100_000, scene: str = "semi_cylinder", seed: int = 0, progress: Progress = quiet) -> list[dict]:
+    """Sample `n` strikes shard by shard, each followed by a bare replay of its steps; rows of what, method, per_second, ratio."""
+    world = Scene.load(scene)
+    striker, bare = Striker(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
+    sampling = stepping = 0.0
+    steps = 0
+    with progress("sampling", n) as advance:
+        for i in range(-(-n // _SIZE)):
+            size = min(_SIZE, n - i * _SIZE)
+            begin = time.perf_counter()
+            shard = run_shard(world, striker, size, np.random.default_rng([seed, i]))
+            sampling += time.perf_counter() - begin
+            stepping += bare.replay(shard)
+            steps += int(shard["steps"].sum())
+            advance(size)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [{"what": f"strikes of {scene}", "method": "clashsim", "per_second": n / sampling, "ratio": stepping / sampling, "n": n, "steps": steps, "peak_mb": peak},
+            {"what": f"strikes of {scene}", "method": "bare Batch.step", "per_second": n / stepping, "ratio": 1.0, "n": n, "steps": steps, "peak_mb": peak}]
+
+
+class _Bare:
+    """The author's own model, without clashsim's sensors, in a batch of its own."""
+
+    def __init__(self, scene: Scene, size: int) -> None:
+        self.scene = scene
+        model = mujoco.MjModel.from_xml_string(scene.xml, dict(scene.assets))
+        self.engine = batch.Batch(model, size)
+        self.qpos, self.qvel, self.ctrl = (self.engine.bind(k) for k in ("qpos", "qvel", "ctrl"))
+
+    def replay(self, shard: dict[str, np.ndarray]) -> float:
+        """Seconds spent in `step` when every simulation of a shard takes as many steps as it took there."""
+        before, theta, steps = shard["before"], shard["theta"], shard["steps"]
+        n = len(before)
+        self.scene.write(theta, lambda name: self.engine.expand(name)[:n])
+        self.engine.reset(stage=0)
+        qpos, qvel = self.qpos[:n].copy(), self.qvel[:n].copy()
+        Poser(self.scene, rest_height(self.scene, theta)).write(before, qpos, qvel)
+        self.qpos[:n], self.qvel[:n] = qpos, qvel
+        self.ctrl[:n] = qvel[:, self.scene.striker_body.qvel]
+        still = [np.flatnonzero(steps > i) for i in range(int(steps.max()))]
+        begin = time.perf_counter()
+        for ids in still:
+            self.engine.step(ids=ids)
+        return time.perf_counter() - begin

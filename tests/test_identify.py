@@ -1,0 +1,122 @@
+"""Identification on MuJoCo itself recovers what it was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mujoco import sysid
+
+from clashsim.core.errors import DataError
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import from_unit, to_unit
+from clashsim.core.scene import Scene
+from clashsim.fit.identify import grid, identify, rig, search, to_sysid
+from clashsim.fit.sample import draw
+from clashsim.sim.mujoco import simulate
+
+needs_sysid = pytest.mark.skipif(not hasattr(sysid, "optimize"), reason="needs clashsim[sysid]")
+TRUTH = {"friction": 0.17, "damping": 310.0}
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return Scene.load("ellipse")
+
+
+def world(scene: Scene, truth: dict[str, float], n: int = 16) -> Impacts:
+    """Impacts of a scene with known constants, drawn a little away from touching as recordings are."""
+    strikes = draw(scene, n, np.random.default_rng(4))
+    theta = np.array([truth.get(p.name, p.nominal) for p in scene.params])
+    outcome = simulate(scene, strikes.before, theta)
+    assert outcome.usable.all()
+    before = strikes.before.copy()
+    before[:, :2] -= 0.002 * before[:, 3:5] / np.linalg.norm(before[:, 3:5], axis=1, keepdims=True)
+    return Impacts(True, before, outcome.after)
+
+
+@pytest.fixture(scope="module")
+def impacts(scene: Scene) -> Impacts:
+    return world(scene, TRUTH)
+
+
+@pytest.mark.parametrize("method", ["cmaes", pytest.param("sysid", marks=needs_sysid)])
+def test_known_truth_is_recovered_and_the_seed_decides(scene: Scene, impacts: Impacts, method: str) -> None:
+    found = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
+    value = dict(zip([p.name for p in scene.params], found.theta, strict=True))
+    assert found.why is None and found.loss < 1e-3 and found.evaluations > 0
+    assert all(abs(value[k] / v - 1) < 0.05 for k, v in TRUTH.items())
+    assert np.array_equal(value["yaw_offset"], scene.nominal[-1])  # not MuJoCo's, so not identified here
+    again = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
+    assert np.array_equal(found.theta, again.theta) and found.loss == again.loss
+
+
+def test_the_grid_answers_any_subset_and_finds_a_truth_on_it(scene: Scene) -> None:
+    params = [p for p in scene.params if p.name in TRUTH]
+    on_grid = from_unit(params, np.linspace(-1, 1, 12)[[2, 5]])
+    impacts = world(scene, dict(zip(TRUTH, on_grid, strict=True)), 8)
+    table = grid(rig(scene, impacts))
+    for rows in (np.arange(8), np.array([1, 4, 6])):
+        assert np.allclose(table.identified(rows).theta[:2], on_grid, rtol=1e-6)
+        assert table.identified(rows).loss < 1e-6
+    assert np.allclose(table.after[table.best(np.arange(8))], impacts.after, atol=1e-3)
+    alone = identify(scene, impacts, method="grid")
+    assert np.allclose(alone.theta[:2], on_grid)
+
+
+def test_measured_values_are_written_per_impact(scene: Scene, impacts: Impacts) -> None:
+    measured = replace(impacts, known={"friction": np.full(len(impacts), TRUTH["friction"]), "other": np.zeros(len(impacts))})
+    setup = rig(scene, measured)
+    assert [p.name for p in setup.params] == ["damping"] and np.all(setup.theta[:, 0] == TRUTH["friction"])
+    found = search(setup, np.arange(12), "cmaes", seed=0)
+    assert abs(found.theta[1] / TRUTH["damping"] - 1) < 0.05
+    assert np.allclose(setup.predict(found.theta), impacts.after, rtol=0.05, atol=0.3)
+
+
+def test_one_wild_impact_costs_no_more_than_one(scene: Scene, impacts: Impacts) -> None:
+    after = impacts.after.copy()
+    after[0] *= -30
+    setup = rig(scene, replace(impacts, after=after))
+    residual = setup.residual(setup.simulate(np.zeros((2, 2)), np.arange(3)), np.arange(3))
+    assert residual.shape == (2, 3, 3) and ((residual**2).sum(-1) < 1).all()
+    assert abs(search(setup, np.arange(12), "cmaes", seed=0).theta[0] / TRUTH["friction"] - 1) < 0.1
+
+
+@needs_sysid
+def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) -> None:
+    params, residual = to_sysid(rig(scene, impacts))
+    assert params.keys() == ["friction", "damping"]
+    params.update_from_vector(to_unit(scene.params[:2], np.array([0.4, 77.0])))
+    spec = scene.spec.copy()
+    for p in params.values():
+        p.apply_modifier(spec)
+    model = spec.compile()
+    assert np.allclose(model.pair("strike").friction[:2], 0.4) and np.allclose(model.pair("strike").solref, [-1e6, -77.0])
+    one, many = residual(np.zeros(2))[0][0], residual(np.zeros((2, 5)))[0][0]
+    assert one.shape == (48,) and many.shape == (48, 5) and np.allclose(many[:, 4], one)
+
+
+def test_gradients_descend_to_the_truth_and_a_method_must_exist(scene: Scene, impacts: Impacts) -> None:
+    from clashsim.sim.mjx import descend
+
+    target = np.array([0.3, -0.6])
+
+    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, y = points.T
+        residual = np.stack([x - target[0], np.sin(y) - np.sin(target[1])], 1)
+        zero = np.zeros_like(x)
+        return residual, np.stack([np.stack([zero + 1, zero], 1), np.stack([zero, np.cos(y)], 1)], 1)
+
+    points, loss = descend(evaluate, np.array([[0.9, 0.9], [-0.9, -0.9]]))
+    assert np.allclose(points, target, atol=1e-3) and (loss < 1e-6).all()
+    with pytest.raises(DataError, match="cmaes"):
+        identify(scene, impacts, method="cmeas")  # type: ignore[arg-type]
+
+
+def test_nothing_to_identify_says_so(scene: Scene, impacts: Impacts) -> None:
+    bare = scene.with_params([p for p in scene.params if p.target.startswith("effect/")])
+    found = identify(bare, impacts)
+    assert found.why is not None and "no parameter" in found.why and np.array_equal(found.theta, bare.nominal)
+
+
