@@ -42,6 +42,7 @@ class Problem:
     cache: Path | None = None
     samples: int = 100_000
     recipe: Recipe = Recipe()
+    table: bool = True  # whether grid search simulates all impacts once, which pays when there are many draws
     progress: Progress = quiet
 
     @cached_property

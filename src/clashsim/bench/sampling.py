@@ -13,7 +13,7 @@ from clashsim.core.contact import Poser
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import run_shard
-from clashsim.sim.mujoco import Striker, rest_height
+from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
 
 _SIZE = 4096
 
@@ -46,6 +46,7 @@ class _Bare:
         model = mujoco.MjModel.from_xml_string(scene.xml, dict(scene.assets))
         self.engine = batch.Batch(model, size)
         self.qpos, self.qvel, self.ctrl = (self.engine.bind(k) for k in ("qpos", "qvel", "ctrl"))
+        self.drives = velocity_drives(scene)
 
     def replay(self, shard: dict[str, np.ndarray]) -> float:
         """Seconds spent in `step` when every simulation of a shard takes as many steps as it took there."""
@@ -56,8 +57,10 @@ class _Bare:
         qpos, qvel = self.qpos[:n].copy(), self.qvel[:n].copy()
         Poser(self.scene, rest_height(self.scene, theta)).write(before, qpos, qvel)
         self.qpos[:n], self.qvel[:n] = qpos, qvel
-        self.ctrl[:n] = qvel[:, self.scene.striker_body.qvel]
+        for actuator, dof in self.drives:
+            self.ctrl[:n, actuator] = qvel[:, dof]
         still = [np.flatnonzero(steps > i) for i in range(int(steps.max()))]
+        still = [None if len(ids) == self.engine.nsim else ids for ids in still]  # as the sampler does: no list where all of them step
         begin = time.perf_counter()
         for ids in still:
             self.engine.step(ids=ids)

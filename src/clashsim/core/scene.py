@@ -48,7 +48,8 @@ class Scene:
     def spec(self) -> mujoco.MjSpec:
         """The author's scene with a named `<pair>` for the strike (and the ground) and two sensors that see the strike."""
         try:
-            spec = mujoco.MjSpec.from_string(self.xml, assets=dict(self.assets))
+            included = {k: v for k, v in self.assets.items() if k.endswith(".xml")}
+            spec = mujoco.MjSpec.from_string(self.xml, include=included, assets=dict(self.assets))
         except ValueError as error:
             raise SceneError(f"scene {self.name!r} is not a valid MJCF file: {_first_line(error)}") from None
         geoms = {g.name: g for g in spec.geoms if g.name}
@@ -158,7 +159,11 @@ class Scene:
         names = {k: v if v is not None else settings.get(k) for k, v in names.items()}
         if names["struck"] is None or names["striker"] is None:
             raise SceneError(f"scene {path.name!r} does not say which geoms collide: give --struck and --striker, or a {path.stem}.toml beside it")
-        scene = Scene(path.read_text(), names["struck"], names["striker"], names["ground"], (), settings.get("draw", Draw()), _assets(path), path.stem)
+        try:
+            xml = path.read_bytes().decode()  # not read_text, which would change the author's line ends
+        except UnicodeDecodeError:
+            raise SceneError(f"scene file {path.name!r} is not text") from None
+        scene = Scene(xml, names["struck"], names["striker"], names["ground"], (), settings.get("draw", Draw()), _assets(path, xml), path.stem)
         return scene.with_params(settings["params"] if "params" in settings else contact_params(scene))
 
 
@@ -240,10 +245,12 @@ def _checked(table: dict, cls: type, path: Path) -> dict:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
 
 
-def _assets(path: Path) -> dict[str, bytes]:
-    """Meshes and textures beside the scene file, by their path relative to it."""
+def _assets(path: Path, xml: str) -> dict[str, bytes]:
+    """Included files, meshes and textures beside the scene file, by their path relative to it."""
+    if "file=" not in xml:
+        return {}
     kinds = {".stl", ".obj", ".msh", ".png", ".xml"}
-    return {str(p.relative_to(path.parent)): p.read_bytes() for p in path.parent.rglob("*") if p.suffix.lower() in kinds and p != path} if "file=" in path.read_text() else {}
+    return {str(p.relative_to(path.parent)): p.read_bytes() for p in sorted(path.parent.rglob("*")) if p.suffix.lower() in kinds and p != path}
 
 
 def _field(model: mujoco.MjModel, name: str) -> np.ndarray:

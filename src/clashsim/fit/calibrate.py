@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import product
 
 import numpy as np
 import torch
@@ -17,9 +16,10 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
-from clashsim.fit.fields import Context, Data, Posterior, Strength, fit, predict
+from clashsim.fit.fields import TEMPER, Context, Data, Posterior, Strength, fit, predict
 
 RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
+_ODDS = 4.0  # nats of evidence that a strength other than the usual one needs: with ten impacts less is chance
 _SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
@@ -68,7 +68,7 @@ class Calibration:
         """One standard deviation of the twist after impact (N, k): what the draws disagree on, and the fitted noise."""
         draws = self.draws(impacts)
         noise = self.posterior.strength.noise * np.linalg.norm(draws.mean(0)[:, : (2 if impacts.planar else 3)], axis=1, keepdims=True)
-        return np.sqrt(draws.var(0) + noise**2)
+        return np.sqrt(draws.var(0) / TEMPER**2 + noise**2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
     data = scale.data(base, seen, impacts.known, impacts.after)
     sd = prior_sd(base.scene, impacts.known)
     choices = strengths or candidates()
-    best = max(choices, key=lambda s: fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence) if len(choices) > 1 else choices[0]
+    best = _choose(data, sd, choices, seed) if len(choices) > 1 else choices[0]
     posterior = _keep(fit(data, sd, strength=best, draws=draws, generator=torch.Generator().manual_seed(seed)))
     return Calibration(base, _estimates(base, posterior, impacts.known), posterior, scale)
 
@@ -162,28 +162,37 @@ def verdict(unit: float, spread: float) -> Status:
 
 
 def candidates() -> tuple[Strength, ...]:
-    """Strengths to choose from by evidence."""
-    return tuple(Strength(field=f, residual=r, linear=r / 2, noise=n) for f, r, n in product((0.1, 0.3), (0.01, 0.04), (0.02, 0.04)))
+    """Strengths to choose from by evidence; the first is what to expect, the others have to show that they are better."""
+    usual = Strength()
+    return (usual, replace(usual, noise=0.015), replace(usual, noise=0.06), replace(usual, field=0.1), replace(usual, residual=0.08))
+
+
+def _choose(data: Data, sd: Tensor, choices: tuple[Strength, ...], seed: int) -> Strength:
+    """The strength with the highest evidence; one that is not the first must exceed it by `_ODDS`."""
+    scores = [fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence - (_ODDS if i else 0.0) for i, s in enumerate(choices)]
+    return choices[int(np.argmax(scores))]
 
 
 def _keep(p: Posterior) -> Posterior:
     """Drop draws that ended in a poor local optimum."""
     middle = p.cost.median()
     good = p.cost <= middle + 5 + 4 * (p.cost - middle).abs().median()
+    good[0] = True  # the maximum of the posterior, which values and intervals are taken about
     return replace(p, mean=p.mean[good], dual=p.dual[good], rest=p.rest[good], cost=p.cost[good], shape=p.shape[good])
 
 
 def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
     params = base.scene.params
     unit = to_unit(params, base.scene.nominal) + posterior.theta.numpy()
-    natural = from_unit(params, np.clip(unit, -1.2, 1.2))
+    unit = unit[0] + (unit - unit[0]) / TEMPER
+    natural = from_unit(params, np.clip(unit, -1, 1))
     out = []
     for i, p in enumerate(params):
         if p.name in known:
             v = known[p.name]
             out.append(Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN))
             continue
-        centre, spread = float(np.median(unit[:, i])), float(unit[:, i].std())
-        low, high = np.quantile(natural[:, i], [0.05, 0.95])
-        out.append(Estimate(p.name, float(np.median(natural[:, i])), float(low), float(high), verdict(centre, spread)))
+        centre, spread = float(unit[0, i]), float(np.sqrt(np.mean((unit[:, i] - unit[0, i]) ** 2)))
+        low, high = from_unit([p], np.clip([[centre - 1.64 * spread], [centre + 1.64 * spread]], -1, 1))[:, 0]
+        out.append(Estimate(p.name, float(natural[0, i]), float(low), float(high), verdict(centre, spread)))
     return tuple(out)

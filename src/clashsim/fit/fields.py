@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+TEMPER = 0.3  # of the perturbations of draws: their mean predicts better than that of whole ones, and deviations scale back by 1 / TEMPER
+
 Physics = Callable[[Tensor, Tensor], Tensor]  # rows (N,) of a context, phi (M, N, p) -> dimensionless change of twist (M, N, k)
 
 
@@ -27,7 +29,7 @@ class Strength:
 
     field: float = 0.3  # amplitude of each group's field
     white: float = 0.12  # of the scatter from hit to hit
-    residual: float = 0.03  # of the residual, relative to the outcome
+    residual: float = 0.04  # of the residual, relative to the outcome
     linear: float = 0.01  # of its linear part
     mix: float = 0.05  # of its part that is linear in the predicted outcome itself: a scale or a direction that is a little off
     noise: float = 0.03  # of the measurement, relative to the outcome
@@ -77,8 +79,8 @@ def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, generator: to
     n, k = data.change.shape
     p = len(sd)
     size = (data.change + data.start).norm(dim=-1).clamp_min(0.02)
-    mean = torch.randn(draws, p, generator=generator, dtype=torch.float64) * sd
-    blur = torch.randn(draws, n, k, generator=generator, dtype=torch.float64) * strength.noise
+    mean = TEMPER * torch.randn(draws, p, generator=generator, dtype=torch.float64) * sd
+    blur = TEMPER * torch.randn(draws, n, k, generator=generator, dtype=torch.float64) * strength.noise
     mean[0], blur[0] = 0.0, 0.0  # the first member is the plain maximum of the posterior
     target = data.change / size[:, None] + blur
     dual = torch.zeros(draws, n, p, dtype=torch.float64)

@@ -10,6 +10,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from scipy.spatial.transform import Rotation
 
@@ -144,9 +145,8 @@ def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, thread
         for i in range(count):
             size = min(_SHARD, n - i * _SHARD)
             path = None if parts is None else parts / f"shard-{i:05d}.safetensors"
-            if path is not None and path.is_file():
-                shard = load_file(path)
-            else:
+            shard = _finished(path)
+            if shard is None:
                 striker = striker or Striker(scene, min(n, _SHARD), threads=threads)
                 shard = run_shard(scene, striker, size, np.random.default_rng([seed, i]))
                 if path is not None:
@@ -159,6 +159,16 @@ def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, thread
     return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source="simulated", ends=ends)
 
 
+def _finished(path: Path | None) -> dict[str, np.ndarray] | None:
+    """A shard that an earlier call has written, or None; a damaged one is made again."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        return load_file(path)
+    except SafetensorError:
+        return None
+
+
 _MISSED = 9  # the draw's bodies never meet
 
 
@@ -168,6 +178,8 @@ def run_shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) 
     outcome = striker(strikes.before, strikes.theta)
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
     before, after = with_effects(scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED)
+    if before is not strikes.before:  # as recorded through an offset frame, a glancing hit may look like a miss
+        end = np.where(touch(scene, before)[0].touching, end, _MISSED)
     if exact(scene):
         seen = frame(scene, Impacts(scene.plane is not None, before, after), strict=False)
         unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
@@ -190,7 +202,11 @@ def _claim(parts: Path, job: dict) -> None:
     marker = parts / "job.json"
     parts.mkdir(parents=True, exist_ok=True)
     if marker.is_file():
-        if json.loads(marker.read_text()) != job:
+        try:
+            found = json.loads(marker.read_text())
+        except ValueError:
+            found = None
+        if found != job:
             raise DataError(f"{str(parts)!r} holds the shards of another sampling job: delete it, or choose another output")
     else:
         write_atomic(marker, json.dumps(job).encode())

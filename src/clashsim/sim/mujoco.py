@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
@@ -53,7 +53,7 @@ class Striker:
         self.sensors = self.engine.bind("sensordata")
         self.sensor = int(scene.base.sensor("clashsim/contact").adr[0])
         self.fields = {slot.field: self.engine.expand(slot.field) for slot in scene.slots if slot is not None}
-        self.drives = _velocity_drives(scene)
+        self.drives = velocity_drives(scene)
         self.start = np.array(scene.base.qpos0)
 
     def __call__(self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25) -> Outcome:
@@ -112,7 +112,7 @@ class Striker:
         return Outcome(after, end, steps)
 
 
-def _velocity_drives(scene: Scene) -> list[tuple[int, int]]:
+def velocity_drives(scene: Scene) -> list[tuple[int, int]]:
     """(actuator, dof) of velocity servos on the striker's joints: they are told to keep the speed of the strike."""
     m, out = scene.base, []
     for a in range(m.nu):
@@ -175,10 +175,3 @@ def _rest_table(scene: Scene) -> tuple:
 def simulate(scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096) -> Outcome:
     """Outcomes of impacts in MuJoCo for one call; keep a `Striker` to call many times."""
     return Striker(scene, min(size, max(1, len(before))), threads=threads)(before, theta)
-
-
-def with_timestep(scene: Scene, timestep: float) -> Scene:
-    """The same scene at another timestep."""
-    spec = scene.spec.copy()
-    spec.option.timestep = timestep
-    return replace(scene, xml=spec.to_xml())
