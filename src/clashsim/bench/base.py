@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,19 @@ from clashsim.fit.distil import PAPER, Recipe
 from clashsim.fit.sample import sample
 from clashsim.report.metrics import relative_error
 
+DEFAULTS: Mapping[str, Recipe | None] = {"clash-paper": PAPER, "clashsim": None}  # None: what `base_model` gives by itself
 _UNSEEN = 1_000_003  # seed of the held-out impacts; training uses small seeds
 
 
 def run(*, scenes: tuple[str, ...] = (), n: int = 100_000, held_out: int = 10_000, seed: int = 0, cache: Path | None = None,
-        recipes: dict[str, Recipe] | None = None, progress: Progress = quiet) -> list[dict]:
+        recipes: Mapping[str, Recipe | None] = DEFAULTS, progress: Progress = quiet) -> list[dict]:
     """Rows of set (the scene), method (`clash-paper` or `clashsim`), accuracy_0.1, accuracy_0.2, median."""
     rows = []
     for name in scenes or tuple(shipped_scenes()):
         scene = Scene.load(name)
         unseen = sample(scene, held_out, _UNSEEN + seed, progress=progress)
         gyration = inertia(scene, scene.struck_body).gyration
-        for method, recipe in (recipes or {"clash-paper": PAPER, "clashsim": Recipe()}).items():
+        for method, recipe in recipes.items():
             row: dict = {"set": name, "method": method, "n": n}
             try:
                 base = base_model(scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress)

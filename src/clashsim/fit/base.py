@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import asdict
+from importlib import resources
 from pathlib import Path
 
 import mujoco
@@ -24,8 +25,16 @@ from clashsim.nets.impact import ImpactNet
 _VERSION = 1  # of how samples and networks are made: a cache made before a change of either must not serve after it
 
 
-def base_model(scene: Scene, *, recipe: Recipe = Recipe(), n: int = 100_000, seed: int = 0, cache: Path | None = None, progress: Progress = quiet) -> Distilled:
-    """The distilled model of a scene, from `cache` if it was made before with the same scene, recipe, number of samples and seed."""
+def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, seed: int = 0, cache: Path | None = None, progress: Progress = quiet) -> Distilled:
+    """The distilled model of a scene: shipped with clashsim, else from `cache` if it was made before with the same arguments, else made now.
+
+    A `recipe` of one's own is always distilled; the default is `Recipe()` where no model of this very scene is shipped.
+    """
+    if recipe is None:
+        shipped = shipped_base(scene)
+        if shipped is not None:
+            return shipped
+        recipe = Recipe()
     key = hashlib.sha256(json.dumps([_VERSION, mujoco.__version__, fingerprint(scene), asdict(recipe), n, seed]).encode()).hexdigest()[:16]
     path = None if cache is None else cache / f"{scene.name}-{key}.safetensors"
     if path is not None and path.is_file():
@@ -41,11 +50,22 @@ def base_model(scene: Scene, *, recipe: Recipe = Recipe(), n: int = 100_000, see
     return base
 
 
+def shipped_base(scene: Scene) -> Distilled | None:
+    """The model that comes with clashsim for a shipped scene whose file, settings and ranges are unchanged, or None."""
+    path = Path(str(resources.files("clashsim") / "scenes" / f"{scene.name}.safetensors"))
+    if not path.is_file():
+        return None
+    with safe_open(path, "np") as file:
+        if file.metadata().get("scene") != fingerprint(scene):
+            return None
+    return load_base(scene, path)
+
+
 def base_bytes(base: Distilled) -> bytes:
     """A distilled model as safetensors: weights, scaling, domain, and the net's shape as metadata."""
     tensors = {k: v.contiguous() for k, v in base.net.state_dict().items()}
     tensors |= {"low": torch.as_tensor(base.low), "high": torch.as_tensor(base.high), "extent": torch.as_tensor(base.extent)}
-    return save(tensors, {"shape": json.dumps(base.net.shape)})
+    return save(tensors, {"shape": json.dumps(base.net.shape), "scene": fingerprint(base.scene)})
 
 
 def load_base(scene: Scene, path: Path) -> Distilled:

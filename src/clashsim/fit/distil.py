@@ -34,6 +34,7 @@ class Recipe:
     schedule: bool = True
 
 
+SHIPPED = Recipe(width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3)  # of the models that come with clashsim
 PAPER = Recipe(width=128, layers=3, members=1, activation="relu", steps=1000, batch=1024, rate=1e-3, decay=0.01, loss="mse", schedule=False)
 
 
@@ -88,8 +89,8 @@ def change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tens
     return apply_exact(scene, out, features[:, rates : rates + k], features[:, -1].exp(), unit)
 
 
-def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: int = 0, progress: Progress = quiet) -> Distilled:
-    """Train the network on simulated impacts (their theta included)."""
+def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: int = 0, device: str = "cpu", progress: Progress = quiet) -> Distilled:
+    """Train the network on simulated impacts (their theta included) on a torch device; what comes back lives on the CPU."""
     assert impacts.theta is not None
     seen = frame(scene, impacts)
     features, unit = _single(seen.features), _single(to_unit(scene.params, impacts.theta))
@@ -99,12 +100,14 @@ def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: i
     size = (y + _single(seen.start / seen.speed[:, None])).norm(dim=-1) + 0.05
     net = ImpactNet(x.shape[1], y.shape[1], width=recipe.width, layers=recipe.layers, members=recipe.members, activation=recipe.activation, seed=seed)
     net.fit_scale(x, y)
+    low, high = x.min(0).values.numpy(), x.max(0).values.numpy()
+    net, features, unit, y, size = net.to(device), features.to(device), unit.to(device), y.to(device), size.to(device)
     optimiser = torch.optim.AdamW(net.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=recipe.steps, pct_start=0.1) if recipe.schedule else None
     generator = torch.Generator().manual_seed(seed)
     with progress("distilling", recipe.steps) as advance:
         for _ in range(recipe.steps):
-            rows = torch.randint(len(x), (min(recipe.batch, len(x)),), generator=generator)
+            rows = torch.randint(len(y), (min(recipe.batch, len(y)),), generator=generator).to(device)
             error = change(scene, net, features[rows], unit[rows]) - y[rows]
             if recipe.loss == "mse":
                 loss = error.square().mean()
@@ -116,8 +119,8 @@ def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: i
             if schedule is not None:
                 schedule.step()
             advance(1)
-    net.requires_grad_(False)
-    return Distilled(scene, net, x.min(0).values.numpy(), x.max(0).values.numpy(), np.concatenate([c.std(0) for c in circumstances(seen)]))
+    net = net.cpu().requires_grad_(False)
+    return Distilled(scene, net, low, high, np.concatenate([c.std(0) for c in circumstances(seen)]))
 
 
 def circumstances(seen: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
