@@ -41,7 +41,7 @@ class Problem:
     gyration: float
     cache: Path | None = None
     samples: int = 100_000
-    recipe: Recipe = Recipe()
+    recipe: Recipe | None = None  # of clashsim's base model; None takes the shipped one
     table: bool = True  # whether grid search simulates all impacts once, which pays when there are many draws
     progress: Progress = quiet
 

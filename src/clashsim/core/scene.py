@@ -139,6 +139,17 @@ class Scene:
             return _basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
         return self.struck_body.plane
 
+    @cached_property
+    def round(self) -> bool:
+        """Whether turning the struck body about its origin (in the plane, if there is one) changes nothing: a centred ball or disc."""
+        geom = self.base.geom(self.struck)
+        if np.abs(geom.pos[:2]).max() > 1e-9 or int(geom.bodyid[0]) != self.struck_body.body:
+            return False
+        if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_SPHERE):
+            return abs(float(geom.pos[2])) < 1e-9
+        upright = self.plane is not None and abs(float((self.struck_body.rotation @ _axis(geom.quat)) @ self.plane[2])) > 1 - 1e-9
+        return upright and int(geom.type[0]) in (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
+
     def with_params(self, params: Sequence[Param]) -> Scene:
         """The same scene with other parameters to identify."""
         return replace(self, params=tuple(params))
@@ -260,6 +271,13 @@ def _field(model: mujoco.MjModel, name: str) -> np.ndarray:
             raise ParamError(f"option {name[4:]!r} is a single number; only vector options such as gravity can be parameters")
         return value
     return getattr(model, name)
+
+
+def _axis(quat: np.ndarray) -> np.ndarray:
+    """The z axis (3,) of a frame given by a quaternion wxyz."""
+    out = np.zeros(3)
+    mujoco.mju_rotVecQuat(out, np.array([0.0, 0, 1]), np.asarray(quat, float))
+    return out
 
 
 def _basis(normal: np.ndarray) -> np.ndarray:

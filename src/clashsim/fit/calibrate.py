@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clashsim.core.errors import DataError
-from clashsim.core.frame import Frame, frame
+from clashsim.core.frame import Frame, frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
@@ -19,9 +19,10 @@ from clashsim.fit.distil import Distilled, circumstances
 from clashsim.fit.fields import TEMPER, Context, Data, Posterior, Strength, fit, predict
 
 RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
-_ODDS = 4.0  # nats of evidence that a strength other than the usual one needs: with ten impacts less is chance
+_TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
 _SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
+STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06), replace(RIGID, noise=0.06))
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
 
 
@@ -47,28 +48,39 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A calibrated collision model; an `ImpactModel`. `posterior` holds M draws of everything that was fitted."""
+    """A calibrated collision model; an `ImpactModel`.
+
+    `posteriors` are fits of different strength, each with its draws, and `weights` how much each counts.
+    """
 
     base: Distilled
     theta: tuple[Estimate, ...]
-    posterior: Posterior
+    posteriors: tuple[Posterior, ...]
+    weights: tuple[float, ...]
     scale: Scale
 
-    def draws(self, impacts: Impacts) -> np.ndarray:
-        """Twist after impact of each posterior draw, (M, N, k)."""
+    def fits(self, impacts: Impacts) -> list[np.ndarray]:
+        """Twist after impact of each draw of each posterior, (M, N, k) each."""
         seen = frame(self.base.scene, impacts)
-        change, _ = predict(self.posterior, self.scale.data(self.base, seen, impacts.known))
-        return seen.decode(change.numpy())
+        data = self.scale.data(self.base, seen, impacts.known)
+        return [seen.decode(predict(p, data)[0].numpy()) for p in self.posteriors]
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Twist after impact (N, k)."""
-        return self.draws(impacts).mean(0)
+        return sum((w * f.mean(0) for w, f in zip(self.weights, self.fits(impacts), strict=True)), np.zeros_like(impacts.after))
 
     def spread(self, impacts: Impacts) -> np.ndarray:
-        """One standard deviation of the twist after impact (N, k): what the draws disagree on, and the fitted noise."""
-        draws = self.draws(impacts)
-        noise = self.posterior.strength.noise * np.linalg.norm(draws.mean(0)[:, : (2 if impacts.planar else 3)], axis=1, keepdims=True)
-        return np.sqrt(draws.var(0) / TEMPER**2 + noise**2)
+        """One standard deviation of the twist after impact (N, k): what draws and strengths disagree on, and the fitted noise."""
+        fits = self.fits(impacts)
+        centre = sum((w * f.mean(0) for w, f in zip(self.weights, fits, strict=True)), np.zeros_like(impacts.after))
+        rim = inertia(self.base.scene, self.base.scene.struck_body).gyration
+        linear = 2 if impacts.planar else 3
+        unit = np.r_[np.ones(linear), np.full(centre.shape[1] - linear, 1 / rim)]  # the noise is relative to the size of (v, gyration * w)
+        size = np.linalg.norm(centre / unit, axis=1, keepdims=True)
+        variance = np.zeros_like(centre)
+        for w, f, p in zip(self.weights, fits, self.posteriors, strict=True):
+            variance += w * (f.var(0) / TEMPER**2 + (f.mean(0) - centre) ** 2 + (p.strength.noise * size * unit) ** 2)
+        return np.sqrt(variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +110,8 @@ class Scale:
             if c is not columns[3]:  # the cosine of a small angle says nothing that its sine does not say better
                 spread = np.where(e < 0.15 * e.max(initial=0.0), 0.0, spread)
             widths.append(np.where(spread > 1e-6 * (1 + np.abs(m)), spread, np.inf))
+        if base.scene.round:  # a disc or a ball looks the same from all sides
+            widths[1] = np.full_like(widths[1], np.inf)
         return Scale(centres, tuple(widths), extras)
 
     def data(self, base: Distilled, seen: Frame, known: Mapping[str, np.ndarray], after: np.ndarray | None = None) -> Data:
@@ -136,17 +150,20 @@ def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]):  # 
     return physics
 
 
-def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 8, strengths: tuple[Strength, ...] | None = None) -> Calibration:
-    """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is chosen by the evidence of these impacts alone."""
+def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 6, strengths: tuple[Strength, ...] | None = None) -> Calibration:
+    """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is weighed by the evidence of these impacts alone."""
     impacts = impacts.checked()
     seen = frame(base.scene, impacts)
     scale = Scale.of(base, seen, impacts.known)
     data = scale.data(base, seen, impacts.known, impacts.after)
     sd = prior_sd(base.scene, impacts.known)
-    choices = strengths or candidates()
-    best = _choose(data, sd, choices, seed) if len(choices) > 1 else choices[0]
-    posterior = _keep(fit(data, sd, strength=best, draws=draws, generator=torch.Generator().manual_seed(seed)))
-    return Calibration(base, _estimates(base, posterior, impacts.known), posterior, scale)
+    choices = strengths or STRENGTHS
+    evidence = np.array([fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence for s in choices]) if len(choices) > 1 else np.zeros(1)
+    weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
+    kept = [i for i in np.argsort(-weights) if weights[i] > 0.05]
+    share = weights[kept] / weights[kept].sum()
+    posteriors = tuple(_keep(fit(data, sd, strength=choices[i], draws=draws, generator=torch.Generator().manual_seed(seed))) for i in kept)
+    return Calibration(base, _estimates(base, posteriors[0], impacts.known), posteriors, tuple(map(float, share)), scale)
 
 
 def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
@@ -159,18 +176,6 @@ def verdict(unit: float, spread: float) -> Status:
     if spread > 0.5 * _PRIOR_SD:
         return Status.UNIDENTIFIABLE
     return Status.AT_BOUND if abs(unit) > 0.97 else Status.FITTED
-
-
-def candidates() -> tuple[Strength, ...]:
-    """Strengths to choose from by evidence; the first is what to expect, the others have to show that they are better."""
-    usual = Strength()
-    return (usual, replace(usual, noise=0.015), replace(usual, noise=0.06), replace(usual, field=0.1), replace(usual, residual=0.08))
-
-
-def _choose(data: Data, sd: Tensor, choices: tuple[Strength, ...], seed: int) -> Strength:
-    """The strength with the highest evidence; one that is not the first must exceed it by `_ODDS`."""
-    scores = [fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence - (_ODDS if i else 0.0) for i, s in enumerate(choices)]
-    return choices[int(np.argmax(scores))]
 
 
 def _keep(p: Posterior) -> Posterior:
