@@ -22,7 +22,7 @@ RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=
 _TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
 _SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
-STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06), replace(RIGID, noise=0.06))
+STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06), Strength(noise=0.06, residual=0.1), replace(RIGID, noise=0.06))
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
 
 
@@ -183,7 +183,7 @@ def _keep(p: Posterior) -> Posterior:
     middle = p.cost.median()
     good = p.cost <= middle + 5 + 4 * (p.cost - middle).abs().median()
     good[0] = True  # the maximum of the posterior, which values and intervals are taken about
-    return replace(p, mean=p.mean[good], dual=p.dual[good], rest=p.rest[good], cost=p.cost[good], shape=p.shape[good])
+    return replace(p, mean=p.mean[good], anchor=p.anchor[good], dual=p.dual[good], rest=p.rest[good], cost=p.cost[good], shape=p.shape[good])
 
 
 def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:

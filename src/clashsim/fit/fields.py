@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 TEMPER = 0.3  # of the perturbations of draws: their mean predicts better than that of whole ones, and deviations scale back by 1 / TEMPER
+_NU, _LEAST = 4.0, 0.15  # degrees of freedom of the noise, and the least weight of an impact: not half of them can be outliers
 
 Physics = Callable[[Tensor, Tensor], Tensor]  # rows (N,) of a context, phi (M, N, p) -> dimensionless change of twist (M, N, k)
 
@@ -31,9 +32,10 @@ class Strength:
     white: float = 0.12  # of the scatter from hit to hit
     residual: float = 0.04  # of the residual, relative to the outcome
     linear: float = 0.01  # of its linear part
-    mix: float = 0.05  # of its part that is linear in the predicted outcome itself: a scale or a direction that is a little off
+    mix: float = 0.02  # of its part that is linear in the predicted outcome itself: a scale or a direction that is a little off
     noise: float = 0.03  # of the measurement, relative to the outcome
     reach: float = 1.5  # length scale of fields, in standard deviations of their group
+    span: float = 1.0  # length scale of the residual, over the root of the number of its columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ class Posterior:
     strength: Strength
     sd: Tensor
     mean: Tensor
+    anchor: Tensor  # (M, p): constants alone, whose predictions the residual is relative to
     dual: Tensor
     rest: Tensor
     shape: Tensor  # (M, N, k): fitted outcomes over their size
@@ -88,41 +91,46 @@ def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, generator: to
     evidence, cost = -torch.inf, torch.full((draws,), torch.inf, dtype=torch.float64)
     rigid = replace(strength, field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=max(0.1, strength.noise))
     plain = strength.field == strength.residual == strength.linear == strength.mix == strength.white == 0.0
+    anchor, ratio = mean.clone(), torch.ones(draws, n, dtype=torch.float64)
     for stage, (count, how) in enumerate(((rounds[0], rigid), (rounds[1], strength))):
         previous = None if stage == 0 else _apply(smooth, sd, dual)
         smooth, scatter = field_kernels(data.context, data.context, how)
         if previous is not None:  # the same parameters, said in terms of the kernel that has fields
             eye = torch.eye(n, dtype=torch.float64)
             dual = torch.linalg.solve(smooth + 1e-5 * eye, previous / sd.square())
+            # The residual is relative to what the constants alone predict: the final prediction may be far off without its residual,
+            # and would then scale it wrongly.
+            anchor = mean + previous[:, 0]
+            ratio = (_sizes(data, anchor) / size).clamp(0.5, 2.0)
         rest_kernel = residual_kernel(data.context, data.context, how)
         cost = torch.full_like(cost, torch.inf)
-        # Beyond what a prediction's size may scale by, a residual learnt on slow hits would run away on fast ones.
         for _ in range(count):
             phi = mean[:, None] + _apply(smooth, sd, dual)
             value, slope = _linearise(data.physics, phi)
             value, slope = value / size[:, None], slope / size[:, None, None]
             miss = target - value
             shape = value + data.start / size[:, None]
-            rest = _gram(slope, scatter, sd, rest_kernel + how.mix**2 * shape @ shape.transpose(1, 2), how.noise**2 / weight)
+            rest = _gram(slope, scatter, sd, _scaled(rest_kernel + how.mix**2 * shape @ shape.transpose(1, 2), ratio), how.noise**2 / weight)
             whole = rest + _outer(slope, smooth, sd)
             factor = torch.linalg.cholesky(whole)
             z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(draws, n * k, 1)
             alpha = torch.cholesky_solve(z, factor).reshape(draws, n, k)
-            evidence = float((-0.5 * (z[0, :, 0] @ alpha[0].reshape(-1)) - factor[0].diagonal().log().sum()).item())
+            doubt = 0.5 * _NU * (weight[0].log() - weight[0] + 1).sum()  # what the t distribution charges for calling impacts outliers
+            evidence = float((doubt - 0.5 * (z[0, :, 0] @ alpha[0].reshape(-1)) - factor[0].diagonal().log().sum()).item())
             goal = torch.einsum("mnkp,mnk->mnp", slope, alpha)
             rest_factor = torch.linalg.cholesky(rest)
             dual, cost = _search(data.physics, target, size, mean, sd, smooth, rest_factor, dual, goal)
             if not (plain and stage):
-                # Student-t weights (nu = 4) on the noise: a missed frame or a double hit must not steer the fit.
+                # Student-t weights on the noise: a missed frame or a double hit must not steer the fit.
                 noise = (how.noise**2 / weight)[..., None] * alpha
-                weight = (4 + k) / (4 + noise.square().sum(-1) / how.noise**2)
+                weight = ((_NU + k) / (_NU + noise.square().sum(-1) / how.noise**2)).clamp_min(_LEAST)
     phi = mean[:, None] + _apply(smooth, sd, dual)
     value, slope = _linearise(data.physics, phi)
     miss = (target - value / size[:, None]).reshape(draws, n * k, 1)
     shape = (value + data.start) / size[:, None]
-    rest = _gram(slope / size[:, None, None], scatter, sd, rest_kernel + strength.mix**2 * shape @ shape.transpose(1, 2), strength.noise**2 / weight)
-    left = torch.cholesky_solve(miss, torch.linalg.cholesky(rest)).reshape(draws, n, k)
-    return Posterior(strength, sd, mean, dual, left, shape, cost, evidence, data.context)
+    rest = _gram(slope / size[:, None, None], scatter, sd, _scaled(rest_kernel + strength.mix**2 * shape @ shape.transpose(1, 2), ratio), strength.noise**2 / weight)
+    left = torch.cholesky_solve(miss, torch.linalg.cholesky(rest)).reshape(draws, n, k) * ratio[..., None]
+    return Posterior(strength, sd, mean, anchor, dual, left, shape, cost, evidence, data.context)
 
 
 def predict(posterior: Posterior, data: Data) -> tuple[Tensor, Tensor]:
@@ -132,9 +140,20 @@ def predict(posterior: Posterior, data: Data) -> tuple[Tensor, Tensor]:
     value = data.physics(torch.arange(len(data.start)), phi.float()).double()
     kernel = residual_kernel(data.context, posterior.context, posterior.strength)
     after = value + data.start
-    size = after.norm(dim=-1, keepdim=True)
-    kernel = kernel + posterior.strength.mix**2 * (after / size.clamp_min(1e-9)) @ posterior.shape.transpose(1, 2)
-    return value + size * torch.einsum("mnl,mlk->mnk", kernel, posterior.rest), phi
+    shape = after / after.norm(dim=-1, keepdim=True).clamp_min(1e-9)
+    kernel = kernel + posterior.strength.mix**2 * shape @ posterior.shape.transpose(1, 2)
+    return value + _sizes(data, posterior.anchor)[..., None] * torch.einsum("mnl,mlk->mnk", kernel, posterior.rest), phi
+
+
+def _sizes(data: Data, constants: Tensor) -> Tensor:
+    """Size (M, N) of the outcome that constants (M, p) predict, over the approach speed."""
+    with torch.no_grad():
+        value = data.physics(torch.arange(len(data.start)), constants[:, None].expand(-1, len(data.start), -1).float()).double()
+    return (value + data.start).norm(dim=-1).clamp_min(0.02)
+
+
+def _scaled(kernel: Tensor, ratio: Tensor) -> Tensor:
+    return ratio[:, :, None] * kernel * ratio[:, None, :]
 
 
 def field_kernels(a: Context, b: Context, strength: Strength) -> tuple[Tensor, Tensor]:
@@ -151,7 +170,7 @@ def field_kernels(a: Context, b: Context, strength: Strength) -> tuple[Tensor, T
 def residual_kernel(a: Context, b: Context, strength: Strength) -> Tensor:
     """Covariance of the residual of each output, relative to the outcome's size, (n, n')."""
     d = max(1, a.all.shape[1])
-    kernel = strength.residual**2 * _rbf(a.all, b.all, np.sqrt(d))
+    kernel = strength.residual**2 * _rbf(a.all, b.all, strength.span * np.sqrt(d))
     return kernel + strength.linear**2 * (1 + a.all @ b.all.T / d)
 
 
