@@ -59,8 +59,8 @@ class _Bare:
         self.qpos[:n], self.qvel[:n] = qpos, qvel
         for actuator, dof in self.drives:
             self.ctrl[:n, actuator] = qvel[:, dof]
-        still = [np.flatnonzero(steps > i) for i in range(int(steps.max()))]
-        still = [None if len(ids) == self.engine.nsim else ids for ids in still]  # as the sampler does: no list where all of them step
+        active = [np.flatnonzero(steps > i) for i in range(int(steps.max()))]
+        still = [None if len(ids) == self.engine.nsim else ids for ids in active]  # as the sampler does: no list where all of them step
         begin = time.perf_counter()
         for ids in still:
             self.engine.step(ids=ids)

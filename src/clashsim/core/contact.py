@@ -125,7 +125,7 @@ def touch(scene: Scene, before: np.ndarray, direction: np.ndarray | None = None,
     for start in range(0, n, _CHUNK):
         rows = np.arange(start, min(start + _CHUNK, n))
         active = rows
-        for step in range(iterations):
+        for _step in range(iterations):
             ids = active - start
             view = qpos[ids]
             poser.write(out[active], view)

@@ -94,7 +94,8 @@ def frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Frame:
     contact, moved = touch(scene, impacts.before)
     if strict and not contact.touching.all():
         rows = np.flatnonzero(~contact.touching)
-        raise DataError(f"in impacts {', '.join(map(str, rows[:8]))}{' and more' if len(rows) > 8 else ''} the bodies do not meet along their approach: check poses, velocities, units and frames")
+        which = ", ".join(map(str, rows[:8])) + (" and more" if len(rows) > 8 else "")
+        raise DataError(f"in impacts {which} the bodies do not meet along their approach: check poses, velocities, units and frames")
     return _planar(scene, moved, contact) if impacts.planar else _spatial(scene, moved, contact)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -199,7 +200,8 @@ def contact_params(scene: Scene) -> tuple[Param, ...]:
         found.append(Param(f"{label}friction", f"pair/{pair}/friction[0:2]", float(np.clip(mu, low, 1.0)), low, 1.0))
         if ref[0] < 0:
             critical = 2 * float(np.sqrt(-ref[0]))
-            found.append(Param(f"{label}damping", f"pair/{pair}/solref[1]", float(np.clip(-ref[1], critical * 0.005, critical * 2)), critical * 0.005, critical * 2, "1/s", "log", -1))
+            least, most = 0.005 * critical, 2 * critical
+            found.append(Param(f"{label}damping", f"pair/{pair}/solref[1]", float(np.clip(-ref[1], least, most)), least, most, "1/s", "log", -1))
         else:
             found.append(Param(f"{label}damping_ratio", f"pair/{pair}/solref[1]", float(np.clip(ref[1], 0.1, 3.0)), 0.1, 3.0))
     return tuple(found)
@@ -222,10 +224,26 @@ def _named_pair(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.Mj
         raise SceneError(f"scene {scene!r}: geoms {a.name!r} and {b.name!r} belong to one body and cannot collide")
     if not (a.contype & b.conaffinity or b.contype & a.conaffinity):
         raise SceneError(f"scene {scene!r} excludes contact between {a.name!r} and {b.name!r} (contype and conaffinity do not match): change that to learn their collision")
-    spec.add_pair(name=name, geomname1=a.name, geomname2=b.name)
+    spec.add_pair(name=name, geomname1=a.name, geomname2=b.name, **_mixed(spec, a.name, b.name))
 
 
-def _settings(path: Path) -> dict:
+def _mixed(spec: mujoco.MjSpec, first: str, second: str) -> dict[str, Any]:
+    """Contact attributes of two geoms combined as MuJoCo does for contacts without a `<pair>`: by priority, else friction by maximum and
+    solver parameters by the geoms' solmix."""
+    model = spec.copy().compile()
+    a, b = model.geom(first), model.geom(second)
+    if a.priority[0] != b.priority[0]:
+        a = b = a if a.priority[0] > b.priority[0] else b
+    total = float(a.solmix[0] + b.solmix[0])
+    share = float(a.solmix[0]) / total if total > 1e-15 else 0.5
+    slide, turn, roll = np.maximum(a.friction, b.friction)
+    standard = a.solref[0] > 0 and b.solref[0] > 0
+    return {"condim": int(max(a.condim[0], b.condim[0])), "friction": [slide, slide, turn, roll, roll],
+            "solref": share * a.solref + (1 - share) * b.solref if standard else np.minimum(a.solref, b.solref),
+            "solimp": share * a.solimp + (1 - share) * b.solimp, "margin": float(max(a.margin[0], b.margin[0])), "gap": float(max(a.gap[0], b.gap[0]))}
+
+
+def _settings(path: Path) -> dict[str, Any]:
     """The settings file beside a scene: struck, striker, ground, [draw] ranges and [[param]] entries."""
     if not path.is_file():
         return {}
@@ -237,7 +255,7 @@ def _settings(path: Path) -> dict:
     for key in raw:
         if key not in known:
             raise SceneError(f"settings file {path.name!r} has an unknown key {key!r}; {nearest(key, known)}")
-    out = {k: raw[k] for k in ("struck", "striker", "ground") if k in raw}
+    out: dict[str, Any] = {k: raw[k] for k in ("struck", "striker", "ground") if k in raw}
     if "draw" in raw:
         out["draw"] = Draw(**_checked(raw["draw"], Draw, path))
     if "param" in raw:

@@ -16,13 +16,13 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
-from clashsim.fit.fields import TEMPER, Context, Data, Posterior, Strength, fit, predict
+from clashsim.fit.fields import TEMPER, Context, Data, Posterior, Strength, constants, fit, predict
 
 RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
 _TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
 _SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
-STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06), Strength(noise=0.06, residual=0.1), replace(RIGID, noise=0.06))
+STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06))
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
 
 
@@ -150,7 +150,7 @@ def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]):  # 
     return physics
 
 
-def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 6, strengths: tuple[Strength, ...] | None = None) -> Calibration:
+def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 5, strengths: tuple[Strength, ...] | None = None) -> Calibration:
     """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is weighed by the evidence of these impacts alone."""
     impacts = impacts.checked()
     seen = frame(base.scene, impacts)
@@ -158,11 +158,13 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
     data = scale.data(base, seen, impacts.known, impacts.after)
     sd = prior_sd(base.scene, impacts.known)
     choices = strengths or STRENGTHS
-    evidence = np.array([fit(data, sd, strength=s, draws=1, generator=torch.Generator().manual_seed(seed)).evidence for s in choices]) if len(choices) > 1 else np.zeros(1)
+    anchor = constants(data, sd)
+    rng = torch.Generator()
+    evidence = np.array([fit(data, sd, strength=s, draws=1, anchor=anchor, generator=rng.manual_seed(seed)).evidence for s in choices] if len(choices) > 1 else [0.0])
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
-    kept = [i for i in np.argsort(-weights) if weights[i] > 0.05]
+    kept = [i for i in np.argsort(-weights) if weights[i] > 0.1]
     share = weights[kept] / weights[kept].sum()
-    posteriors = tuple(_keep(fit(data, sd, strength=choices[i], draws=draws, generator=torch.Generator().manual_seed(seed))) for i in kept)
+    posteriors = tuple(_keep(fit(data, sd, strength=choices[i], draws=draws, anchor=anchor, generator=rng.manual_seed(seed))) for i in kept)
     return Calibration(base, _estimates(base, posteriors[0], impacts.known), posteriors, tuple(map(float, share)), scale)
 
 
@@ -173,7 +175,7 @@ def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
 
 def verdict(unit: float, spread: float) -> Status:
     """What an estimate on the unit scale and its standard deviation amount to."""
-    if spread > 0.5 * _PRIOR_SD:
+    if spread > 0.25 * _PRIOR_SD:
         return Status.UNIDENTIFIABLE
     return Status.AT_BOUND if abs(unit) > 0.97 else Status.FITTED
 

@@ -77,60 +77,79 @@ class Posterior:
         return self.mean + self.sd.square() * self.dual.sum(1)
 
 
-def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, generator: torch.Generator, rounds: tuple[int, int] = (8, 5)) -> Posterior:
-    """Fit `draws` members at once: constants first, robustly, then (if the strength has any) fields and residual."""
+def constants(data: Data, sd: Tensor) -> Tensor:
+    """The most probable constant parameters (p,), robustly, from the nominal values (more starts fitted ten impacts better and others worse)."""
+    n, p = len(data.change), len(sd)
+    rigid = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.1)
+    size, target = _relative(data)
+    zero = torch.zeros(1, p, dtype=torch.float64)
+    return _descend(data, target[None], size, zero, sd, rigid, torch.zeros(1, n, p, dtype=torch.float64), torch.ones(1, n, dtype=torch.float64), rounds=8).phi[0, 0]
+
+
+def _relative(data: Data) -> tuple[Tensor, Tensor]:
+    """Size (N,) of the observed outcomes, and the change of twist (N, k) relative to it."""
+    size = (data.change + data.start).norm(dim=-1).clamp_min(0.02)
+    return size, data.change / size[:, None]
+
+
+def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, anchor: Tensor, generator: torch.Generator) -> Posterior:
+    """Fit constants, fields and residual of `draws` members at once, all from the constants `anchor` (p,)."""
     n, k = data.change.shape
     p = len(sd)
-    size = (data.change + data.start).norm(dim=-1).clamp_min(0.02)
+    size, target = _relative(data)
     mean = TEMPER * torch.randn(draws, p, generator=generator, dtype=torch.float64) * sd
     blur = TEMPER * torch.randn(draws, n, k, generator=generator, dtype=torch.float64) * strength.noise
     mean[0], blur[0] = 0.0, 0.0  # the first member is the plain maximum of the posterior
-    target = data.change / size[:, None] + blur
-    dual = torch.zeros(draws, n, p, dtype=torch.float64)
-    weight = torch.ones(draws, n, dtype=torch.float64)
-    evidence, cost = -torch.inf, torch.full((draws,), torch.inf, dtype=torch.float64)
-    rigid = replace(strength, field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=max(0.1, strength.noise))
-    plain = strength.field == strength.residual == strength.linear == strength.mix == strength.white == 0.0
-    anchor, ratio = mean.clone(), torch.ones(draws, n, dtype=torch.float64)
-    for stage, (count, how) in enumerate(((rounds[0], rigid), (rounds[1], strength))):
-        previous = None if stage == 0 else _apply(smooth, sd, dual)
-        smooth, scatter = field_kernels(data.context, data.context, how)
-        if previous is not None:  # the same parameters, said in terms of the kernel that has fields
-            eye = torch.eye(n, dtype=torch.float64)
-            dual = torch.linalg.solve(smooth + 1e-5 * eye, previous / sd.square())
-            # The residual is relative to what the constants alone predict: the final prediction may be far off without its residual,
-            # and would then scale it wrongly.
-            anchor = mean + previous[:, 0]
-            ratio = (_sizes(data, anchor) / size).clamp(0.5, 2.0)
-        rest_kernel = residual_kernel(data.context, data.context, how)
-        cost = torch.full_like(cost, torch.inf)
-        for _ in range(count):
-            phi = mean[:, None] + _apply(smooth, sd, dual)
-            value, slope = _linearise(data.physics, phi)
-            value, slope = value / size[:, None], slope / size[:, None, None]
-            miss = target - value
-            shape = value + data.start / size[:, None]
-            rest = _gram(slope, scatter, sd, _scaled(rest_kernel + how.mix**2 * shape @ shape.transpose(1, 2), ratio), how.noise**2 / weight)
-            whole = rest + _outer(slope, smooth, sd)
-            factor = torch.linalg.cholesky(whole)
-            z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(draws, n * k, 1)
-            alpha = torch.cholesky_solve(z, factor).reshape(draws, n, k)
-            doubt = 0.5 * _NU * (weight[0].log() - weight[0] + 1).sum()  # what the t distribution charges for calling impacts outliers
-            evidence = float((doubt - 0.5 * (z[0, :, 0] @ alpha[0].reshape(-1)) - factor[0].diagonal().log().sum()).item())
-            goal = torch.einsum("mnkp,mnk->mnp", slope, alpha)
-            rest_factor = torch.linalg.cholesky(rest)
-            dual, cost = _search(data.physics, target, size, mean, sd, smooth, rest_factor, dual, goal)
-            if not (plain and stage):
-                # Student-t weights on the noise: a missed frame or a double hit must not steer the fit.
-                noise = (how.noise**2 / weight)[..., None] * alpha
-                weight = ((_NU + k) / (_NU + noise.square().sum(-1) / how.noise**2)).clamp_min(_LEAST)
-    phi = mean[:, None] + _apply(smooth, sd, dual)
-    value, slope = _linearise(data.physics, phi)
-    miss = (target - value / size[:, None]).reshape(draws, n * k, 1)
-    shape = (value + data.start) / size[:, None]
-    rest = _gram(slope / size[:, None, None], scatter, sd, _scaled(rest_kernel + strength.mix**2 * shape @ shape.transpose(1, 2), ratio), strength.noise**2 / weight)
-    left = torch.cholesky_solve(miss, torch.linalg.cholesky(rest)).reshape(draws, n, k) * ratio[..., None]
-    return Posterior(strength, sd, mean, anchor, dual, left, shape, cost, evidence, data.context)
+    # The residual is relative to what the constants alone predict: the final prediction may be far off without its residual, and would
+    # then scale it wrongly.
+    ratio = (_sizes(data, anchor[None]) / size).clamp(0.5, 2.0).expand(draws, n)
+    eye = torch.eye(n, dtype=torch.float64)
+    smooth, _ = field_kernels(data.context, data.context, strength)
+    dual = torch.linalg.solve(smooth + 1e-5 * eye, ((anchor - mean) / sd.square())[:, None].expand(draws, n, p))
+    last = _descend(data, target + blur, size, mean, sd, strength, dual, ratio, rounds=6)
+    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, last.left * ratio[..., None], last.shape, last.cost, last.evidence, data.context)
+
+
+@dataclass(frozen=True, eq=False)
+class _Descent:
+    """Where Gauss-Newton has arrived: dual and phi (M, N, p), what the residual has to explain (left) and the outcome's shape (M, N, k)."""
+
+    dual: Tensor
+    phi: Tensor
+    left: Tensor
+    shape: Tensor
+    cost: Tensor
+    evidence: float  # of the first member
+
+
+def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor, how: Strength, dual: Tensor, ratio: Tensor, *, rounds: int) -> _Descent:
+    """Gauss-Newton with a line search; each round re-weighs the noise of impacts that stay unexplained."""
+    m, n, k = target.shape
+    smooth, scatter = field_kernels(data.context, data.context, how)
+    plain_rest = residual_kernel(data.context, data.context, how)
+    weight = torch.ones(m, n, dtype=torch.float64)
+    evidence, cost = -float("inf"), torch.full((m,), torch.inf, dtype=torch.float64)
+    for i in range(rounds + 1):
+        phi = mean[:, None] + _apply(smooth, sd, dual)
+        value, slope = _linearise(data.physics, phi)
+        value, slope = value / size[:, None], slope / size[:, None, None]
+        miss = target - value
+        shape = value + data.start / size[:, None]
+        rest = _gram(slope, scatter, sd, _scaled(plain_rest + how.mix**2 * shape @ shape.transpose(1, 2), ratio), how.noise**2 / weight)
+        rest_factor = torch.linalg.cholesky(rest)
+        if i == rounds:
+            left = torch.cholesky_solve(miss.reshape(m, n * k, 1), rest_factor).reshape(m, n, k)
+            return _Descent(dual, phi, left, shape, cost, evidence)
+        factor = torch.linalg.cholesky(rest + _outer(slope, smooth, sd))
+        z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(m, n * k, 1)
+        alpha = torch.cholesky_solve(z, factor).reshape(m, n, k)
+        doubt = 0.5 * _NU * (weight[0].log() - weight[0] + 1).sum()  # what the t distribution charges for calling impacts outliers
+        evidence = float((doubt - 0.5 * (z[0, :, 0] @ alpha[0].reshape(-1)) - factor[0].diagonal().log().sum()).item())
+        dual, cost = _search(data.physics, target, size, mean, sd, smooth, rest_factor, dual, torch.einsum("mnkp,mnk->mnp", slope, alpha))
+        # Student-t weights on the noise: a missed frame or a double hit must not steer the fit.
+        noise = (how.noise**2 / weight)[..., None] * alpha
+        weight = ((_NU + k) / (_NU + noise.square().sum(-1) / how.noise**2)).clamp_min(_LEAST)
+    raise AssertionError("unreachable: the loop returns in its last pass")
 
 
 def predict(posterior: Posterior, data: Data) -> tuple[Tensor, Tensor]:
@@ -211,7 +230,7 @@ def _linearise(physics: Physics, phi: Tensor) -> tuple[Tensor, Tensor]:
 
 def _search(physics: Physics, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor, kernel: Tensor, factor: Tensor, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     """For each member the longest of a few steps from `old` to `new` that lowers misfit plus prior, or none."""
-    m, n = old.shape[:2]
+    m, _n = old.shape[:2]
     best, best_cost = old.clone(), _cost(physics, target, size, mean, sd, kernel, factor, old)
     done = torch.zeros(m, dtype=torch.bool)
     for step in (1.0, 0.5, 0.25, 0.1, 0.03):

@@ -16,7 +16,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.fit.calibrate import RIGID, Estimate, Scale, Status, prior_sd, verdict
 from clashsim.fit.distil import Distilled
-from clashsim.fit.fields import fit
+from clashsim.fit.fields import constants, fit
 from clashsim.fit.identify import Rig, rig
 
 _FLOOR = 0.005  # no recording is better than half a per cent
@@ -42,7 +42,8 @@ def identify_by_gradient(base: Distilled, impacts: Impacts, *, seed: int = 0, st
     scene, setup = base.scene, rig(base.scene, impacts)
     seen = frame(scene, impacts)
     data = Scale.of(base, seen, impacts.known).data(base, seen, impacts.known, impacts.after)
-    found = fit(data, prior_sd(scene, impacts.known), strength=RIGID, draws=starts, generator=torch.Generator().manual_seed(seed), rounds=(12, 6))
+    sd = prior_sd(scene, impacts.known)
+    found = fit(data, sd, strength=RIGID, draws=starts, anchor=constants(data, sd), generator=torch.Generator().manual_seed(seed))
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)
     free = list(setup.free)

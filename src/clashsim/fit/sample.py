@@ -18,8 +18,8 @@ from clashsim.core.contact import Contact, Poser, touch
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
-from clashsim.core.impacts import Impacts
 from clashsim.core.frame import frame
+from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene

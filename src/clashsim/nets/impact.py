@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +24,12 @@ class ImpactNet(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, width: int = 128, layers: int = 3, members: int = 1, activation: str = "silu", seed: int = 0) -> None:
         super().__init__()
         self.shape = {"inputs": inputs, "outputs": outputs, "width": width, "layers": layers, "members": members, "activation": activation}
-        self.activation = {"silu": nn.functional.silu, "relu": nn.functional.relu, "tanh": torch.tanh}[activation]
+        choices: dict[str, Callable[[Tensor], Tensor]] = {"silu": nn.functional.silu, "relu": nn.functional.relu, "tanh": torch.tanh}
+        self.activation = choices[activation]
         generator = torch.Generator().manual_seed(seed)
         sizes = [inputs, *[width] * (layers - 1), outputs]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+        for a, b in itertools.pairwise(sizes):
             bound = 1 / math.sqrt(a)  # torch.nn.Linear's own initialisation
             self.weights.append(nn.Parameter((torch.rand(members, a, b, generator=generator) * 2 - 1) * bound))
             self.biases.append(nn.Parameter((torch.rand(members, 1, b, generator=generator) * 2 - 1) * bound))

@@ -1,0 +1,89 @@
+"""Contact frames: what moving the whole world must not change, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clashsim.core.effects import point_impact, with_effects
+from clashsim.core.frame import frame
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.fit.sample import sample
+
+
+@cache
+def strikes() -> tuple[Scene, Impacts]:
+    scene = Scene.load("square")
+    return scene, sample(scene, 60, 0)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(-3, 3), st.floats(-2, 2), st.floats(-2, 2))
+def test_turning_and_shifting_the_world_changes_no_feature(angle: float, dx: float, dy: float) -> None:
+    scene, impacts = strikes()
+    c, s = np.cos(angle), np.sin(angle)
+    turn = np.array([[c, -s], [s, c]])
+    before, after = impacts.before.copy(), impacts.after.copy()
+    for i in (0, 6):
+        before[:, i : i + 2] = before[:, i : i + 2] @ turn.T + [dx, dy]
+        before[:, i + 2] += angle
+        before[:, i + 3 : i + 5] = before[:, i + 3 : i + 5] @ turn.T
+    after[:, :2] = after[:, :2] @ turn.T
+    # The striker is a ball on slides: it cannot turn, and need not.
+    before[:, 8] -= angle
+    a, b = frame(scene, impacts), frame(scene, replace(impacts, before=before, after=after))
+    own = [i for i, n in enumerate(a.names) if not n.startswith("striker_n") and n not in ("striker_x", "striker_y")]
+    assert np.allclose(a.features[:, own], b.features[:, own], atol=2e-4)
+    assert np.allclose(a.encode(impacts.after), b.encode(after), atol=2e-4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.2, 5))
+def test_speed_scales_out(factor: float) -> None:
+    scene, impacts = strikes()
+    before = impacts.before.copy()
+    before[:, [3, 4, 5, 9, 10, 11]] *= factor
+    a, b = frame(scene, impacts), frame(scene, replace(impacts, before=before))
+    assert np.allclose(a.features[:, :-1], b.features[:, :-1], atol=1e-6)
+    assert np.allclose(a.encode(impacts.after), b.encode(impacts.after * factor), atol=1e-6)
+
+
+def test_encode_and_decode_are_inverse() -> None:
+    scene, impacts = strikes()
+    seen = frame(scene, impacts)
+    assert np.allclose(seen.decode(seen.encode(impacts.after)), impacts.after, atol=1e-12)
+
+
+def _one(**values: float) -> np.ndarray:
+    arrays = {"vn": -1.0, "vt": 0.0, "a": 0.0, "b": -1.5, "bounce": 0.7, "friction": 0.3, "ratio": 2.0, "light": 0.0} | values
+    return point_impact(*(np.array([arrays[k]]) for k in ("vn", "vt", "a", "b", "bounce", "friction", "ratio", "light")))[0]
+
+
+def test_point_impact_has_its_restitution_and_obeys_friction() -> None:
+    for bounce in (0.3, 0.6, 0.95):
+        assert abs(_one(bounce=bounce)[0] - (1 + bounce)) < 0.02
+    jn, jt = _one(vt=5.0, friction=0.1)
+    assert np.isclose(jt, -0.1 * jn, rtol=1e-6)  # slides throughout
+    assert abs(_one(vt=0.0)[1]) < 1e-12
+
+
+def test_point_impact_reverses_slip_only_with_a_tangential_spring() -> None:
+    after = 0.3 + (1 + 1.5**2) * _one(vt=0.3, friction=2.0, ratio=1.2)[1]
+    assert after < -0.03
+    assert _one(light=0.5)[0] < _one()[0]
+
+
+def test_recorded_offsets_keep_the_motion() -> None:
+    scene = Scene.load("ellipse")
+    plain = scene.with_params([p for p in scene.params if p.target == "effect/yaw"])
+    impacts = sample(plain, 20, 0)
+    zero = np.zeros((20, 1))
+    before, after = with_effects(plain, impacts.before, impacts.after, zero, usable=np.ones(20, bool))
+    assert (before == impacts.before).all() and (after == impacts.after).all()
+    before, _ = with_effects(plain, impacts.before, impacts.after, zero + 0.05, usable=np.ones(20, bool))
+    assert np.allclose(before[:, 2] - impacts.before[:, 2], 0.05)
