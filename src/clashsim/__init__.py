@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from clashsim.fit.runs import load_run as load_run
     from clashsim.fit.runs import save_run as save_run
     from clashsim.fit.sample import sample as sample
+    from clashsim.fit.slides import Slide as Slide
+    from clashsim.fit.slides import ground_friction as ground_friction
 
 # Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and torch loads only when needed.
 _PLACES = {
@@ -32,6 +34,7 @@ _PLACES = {
     "read_impacts": "data.impact_files", "write_impacts": "data.impact_files", "write_back": "data.mjcf",
     "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
     "distil": "fit.distil", "load_run": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
+    "Slide": "fit.slides", "ground_friction": "fit.slides",
 }
 __all__ = ["__version__", *_PLACES]
 

@@ -12,7 +12,7 @@ the fit with the prior mean and the data perturbed by draws of their own uncerta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
