@@ -96,6 +96,7 @@ def test_leave_out_accuracy(calibrated, capsys, puck):
 def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
     real, made = base_module.distil, []
     monkeypatch.setattr(base_module, "distil", lambda scene, impacts, **k: made.append(1) or real(scene, impacts, **(k | {"recipe": TINY})))
+    monkeypatch.setattr(base_module, "shipped_base", lambda scene: None)  # as for a scene of one's own
     write_impacts("impacts.csv", puck[1])
     for run in ("a", "b"):
         assert cli.main(["calibrate", "puck", "impacts.csv", "-o", run, "--samples", "200", "--base", "models", "--hold-out", "0.5"]) == 0
