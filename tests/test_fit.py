@@ -145,5 +145,5 @@ def test_a_free_body_in_space_is_calibrated() -> None:
     model = calibrate(base, real[np.arange(12)])
     test = real[np.arange(12, len(real))]
     gyration = inertia(scene, scene.struck_body).gyration
-    ours, theirs = (np.median(relative_error(p, test.after, gyration)) for p in (model.predict(test), base.predict(test, scene.nominal)))
-    assert ours < 0.15 and ours < theirs
+    ours, nominal, best = (np.median(relative_error(p, test.after, gyration)) for p in (model.predict(test), base.predict(test, scene.nominal), base.predict(test, truth)))
+    assert ours < nominal and ours < 1.25 * best  # as good as so small a network is with the true theta
