@@ -23,6 +23,7 @@ _TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a 
 _SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
 STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06))
+_NOISES = (0.02, 0.05, 0.1)  # relative noise that constants alone may leave, chosen by evidence
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
 
 
@@ -165,7 +166,9 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
     kept = [i for i in np.argsort(-weights) if weights[i] > 0.1]
     share = weights[kept] / weights[kept].sum()
     posteriors = tuple(_keep(fit(data, sd, strength=choices[i], draws=draws, anchor=anchor, generator=rng.manual_seed(seed))) for i in kept)
-    return Calibration(base, _estimates(base, posteriors[0], impacts.known), posteriors, tuple(map(float, share)), scale)
+    # Values and verdicts are of constants alone, which is what a MuJoCo model can hold; fields and residual only serve prediction.
+    plain = max((fit(data, sd, strength=replace(RIGID, noise=n), draws=1, anchor=anchor, generator=rng.manual_seed(seed)) for n in _NOISES), key=lambda p: p.evidence)
+    return Calibration(base, _estimates(base, plain, impacts.known), posteriors, tuple(map(float, share)), scale)
 
 
 def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
@@ -190,8 +193,7 @@ def _keep(p: Posterior) -> Posterior:
 
 def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
     params = base.scene.params
-    unit = to_unit(params, base.scene.nominal) + posterior.theta.numpy()
-    unit = unit[0] + (unit - unit[0]) / TEMPER
+    unit = to_unit(params, base.scene.nominal) + posterior.theta[0].numpy()
     natural = from_unit(params, np.clip(unit, -1, 1))
     out = []
     for i, p in enumerate(params):
@@ -199,7 +201,7 @@ def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.nda
             v = known[p.name]
             out.append(Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN))
             continue
-        centre, spread = float(unit[0, i]), float(np.sqrt(np.mean((unit[:, i] - unit[0, i]) ** 2)))
+        centre, spread = float(unit[i]), float(posterior.deviation[i])
         low, high = from_unit([p], np.clip([[centre - 1.64 * spread], [centre + 1.64 * spread]], -1, 1))[:, 0]
-        out.append(Estimate(p.name, float(natural[0, i]), float(low), float(high), verdict(centre, spread)))
+        out.append(Estimate(p.name, float(natural[i]), float(low), float(high), verdict(centre, spread)))
     return tuple(out)

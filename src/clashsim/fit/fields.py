@@ -69,6 +69,7 @@ class Posterior:
     shape: Tensor  # (M, N, k): fitted outcomes over their size
     cost: Tensor  # (M,) robust misfit plus prior
     evidence: float
+    deviation: Tensor  # (p,): standard deviations of the constants
     context: Context
 
     @property
@@ -107,7 +108,8 @@ def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, anchor: Tenso
     smooth, _ = field_kernels(data.context, data.context, strength)
     dual = torch.linalg.solve(smooth + 1e-5 * eye, ((anchor - mean) / sd.square())[:, None].expand(draws, n, p))
     last = _descend(data, target + blur, size, mean, sd, strength, dual, ratio, rounds=6)
-    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, last.left * ratio[..., None], last.shape, last.cost, last.evidence, data.context)
+    rest = last.left * ratio[..., None]
+    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, rest, last.shape, last.cost, last.evidence, last.deviation, data.context)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +122,7 @@ class _Descent:
     shape: Tensor
     cost: Tensor
     evidence: float  # of the first member
+    deviation: Tensor  # (p,): of the constants, Laplace's at the first member
 
 
 def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor, how: Strength, dual: Tensor, ratio: Tensor, *, rounds: int) -> _Descent:
@@ -139,7 +142,10 @@ def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor,
         rest_factor = torch.linalg.cholesky(rest)
         if i == rounds:
             left = torch.cholesky_solve(miss.reshape(m, n * k, 1), rest_factor).reshape(m, n, k)
-            return _Descent(dual, phi, left, shape, cost, evidence)
+            seen = slope[0].reshape(n * k, -1)  # what a change of each constant does to all outcomes
+            told = torch.cholesky_solve(seen, torch.linalg.cholesky(rest[0] + _outer(slope[:1], smooth, sd)[0]))
+            deviation = (sd.square() - sd.pow(4) * (seen * told).sum(0)).clamp_min(1e-12).sqrt()
+            return _Descent(dual, phi, left, shape, cost, evidence, deviation)
         factor = torch.linalg.cholesky(rest + _outer(slope, smooth, sd))
         z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(m, n * k, 1)
         alpha = torch.cholesky_solve(z, factor).reshape(m, n, k)
