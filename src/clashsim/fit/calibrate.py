@@ -194,7 +194,6 @@ def _keep(p: Posterior) -> Posterior:
 def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
     params = base.scene.params
     unit = to_unit(params, base.scene.nominal) + posterior.theta[0].numpy()
-    natural = from_unit(params, np.clip(unit, -1, 1))
     out = []
     for i, p in enumerate(params):
         if p.name in known:
@@ -202,6 +201,7 @@ def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.nda
             out.append(Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN))
             continue
         centre, spread = float(unit[i]), float(posterior.deviation[i])
-        low, high = from_unit([p], np.clip([[centre - 1.64 * spread], [centre + 1.64 * spread]], -1, 1))[:, 0]
-        out.append(Estimate(p.name, float(natural[i]), float(low), float(high), verdict(centre, spread)))
+        ends = from_unit([p], np.array([[centre - 1.64 * spread], [centre], [centre + 1.64 * spread]]))[:, 0]
+        low, value, high = np.clip(ends, p.low, p.high)
+        out.append(Estimate(p.name, float(value), float(low), float(high), verdict(centre, spread)))
     return tuple(out)
