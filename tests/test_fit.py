@@ -13,6 +13,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.frame import frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
+from clashsim.core.protocols import ImpactModel
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
 from clashsim.fit.base import base_model, shipped_base
 from clashsim.fit.calibrate import Status, calibrate
@@ -147,3 +148,13 @@ def test_a_free_body_in_space_is_calibrated() -> None:
     gyration = inertia(scene, scene.struck_body).gyration
     ours, nominal, best = (np.median(relative_error(p, test.after, gyration)) for p in (model.predict(test), base.predict(test, scene.nominal), base.predict(test, truth)))
     assert ours < nominal and ours < 1.25 * best  # as good as so small a network is with the true theta
+
+
+def test_a_calibration_is_an_impact_model() -> None:
+    def use(model: ImpactModel, impacts: Impacts) -> tuple[np.ndarray, np.ndarray]:
+        return model.predict(impacts), model.spread(impacts)
+
+    scene = Scene.load("puck")
+    impacts = sample(scene, 6, 0)
+    predicted, spread = use(calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts)
+    assert predicted.shape == spread.shape == impacts.after.shape and (spread > 0).all()

@@ -40,7 +40,7 @@ PAPER = Recipe(width=128, layers=3, members=1, activation="relu", steps=1000, ba
 
 @dataclass(frozen=True, eq=False)
 class Distilled:
-    """MuJoCo's collision of a scene's pair as a network; an `ImpactModel`.
+    """MuJoCo's collision of a scene's pair as a network, for any theta.
 
     `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on its unit scale. `extent` is the standard
     deviation there of each column of `circumstances`.
