@@ -158,3 +158,13 @@ def test_a_calibration_is_an_impact_model() -> None:
     impacts = sample(scene, 6, 0)
     predicted, spread = use(calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts)
     assert predicted.shape == spread.shape == impacts.after.shape and (spread > 0).all()
+
+
+def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
+    scene = Scene.load("puck")
+    base, impacts = base_model(scene), sample(scene, 100, 9)
+    seen = frame(scene, impacts)
+    assert impacts.theta is not None and base.inside(seen, impacts.theta).mean() > 0.95
+    beyond = from_unit(scene.params, np.full(len(scene.params), 1.5))
+    assert not base.inside(seen, beyond).any()
+    assert (base.spread(impacts, impacts.theta) >= 0).all() and base.spread(impacts, impacts.theta).max() > 0

@@ -73,11 +73,6 @@ class Slot:
                 array[(..., row) if row is not None else ...] = value
 
 
-def bounds(params: Sequence[Param]) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends of the ranges, each (p,), in natural units."""
-    return np.array([p.low for p in params], float), np.array([p.high for p in params], float)
-
-
 def nominal(params: Sequence[Param]) -> np.ndarray:
     """Nominal values, (p,), in natural units."""
     return np.array([p.nominal for p in params], float)

@@ -16,7 +16,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
-from clashsim.fit.fields import TEMPER, Context, Data, Posterior, Strength, constants, fit, predict
+from clashsim.fit.fields import TEMPER, Context, Data, Physics, Posterior, Strength, constants, fit, predict
 
 RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
 _TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
@@ -132,7 +132,7 @@ def _columns(seen: Frame, known: Mapping[str, np.ndarray], extras: tuple[str, ..
     return [*circumstances(seen), np.column_stack([known[k] for k in extras]) if extras else np.zeros((len(seen.speed), 0))]
 
 
-def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]):  # type: ignore[no-untyped-def]
+def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> Physics:
     """The distilled model as a function of (rows, phi), phi being the unit-scale parameters about their nominal values."""
     params = base.scene.params
     features = torch.as_tensor(seen.features, dtype=torch.float32)
