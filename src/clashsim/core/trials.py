@@ -1,0 +1,110 @@
+"""Trials: recorded motion of named bodies, as a motion-capture system, a laboratory or a simulator gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, overload
+
+import numpy as np
+
+from clashsim.core.errors import DataError, nearest
+
+Source = Literal["real", "lab", "simulated"]
+SOURCES: tuple[Source, ...] = ("real", "lab", "simulated")
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One recording. SI units, radians, z up, quaternions wxyz.
+
+    t (T,) s, rising. poses: for each body (T, 7), x y z qw qx qy qz of its origin in the world, NaN in the rows at which it was not
+    seen (a drop-out, or a logger with another clock). signals: whatever else was logged, (T,) or (T, c) each, by name. known: parameters
+    measured once for the whole trial, by name.
+    """
+
+    name: str
+    t: np.ndarray
+    poses: Mapping[str, np.ndarray]
+    source: Source = "real"
+    signals: Mapping[str, np.ndarray] = field(default_factory=dict)
+    known: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.t)
+        if self.t.shape != (n,) or n < 2:
+            raise DataError(f"trial {self.name!r} needs at least two times in one row, got shape {self.t.shape}")
+        if not (np.isfinite(self.t).all() and (np.diff(self.t) > 0).all()):
+            raise DataError(f"trial {self.name!r} needs finite times that rise from row to row")
+        if not self.poses:
+            raise DataError(f"trial {self.name!r} has no body")
+        for body, pose in self.poses.items():
+            if pose.shape != (n, 7):
+                raise DataError(f"trial {self.name!r}: poses of {body!r} need shape ({n}, 7), got {pose.shape}")
+        for signal, values in self.signals.items():
+            if len(values) != n:
+                raise DataError(f"trial {self.name!r}: signal {signal!r} needs {n} rows, got {len(values)}")
+        if self.source not in SOURCES:
+            raise DataError(f"trial {self.name!r} has source {self.source!r}; choices: {', '.join(SOURCES)}")
+
+    def seen(self, body: str) -> tuple[np.ndarray, np.ndarray]:
+        """Times (S,) and poses (S, 7) of a body where it was seen."""
+        if body not in self.poses:
+            raise DataError(f"trial {self.name!r} has no body {body!r}; {nearest(body, self.poses)}")
+        pose = self.poses[body]
+        rows = np.isfinite(pose).all(1)
+        return self.t[rows], pose[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Trials(Sequence[Trial]):
+    """An immutable sequence of trials."""
+
+    items: tuple[Trial, ...]
+
+    def __post_init__(self) -> None:
+        names = [trial.name for trial in self.items]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise DataError(f"two trials are both called {twice!r}")
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self.items)
+
+    @overload
+    def __getitem__(self, rows: int) -> Trial: ...
+    @overload
+    def __getitem__(self, rows: slice | Sequence[int] | np.ndarray) -> Trials: ...
+    def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> Trial | Trials:
+        if isinstance(rows, int | np.integer):
+            return self.items[rows]
+        if isinstance(rows, slice):
+            return replace(self, items=self.items[rows])
+        return replace(self, items=tuple(self.items[int(i)] for i in rows))
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """Names of all bodies, in the order in which they first appear."""
+        return tuple(dict.fromkeys(body for trial in self.items for body in trial.poses))
+
+    def split(self, seed: int, *, fit: int) -> tuple[Trials, Trials]:
+        """`fit` trials drawn by seed, and the others held out."""
+        if not 0 < fit <= len(self):
+            raise DataError(f"cannot take {fit} of {len(self)} trials to fit")
+        order = np.random.default_rng(seed).permutation(len(self))
+        return self[np.sort(order[:fit])], self[np.sort(order[fit:])]
+
+
+def quaternion(yaw: np.ndarray) -> np.ndarray:
+    """Turns about z (N,) as quaternions wxyz (N, 4)."""
+    half = 0.5 * np.asarray(yaw, dtype=float)
+    return np.stack([np.cos(half), np.zeros_like(half), np.zeros_like(half), np.sin(half)], axis=-1)
+
+
+def yaw(quaternions: np.ndarray) -> np.ndarray:
+    """Turn about z (N,) of quaternions wxyz (N, 4), unwrapped along the rows."""
+    w, x, y, z = np.moveaxis(np.asarray(quaternions, dtype=float), -1, 0)
+    return np.unwrap(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
