@@ -1,0 +1,77 @@
+"""What the laboratory is made of: three shapes, three materials and two kinds of sand, with documented values.
+
+The laboratory is a stand-in for reality. Its values are chosen within what handbooks and data sheets give, so that the settings differ as
+those of the CLASH paper do (Sec. IV-A); they are not measurements of the paper's blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from clashsim.core.errors import DataError, nearest
+
+
+@dataclass(frozen=True)
+class Material:
+    """Inertia and contact of a printed block against the arm's impact block.
+
+    density: kg/m3. modulus: Pa, hydroelastic modulus of the pair (pressure per share of the tip's radius pressed in). dissipation: s/m,
+    of Hunt and Crossley, so that restitution falls with speed. friction: Coulomb, against the impact block.
+    """
+
+    density: float
+    modulus: float
+    dissipation: float
+    friction: float
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Sand on the table: Coulomb friction by material, and its relative variation over the table (standard deviation)."""
+
+    friction: Mapping[str, float]
+    variation: float
+
+
+# Densities: data sheets of cured standard resin (1.15-1.20 g/cm3), laser-sintered PA12 (0.95-1.01), PETG with 20 % carbon fibre (1.25-1.34).
+# Moduli: below the materials' Young's moduli (2.8, 1.7 and 5 GPa), because the printed tip and the gripper give way as well; the contact
+# then lasts 1 to 3 ms, as impacts of held objects do. Friction of plastic on plastic: 0.1-0.3 for nylon, 0.3-0.5 for the glossy resin.
+# Dissipation is set by the restitution wanted at 0.5 m/s: about 0.65, 0.5 and 0.35.
+MATERIALS: dict[str, Material] = {
+    "resin": Material(density=1180.0, modulus=1.0e8, dissipation=0.6, friction=0.40),
+    "nylon": Material(density=1010.0, modulus=6.0e7, dissipation=1.8, friction=0.18),
+    "petg_cf": Material(density=1290.0, modulus=1.4e8, dissipation=3.5, friction=0.28),
+}
+# Plastic on coarse dry sand slides at 0.3-0.45; on a thin layer of fine round grains, which roll, at 0.15-0.25.
+SURFACES: dict[str, Surface] = {
+    "high": Surface({"resin": 0.40, "nylon": 0.32, "petg_cf": 0.36}, variation=0.04),
+    "low": Surface({"resin": 0.24, "nylon": 0.17, "petg_cf": 0.21}, variation=0.03),
+}
+SHAPES: tuple[str, ...] = ("semi_cylinder", "square", "triangle")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One block on one table: a shape, a material and a surface, by name."""
+
+    shape: str = "semi_cylinder"
+    material: str = "resin"
+    surface: str = "high"
+
+    def __post_init__(self) -> None:
+        for kind, choices in (("shape", SHAPES), ("material", MATERIALS), ("surface", SURFACES)):
+            name = getattr(self, kind)
+            if name not in choices:
+                raise DataError(f"the laboratory has no {kind} {name!r}; {nearest(str(name), choices)}")
+
+    @property
+    def name(self) -> str:
+        """For files and trials."""
+        return f"{self.shape}-{self.material}-{self.surface}"
+
+
+def settings(shape: str | None = None) -> list[Setting]:
+    """All settings, or the six of one shape, in the order in which they are recorded."""
+    return [Setting(*parts) for parts in product((shape,) if shape else SHAPES, MATERIALS, SURFACES)]
