@@ -1,52 +1,18 @@
-"""The laboratory's physics: Drake, with hydroelastic contact patches and the contact law of Hunt and Crossley.
-
-The block is rigid; the arm's tip and the table give way, each with a pressure field. The sole rests on the table by a patch, so friction
-against spin comes out of the pressure under it. Only this module of the package imports Drake.
-"""
+"""The laboratory's physics: one strike from the tip's approach to the block's rest, with finer steps while the two may touch."""
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.spatial import Delaunay
 
-from clashsim.core.errors import MissingExtraError
 from clashsim.lab import arm
-from clashsim.lab.settings import MATERIALS, SURFACES, Setting
-from clashsim.lab.strike import TIP, Outline, outline
-
-try:
-    from pydrake.common import MemoryFile
-    from pydrake.geometry import (
-        AddCompliantHydroelasticProperties,
-        AddContactMaterial,
-        AddRigidHydroelasticProperties,
-        Box,
-        CollisionFilterDeclaration,
-        Convex,
-        GeometrySet,
-        InMemoryMesh,
-        Mesh,
-        ProximityProperties,
-        Sphere,
-    )
-    from pydrake.math import RigidTransform, RollPitchYaw
-    from pydrake.multibody.plant import AddMultibodyPlant, CoulombFriction, MultibodyPlantConfig
-    from pydrake.multibody.tree import CalcSpatialInertia, PdControllerGains, PrismaticJoint, SpatialInertia, UnitInertia
-    from pydrake.systems.framework import DiagramBuilder
-    from pydrake.systems.primitives import TrajectorySource
-    from pydrake.trajectories import PiecewisePolynomial
-except ImportError:
-    raise MissingExtraError("Drake (pydrake)", "lab") from None
+from clashsim.lab.plant import Plant
+from clashsim.lab.settings import Setting
+from clashsim.lab.strike import TIP, outline
 
 COARSE, FINE = 1e-3, 5e-5  # s, steps of the slide and of the strike
-TILE, HALF = 0.05, 0.6  # m, edge of a table tile and half the table: each tile has its own friction
-TABLE_MODULUS, TABLE_DISSIPATION = 1e6, 5.0  # Pa, s/m: 40 MN/m3, as of a bed of sand; a block sinks in by 6 micrometres and does not bounce
-TIP_MESH = 0.0012  # m, edges of the tip's pressure mesh
-SOLE_EDGE = 0.016  # m, arcs of the sole are cut into chords of about this length
 REST_SPEED, REST_SPIN, REST_TIME = 2e-3, 2e-2, 0.04  # m/s, rad/s, s: the block rests when slower than this for so long
 LIMIT = 2.5  # s
 
@@ -61,22 +27,12 @@ class Motion:
     rates: np.ndarray
 
 
-def table_friction(setting: Setting, xy: np.ndarray) -> np.ndarray:
-    """Friction (N,) of the sand at places (N, 2): smooth waves of 0.2 to 0.6 m over the table, the same for every block on it."""
-    surface = SURFACES[setting.surface]
-    rng = np.random.default_rng(zlib.crc32(setting.surface.encode()))
-    waves = rng.normal(size=(12, 2))
-    waves *= (2 * np.pi / rng.uniform(0.2, 0.6, 12) / np.linalg.norm(waves, axis=1))[:, None]
-    field = np.cos(xy @ waves.T + rng.uniform(0, 2 * np.pi, 12)).sum(1) / np.sqrt(6)
-    return surface.friction[setting.material] * (1 + surface.variation * field)
-
-
 class Engine:
     """The bench of one setting in Drake, at a coarse and a fine step; the same input gives the same bits."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting, self.shape = setting, outline(setting.shape)
-        self.coarse, self.fine = _Plant(setting, self.shape, COARSE), _Plant(setting, self.shape, FINE)
+        self.coarse, self.fine = Plant(setting, self.shape, COARSE), Plant(setting, self.shape, FINE)
 
     def run(self, pose: np.ndarray, path: arm.Path) -> Motion:
         """Strike a resting block at pose (x, y, yaw) with the tip on its path, until the block rests again."""
@@ -92,7 +48,7 @@ class Engine:
             closing = np.linalg.norm(state[9:11])
             near = gap < 1.2 * COARSE * closing
             touched = touched or gap < 0
-            state = (self.fine if near else self.coarse).advance(state, now * COARSE)
+            state = (self.fine if near else self.coarse).advance(state, now * COARSE, 1 if not near else round(COARSE / FINE))
             now += 1
             states.append(state)
             still = still + COARSE if np.linalg.norm(state[14:]) < REST_SPEED and np.linalg.norm(state[11:14]) < REST_SPIN else 0.0
@@ -110,114 +66,6 @@ def planar(q: np.ndarray) -> np.ndarray:
     """x, y, yaw (3,) of Drake's coordinates of a floating body (qw qx qy qz x y z)."""
     w, x, y, z = q[:4]
     return np.array([q[4], q[5], np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))])
-
-
-class _Plant:
-    """One Drake plant. Its state (17,): tip x y, block qw qx qy qz x y z, then velocities: tip (2), block angular (3) and linear (3), world axes."""
-
-    def __init__(self, setting: Setting, shape: Outline, step: float) -> None:
-        self.step = step
-        builder = DiagramBuilder()
-        config = MultibodyPlantConfig(time_step=step, contact_model="hydroelastic", discrete_contact_approximation="lagged", use_sampled_output_ports=False)
-        self.plant, scene = AddMultibodyPlant(config, builder)
-        wall, sole = _add_block(self.plant, setting, shape)
-        tip, model = _add_arm(self.plant, setting)
-        tiles = _add_table(self.plant, setting)
-        self.plant.Finalize()
-        # The wall meets the tip and the sole meets the table: two meshes, each as fine as its contact needs.
-        apart = CollisionFilterDeclaration().ExcludeBetween(GeometrySet(tiles), GeometrySet([tip, wall])).ExcludeBetween(GeometrySet(tip), GeometrySet(sole))
-        scene.collision_filter_manager().Apply(apart)
-        self.source = builder.AddSystem(TrajectorySource(PiecewisePolynomial(np.zeros((2, 1))), output_derivative_order=1, zero_derivatives_beyond_limits=True))
-        builder.Connect(self.source.get_output_port(), self.plant.get_desired_state_input_port(model))
-        self.diagram = builder.Build()
-        self.context = self.diagram.CreateDefaultContext()
-        self.inner = self.plant.GetMyMutableContextFromRoot(self.context)
-
-    def command(self, path: arm.Path) -> None:
-        mean = 0.5 * (path.velocities[1:] + path.velocities[:-1])
-        places = np.vstack([path.start, path.start + np.cumsum(mean * np.diff(path.times)[:, None], 0)])
-        self.source.UpdateTrajectory(PiecewisePolynomial.CubicHermite(path.times, places.T, path.velocities.T))
-
-    def start(self, pose: np.ndarray, path: arm.Path) -> np.ndarray:
-        turn = RollPitchYaw(0, 0, float(pose[2])).ToQuaternion()
-        return np.concatenate([path.start, turn.wxyz(), pose[:2], [0.0], path.velocities[0], np.zeros(6)])
-
-    def advance(self, state: np.ndarray, t: float) -> np.ndarray:
-        """The state one coarse step later."""
-        self.plant.SetPositionsAndVelocities(self.inner, state)
-        for i in range(round(COARSE / self.step)):
-            self.context.SetTime(t + (i + 1) * self.step)  # the servo is solved implicitly: its target is that of the step's end
-            self.context.SetDiscreteState(self.diagram.EvalUniquePeriodicDiscreteUpdate(self.context))
-        return self.plant.GetPositionsAndVelocities(self.inner).copy()
-
-
-def _add_block(plant: object, setting: Setting, shape: Outline) -> tuple:
-    """The block as the convex hull of its outline and, below, an open mesh of its sole."""
-    material = MATERIALS[setting.material]
-    corners = np.vstack([np.column_stack([shape.corners, np.full(len(shape.corners), z)]) for z in (0.0, shape.height)])
-    hull = Convex(np.ascontiguousarray(corners.T), "block")
-    body = plant.AddRigidBody("block", plant.AddModelInstance("block"), CalcSpatialInertia(hull, material.density))
-    rigid = ProximityProperties()
-    AddRigidHydroelasticProperties(1.0, rigid)
-    AddContactMaterial(dissipation=0.0, friction=CoulombFriction(1.0, 1.0), properties=rigid)
-    mesh = Mesh(InMemoryMesh(mesh_file=MemoryFile(_sole(shape), ".obj", "sole")))
-    return tuple(plant.RegisterCollisionGeometry(body, RigidTransform(), geometry, name, rigid) for geometry, name in ((hull, "wall"), (mesh, "sole")))
-
-
-def _sole(shape: Outline) -> str:
-    """The sole as an OBJ text: the outline with short edges merged, cut into triangles that face down."""
-    kept = [shape.corners[0]]
-    for corner in shape.corners[1:]:
-        if np.linalg.norm(corner - kept[-1]) >= SOLE_EDGE or _sharp(shape, corner):
-            kept.append(corner)
-    points = np.array(kept)
-    points = np.vstack([points, points.mean(0)])  # a middle point, so that no triangle spans the whole sole
-    faces = []
-    for a, b, c in Delaunay(points).simplices:
-        u, v = points[b] - points[a], points[c] - points[a]
-        faces.append((a, c, b) if u[0] * v[1] - u[1] * v[0] > 0 else (a, b, c))
-    return "".join(f"v {x:.9g} {y:.9g} 0\n" for x, y in points) + "".join(f"f {a + 1} {b + 1} {c + 1}\n" for a, b, c in faces)
-
-
-def _sharp(shape: Outline, corner: np.ndarray) -> bool:
-    """Whether the outline turns by more than 0.3 rad at a corner."""
-    i = int(np.linalg.norm(shape.corners - corner, axis=1).argmin())
-    before, after = corner - shape.corners[i - 1], shape.corners[(i + 1) % len(shape.corners)] - corner
-    return bool(before @ after < np.cos(0.3) * np.linalg.norm(before) * np.linalg.norm(after))
-
-
-def _add_arm(plant: object, setting: Setting) -> tuple:
-    """The tip on two slides with a servo each; it never meets the table."""
-    material, model = MATERIALS[setting.material], plant.AddModelInstance("striker")
-    cart = plant.AddRigidBody("cart", model, SpatialInertia(1e-3, np.zeros(3), UnitInertia.SolidSphere(TIP)))
-    tip = plant.AddRigidBody("striker", model, SpatialInertia(arm.MASS, np.zeros(3), UnitInertia.SolidSphere(TIP)))
-    x = plant.AddJoint(PrismaticJoint("x", plant.world_frame(), cart.body_frame(), [1, 0, 0]))
-    y = plant.AddJoint(PrismaticJoint("y", cart.body_frame(), tip.body_frame(), [0, 1, 0]))
-    for joint in (x, y):
-        plant.AddJointActuator(joint.name(), joint).set_controller_gains(PdControllerGains(p=arm.STIFFNESS, d=arm.DAMPING))
-    soft = _soft(material.friction, material.modulus, material.dissipation, TIP_MESH)
-    return plant.RegisterCollisionGeometry(tip, RigidTransform([0, 0, TIP]), Sphere(TIP), "tip", soft), model
-
-
-def _add_table(plant: object, setting: Setting) -> list:
-    """Cubes side by side: a cube's pressure field is the simplest, and each has the friction of its middle."""
-    n = round(2 * HALF / TILE)
-    middle = -HALF + (np.arange(n) + 0.5) * TILE
-    places = np.stack(np.meshgrid(middle, middle, indexing="ij"), -1).reshape(-1, 2)
-    tiles = []
-    for i, (place, friction) in enumerate(zip(places, table_friction(setting, places), strict=True)):
-        soft = _soft(float(friction), TABLE_MODULUS, TABLE_DISSIPATION, 1.0)
-        tiles.append(plant.RegisterCollisionGeometry(plant.world_body(), RigidTransform([*place, -TILE / 2]), Box(TILE, TILE, TILE), f"tile{i}", soft))
-    return tiles
-
-
-def _soft(friction: float, modulus: float, dissipation: float, mesh: float) -> ProximityProperties:
-    """Properties of what gives way; Drake takes the harmonic mean of two frictions, and the block's is 1."""
-    soft = ProximityProperties()
-    AddCompliantHydroelasticProperties(mesh, modulus, soft)
-    half = friction / (2 - friction)
-    AddContactMaterial(dissipation=dissipation, friction=CoulombFriction(half, half), properties=soft)
-    return soft
 
 
 @lru_cache(maxsize=6)

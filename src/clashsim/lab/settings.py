@@ -6,9 +6,12 @@ those of the CLASH paper do (Sec. IV-A); they are not measurements of the paper'
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+
+import numpy as np
 
 from clashsim.core.errors import DataError, nearest
 
@@ -75,3 +78,13 @@ class Setting:
 def settings(shape: str | None = None) -> list[Setting]:
     """All settings, or the six of one shape, in the order in which they are recorded."""
     return [Setting(*parts) for parts in product((shape,) if shape else SHAPES, MATERIALS, SURFACES)]
+
+
+def table_friction(setting: Setting, xy: np.ndarray) -> np.ndarray:
+    """Friction (N,) of the sand at places (N, 2): smooth waves of 0.2 to 0.6 m over the table, the same for every block on it."""
+    surface = SURFACES[setting.surface]
+    rng = np.random.default_rng(zlib.crc32(setting.surface.encode()))
+    waves = rng.normal(size=(12, 2))
+    waves *= (2 * np.pi / rng.uniform(0.2, 0.6, 12) / np.linalg.norm(waves, axis=1))[:, None]
+    field = np.cos(xy @ waves.T + rng.uniform(0, 2 * np.pi, 12)).sum(1) / np.sqrt(6)
+    return surface.friction[setting.material] * (1 + surface.variation * field)
