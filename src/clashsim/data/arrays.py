@@ -1,0 +1,165 @@
+"""Arrays by name: HDF5, NPZ and MAT files as columns; nothing in them is ever run, and sizes are checked before memory is asked for."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.data.convert import column_of
+from clashsim.data.streams import Columns
+
+NUMBERS = 1 << 27  # numbers kept of one file: 1 GiB of memory
+_BYTES = 8 * NUMBERS
+_WIDTH = 256  # numbers a row: a longer row is an image, or an array that lies on its side
+
+
+def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
+    """Columns of an HDF5 file (and of MAT 7.3, which is one): each dataset of numbers by its path, as in `mocap/box/position`."""
+    try:
+        import h5py
+    except ImportError:
+        raise MissingExtraError("h5py", "io") from None
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            sets = dict(_datasets(file, h5py, "", 0))
+            matlab = "MATLAB_class" in {key for item in sets.values() for key in item.attrs}
+            names = _chosen(list(sets), wanted)
+            total = sum(int(np.prod(sets[name].shape, dtype=float)) for name in names)
+            if total > NUMBERS:
+                raise DataError(f"the arrays hold {total / 1e6:.0f} million numbers, more than the {NUMBERS / 1e6:.0f} million allowed")
+            found = {}
+            for name in names:
+                item = sets[name]
+                # MATLAB writes its arrays the other way round.
+                values = item[()] if rows is None or matlab or item.ndim == 0 else item[:rows]
+                found[name] = values.T if matlab else values
+    except DataError:
+        raise
+    except Exception:  # the library raises many kinds on damaged bytes
+        raise DataError("the file is not HDF5, or it is cut off or damaged") from None
+    return _columns(found, wanted, rows)
+
+
+def _datasets(group: Any, h5py: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Datasets of numbers in a group; links out of the file are not followed, nor groups that contain themselves."""
+    if depth > 8:
+        return
+    for count, name in enumerate(group):
+        if count > 10_000:
+            raise DataError("the file holds more than 10000 arrays in one group")
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        item = group.get(name)
+        if isinstance(item, h5py.Group) and name != "#refs#":
+            yield from _datasets(item, h5py, f"{prefix}{name}/", depth + 1)
+        elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.external is None and not item.is_virtual:
+            yield f"{prefix}{name}", item
+
+
+def read_npz(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
+    """Columns of an NPZ archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {m.filename.removesuffix(".npy"): m for m in archive.infolist()}
+            names = _chosen(list(members), wanted)
+            found = {name: array for name in names if (array := _array(name, archive.open(members[name]), asked=wanted is not None)) is not None}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, SyntaxError, UnicodeDecodeError, OverflowError):
+        raise DataError("the file is not an NPZ archive, or it is cut off or damaged") from None
+    return _columns(found, wanted, rows)
+
+
+def _array(name: str, stream: Any, *, asked: bool) -> np.ndarray | None:
+    """One array; its header is believed only as far as the bytes that follow bear it out."""
+    with stream:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = (np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0)(stream)
+        if dtype.hasobject or dtype.kind not in "fiu":
+            if asked:
+                raise DataError(f"array {name!r} holds {'Python objects, which are never loaded' if dtype.hasobject else f'{dtype} values'}; save plain numbers")
+            return None
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
+        if size > _BYTES:
+            raise DataError(f"array {name!r} has {size / 1e9:.1f} GB, more than the {_BYTES / 1e9:.1f} GB allowed")
+        content = io.BytesIO()
+        while content.tell() <= size and (block := stream.read(min(1 << 20, size + 1 - content.tell()))):
+            content.write(block)
+        if content.tell() != size:
+            raise DataError(f"array {name!r} is cut off: its header promises {size} bytes")
+        return np.frombuffer(content.getvalue(), dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def read_mat(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
+    """Columns of a MAT file: version 5 (fields of structures are `a.b`) or 7.3."""
+    with path.open("rb") as file:
+        head = file.read(512 + 8)
+    if head.startswith(b"MATLAB 7.3") or head[512:520] == b"\x89HDF\r\n\x1a\n" or head[:8] == b"\x89HDF\r\n\x1a\n":
+        table = read_hdf5(path, wanted=None if wanted is None else [w.replace(".", "/") for w in wanted], rows=rows)
+        return {name.replace("/", "."): values for name, values in table.items()}
+    from scipy.io import loadmat
+
+    _unpacked(path)
+    try:
+        raw = loadmat(str(path), struct_as_record=False, squeeze_me=True, chars_as_strings=False)
+    except Exception:  # the library raises many kinds on damaged bytes
+        raise DataError("the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged") from None
+    found = dict(_fields({k: v for k, v in raw.items() if not k.startswith("__")}, "", 0))
+    return _columns({name: found[name] for name in _chosen(list(found), wanted)}, wanted, rows)
+
+
+def _unpacked(path: Path) -> None:
+    """Refuse a MAT file whose compressed parts unpack to too much, before any of it is kept."""
+    total = 0
+    with path.open("rb") as file:
+        big = file.read(128)[126:128] == b"MI"
+        while len(tag := file.read(8)) == 8:
+            kind, size = (int.from_bytes(tag[i : i + 4], "big" if big else "little") for i in (0, 4))
+            if kind != 15:
+                file.seek(size, 1)
+                continue
+            unpack, left = zlib.decompressobj(), size
+            while left and (block := file.read(min(left, 1 << 16))):
+                left -= len(block)
+                try:
+                    while block:
+                        total += len(unpack.decompress(block, 1 << 20))
+                        block = unpack.unconsumed_tail
+                        if total > _BYTES:
+                            raise DataError(f"the file unpacks to more than {_BYTES / 1e9:.1f} GB")
+                except zlib.error:
+                    raise DataError("the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged") from None
+
+
+def _fields(tree: Any, prefix: str, depth: int) -> Iterator[tuple[str, np.ndarray]]:
+    for name, value in tree.items():
+        if hasattr(value, "_fieldnames") and depth < 8:
+            yield from _fields({key: getattr(value, key) for key in value._fieldnames}, f"{prefix}{name}.", depth + 1)
+        elif isinstance(array := np.asarray(value), np.ndarray) and array.dtype.kind in "fiu":
+            yield f"{prefix}{name}", array
+
+
+def _chosen(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    return list(names) if wanted is None else list(dict.fromkeys(column_of(reference, names) for reference in wanted))
+
+
+def _columns(found: dict[str, np.ndarray], wanted: Sequence[str] | None, rows: int | None) -> Columns:
+    """Arrays (N,) and (N, k); without names asked for, those of any other shape are left out."""
+    table = {}
+    for name, array in found.items():
+        array = np.asarray(array)
+        array = array.ravel() if array.ndim == 2 and 1 in array.shape else array
+        if array.ndim == 2 and array.shape[0] < array.shape[1] and array.shape[0] <= 7:
+            array = array.T  # one column a time, as MATLAB users write it
+        if array.ndim in (1, 2) and array.size and (array.ndim == 1 or array.shape[1] <= _WIDTH):
+            table[name] = array[:rows].astype(float)
+        elif wanted is not None:
+            raise DataError(f"array {name!r} has shape {array.shape}, where one number or one short row a time is needed")
+    if not table:
+        raise DataError("there are no arrays of numbers")
+    return table

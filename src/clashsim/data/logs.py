@@ -1,0 +1,127 @@
+"""Logs into trials: every format through one mapping, several loggers on one clock, and the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from clashsim.core.errors import DataError
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.trials import Trial, Trials
+from clashsim.data import check_frames, check_rows
+from clashsim.data.findings import Finding, finding, known_names, stop
+from clashsim.data.formats import SUFFIXES, describes_itself, read_columns, read_log
+from clashsim.data.grouping import Files, group
+from clashsim.data.guess import guess as guess_columns
+from clashsim.data.guess import header_lines
+from clashsim.data.join import join
+from clashsim.data.mapping import Mapping
+from clashsim.data.sources import gather
+from clashsim.data.streams import Log, Stream
+
+HEAD = 4000  # rows that a guess looks at
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """Trials, what was found wrong with them, and the mapping they were read by."""
+
+    trials: Trials
+    findings: tuple[Finding, ...]
+    mapping: Mapping
+
+
+def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: bool = False, accept: Sequence[str] = (), progress: Progress = quiet) -> Imported:
+    """Trials from logs, folders of logs and archives; serious findings raise a DataError unless their names are in `accept`.
+
+    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or `guess`, which proposes one from names and numbers.
+    """
+    known_names(accept)
+    with ExitStack() as stack:
+        found = gather([Path(path) for path in paths], SUFFIXES, stack)
+        if mapping is None:
+            mapping = _propose(found) if guess else Mapping()
+        groups = group(found, mapping, named={Path(path).name for path in paths})
+        trials: list[Trial] = []
+        findings: list[Finding] = []
+        with progress("reading", len(groups)) as advance:
+            for name, files in groups.items():
+                trial, about = _trial(name, files, mapping, accept)
+                trials += [] if trial is None else [trial]
+                findings += about
+                advance(1)
+    stop(findings, accept)
+    if not trials:
+        raise DataError("the logs hold no trial: no body is seen in two rows")
+    return Imported(Trials(tuple(trials)), tuple(findings), mapping)
+
+
+def guess_for(paths: Sequence[Path | str]) -> Mapping:
+    """A mapping guessed for logs, to be looked at, written with `mapping.dump` and mended."""
+    with ExitStack() as stack:
+        return _propose(gather([Path(path) for path in paths], SUFFIXES, stack))
+
+
+def _propose(found: Sequence[tuple[str, Path]]) -> Mapping:
+    heads = {}
+    for name, path in found:
+        if not _inside(name, lambda path=path: describes_itself(path)):  # type: ignore[misc]
+            lines = _inside(name, lambda path=path: header_lines(path))  # type: ignore[misc]
+            heads[name] = (lines, *_inside(name, lambda path=path, lines=lines: read_columns(path, rows=HEAD, header_lines=lines)))  # type: ignore[misc]
+    return guess_columns(heads) if heads else Mapping()
+
+
+def _trial(name: str, files: Files, mapping: Mapping, accept: Sequence[str]) -> tuple[Trial | None, list[Finding]]:
+    logs: list[Log] = []
+    found: list[Finding] = []
+    for log in mapping.logs:
+        if not any(used is log for _, _, used in files):
+            found.append(finding("missing_log", "stop", name, "", (), f"there is no file for {log.files!r}"))
+    for label, path, log in files:
+        raw = _inside(label, lambda path=path, log=log: read_log(path, log))  # type: ignore[misc]
+        checked = [_checked(name, stream) for stream in raw.streams]
+        logs.append(replace(raw, streams=tuple(stream for stream, _ in checked)))
+        found += [f for _, about in checked for f in about]
+    streams = [stream for log in logs for stream in log.streams]
+    found += check_frames.units(name, streams)
+    spans = [(min(s.t[0] for s in log.streams), max(s.t[-1] for s in log.streams)) for log in logs if log.streams and all(len(s.t) for s in log.streams)]
+    if spans and max(first for first, _ in spans) > min(last for _, last in spans):
+        found.append(finding("clocks", "stop", name, "", (), "two loggers of the trial share no time; check their clocks and offsets"))
+    if streams and not any(np.isfinite(stream.pose).all(1).any() for stream in streams):
+        return None, found
+    try:
+        trial = join(name, logs, mapping.known)
+    except DataError as error:
+        stop(found, accept)  # what was found explains better why nothing is left
+        raise DataError(f"in {files[0][0]!r}: {error}") from None
+    return trial, found + check_frames.swapped(trial)
+
+
+def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
+    found: list[Finding] = []
+    if not stream.turned:
+        found.append(finding("no_orientation", "warn", trial, stream.body, (), "the log has no orientation of the body; it counts as never turned"))
+    for check in (check_rows.clock, check_rows.lost, check_rows.frames):
+        stream, about = check(trial, stream)
+        found += about
+    for look in (check_frames.order, check_frames.upward, check_frames.mirrored):
+        found += look(trial, stream)
+    return stream, found
+
+
+def _inside(name: str, work: Callable[[], T]) -> T:
+    """Do some work on a file; what goes wrong names the file."""
+    try:
+        return work()
+    except DataError as error:
+        raise DataError(f"in {name!r}: {error}") from None
+    except OSError as error:
+        raise DataError(f"{name!r} cannot be read: {error.strerror or type(error).__name__}") from None
+    except MemoryError:
+        raise DataError(f"{name!r} asks for more memory than there is") from None

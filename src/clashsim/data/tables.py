@@ -1,0 +1,190 @@
+"""Tables of numbers: CSV read in blocks, so that a file of many GB needs only the memory of the columns asked for, and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.data.convert import column_of
+from clashsim.data.streams import Columns
+
+NUMBERS = 1 << 27  # numbers kept of one file: 1 GiB of memory, 15 million rows of a body with its time
+_BLOCK = 1 << 14  # lines read at a time
+_LINE = 1 << 20  # bytes of a line: a row of a thousand vectors has far less
+_BLANK = frozenset(("", "nan", "na", "n/a", "null", "none"))
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Lines of a text file; a line without an end is refused rather than gathered in memory."""
+    with path.open("rb") as file:
+        for number in itertools.count(1):
+            raw = file.readline(_LINE)
+            if not raw:
+                return
+            if len(raw) == _LINE:
+                raise DataError(f"line {number} is longer than {_LINE >> 20} MB, so this is no table")
+            try:
+                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise DataError(f"line {number} is not UTF-8 text") from None
+
+
+def cells_of(line: str, delimiter: str = ",") -> list[str]:
+    """Cells of one line."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+    except csv.Error as error:
+        raise DataError(f"the CSV is damaged: {error}") from None
+
+
+def read_csv(path: Path, *, wanted: Sequence[str] | None = None, header_lines: int = 0, rows: int | None = None) -> tuple[Columns, Columns]:
+    """Columns of a CSV file, and the fields of the lines before its header; `wanted` are references to columns, None for all that hold numbers.
+
+    A cell with several numbers between blanks makes a column (N, k). `rows` reads the first ones only.
+    """
+    lines = lines_of(path)
+    fields: dict[str, np.ndarray] = {}
+    for number in range(1, header_lines + 1):
+        cells = cells_of(next(lines, ""))
+        for name, cell in zip(cells[::2], cells[1::2], strict=False):
+            numbers = _vector(cell)
+            if name and numbers is not None:
+                fields[name] = numbers[None]
+        if not cells:
+            raise DataError(f"line {number} should hold names and numbers, but is empty")
+    first = next(lines, "")
+    delimiter = max(",;\t", key=first.count)
+    names = cells_of(first, delimiter)
+    if not any(names):
+        raise DataError("there is no header with the names of the columns")
+    if twice := next((name for name in names if name and names.count(name) > 1), None):
+        raise DataError(f"the header names the column {twice!r} twice")
+    if all(_vector(name) is not None for name in names):
+        raise DataError(f"the first line holds numbers ({first.strip()[:40]!r}), where the names of the columns are needed")
+    keep = None if wanted is None else [names.index(name) for name in dict.fromkeys(column_of(reference, names) for reference in wanted)]
+    table = parse(lines, names, keep, delimiter=delimiter, line=header_lines + 2, rows=rows)
+    return {names[i]: values for i, values in table.items() if names[i]}, fields
+
+
+def parse(lines: Iterator[str], names: Sequence[str], keep: Sequence[int] | None, *, delimiter: str = ",", line: int = 1, rows: int | None = None) -> dict[int, np.ndarray]:
+    """Numbers of the columns `keep` (None: those whose first cell is one) by place, from lines of which the first is number `line` of its file."""
+    blocks: list[dict[int, np.ndarray]] = []
+    widths: dict[int, int] = {}
+    count = 0
+    while block := list(itertools.islice(lines, _BLOCK if rows is None else min(_BLOCK, rows - count))):
+        start, line = line, line + len(block)
+        numbered = [(i, text) for i, text in enumerate(block, start) if text.strip()]
+        if not numbered:
+            continue
+        if keep is None or not widths:
+            first = cells_of(numbered[0][1], delimiter)
+            sizes = {j: _vector(cell) for j, cell in enumerate(first[: len(names)])}
+            keep = [j for j, v in sizes.items() if v is not None] if keep is None else keep
+            widths = {j: max(len(v), 1) if (v := sizes.get(j)) is not None else 1 for j in keep}
+        blocks.append(_block(numbered, names, widths, delimiter))
+        count += len(numbered)
+        if count * sum(widths.values()) > NUMBERS:
+            raise DataError(f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name fewer columns, or cut it into trials")
+        if rows is not None and count >= rows:
+            break
+    if not count:
+        raise DataError("there are no rows, only names of columns")
+    return {j: np.concatenate([b[j] for b in blocks]) for j in widths}
+
+
+def _block(numbered: list[tuple[int, str]], names: Sequence[str], widths: dict[int, int], delimiter: str) -> dict[int, np.ndarray]:
+    texts = [text for _, text in numbered]
+    plain = set(widths.values()) == {1} and delimiter == "," and not any('"' in text for text in texts)
+    if plain and all(text.count(delimiter) == len(names) - 1 for text in texts):
+        try:
+            table = np.loadtxt(texts, delimiter=delimiter, usecols=list(widths), ndmin=2, comments=None)
+            return dict(zip(widths, table.T, strict=True))
+        except ValueError:
+            pass  # a blank or a word: the slow way below tells them apart
+    cells = [cells_of(text, delimiter) for text in texts]
+    for (number, _), row in zip(numbered, cells, strict=True):
+        if len(row) != len(names) and not (len(row) == len(names) + 1 and not row[-1]):
+            raise DataError(f"line {number} has {len(row)} cells where the header has {len(names)}")
+    found = {}
+    for j, width in widths.items():
+        column = np.full((len(cells), width), np.nan)
+        for i, row in enumerate(cells):
+            cell = row[j] if delimiter == "," else row[j].replace(",", ".")
+            numbers = _vector(cell)
+            if numbers is None or len(numbers) not in (0, width):
+                raise DataError(f"line {numbered[i][0]} has {cell[:40]!r} in column {names[j][:40]!r}, where {'a number is' if width == 1 else f'{width} numbers are'} needed")
+            if len(numbers):
+                column[i] = numbers
+        found[j] = column[:, 0] if width == 1 else column
+    return found
+
+
+def _vector(cell: str) -> np.ndarray | None:
+    """Numbers of a cell: several between blanks, none when it is blank, None when there is a word."""
+    if cell.lower() in _BLANK:
+        return np.empty(0)
+    try:
+        return np.array([float(part) for part in cell.split()])
+    except ValueError:
+        return None
+
+
+def read_parquet(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
+    """Columns of a Parquet file; fields of structures are `a.b`, lists of one length make columns (N, k), time stamps become seconds."""
+    try:
+        import pyarrow as arrow  # type: ignore[import-untyped]
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtraError("pyarrow", "io") from None
+    try:
+        file = parquet.ParquetFile(path, memory_map=False, pre_buffer=False)
+        tops = list(dict.fromkeys(name for name in file.schema_arrow.names))
+        if len(tops) != len(file.schema_arrow.names):
+            raise DataError("two columns have the same name")
+        keep = tops if wanted is None else list(dict.fromkeys(_top(reference, tops) for reference in wanted))
+        leaves = [i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path.split(".")[0] in keep]
+        values = sum(max(file.metadata.row_group(g).column(i).num_values for i in leaves) * len(leaves) for g in range(file.metadata.num_row_groups)) if leaves else 0
+        if max(file.metadata.num_rows * len(keep), values) > NUMBERS:
+            raise DataError(f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name fewer columns, or cut it into trials")
+        table = file.read(columns=keep, use_threads=False)
+        table = table if rows is None else table.slice(0, rows)
+        for _ in range(8):
+            if not any(arrow.types.is_struct(f.type) for f in table.schema):
+                break
+            table = table.flatten()
+        if not table.num_rows:
+            raise DataError("there are no rows, only names of columns")
+        found = {name: values for name in table.column_names if (values := _arrow(name, table.column(name), arrow, wanted is not None)) is not None}
+    except DataError:
+        raise
+    except Exception:  # a library may raise anything on damaged bytes
+        raise DataError("the file is not Parquet, or it is cut off or damaged") from None
+    return found
+
+
+def _top(reference: str, tops: Sequence[str]) -> str:
+    """The column of the file's top level that holds what a reference means."""
+    return next((top for top in tops if reference == top or reference.startswith((f"{top}.", f"{top}["))), None) or column_of(reference, tops)
+
+
+def _arrow(name: str, column: Any, arrow: Any, asked: bool) -> np.ndarray | None:
+    kind = column.type
+    if arrow.types.is_timestamp(kind):
+        scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[kind.unit]
+        return column.cast(arrow.int64()).to_numpy().astype(float) * scale
+    if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind) or arrow.types.is_large_list(kind):
+        rows = column.to_pylist()
+        widths = {len(row) for row in rows if row is not None}
+        if len(widths) == 1 and (width := widths.pop()):
+            return np.array([row if row is not None else [np.nan] * width for row in rows], float)
+    elif arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
+        return column.to_numpy().astype(float)
+    if asked:
+        raise DataError(f"column {name!r} holds {kind} values, where numbers are needed")
+    return None
