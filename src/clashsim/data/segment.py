@@ -1,0 +1,322 @@
+"""Segment: from recorded motion to impacts, each with the twists on its two sides, their errors, and the slide that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clashsim.core.contact import Poser
+from clashsim.core.errors import DataError
+from clashsim.core.frame import inertia
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.core.trials import Trial, Trials
+from clashsim.data.knots import Knot, knots
+from clashsim.data.motion import Anchor, Motion, crossing, smooth
+from clashsim.data.sliding import Sliding, sliding
+from clashsim.data.track import Track, View, noise
+
+_FEWEST = 12  # frames of a body below which a trial is not looked at
+_SIDE = 4  # frames on each side of an impact below which its twists are not told
+_BEFORE, _AFTER = 0.3, 1.5  # s before and after an impact that are looked at
+_MARGIN = 0.002  # s before the kink that are left out: the pair may touch already
+_GUARDS = (0.006, 0.02, 0.04)  # s after the kink that are left out because the pair may touch still; the first that fits is taken
+_POOR = 3.0  # rms residual over noise above which frames do not follow the motion fitted to them
+
+
+@dataclass(frozen=True, eq=False)
+class Slide:
+    """One slide after parting, as `clashsim.fit.slides.ground_friction` takes it: t (T,) s, xy (T, 2) m of the mass centre, yaw (T,) rad."""
+
+    t: np.ndarray
+    xy: np.ndarray
+    yaw: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """One impact of one trial.
+
+    time: s, of the kink; before (d,), after (k,) as a row of `Impacts`; before_sd (2 k,): of the twists of struck body and striker;
+    after_sd (k,); flags: what a user should know, empty if nothing; slide: what follows, None in space or where too short.
+    """
+
+    trial: str
+    time: float
+    before: np.ndarray
+    after: np.ndarray
+    before_sd: np.ndarray
+    after_sd: np.ndarray
+    flags: tuple[str, ...]
+    slide: Slide | None
+    motion: Motion
+    track: Track
+
+    def after_at(self, lag: float) -> np.ndarray:
+        """Twist (k,) of the struck body's origin `lag` seconds after the kink."""
+        return _state(self.track, self.motion, self.time, self.time + lag)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Segmented:
+    """All impacts found, in order of trial and time, and a sentence for whatever was left out."""
+
+    planar: bool
+    found: tuple[Found, ...]
+    notes: tuple[str, ...]
+    known: dict[str, np.ndarray]
+
+    @property
+    def impacts(self) -> Impacts:
+        """The impacts as one table; N may be 0."""
+        d, k = (12, 3) if self.planar else (26, 6)
+        return Impacts(self.planar, np.array([f.before for f in self.found]).reshape(-1, d), np.array([f.after for f in self.found]).reshape(-1, k), known=self.known)
+
+    @property
+    def trial(self) -> np.ndarray:
+        """Names (N,) of the trials."""
+        return np.array([f.trial for f in self.found], dtype=str)
+
+    @property
+    def time(self) -> np.ndarray:
+        """Times (N,) of the impacts in their trials, s."""
+        return np.array([f.time for f in self.found], dtype=float)
+
+    @property
+    def after_sd(self) -> np.ndarray:
+        """Standard deviations (N, k) of `impacts.after`."""
+        return np.array([f.after_sd for f in self.found]).reshape(len(self.found), 3 if self.planar else 6)
+
+    @property
+    def before_sd(self) -> np.ndarray:
+        """Standard deviations (N, 2 k) of the twists before: struck body, then striker."""
+        return np.array([f.before_sd for f in self.found]).reshape(len(self.found), 6 if self.planar else 12)
+
+    @property
+    def clean(self) -> np.ndarray:
+        """Which impacts (N,) have no flag."""
+        return np.array([not f.flags for f in self.found], dtype=bool)
+
+    @property
+    def slides(self) -> tuple[Slide, ...]:
+        """The slides after the impacts, for the ground's friction."""
+        return tuple(f.slide for f in self.found if f.slide is not None)
+
+    def after_at(self, lag: float) -> np.ndarray:
+        """Twists (N, k) of the struck body `lag` seconds after each kink."""
+        return np.array([f.after_at(lag) for f in self.found]).reshape(self.after_sd.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _Setup:
+    """What is the same for all trials."""
+
+    struck: str
+    striker: str | None
+    view: View
+    striker_view: View
+    standing: np.ndarray  # (k',) pose of a striker that is not recorded
+    lever: float
+    least: float
+    lag: float
+    reach: float  # m between the origins beyond which the pair cannot touch
+
+
+def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, striker: str | None = None, scene: Scene | None = None, planar: bool | None = None,
+            least: float = 0.05, lag: float = 0.006, lever: float | None = None) -> Segmented:
+    """Find the impacts of the struck body in each trial and measure the twists on their two sides, never across.
+
+    struck, striker: names of bodies in the trials, by default the scene's; a striker of None is a wall or floor that was not recorded.
+    planar: whether motion is in the plane (the scene's plane, else x y); in space otherwise. least: m/s, the smallest jump of velocity
+    that counts. lag: s after the kink at which the twist after is told; soft contact lasts about twice that. lever: m, radius that turns
+    angles into lengths, by default the scene's radius of gyration, else 0.05.
+    """
+    setup = _setup(struck, striker, scene, planar, least, lag, lever)
+    if len(trials) == 0:
+        raise DataError("there are no trials to look for impacts in")
+    found: list[Found] = []
+    notes: list[str] = []
+    for trial in trials:
+        some, said = _trial(trial, setup)
+        found += some
+        notes += said
+    seen = [trial for trial in trials if np.isfinite(trial.poses[setup.struck]).all(1).any()]
+    if not seen:
+        raise DataError(f"the struck body {setup.struck!r} is not seen in any of the {len(trials)} trials")
+    by_name = {trial.name: trial for trial in trials}
+    keys = set.intersection(*(set(trial.known) for trial in trials))
+    known = {key: np.array([by_name[f.trial].known[key] for f in found], float) for key in sorted(keys)}
+    return Segmented(setup.view.plane is not None, tuple(found), tuple(notes), known)
+
+
+def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar: bool | None, least: float, lag: float, lever: float | None) -> _Setup:
+    for name, value in (("least", least), ("lever", lever if lever is not None else 1.0)):
+        if not value > 0:
+            raise DataError(f"{name} must be above zero, got {value}")
+    if not 0 <= lag < 0.5:
+        raise DataError(f"lag must be from 0 to 0.5 s, got {lag}")
+    if scene is None:
+        if struck is None:
+            raise DataError("say which body is struck, or give a scene that does")
+        plane = np.eye(3) if planar is not False else None
+        view = View(plane, np.zeros(3), np.eye(3))
+        standing = np.zeros(3) if plane is not None else np.array([0, 0, 0, 1.0, 0, 0, 0])
+        return _Setup(struck, striker, view, view, standing, lever or 0.05, least, lag, np.inf)
+    if planar is not None and planar != (scene.plane is not None):
+        raise DataError(f"scene {scene.name!r} is {'planar' if scene.plane is not None else 'spatial'}: leave out planar={planar}")
+    body = inertia(scene, scene.struck_body)
+    if striker is None and not scene.striker_body.fixed:
+        striker = scene.striker_body.name
+    half = 6 if scene.plane is not None else 13
+    standing = Poser(scene).reference(1)[0, half:][: 3 if scene.plane is not None else 7]
+    return _Setup(struck or scene.struck_body.name, striker, View(scene.plane, np.array(body.centre), scene.struck_body.rotation),
+                  View(scene.plane, np.zeros(3), scene.striker_body.rotation), standing, lever or body.gyration, least, lag, _reach(scene))
+
+
+def _reach(scene: Scene) -> float:
+    """Largest distance (m) of the two bodies' origins at which their geoms can touch, with room for what recordings are off."""
+    total = 0.03
+    for name in (scene.struck, scene.striker):
+        geom = scene.base.geom(name)
+        if float(geom.rbound[0]) == 0:  # a plane has no end
+            return np.inf
+        total += float(geom.rbound[0]) + float(np.linalg.norm(geom.pos))
+    return 1.1 * total
+
+
+def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
+    """Impacts of one trial, and what was left out."""
+    says = f"trial {trial.name!r}"
+    track = Track.of(trial, setup.struck, setup.view)
+    striker = None if setup.striker is None else Track.of(trial, setup.striker, setup.striker_view)
+    if len(track) < _FEWEST:
+        return [], [f"{says}: body {setup.struck!r} is seen in {len(track)} frames, at least {_FEWEST} are needed"]
+    if striker is not None and len(striker) < _SIDE:
+        return [], [f"{says}: striker {setup.striker!r} is seen in {len(striker)} frames, at least {_SIDE} are needed"]
+    pose = track.unrolled()
+    sigma = noise(track.t, pose)
+    scale = np.where(np.arange(pose.shape[1]) < (2 if pose.shape[1] == 3 else 3), 1.0, setup.lever)
+    marks = knots(track.t, pose, sigma, scale=scale, least=setup.least)
+    found: list[Found] = []
+    notes: list[str] = []
+    i = 0
+    while i < len(marks):
+        low = marks[i - 1].high if i else -np.inf
+        while i + 1 < len(marks) and _same(track, pose, sigma, marks, i, low, setup):
+            del marks[i + 1]  # one slide explains both sides: the body came to rest there, nothing hit it
+        result = _impact(trial, track, striker, marks, i, sigma, setup)
+        if isinstance(result, Found):
+            found.append(result)
+        else:
+            notes.append(f"{says} at {marks[i].time:.3f} s: {result}")
+        i += 1
+    if not found:
+        notes.append(f"no impact found in {says}")
+    return found, notes
+
+
+def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, float], setup: _Setup, *, guard: float, margin: float) -> tuple[Motion, Motion, float] | str:
+    """Motions before and after a kink near `near` between the times in `bounds`, and the kink; or why there are none."""
+    t, pose = track.t, track.coordinates(near)
+    old_rows = (t > max(bounds[0], near - _BEFORE)) & (t <= near - margin)
+    new_rows = (t >= near + guard) & (t < min(bounds[1], near + _AFTER))
+    if old_rows.sum() < _SIDE or new_rows.sum() < _SIDE:
+        return f"{int(old_rows.sum())} frames before and {int(new_rows.sum())} after it, at least {_SIDE} are needed on each side"
+    old = smooth(t[old_rows], pose[old_rows], np.maximum(sigma, noise(t[old_rows], pose[old_rows])), origin=near)
+    t, pose = t[new_rows], pose[new_rows]
+    loud = np.maximum(sigma, noise(t, pose))
+    here = np.array([near])
+    anchor = Anchor(near, old.place(here)[0], old.rate(here)[0], np.hypot(old.place_sd, (0.3 if guard <= _GUARDS[0] else 1.5) * loud))
+    if setup.view.plane is None:
+        new: Motion = smooth(t, pose, loud, origin=near, orders=(1, 2))
+        kink = crossing(old, new, near, 1 / loud)
+        return old, smooth(t, pose, loud, origin=kink, orders=(1, 2), anchor=Anchor(kink, old.place(np.array([kink]))[0], anchor.rate, anchor.sd)), kink
+    while True:
+        slid = sliding(t, pose, loud, lever=setup.lever, anchor=anchor)
+        if slid.misfit < 1.3 or len(t) < 12 or t[-1] - t[0] < 0.15:
+            return old, slid, slid.kink
+        n = max(len(t) // 2, 6)  # a long way holds what the model does not know: drag, a bend, a push
+        t, pose = t[:n], pose[:n]
+
+
+def _same(track: Track, pose: np.ndarray, sigma: np.ndarray, marks: Sequence[Knot], i: int, low: float, setup: _Setup) -> bool:
+    """Whether one slide from knot i goes through knot i + 1."""
+    this, other = marks[i], marks[i + 1]
+    if setup.view.plane is None or other.time - this.time > _AFTER / 2:
+        return False
+    high = min(marks[i + 2].low if i + 2 < len(marks) else np.inf, other.time + 0.15)
+    fit = _fit(track, sigma, this.time, (low, high), setup, guard=_GUARDS[0], margin=_MARGIN)
+    if isinstance(fit, str):
+        return False
+    rows = (track.t > this.time + _GUARDS[0]) & (track.t > other.time - 0.1) & (track.t < high)
+    left = (fit[1].place(track.t[rows]) - track.coordinates(this.time)[rows]) / sigma
+    return bool(rows.sum() >= _SIDE and np.sqrt((left**2).mean()) < 1.7)
+
+
+def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[Knot], i: int, sigma: np.ndarray, setup: _Setup) -> Found | str:
+    """The impact at knot i, or why it is left out."""
+    mark = marks[i]
+    bounds = (marks[i - 1].high if i else -np.inf, marks[i + 1].low if i + 1 < len(marks) else np.inf)
+    frame = float(np.median(np.diff(track.t)))
+    near = mark.time
+    first = _fit(track, sigma, near, bounds, setup, guard=max(0.5 * frame, _GUARDS[0]), margin=0.5 * frame)
+    if isinstance(first, str):
+        return f"an impact with {first}" + (": two hits in quick succession" if min(np.diff([m.time for m in marks[max(i - 1, 0) : i + 2]]), default=1.0) < 0.05 else "")
+    if abs(first[2] - near) < 3 * frame + 0.01:
+        near = first[2]
+    flags: list[str] = []
+    for guard in _GUARDS:
+        fit = _fit(track, sigma, near, bounds, setup, guard=guard, margin=_MARGIN)
+        if isinstance(fit, str):
+            break
+        first = fit
+        if _early(track, fit[1], near, near + guard, sigma) < _POOR and fit[1].misfit < _POOR:
+            break
+    else:
+        flags.append("frames after it do not follow one motion: a double hit or a push")
+    old, new, kink = first
+    if guard > _GUARDS[0]:
+        flags.append(f"long contact: frames within {1e3 * guard:.0f} ms are left out")
+    if abs(kink - mark.time) > 3 * frame + 0.01:
+        flags.append(f"moment unsure by {1e3 * abs(kink - mark.time):.0f} ms")
+    start, twist = _state(track, old, near, kink)
+    _, after = _state(track, new, near, kink + setup.lag)
+    # Where in the contact the twist after belongs is not seen: what friction takes off meanwhile is part of the error.
+    lost = (new.rate(np.array([kink])) - new.rate(np.array([kink + 2 * setup.lag])))[0] / np.sqrt(12)
+    after_sd, twist_sd = _origin_sd(track, np.hypot(new.sd, lost)), _origin_sd(track, old.sd)
+    pose, rate, rate_sd = setup.standing, np.zeros(len(twist)), np.zeros(len(twist))
+    if striker is not None:
+        rows = (striker.t > kink - _BEFORE) & (striker.t <= kink - _MARGIN)
+        if rows.sum() < _SIDE or kink - striker.t[rows][-1] > 0.1:
+            return f"an impact at which striker {setup.striker!r} was not seen"
+        place = striker.coordinates(kink)[rows]
+        drive = smooth(striker.t[rows], place, noise(striker.t[rows], place), origin=kink)
+        pose, rate = _state(striker, drive, kink, kink)
+        rate_sd = drive.sd
+        n = 2 if setup.view.plane is not None else 3
+        if (after - twist)[:n] @ (rate - twist)[:n] <= 0 or np.linalg.norm(pose[:n] - start[:n]) > setup.reach:
+            return f"an impact that is not the striker's ({setup.striker!r} is elsewhere or moves the other way)"
+    t, placed = track.t, track.coordinates(near)
+    rows = (t > kink + guard) & (t < bounds[1]) & (t < (new.stop + 0.1 if isinstance(new, Sliding) else kink + _AFTER))
+    slide = Slide(t[rows], placed[rows, :2], placed[rows, 2]) if setup.view.plane is not None and rows.sum() >= 8 else None
+    return Found(trial.name, kink, np.concatenate([start, twist, pose, rate]), after, np.concatenate([twist_sd, rate_sd]), after_sd, tuple(flags), slide, new, track)
+
+
+def _early(track: Track, motion: Motion, near: float, begin: float, sigma: np.ndarray) -> float:
+    """Rms residual over noise of the first 50 ms after `begin`, where a second hit or a push would show."""
+    rows = (track.t >= begin) & (track.t < begin + 0.05)
+    left = (motion.place(track.t[rows]) - track.coordinates(near)[rows]) / sigma
+    return float(np.sqrt((left**2).mean())) if rows.any() else 0.0
+
+
+def _state(track: Track, motion: Motion, reference: float, moment: float) -> tuple[np.ndarray, np.ndarray]:
+    here = np.array([moment])
+    return track.origin(reference, motion.place(here)[0], motion.rate(here)[0])
+
+
+def _origin_sd(track: Track, sd: np.ndarray) -> np.ndarray:
+    """Standard deviations (k,) of the origin's twist from those of the mass centre's."""
+    arm, n = float(np.linalg.norm(track.view.centre)), len(sd) // 2 + len(sd) % 2
+    return np.concatenate([np.hypot(sd[:n], arm * sd[n:].max()), sd[n:]])

@@ -1,0 +1,114 @@
+"""Track: one body of one trial as smooth coordinates of its mass centre, in the plane or in space, and back to pose and twist of its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from clashsim.core.trials import Trial
+
+_FLOOR = (2e-5, 4e-4)  # m, rad: noise below this is not believed, for a simulator's log has none and weights would run away
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """How bodies are looked at: plane, rows e1, e2, n (3, 3), or None in space; centre (3,): mass centre in the body's frame, m;
+    rotation (3, 3): the body's orientation at yaw 0."""
+
+    plane: np.ndarray | None
+    centre: np.ndarray
+    rotation: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """Times (n,) at which a body was seen, its mass centre (n, 3) in the view's axes and its orientations, world to those axes."""
+
+    t: np.ndarray
+    centre: np.ndarray
+    turns: Rotation
+    view: View
+
+    @staticmethod
+    def of(trial: Trial, body: str, view: View) -> Track:
+        """The frames at which the trial saw the body with a quaternion that is one."""
+        t, pose = trial.seen(body)
+        length = np.linalg.norm(pose[:, 3:], axis=1)
+        good = np.abs(length - 1) < 0.1
+        t, pose = t[good], pose[good]
+        turns = Rotation.from_quat(pose[:, 3:], scalar_first=True) if len(t) else Rotation.identity(0)
+        return Track(t, pose[:, :3] + (turns.apply(view.centre) if len(t) else 0.0), turns, view)
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def coordinates(self, moment: float) -> np.ndarray:
+        """Smooth coordinates (n, 3) x y yaw in the plane, (n, 6) position and turn against the orientation near `moment` in space."""
+        plane = self.view.plane
+        if plane is not None:
+            turn = (self.turns * Rotation.from_matrix(self.view.rotation).inv()).as_quat(scalar_first=True)
+            yaw = np.unwrap(2 * np.arctan2(turn[:, 1:] @ plane[2], turn[:, 0]))
+            return np.column_stack([self.centre @ plane[:2].T, yaw])
+        return np.column_stack([self.centre, _unwound((self.turns * self._near(moment).inv()).as_rotvec())])
+
+    def unrolled(self) -> np.ndarray:
+        """Coordinates (n, k) for the whole track: in space the small turns from frame to frame are summed, which has no reference to run away from."""
+        if self.view.plane is not None or len(self) < 2:
+            return self.coordinates(0.0)
+        turns = (self.turns[1:] * self.turns[:-1].inv()).as_rotvec()
+        return np.column_stack([self.centre, np.concatenate([np.zeros((1, 3)), np.cumsum(turns, axis=0)])])
+
+    def origin(self, moment: float, place: np.ndarray, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pose (3,) or (7,) and twist (3,) or (6,) of the body's origin for coordinates made for `moment` and their rates (k,)."""
+        if self.view.plane is not None:
+            local = self.view.plane[:2] @ (self.view.rotation @ self.view.centre)
+            c, s = np.cos(place[2]), np.sin(place[2])
+            arm = np.array([c * local[0] - s * local[1], s * local[0] + c * local[1]])
+            return np.array([*(place[:2] - arm), place[2]]), np.array([rate[0] + rate[2] * arm[1], rate[1] - rate[2] * arm[0], rate[2]])
+        turn = Rotation.from_rotvec(place[3:]) * self._near(moment)
+        arm, spin = turn.apply(self.view.centre), _left_jacobian(place[3:]) @ rate[3:]
+        pose = np.concatenate([place[:3] - arm, turn.as_quat(scalar_first=True, canonical=True)])
+        return pose, np.concatenate([rate[:3] - np.cross(spin, arm), spin])
+
+    def _near(self, moment: float) -> Rotation:
+        return self.turns[int(np.argmin(np.abs(self.t - moment)))]
+
+
+def noise(t: np.ndarray, pose: np.ndarray) -> np.ndarray:
+    """Standard deviation (k,) of coordinates (n, k), from what a parabola through three frames says of the fourth; the last columns are angles.
+
+    Such differences hardly see the motion, and their median does not see the impacts.
+    """
+    floor = np.repeat(_FLOOR, (2, 1) if pose.shape[1] == 3 else (3, 3))
+    if len(t) < 8:
+        return 10 * floor
+    times = np.stack([t[i : len(t) - 3 + i] for i in range(4)], axis=1)
+    gaps = times[:, :, None] - times[:, None, :] + np.eye(4)
+    weight = 1 / gaps.prod(2)  # divided difference of third order, for frames that are not evenly spaced
+    weight /= np.linalg.norm(weight, axis=1, keepdims=True)
+    rows = np.stack([pose[i : len(t) - 3 + i] for i in range(4)], axis=1)
+    return np.maximum(np.median(np.abs(np.einsum("ni,nik->nk", weight, rows)), axis=0) / 0.6745, floor)
+
+
+def _unwound(turn: np.ndarray) -> np.ndarray:
+    """Rotation vectors (n, 3) continued past half a turn, where their shortest form jumps to the other side."""
+    out = turn.copy()
+    for i in range(1, len(out)):
+        angle = np.linalg.norm(out[i])
+        if angle > 1.5:
+            axis = out[i] / angle
+            full = 2 * np.pi * np.round((out[i - 1] @ axis - angle) / (2 * np.pi))
+            out[i] += full * axis
+    return out
+
+
+def _left_jacobian(turn: np.ndarray) -> np.ndarray:
+    """(3, 3): from the rate of a rotation vector to the angular velocity in world axes."""
+    angle = float(np.linalg.norm(turn))
+    x, y, z = turn
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    if angle < 1e-6:
+        return np.eye(3) + 0.5 * cross
+    return np.eye(3) + (1 - np.cos(angle)) / angle**2 * cross + (angle - np.sin(angle)) / angle**3 * cross @ cross
