@@ -49,11 +49,9 @@ def read_folder(path: Path, log: LogMap) -> Log:
 
 def _collect(messages: Iterable[Message], log: LogMap) -> Log:
     rows: dict[str, list[tuple[float, Pose]]] = {}
-    count = 0
-    for source, time, pose in _sources(messages):
+    for count, (source, time, pose) in enumerate(_sources(messages)):
         rows.setdefault(source, []).append((time, pose))
-        count += 1
-        if count > POSES:
+        if count >= POSES:
             raise DataError(f"the recording holds more than {POSES} poses; cut it into trials")
     if not rows:
         raise DataError("the recording holds no poses (PoseStamped, TransformStamped, TFMessage or Odometry)")

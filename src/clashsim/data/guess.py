@@ -17,7 +17,7 @@ from clashsim.data.tables import cells_of, lines_of
 
 Head = tuple[int, Columns, Columns]  # lines before the header, the first rows of each column, fields of those lines
 _TIME = re.compile(r"(.*[^a-z])?(t|time|timestamps?|stamp|ros_?time|secs?|seconds|elapsed|clock)([_ .\[(]*(s|ms|us|ns|sec|seconds)[\])]?)?", re.IGNORECASE)
-_UNIT = re.compile(r"[_ .]*[\[(]?(mm|cm|m|deg|degrees|rad|s|ms|us|ns)[\])]?$", re.IGNORECASE)
+_UNIT = re.compile(r"(?:[_ .]*[\[(]|[_ .])(mm|cm|m|deg|degrees|rad|s|ms|us|ns)[\])]?$", re.IGNORECASE)
 _POSITION = ("", "p", "pos", "position", "t", "trans", "translation", "loc", "location", "xyz", "c", "centre", "center")
 _QUATERNION = ("q", "quat", "quaternion", "o", "ori", "orientation", "rot", "rotation", "r")
 _YAW = ("yaw", "theta", "heading", "angle", "phi", "psi")
@@ -151,7 +151,7 @@ def _rises(values: np.ndarray) -> bool:
 
 def _named_unit(name: str, choices: tuple[str, ...]) -> str:
     match = _UNIT.search(name)
-    return match[1].lower() if match and match[1].lower() in choices and len(match[0]) > len(match[1]) else ""
+    return match[1].lower() if match and match[1].lower() in choices else ""
 
 
 def _time_unit(name: str, values: np.ndarray) -> str:
