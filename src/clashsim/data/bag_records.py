@@ -59,7 +59,7 @@ def bag_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
 
 
 def db3_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
-    """Messages of a ROS 2 bag's SQLite file, in the order of time."""
+    """Messages of a ROS 2 bag's SQLite file, in the order in which they were written."""
     try:
         base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error:
@@ -72,7 +72,7 @@ def db3_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
             raise DataError("the database has no tables topics and messages, so it is not a ROS 2 bag")
         topics = {key: (str(name), str(kind), str(coding)) for key, name, kind, coding in base.execute("select id, name, type, serialization_format from topics")}
         keep = [key for key, (_, kind, _) in topics.items() if isinstance(key, int) and wanted(kind)]
-        for key, time, data in base.execute(f"select topic_id, timestamp, data from messages where topic_id in ({','.join(map(str, keep))}) order by timestamp, id"):
+        for key, time, data in base.execute(f"select topic_id, timestamp, data from messages where topic_id in ({','.join(map(str, keep))}) order by id"):
             if not isinstance(time, int) or not isinstance(data, bytes):
                 raise DataError(_CUT)
             topic, kind, coding = topics[key]

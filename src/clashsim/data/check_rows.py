@@ -80,7 +80,8 @@ def frames(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     seen = pose[rows]
     starts = np.flatnonzero(np.concatenate([[True], (seen[1:] != seen[:-1]).any(1)]))
     lengths = np.diff(np.append(starts, len(seen)))
-    usual = max(3, 2 * int(np.percentile(lengths, 75)))  # a logger twice as fast as its stream shows every frame twice
+    # A logger twice as fast as its stream shows every frame twice; a body at rest in a simulator is one long run.
+    usual = max(3, 2 * int(np.percentile(lengths, 75))) if len(lengths) >= 8 else 3
     again, frozen = np.zeros(len(seen), bool), np.zeros(len(seen), bool)
     for start, length in zip(starts[lengths > 1], lengths[lengths > 1], strict=True):
         run = slice(start + 1, start + length)
