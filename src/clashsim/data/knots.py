@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_SPAN = 0.05  # s on each side of a knot over which motion is taken as a parabola
-_FEWEST, _MOST = 5, 12  # frames on each side
-_EVIDENCE = 30.0  # how much a jump must lower the sum of squared residuals over noise, against the best sudden change of acceleration
+_SPANS = (0.05, 0.1)  # s on each side of a knot over which motion is taken as a parabola: short for quick hits, long for slow ones
+_FEWEST = 5  # frames on each side
+_BEND = 5.0  # m/s^2, the acceleration that friction or gravity may well have
+_EVIDENCE = 25.0  # how much a jump must lower the sum of squared residuals over noise, against the best sudden change of acceleration
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,16 @@ def knots(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, scale: np.ndarr
     if group > 1:  # fast cameras: means of a few frames say the same with less noise
         n = len(t) // group * group
         t, pose, noise, rate = t[:n].reshape(-1, group).mean(1), pose[:n].reshape(-1, group, pose.shape[1]).mean(1), noise / np.sqrt(group), rate / group
-    m = int(np.clip(round(_SPAN * rate), _FEWEST, _MOST))
+    found = [knot for span in _SPANS for knot in _look(t, pose, noise, scale, m=max(_FEWEST, round(span * rate))) if np.linalg.norm(knot.jump * scale) > least]
+    kept: list[Knot] = []
+    for knot in sorted(found, key=lambda knot: -knot.evidence):
+        if all(abs(knot.time - other.time) > 3.5 / rate for other in kept):  # both spans see the same hit
+            kept.append(knot)
+    return sorted(kept, key=lambda knot: knot.time)
+
+
+def _look(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, scale: np.ndarray, *, m: int) -> list[Knot]:
+    """Jumps for which there is evidence in m frames on each side, the best within half of that."""
     n = len(t) - 2 * m + 1
     if n < 1:
         return []
@@ -42,20 +52,18 @@ def knots(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, scale: np.ndarr
     s = t[rows] - middle[:, None]
     span = np.abs(s).max(1, keepdims=True)
     s, y = s / span, (pose[rows] - pose[rows].mean(1, keepdims=True)) / noise
-    joined, coefficients = _misfit(_parabolas(s, 0.0, smooth=False), y)
-    bent = np.full(n, np.inf)
-    for place in range(2, 2 * m - 1):
-        bent = np.minimum(bent, _misfit(_parabolas(s, 0.5 * (s[:, place - 1] + s[:, place]), smooth=True), y)[0])
-    evidence = bent - joined
+    # What friction or gravity may bend a path by bounds the parabolas: without it a sharp bend over a few frames would pass for a jump.
+    stiff = (2 * float(np.exp(np.log(noise * scale).mean())) / (_BEND * span[:, 0] ** 2)) ** 2
+    joined, coefficients = _misfit(_parabolas(s, 0.0, smooth=False), y, stiff)
     jump = (coefficients[:, 2] - coefficients[:, 1]) / span * noise
-    size = np.linalg.norm(jump * scale, axis=1)
+    evidence = _misfit(_parabolas(s, 0.0, smooth=True), y, stiff)[0] - joined
+    likely = np.flatnonzero(evidence > _EVIDENCE)  # few places get this far, so the search for the best bend costs little
+    for place in np.unique(np.linspace(2, 2 * m - 2, min(2 * m - 3, 13)).astype(int)):
+        at = 0.5 * (s[likely, place - 1] + s[likely, place])
+        evidence[likely] = np.minimum(evidence[likely], _misfit(_parabolas(s[likely], at, smooth=True), y[likely], stiff[likely])[0] - joined[likely])
     width = m // 2 + 1
-    found = []
-    for i in np.flatnonzero((evidence > _EVIDENCE) & (size > least)):
-        around = evidence[max(i - width, 0) : i + width + 1]
-        if evidence[i] >= around.max():
-            found.append(Knot(float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i])))
-    return found
+    return [Knot(float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i]))
+            for i in np.flatnonzero(evidence > _EVIDENCE) if evidence[i] >= evidence[max(i - width, 0) : i + width + 1].max()]
 
 
 def _parabolas(s: np.ndarray, at: np.ndarray | float, *, smooth: bool) -> np.ndarray:
@@ -66,9 +74,10 @@ def _parabolas(s: np.ndarray, at: np.ndarray | float, *, smooth: bool) -> np.nda
     return np.stack([np.ones_like(r), *linear, left**2, right**2], axis=2)
 
 
-def _misfit(basis: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of squared residuals (n,) over all coordinates, and the coefficients (n, p, k)."""
+def _misfit(basis: np.ndarray, y: np.ndarray, stiff: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of squared residuals (n,) over all coordinates, squares of the bends times `stiff` (n,) added, and the coefficients (n, p, k)."""
     normal = np.einsum("nip,niq->npq", basis, basis) + 1e-9 * np.eye(basis.shape[2])
+    normal[:, [-2, -1], [-2, -1]] += stiff[:, None]
     right = np.einsum("nip,nik->npk", basis, y)
     coefficients = np.linalg.solve(normal, right)
     return (y**2).sum((1, 2)) - (right * coefficients).sum((1, 2)), coefficients

@@ -23,6 +23,7 @@ _SIDE = 4  # frames on each side of an impact below which its twists are not tol
 _BEFORE, _AFTER = 0.3, 1.5  # s before and after an impact that are looked at
 _MARGIN = 0.002  # s before the kink that are left out: the pair may touch already
 _GUARDS = (0.006, 0.02, 0.04)  # s after the kink that are left out because the pair may touch still; the first that fits is taken
+_ROCK = 0.015  # share of the speed after an impact: a struck body hops and rocks for a few frames, which no smooth motion follows
 _POOR = 3.0  # rms residual over noise above which frames do not follow the motion fitted to them
 
 
@@ -125,7 +126,7 @@ class _Setup:
 
 
 def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, striker: str | None = None, scene: Scene | None = None, planar: bool | None = None,
-            least: float = 0.05, lag: float = 0.006, lever: float | None = None) -> Segmented:
+            least: float = 0.05, lag: float = 0.008, lever: float | None = None) -> Segmented:
     """Find the impacts of the struck body in each trial and measure the twists on their two sides, never across.
 
     struck, striker: names of bodies in the trials, by default the scene's; a striker of None is a wall or floor that was not recorded.
@@ -197,8 +198,7 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
         return [], [f"{says}: striker {setup.striker!r} is seen in {len(striker)} frames, at least {_SIDE} are needed"]
     pose = track.unrolled()
     sigma = noise(track.t, pose)
-    scale = np.where(np.arange(pose.shape[1]) < (2 if pose.shape[1] == 3 else 3), 1.0, setup.lever)
-    marks = knots(track.t, pose, sigma, scale=scale, least=setup.least)
+    marks = knots(track.t, pose, sigma, scale=_scale(pose.shape[1], setup.lever), least=setup.least)
     found: list[Found] = []
     notes: list[str] = []
     i = 0
@@ -266,6 +266,7 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
         return f"an impact with {first}" + (": two hits in quick succession" if min(np.diff([m.time for m in marks[max(i - 1, 0) : i + 2]]), default=1.0) < 0.05 else "")
     if abs(first[2] - near) < 3 * frame + 0.01:
         near = first[2]
+    scale = _scale(len(sigma), setup.lever)
     flags: list[str] = []
     for guard in _GUARDS:
         fit = _fit(track, sigma, near, bounds, setup, guard=guard, margin=_MARGIN)
@@ -285,7 +286,8 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
     _, after = _state(track, new, near, kink + setup.lag)
     # Where in the contact the twist after belongs is not seen: what friction takes off meanwhile is part of the error.
     lost = (new.rate(np.array([kink])) - new.rate(np.array([kink + 2 * setup.lag])))[0] / np.sqrt(12)
-    after_sd, twist_sd = _origin_sd(track, np.hypot(new.sd, lost)), _origin_sd(track, old.sd)
+    rocked = _ROCK * float(np.linalg.norm(new.rate(np.array([kink]))[0] * scale)) / scale
+    after_sd, twist_sd = _origin_sd(track, np.sqrt(new.sd**2 + lost**2 + rocked**2)), _origin_sd(track, old.sd)
     pose, rate, rate_sd = setup.standing, np.zeros(len(twist)), np.zeros(len(twist))
     if striker is not None:
         rows = (striker.t > kink - _BEFORE) & (striker.t <= kink - _MARGIN)
@@ -302,6 +304,11 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
     rows = (t > kink + guard) & (t < bounds[1]) & (t < (new.stop + 0.1 if isinstance(new, Sliding) else kink + _AFTER))
     slide = Slide(t[rows], placed[rows, :2], placed[rows, 2]) if setup.view.plane is not None and rows.sum() >= 8 else None
     return Found(trial.name, kink, np.concatenate([start, twist, pose, rate]), after, np.concatenate([twist_sd, rate_sd]), after_sd, tuple(flags), slide, new, track)
+
+
+def _scale(k: int, lever: float) -> np.ndarray:
+    """Factors (k,) that turn rates of coordinates into m/s."""
+    return np.repeat([1.0, lever], (2, 1) if k == 3 else (3, 3))
 
 
 def _early(track: Track, motion: Motion, near: float, begin: float, sigma: np.ndarray) -> float:
