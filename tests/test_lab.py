@@ -19,7 +19,7 @@ from clashsim.core.trials import Trials, yaw
 from clashsim.lab import arm, mocap
 from clashsim.lab.packed import ANGLE, LENGTH, pack, unpack
 from clashsim.lab.settings import table_friction
-from clashsim.lab.strike import TIP, outline, turned
+from clashsim.lab.strike import outline
 
 needs_drake = pytest.mark.skipif(find_spec("pydrake") is None, reason="Drake is not installed; it comes with the extra 'lab'")
 NAMES = [(s.shape, s.material, s.surface) for s in lab.settings()]
@@ -63,8 +63,7 @@ def test_recorded_sets_are_small():
 def test_without_drake():
     code = ("import sys; sys.modules['pydrake'] = None\n"
             "from clashsim import lab\nassert len(lab.recorded()) == 110\n"
-            "try:\n    lab.execute(lab.Strike(0.5, 1.5), lab.Setting(), 0)\n"
-            "except lab.session.MissingExtraError if hasattr(lab.session, 'MissingExtraError') else Exception as e:\n    print(type(e).__name__, e)")
+            "try:\n    lab.execute(lab.Strike(0.5, 1.5), lab.Setting(), 0)\nexcept Exception as e:\n    print(type(e).__name__, e)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "MissingExtraError" in done.stdout and "clashsim[lab]" in done.stdout
@@ -94,7 +93,7 @@ def test_touch_agrees_with_the_scene(shape):
         centre, way = outline(shape).touch(strike)
         before = Poser(scene).reference(1)
         before[0, :3], before[0, 6:8], before[0, 9:11] = 0, centre, way
-        contact, moved = touch(scene, before, -centre[None] / np.linalg.norm(centre) * -1)
+        contact, moved = touch(scene, before, centre[None])
         assert contact.touching[0]
         assert np.linalg.norm(moved[0, :2]) < 1e-4
         assert abs(np.arccos(np.clip(contact.normal[0] @ way, -1, 1)) - abs(strike.deflection)) < 0.03  # the arc has 63 flat sides
@@ -156,8 +155,8 @@ def test_same_seed_same_trials():
 def test_a_sequence_goes_on_where_the_block_lies():
     start = (0.1, -0.05, 0.7)
     trials = lab.execute([lab.Strike(0.3, 1.2), lab.Strike(0.3, 1.9)], lab.Setting(), 3, start=start)
-    np.testing.assert_allclose(rest(trials[0])[0], start, atol=[2e-3, 2e-3, 0.03])
-    np.testing.assert_allclose(rest(trials[0])[1], rest(trials[1])[0], atol=[5e-4, 5e-4, 5e-3])
+    assert (np.abs(rest(trials[0])[0] - start) < [3e-3, 3e-3, 0.03]).all()
+    assert (np.abs(rest(trials[0])[1] - rest(trials[1])[0]) < [5e-4, 5e-4, 5e-3]).all()
 
 
 def motion(setting: lab.Setting, strike: lab.Strike):
@@ -183,18 +182,14 @@ def test_physics(shape):
     energy = done.rates[free:, 0] ** 2 + (0.03 * done.rates[free:, 1]) ** 2
     assert np.diff(energy).max() < 1e-5, "a sliding block gains energy"
     assert done.rates[-1, 0] < 2e-3 and np.abs(done.block[:, 2]).max() < 1e-4
-    for i in range(3):
-        assert np.linalg.norm(turned(np.array([TIP, 0.0]), i)) == pytest.approx(TIP)
 
 
 @needs_drake
 def test_restitution_falls_with_speed():
-    setting, shape = lab.Setting("semi_cylinder", "petg_cf", "high"), outline("semi_cylinder")
-    values = []
+    setting, values = lab.Setting("semi_cylinder", "petg_cf", "high"), []
     for speed in (0.2, 0.5, 0.8):
         done = motion(setting, lab.Strike(speed, np.pi / 2))
         fastest = int(np.argmax(done.rates[:, 0]))
         tip = np.linalg.norm(done.striker[fastest + 1, :2] - done.striker[fastest, :2]) / (done.t[1] - done.t[0])
         values.append((done.rates[fastest, 0] - tip) / speed)
-    assert shape.height == 0.02
     assert 0.7 > values[0] > values[1] > values[2] > 0.15

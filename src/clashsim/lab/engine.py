@@ -68,7 +68,7 @@ def planar(q: np.ndarray) -> np.ndarray:
     return np.array([q[4], q[5], np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))])
 
 
-@lru_cache(maxsize=6)
+@lru_cache(maxsize=2)
 def engine(setting: Setting) -> Engine:
-    """The bench of a setting, built once per process (about half a second)."""
+    """The bench of a setting, built once per process: a second or so, and some 200 MB."""
     return Engine(setting)
