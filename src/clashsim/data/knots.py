@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.data.track import thinned
+
 _SPANS = (0.05, 0.1)  # s on each side of a knot over which motion is taken as a parabola: short for quick hits, long for slow ones
 _FEWEST = 5  # frames on each side
 _BEND = 5.0  # m/s^2, the acceleration that friction or gravity may well have
@@ -29,16 +31,15 @@ def knots(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, scale: np.ndarr
     At each place between two frames a parabola on each side, joined there in position, is set against parabolas that are joined in
     velocity too, at any place near by: friction that sets in or ends bends a motion in the second way, only an impact in the first.
     """
-    rate = 1 / max(float(np.median(np.diff(t))), 1e-9) if len(t) > 1 else 0.0
-    group = max(1, round(rate / 250))
-    if group > 1:  # fast cameras: means of a few frames say the same with less noise
-        n = len(t) // group * group
-        t, pose, noise, rate = t[:n].reshape(-1, group).mean(1), pose[:n].reshape(-1, group, pose.shape[1]).mean(1), noise / np.sqrt(group), rate / group
-    found = [knot for span in _SPANS for knot in _look(t, pose, noise, scale, m=max(_FEWEST, round(span * rate))) if np.linalg.norm(knot.jump * scale) > least]
+    if len(t) < 2:
+        return []
+    t, pose, noise = thinned(t, pose, noise)
+    rate = 1 / float(np.median(np.diff(t)))
     kept: list[Knot] = []
-    for knot in sorted(found, key=lambda knot: -knot.evidence):
-        if all(abs(knot.time - other.time) > 3.5 / rate for other in kept):  # both spans see the same hit
-            kept.append(knot)
+    for span in _SPANS:
+        # A long span that holds two hits puts its jump between them, so it only adds what the short one has not seen.
+        kept += [knot for knot in _look(t, pose, noise, scale, m=max(_FEWEST, round(span * rate)))
+                 if np.linalg.norm(knot.jump * scale) > least and all(abs(knot.time - other.time) > max(_SPANS[0], 3.5 / rate) for other in kept)]
     return sorted(kept, key=lambda knot: knot.time)
 
 
@@ -62,8 +63,9 @@ def _look(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, scale: np.ndarray,
         at = 0.5 * (s[likely, place - 1] + s[likely, place])
         evidence[likely] = np.minimum(evidence[likely], _misfit(_parabolas(s[likely], at, smooth=True), y[likely], stiff[likely])[0] - joined[likely])
     width = m // 2 + 1
+    # A maximum at either end only says that more of the jump lies beyond it.
     return [Knot(float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i]))
-            for i in np.flatnonzero(evidence > _EVIDENCE) if evidence[i] >= evidence[max(i - width, 0) : i + width + 1].max()]
+            for i in np.flatnonzero(evidence > _EVIDENCE) if 0 < i < n - 1 and evidence[i] >= evidence[max(i - width, 0) : i + width + 1].max()]
 
 
 def _parabolas(s: np.ndarray, at: np.ndarray | float, *, smooth: bool) -> np.ndarray:

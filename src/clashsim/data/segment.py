@@ -16,7 +16,7 @@ from clashsim.core.trials import Trial, Trials
 from clashsim.data.knots import Knot, knots
 from clashsim.data.motion import Anchor, Motion, crossing, smooth
 from clashsim.data.sliding import Sliding, sliding
-from clashsim.data.track import Track, View, noise
+from clashsim.data.track import Track, View, noise, thinned
 
 _FEWEST = 12  # frames of a body below which a trial is not looked at
 _SIDE = 4  # frames on each side of an impact below which its twists are not told
@@ -24,6 +24,7 @@ _BEFORE, _AFTER = 0.3, 1.5  # s before and after an impact that are looked at
 _MARGIN = 0.002  # s before the kink that are left out: the pair may touch already
 _GUARDS = (0.006, 0.02, 0.04)  # s after the kink that are left out because the pair may touch still; the first that fits is taken
 _ROCK = 0.015  # share of the speed after an impact: a struck body hops and rocks for a few frames, which no smooth motion follows
+_SURE = 5.0  # standard deviations by which the velocities on the two sides must differ
 _POOR = 3.0  # rms residual over noise above which frames do not follow the motion fitted to them
 
 
@@ -224,9 +225,8 @@ def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, floa
     new_rows = (t >= near + guard) & (t < min(bounds[1], near + _AFTER))
     if old_rows.sum() < _SIDE or new_rows.sum() < _SIDE:
         return f"{int(old_rows.sum())} frames before and {int(new_rows.sum())} after it, at least {_SIDE} are needed on each side"
-    old = smooth(t[old_rows], pose[old_rows], np.maximum(sigma, noise(t[old_rows], pose[old_rows])), origin=near)
-    t, pose = t[new_rows], pose[new_rows]
-    loud = np.maximum(sigma, noise(t, pose))
+    old = smooth(*_heard(t[old_rows], pose[old_rows], sigma), origin=near)
+    t, pose, loud = _heard(t[new_rows], pose[new_rows], sigma)
     here = np.array([near])
     anchor = Anchor(near, old.place(here)[0], old.rate(here)[0], np.hypot(old.place_sd, (0.3 if guard <= _GUARDS[0] else 1.5) * loud))
     if setup.view.plane is None:
@@ -239,6 +239,11 @@ def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, floa
             return old, slid, slid.kink
         n = max(len(t) // 2, 6)  # a long way holds what the model does not know: drag, a bend, a push
         t, pose = t[:n], pose[:n]
+
+
+def _heard(t: np.ndarray, pose: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Frames of one side, thinned, with their own noise where it is louder than the trial's: jitter of time stamps shows only in motion."""
+    return thinned(t, pose, np.maximum(sigma, noise(t, pose)))
 
 
 def _same(track: Track, pose: np.ndarray, sigma: np.ndarray, marks: Sequence[Knot], i: int, low: float, setup: _Setup) -> bool:
@@ -282,11 +287,15 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
         flags.append(f"long contact: frames within {1e3 * guard:.0f} ms are left out")
     if abs(kink - mark.time) > 3 * frame + 0.01:
         flags.append(f"moment unsure by {1e3 * abs(kink - mark.time):.0f} ms")
+    here = np.array([kink])
+    jump, doubt = (new.rate(here) - old.rate(here))[0] * scale, np.hypot(new.sd, old.sd) * scale
+    if np.linalg.norm(jump) < max(setup.least, _SURE * float(np.linalg.norm(doubt * jump) / max(float(np.linalg.norm(jump)), 1e-12))):
+        return f"a change of velocity by {np.linalg.norm(jump):.3f} m/s, too small to be sure of"
     start, twist = _state(track, old, near, kink)
     _, after = _state(track, new, near, kink + setup.lag)
     # Where in the contact the twist after belongs is not seen: what friction takes off meanwhile is part of the error.
-    lost = (new.rate(np.array([kink])) - new.rate(np.array([kink + 2 * setup.lag])))[0] / np.sqrt(12)
-    rocked = _ROCK * float(np.linalg.norm(new.rate(np.array([kink]))[0] * scale)) / scale
+    lost = (new.rate(here) - new.rate(np.array([kink + 2 * setup.lag])))[0] / np.sqrt(12)
+    rocked = _ROCK * float(np.linalg.norm(new.rate(here)[0] * scale)) / scale
     after_sd, twist_sd = _origin_sd(track, np.sqrt(new.sd**2 + lost**2 + rocked**2)), _origin_sd(track, old.sd)
     pose, rate, rate_sd = setup.standing, np.zeros(len(twist)), np.zeros(len(twist))
     if striker is not None:
@@ -294,7 +303,7 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
         if rows.sum() < _SIDE or kink - striker.t[rows][-1] > 0.1:
             return f"an impact at which striker {setup.striker!r} was not seen"
         place = striker.coordinates(kink)[rows]
-        drive = smooth(striker.t[rows], place, noise(striker.t[rows], place), origin=kink)
+        drive = smooth(*_heard(striker.t[rows], place, np.zeros(place.shape[1])), origin=kink)
         pose, rate = _state(striker, drive, kink, kink)
         rate_sd = drive.sd
         n = 2 if setup.view.plane is not None else 3

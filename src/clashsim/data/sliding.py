@@ -69,13 +69,16 @@ class Sliding:
 def sliding(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, lever: float, anchor: Anchor) -> Sliding:
     """Fit a slide to coordinates (n, 3) of the mass centre with noise (3,), begun at the anchor; `lever` (m) guesses c.
 
-    The anchor binds where the slide begins but not when: the time of the impact is one of the constants. Levenberg-Marquardt from two
-    starts, with Huber weights so that a swapped marker does not turn the velocity.
+    The anchor binds where the slide begins but not when: the time of the impact is one of the constants. Levenberg-Marquardt with
+    Huber weights, so that a swapped marker does not turn the velocity, and a second start where the first does not fit.
     """
     mean = np.log([2.0, 1.0, lever])
-    best = min((_descend(t - anchor.time, pose, noise, guess, mean, anchor) for guess in _guesses(t - anchor.time, pose, mean, anchor)), key=lambda found: found[0])
-    cost, constants, normal = best
     free = max(pose.size - 6, 1)
+    line, whole = _guesses(t - anchor.time, pose, mean, anchor)
+    best = _descend(t - anchor.time, pose, noise, whole, mean, anchor)
+    if best[0] > 1.3 * free:
+        best = min(best, _descend(t - anchor.time, pose, noise, line, mean, anchor), key=lambda found: found[0])
+    cost, constants, normal = best
     return Sliding(anchor.time, constants, np.linalg.pinv(normal) * max(cost / free, 1.0), float(np.sqrt(cost / free)))
 
 
@@ -110,7 +113,7 @@ def _cumulate(height: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros((len(height), 1)), np.cumsum(0.5 * (height[:, 1:] + height[:, :-1]) * step, axis=1)], axis=1)
 
 
-def _guesses(t: np.ndarray, pose: np.ndarray, mean: np.ndarray, anchor: Anchor) -> list[np.ndarray]:
+def _guesses(t: np.ndarray, pose: np.ndarray, mean: np.ndarray, anchor: Anchor) -> tuple[np.ndarray, np.ndarray]:
     """Constants (10,) from the first frames as a straight line, and from the whole way as an even deceleration."""
     first = min(len(t), 6)
     line = np.polynomial.polynomial.polyfit(t[:first], pose[:first], 1)
@@ -119,7 +122,7 @@ def _guesses(t: np.ndarray, pose: np.ndarray, mean: np.ndarray, anchor: Anchor) 
     arrived = max(float(t[int(np.argmax(way >= 0.9 * way[-3:].mean()))]) / 0.68, 1e-3)  # after this share of its time 0.9 of the way is made
     whole = np.concatenate([anchor.place, 2 * total / arrived, mean, [0.0]])
     whole[6] = np.clip(np.log(max(float(np.linalg.norm(whole[3:5])) / arrived, 1e-3)), mean[0] - 3, mean[0] + 3)
-    return [np.concatenate([anchor.place, line[1], mean, [0.0]]), whole]
+    return np.concatenate([anchor.place, line[1], mean, [0.0]]), whole
 
 
 def _descend(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, guess: np.ndarray, mean: np.ndarray, anchor: Anchor) -> tuple[float, np.ndarray, np.ndarray]:
@@ -147,7 +150,7 @@ def _descend(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, guess: np.ndarr
             damping *= 8
         else:
             break
-        done = value - level < 1e-3 * max(1.0, 1e-3 * value)
+        done = value - level < max(0.02, 1e-5 * value)  # less than noise would move it
         x, now, value, damping = new_x, new, level, damping / 6
         if done:
             break

@@ -92,6 +92,15 @@ def noise(t: np.ndarray, pose: np.ndarray) -> np.ndarray:
     return np.maximum(np.median(np.abs(np.einsum("ni,nik->nk", weight, rows)), axis=0) / 0.6745, floor)
 
 
+def thinned(t: np.ndarray, pose: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Frames of a fast camera as means of a few: times, coordinates and noise at no more than some 250 frames a second."""
+    group = round(len(t) / 250 / max(float(t[-1] - t[0]), 1e-9)) if len(t) > 1 else 1
+    if group < 2 or len(t) < 40:
+        return t, pose, noise
+    n = len(t) // group * group
+    return t[:n].reshape(-1, group).mean(1), pose[:n].reshape(-1, group, pose.shape[1]).mean(1), noise / np.sqrt(group)
+
+
 def _unwound(turn: np.ndarray) -> np.ndarray:
     """Rotation vectors (n, 3) continued past half a turn, where their shortest form jumps to the other side."""
     out = turn.copy()
