@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from log_writers import T, motion, write
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
 from clashsim.data import logs
 from clashsim.data.findings import NAMES
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from log_writers import T, motion, write
 
 FORMATS = ("csv", "vectors", "parquet", "motive", "vicon", "c3d", "hdf5", "npz", "mat", "mat73", "ros1", "ros2", "ros2_mcap", "mcap")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from log_writers import EPOCH, WRITERS, T, motion, write, write_csv, write_vectors
 
 from clashsim.core.errors import DataError
 from clashsim.data import logs, mapping, trial_files
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from log_writers import EPOCH, WRITERS, T, motion, write, write_csv, write_vectors
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "lasa_raw.toml"
 
@@ -169,7 +169,7 @@ def test_lasa_raw():
         assert len(got.trials) == len(files.namelist()) // 2
     assert {f.severity for f in got.findings} == {"warn"} and {f.name for f in got.findings} <= {"time_gap", "repeated_frames"}
     for trial in got.trials:
-        (t_box, box), (t_tool, tool) = trial.seen("box"), trial.seen("tool")
+        (t_box, box), (t_tool, _) = trial.seen("box"), trial.seen("tool")
         assert abs(t_box[0] - t_tool[0]) < 1e-3 and len(t_box) > 300 and len(t_tool) > 150
         assert 0.5 < trial.known["desired_flux"] < 1 and t_tool[0] < trial.known["hit_time"] < t_tool[-1]
         # The box stands still until it is struck, at the time the robot's logger calls the hit, and then moves along +y.

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.data import mat5
 from clashsim.data.convert import column_of
 from clashsim.data.streams import Columns
 
-NUMBERS = 1 << 27  # numbers kept of one file: 1 GiB of memory
+NUMBERS = 1 << 26  # numbers kept of one file: half a GiB, and a few times that while they are checked
 _BYTES = 8 * NUMBERS
+_ITEMS = 10_000
 _WIDTH = 256  # numbers a row: a longer row is an image, or an array that lies on its side
 
 
@@ -28,7 +30,7 @@ def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | No
         raise MissingExtraError("h5py", "io") from None
     try:
         with h5py.File(path, "r", locking=False) as file:
-            sets = dict(_datasets(file, h5py, "", 0))
+            sets = dict(_datasets(file, h5py))
             matlab = "MATLAB_class" in {key for item in sets.values() for key in item.attrs}
             names = _chosen(list(sets), wanted)
             total = sum(int(np.prod(sets[name].shape, dtype=float)) for name in names)
@@ -47,20 +49,23 @@ def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | No
     return _columns(found, wanted, rows)
 
 
-def _datasets(group: Any, h5py: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Datasets of numbers in a group; links out of the file are not followed, nor groups that contain themselves."""
-    if depth > 8:
-        return
-    for count, name in enumerate(group):
-        if count > 10_000:
-            raise DataError("the file holds more than 10000 arrays in one group")
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            continue
-        item = group.get(name)
-        if isinstance(item, h5py.Group) and name != "#refs#":
-            yield from _datasets(item, h5py, f"{prefix}{name}/", depth + 1)
-        elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.external is None and not item.is_virtual:
-            yield f"{prefix}{name}", item
+def _datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
+    """Datasets of numbers; links out of the file are not followed, and a group that contains itself is entered once."""
+    waiting, entered, count = [("", file)], {file.id}, 0
+    while waiting:
+        prefix, group = waiting.pop()
+        for name in group:
+            count += 1
+            if count > _ITEMS:
+                raise DataError(f"the file holds more than {_ITEMS} arrays and groups")
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            item = group.get(name)
+            if isinstance(item, h5py.Group) and name != "#refs#" and item.id not in entered:
+                entered.add(item.id)
+                waiting.append((f"{prefix}{name}/", item))
+            elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.external is None and not item.is_virtual:
+                yield f"{prefix}{name}", item
 
 
 def read_npz(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
@@ -102,46 +107,8 @@ def read_mat(path: Path, *, wanted: Sequence[str] | None = None, rows: int | Non
     if head.startswith(b"MATLAB 7.3") or head[512:520] == b"\x89HDF\r\n\x1a\n" or head[:8] == b"\x89HDF\r\n\x1a\n":
         table = read_hdf5(path, wanted=None if wanted is None else [w.replace(".", "/") for w in wanted], rows=rows)
         return {name.replace("/", "."): values for name, values in table.items()}
-    from scipy.io import loadmat
-
-    _unpacked(path)
-    try:
-        raw = loadmat(str(path), struct_as_record=False, squeeze_me=True, chars_as_strings=False)
-    except Exception:  # the library raises many kinds on damaged bytes
-        raise DataError("the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged") from None
-    found = dict(_fields({k: v for k, v in raw.items() if not k.startswith("__")}, "", 0))
+    found = mat5.load(path, limit=_BYTES)
     return _columns({name: found[name] for name in _chosen(list(found), wanted)}, wanted, rows)
-
-
-def _unpacked(path: Path) -> None:
-    """Refuse a MAT file whose compressed parts unpack to too much, before any of it is kept."""
-    total = 0
-    with path.open("rb") as file:
-        big = file.read(128)[126:128] == b"MI"
-        while len(tag := file.read(8)) == 8:
-            kind, size = (int.from_bytes(tag[i : i + 4], "big" if big else "little") for i in (0, 4))
-            if kind != 15:
-                file.seek(size, 1)
-                continue
-            unpack, left = zlib.decompressobj(), size
-            while left and (block := file.read(min(left, 1 << 16))):
-                left -= len(block)
-                try:
-                    while block:
-                        total += len(unpack.decompress(block, 1 << 20))
-                        block = unpack.unconsumed_tail
-                        if total > _BYTES:
-                            raise DataError(f"the file unpacks to more than {_BYTES / 1e9:.1f} GB")
-                except zlib.error:
-                    raise DataError("the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged") from None
-
-
-def _fields(tree: Any, prefix: str, depth: int) -> Iterator[tuple[str, np.ndarray]]:
-    for name, value in tree.items():
-        if hasattr(value, "_fieldnames") and depth < 8:
-            yield from _fields({key: getattr(value, key) for key in value._fieldnames}, f"{prefix}{name}.", depth + 1)
-        elif isinstance(array := np.asarray(value), np.ndarray) and array.dtype.kind in "fiu":
-            yield f"{prefix}{name}", array
 
 
 def _chosen(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
@@ -153,9 +120,9 @@ def _columns(found: dict[str, np.ndarray], wanted: Sequence[str] | None, rows: i
     table = {}
     for name, array in found.items():
         array = np.asarray(array)
-        array = array.ravel() if array.ndim == 2 and 1 in array.shape else array
-        if array.ndim == 2 and array.shape[0] < array.shape[1] and array.shape[0] <= 7:
+        if array.ndim == 2 and array.shape[0] <= 7 < array.shape[1]:
             array = array.T  # one column a time, as MATLAB users write it
+        array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         if array.ndim in (1, 2) and array.size and (array.ndim == 1 or array.shape[1] <= _WIDTH):
             table[name] = array[:rows].astype(float)
         elif wanted is not None:

@@ -77,7 +77,7 @@ def db3_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
                 raise DataError(_CUT)
             topic, kind, coding = topics[key]
             yield Message(topic, kind, coding, time * 1e-9, data)
-    except (sqlite3.Error, OverflowError):
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError, ValueError):
         raise DataError("the file is not a ROS 2 bag, or it is cut off or damaged") from None
     finally:
         base.close()
@@ -98,22 +98,20 @@ def mcap_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
                 break
             records: Iterator[tuple[int, bytes]] = iter([(code, data)])
             if code == 0x06:
-                at = 28
-                size, at = struct.unpack_from("<Q", data, 16)[0], at
-                how, at = _text(data, at)
-                length = struct.unpack_from("<Q", data, at)[0]
-                if length != len(data) - at - 8:
+                (size,) = _unpack("<Q", data, 16)
+                how, at = _text(data, 28)
+                if _unpack("<Q", data, at)[0] != len(data) - at - 8:
                     raise DataError(_CUT)
                 records = _mcap_records(_Bytes(room.unpack(data[at + 8 :], how or "none", size)))
             for inner, content in records:
                 if inner == 0x03:
-                    schemas[struct.unpack_from("<H", content)[0]] = _text(content, 2)[0]
+                    schemas[_unpack("<H", content)[0]] = _text(content, 2)[0]
                 elif inner == 0x04:
-                    key, schema = struct.unpack_from("<HH", content)
+                    key, schema = _unpack("<HH", content)
                     topic, at = _text(content, 4)
                     channels[key] = (topic, schema, _text(content, at)[0])
                 elif inner == 0x05:
-                    key, _, time, _ = struct.unpack_from("<HIQQ", content)
+                    key, _, time, _ = _unpack("<HIQQ", content)
                     topic, schema, coding = channels.get(key, ("", 0, ""))
                     if wanted(kind := schemas.get(schema, "")):
                         yield Message(topic, kind, coding, time * 1e-9, content[22:])
@@ -193,11 +191,8 @@ def _ros1_fields(header: bytes) -> dict[bytes, bytes]:
 
 
 def _mcap_records(file: BinaryIO | _Bytes) -> Iterator[tuple[int, bytes]]:
-    try:
-        while head := file.read(1):
-            yield head[0], _exactly(file, struct.unpack("<Q", file.read(8))[0])
-    except struct.error:
-        raise DataError(_CUT) from None
+    while head := file.read(1):
+        yield head[0], _exactly(file, _unpack("<Q", file.read(8))[0])
 
 
 def _exactly(file: BinaryIO | _Bytes, size: int) -> bytes:
@@ -210,14 +205,19 @@ def _exactly(file: BinaryIO | _Bytes, size: int) -> bytes:
 
 
 def _number(raw: bytes) -> int:
-    if len(raw) != 4:
-        raise DataError(_CUT)
-    return int(struct.unpack("<I", raw)[0])
+    return int(_unpack("<I", raw)[0])
+
+
+def _unpack(form: str, raw: bytes, at: int = 0) -> tuple[int, ...]:
+    try:
+        return struct.unpack_from(form, raw, at)
+    except struct.error:
+        raise DataError(_CUT) from None
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
     """A text that begins with its length, and the place after it."""
-    size = struct.unpack_from("<I", data, at)[0]
+    size = _number(data[at : at + 4])
     if at + 4 + size > len(data):
         raise DataError(_CUT)
     return data[at + 4 : at + 4 + size].decode("utf-8", "replace"), at + 4 + size

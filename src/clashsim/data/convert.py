@@ -13,6 +13,7 @@ from clashsim.core.trials import quaternion
 from clashsim.data.mapping import BodyMap, LogMap
 from clashsim.data.streams import Columns, Log, Stream
 
+_FAR = 1e9  # m: no body was seen there, and squares of more overflow
 _REFERENCE = re.compile(r"(.+?)\[(\d{1,6})(?::(\d{1,6}))?\]")
 # Rows are the new x, y, z in the file's axes; all are rotations, so handedness is kept.
 TURNS = {
@@ -107,7 +108,7 @@ def rotation(sequence: str, angles: np.ndarray) -> np.ndarray:
 
 def upright(stream: Stream, up: str, flip: Sequence[str] = ()) -> Stream:
     """A stream turned so that z is up. A body's own axes are renamed with the world's: one that has no turn in the file has none afterwards."""
-    pose = stream.pose.copy()
+    pose = np.where(np.abs(stream.pose) < _FAR, stream.pose, np.nan)
     for axis in flip:
         pose[:, "xyz".index(axis)] *= -1
     turn = np.array(TURNS[up], float)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from clashsim.data.sources import gather
 from clashsim.data.streams import Log, Stream
 
 HEAD = 4000  # rows that a guess looks at
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +69,10 @@ def guess_for(paths: Sequence[Path | str]) -> Mapping:
 def _propose(found: Sequence[tuple[str, Path]]) -> Mapping:
     heads = {}
     for name, path in found:
-        if not _inside(name, lambda path=path: describes_itself(path)):  # type: ignore[misc]
-            lines = _inside(name, lambda path=path: header_lines(path))  # type: ignore[misc]
-            heads[name] = (lines, *_inside(name, lambda path=path, lines=lines: read_columns(path, rows=HEAD, header_lines=lines)))  # type: ignore[misc]
+        with _inside(name):
+            if not describes_itself(path):
+                lines = header_lines(path)
+                heads[name] = (lines, *read_columns(path, rows=HEAD, header_lines=lines))
     return guess_columns(heads) if heads else Mapping()
 
 
@@ -84,7 +83,8 @@ def _trial(name: str, files: Files, mapping: Mapping, accept: Sequence[str]) -> 
         if not any(used is log for _, _, used in files):
             found.append(finding("missing_log", "stop", name, "", (), f"there is no file for {log.files!r}"))
     for label, path, log in files:
-        raw = _inside(label, lambda path=path, log=log: read_log(path, log))  # type: ignore[misc]
+        with _inside(label):
+            raw = read_log(path, log)
         checked = [_checked(name, stream) for stream in raw.streams]
         logs.append(replace(raw, streams=tuple(stream for stream, _ in checked)))
         found += [f for _, about in checked for f in about]
@@ -115,10 +115,11 @@ def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     return stream, found
 
 
-def _inside(name: str, work: Callable[[], T]) -> T:
-    """Do some work on a file; what goes wrong names the file."""
+@contextmanager
+def _inside(name: str) -> Iterator[None]:
+    """Work on a file; what goes wrong names the file."""
     try:
-        return work()
+        yield
     except DataError as error:
         raise DataError(f"in {name!r}: {error}") from None
     except OSError as error:

@@ -14,7 +14,7 @@ from clashsim.core.errors import DataError, MissingExtraError
 from clashsim.data.convert import column_of
 from clashsim.data.streams import Columns
 
-NUMBERS = 1 << 27  # numbers kept of one file: 1 GiB of memory, 15 million rows of a body with its time
+NUMBERS = 1 << 26  # numbers kept of one file: half a GiB, and a few times that while they are checked; 8 million rows of a body with its time
 _BLOCK = 1 << 14  # lines read at a time
 _LINE = 1 << 20  # bytes of a line: a row of a thousand vectors has far less
 _BLANK = frozenset(("", "nan", "na", "n/a", "null", "none"))
@@ -148,19 +148,31 @@ def read_parquet(path: Path, *, wanted: Sequence[str] | None = None, rows: int |
         if len(tops) != len(file.schema_arrow.names):
             raise DataError("two columns have the same name")
         keep = tops if wanted is None else list(dict.fromkeys(_top(reference, tops) for reference in wanted))
-        leaves = [i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path.split(".")[0] in keep]
-        values = sum(max(file.metadata.row_group(g).column(i).num_values for i in leaves) * len(leaves) for g in range(file.metadata.num_row_groups)) if leaves else 0
-        if max(file.metadata.num_rows * len(keep), values) > NUMBERS:
+        # Words are refused by their type, before they are read: a few bytes may stand for many.
+        numeric = [name for name in keep if _numeric(file.schema_arrow.field(name).type, arrow)]
+        if wanted is not None and (words := [name for name in keep if name not in numeric]):
+            raise DataError(f"column {words[0]!r} holds {file.schema_arrow.field(words[0]).type} values, where numbers are needed")
+        keep = numeric
+        if file.metadata.num_rows * len(keep) > NUMBERS:  # what it says of each column is not asked for: pyarrow 26 ends the process where that is damaged
             raise DataError(f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name fewer columns, or cut it into trials")
-        table = file.read(columns=keep, use_threads=False)
-        table = table if rows is None else table.slice(0, rows)
+        batches, size, count = [], 0, 0
+        for batch in file.iter_batches(batch_size=1 << 13, columns=keep, use_threads=False):
+            batches.append(batch)
+            size, count = size + batch.nbytes, count + batch.num_rows
+            if size > 8 * NUMBERS:
+                raise DataError(f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name fewer columns, or cut it into trials")
+            if rows is not None and count >= rows:
+                break
+        if not batches:
+            raise DataError("there are no rows, only names of columns")
+        table = arrow.Table.from_batches(batches).slice(0, rows)
         for _ in range(8):
             if not any(arrow.types.is_struct(f.type) for f in table.schema):
                 break
             table = table.flatten()
         if not table.num_rows:
             raise DataError("there are no rows, only names of columns")
-        found = {name: values for name in table.column_names if (values := _arrow(name, table.column(name), arrow, wanted is not None)) is not None}
+        found = {name: _arrow(name, table.column(name), arrow) for name in table.column_names}
     except DataError:
         raise
     except Exception:  # a library may raise anything on damaged bytes
@@ -173,7 +185,17 @@ def _top(reference: str, tops: Sequence[str]) -> str:
     return next((top for top in tops if reference == top or reference.startswith((f"{top}.", f"{top}["))), None) or column_of(reference, tops)
 
 
-def _arrow(name: str, column: Any, arrow: Any, asked: bool) -> np.ndarray | None:
+def _numeric(kind: Any, arrow: Any, depth: int = 0) -> bool:
+    """Whether a type is of numbers, time stamps, or lists and structures of them."""
+    is_ = arrow.types
+    if is_.is_struct(kind):
+        return depth < 8 and kind.num_fields > 0 and all(_numeric(kind.field(i).type, arrow, depth + 1) for i in range(kind.num_fields))
+    if is_.is_list(kind) or is_.is_fixed_size_list(kind) or is_.is_large_list(kind):
+        return bool(is_.is_integer(kind.value_type) or is_.is_floating(kind.value_type))
+    return bool(is_.is_integer(kind) or is_.is_floating(kind) or is_.is_timestamp(kind))
+
+
+def _arrow(name: str, column: Any, arrow: Any) -> np.ndarray:
     kind = column.type
     if arrow.types.is_timestamp(kind):
         scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[kind.unit]
@@ -183,8 +205,5 @@ def _arrow(name: str, column: Any, arrow: Any, asked: bool) -> np.ndarray | None
         widths = {len(row) for row in rows if row is not None}
         if len(widths) == 1 and (width := widths.pop()):
             return np.array([row if row is not None else [np.nan] * width for row in rows], float)
-    elif arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
-        return column.to_numpy().astype(float)
-    if asked:
-        raise DataError(f"column {name!r} holds {kind} values, where numbers are needed")
-    return None
+        raise DataError(f"column {name!r} holds lists of several lengths")
+    return column.to_numpy().astype(float)
