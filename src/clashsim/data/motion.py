@@ -8,12 +8,16 @@ from typing import Protocol
 
 import numpy as np
 
+_MOVE, _TURN = slice(0, 3), slice(3, 6)
+
 
 class Motion(Protocol):
-    """Coordinates (n, k) and their rates (n, k) at times (n,); sd (k,): of the rates at the impact; misfit: rms residual over the noise."""
+    """Coordinates (n, k) and their rates (n, k) at times (n,); sd, place_sd (k,): of rates and coordinates at the impact; misfit: rms residual over the noise."""
 
     @property
     def sd(self) -> np.ndarray: ...
+    @property
+    def place_sd(self) -> np.ndarray: ...
     @property
     def misfit(self) -> float: ...
     def place(self, t: np.ndarray) -> np.ndarray: ...
@@ -52,6 +56,37 @@ class Polynomial:
         return np.vander(t - self.origin, len(powers), increasing=True) @ (powers[:, None] * self.coefficients[1:])
 
 
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Position and turn of a body in space, each with a polynomial and a window of its own: gravity is simple, tumbling is not."""
+
+    linear: Polynomial
+    angular: Polynomial
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviations (6,) of the rates."""
+        return np.concatenate([self.linear.sd, self.angular.sd])
+
+    @property
+    def place_sd(self) -> np.ndarray:
+        """Standard deviations (6,) of the coordinates."""
+        return np.concatenate([self.linear.place_sd, self.angular.place_sd])
+
+    @property
+    def misfit(self) -> float:
+        """The larger of the two."""
+        return max(self.linear.misfit, self.angular.misfit)
+
+    def place(self, t: np.ndarray) -> np.ndarray:
+        """Coordinates (n, 6) at times (n,)."""
+        return np.hstack([self.linear.place(t), self.angular.place(t)])
+
+    def rate(self, t: np.ndarray) -> np.ndarray:
+        """Rates (n, 6) at times (n,)."""
+        return np.hstack([self.linear.rate(t), self.angular.rate(t)])
+
+
 def polynomial(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, order: int, origin: float, anchor: Anchor | None = None) -> Polynomial:
     """Least squares of coordinates (n, k) with noise (k,), through an anchor if there is one; errors are those at `origin`."""
     weight = np.ones(len(t))
@@ -70,6 +105,13 @@ def polynomial(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, order: int
                       (np.linalg.norm(inverse[0]) if order else 1 / np.sqrt(len(t))) * spread, misfit)
 
 
+def in_space(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float, anchor: Anchor | None = None) -> Parts:
+    """`smooth` for the position and the turn of coordinates (n, 6), apart."""
+    halves = [None if anchor is None else Anchor(anchor.time, anchor.place[part], anchor.rate[part], anchor.sd[part]) for part in (_MOVE, _TURN)]
+    return Parts(smooth(t, pose[:, _MOVE], noise[_MOVE], origin=origin, anchor=halves[0]),
+                 smooth(t, pose[:, _TURN], noise[_TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]))
+
+
 def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float, orders: Sequence[int] = (0, 1, 2), anchor: Anchor | None = None) -> Polynomial:
     """The polynomial with the smallest error of its rate at `origin` among those that agree with the frames they cover.
 
@@ -85,7 +127,7 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
             rows = np.sort(by_distance[:n])
             fit = polynomial(t[rows], pose[rows], noise, order=order, origin=origin, anchor=anchor)
             free = max((n - order - 1) * pose.shape[1], 1)
-            if spare is None or fit.misfit < spare.misfit:
+            if order > 0 and (spare is None or float((fit.sd / noise).max()) < float((spare.sd / noise).max())):
                 spare = fit
             here = np.array([origin])
             moved = _slope(t[rows], pose[rows], noise) > 3.0 if order == 0 else kept is not None and (np.abs(fit.rate(here) - kept.rate(here))[0] > 2 * kept.sd).any()
@@ -94,17 +136,18 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
             kept = fit
         if kept is not None and (best is None or float((kept.sd / noise).max()) < float((best.sd / noise).max())):
             best = kept
-    assert spare is not None
-    return best if best is not None else spare
+    if best is None and spare is None:
+        return polynomial(t, pose, noise, order=1, origin=origin, anchor=anchor)
+    return best or spare  # type: ignore[return-value]
 
 
 def _sizes(n: int, order: int) -> list[int]:
     """Window lengths to try, growing by half, all frames last."""
-    sizes, size = [], float(max(order + 3, 5))
+    sizes, size = [], float(max(2 * order + 2, 5))
     while size < n:
         sizes.append(int(size))
         size *= 1.5
-    return [*sizes, n]
+    return [*sizes, n] if n >= 2 * order + 2 or order < 2 else []
 
 
 def _slope(t: np.ndarray, pose: np.ndarray, noise: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.knots import Knot, knots
-from clashsim.data.motion import Anchor, Motion, crossing, smooth
+from clashsim.data.motion import Anchor, Motion, crossing, in_space, smooth
 from clashsim.data.sliding import Sliding, sliding
 from clashsim.data.track import Track, View, noise, thinned
 
@@ -55,10 +55,11 @@ class Found:
     slide: Slide | None
     motion: Motion
     track: Track
+    reference: float  # s, the moment for which the track's coordinates were made
 
     def after_at(self, lag: float) -> np.ndarray:
         """Twist (k,) of the struck body's origin `lag` seconds after the kink."""
-        return _state(self.track, self.motion, self.time, self.time + lag)[1]
+        return _state(self.track, self.motion, self.reference, self.time + lag)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,15 +128,17 @@ class _Setup:
 
 
 def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, striker: str | None = None, scene: Scene | None = None, planar: bool | None = None,
-            least: float = 0.05, lag: float = 0.008, lever: float | None = None) -> Segmented:
+            least: float = 0.05, lag: float | None = None, lever: float | None = None, centre: Sequence[float] = (0.0, 0.0, 0.0),
+            gravity: Sequence[float] = (0.0, 0.0, -9.81)) -> Segmented:
     """Find the impacts of the struck body in each trial and measure the twists on their two sides, never across.
 
     struck, striker: names of bodies in the trials, by default the scene's; a striker of None is a wall or floor that was not recorded.
     planar: whether motion is in the plane (the scene's plane, else x y); in space otherwise. least: m/s, the smallest jump of velocity
-    that counts. lag: s after the kink at which the twist after is told; soft contact lasts about twice that. lever: m, radius that turns
-    angles into lengths, by default the scene's radius of gyration, else 0.05.
+    that counts. lag: s from the kink to the parting, at which the twist after is told (default 8 ms in the plane, 2 ms in space; friction
+    or gravity act meanwhile). lever: m, radius that turns angles into lengths; centre: m, the struck body's mass centre in its frame;
+    gravity: m/s^2, in space. Lever, centre and gravity are the scene's where there is one; without one the lever is 0.05.
     """
-    setup = _setup(struck, striker, scene, planar, least, lag, lever)
+    setup = _setup(struck, striker, scene, planar, least, lag, lever, centre, gravity)
     if len(trials) == 0:
         raise DataError("there are no trials to look for impacts in")
     found: list[Found] = []
@@ -153,19 +156,23 @@ def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, stri
     return Segmented(setup.view.plane is not None, tuple(found), tuple(notes), known)
 
 
-def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar: bool | None, least: float, lag: float, lever: float | None) -> _Setup:
+def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar: bool | None, least: float, lag: float | None, lever: float | None,
+           centre: Sequence[float], gravity: Sequence[float]) -> _Setup:
     for name, value in (("least", least), ("lever", lever if lever is not None else 1.0)):
         if not value > 0:
             raise DataError(f"{name} must be above zero, got {value}")
+    spatial = planar is False if scene is None else scene.plane is None
+    lag = lag if lag is not None else 0.002 if spatial else 0.008
     if not 0 <= lag < 0.5:
         raise DataError(f"lag must be from 0 to 0.5 s, got {lag}")
     if scene is None:
         if struck is None:
             raise DataError("say which body is struck, or give a scene that does")
-        plane = np.eye(3) if planar is not False else None
-        view = View(plane, np.zeros(3), np.eye(3))
+        plane = None if spatial else np.eye(3)
+        view = View(plane, np.array(centre, float), np.eye(3), np.array(gravity, float))
+        free = View(plane, np.zeros(3), np.eye(3), np.zeros(3))
         standing = np.zeros(3) if plane is not None else np.array([0, 0, 0, 1.0, 0, 0, 0])
-        return _Setup(struck, striker, view, view, standing, lever or 0.05, least, lag, np.inf)
+        return _Setup(struck, striker, view, free, standing, lever or 0.05, least, lag, np.inf)
     if planar is not None and planar != (scene.plane is not None):
         raise DataError(f"scene {scene.name!r} is {'planar' if scene.plane is not None else 'spatial'}: leave out planar={planar}")
     body = inertia(scene, scene.struck_body)
@@ -173,8 +180,8 @@ def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar:
         striker = scene.striker_body.name
     half = 6 if scene.plane is not None else 13
     standing = Poser(scene).reference(1)[0, half:][: 3 if scene.plane is not None else 7]
-    return _Setup(struck or scene.struck_body.name, striker, View(scene.plane, np.array(body.centre), scene.struck_body.rotation),
-                  View(scene.plane, np.zeros(3), scene.striker_body.rotation), standing, lever or body.gyration, least, lag, _reach(scene))
+    return _Setup(struck or scene.struck_body.name, striker, View(scene.plane, np.array(body.centre), scene.struck_body.rotation, np.array(scene.base.opt.gravity)),
+                  View(scene.plane, np.zeros(3), scene.striker_body.rotation, np.zeros(3)), standing, lever or body.gyration, least, lag, _reach(scene))
 
 
 def _reach(scene: Scene) -> float:
@@ -197,15 +204,17 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
         return [], [f"{says}: body {setup.struck!r} is seen in {len(track)} frames, at least {_FEWEST} are needed"]
     if striker is not None and len(striker) < _SIDE:
         return [], [f"{says}: striker {setup.striker!r} is seen in {len(striker)} frames, at least {_SIDE} are needed"]
-    pose = track.unrolled()
-    sigma = noise(track.t, pose)
-    marks = knots(track.t, pose, sigma, scale=_scale(pose.shape[1], setup.lever), least=setup.least)
+    pose, angles = track.watched(), 1 if setup.view.plane is not None else 0
+    sigma = noise(track.t, pose, angles=angles)
+    marks = knots(track.t, pose, sigma, scale=np.array([1.0, 1.0, setup.lever if angles else 1.0]), least=setup.least)
+    if not angles:
+        sigma = np.concatenate([sigma, np.zeros(3)])  # how loud the turns are is heard on each side
     found: list[Found] = []
     notes: list[str] = []
     i = 0
     while i < len(marks):
         low = marks[i - 1].high if i else -np.inf
-        while i + 1 < len(marks) and _same(track, pose, sigma, marks, i, low, setup):
+        while i + 1 < len(marks) and _same(track, sigma, marks, i, low, setup):
             del marks[i + 1]  # one slide explains both sides: the body came to rest there, nothing hit it
         result = _impact(trial, track, striker, marks, i, sigma, setup)
         if isinstance(result, Found):
@@ -225,14 +234,14 @@ def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, floa
     new_rows = (t >= near + guard) & (t < min(bounds[1], near + _AFTER))
     if old_rows.sum() < _SIDE or new_rows.sum() < _SIDE:
         return f"{int(old_rows.sum())} frames before and {int(new_rows.sum())} after it, at least {_SIDE} are needed on each side"
-    old = smooth(*_heard(t[old_rows], pose[old_rows], sigma), origin=near)
+    side = smooth if setup.view.plane is not None else in_space
+    old: Motion = side(*_heard(t[old_rows], pose[old_rows], sigma), origin=near)
     t, pose, loud = _heard(t[new_rows], pose[new_rows], sigma)
     here = np.array([near])
     anchor = Anchor(near, old.place(here)[0], old.rate(here)[0], np.hypot(old.place_sd, (0.3 if guard <= _GUARDS[0] else 1.5) * loud))
     if setup.view.plane is None:
-        new: Motion = smooth(t, pose, loud, origin=near, orders=(1, 2))
-        kink = crossing(old, new, near, 1 / loud)
-        return old, smooth(t, pose, loud, origin=kink, orders=(1, 2), anchor=Anchor(kink, old.place(np.array([kink]))[0], anchor.rate, anchor.sd)), kink
+        kink = crossing(old, in_space(t, pose, loud, origin=near), near, np.where(np.arange(6) < 3, 1 / loud, 0.0))
+        return old, in_space(t, pose, loud, origin=kink, anchor=Anchor(kink, old.place(np.array([kink]))[0], anchor.rate, anchor.sd)), kink
     while True:
         slid = sliding(t, pose, loud, lever=setup.lever, anchor=anchor)
         if slid.misfit < 1.3 or len(t) < 12 or t[-1] - t[0] < 0.15:
@@ -243,10 +252,10 @@ def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, floa
 
 def _heard(t: np.ndarray, pose: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Frames of one side, thinned, with their own noise where it is louder than the trial's: jitter of time stamps shows only in motion."""
-    return thinned(t, pose, np.maximum(sigma, noise(t, pose)))
+    return thinned(t, pose, np.maximum(sigma, noise(t, pose, angles=1 if pose.shape[1] == 3 else 3)))
 
 
-def _same(track: Track, pose: np.ndarray, sigma: np.ndarray, marks: Sequence[Knot], i: int, low: float, setup: _Setup) -> bool:
+def _same(track: Track, sigma: np.ndarray, marks: Sequence[Knot], i: int, low: float, setup: _Setup) -> bool:
     """Whether one slide from knot i goes through knot i + 1."""
     this, other = marks[i], marks[i + 1]
     if setup.view.plane is None or other.time - this.time > _AFTER / 2:
@@ -288,7 +297,7 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
     if abs(kink - mark.time) > 3 * frame + 0.01:
         flags.append(f"moment unsure by {1e3 * abs(kink - mark.time):.0f} ms")
     here = np.array([kink])
-    jump, doubt = (new.rate(here) - old.rate(here))[0] * scale, np.hypot(new.sd, old.sd) * scale
+    jump, doubt = ((new.rate(here) - old.rate(here))[0] * scale)[:3], (np.hypot(new.sd, old.sd) * scale)[:3]  # in space by position alone
     if np.linalg.norm(jump) < max(setup.least, _SURE * float(np.linalg.norm(doubt * jump) / max(float(np.linalg.norm(jump)), 1e-12))):
         return f"a change of velocity by {np.linalg.norm(jump):.3f} m/s, too small to be sure of"
     start, twist = _state(track, old, near, kink)
@@ -303,7 +312,7 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
         if rows.sum() < _SIDE or kink - striker.t[rows][-1] > 0.1:
             return f"an impact at which striker {setup.striker!r} was not seen"
         place = striker.coordinates(kink)[rows]
-        drive = smooth(*_heard(striker.t[rows], place, np.zeros(place.shape[1])), origin=kink)
+        drive: Motion = (smooth if setup.view.plane is not None else in_space)(*_heard(striker.t[rows], place, np.zeros(place.shape[1])), origin=kink)
         pose, rate = _state(striker, drive, kink, kink)
         rate_sd = drive.sd
         n = 2 if setup.view.plane is not None else 3
@@ -312,7 +321,7 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
     t, placed = track.t, track.coordinates(near)
     rows = (t > kink + guard) & (t < bounds[1]) & (t < (new.stop + 0.1 if isinstance(new, Sliding) else kink + _AFTER))
     slide = Slide(t[rows], placed[rows, :2], placed[rows, 2]) if setup.view.plane is not None and rows.sum() >= 8 else None
-    return Found(trial.name, kink, np.concatenate([start, twist, pose, rate]), after, np.concatenate([twist_sd, rate_sd]), after_sd, tuple(flags), slide, new, track)
+    return Found(trial.name, kink, np.concatenate([start, twist, pose, rate]), after, np.concatenate([twist_sd, rate_sd]), after_sd, tuple(flags), slide, new, track, near)
 
 
 def _scale(k: int, lever: float) -> np.ndarray:
@@ -323,13 +332,13 @@ def _scale(k: int, lever: float) -> np.ndarray:
 def _early(track: Track, motion: Motion, near: float, begin: float, sigma: np.ndarray) -> float:
     """Rms residual over noise of the first 50 ms after `begin`, where a second hit or a push would show."""
     rows = (track.t >= begin) & (track.t < begin + 0.05)
-    left = (motion.place(track.t[rows]) - track.coordinates(near)[rows]) / sigma
+    left = (motion.place(track.t[rows]) - track.coordinates(near)[rows])[:, sigma > 0] / sigma[sigma > 0]
     return float(np.sqrt((left**2).mean())) if rows.any() else 0.0
 
 
 def _state(track: Track, motion: Motion, reference: float, moment: float) -> tuple[np.ndarray, np.ndarray]:
     here = np.array([moment])
-    return track.origin(reference, motion.place(here)[0], motion.rate(here)[0])
+    return track.origin(reference, moment, motion.place(here)[0], motion.rate(here)[0])
 
 
 def _origin_sd(track: Track, sd: np.ndarray) -> np.ndarray:

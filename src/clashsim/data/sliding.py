@@ -39,6 +39,11 @@ class Sliding:
         return np.sqrt(np.maximum(np.diag(self.covariance)[3:6], 0))
 
     @property
+    def place_sd(self) -> np.ndarray:
+        """Standard deviation (3,) of the coordinates at the start."""
+        return np.sqrt(np.maximum(np.diag(self.covariance)[:3], 0))
+
+    @property
     def kink(self) -> float:
         """Time of the impact: where this motion leaves the one before."""
         return self.start + float(self.constants[_KINK])

@@ -15,11 +15,12 @@ _FLOOR = (2e-5, 4e-4)  # m, rad: noise below this is not believed, for a simulat
 @dataclass(frozen=True, eq=False)
 class View:
     """How bodies are looked at: plane, rows e1, e2, n (3, 3), or None in space; centre (3,): mass centre in the body's frame, m;
-    rotation (3, 3): the body's orientation at yaw 0."""
+    rotation (3, 3): the body's orientation at yaw 0; gravity (3,): taken out of motion in space, where it is known, m/s^2."""
 
     plane: np.ndarray | None
     centre: np.ndarray
     rotation: np.ndarray
+    gravity: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +52,17 @@ class Track:
             turn = (self.turns * Rotation.from_matrix(self.view.rotation).inv()).as_quat(scalar_first=True)
             yaw = np.unwrap(2 * np.arctan2(turn[:, 1:] @ plane[2], turn[:, 0]))
             return np.column_stack([self.centre @ plane[:2].T, yaw])
-        return np.column_stack([self.centre, _unwound((self.turns * self._near(moment).inv()).as_rotvec())])
+        fallen = self.centre - 0.5 * self.view.gravity * (self.t - moment)[:, None] ** 2
+        return np.column_stack([fallen, _unwound((self.turns * self._near(moment).inv()).as_rotvec())])
 
-    def unrolled(self) -> np.ndarray:
-        """Coordinates (n, k) for the whole track: in space the small turns from frame to frame are summed, which has no reference to run away from."""
-        if self.view.plane is not None or len(self) < 2:
+    def watched(self) -> np.ndarray:
+        """Coordinates (n, 3) in which to look for impacts: x y yaw in the plane; in space the position only, for tumbling is not smooth enough."""
+        if self.view.plane is not None:
             return self.coordinates(0.0)
-        turns = (self.turns[1:] * self.turns[:-1].inv()).as_rotvec()
-        return np.column_stack([self.centre, np.concatenate([np.zeros((1, 3)), np.cumsum(turns, axis=0)])])
+        return self.centre - 0.5 * self.view.gravity * (self.t - self.t[0])[:, None] ** 2
 
-    def origin(self, moment: float, place: np.ndarray, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pose (3,) or (7,) and twist (3,) or (6,) of the body's origin for coordinates made for `moment` and their rates (k,)."""
+    def origin(self, moment: float, now: float, place: np.ndarray, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pose (3,) or (7,) and twist (3,) or (6,) of the body's origin at `now`, for coordinates made for `moment` and their rates (k,)."""
         if self.view.plane is not None:
             local = self.view.plane[:2] @ (self.view.rotation @ self.view.centre)
             c, s = np.cos(place[2]), np.sin(place[2])
@@ -69,19 +70,20 @@ class Track:
             return np.array([*(place[:2] - arm), place[2]]), np.array([rate[0] + rate[2] * arm[1], rate[1] - rate[2] * arm[0], rate[2]])
         turn = Rotation.from_rotvec(place[3:]) * self._near(moment)
         arm, spin = turn.apply(self.view.centre), _left_jacobian(place[3:]) @ rate[3:]
-        pose = np.concatenate([place[:3] - arm, turn.as_quat(scalar_first=True, canonical=True)])
-        return pose, np.concatenate([rate[:3] - np.cross(spin, arm), spin])
+        fall = self.view.gravity * (now - moment)
+        pose = np.concatenate([place[:3] + 0.5 * fall * (now - moment) - arm, turn.as_quat(scalar_first=True, canonical=True)])
+        return pose, np.concatenate([rate[:3] + fall - np.cross(spin, arm), spin])
 
     def _near(self, moment: float) -> Rotation:
         return self.turns[int(np.argmin(np.abs(self.t - moment)))]
 
 
-def noise(t: np.ndarray, pose: np.ndarray) -> np.ndarray:
-    """Standard deviation (k,) of coordinates (n, k), from what a parabola through three frames says of the fourth; the last columns are angles.
+def noise(t: np.ndarray, pose: np.ndarray, *, angles: int) -> np.ndarray:
+    """Standard deviation (k,) of coordinates (n, k), from what a parabola through three frames says of the fourth; the last `angles` columns are angles.
 
     Such differences hardly see the motion, and their median does not see the impacts.
     """
-    floor = np.repeat(_FLOOR, (2, 1) if pose.shape[1] == 3 else (3, 3))
+    floor = np.repeat(_FLOOR, (pose.shape[1] - angles, angles))
     if len(t) < 8:
         return 10 * floor
     times = np.stack([t[i : len(t) - 3 + i] for i in range(4)], axis=1)
