@@ -25,7 +25,8 @@ def motion(seed: int = 0) -> Poses:
     slide = 1.2 * after - 1.2 / 0.9 * after**2
     box = np.column_stack([0.5 + 0.1 * slide, 0.3 + slide, np.full(len(T), 0.12)])
     tool = np.column_stack([np.full(len(T), 0.5), 0.05 + 0.9 * np.minimum(T, 0.27) + 0.05 * np.maximum(T - 0.27, 0), 0.2 + 0.02 * np.sin(3 * T)])
-    turns = {"box": Rotation.from_euler("ZYX", np.column_stack([0.3 + 2 * slide, 0 * T, 0 * T])), "tool": Rotation.from_euler("ZYX", np.column_stack([0.05 * T, 0.1 * np.sin(4 * T), 1.4 + 0.1 * T]))}
+    angles = {"box": [0.3 + 2 * slide, 0 * T, 0 * T], "tool": [0.05 * T, 0.1 * np.sin(4 * T), 1.4 + 0.1 * T]}
+    turns = {name: Rotation.from_euler("ZYX", np.column_stack(three)) for name, three in angles.items()}
     poses = {}
     for name, place in (("box", box), ("tool", tool)):
         shake = Rotation.from_rotvec(2e-4 * rng.normal(size=(len(T), 3)))
@@ -76,7 +77,7 @@ def write_parquet(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
 def write_motive(path: Path, t: np.ndarray, poses: Poses) -> None:
     """Motive 1.23, y up, metres, quaternions xyzw, with a marker beside the bodies."""
     turn = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])  # z up to y up
-    head = ["Format Version", "1.23", "Take Name", "take", "Capture Frame Rate", "200.000000", "Export Frame Rate", "200.000000", "Rotation Type", "Quaternion", "Length Units", "Meters"]
+    head = ["Format Version", "1.23", "Take Name", "take", "Capture Frame Rate", "200.000000", "Rotation Type", "Quaternion", "Length Units", "Meters"]
     rows = [head, [], ["", "Type"], ["", "Name"], ["", "ID"], ["", ""], ["Frame", "Time (Seconds)"]]
     for k, body in enumerate(poses):
         for what, axis in [("Rotation", a) for a in "XYZW"] + [("Position", a) for a in "XYZ"] + [("Mean Marker Error", "")]:
@@ -188,13 +189,17 @@ def _ros(store: object, one: bool, kind: str, body: str, time: float, pose: np.n
     if kind == "PoseStamped":
         return types["geometry_msgs/msg/PoseStamped"](header=header, pose=place)
     if kind == "Odometry":
-        still = types["geometry_msgs/msg/TwistWithCovariance"](twist=types["geometry_msgs/msg/Twist"](linear=vector(0.0, 0.0, 0.0), angular=vector(0.0, 0.0, 0.0)), covariance=np.zeros(36))
-        return types["nav_msgs/msg/Odometry"](header=header, child_frame_id=body, pose=types["geometry_msgs/msg/PoseWithCovariance"](pose=place, covariance=np.zeros(36)), twist=still)
-    moved = types["geometry_msgs/msg/TransformStamped"](header=header, child_frame_id=body, transform=types["geometry_msgs/msg/Transform"](translation=vector(*p), rotation=turn(**q)))
+        twist = types["geometry_msgs/msg/Twist"](linear=vector(0.0, 0.0, 0.0), angular=vector(0.0, 0.0, 0.0))
+        still = types["geometry_msgs/msg/TwistWithCovariance"](twist=twist, covariance=np.zeros(36))
+        sure = types["geometry_msgs/msg/PoseWithCovariance"](pose=place, covariance=np.zeros(36))
+        return types["nav_msgs/msg/Odometry"](header=header, child_frame_id=body, pose=sure, twist=still)
+    transform = types["geometry_msgs/msg/Transform"](translation=vector(*p), rotation=turn(**q))
+    moved = types["geometry_msgs/msg/TransformStamped"](header=header, child_frame_id=body, transform=transform)
     return moved if kind == "TransformStamped" else types["tf2_msgs/msg/TFMessage"](transforms=[moved])
 
 
-_ROS = {"PoseStamped": "geometry_msgs/msg/PoseStamped", "Odometry": "nav_msgs/msg/Odometry", "TransformStamped": "geometry_msgs/msg/TransformStamped", "TFMessage": "tf2_msgs/msg/TFMessage"}
+_ROS = {name: f"{package}/msg/{name}" for name, package in
+        {"PoseStamped": "geometry_msgs", "Odometry": "nav_msgs", "TransformStamped": "geometry_msgs", "TFMessage": "tf2_msgs"}.items()}
 
 
 def write_ros1(path: Path, t: np.ndarray, poses: Poses, *, kinds: tuple[str, str] = ("PoseStamped", "TransformStamped"), compress: str = "") -> None:
@@ -250,7 +255,8 @@ WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], Mapping | None
     "ros1": ("motion.bag", write_ros1), "ros1_bz2": ("motion.bag", lambda p, t, m: write_ros1(p, t, m, compress="bz2")),
     "ros1_lz4": ("motion.bag", lambda p, t, m: write_ros1(p, t, m, kinds=("Odometry", "TFMessage"), compress="lz4")),
     "ros2": ("motion", write_ros2), "ros2_poses": ("motion", lambda p, t, m: write_ros2(p, t, m, kinds=("PoseStamped", "TransformStamped"))),
-    "ros2_mcap": ("motion", lambda p, t, m: write_ros2(p, t, m, mcap=True)), "mcap": ("motion.mcap", write_mcap), "mcap_lz4": ("motion.mcap", lambda p, t, m: write_mcap(p, t, m, compress="LZ4")),
+    "ros2_mcap": ("motion", lambda p, t, m: write_ros2(p, t, m, mcap=True)), "mcap": ("motion.mcap", write_mcap),
+    "mcap_lz4": ("motion.mcap", lambda p, t, m: write_mcap(p, t, m, compress="LZ4")),
     "mcap_plain": ("motion.mcap", lambda p, t, m: write_mcap(p, t, m, compress="NONE")),
 }
 

@@ -99,7 +99,8 @@ NO_TIME = {"c3d"}  # frames of one rate
 NO_TURN = {"c3d"}  # turns are computed from markers
 FAULTS = {
     "time_backwards": (backwards, NO_TIME), "time_gap": (gap, NO_TIME), "time_unit": (milliseconds, NO_TIME), "length_unit": (millimetres, set()), "freeze": (freeze, set()),
-    "repeated_frames": (repeats, set()), "jump": (jump, set()), "quaternion_order": (order, NO_TURN | {"motive"}), "quaternion_norm": (norm, NO_TURN | {"vicon"}), "swapped": (swap, set()),
+    "repeated_frames": (repeats, set()), "jump": (jump, set()), "quaternion_order": (order, NO_TURN | {"motive"}), "quaternion_norm": (norm, NO_TURN | {"vicon"}),
+    "swapped": (swap, set()),
     "dropout": (lost, NO_TURN | {"vicon"}), "mirrored": (swing, set()), "up_axis": (fall, {"motive"}),
 }
 STOP = {"time_backwards", "time_unit", "length_unit", "quaternion_order", "quaternion_norm", "swapped", "mirrored", "up_axis"}

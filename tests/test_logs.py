@@ -181,3 +181,20 @@ def test_lasa_raw():
 def test_the_example_is_written_and_read_back():
     how = mapping.load(EXAMPLE)
     assert mapping.loads(mapping.dump(how)) == how and [log.bodies[0].name for log in how.logs] == ["box", "tool"]
+
+
+def test_a_guess_finds_what_is_up(tmp_path):
+    t = np.arange(100) / 200
+    height = 1.5 - 0.5 * 9.81 * t**2 + 5e-5 * np.random.default_rng(0).normal(size=100)
+    rows = "".join(f"{1e3 * a},200.5,{1e3 * b},-30\n" for a, b in zip(t.tolist(), height.tolist(), strict=True))
+    (tmp_path / "a.csv").write_text("time_ms,cube.x [mm],cube.y [mm],cube.z [mm]\n" + rows)
+    got = logs.read([tmp_path / "a.csv"], guess=True)
+    log, = got.mapping.logs
+    assert (log.up, dict(log.units), log.bodies[0].name) == ("y", {"time": "ms", "length": "mm"}, "cube")
+    assert np.abs(got.trials[0].poses["cube"][:, 2] - height).max() < 1e-9 and [f.name for f in got.findings] == ["no_orientation"]
+
+
+def test_frames_that_are_counted(tmp_path):
+    (tmp_path / "a.csv").write_text("frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in (10, 11, 13)))
+    how = Mapping((LogMap((BodyMap("a", ("x", "y")),), time="frame", rate=100.0),))
+    assert np.allclose(logs.read([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03])

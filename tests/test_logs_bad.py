@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clashsim.core.errors import ClashError, DataError
-from clashsim.data import bag_records, logs, mapping, sources, tables
+from clashsim.data import bag_records, logs, mapping, parquet, sources, tables
 from clashsim.data.findings import NAMES
 from clashsim.data.formats import SUFFIXES
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
@@ -112,6 +112,27 @@ def test_damaged_files_never_give_a_traceback(tmp_path, kind):
             assert str(error) and "\n" not in str(error)
 
 
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "damaged").iterdir()), ids=lambda p: p.name)
+def test_files_that_ended_the_process(path):
+    """Found by mutation: libraries for MAT and Parquet die of these (scipy 1.17 loadmat, pyarrow 26 metadata of a column), where a sentence is due."""
+    how = plain_mapping() if path.suffix == ".parquet" else Mapping((LogMap((BodyMap("box", ("box.position",), quaternion=("box.orientation",)),), time="time"),))
+    try:
+        logs.read([path], mapping=how, accept=list(NAMES))
+    except DataError as error:
+        assert "\n" not in str(error)
+
+
+def test_more_found_by_mutation(tmp_path):
+    (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n\x03" + struct.pack("<Q", 1) + b"\x01")  # a schema shorter than its fields
+    refused(tmp_path / "a.mcap", "cut off or damaged")
+    base = sqlite3.connect(tmp_path / "a.db3")
+    base.executescript("create table topics (id); create table messages (id); create table XXXXXXXX (id)")
+    base.close()
+    content = (tmp_path / "a.db3").read_bytes()
+    (tmp_path / "a.db3").write_bytes(content.replace(b"XXXXXXXX", b"XXXX\xdbXXX"))  # a name that is not UTF-8
+    refused(tmp_path / "a.db3", "cut off or damaged")
+
+
 def test_places_that_are_no_logs(tmp_path):
     refused(tmp_path / "none.csv", "there is no file")
     refused(tmp_path / "a\0.csv", "no path|no file")
@@ -133,6 +154,7 @@ def test_a_line_without_an_end(tmp_path):
 
 def test_too_many_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "NUMBERS", 1000)
+    monkeypatch.setattr(parquet, "NUMBERS", 1000)
     for kind in ("csv", "parquet"):
         path, how = write(kind, tmp_path, T, motion())
         refused(path, "million numbers", how)

@@ -90,31 +90,37 @@ def _spread(directions: np.ndarray) -> float:
 
 def upward(trial: str, stream: Stream) -> list[Finding]:
     """A free fall that is not along -z, or a slide and turn in a plane that stands upright."""
+    pose = stream.pose[np.isfinite(stream.pose).all(1)]
+    fall = falls(stream)
+    if fall is None:
+        return _upright_slide(trial, stream, pose) if len(pose) >= 12 else []
+    axis, rows = fall
+    return [] if axis in ("", "-z") else [finding("up_axis", "stop", trial, stream.body, rows, f"the body falls along {axis}, not along -z; check which axis is up")]
+
+
+def falls(stream: Stream) -> tuple[str, np.ndarray] | None:
+    """The axis along which a body falls freely ("" for a slanted one) and the rows in which it does; None when it does not."""
     from scipy.signal import savgol_filter
 
-    rows = np.isfinite(stream.pose).all(1)
-    t, pose = stream.t[rows], stream.pose[rows]
-    if len(t) < 12:
-        return []
-    dt = float(np.median(np.diff(t)))
-    size = max(5, 2 * round(0.04 / dt) + 1)
-    if len(t) > 2 * size and size < 4000:
-        even = np.abs(np.convolve(np.diff(t) > 1.5 * dt, np.ones(size), "same")) < 0.5
-        a = savgol_filter(pose[:, :3], size, 2, deriv=2, delta=dt, axis=0)
-        off = np.linalg.norm(pose[:, :3] - savgol_filter(pose[:, :3], size, 2, axis=0), axis=1)
-        steady = np.zeros(len(t), bool)
-        steady[size // 2 : -(size // 2)] = True
-        falls = steady & np.append(even, False) & (np.abs(np.linalg.norm(a, axis=1) - G) < 0.5) & (off < 1e-3)
-        ends = np.flatnonzero(np.diff(np.concatenate([[0], falls.astype(int), [0]])))
-        runs = [(i, j) for i, j in zip(ends[::2], ends[1::2], strict=True) if j - i >= max(4, size // 2)]
-        if runs:
-            first, last = max(runs, key=lambda run: run[1] - run[0])
-            way = a[first:last].mean(0) / G
-            if way[2] > -0.9 and np.abs(way).max() > 0.95:
-                axis = ("-" if way[np.argmax(np.abs(way))] < 0 else "+") + "xyz"[int(np.argmax(np.abs(way)))]
-                return [finding("up_axis", "stop", trial, stream.body, np.flatnonzero(rows)[first:last], f"the body falls along {axis}, not along -z; check which axis is up")]
-            return []
-    return _upright_slide(trial, stream, pose)
+    rows = np.flatnonzero(np.isfinite(stream.pose).all(1))
+    t, place = stream.t[rows], stream.pose[rows, :3]
+    dt = float(np.median(np.diff(t))) if len(t) >= 12 else 0.0
+    size = max(5, 2 * round(0.04 / dt) + 1) if dt > 1e-6 else 0
+    if not 0 < 2 * size < len(t):
+        return None
+    even = np.convolve(np.diff(t) > 1.5 * dt, np.ones(size), "same") < 0.5
+    a = savgol_filter(place, size, 2, deriv=2, delta=dt, axis=0)
+    off = np.linalg.norm(place - savgol_filter(place, size, 2, axis=0), axis=1)
+    free = np.append(even, False) & (np.abs(np.linalg.norm(a, axis=1) - G) < 0.5) & (off < 1e-3)
+    free[: size // 2] = free[-(size // 2) :] = False
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], free.astype(int), [0]])))
+    runs = [(i, j) for i, j in zip(ends[::2], ends[1::2], strict=True) if j - i >= max(4, size // 2)]
+    if not runs:
+        return None
+    first, last = max(runs, key=lambda run: run[1] - run[0])
+    way = a[first:last].mean(0) / G
+    k = int(np.argmax(np.abs(way)))
+    return (("-" if way[k] < 0 else "+") + "xyz"[k] if abs(way[k]) > 0.95 else ""), rows[first:last]
 
 
 def _upright_slide(trial: str, stream: Stream, pose: np.ndarray) -> list[Finding]:

@@ -60,7 +60,7 @@ def from_columns(columns: Columns, log: LogMap, *, header: Columns | None = None
     bodies = {body.name: _pose(columns, body, log) for body in log.bodies}
     rows = len(next(iter(bodies.values()))[0])
     if log.time:
-        t = pick(columns, [log.time], 1)[:, 0] * log.unit("time", "s") + log.offset
+        t = pick(columns, [log.time], 1)[:, 0] * (1 / log.rate if log.rate else log.unit("time", "s")) + log.offset
     elif log.rate:
         t = np.arange(rows) / log.rate + log.offset
     else:

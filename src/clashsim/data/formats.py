@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clashsim.core.errors import DataError
-from clashsim.data import arrays, bags, c3d, motive, tables, vicon
+from clashsim.data import arrays, bags, c3d, motive, parquet, tables, vicon
 from clashsim.data.convert import from_columns
 from clashsim.data.mapping import LogMap
 from clashsim.data.streams import Columns, Log
 
 _TEXT = (".csv", ".tsv", ".txt")
 _ARRAYS: dict[str, Callable[..., Columns]] = {
-    ".parquet": tables.read_parquet, ".h5": arrays.read_hdf5, ".hdf5": arrays.read_hdf5, ".npz": arrays.read_npz, ".mat": arrays.read_mat,
+    ".parquet": parquet.read_parquet, ".h5": arrays.read_hdf5, ".hdf5": arrays.read_hdf5, ".npz": arrays.read_npz, ".mat": arrays.read_mat,
 }
 _SELF: dict[str, Callable[[Path, LogMap], Log]] = {".c3d": c3d.read, ".bag": bags.read_bag, ".db3": bags.read_db3, ".mcap": bags.read_mcap}
 SUFFIXES = (*_TEXT, *_ARRAYS, *_SELF)

@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.data.check_frames import falls
+from clashsim.data.convert import from_columns
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
 from clashsim.data.streams import Columns
 from clashsim.data.tables import cells_of, lines_of
@@ -39,21 +41,34 @@ def guess(heads: Table[str, Head]) -> Mapping:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name, (_, columns, _) in heads.items():
         kinds.setdefault(tuple(columns), []).append(name)
-    logs = []
+    found: list[tuple[LogMap, list[str], Columns]] = []
     for names in kinds.values():
-        lines, columns, _ = heads[names[0]]
+        lines, columns, fields = heads[names[0]]
         try:
-            log = _log(columns, lines, f"{PurePosixPath(names[0]).stem}" if len(kinds) > 1 else "")
+            found.append((_log(columns, lines, fields, PurePosixPath(names[0]).stem if len(kinds) > 1 else "body"), names, columns))
         except DataError:
             if len(kinds) == 1:
-                raise
-            continue  # a table beside the logs, such as a list of trials
-        logs.append((log, names))
-    if not logs:
+                raise  # otherwise it is a table beside the logs, such as a list of trials
+    if not found:
         raise DataError("no file has columns that look like a time and a position; write a mapping file")
-    if len(logs) == 1:
-        return Mapping((logs[0][0],))
-    return Mapping(tuple(replace(log, files=_varying(names)) for log, names in logs))
+    leans = [(_lean(columns[body.quaternion[0]]), body.order) for log, _, columns in found for body in log.bodies if len(body.quaternion) == 1]
+    order = max(leans, key=lambda lean: abs(lean[0]), default=(0.0, "wxyz"))[1]  # of the clearest body: one laboratory has one convention
+    logs = tuple(replace(_upright(log, order, columns), files=_varying(names) if len(found) > 1 else "") for log, names, columns in found)
+    return Mapping(logs)
+
+
+def _upright(log: LogMap, order: str, columns: Columns) -> LogMap:
+    """A log with its quaternion order, and up as the axis against which a body falls, if one does."""
+    log = replace(log, bodies=tuple(replace(body, order=order) if len(body.quaternion) == 1 else body for body in log.bodies))
+    bare = replace(log, header={}, moments={})
+    fall = next((found[0] for stream in from_columns(columns, bare).streams if (found := falls(stream)) is not None and found[0]), "-z")
+    return log if fall == "-z" else replace(log, up=fall[1] if fall[0] == "-" else f"-{fall[1]}")
+
+
+def _lean(quaternions: np.ndarray) -> float:
+    """How much larger the first number of quaternions is than the last: the real part mostly is, for bodies that stand as they were defined."""
+    size = np.nanmean(np.abs(quaternions), axis=0)
+    return float(size[0] - size[3])
 
 
 def _varying(names: list[str]) -> str:
@@ -71,13 +86,13 @@ def _common(words: list[str]) -> str:
     return "".join(letters[0] for letters in itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*words, strict=False)))
 
 
-def _log(columns: Columns, lines: int, fallback: str) -> LogMap:
+def _log(columns: Columns, lines: int, fields: Columns, fallback: str) -> LogMap:
     time = next((name for name in columns if columns[name].ndim == 1 and _TIME.fullmatch(name.split("/")[-1]) and _rises(columns[name])), "")
     time = time or next((name for name, values in columns.items() if values.ndim == 1 and _rises(values) and len(values) > 2), "")
     if not time:
         raise DataError("no column looks like a time; write a mapping file")
     rows = len(columns[time])
-    bodies = _bodies({name: values for name, values in columns.items() if name != time and len(values) == rows}, fallback or "body")
+    bodies = _bodies({name: values for name, values in columns.items() if name != time and len(values) == rows}, fallback)
     if not bodies:
         raise DataError(f"no columns look like a position (x, y, z); the columns are {', '.join(list(columns)[:12])}")
     units = {"time": _time_unit(time, columns[time])}
@@ -88,7 +103,15 @@ def _log(columns: Columns, lines: int, fallback: str) -> LogMap:
         largest = max(float(np.nanmax(np.abs(columns[name]), initial=0)) for name in angles)
         named = _named_unit(angles[0], ("deg", "degrees", "rad"))
         units["angle"] = (named and named[:3]) or ("deg" if largest > 2 * np.pi + 0.1 else "rad")
-    return LogMap(tuple(bodies), time=time, units=units, header_lines=lines)
+    numbers = {"_".join(_words(name)): name for name, values in fields.items() if values.size == 1 and _words(name)}
+    clock = {key for key, name in numbers.items() if np.nanmin(columns[time]) <= fields[name].item() <= np.nanmax(columns[time]) and "time" in key}
+    header, moments = ({k: v for k, v in numbers.items() if (k in clock) is inside} for inside in (False, True))
+    return LogMap(tuple(bodies), time=time, units=units, header_lines=lines, header=header, moments=moments)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name written with blanks, underscores or capitals, in small letters."""
+    return [word.lower() for word in re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", name) if word]
 
 
 def _bodies(columns: Columns, fallback: str) -> list[BodyMap]:
@@ -96,10 +119,9 @@ def _bodies(columns: Columns, fallback: str) -> list[BodyMap]:
     split: dict[str, dict[str, str]] = {}
     for name, values in columns.items():
         bare = _UNIT.sub("", name) if len(name) > 2 else name
-        words = [w for w in re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", bare) if w]
-        if not words:
+        lower = _words(bare)
+        if not lower:
             continue
-        lower = [w.lower() for w in words]
         keys: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = []
         if values.ndim == 2 and values.shape[1] in (3, 4):
             part = next((i for i, w in enumerate(lower) if w in (_POSITION if values.shape[1] == 3 else _QUATERNION) and w), None)
@@ -135,8 +157,7 @@ def _body(name: str, position: tuple[str, ...], parts: dict[str, str], columns: 
     if {"qx", "qy", "qz", "qw"} <= parts.keys():
         return BodyMap(name, position, quaternion=tuple(parts[f"q{a}"] for a in "wxyz"))
     if "quaternion" in parts:
-        q = np.abs(np.nanmean(np.abs(columns[parts["quaternion"]]), axis=0))
-        return BodyMap(name, position, quaternion=(parts["quaternion"],), order="wxyz" if q[0] > q[3] else "xyzw")
+        return BodyMap(name, position, quaternion=(parts["quaternion"],), order="wxyz" if _lean(columns[parts["quaternion"]]) > 0 else "xyzw")
     for three in (("roll", "pitch", "yaw"), ("rx", "ry", "rz")):
         if set(three) <= parts.keys():
             return BodyMap(name, position, euler=tuple(parts[a] for a in three), sequence="xyz")

@@ -42,8 +42,9 @@ class BodyMap:
 
 @dataclass(frozen=True)
 class LogMap:
-    """One logger. files: a pattern with {trial} (and * and ?), empty for all files; offset: s added to its clock; rate: Hz, where no column is the time.
+    """One logger. files: a pattern with {trial} (and * and ?), empty for all files; offset: s added to its clock.
 
+    rate: Hz, where no column is the time, or where that column counts frames.
     header_lines: lines of `name,value,name,value` before the names of the columns; header and moments take numbers from them, by name in the trial, moments
     being times of the logger's clock. units: time, length and angle. up: the file's axis that points up; flip: axes whose positions are written with the wrong sign.
     """
