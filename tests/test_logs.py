@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
 from clashsim.data import logs, mapping, trial_files
+from clashsim.data.findings import NAMES
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
 from log_writers import EPOCH, WRITERS, T, motion, write, write_csv, write_vectors
 
@@ -40,6 +42,29 @@ def test_a_guess_reads_the_same(tmp_path, kind):
     trial, = logs.read([path], guess=True).trials
     for body, pose in poses.items():
         assert np.abs(trial.poses[body] - pose).max() < 1e-6, body
+
+
+@pytest.mark.parametrize("order", ["XYZ", "ZXY", "YZX"])
+def test_motive_with_angles_and_millimetres(tmp_path, order):
+    poses = motion()
+    path, _ = write("motive", tmp_path, T, poses)
+    lines = path.read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    rows[0] = [{"Quaternion": order, "Meters": "Millimeters"}.get(cell, cell) for cell in rows[0]]
+    columns = [[j for j in range(len(rows[3])) if rows[3][j] == body and rows[5][j] == what] for body in poses for what in ("Rotation", "Position")]
+    for row in rows[7:]:
+        for turn, place in zip(columns[::2], columns[1::2], strict=True):
+            angles = Rotation.from_quat([float(row[j]) for j in turn]).as_euler(order, degrees=True)
+            for axis, angle in zip(order, angles, strict=True):
+                row[turn["XYZ".index(axis)]] = repr(float(angle))
+            for j in place:
+                row[j] = repr(1e3 * float(row[j]))
+    dropped = {turn[3] for turn in columns[::2]}
+    path.write_text("\n".join(",".join(cell for j, cell in enumerate(row) if j not in dropped or i == 0) for i, row in enumerate(rows)))
+    got = logs.read([path])
+    assert not got.findings
+    for body, pose in poses.items():
+        assert np.abs(got.trials[0].poses[body] - pose).max() < 1e-6
 
 
 def test_a_table_without_a_mapping_is_refused(tmp_path):
@@ -198,3 +223,11 @@ def test_frames_that_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text("frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in (10, 11, 13)))
     how = Mapping((LogMap((BodyMap("a", ("x", "y")),), time="frame", rate=100.0),))
     assert np.allclose(logs.read([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03])
+
+
+def test_the_documents_mapping_is_one_and_its_findings_are_all():
+    text = (EXAMPLE.parents[1] / "docs" / "logs.md").read_text()
+    block = text[text.index("    known = {") : text.index("`guess=True`")]
+    how = mapping.loads("\n".join(line.removeprefix("    ") for line in block.splitlines()))
+    assert how.logs[0].bodies[0].name == "box" and mapping.loads(mapping.dump(how)) == how
+    assert all(f"`{name}`" in text for name in NAMES)

@@ -252,6 +252,16 @@ def test_bag_chunks_that_unpack_to_too_much(tmp_path, monkeypatch):
         refused(tmp_path / "a.bag", "unpacks to|cut off or damaged|no poses")
 
 
+def test_bags_that_were_not_closed_or_end_between_records(tmp_path):
+    path, _ = write("ros1", tmp_path, T, motion())
+    content = path.read_bytes()
+    at = content.index(b"index_pos=") + 10
+    path.write_bytes(content[:at] + bytes(8) + content[at + 8 :])
+    refused(path, "never closed")
+    path.write_bytes(content[: 13 + 4 + struct.unpack("<I", content[13:17])[0] + 4 + 4096])  # what a crash may leave
+    refused(path, "cut off")
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("logs = 3", "another type"), ("[[logs]]\nfiles = 'a'\n[[logs]]\nfiles='b'", "pattern with {trial}"), ("[[logs]]\nup = 'w'", "choices"),
     ("[[logs]]\ntme = 'a'", "did you mean time"),
@@ -262,7 +272,7 @@ def test_bag_chunks_that_unpack_to_too_much(tmp_path, monkeypatch):
     ("[[logs]]\nflip = ['w']", "choices: x, y, z"),
     ("a = " + "[" * 5000, "damaged"), ("[[logs]]\n[[logs.bodies]]\nname='a'\n[[logs.bodies]]\nname='a'", "both called"),
     ("[[logs]]\n[[logs.bodies]]\nname='a'\nmarkers={m=[1,2]}", "three numbers"),
-    ("logs = []", "no \\[\\[logs"), ("[[logs]]\nrate = -1", "rate"), ("[[logs]]\nfiles = '{trial}{trial}'", "once"),
+    ("[[logs]]\nfiles = '*a*a*a*a*a*b'", "four"), ("logs = []", "no \\[\\[logs"), ("[[logs]]\nrate = -1", "rate"), ("[[logs]]\nfiles = '{trial}{trial}'", "once"),
 ])
 def test_bad_mappings(tmp_path, text, words):
     (tmp_path / "m.toml").write_text(text)

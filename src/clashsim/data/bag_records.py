@@ -39,6 +39,12 @@ def bag_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
         if not file.readline(32).startswith(b"#ROSBAG V2.0"):
             raise DataError("the file is not a ROS 1 bag of version 2.0, or it is damaged")
         for header, data in _ros1_records(file):
+            if header.get(b"op") == b"\x03":
+                (index,) = _unpack("<Q", header.get(b"index_pos", b""))
+                if not index:
+                    raise DataError("the bag was never closed; mend it with: rosbag reindex")
+                if index > path.stat().st_size:
+                    raise DataError(_CUT)
             if header.get(b"op") == b"\x05":
                 data = room.unpack(data, header.get(b"compression", b"none").decode("latin-1"), _number(header.get(b"size", b"")))
                 records: Iterator[tuple[dict[bytes, bytes], bytes]] = _ros1_records(_Bytes(data))

@@ -39,7 +39,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found wrong. rows count from 0 in the body's own log, the first 1000 of them; body is empty when it concerns the whole trial."""
+    """One thing found wrong. rows count from 0 in the body's own log (of the trial where it concerns two), the first 1000; body is empty when it concerns the whole trial."""
 
     name: str
     severity: Severity

@@ -129,6 +129,8 @@ def _check(log: LogMap) -> None:
         raise DataError(f"flip is {list(log.flip)}; choices: x, y, z")
     if not 0 <= log.header_lines <= 100 or not 0 <= log.rate < 1e7 or not abs(log.offset) < 1e12:
         raise DataError("header_lines must be 0 to 100, rate 0 to 1e7 Hz and offset a number of seconds")
+    if len(log.files) > 200 or log.files.count("*") > 4:  # more could take for ever to match
+        raise DataError(f"files is {log.files[:40]!r}; it may have 200 letters and four *")
     if log.files.count("{trial}") > 1:
         raise DataError(f"files is {log.files!r}; it needs {{trial}} once")
     names = [body.name for body in log.bodies]
