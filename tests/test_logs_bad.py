@@ -131,6 +131,9 @@ def test_more_found_by_mutation(tmp_path):
     content = (tmp_path / "a.db3").read_bytes()
     (tmp_path / "a.db3").write_bytes(content.replace(b"XXXXXXXX", b"XXXX\xdbXXX"))  # a name that is not UTF-8
     refused(tmp_path / "a.db3", "cut off or damaged")
+    path, how = write("c3d", tmp_path, T, motion())
+    path.write_bytes(path.read_bytes().replace(b"tool:4", b"to\nl\x1b4"))  # a label that breaks the line
+    refused(path, r"no marker 'tool:4'", how)
 
 
 def test_places_that_are_no_logs(tmp_path):

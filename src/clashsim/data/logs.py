@@ -41,7 +41,7 @@ def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: 
     Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or `guess`, which proposes one from names and numbers.
     """
     known_names(accept)
-    with ExitStack() as stack:
+    with _sentence(), ExitStack() as stack:
         found = gather([Path(path) for path in paths], SUFFIXES, stack)
         if mapping is None:
             mapping = _propose(found) if guess else Mapping()
@@ -54,15 +54,15 @@ def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: 
                 trials += [] if trial is None else [trial]
                 findings += about
                 advance(1)
-    stop(findings, accept)
-    if not trials:
-        raise DataError("the logs hold no trial: no body is seen in two rows")
+        stop(findings, accept)
+        if not trials:
+            raise DataError("the logs hold no trial: no body is seen in two rows")
     return Imported(Trials(tuple(trials)), tuple(findings), mapping)
 
 
 def guess_for(paths: Sequence[Path | str]) -> Mapping:
     """A mapping guessed for logs, to be looked at, written with `mapping.dump` and mended."""
-    with ExitStack() as stack:
+    with _sentence(), ExitStack() as stack:
         return _propose(gather([Path(path) for path in paths], SUFFIXES, stack))
 
 
@@ -113,6 +113,15 @@ def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     for look in (check_frames.order, check_frames.upward, check_frames.mirrored):
         found += look(trial, stream)
     return stream, found
+
+
+@contextmanager
+def _sentence() -> Iterator[None]:
+    """Keep a message to one line that a terminal shows as it is: names in a file may hold anything."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError("".join(letter if letter.isprintable() else "?" for letter in str(error))) from None
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def _value(hint: Any, raw: object, where: str) -> Any:
         if isinstance(raw, list):
             return tuple(_value(args[0], item, f"{where}[{i}]") for i, item in enumerate(raw))
     elif len(args) == 2 and isinstance(raw, dict):
-        return {key: _value(args[1], item, f"{where}.{key}") for key, item in raw.items()}
+        return {key: _value(args[1], item, f"{where}.{key[:40]!r}") for key, item in raw.items()}
     raise DataError(f"{where} has {str(raw)[:40]!r}, which is of another type than it needs")
 
 
