@@ -26,7 +26,7 @@ class Knot:
 
 
 def knots(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, scale: np.ndarray, least: float) -> list[Knot]:
-    """Jumps of more than `least` (m/s) in the rate of coordinates (n, k); `scale` (k,) turns rates into m/s.
+    """Jumps of more than `least` (m/s) in the rate of coordinates (n, k) with noise (n, k); `scale` (k,) turns rates into m/s.
 
     At each place between two frames a parabola on each side, joined there in position, is set against parabolas that are joined in
     velocity too, at any place near by: friction that sets in or ends bends a motion in the second way, only an impact in the first.
@@ -52,16 +52,19 @@ def _look(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, scale: np.ndarray,
     middle = 0.5 * (t[m - 1 : m - 1 + n] + t[m : m + n])
     s = t[rows] - middle[:, None]
     span = np.abs(s).max(1, keepdims=True)
-    s, y = s / span, (pose[rows] - pose[rows].mean(1, keepdims=True)) / noise
+    unit = noise.min(0)
+    trust = 1 / np.max(noise / unit, axis=1)[rows][:, :, None]  # frames in motion are less sure by the jitter of their time stamps
+    s, y = s / span, (pose[rows] - pose[rows].mean(1, keepdims=True)) / unit
     # What friction or gravity may bend a path by bounds the parabolas: without it a sharp bend over a few frames would pass for a jump.
-    stiff = (2 * float(np.exp(np.log(noise * scale).mean())) / (_BEND * span[:, 0] ** 2)) ** 2
-    joined, coefficients = _misfit(_parabolas(s, 0.0, smooth=False), y, stiff)
-    jump = (coefficients[:, 2] - coefficients[:, 1]) / span * noise
-    evidence = _misfit(_parabolas(s, 0.0, smooth=True), y, stiff)[0] - joined
+    stiff = (2 * float(np.exp(np.log(unit * scale).mean())) / (_BEND * span[:, 0] ** 2)) ** 2
+    joined, coefficients = _misfit(trust * _parabolas(s, 0.0, smooth=False), trust * y, stiff)
+    jump = (coefficients[:, 2] - coefficients[:, 1]) / span * unit
+    evidence = _misfit(trust * _parabolas(s, 0.0, smooth=True), trust * y, stiff)[0] - joined
     likely = np.flatnonzero(evidence > _EVIDENCE)  # few places get this far, so the search for the best bend costs little
     for place in np.unique(np.linspace(2, 2 * m - 2, min(2 * m - 3, 13)).astype(int)):
         at = 0.5 * (s[likely, place - 1] + s[likely, place])
-        evidence[likely] = np.minimum(evidence[likely], _misfit(_parabolas(s[likely], at, smooth=True), y[likely], stiff[likely])[0] - joined[likely])
+        bent = _misfit(trust[likely] * _parabolas(s[likely], at, smooth=True), (trust * y)[likely], stiff[likely])[0]
+        evidence[likely] = np.minimum(evidence[likely], bent - joined[likely])
     width = m // 2 + 1
     # A maximum at either end only says that more of the jump lies beyond it.
     return [Knot(float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i]))

@@ -88,7 +88,8 @@ class Parts:
 
 
 def polynomial(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, order: int, origin: float, anchor: Anchor | None = None) -> Polynomial:
-    """Least squares of coordinates (n, k) with noise (k,), through an anchor if there is one; errors are those at `origin`."""
+    """Least squares of coordinates (n, k) with noise (n, k), through an anchor if there is one; errors are those at `origin`."""
+    noise = np.sqrt((noise**2).mean(0))
     weight = np.ones(len(t))
     if anchor is not None:
         t, pose = np.append(t, anchor.time), np.vstack([pose, anchor.place])
@@ -108,8 +109,8 @@ def polynomial(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, order: int
 def in_space(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float, anchor: Anchor | None = None) -> Parts:
     """`smooth` for the position and the turn of coordinates (n, 6), apart."""
     halves = [None if anchor is None else Anchor(anchor.time, anchor.place[part], anchor.rate[part], anchor.sd[part]) for part in (_MOVE, _TURN)]
-    return Parts(smooth(t, pose[:, _MOVE], noise[_MOVE], origin=origin, anchor=halves[0]),
-                 smooth(t, pose[:, _TURN], noise[_TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]))
+    return Parts(smooth(t, pose[:, _MOVE], noise[:, _MOVE], origin=origin, anchor=halves[0]),
+                 smooth(t, pose[:, _TURN], noise[:, _TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]))
 
 
 def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float, orders: Sequence[int] = (0, 1, 2), anchor: Anchor | None = None) -> Polynomial:
@@ -118,6 +119,7 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
     For each order the window grows away from the origin until residuals exceed the noise or the rate leaves the interval that the
     shorter windows gave it (Lepski's rule): a long window has little noise, a window too long a bias, and this finds where they meet.
     """
+    unit = noise.mean(0)
     by_distance = np.argsort(np.abs(t - origin), kind="stable")
     best: Polynomial | None = None
     spare: Polynomial | None = None
@@ -125,16 +127,16 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
         kept: Polynomial | None = None
         for n in _sizes(len(t), order):
             rows = np.sort(by_distance[:n])
-            fit = polynomial(t[rows], pose[rows], noise, order=order, origin=origin, anchor=anchor)
+            fit = polynomial(t[rows], pose[rows], noise[rows], order=order, origin=origin, anchor=anchor)
             free = max((n - order - 1) * pose.shape[1], 1)
-            if order > 0 and (spare is None or float((fit.sd / noise).max()) < float((spare.sd / noise).max())):
+            if order > 0 and (spare is None or float((fit.sd / unit).max()) < float((spare.sd / unit).max())):
                 spare = fit
             here = np.array([origin])
-            moved = _slope(t[rows], pose[rows], noise) > 3.0 if order == 0 else kept is not None and (np.abs(fit.rate(here) - kept.rate(here))[0] > 2 * kept.sd).any()
+            moved = _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.0 if order == 0 else kept is not None and (np.abs(fit.rate(here) - kept.rate(here))[0] > 2 * kept.sd).any()
             if fit.misfit > 1.15 + 2 / np.sqrt(2 * free) or moved:
                 break
             kept = fit
-        if kept is not None and (best is None or float((kept.sd / noise).max()) < float((best.sd / noise).max())):
+        if kept is not None and (best is None or float((kept.sd / unit).max()) < float((best.sd / unit).max())):
             best = kept
     if best is None and spare is None:
         return polynomial(t, pose, noise, order=1, origin=origin, anchor=anchor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from clashsim.core.trials import Trial, Trials
 from clashsim.data.knots import Knot, knots
 from clashsim.data.motion import Anchor, Motion, crossing, in_space, smooth
 from clashsim.data.sliding import Sliding, sliding
-from clashsim.data.track import Track, View, noise, thinned
+from clashsim.data.track import Track, View, loudness, noise, thinned
 
 _FEWEST = 12  # frames of a body below which a trial is not looked at
 _SIDE = 4  # frames on each side of an impact below which its twists are not told
@@ -25,7 +25,10 @@ _MARGIN = 0.002  # s before the kink that are left out: the pair may touch alrea
 _GUARDS = (0.006, 0.02, 0.04)  # s after the kink that are left out because the pair may touch still; the first that fits is taken
 _ROCK = 0.015  # share of the speed after an impact: a struck body hops and rocks for a few frames, which no smooth motion follows
 _SURE = 5.0  # standard deviations by which the velocities on the two sides must differ
-_POOR = 3.0  # rms residual over noise above which frames do not follow the motion fitted to them
+_ANY = (float(np.log(2.0)), 1.0)  # deceleration of a slide before any was seen
+_ALIKE = 0.15  # by how much decelerations of slides on one table differ at least, as logarithms
+_PILOT = 12  # trials from which it is learned how strongly slides decelerate
+_POOR = 4.0  # rms residual over noise above which frames do not follow the motion fitted to them
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +128,7 @@ class _Setup:
     least: float
     lag: float
     reach: float  # m between the origins beyond which the pair cannot touch
+    friction: tuple[float, float]  # what a slide's deceleration is expected to be: its logarithm (m/s^2) and standard deviation
 
 
 def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, striker: str | None = None, scene: Scene | None = None, planar: bool | None = None,
@@ -141,6 +145,7 @@ def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, stri
     setup = _setup(struck, striker, scene, planar, least, lag, lever, centre, gravity)
     if len(trials) == 0:
         raise DataError("there are no trials to look for impacts in")
+    setup = replace(setup, friction=_friction([trials[i] for i in range(0, len(trials), -(-len(trials) // _PILOT))], setup))
     found: list[Found] = []
     notes: list[str] = []
     for trial in trials:
@@ -172,7 +177,7 @@ def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar:
         view = View(plane, np.array(centre, float), np.eye(3), np.array(gravity, float))
         free = View(plane, np.zeros(3), np.eye(3), np.zeros(3))
         standing = np.zeros(3) if plane is not None else np.array([0, 0, 0, 1.0, 0, 0, 0])
-        return _Setup(struck, striker, view, free, standing, lever or 0.05, least, lag, np.inf)
+        return _Setup(struck, striker, view, free, standing, lever or 0.05, least, lag, np.inf, _ANY)
     if planar is not None and planar != (scene.plane is not None):
         raise DataError(f"scene {scene.name!r} is {'planar' if scene.plane is not None else 'spatial'}: leave out planar={planar}")
     body = inertia(scene, scene.struck_body)
@@ -181,7 +186,18 @@ def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar:
     half = 6 if scene.plane is not None else 13
     standing = Poser(scene).reference(1)[0, half:][: 3 if scene.plane is not None else 7]
     return _Setup(struck or scene.struck_body.name, striker, View(scene.plane, np.array(body.centre), scene.struck_body.rotation, np.array(scene.base.opt.gravity)),
-                  View(scene.plane, np.zeros(3), scene.striker_body.rotation, np.zeros(3)), standing, lever or body.gyration, least, lag, _reach(scene))
+                  View(scene.plane, np.zeros(3), scene.striker_body.rotation, np.zeros(3)), standing, lever or body.gyration, least, lag, _reach(scene), _ANY)
+
+
+def _friction(trials: Sequence[Trial], setup: _Setup) -> tuple[float, float]:
+    """What slides of these trials have in common: one table, so one deceleration, which a single short slide tells poorly."""
+    if setup.view.plane is None:
+        return setup.friction
+    slid = [f.motion for trial in trials for f in _trial(trial, setup)[0] if isinstance(f.motion, Sliding)]
+    if len(slid) < 4:
+        return setup.friction
+    logs = np.log([motion.deceleration for motion in slid])
+    return float(np.median(logs)), max(_ALIKE, 1.5 * float(np.median(np.abs(logs - np.median(logs)))))
 
 
 def _reach(scene: Scene) -> float:
@@ -205,10 +221,10 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
     if striker is not None and len(striker) < _SIDE:
         return [], [f"{says}: striker {setup.striker!r} is seen in {len(striker)} frames, at least {_SIDE} are needed"]
     pose, angles = track.watched(), 1 if setup.view.plane is not None else 0
-    sigma = noise(track.t, pose, angles=angles)
+    sigma = loudness(track.t, pose, noise(track.t, pose, angles=angles), angles=angles)
     marks = knots(track.t, pose, sigma, scale=np.array([1.0, 1.0, setup.lever if angles else 1.0]), least=setup.least)
     if not angles:
-        sigma = np.concatenate([sigma, np.zeros(3)])  # how loud the turns are is heard on each side
+        sigma = np.hstack([sigma, np.zeros_like(sigma)])  # how loud the turns are is heard on each side
     found: list[Found] = []
     notes: list[str] = []
     i = 0
@@ -231,23 +247,33 @@ def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, floa
     """Motions before and after a kink near `near` between the times in `bounds`, and the kink; or why there are none."""
     t, pose = track.t, track.coordinates(near)
     old_rows = (t > max(bounds[0], near - _BEFORE)) & (t <= near - margin)
-    new_rows = (t >= near + guard) & (t < min(bounds[1], near + _AFTER))
+    new_rows = (t >= near + guard) & (t < min(bounds[1], near + _AFTER, _hiccup(t, near + 0.15)))
     if old_rows.sum() < _SIDE or new_rows.sum() < _SIDE:
         return f"{int(old_rows.sum())} frames before and {int(new_rows.sum())} after it, at least {_SIDE} are needed on each side"
     side = smooth if setup.view.plane is not None else in_space
-    old: Motion = side(*_heard(t[old_rows], pose[old_rows], sigma), origin=near)
-    t, pose, loud = _heard(t[new_rows], pose[new_rows], sigma)
+    old: Motion = side(*_heard(t[old_rows], pose[old_rows], sigma[old_rows]), origin=near)
+    t, pose, loud = _heard(t[new_rows], pose[new_rows], sigma[new_rows])
     here = np.array([near])
-    anchor = Anchor(near, old.place(here)[0], old.rate(here)[0], np.hypot(old.place_sd, (0.3 if guard <= _GUARDS[0] else 1.5) * loud))
+    anchor = Anchor(near, old.place(here)[0], old.rate(here)[0], np.hypot(old.place_sd, (0.3 if guard <= _GUARDS[0] else 1.5) * loud[:3].mean(0)))
     if setup.view.plane is None:
-        kink = crossing(old, in_space(t, pose, loud, origin=near), near, np.where(np.arange(6) < 3, 1 / loud, 0.0))
+        kink = crossing(old, in_space(t, pose, loud, origin=near), near, np.where(np.arange(6) < 3, 1 / loud.mean(0), 0.0))
         return old, in_space(t, pose, loud, origin=kink, anchor=Anchor(kink, old.place(np.array([kink]))[0], anchor.rate, anchor.sd)), kink
-    while True:
-        slid = sliding(t, pose, loud, lever=setup.lever, anchor=anchor)
-        if slid.misfit < 1.3 or len(t) < 12 or t[-1] - t[0] < 0.15:
-            return old, slid, slid.kink
-        n = max(len(t) // 2, 6)  # a long way holds what the model does not know: drag, a bend, a push
-        t, pose = t[:n], pose[:n]
+    slid = sliding(t, pose, loud, lever=setup.lever, friction=setup.friction, anchor=anchor)
+    while slid.misfit > 1.3 and len(t) >= 12 and t[-1] - t[0] > 0.3:
+        n = len(t) // 2  # a long way may hold what the model does not know: drag, a bend, a push
+        t, pose, loud = t[:n], pose[:n], loud[:n]
+        shorter = sliding(t, pose, loud, lever=setup.lever, friction=setup.friction, anchor=anchor)
+        if shorter.misfit > 0.8 * slid.misfit:
+            break
+        slid = shorter
+    return old, slid, slid.kink
+
+
+def _hiccup(t: np.ndarray, begin: float) -> float:
+    """Time of the first gap after `begin` that is long enough to doubt that the clock ran on evenly."""
+    gap = np.diff(t)
+    late = np.flatnonzero((gap > max(0.02, 3.5 * float(np.median(gap)))) & (t[1:] > begin))
+    return float(t[late[0] + 1]) if len(late) else np.inf
 
 
 def _heard(t: np.ndarray, pose: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -265,7 +291,7 @@ def _same(track: Track, sigma: np.ndarray, marks: Sequence[Knot], i: int, low: f
     if isinstance(fit, str):
         return False
     rows = (track.t > this.time + _GUARDS[0]) & (track.t > other.time - 0.1) & (track.t < high)
-    left = (fit[1].place(track.t[rows]) - track.coordinates(this.time)[rows]) / sigma
+    left = (fit[1].place(track.t[rows]) - track.coordinates(this.time)[rows]) / sigma[rows]
     return bool(rows.sum() >= _SIDE and np.sqrt((left**2).mean()) < 1.7)
 
 
@@ -280,7 +306,7 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
         return f"an impact with {first}" + (": two hits in quick succession" if min(np.diff([m.time for m in marks[max(i - 1, 0) : i + 2]]), default=1.0) < 0.05 else "")
     if abs(first[2] - near) < 3 * frame + 0.01:
         near = first[2]
-    scale = _scale(len(sigma), setup.lever)
+    scale = _scale(sigma.shape[1], setup.lever)
     flags: list[str] = []
     for guard in _GUARDS:
         fit = _fit(track, sigma, near, bounds, setup, guard=guard, margin=_MARGIN)
@@ -312,12 +338,13 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
         if rows.sum() < _SIDE or kink - striker.t[rows][-1] > 0.1:
             return f"an impact at which striker {setup.striker!r} was not seen"
         place = striker.coordinates(kink)[rows]
-        drive: Motion = (smooth if setup.view.plane is not None else in_space)(*_heard(striker.t[rows], place, np.zeros(place.shape[1])), origin=kink)
+        drive: Motion = (smooth if setup.view.plane is not None else in_space)(*_heard(striker.t[rows], place, np.zeros_like(place)), origin=kink)
         pose, rate = _state(striker, drive, kink, kink)
         rate_sd = drive.sd
         n = 2 if setup.view.plane is not None else 3
-        if (after - twist)[:n] @ (rate - twist)[:n] <= 0 or np.linalg.norm(pose[:n] - start[:n]) > setup.reach:
-            return f"an impact that is not the striker's ({setup.striker!r} is elsewhere or moves the other way)"
+        apart, closing = (start - pose)[:n], (rate - twist)[:n]
+        if (after - twist)[:n] @ closing <= 0 or apart @ closing <= 0 or np.linalg.norm(apart) > setup.reach:
+            return f"a change of velocity that is not the striker's ({setup.striker!r} is elsewhere or moves the other way)"
     t, placed = track.t, track.coordinates(near)
     rows = (t > kink + guard) & (t < bounds[1]) & (t < (new.stop + 0.1 if isinstance(new, Sliding) else kink + _AFTER))
     slide = Slide(t[rows], placed[rows, :2], placed[rows, 2]) if setup.view.plane is not None and rows.sum() >= 8 else None
@@ -332,7 +359,7 @@ def _scale(k: int, lever: float) -> np.ndarray:
 def _early(track: Track, motion: Motion, near: float, begin: float, sigma: np.ndarray) -> float:
     """Rms residual over noise of the first 50 ms after `begin`, where a second hit or a push would show."""
     rows = (track.t >= begin) & (track.t < begin + 0.05)
-    left = (motion.place(track.t[rows]) - track.coordinates(near)[rows])[:, sigma > 0] / sigma[sigma > 0]
+    left = (motion.place(track.t[rows]) - track.coordinates(near)[rows])[:, :3] / sigma[rows, :3]  # in space by position alone
     return float(np.sqrt((left**2).mean())) if rows.any() else 0.0
 
 

@@ -20,7 +20,6 @@ _NODES = 1 - np.linspace(0, 1, 97) ** 2  # values of u, dense at the start so th
 _LOGS = slice(6, 9)  # places of log A, log(B / A), log c among the constants
 _KINK = 9  # place of the time of the impact
 _STEP = np.array([1e-6, 1e-6, 1e-6, 1e-5, 1e-5, 1e-4, 1e-4, 1e-4, 1e-4, 1e-6])  # of the finite differences
-_WIDTH = np.array([1.5, 0.5, 0.5])  # how far the logarithms may be from what one would guess
 _HUBER = 3.0  # residuals beyond this many standard deviations count by size, not by square
 
 
@@ -71,18 +70,18 @@ class Sliding:
         return self.constants[3:6] * (share + early * (_NODES[1] ** powers - 1) / max(float(clock[0, 1]), 1e-12))
 
 
-def sliding(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, lever: float, anchor: Anchor) -> Sliding:
-    """Fit a slide to coordinates (n, 3) of the mass centre with noise (3,), begun at the anchor; `lever` (m) guesses c.
+def sliding(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, lever: float, friction: tuple[float, float], anchor: Anchor) -> Sliding:
+    """Fit a slide to coordinates (n, 3) of the mass centre with noise (n, 3), begun at the anchor; `lever` (m) guesses c, `friction` log A and how sure that is.
 
     The anchor binds where the slide begins but not when: the time of the impact is one of the constants. Levenberg-Marquardt with
     Huber weights, so that a swapped marker does not turn the velocity, and a second start where the first does not fit.
     """
-    mean = np.log([2.0, 1.0, lever])
+    mean, width = np.array([friction[0], 0.0, np.log(lever)]), np.array([friction[1], 0.5, 0.5])
     free = max(pose.size - 6, 1)
     line, whole = _guesses(t - anchor.time, pose, mean, anchor)
-    best = _descend(t - anchor.time, pose, noise, whole, mean, anchor)
+    best = _descend(t - anchor.time, pose, noise, whole, (mean, width), anchor)
     if best[0] > 1.3 * free:
-        best = min(best, _descend(t - anchor.time, pose, noise, line, mean, anchor), key=lambda found: found[0])
+        best = min(best, _descend(t - anchor.time, pose, noise, line, (mean, width), anchor), key=lambda found: found[0])
     cost, constants, normal = best
     return Sliding(anchor.time, constants, np.linalg.pinv(normal) * max(cost / free, 1.0), float(np.sqrt(cost / free)))
 
@@ -130,12 +129,13 @@ def _guesses(t: np.ndarray, pose: np.ndarray, mean: np.ndarray, anchor: Anchor) 
     return np.concatenate([anchor.place, line[1], mean, [0.0]]), whole
 
 
-def _descend(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, guess: np.ndarray, mean: np.ndarray, anchor: Anchor) -> tuple[float, np.ndarray, np.ndarray]:
-    """Cost, constants (10,) and normal matrix (10, 10) at the end of a descent from a guess."""
+def _descend(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, guess: np.ndarray, prior: tuple[np.ndarray, np.ndarray], anchor: Anchor) -> tuple[float, np.ndarray, np.ndarray]:
+    """Cost, constants (10,) and normal matrix (10, 10) at the end of a descent from a guess; `prior`: mean and width (3,) of the logarithms."""
+    mean, width = prior
 
     def residuals(x: np.ndarray) -> np.ndarray:
         begun = x[:, :3] + (x[:, 3:6] - anchor.rate) * x[:, _KINK:] - anchor.place
-        return np.concatenate([((_curves(x, t) - pose) / noise).reshape(len(x), -1), (x[:, _LOGS] - mean) / _WIDTH, x[:, _KINK:] / 0.03, begun / anchor.sd], axis=1)
+        return np.concatenate([((_curves(x, t) - pose) / noise).reshape(len(x), -1), (x[:, _LOGS] - mean) / width, x[:, _KINK:] / 0.03, begun / anchor.sd], axis=1)
 
     x, damping = guess, 1e-3
     now = residuals(x[None])[0]
@@ -147,7 +147,7 @@ def _descend(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, guess: np.ndarr
         gradient = jacobian.T @ (weight * now)
         for _try in range(6):
             new_x = x - np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-12), gradient)
-            new_x[_LOGS] = np.clip(new_x[_LOGS], mean - 5 * _WIDTH, mean + 5 * _WIDTH)
+            new_x[_LOGS] = np.clip(new_x[_LOGS], mean - 5 * width, mean + 5 * width)
             new = residuals(new_x[None])[0]
             level = _cost(new)
             if level < value:

@@ -10,6 +10,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.trials import Trial
 
 _FLOOR = (2e-5, 4e-4)  # m, rad: noise below this is not believed, for a simulator's log has none and weights would run away
+_SAW = 1.5  # a clock that lags and catches up again is off by more than its steps show: this much in the square
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,21 +87,53 @@ def noise(t: np.ndarray, pose: np.ndarray, *, angles: int) -> np.ndarray:
     floor = np.repeat(_FLOOR, (pose.shape[1] - angles, angles))
     if len(t) < 8:
         return 10 * floor
-    times = np.stack([t[i : len(t) - 3 + i] for i in range(4)], axis=1)
-    gaps = times[:, :, None] - times[:, None, :] + np.eye(4)
-    weight = 1 / gaps.prod(2)  # divided difference of third order, for frames that are not evenly spaced
-    weight /= np.linalg.norm(weight, axis=1, keepdims=True)
-    rows = np.stack([pose[i : len(t) - 3 + i] for i in range(4)], axis=1)
-    return np.maximum(np.median(np.abs(np.einsum("ni,nik->nk", weight, rows)), axis=0) / 0.6745, floor)
+    return np.maximum(np.median(np.abs(_thirds(t, pose)), axis=0) / 0.6745, floor)
+
+
+def loudness(t: np.ndarray, pose: np.ndarray, quiet: np.ndarray, *, angles: int) -> np.ndarray:
+    """Standard deviation (n, k) of each frame: `quiet` (k,) at rest, and in motion what jitter of the time stamps makes of the rates.
+
+    A logger that runs beside its camera repeats and skips camera frames, so a body at 1 m/s may be a millimetre off where its noise at
+    rest is hundredths of that. How large the jitter is shows in how much louder frames are in motion.
+    """
+    n = len(t)
+    if n < 16:
+        return np.tile(quiet, (n, 1))
+    rate = rates(t, pose)
+    lines = pose.shape[1] - angles
+    excess = (_thirds(t, pose)[:, :lines] ** 2).sum(1) - (quiet[:lines] ** 2).sum()
+    speed2 = (rate[1:-2, :lines] ** 2).sum(1)
+    moving = speed2 > 0.05**2
+    if moving.sum() < 8:
+        return np.tile(quiet, (n, 1))
+    ratio = np.sort(excess[moving] / speed2[moving])[: int(0.95 * moving.sum())]  # without the impacts themselves
+    return np.sqrt(quiet**2 + _SAW * max(float(ratio.mean()), 0.0) * rate**2)
+
+
+def rates(t: np.ndarray, pose: np.ndarray, reach: int = 4) -> np.ndarray:
+    """How fast each coordinate changes (n, k), over a few frames on the slower side, so that frames just before an impact count as still."""
+    if len(t) <= reach:
+        return np.zeros_like(pose)
+    step = np.abs(pose[reach:] - pose[:-reach]) / (t[reach:] - t[:-reach])[:, None]
+    return np.minimum(np.vstack([step, step[-1:].repeat(reach, 0)]), np.vstack([step[:1].repeat(reach, 0), step]))
+
+
+def _thirds(t: np.ndarray, pose: np.ndarray) -> np.ndarray:
+    """Divided differences of third order (n - 3, k), scaled to have the standard deviation of one frame; frames need not be evenly spaced."""
+    rows = np.arange(len(t) - 3)[:, None] + np.arange(4)
+    gaps = t[rows][:, :, None] - t[rows][:, None, :] + np.eye(4)
+    weight = 1 / gaps.prod(2)
+    return np.einsum("ni,nik->nk", weight / np.linalg.norm(weight, axis=1, keepdims=True), pose[rows])
 
 
 def thinned(t: np.ndarray, pose: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Frames of a fast camera as means of a few: times, coordinates and noise at no more than some 250 frames a second."""
+    """Frames of a fast camera as means of a few: times, coordinates and noise (n, k) at no more than some 250 frames a second."""
     group = round(len(t) / 250 / max(float(t[-1] - t[0]), 1e-9)) if len(t) > 1 else 1
     if group < 2 or len(t) < 40:
         return t, pose, noise
     n = len(t) // group * group
-    return t[:n].reshape(-1, group).mean(1), pose[:n].reshape(-1, group, pose.shape[1]).mean(1), noise / np.sqrt(group)
+    means = [x[:n].reshape(-1, group, *x.shape[1:]).mean(1) for x in (t, pose, noise)]
+    return means[0], means[1], means[2] / np.sqrt(group)
 
 
 def _unwound(turn: np.ndarray) -> np.ndarray:
