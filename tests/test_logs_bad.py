@@ -62,6 +62,13 @@ def test_blanks_semicolons_and_marks(tmp_path):
     assert trial.t.tolist() == [0, 0.02] and trial.poses["puck"][1, 0] == 0.12
 
 
+def test_vectors_that_begin_with_blanks_and_words_beside_them(tmp_path):
+    rows = [",,start", "0.01,0.1 0.2 0.3,", "0.02,0.1 0.2 0.31,hit", "0.03,,"]
+    (tmp_path / "a.csv").write_text("t,box position,note\n" + "\n".join(rows).replace(",,start", "0,,start"))
+    got = logs.read([tmp_path / "a.csv"], guess=True)
+    assert got.trials.bodies == ("box",) and got.trials[0].poses["box"][:, 2].tolist() == [0.3, 0.31]
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_single_frame(tmp_path, kind):
     path, how = write(kind, tmp_path, T[:1], {b: p[:1] for b, p in motion().items()})

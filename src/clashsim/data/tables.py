@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +72,7 @@ def read_csv(path: Path, *, wanted: Sequence[str] | None = None, header_lines: i
 
 
 def parse(lines: Iterator[str], names: Sequence[str], keep: Sequence[int] | None, *, delimiter: str = ",", line: int = 1, rows: int | None = None) -> dict[int, np.ndarray]:
-    """Numbers of the columns `keep` (None: those whose first cell is one) by place, from lines of which the first is number `line` of its file."""
+    """Numbers of the columns `keep` (None: those that hold nothing else) by place, from lines of which the first is number `line` of its file."""
     blocks: list[dict[int, np.ndarray]] = []
     widths: dict[int, int] = {}
     count = 0
@@ -81,11 +81,10 @@ def parse(lines: Iterator[str], names: Sequence[str], keep: Sequence[int] | None
         numbered = [(i, text) for i, text in enumerate(block, start) if text.strip()]
         if not numbered:
             continue
-        if keep is None or not widths:
-            first = cells_of(numbered[0][1], delimiter)
-            sizes = {j: _vector(cell) for j, cell in enumerate(first[: len(names)])}
-            keep = [j for j, v in sizes.items() if v is not None] if keep is None else keep
-            widths = {j: max(len(v), 1) if (v := sizes.get(j)) is not None else 1 for j in keep}
+        if not widths:
+            widths = _widths((cells_of(text, delimiter) for _, text in numbered), len(names), keep)
+            if not widths:
+                raise DataError("no column holds numbers")
         blocks.append(_block(numbered, names, widths, delimiter))
         count += len(numbered)
         if count * sum(widths.values()) > NUMBERS:
@@ -95,6 +94,22 @@ def parse(lines: Iterator[str], names: Sequence[str], keep: Sequence[int] | None
     if not count:
         raise DataError("there are no rows, only names of columns")
     return {j: np.concatenate([b[j] for b in blocks]) for j in widths}
+
+
+def _widths(rows: Iterable[list[str]], count: int, keep: Sequence[int] | None) -> dict[int, int]:
+    """Numbers in a cell of each column, by the first that is not blank; without `keep`, of those columns that hold nothing but numbers."""
+    widths: dict[int, int] = {}
+    words: set[int] = set()
+    for row in rows:
+        for j in range(min(count, len(row))) if keep is None else [j for j in keep if j not in widths and j < len(row)]:
+            numbers = _vector(row[j])
+            if numbers is None or (len(numbers) and len(numbers) != widths.get(j, len(numbers))):
+                words.add(j)
+            elif len(numbers):
+                widths[j] = len(numbers)
+        if keep is not None and all(j in widths or j in words for j in keep):
+            break
+    return {j: widths.get(j, 1) for j in keep} if keep is not None else {j: width for j, width in sorted(widths.items()) if j not in words}
 
 
 def _block(numbered: list[tuple[int, str]], names: Sequence[str], widths: dict[int, int], delimiter: str) -> dict[int, np.ndarray]:
