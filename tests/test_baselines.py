@@ -15,6 +15,7 @@ from clashsim.bench.baselines import Problem, point_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.data.datasets import RealSet
+from clashsim.fit.regression import approach
 from clashsim.fit.sample import draw
 from clashsim.report.metrics import accuracy, coverage, relative_error, summary
 
@@ -38,13 +39,13 @@ def errors(problem: Problem, method: str, n: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("method", "worst"), [("ridge", 1e-3), ("gp", 0.05)])
 def test_regressions_fit_a_linear_world(blank: Problem, method: str, worst: float) -> None:
-    x = np.column_stack([blank.seen.arm, blank.approach])
+    x = np.column_stack([blank.seen.arm, approach(blank.seen, blank.impacts)])
     change = x @ np.random.default_rng(0).normal(0, 0.3, (4, 3)) + [1.5, 0.2, -0.1]
     assert np.median(errors(made_up(blank, change), method, 60)) < worst
 
 
 def test_newton_coulomb_recovers_its_own_truth(blank: Problem) -> None:
-    (b, a), (vn, vt) = blank.seen.arm.T, blank.approach.T
+    (b, a), (vn, vt) = blank.seen.arm.T, approach(blank.seen, blank.impacts).T
     law = np.array([0.62, 0.21, 0.4])
     problem = made_up(blank, point_contact(law[None], np.stack([vn, vt, a, b, 0 * a], 1)))
     assert np.quantile(errors(problem, "newton_coulomb", 12), 0.9) < 0.02
@@ -61,7 +62,7 @@ def test_point_contact_by_hand() -> None:
 
 
 def test_the_network_without_pretraining_is_the_seeds_and_learns(blank: Problem) -> None:
-    change = np.column_stack([1.5 + 0 * blank.seen.speed, -0.4 * blank.approach[:, 1], 0.3 * blank.seen.arm[:, 1]])
+    change = np.column_stack([1.5 + 0 * blank.seen.speed, -0.4 * approach(blank.seen, blank.impacts)[:, 1], 0.3 * blank.seen.arm[:, 1]])
     problem = made_up(blank, change)
     first, again = (baselines.scratch(problem, np.arange(60), 2, steps=200) for _ in range(2))
     assert np.array_equal(first, again)
@@ -103,7 +104,7 @@ def test_draws_keep_to_the_protocol(blank: Problem) -> None:
 
 
 def test_the_bench_gives_rows_and_goes_on_after_a_kill(blank: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = made_up(blank, np.column_stack([1.5 + 0 * blank.seen.speed, -0.3 * blank.approach[:, 1], 0 * blank.seen.speed]))
+    problem = made_up(blank, np.column_stack([1.5 + 0 * blank.seen.speed, -0.3 * approach(blank.seen, blank.impacts)[:, 1], 0 * blank.seen.speed]))
     real = RealSet("made up", "ellipse", problem.impacts, 0.0192, np.full(150, "a"), {"published-one": problem.impacts.after})
     monkeypatch.setattr(real_impacts.datasets, "names", lambda root: ["made up"])
     monkeypatch.setattr(real_impacts.datasets, "load", lambda name, root: real)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import mujoco
 import numpy as np
 import torch
 from scipy.optimize import minimize
@@ -24,9 +23,8 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.distil import PAPER, Distilled, Recipe
 from clashsim.fit.identify import Grid, Rig, grid, rig
+from clashsim.fit.regression import Inputs, approach, regress
 from clashsim.nets.impact import ImpactNet
-
-RELEVANCE = 0.3  # of inputs that may matter, against those that must
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,26 +59,6 @@ class Problem:
         return np.linalg.norm(self.change + self.seen.start / self.seen.speed[:, None], axis=1) + 0.05
 
     @cached_property
-    def extras(self) -> np.ndarray:
-        """What was measured with each impact, (N, e)."""
-        return np.column_stack([np.zeros((len(self.impacts), 0)), *(self.impacts.known[k] for k in sorted(self.impacts.known))])
-
-    @cached_property
-    def approach(self) -> np.ndarray:
-        """Normal and tangential velocity (N, 2) of the struck body's contact point relative to the striker, over the approach speed; planar."""
-        seen, before = self.seen, self.impacts.before
-        n = seen.contact.normal
-        t = np.stack([-n[:, 1], n[:, 0]], 1)
-        start, (b, a) = seen.start / seen.speed[:, None], seen.arm.T
-        striker = [(before[:, 9:11] * axis).sum(1) / seen.speed for axis in (n, t)]
-        return np.stack([start[:, 0] - a * start[:, 2] - striker[0], start[:, 1] + b * start[:, 2] - striker[1]], 1)
-
-    @cached_property
-    def flat(self) -> bool:
-        """Whether faces meet, so that the point where they touch first says little."""
-        return all(int(self.scene.base.geom(g).type[0]) == int(mujoco.mjtGeom.mjGEOM_BOX) for g in (self.scene.struck, self.scene.striker))
-
-    @cached_property
     def rig(self) -> Rig:
         """The impacts as MuJoCo simulates them."""
         return rig(self.scene, self.impacts, gyration=self.gyration)
@@ -107,41 +85,15 @@ class Problem:
 
 
 def inputs(problem: Problem, rows: np.ndarray) -> np.ndarray:
-    """Inputs (N, f) of the regressions, of unit spread in `rows` times how much each is expected to matter; what does not change there is left out.
-
-    A point contact is decided by lever arms, approach, and what a frictionless and a sticking rigid contact would do with them; two
-    flat faces by the angle between them and where they meet. The rest comes in as far as the data asks for it.
-    """
-    seen, planar = problem.seen, problem.impacts.planar
-    index = seen.names.index
-    turn = seen.turn
-    if planar:
-        mean = np.arctan2(turn[rows, 1].mean(), turn[rows, 0].mean())
-        angle = (np.arctan2(turn[:, 1], turn[:, 0]) - mean + np.pi) % (2 * np.pi) - np.pi
-        turn = angle[:, None] if angle[rows].std() < 0.3 else turn  # over a small range its cosine is only noise
-        (b, a), (vn, vt) = seen.arm.T, problem.approach.T
-        rigid = [vn / (1 + a * a), a * vn / (1 + a * a), vt / (1 + b * b), b * vt / (1 + b * b)]
-        rates = seen.features[:, [index("struck_w"), index("log_speed")]]
-    else:
-        rates = seen.features[:, index("struck_vn") :]
-    where, rest = [seen.place, turn], [rates, problem.extras]
-    if not planar:
-        strong, weak = [seen.arm, *where], rest
-    elif problem.flat:
-        strong, weak = where, [problem.approach, *rest]
-    else:
-        strong, weak = [seen.arm, problem.approach, *rigid], [*where, *rest]
-    x = np.column_stack([*strong, *weak])
-    relevance = np.r_[np.ones(np.column_stack(strong).shape[1]), np.full(np.column_stack(weak).shape[1], RELEVANCE)]
-    centre, spread = x[rows].mean(0), x[rows].std(0)
-    live = spread > 1e-6 * (1 + np.abs(centre))
-    return np.clip((x[:, live] - centre[live]) / spread[live], -6, 6) * relevance[live]
+    """Inputs (N, f) of the regressions, scaled by `rows`."""
+    few = problem.impacts[rows]
+    return Inputs.of(problem.scene, frame(problem.scene, few), few)(problem.scene, problem.seen, problem.impacts)
 
 
 def newton_coulomb(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
     """A rigid point contact with normal restitution, Coulomb friction and tangential restitution, by grid and simplex search."""
     seen, rows = problem.seen, np.asarray(rows)
-    (b, a), (vn, vt) = seen.arm.T, problem.approach.T
+    (b, a), (vn, vt) = seen.arm.T, approach(problem.seen, problem.impacts).T
     recoil = _recoil(problem)
 
     def predict(law: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -203,51 +155,9 @@ def ridge(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
 
 
 def gp(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    """Exact Gaussian process in the contact frame: linear plus RBF with a length for each input, hyper-parameters by marginal likelihood."""
-    z = torch.as_tensor(inputs(problem, rows))
-    y = torch.as_tensor(problem.change[rows])
-    centre, spread = y.mean(0), y.std(0).clamp_min(1e-3)
-    y = (y - centre) / spread
-    noise = torch.as_tensor((problem.size[rows] / np.mean(problem.size[rows])) ** 2)
-    x, f = z[rows], z.shape[1]
-
-    def kernel(h: Tensor, p: Tensor, q: Tensor) -> Tensor:
-        u, v = p * (-h[3:]).exp(), q * (-h[3:]).exp()
-        return (2 * h[0]).exp() * (-0.5 * torch.cdist(u, v).square()).exp() + (2 * h[1]).exp() * (u @ v.T + 0.01)
-
-    # Log-normal priors: inputs of unit variance, f of them, change the outcome over about sqrt(f) standard deviations.
-    mean = torch.tensor([0.0, 0.0, np.log(0.1), *[np.log(np.sqrt(f))] * f], dtype=torch.float64)
-    width = torch.tensor([0.7, 0.7, 1.0, *[0.6] * f], dtype=torch.float64)
-
-    def factor(h: Tensor) -> Tensor:
-        return torch.linalg.cholesky(kernel(h, x, x) + torch.diag((2 * h[2]).exp() * noise + 1e-6))
-
-    def cost(h: Tensor) -> Tensor:
-        low = factor(h)
-        white = torch.linalg.solve_triangular(low, y, upper=False)
-        return 0.5 * white.square().sum() + y.shape[1] * low.diagonal().log().sum() + 0.5 * ((h - mean) / width).square().sum()
-
-    h = _minimise(cost, mean)
-    low = factor(h)
-    answer = (kernel(h, z, x) @ torch.cholesky_solve(y, low)) * spread + centre
-    return problem.seen.decode(answer.numpy())
-
-
-def _minimise(cost, start: Tensor, steps: int = 60) -> Tensor:  # type: ignore[no-untyped-def]
-    h = start.clone().requires_grad_(True)
-    optimiser = torch.optim.LBFGS([h], max_iter=steps, history_size=12, line_search_fn="strong_wolfe", tolerance_change=1e-6)
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        value = cost(h)
-        value.backward()
-        return value
-
-    try:
-        optimiser.step(closure)
-    except torch.linalg.LinAlgError:
-        return start  # a kernel that cannot be factored: stay with the prior
-    return h.detach() if torch.isfinite(h).all() else start
+    """Exact Gaussian process in the contact frame, hyper-parameters by marginal likelihood."""
+    x = inputs(problem, rows)
+    return problem.seen.decode(regress(x[rows], problem.change[rows], problem.size[rows])(x)[0])
 
 
 def scratch(problem: Problem, rows: np.ndarray, seed: int, *, steps: int = 600, folds: int = 5) -> np.ndarray:

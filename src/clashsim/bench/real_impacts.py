@@ -93,7 +93,7 @@ class Task:
     def problem(self, real: RealSet) -> Problem:
         """The set as methods see it."""
         small = {"samples": 20_000, "table": False} if self.quick else {}
-        return Problem(Scene.load(real.scene), real.impacts, real.gyration, cache=self.cache, **small)  # type: ignore[arg-type]
+        return Problem(Scene.load(real.scene).with_nominal(real.nominal), real.impacts, real.gyration, cache=self.cache, **small)  # type: ignore[arg-type]
 
 
 def run(root: Path, seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, ns: Sequence[int] | None = None,

@@ -151,6 +151,13 @@ class Scene:
         upright = self.plane is not None and abs(float((self.struck_body.rotation @ _axis(geom.quat)) @ self.plane[2])) > 1 - 1e-9
         return upright and int(geom.type[0]) in (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
 
+    def with_nominal(self, values: Mapping[str, float]) -> Scene:
+        """The scene with other nominal values, by parameter: what is expected before any impact was seen."""
+        unknown = next((name for name in values if name not in {p.name for p in self.params}), None)
+        if unknown is not None:
+            raise ParamError(f"the scene {self.name!r} has no parameter {unknown!r}; {nearest(unknown, (p.name for p in self.params))}")
+        return self.with_params([replace(p, nominal=float(values.get(p.name, p.nominal))) for p in self.params])
+
     def with_params(self, params: Sequence[Param]) -> Scene:
         """The same scene with other parameters to identify."""
         return replace(self, params=tuple(params))

@@ -39,7 +39,7 @@ class RealSet:
     """Real impacts of one public set, in recorded order inside each session.
 
     scene: name of the shipped scene; gyration (m): weighs the spin in errors; session (N,): labels; published: predictions (N, 3) of
-    the twist after, by the name of the published model, in the axes of `impacts`.
+    the twist after, by the name of the published model, in the axes of `impacts`; nominal: what is expected of the scene's parameters here.
     """
 
     name: str
@@ -48,6 +48,7 @@ class RealSet:
     gyration: float
     session: np.ndarray
     published: Mapping[str, np.ndarray] = field(default_factory=dict)
+    nominal: Mapping[str, float] = field(default_factory=dict)
 
 
 def root_or_fail(root: Path | None) -> Path:
@@ -175,6 +176,7 @@ def _strikes(root: Path) -> dict[str, np.ndarray]:
     return {k: v[keep] if v.dtype.kind == "U" else v[keep].astype(float) for k, v in table.items()}
 
 
+_SPRING = 3200.0  # N/m of tool on box. MuJoCo's stiffness is per kilogram of what moves, so a heavier box is struck at a lower one.
 _MASS = {1: 0.38, 2: 1.9, 3: 0.39}  # kg, as the set's authors give them; the scene's masses are per kilogram of box
 
 
@@ -199,7 +201,8 @@ def _lasa(name: str, root: Path) -> RealSet:
     known = {"arm_mass": s["lambda_y"] / mass, "tool_pitch": np.arcsin(np.clip(tool[:, 2, 2], -1, 1)), "tool_height": s["p_eef"][:, 2] - s["p_obj"][:, 2]}
     session = np.where(s["session"] == "", name, s["session"])
     scene = "plate_edge" if np.median(np.abs(box_yaw - tool_yaw)) > 0.3 else "plate"
-    return RealSet(name, scene, Impacts(True, before, s["v_obj"], known=known).checked(), 0.1, session)
+    nominal = {"stiffness": _SPRING * float(np.median(1 / mass + 1 / s["lambda_y"]))}
+    return RealSet(name, scene, Impacts(True, before, s["v_obj"], known=known).checked(), 0.1, session, nominal=nominal)
 
 
 def _matrices(quaternions: np.ndarray, key: str) -> np.ndarray:

@@ -51,12 +51,18 @@ def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, 
 
 
 def shipped_base(scene: Scene) -> Distilled | None:
-    """The model that comes with clashsim for a shipped scene whose file, settings and ranges are unchanged, or None."""
+    """The model that comes with clashsim for a shipped scene whose file, settings and ranges are unchanged, or None.
+
+    Nominal values may differ: they are what is expected of theta, not what the model was trained on.
+    """
     path = Path(str(resources.files("clashsim") / "scenes" / f"{scene.name}.safetensors"))
     if not path.is_file():
         return None
+    own = {p.name: p.nominal for p in Scene.load(scene.name).params}
+    if [p.name for p in scene.params] != list(own) or any(not p.low <= own[p.name] <= p.high for p in scene.params):
+        return None
     with safe_open(path, "np") as file:
-        if file.metadata().get("scene") != fingerprint(scene):
+        if file.metadata().get("scene") != fingerprint(scene.with_nominal(own)):
             return None
     return load_base(scene, path)
 

@@ -17,6 +17,7 @@ from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
 from clashsim.fit.fields import TEMPER, Context, Data, Physics, Posterior, Strength, constants, fit, predict
+from clashsim.fit.regression import Inputs, Regression, regress
 
 RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
 _TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
@@ -24,6 +25,9 @@ _SHARE = 0.35  # of the base model's range of a circumstance that counts as a st
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
 STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06))
 _NOISES = (0.02, 0.05, 0.1)  # relative noise that constants alone may leave, chosen by evidence
+_WITNESS = 4  # impacts that a witness without physics needs at least
+_FLOOR, _AMPLITUDE = 0.5, 0.3  # what it believes of outcomes before seeing any: see `regress`
+_DOUBT = 5.0  # impacts' worth of doubt about its hyper-parameters, which its variance does not know of
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
 
 
@@ -51,7 +55,8 @@ class Estimate:
 class Calibration:
     """A calibrated collision model; an `ImpactModel`.
 
-    `posteriors` are fits of different strength, each with its draws, and `weights` how much each counts.
+    `posteriors` are fits of different strength, each with its draws, and `weights` how much each counts. `witness` recalls what similar
+    impacts did, without physics: it has a say near the impacts that were fitted, as far as it is the surer of the two.
     """
 
     base: Distilled
@@ -59,6 +64,7 @@ class Calibration:
     posteriors: tuple[Posterior, ...]
     weights: tuple[float, ...]
     scale: Scale
+    witness: Witness | None
 
     def fits(self, impacts: Impacts) -> list[np.ndarray]:
         """Twist after impact of each draw of each posterior, (M, N, k) each."""
@@ -68,10 +74,13 @@ class Calibration:
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Twist after impact (N, k)."""
-        return sum((w * f.mean(0) for w, f in zip(self.weights, self.fits(impacts), strict=True)), np.zeros_like(impacts.after))
+        return self._guess(impacts)[0]
 
     def spread(self, impacts: Impacts) -> np.ndarray:
         """One standard deviation of the twist after impact (N, k): what draws and strengths disagree on, and the fitted noise."""
+        return self._guess(impacts)[1]
+
+    def _guess(self, impacts: Impacts) -> tuple[np.ndarray, np.ndarray]:
         fits = self.fits(impacts)
         centre = sum((w * f.mean(0) for w, f in zip(self.weights, fits, strict=True)), np.zeros_like(impacts.after))
         rim = inertia(self.base.scene, self.base.scene.struck_body).gyration
@@ -81,7 +90,44 @@ class Calibration:
         variance = np.zeros_like(centre)
         for w, f, p in zip(self.weights, fits, self.posteriors, strict=True):
             variance += w * (f.var(0) / TEMPER**2 + (f.mean(0) - centre) ** 2 + (p.strength.noise * size * unit) ** 2)
-        return np.sqrt(variance)
+        if self.witness is None:
+            return centre, np.sqrt(variance)
+        said, doubt, near = self.witness(self.base.scene, impacts)
+        surprise = sum(w * p.surprise for w, p in zip(self.weights, self.posteriors, strict=True))
+        ours, theirs = np.sqrt(surprise) * (variance / unit**2).sum(1), doubt.sum(1)  # the root: ten impacts know their own surprise but roughly
+        share = (near * ours / (ours + theirs + 1e-12))[:, None]
+        noise = sum(w * p.strength.noise**2 for w, p in zip(self.weights, self.posteriors, strict=True))
+        variance = (1 - share) * variance + share * (theirs[:, None] / len(unit) + noise * size**2) * unit**2
+        return (1 - share) * centre + share * said, np.sqrt(variance)
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """A Gaussian process of the fitted impacts, and how impacts become its inputs."""
+
+    inputs: Inputs
+    regression: Regression
+
+    @staticmethod
+    def of(scene: Scene, seen: Frame, impacts: Impacts) -> Witness | None:
+        """What the impacts say by themselves; nothing where they are too few, or all met alike."""
+        inputs = Inputs.of(scene, seen, impacts)
+        if len(impacts) < _WITNESS or not inputs.live:
+            return None
+        change = seen.encode(impacts.after)
+        size = np.linalg.norm(change + seen.start / seen.speed[:, None], axis=1) + 0.05
+        try:
+            return Witness(inputs, regress(inputs(scene, seen, impacts), change, size, floor=_FLOOR, amplitude=_AMPLITUDE))
+        except torch.linalg.LinAlgError:
+            return None
+
+    def __call__(self, scene: Scene, impacts: Impacts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Twist after (N, k), variance of (v, gyration * w) (N, k), and how near (N,) the fitted impacts are."""
+        seen = frame(scene, impacts)
+        x = self.inputs(scene, seen, impacts)
+        mean, variance = self.regression(x)
+        variance = variance * (1 + _DOUBT / len(self.regression.x)) * seen.speed[:, None] ** 2
+        return seen.decode(mean), variance, self.inputs.near(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +214,7 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
     posteriors = tuple(_keep(fit(data, sd, strength=choices[i], draws=draws, anchor=anchor, generator=rng.manual_seed(seed))) for i in kept)
     # Values and verdicts are of constants alone, which is what a MuJoCo model can hold; fields and residual only serve prediction.
     plain = max((fit(data, sd, strength=replace(RIGID, noise=n), draws=1, anchor=anchor, generator=rng.manual_seed(seed)) for n in _NOISES), key=lambda p: p.evidence)
-    return Calibration(base, _estimates(base, plain, impacts.known), posteriors, tuple(map(float, share)), scale)
+    return Calibration(base, _estimates(base, plain, impacts.known), posteriors, tuple(map(float, share)), scale, Witness.of(base.scene, seen, impacts))
 
 
 def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:

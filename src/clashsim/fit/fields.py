@@ -69,6 +69,7 @@ class Posterior:
     shape: Tensor  # (M, N, k): fitted outcomes over their size
     cost: Tensor  # (M,) robust misfit plus prior
     evidence: float
+    surprise: float  # of impacts left out in turn: mean squared error over the variance that was expected of it
     deviation: Tensor  # (p,): standard deviations of the constants
     context: Context
 
@@ -109,7 +110,7 @@ def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, anchor: Tenso
     dual = torch.linalg.solve(smooth + 1e-5 * eye, ((anchor - mean) / sd.square())[:, None].expand(draws, n, p))
     last = _descend(data, target + blur, size, mean, sd, strength, dual, ratio, rounds=6)
     rest = last.left * ratio[..., None]
-    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, rest, last.shape, last.cost, last.evidence, last.deviation, data.context)
+    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, rest, last.shape, last.cost, last.evidence, last.surprise, last.deviation, data.context)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,7 @@ class _Descent:
     shape: Tensor
     cost: Tensor
     evidence: float  # of the first member
+    surprise: float  # likewise
     deviation: Tensor  # (p,): of the constants, Laplace's at the first member
 
 
@@ -143,9 +145,10 @@ def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor,
         if i == rounds:
             left = torch.cholesky_solve(miss.reshape(m, n * k, 1), rest_factor).reshape(m, n, k)
             seen = slope[0].reshape(n * k, -1)  # what a change of each constant does to all outcomes
-            told = torch.cholesky_solve(seen, torch.linalg.cholesky(rest[0] + _outer(slope[:1], smooth, sd)[0]))
-            deviation = (sd.square() - sd.pow(4) * (seen * told).sum(0)).clamp_min(1e-12).sqrt()
-            return _Descent(dual, phi, left, shape, cost, evidence, deviation)
+            whole = torch.linalg.cholesky(rest[0] + _outer(slope[:1], smooth, sd)[0])
+            deviation = (sd.square() - sd.pow(4) * (seen * torch.cholesky_solve(seen, whole)).sum(0)).clamp_min(1e-12).sqrt()
+            z = (miss[0] + torch.einsum("nkp,np->nk", slope[0], phi[0] - mean[0])).reshape(n * k, 1)
+            return _Descent(dual, phi, left, shape, cost, evidence, _surprise(whole, z, k), deviation)
         factor = torch.linalg.cholesky(rest + _outer(slope, smooth, sd))
         z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(m, n * k, 1)
         alpha = torch.cholesky_solve(z, factor).reshape(m, n, k)
@@ -156,6 +159,15 @@ def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor,
         noise = (how.noise**2 / weight)[..., None] * alpha
         weight = ((_NU + k) / (_NU + noise.square().sum(-1) / how.noise**2)).clamp_min(_LEAST)
     raise AssertionError("unreachable: the loop returns in its last pass")
+
+
+def _surprise(factor: Tensor, z: Tensor, k: int) -> float:
+    """Mean squared standardised error of leaving each impact out: exact for the linearised model, of covariance L L^T and data z."""
+    inverse = torch.cholesky_inverse(factor)
+    n = len(z) // k
+    alpha = torch.cholesky_solve(z, factor).reshape(n, k, 1)
+    blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # (n, k, k): inverse covariances given all others
+    return float((alpha * torch.linalg.solve(blocks, alpha)).mean())
 
 
 def predict(posterior: Posterior, data: Data) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,76 @@
+"""The witness without physics: sure near what was recorded, silent elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clashsim.core.errors import ParamError
+from clashsim.core.frame import frame
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.fit.base import base_model, shipped_base
+from clashsim.fit.calibrate import Witness, calibrate
+from clashsim.fit.regression import Inputs, regress
+from clashsim.fit.sample import sample
+
+
+def test_a_smooth_function_is_learned_and_its_variance_grows_away_from_the_data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    y = np.column_stack([np.sin(x[:, 0]), x @ [0.3, -0.2]])
+    model = regress(x[:30], y[:30], np.ones(30))
+    mean, variance = model(x[30:])
+    assert np.abs(mean - y[30:]).max() < 0.2
+    assert np.abs(model(x[:30])[0] - y[:30]).max() < 0.05
+    assert (model(np.full((1, 2), 6.0))[1] > 5 * variance.mean(0)).all()
+
+
+def test_no_say_far_from_the_fitted_impacts():
+    scene = Scene.load("plate")
+    impacts = sample(scene, 200, 0)
+    order = np.argsort(np.abs(impacts.before[:, 2] - impacts.before[:, 8]))  # by the angle between the faces
+    few, far = impacts[order[:30]], impacts[order[-20:]]
+    inputs = Inputs.of(scene, frame(scene, few), few)
+    assert inputs.near(inputs(scene, frame(scene, few), few)).min() > 0.2
+    assert inputs.near(inputs(scene, frame(scene, far), far)).max() < 0.5
+
+
+def test_it_needs_a_few_impacts_that_differ():
+    scene = Scene.load("puck")
+    impacts = sample(scene, 8, 0)
+    few = impacts[np.arange(3)]
+    assert Witness.of(scene, frame(scene, few), few) is None
+    assert Witness.of(scene, frame(scene, impacts), impacts) is not None
+
+
+def test_it_mends_what_physics_cannot_say_near_the_data():
+    """An outcome that depends on spin for a reason that no parameter knows: with many impacts the witness learns it."""
+    scene = Scene.load("puck")
+    impacts = sample(scene, 240, 1)
+    odd = replace(impacts, theta=None, after=impacts.after * (1 + 0.2 * np.sin(impacts.twist[:, 2:] / 15)))
+    model = calibrate(base_model(scene), odd[np.arange(120)])
+    test = odd[np.arange(120, len(odd))]
+    with_it, without = (np.linalg.norm(m.predict(test) - test.after, axis=1).mean() for m in (model, replace(model, witness=None)))
+    assert with_it < without
+
+
+def test_a_prior_of_ones_own_keeps_the_shipped_model():
+    scene = Scene.load("plate")
+    heavy = scene.with_nominal({"stiffness": 3000.0})
+    base = shipped_base(heavy)
+    assert base is not None and base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
+    with pytest.raises(ParamError, match="stiffness"):
+        scene.with_nominal({"stifness": 1.0})
+    with pytest.raises(ParamError, match="outside"):
+        scene.with_nominal({"stiffness": 1.0})
+
+
+def test_same_impacts_same_bits():
+    scene = Scene.load("puck")
+    impacts = sample(scene, 12, 3)
+    real = Impacts(True, impacts.before, impacts.after)
+    a, b = (calibrate(base_model(scene), real, seed=1) for _ in range(2))
+    assert (a.predict(impacts) == b.predict(impacts)).all() and (a.spread(impacts) == b.spread(impacts)).all()
