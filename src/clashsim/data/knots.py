@@ -11,7 +11,7 @@ from clashsim.data.track import thinned
 _SPANS = (0.05, 0.1)  # s on each side of a knot over which motion is taken as a parabola: short for quick hits, long for slow ones
 _FEWEST = 5  # frames on each side
 _BEND = 5.0  # m/s^2, the acceleration that friction or gravity may well have
-_EVIDENCE = 25.0  # how much a jump must lower the sum of squared residuals over noise, against the best sudden change of acceleration
+_EVIDENCE = 15.0  # how much a jump must lower the sum of squared residuals over noise, against the best sudden change of acceleration
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,10 @@ def _look(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, scale: np.ndarray,
         bent = _misfit(trust[likely] * _parabolas(s[likely], at, smooth=True), (trust * y)[likely], stiff[likely])[0]
         evidence[likely] = np.minimum(evidence[likely], bent - joined[likely])
     width = m // 2 + 1
+    rank = evidence - joined  # where two hits are in sight, a knot between them may say more but does not fit
     # A maximum at either end only says that more of the jump lies beyond it.
     return [Knot(float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i]))
-            for i in np.flatnonzero(evidence > _EVIDENCE) if 0 < i < n - 1 and evidence[i] >= evidence[max(i - width, 0) : i + width + 1].max()]
+            for i in np.flatnonzero(evidence > _EVIDENCE) if 0 < i < n - 1 and rank[i] >= rank[max(i - width, 0) : i + width + 1].max()]
 
 
 def _parabolas(s: np.ndarray, at: np.ndarray | float, *, smooth: bool) -> np.ndarray:

@@ -125,6 +125,7 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
     spare: Polynomial | None = None
     for order in orders:
         kept: Polynomial | None = None
+        failed = 0  # in a row: one may be chance
         for n in _sizes(len(t), order):
             rows = np.sort(by_distance[:n])
             fit = polynomial(t[rows], pose[rows], noise[rows], order=order, origin=origin, anchor=anchor)
@@ -132,10 +133,13 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
             if order > 0 and (spare is None or float((fit.sd / unit).max()) < float((spare.sd / unit).max())):
                 spare = fit
             here = np.array([origin])
-            moved = _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.0 if order == 0 else kept is not None and (np.abs(fit.rate(here) - kept.rate(here))[0] > 2 * kept.sd).any()
-            if fit.misfit > 1.15 + 2 / np.sqrt(2 * free) or moved:
-                break
-            kept = fit
+            moved = _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.5 if order == 0 else kept is not None and (np.abs(fit.rate(here) - kept.rate(here))[0] > 3 * kept.sd).any()
+            if fit.misfit > 1.15 + 3 / np.sqrt(2 * free) or moved:
+                failed += 1
+                if failed == 2:
+                    break
+                continue
+            kept, failed = fit, 0
         if kept is not None and (best is None or float((kept.sd / unit).max()) < float((best.sd / unit).max())):
             best = kept
     if best is None and spare is None:

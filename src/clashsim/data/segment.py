@@ -10,9 +10,9 @@ import numpy as np
 from clashsim.core.contact import Poser
 from clashsim.core.errors import DataError
 from clashsim.core.frame import inertia
-from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
+from clashsim.data.found import Found, Segmented, Slide, state
 from clashsim.data.knots import Knot, knots
 from clashsim.data.motion import Anchor, Motion, crossing, in_space, smooth
 from clashsim.data.sliding import Sliding, sliding
@@ -29,90 +29,8 @@ _ANY = (float(np.log(2.0)), 1.0)  # deceleration of a slide before any was seen
 _ALIKE = 0.15  # by how much decelerations of slides on one table differ at least, as logarithms
 _PILOT = 12  # trials from which it is learned how strongly slides decelerate
 _POOR = 4.0  # rms residual over noise above which frames do not follow the motion fitted to them
-
-
-@dataclass(frozen=True, eq=False)
-class Slide:
-    """One slide after parting, as `clashsim.fit.slides.ground_friction` takes it: t (T,) s, xy (T, 2) m of the mass centre, yaw (T,) rad."""
-
-    t: np.ndarray
-    xy: np.ndarray
-    yaw: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """One impact of one trial.
-
-    time: s, of the kink; before (d,), after (k,) as a row of `Impacts`; before_sd (2 k,): of the twists of struck body and striker;
-    after_sd (k,); flags: what a user should know, empty if nothing; slide: what follows, None in space or where too short.
-    """
-
-    trial: str
-    time: float
-    before: np.ndarray
-    after: np.ndarray
-    before_sd: np.ndarray
-    after_sd: np.ndarray
-    flags: tuple[str, ...]
-    slide: Slide | None
-    motion: Motion
-    track: Track
-    reference: float  # s, the moment for which the track's coordinates were made
-
-    def after_at(self, lag: float) -> np.ndarray:
-        """Twist (k,) of the struck body's origin `lag` seconds after the kink."""
-        return _state(self.track, self.motion, self.reference, self.time + lag)[1]
-
-
-@dataclass(frozen=True, eq=False)
-class Segmented:
-    """All impacts found, in order of trial and time, and a sentence for whatever was left out."""
-
-    planar: bool
-    found: tuple[Found, ...]
-    notes: tuple[str, ...]
-    known: dict[str, np.ndarray]
-
-    @property
-    def impacts(self) -> Impacts:
-        """The impacts as one table; N may be 0."""
-        d, k = (12, 3) if self.planar else (26, 6)
-        return Impacts(self.planar, np.array([f.before for f in self.found]).reshape(-1, d), np.array([f.after for f in self.found]).reshape(-1, k), known=self.known)
-
-    @property
-    def trial(self) -> np.ndarray:
-        """Names (N,) of the trials."""
-        return np.array([f.trial for f in self.found], dtype=str)
-
-    @property
-    def time(self) -> np.ndarray:
-        """Times (N,) of the impacts in their trials, s."""
-        return np.array([f.time for f in self.found], dtype=float)
-
-    @property
-    def after_sd(self) -> np.ndarray:
-        """Standard deviations (N, k) of `impacts.after`."""
-        return np.array([f.after_sd for f in self.found]).reshape(len(self.found), 3 if self.planar else 6)
-
-    @property
-    def before_sd(self) -> np.ndarray:
-        """Standard deviations (N, 2 k) of the twists before: struck body, then striker."""
-        return np.array([f.before_sd for f in self.found]).reshape(len(self.found), 6 if self.planar else 12)
-
-    @property
-    def clean(self) -> np.ndarray:
-        """Which impacts (N,) have no flag."""
-        return np.array([not f.flags for f in self.found], dtype=bool)
-
-    @property
-    def slides(self) -> tuple[Slide, ...]:
-        """The slides after the impacts, for the ground's friction."""
-        return tuple(f.slide for f in self.found if f.slide is not None)
-
-    def after_at(self, lag: float) -> np.ndarray:
-        """Twists (N, k) of the struck body `lag` seconds after each kink."""
-        return np.array([f.after_at(lag) for f in self.found]).reshape(self.after_sd.shape)
+_NO_JUMP = "a change of velocity"
+_Why = tuple[Knot, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +143,24 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
     marks = knots(track.t, pose, sigma, scale=np.array([1.0, 1.0, setup.lever if angles else 1.0]), least=setup.least)
     if not angles:
         sigma = np.hstack([sigma, np.zeros_like(sigma)])  # how loud the turns are is heard on each side
-    found: list[Found] = []
     notes: list[str] = []
+    while True:
+        found, left_out, fakes = _round(trial, track, striker, marks, sigma, setup)
+        notes += [f"{says} at {mark.time:.3f} s: {why}" for mark, why in fakes]
+        if not fakes:
+            break
+        marks = [mark for mark in marks if all(mark is not fake for fake, _ in fakes)]  # they cut the windows of their neighbours short
+    notes += [f"{says} at {mark.time:.3f} s: {why}" for mark, why in left_out]
+    if not found:
+        notes.append(f"no impact found in {says}")
+    return found, notes
+
+
+def _round(trial: Trial, track: Track, striker: Track | None, marks: list[Knot], sigma: np.ndarray, setup: _Setup) -> tuple[list[Found], list[_Why], list[_Why]]:
+    """Impacts at the knots, those that cannot be measured, and those that prove to be no jump at all."""
+    found: list[Found] = []
+    left_out: list[_Why] = []
+    fakes: list[_Why] = []
     i = 0
     while i < len(marks):
         low = marks[i - 1].high if i else -np.inf
@@ -236,11 +170,9 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
         if isinstance(result, Found):
             found.append(result)
         else:
-            notes.append(f"{says} at {marks[i].time:.3f} s: {result}")
+            (fakes if result.startswith(_NO_JUMP) else left_out).append((marks[i], result))
         i += 1
-    if not found:
-        notes.append(f"no impact found in {says}")
-    return found, notes
+    return found, left_out, fakes
 
 
 def _fit(track: Track, sigma: np.ndarray, near: float, bounds: tuple[float, float], setup: _Setup, *, guard: float, margin: float) -> tuple[Motion, Motion, float] | str:
@@ -320,14 +252,14 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
     old, new, kink = first
     if guard > _GUARDS[0]:
         flags.append(f"long contact: frames within {1e3 * guard:.0f} ms are left out")
-    if abs(kink - mark.time) > 3 * frame + 0.01:
-        flags.append(f"moment unsure by {1e3 * abs(kink - mark.time):.0f} ms")
+    if abs(kink - mark.time) > 3 * frame + 0.02:
+        return f"{_NO_JUMP} that is not sudden (its two sides meet {1e3 * abs(kink - mark.time):.0f} ms away)"
     here = np.array([kink])
     jump, doubt = ((new.rate(here) - old.rate(here))[0] * scale)[:3], (np.hypot(new.sd, old.sd) * scale)[:3]  # in space by position alone
     if np.linalg.norm(jump) < max(setup.least, _SURE * float(np.linalg.norm(doubt * jump) / max(float(np.linalg.norm(jump)), 1e-12))):
-        return f"a change of velocity by {np.linalg.norm(jump):.3f} m/s, too small to be sure of"
-    start, twist = _state(track, old, near, kink)
-    _, after = _state(track, new, near, kink + setup.lag)
+        return f"{_NO_JUMP} by {np.linalg.norm(jump):.3f} m/s, too small to be sure of"
+    start, twist = state(track, old, near, kink)
+    _, after = state(track, new, near, kink + setup.lag)
     # Where in the contact the twist after belongs is not seen: what friction takes off meanwhile is part of the error.
     lost = (new.rate(here) - new.rate(np.array([kink + 2 * setup.lag])))[0] / np.sqrt(12)
     rocked = _ROCK * float(np.linalg.norm(new.rate(here)[0] * scale)) / scale
@@ -339,12 +271,12 @@ def _impact(trial: Trial, track: Track, striker: Track | None, marks: Sequence[K
             return f"an impact at which striker {setup.striker!r} was not seen"
         place = striker.coordinates(kink)[rows]
         drive: Motion = (smooth if setup.view.plane is not None else in_space)(*_heard(striker.t[rows], place, np.zeros_like(place)), origin=kink)
-        pose, rate = _state(striker, drive, kink, kink)
+        pose, rate = state(striker, drive, kink, kink)
         rate_sd = drive.sd
         n = 2 if setup.view.plane is not None else 3
         apart, closing = (start - pose)[:n], (rate - twist)[:n]
         if (after - twist)[:n] @ closing <= 0 or apart @ closing <= 0 or np.linalg.norm(apart) > setup.reach:
-            return f"a change of velocity that is not the striker's ({setup.striker!r} is elsewhere or moves the other way)"
+            return f"an impact that is not the striker's ({setup.striker!r} is elsewhere or moves the other way)"
     t, placed = track.t, track.coordinates(near)
     rows = (t > kink + guard) & (t < bounds[1]) & (t < (new.stop + 0.1 if isinstance(new, Sliding) else kink + _AFTER))
     slide = Slide(t[rows], placed[rows, :2], placed[rows, 2]) if setup.view.plane is not None and rows.sum() >= 8 else None
@@ -361,11 +293,6 @@ def _early(track: Track, motion: Motion, near: float, begin: float, sigma: np.nd
     rows = (track.t >= begin) & (track.t < begin + 0.05)
     left = (motion.place(track.t[rows]) - track.coordinates(near)[rows])[:, :3] / sigma[rows, :3]  # in space by position alone
     return float(np.sqrt((left**2).mean())) if rows.any() else 0.0
-
-
-def _state(track: Track, motion: Motion, reference: float, moment: float) -> tuple[np.ndarray, np.ndarray]:
-    here = np.array([moment])
-    return track.origin(reference, moment, motion.place(here)[0], motion.rate(here)[0])
 
 
 def _origin_sd(track: Track, sd: np.ndarray) -> np.ndarray:

@@ -1,0 +1,64 @@
+"""Pictures and tables of trials."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from clashsim.core.errors import DataError
+from clashsim.core.trials import Trial, Trials, quaternion
+from clashsim.data.segment import segment
+from clashsim.report.inspect import picture, table
+
+
+@pytest.fixture(scope="module")
+def trials() -> Trials:
+    rng, t = np.random.default_rng(0), np.arange(0, 1.2, 1 / 200)
+    gone = np.clip(t - 0.4, 0, 0.2)
+    x = 0.6 * gone - 1.5 * gone**2
+    made = []
+    for name, way in (("one <b>", x), ("still", 0 * x)):
+        place = np.column_stack([way, 0 * x, 0 * x]) + 3e-4 * rng.normal(size=(len(t), 3))
+        pose = np.column_stack([place, quaternion(0.3 * way)])
+        pose[50:53] = np.nan
+        made.append(Trial(name, t, {"block": pose, "tool": np.where(np.isfinite(pose), pose, 0.0) + 0.1}))
+    return Trials(tuple(made))
+
+
+def test_table_says_what_was_seen_and_found(trials: Trials) -> None:
+    out = segment(trials, struck="block")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table(trials, out.found))
+    text = console.export_text()
+    assert "2 trials, 1 impacts" in text and "0.40" in text and "none" in text and "99 %" in text and "200" in text
+
+
+@pytest.mark.parametrize("name", ["look.png", "look.svg", "look.html"])
+def test_pictures(trials: Trials, tmp_path: Path, name: str) -> None:
+    out = segment(trials, struck="block")
+    picture(tmp_path / name, trials, out.found, struck="block", notes=out.notes)
+    content = (tmp_path / name).read_bytes()
+    assert len(content) > 10_000
+    if name.endswith("html"):
+        text = content.decode()
+        assert text.count("data:image/png;base64,") == 2 and "one &lt;b&gt;" in text and "no impact found in trial &#x27;still&#x27;" in text
+        assert "http" not in text  # nothing is fetched
+
+
+def test_nothing_found_and_bodies_never_seen_are_drawn_all_the_same(tmp_path: Path) -> None:
+    t = np.arange(0, 1, 0.01)
+    picture(tmp_path / "a.png", [Trial("dark", t, {"block": np.full((100, 7), np.nan)})])
+    assert (tmp_path / "a.png").stat().st_size > 5000
+
+
+def test_bad_input_is_one_sentence(trials: Trials, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"\.html"):
+        picture(tmp_path / "a.docx", trials)
+    with pytest.raises(DataError, match="no trials"):
+        picture(tmp_path / "a.png", [])
+    with pytest.raises(DataError, match="no body"):
+        picture(tmp_path / "a.png", trials, struck="blok")
