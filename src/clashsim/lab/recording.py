@@ -36,7 +36,7 @@ def plan(setting: Setting, n: int = FIT + TEST, seed: int = SEED) -> tuple[list[
 
 
 def record(setting: Setting, n: int = FIT + TEST, seed: int = SEED, *, workers: int | None = None, progress: Progress = quiet) -> Trials:
-    """Record `n` strikes of a setting with Drake; trial i is the same for any n and any number of workers."""
+    """Record `n` strikes of a setting with Drake; trial i is the same for any n up to 110 and any number of workers."""
     strikes, starts = plan(setting, max(n, FIT + TEST), seed)
     return execute_apart(strikes[:n], setting, seed, starts=starts[:n], workers=workers, progress=progress)
 

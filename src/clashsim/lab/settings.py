@@ -1,7 +1,7 @@
 """What the laboratory is made of: three shapes, three materials and two kinds of sand, with documented values.
 
-The laboratory is a stand-in for reality. Its values are chosen within what handbooks and data sheets give, so that the settings differ as
-those of the CLASH paper do (Sec. IV-A); they are not measurements of the paper's blocks.
+The laboratory is a stand-in for reality. Its values are chosen within what handbooks and data sheets commonly give (no single source), so
+that the settings differ as those of the CLASH paper do (Sec. IV-A); they are not measurements of the paper's blocks.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Surface:
 
 # Densities: data sheets of cured standard resin (1.15-1.20 g/cm3), laser-sintered PA12 (0.95-1.01), PETG with 20 % carbon fibre (1.25-1.34).
 # Moduli: below the materials' Young's moduli (2.8, 1.7 and 5 GPa), because the printed tip and the gripper give way as well; the contact
-# then lasts 1 to 3 ms, as impacts of held objects do. Friction of plastic on plastic: 0.1-0.3 for nylon, 0.3-0.5 for the glossy resin.
-# Dissipation is set by the restitution wanted at 0.5 m/s: about 0.65, 0.5 and 0.35.
+# then lasts 2 to 5 ms, longer at corners, as impacts of held objects do. Friction of plastic on plastic: 0.1-0.3 for nylon, 0.3-0.5 for the glossy resin.
+# Dissipation is set by the restitution wanted at 0.5 m/s: about 0.7, 0.55 and 0.4.
 MATERIALS: dict[str, Material] = {
     "resin": Material(density=1180.0, modulus=1.0e8, dissipation=0.6, friction=0.40),
     "nylon": Material(density=1010.0, modulus=6.0e7, dissipation=1.8, friction=0.18),
