@@ -103,7 +103,8 @@ def _figure(trials: Sequence[Trial], hits: Mapping[str, Sequence[Hit]], struck: 
         t, pose = trial.seen(main)
         where = [[np.interp(h.time, t, c) for c in pose[:, :2].T] for h in found] if len(t) else []
         above.scatter(*np.array(where).reshape(-1, 2).T, s=40, facecolors="none", edgecolors=_HIT, zorder=3)
-        above.set(aspect="equal", xlabel="x, m", ylabel="y, m", title=f"trial {trial.name}")
+        above.set_aspect("equal", adjustable="datalim")  # a straight path would squeeze the panel to a line
+        above.set(xlabel="x, m", ylabel="y, m", title=f"trial {trial.name}")
         above.legend(frameon=False, fontsize=8)
         for axes, label in ((pace, f"speed of {main}, m/s"), (turn, f"yaw of {main}, rad")):
             for hit in found:
