@@ -58,7 +58,8 @@ def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, stri
     planar: whether motion is in the plane (the scene's plane, else x y); in space otherwise. least: m/s, the smallest jump of velocity
     that counts. lag: s from the kink to the parting, at which the twist after is told (default 8 ms in the plane, 2 ms in space). Poses do not
     show when the pair parts, and friction or gravity act meanwhile: give it where contact is softer than some 15 ms or friction is high.
-    lever: m, radius that turns angles into lengths; centre: m, the struck body's mass centre in its frame; gravity: m/s^2, in space. Lever, centre and gravity are the scene's where there is one; without one the lever is 0.05.
+    lever: m, radius that turns angles into lengths; centre: m, the struck body's mass centre in its frame; gravity: m/s^2, in space.
+    Lever, centre and gravity are the scene's where there is one; without one the lever is 0.05.
     """
     setup = _setup(struck, striker, scene, planar, least, lag, lever, centre, gravity)
     if len(trials) == 0:
