@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli
+from clashsim.commands import bench
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit import base as base_module
@@ -119,7 +120,7 @@ def test_bench(here, capsys, monkeypatch):
         seen.update(root=root, seeds=seeds, quick=quick)
         return rows
 
-    monkeypatch.setattr(cli, "import_module", lambda name: types.SimpleNamespace(run=run))
+    monkeypatch.setattr(bench, "import_module", lambda name: types.SimpleNamespace(run=run))
     assert cli.main(["bench", "real-impacts"]) == 2
     assert "--data" in words(capsys)
     assert cli.main(["bench", "real-impacts", "--data", "none"]) == 2

@@ -1,0 +1,52 @@
+"""What several verbs need: a console, a scene that is checked before work begins, bounds of numbers, the cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from clashsim.core.errors import ParamError, SceneError
+
+if TYPE_CHECKING:
+    from clashsim.cli import Pair
+    from clashsim.core.scene import Scene
+
+
+def console() -> Console:
+    """Where tables go; without a terminal, wide enough that none is folded."""
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
+def load_scene(source: str, pair: Pair) -> Scene:
+    """A scene by name or file, compiled."""
+    from clashsim.core.scene import Scene
+
+    try:
+        scene = Scene.load(source, **asdict(pair))
+    except UnicodeDecodeError:
+        raise SceneError(f"scene file {source!r} is not text") from None
+    _ = scene.slots  # compiles the scene and finds every parameter, so that mistakes show before any work
+    return scene
+
+
+def not_negative(**values: float) -> None:
+    """Refuse options below zero."""
+    for name, value in values.items():
+        if value < 0:
+            raise ParamError(f"--{name} must not be negative, got {value}")
+
+
+def enough_samples(samples: int) -> None:
+    """Refuse too few samples to distil from."""
+    if samples < 100:
+        raise ParamError(f"--samples must be at least 100, got {samples}: a network cannot be distilled from fewer")
+
+
+def cache() -> Path:
+    """Where distilled models are kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clashsim"

@@ -1,0 +1,21 @@
+"""`clashsim show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clashsim.commands.results import report
+
+if TYPE_CHECKING:
+    from clashsim.cli import Show
+
+
+def run(verb: Show) -> None:
+    """`clashsim show`."""
+    from clashsim.fit.runs import load_run, read_notes
+
+    calibration, notes = load_run(verb.run), read_notes(verb.run)
+    report(calibration, notes["metrics"])
+    trials = ", ".join(f"{t['name']} ({t['impacts']} impacts)" for t in notes["trials"])
+    made = ", ".join(f"{k} {v}" for k, v in notes["versions"].items())
+    print(f"scene {calibration.base.scene.name}; data: {trials or 'not named'}; made with {made}")
