@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from clashsim.report.markup import Markup, tag
 from clashsim.report.metrics import ALPHAS, accuracy
 from clashsim.report.tables import Estimated, number
 
+_Arguments = ParamSpec("_Arguments")
 _UNITS = {"v": "m/s", "w": "rad/s"}
 _CURVE = np.linspace(0.0, 0.5, 101)
 _NOTES = 12  # notes shown at once; the rest unfold
@@ -57,26 +59,34 @@ def report(*, title: str, data: str, measured: np.ndarray, predicted: Mapping[st
     found = Comparison.of(measured, predicted, gyration=gyration, ours=ours, rival=rival)
     n, k = found.measured.shape
     names = [str(label) for label in labels] if labels is not None else [f"impact {i}" for i in range(n)]
-    wrong = [(name, np.shape(value)) for name, value in {"labels": names, **(circumstances or {})}.items() if np.shape(value) != (n,)]
-    if wrong:
-        raise DataError(f"a report of {n} impacts needs one value for each in {wrong[0][0]!r}, got shape {wrong[0][1]}")
+    drawn_over = {name: np.asarray(values, float) for name, values in (circumstances or {}).items()}
+    for what, shape in {"labels": (len(names),), **{name: x.shape for name, x in drawn_over.items()}}.items():
+        if shape != (n,):
+            raise DataError(f"a report of {n} impacts needs one value for each in {what!r}, got shape {shape}")
     if spread is not None and np.shape(spread) != (n, k):
         raise DataError(f"a report needs a spread of shape {(n, k)}, got {np.shape(spread)}")
     body: list[Markup | None] = [_head(title, data, source, found)]
     if n:
         body += [_methods(found, judged), _agreement(found, names)]
-        errs = _circumstances(found, names, circumstances) if circumstances else None
+        errs = _circumstances(found, names, drawn_over) if drawn_over else None
         honest = _spread(found, np.asarray(spread, float)) if spread is not None else None
-        beside = errs and honest and len(circumstances or {}) == 1
+        beside = errs and honest and len(drawn_over) == 1
         body += [tag("div", errs, honest, class_="beside")] if beside else [errs, honest]
     body += [_parameters(params, estimates), _restitution(restitution)]
     body.append(_origin(data, source, fitted, n, notes=notes, seconds=seconds or {}, versions=versions or {}))
     return _filled(title, body)
 
 
-def write_report(path: Path | str, **arguments: object) -> None:
-    """Write the page of `report`, whose arguments it takes, as one file."""
-    write_atomic(Path(path), report(**arguments).encode())  # type: ignore[arg-type]
+def _written(make: Callable[_Arguments, str]) -> Callable[Concatenate[Path | str, _Arguments], None]:
+    """A function that writes what `make` gives to a file, with the same arguments after the path."""
+
+    def write(path: Path | str, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        write_atomic(Path(path), make(*args, **kwargs).encode())
+
+    return write
+
+
+write_report = _written(report)
 
 
 def _filled(title: str, body: Sequence[Markup | None]) -> str:
@@ -139,7 +149,7 @@ def _agreement(found: Comparison, labels: Sequence[str]) -> Markup:
 
 
 def _circumstances(found: Comparison, labels: Sequence[str], circumstances: Mapping[str, np.ndarray]) -> Markup:
-    panels = [charts.over(np.asarray(x, float), found.errors, labels, name=name) for name, x in circumstances.items()]
+    panels = [charts.over(x, found.errors, labels, name=name) for name, x in circumstances.items()]
     hint = "Lines: the median of each fifth of the impacts, from low to high."
     return _card("Where it errs", _legend(found), tag("div", panels, class_="panels wide plot"), tag("p", hint, class_="quiet"))
 
