@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts as Impacts
     from clashsim.core.params import Param as Param
     from clashsim.core.scene import Scene as Scene
+    from clashsim.core.trials import Trial as Trial
+    from clashsim.core.trials import Trials as Trials
     from clashsim.data.impact_files import read_impacts as read_impacts
     from clashsim.data.impact_files import write_impacts as write_impacts
+    from clashsim.data.logs import read as read
     from clashsim.data.mjcf import write_back as write_back
+    from clashsim.data.segment import segment as segment
+    from clashsim.data.trial_files import read_trials as read_trials
+    from clashsim.data.trial_files import write_trials as write_trials
     from clashsim.fit.base import base_model as base_model
     from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 # Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and torch loads only when needed.
 _PLACES = {
     "Draw": "core.draw", "ClashError": "core.errors", "Impacts": "core.impacts", "Param": "core.params", "Scene": "core.scene",
+    "Trial": "core.trials", "Trials": "core.trials", "read": "data.logs", "segment": "data.segment", "read_trials": "data.trial_files", "write_trials": "data.trial_files",
     "read_impacts": "data.impact_files", "write_impacts": "data.impact_files", "write_back": "data.mjcf",
     "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
     "distil": "fit.distil", "load_run": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",

@@ -12,13 +12,15 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import bench, calibrate, demo, sample, show
+from clashsim.commands import bench, calibrate, demo, import_logs, inspect, record, sample, segment, show
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
 Out = Annotated[Path, arg(aliases=["-o"], metavar="PATH")]
 Name = Annotated[str | None, arg(metavar="NAME")]
 Place = Annotated[Path | None, arg(metavar="PATH")]
+Names = Annotated[tuple[str, ...], arg(metavar="NAMES")]
+TrialsArg = Positional[Annotated[Path, arg(metavar="TRIALS")]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,103 @@ class Pair:
     """Name of the geom that it meets."""
     ground: Name = None
     """Name of the geom on which the struck body slides, if there is one."""
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """Which bodies of the trials meet, where the scene's names for them are others, or where there is no scene."""
+
+    struck: Name = None
+    """Name of the struck body in the trials; of the geom, for an MJCF file without a settings file (.toml) beside it."""
+    striker: Name = None
+    """Name of the striker likewise; without a scene, none is a wall or floor that was not recorded."""
+    ground: Name = None
+    """Name of the scene's geom on which the struck body slides, for an MJCF file without settings."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """Read a laboratory's logs as trials: SI units, one clock, named bodies, and a table of what is wrong with them.
+
+    Example: clashsim import logs/ --mapping lab.toml -o trials.safetensors
+
+    Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, C3D, ROS bags or MCAP: files, folders or archives (.zip, .gz). A mapping file says
+    which column is what (docs/logs.md); --guess proposes one: clashsim import logs/ --guess -o lab.toml
+    """
+
+    logs: Positional[Annotated[tuple[Path, ...], arg(metavar="LOG...")]]
+    """Files, folders and archives with logs."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
+    """File to write: trials (.safetensors), or with --guess a proposed mapping (.toml)."""
+    mapping: Place = None
+    """Mapping file (.toml); formats that describe themselves need none."""
+    guess: bool = False
+    """Guess the mapping from names and numbers; without -o it is printed."""
+    accept: Names = ()
+    """Serious findings to go on with, by name, as in: --accept up_axis swapped"""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Look at trials: what was recorded, which impacts are in it, and pictures of both.
+
+    Example: clashsim inspect trials.safetensors --scene semi_cylinder -o trials.html
+    """
+
+    trials: TrialsArg
+    """File of clashsim import (.safetensors) or record (.npz)."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
+    """Picture (.png, .svg, .pdf) or page (.html) to write."""
+    scene: Annotated[str | None, arg(metavar="SCENE")] = None
+    """Scene with which impacts are looked for; without one, --struck alone will do."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    bodies: OmitArgPrefixes[Bodies] = Bodies()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Find the impacts in trials and measure the motion just before and just after each.
+
+    Example: clashsim segment trials.safetensors --scene semi_cylinder -o impacts.csv
+
+    The file is what clashsim calibrate reads; clashsim calibrate takes trials directly, too.
+    """
+
+    trials: TrialsArg
+    """File of clashsim import (.safetensors) or record (.npz)."""
+    out: Out
+    """File to write, ending in .csv or .safetensors."""
+    scene: Annotated[str, arg(metavar="SCENE")]
+    """A shipped scene or an MJCF file ending in .xml."""
+    sure: bool = False
+    """Leave out impacts that are in doubt: double hits, long contacts."""
+    known: Names = ()
+    """Numbers of the trials to write with each impact, beside those that are parameters of the scene."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    bodies: OmitArgPrefixes[Bodies] = Bodies()
+
+
+@dataclass(frozen=True)
+class Record:
+    """Record strikes in the virtual laboratory (needs Drake), a stand-in for reality: three materials on two kinds of sand for each shape.
+
+    Example: clashsim record -o recordings --shape semi_cylinder --strikes 12
+
+    Files that are there are kept, so work that was interrupted goes on. What ships with clashsim is --strikes 110 --seed 2025 of all shapes.
+    """
+
+    out: Out
+    """Folder to write to, one .npz file a setting."""
+    shape: Annotated[str | None, arg(metavar="SHAPE")] = None
+    """Only this shape: semi_cylinder, square or triangle."""
+    strikes: int = 110
+    """Strikes of each setting; a second or two each."""
+    seed: int = 2025
+    """Of strikes, placing and cameras."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +163,14 @@ class Calibrate:
     Example: clashsim calibrate semi_cylinder impacts.csv -o runs/first --hold-out 0.3
 
     The impacts are a .csv, .npz, .json or .safetensors file with columns vx, vy, w, striker_vx, ..., vx_after, vy_after, w_after (SI units).
+    Trials of clashsim import or record are taken as well: impacts are looked for in them, and the ground's friction is told from the slides.
     The first run of a scene samples and distils it, which takes minutes; later ones take that from --base.
     """
 
     scene: SceneArg
     """A shipped scene or an MJCF file ending in .xml."""
     impacts: Positional[Annotated[Path, arg(metavar="IMPACTS")]]
-    """File with recorded impacts."""
+    """File with recorded impacts, or with trials."""
     out: Out
     """Folder to write the run to."""
     samples: int = 100_000
@@ -81,8 +181,8 @@ class Calibrate:
     """Of sampling, distilling, fitting and holding out."""
     hold_out: float = 0.0
     """Share of the impacts kept back to judge the result; 0 judges by leaving each fifth out in turn."""
-    known: Annotated[tuple[str, ...], arg(metavar="NAMES")] = ()
-    """Further columns of the file that were measured with each impact and may explain it."""
+    known: Names = ()
+    """Further columns of the file (or numbers of the trials) that were measured with each impact and may explain it."""
     overwrite: bool = False
     """Replace the run if it exists."""
     write_mjcf: Place = None
@@ -108,24 +208,25 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "sampling", "base"]]
-    """real-impacts: accuracy on public recordings; sampling: rate against bare MuJoCo; base: accuracy before any real data."""
+    name: Positional[Literal["real-impacts", "shapes", "materials", "sampling", "base"]]
+    """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
+    sampling: rate against bare MuJoCo; base: accuracy before any real data."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
     """Repetitions; by default what the bench calls for."""
     sets: Annotated[tuple[str, ...], arg(metavar="NAMES")] = ()
-    """Only these sets, as in: --sets mit_ellipse lasa/D1 (real-impacts only)."""
+    """Only these sets, as in: --sets mit_ellipse lasa/D1 (accuracy benches only)."""
     methods: Annotated[tuple[str, ...], arg(metavar="NAMES")] = ()
-    """Only these methods, as in: --methods gp clashsim (real-impacts only)."""
+    """Only these methods, as in: --methods gp clashsim (accuracy benches only)."""
     resume: Place = None
-    """File that keeps finished rows, so that an interrupted run goes on from them (real-impacts only)."""
+    """File that keeps finished rows, so that an interrupted run goes on from them (accuracy benches only)."""
     quick: bool = False
     """A small version, to see that it runs."""
     json: Place = None
     """File to write the rows to."""
     plot: Place = None
-    """File to draw accuracy against the number of impacts to (real-impacts only)."""
+    """File to draw accuracy against the number of impacts to (accuracy benches only)."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +251,8 @@ class Demo:
 
 
 Verb = (Annotated[Sample, subcommand("sample")] | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")]
-        | Annotated[Bench, subcommand("bench")] | Annotated[Demo, subcommand("demo")])
+        | Annotated[Bench, subcommand("bench")] | Annotated[Demo, subcommand("demo")] | Annotated[Import, subcommand("import")]
+        | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")] | Annotated[Record, subcommand("record")])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,7 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Bench: bench.run, Demo: demo.run}
+_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Bench: bench.run, Demo: demo.run,
+                         Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":
     sys.exit(main())

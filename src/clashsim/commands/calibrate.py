@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.commands.recorded import ground, holds_trials, impacts_of, read_recorded, segmented, sentences
 from clashsim.commands.results import finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
 from clashsim.core.errors import ParamError, SceneError
@@ -15,13 +16,14 @@ from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
     from clashsim.cli import Calibrate
+    from clashsim.core.impacts import Impacts
+    from clashsim.core.scene import Scene
     from clashsim.fit.calibrate import Calibration
 
 
 def run(verb: Calibrate) -> None:
     """`clashsim calibrate`."""
     from clashsim.core.frame import frame
-    from clashsim.data.impact_files import read_impacts
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
 
@@ -29,8 +31,8 @@ def run(verb: Calibrate) -> None:
     enough_samples(verb.samples)
     if not 0 <= verb.hold_out < 1:
         raise ParamError(f"--hold-out must be at least 0 and below 1, got {verb.hold_out}")
-    scene = load_scene(verb.scene, verb.pair)
-    impacts = read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked()
+    scene = load_scene(verb.scene, **asdict(verb.pair))
+    impacts, found = _impacts(verb, scene)
     refuse_taken(verb.out, overwrite=verb.overwrite)
     order = np.random.default_rng(verb.seed).permutation(len(impacts))
     kept = len(impacts) - round(verb.hold_out * len(impacts))
@@ -40,11 +42,25 @@ def run(verb: Calibrate) -> None:
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
     base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
-    calibration, metrics = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite)
+    calibration, metrics = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=found)
     if verb.write_mjcf is not None:
         _write_mjcf(verb, calibration)
     report(calibration, metrics)
     print(f"run written to {verb.out}")
+
+
+def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any]]:
+    """Impacts of the file, or those found in its trials, and then what else the trials told."""
+    from clashsim.data.impact_files import read_impacts
+
+    if not holds_trials(verb.impacts):
+        return read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked(), {}
+    trials = read_recorded(verb.impacts)
+    found = segmented(trials, scene)
+    impacts = impacts_of(found, scene, verb.known, trials).checked()
+    friction, said = ground(found, scene), sentences(found, trials)
+    print("\n".join(said))  # now, for what follows may take minutes
+    return impacts, {"segmented": said} | ({"ground": friction} if friction else {})
 
 
 def _write_mjcf(verb: Calibrate, calibration: Calibration) -> None:

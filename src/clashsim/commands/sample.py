@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from clashsim.commands.shared import load_scene, not_negative
@@ -23,7 +24,7 @@ def run(verb: Sample) -> None:
         raise DataError(f"the output {str(verb.out)!r} must end in .safetensors")
     if verb.out.exists() and not verb.overwrite:
         raise DataError(f"{str(verb.out)!r} already exists; choose another output, or replace it with --overwrite")
-    scene = load_scene(verb.scene, verb.pair)
+    scene = load_scene(verb.scene, **asdict(verb.pair))
     parts = verb.out.with_name(verb.out.name + ".parts")
     impacts = sample(scene, verb.n, verb.seed, parts=parts, threads=verb.threads, progress=bar)
     write_impacts(verb.out, impacts)

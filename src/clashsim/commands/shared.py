@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from rich.console import Console
 from clashsim.core.errors import ParamError, SceneError
 
 if TYPE_CHECKING:
-    from clashsim.cli import Pair
     from clashsim.core.scene import Scene
 
 
@@ -22,12 +20,12 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=160)
 
 
-def load_scene(source: str, pair: Pair) -> Scene:
+def load_scene(source: str, *, struck: str | None = None, striker: str | None = None, ground: str | None = None) -> Scene:
     """A scene by name or file, compiled."""
     from clashsim.core.scene import Scene
 
     try:
-        scene = Scene.load(source, **asdict(pair))
+        scene = Scene.load(source, struck=struck, striker=striker, ground=ground)
     except UnicodeDecodeError:
         raise SceneError(f"scene file {source!r} is not text") from None
     _ = scene.slots  # compiles the scene and finds every parameter, so that mistakes show before any work

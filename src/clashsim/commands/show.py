@@ -16,6 +16,8 @@ def run(verb: Show) -> None:
 
     calibration, notes = load_run(verb.run), read_notes(verb.run)
     report(calibration, notes["metrics"])
+    for sentence in notes["metrics"].get("segmented", ()):
+        print(sentence)
     trials = ", ".join(f"{t['name']} ({t['impacts']} impacts)" for t in notes["trials"])
     made = ", ".join(f"{k} {v}" for k, v in notes["versions"].items())
     print(f"scene {calibration.base.scene.name}; data: {trials or 'not named'}; made with {made}")

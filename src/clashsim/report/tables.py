@@ -50,6 +50,17 @@ def readings(nominal: Mapping[float, float], identified: Mapping[float, float]) 
     return table
 
 
+def ground(found: Mapping[str, Any]) -> Table:
+    """Friction of the ground as the slides after the impacts tell it, with standard errors."""
+    table = Table(title=f"Friction of the ground, from {found['slides']} slides", title_justify="left")
+    for name in ("coefficient", "unit", "value", "standard error"):
+        table.add_column(name, justify="right" if name in ("value", "standard error") else "left")
+    for name, unit in (("sliding", "-"), ("torsional", "m")):
+        error = found[f"{name}_error"]
+        table.add_row(name, unit, number(found[name]), "-" if error is None else number(error))
+    return table
+
+
 def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row a model: accuracy at 0.1 and 0.2, and the median relative error."""
     table = Table(title=title, title_justify="left")

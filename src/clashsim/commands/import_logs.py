@@ -1,0 +1,61 @@
+"""`clashsim import`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from clashsim.commands.recorded import refuse_file
+from clashsim.commands.shared import console
+from clashsim.core.errors import DataError
+from clashsim.core.progress import bar
+
+if TYPE_CHECKING:
+    from clashsim.cli import Import
+
+
+def run(verb: Import) -> None:
+    """`clashsim import`."""
+    from clashsim.data import logs, mapping
+    from clashsim.data.findings import NAMES, known_names
+    from clashsim.data.trial_files import write_trials
+    from clashsim.report.findings import found_wrong
+
+    known_names(verb.accept)
+    if verb.guess and verb.mapping is not None:
+        raise DataError("--guess proposes a mapping, so it cannot go with --mapping")
+    if verb.out is None or verb.out.suffix == ".toml":
+        _propose(verb)
+        return
+    refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
+    how = None if verb.mapping is None else mapping.load(verb.mapping)
+    try:
+        got = logs.read(verb.logs, mapping=how, guess=verb.guess, accept=verb.accept, progress=bar)
+    except DataError:
+        with suppress(DataError):  # the sentence has room for the first few findings; the table has them all
+            if findings := logs.read(verb.logs, mapping=how, guess=verb.guess, accept=tuple(NAMES)).findings:
+                console().print(found_wrong(findings), markup=False)
+        raise
+    if got.findings:
+        console().print(found_wrong(got.findings), markup=False)
+    write_trials(verb.out, got.trials)
+    if verb.guess:
+        print(f"the mapping was guessed; if it is wrong, write it to a file with --guess -o mapping.toml, mend it, and give it as --mapping\n\n{mapping.dump(got.mapping)}")
+    print(f"{len(got.trials)} trials of {', '.join(got.trials.bodies)} written to {verb.out}")
+
+
+def _propose(verb: Import) -> None:
+    """Print or write a guessed mapping."""
+    from clashsim.core.files import write_atomic
+    from clashsim.data import logs, mapping
+
+    if not verb.guess:
+        raise DataError("say where the trials are to go, as in -o trials.safetensors, or ask for a mapping to be proposed with --guess")
+    if verb.out is not None:
+        refuse_file(verb.out, (".toml",), overwrite=verb.overwrite)
+    text = mapping.dump(logs.guess_for(verb.logs))
+    if verb.out is None:
+        print(text, end="")
+        return
+    write_atomic(verb.out, text.encode())
+    print(f"proposed mapping written to {verb.out}; look at it, mend it, and give it as --mapping")

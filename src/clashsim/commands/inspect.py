@@ -1,0 +1,37 @@
+"""`clashsim inspect`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clashsim.commands.recorded import read_recorded, refuse_file, scene_of, segmented, sentences
+from clashsim.commands.shared import console
+
+if TYPE_CHECKING:
+    from clashsim.cli import Inspect
+    from clashsim.data.found import Segmented
+
+
+def run(verb: Inspect) -> None:
+    """`clashsim inspect`."""
+    from clashsim.report.inspect import picture, table
+
+    if verb.out is not None:
+        refuse_file(verb.out, (".png", ".svg", ".pdf", ".html"), overwrite=verb.overwrite)
+    trials = read_recorded(verb.trials)
+    found: Segmented | None
+    if verb.scene is not None:
+        scene, struck, striker = scene_of(verb.scene, verb.bodies)
+        found = segmented(trials, scene, struck, striker)
+        struck = struck or scene.struck_body.name
+    else:
+        struck, striker = verb.bodies.struck, verb.bodies.striker
+        if struck is None and len(trials.bodies) == 1:
+            struck = trials.bodies[0]
+        found = segmented(trials, None, struck, striker) if struck is not None else None
+    console().print(table(trials, found.found if found is not None else ()), markup=False)
+    for sentence in ["name the struck body with --struck, or a scene with --scene, to have impacts looked for"] if found is None else sentences(found, trials):
+        print(sentence)
+    if verb.out is not None:
+        picture(verb.out, trials, found.found if found is not None else (), struck=struck, notes=found.notes if found is not None else ())
+        print(f"pictures written to {verb.out}")

@@ -1,0 +1,141 @@
+"""What the verbs on recorded motion share: reading trials, finding their impacts with a scene, and saying what was left out."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clashsim.commands.shared import load_scene
+from clashsim.core.errors import ClashError, DataError, SceneError, nearest
+
+if TYPE_CHECKING:
+    from clashsim.cli import Bodies
+    from clashsim.core.impacts import Impacts
+    from clashsim.core.scene import Scene
+    from clashsim.core.trials import Trials
+    from clashsim.data.found import Segmented
+
+_HEADER = 100 << 20  # bytes; safetensors itself allows no longer header
+_PACKED = {f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")}  # what the laboratory's files hold
+_FAINT = "a change of velocity"  # what the sentences of those begin with that are hardly impacts
+_SHOWN = 10  # sentences on what was left out that fit a terminal
+
+
+def refuse_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> None:
+    """Refuse an output of another kind, or one that is there already."""
+    if path.suffix not in suffixes:
+        raise DataError(f"the output {str(path)!r} must end in {' or '.join(suffixes)}")
+    if path.is_dir():
+        raise DataError(f"the output {str(path)!r} is a folder, not a file")
+    if path.exists() and not overwrite:
+        raise DataError(f"{str(path)!r} already exists; choose another output, or replace it with --overwrite")
+
+
+def holds_trials(path: Path) -> bool:
+    """Whether a file holds whole recordings, by clashsim or by its laboratory, and not impacts; judged by its table of contents."""
+    try:
+        if path.suffix == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                return set(archive.namelist()) == _PACKED
+        if path.suffix != ".safetensors":
+            return False
+        with path.open("rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            about = json.loads(file.read(length) if length <= _HEADER else b"null")
+        return bool(json.loads(about["__metadata__"]["clashsim"])["kind"] == "trials")
+    except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError, zipfile.BadZipFile):
+        return False  # whoever reads it next says what is wrong with it
+
+
+def read_recorded(path: Path) -> Trials:
+    """Trials that `clashsim import` or `clashsim record` wrote."""
+    from clashsim.data.trial_files import read_trials
+    from clashsim.lab.packed import unpack
+
+    if path.suffix == ".npz" and path.is_file():
+        return unpack(path.read_bytes(), path.stem)[0]
+    if path.is_file() and path.suffix != ".safetensors":
+        raise DataError(f"trials {path.name!r} must be a .safetensors file of clashsim import, or a .npz file of clashsim record; logs are read with: clashsim import")
+    return read_trials(path)
+
+
+def scene_of(source: str, bodies: Bodies) -> tuple[Scene, str | None, str | None]:
+    """A scene, and the names that struck body and striker have in the trials where they are not the scene's."""
+    try:
+        return load_scene(source, ground=bodies.ground), bodies.struck, bodies.striker
+    except SceneError:
+        if bodies.struck is None or bodies.striker is None:
+            raise
+    # The file does not say which geoms collide, so that is what the names are for, as in `clashsim calibrate`.
+    return load_scene(source, **asdict(bodies)), None, None
+
+
+def segmented(trials: Trials, scene: Scene | None, struck: str | None = None, striker: str | None = None) -> Segmented:
+    """Impacts found in trials; names that do not fit are explained."""
+    from clashsim.data.segment import segment
+
+    if scene is not None:
+        struck = struck or scene.struck_body.name
+        striker = striker or (None if scene.striker_body.fixed else scene.striker_body.name)
+    for role, name in (("struck body", struck), ("striker", striker)):
+        if name is not None and name not in trials.bodies:
+            raise DataError(f"the trials have no body {name!r} for the {role}; {nearest(name, trials.bodies)} (--struck and --striker name them, or the mapping at import)")
+    return segment(trials, struck=struck, striker=striker, scene=scene)
+
+
+def impacts_of(found: Segmented, scene: Scene, known: Sequence[str], trials: Trials) -> Impacts:
+    """Impacts with those known numbers that are parameters of the scene or asked for; other numbers of the trials explain nothing."""
+    for name in known:
+        if name not in found.known:
+            raise DataError(f"not every trial has a known number {name!r}; {nearest(name, found.known)}")
+    if not found.found:
+        why = f": {found.notes[0]}" if found.notes else ""
+        raise DataError(f"no impact was found in {len(trials)} trials{why}")
+    impacts, wanted = found.impacts, {*(p.name for p in scene.params), *known}
+    return replace(impacts, known={k: v for k, v in impacts.known.items() if k in wanted})
+
+
+def sentences(found: Segmented, trials: Trials) -> list[str]:
+    """What a user should know of a segmentation: how much was found, how much is in doubt, what was left out."""
+    flagged = [f for f in found.found if f.flags]
+    out = [f"{len(found.found)} impacts in {len(trials)} trials" + (f", {len(flagged)} of them in doubt" if flagged else "")]
+    kinds = [flag for f in flagged for flag in f.flags]
+    out += [f"in doubt, {kinds.count(kind)} times: {kind}" for kind in dict.fromkeys(kinds)]
+    faint = [note for note in found.notes if _FAINT in note]
+    lost = [note for note in found.notes if _FAINT not in note]
+    out += [f"left out: {note}" for note in lost[:_SHOWN]] + ([f"and {len(lost) - _SHOWN} more left out"] if len(lost) > _SHOWN else [])
+    out += [f"{len(faint)} changes of velocity are too small or too slow to be impacts"] if faint else []
+    return out + (["clashsim inspect -o PAGE.html lists all that was left out"] if faint or len(lost) > _SHOWN else [])
+
+
+def ground(found: Segmented, scene: Scene) -> dict[str, Any] | None:
+    """Friction of the ground, regressed on the slides after the impacts; None where nothing slides on a level ground."""
+    from clashsim.core.frame import inertia
+    from clashsim.fit.slides import Slide, ground_friction
+
+    pull = np.asarray(scene.base.opt.gravity, float)
+    gravity = float(np.linalg.norm(pull)) or 9.81  # a scene seen from above may leave gravity out
+    if scene.plane is None or (pull.any() and abs(scene.plane[2] @ pull) < 0.99 * gravity):
+        return None
+    gyration = inertia(scene, scene.struck_body).gyration
+    slides = []
+    for slide in (Slide(s.t, s.xy, s.yaw) for s in found.slides):
+        try:
+            ground_friction([slide], gyration=gyration, gravity=gravity)
+        except ClashError:  # too short, or it hardly moves
+            continue
+        slides.append(slide)
+    if not slides:
+        return None
+    friction = ground_friction(slides, gyration=gyration, gravity=gravity)
+    numbers = {"sliding": friction.sliding, "sliding_error": friction.sliding_error, "torsional": friction.torsional, "torsional_error": friction.torsional_error}
+    if friction.torsional == 0:  # held at zero, so its error says nothing
+        numbers["torsional_error"] = np.nan
+    return {"slides": len(slides)} | {k: v if np.isfinite(v) else None for k, v in numbers.items()}

@@ -1,0 +1,46 @@
+"""What an import found wrong, as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rich.table import Table
+
+_COLOURS = {"stop": "red", "warn": "yellow"}
+_NAMED = 4  # trials that a row names
+
+
+class Wrong(Protocol):
+    """One thing found wrong with a body (empty: with all) of a trial."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def trial(self) -> str: ...
+    @property
+    def body(self) -> str: ...
+    @property
+    def sentence(self) -> str: ...
+
+
+def found_wrong(findings: Sequence[Wrong]) -> Table:
+    """One row a kind of finding and body, those that stop first; trials are counted, and the first one's sentence stands for the others'."""
+    kinds: dict[tuple[str, str, str], list[Wrong]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.severity, finding.name, finding.body), []).append(finding)
+    table = Table(title=f"{len(findings)} findings", title_justify="left")
+    for name in ("finding", "", "body", "trials", "in the first of them"):
+        table.add_column(name, overflow="fold")
+    for (severity, name, body), same in sorted(kinds.items(), key=lambda item: item[0][0] != "stop"):
+        trials = list(dict.fromkeys(_shown(f.trial) for f in same))
+        more = f" and {len(trials) - _NAMED} more" if len(trials) > _NAMED else ""
+        table.add_row(name, severity, _shown(body) or "-", ", ".join(trials[:_NAMED]) + more, _shown(same[0].sentence), style=_COLOURS.get(severity, ""))
+    return table
+
+
+def _shown(text: str) -> str:
+    """Text that a terminal shows as it is: names in a log may hold anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
