@@ -205,6 +205,14 @@ def test_known_numbers_travel_only_where_they_say_something(strikes):
         assert set(read_impacts("i.safetensors").known) == expected
 
 
+def test_impacts_of_a_stand_in_are_not_called_real(strikes):
+    trials = read_trials(strikes)[:3]
+    write_trials("lab.safetensors", Trials((*trials[:2], replace(trials[2], source="lab"))))
+    for name, source in ((str(strikes), "real"), ("lab.safetensors", "lab")):
+        assert cli.main(["segment", name, "--scene", "semi_cylinder", "-o", f"{source}.safetensors"]) == 0
+        assert read_impacts(f"{source}.safetensors").source == source
+
+
 def test_calibrate_takes_trials(capsys, strikes, quick):
     assert holds_trials(strikes)
     assert cli.main(["calibrate", "semi_cylinder", str(strikes), "-o", "run", "--hold-out", "0.25"]) == 0

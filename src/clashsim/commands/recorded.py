@@ -99,7 +99,9 @@ def impacts_of(found: Segmented, scene: Scene, known: Sequence[str], trials: Tri
         why = f": {found.notes[0]}" if found.notes else ""
         raise DataError(f"no impact was found in {len(trials)} trials{why}")
     impacts, wanted = found.impacts, {*(p.name for p in scene.params), *known}
-    return replace(impacts, known={k: v for k, v in impacts.known.items() if k in wanted})
+    sources = {trial.source for trial in trials}
+    source = next(s for s in ("simulated", "lab", "real") if s in sources)  # one that stands in for reality is enough not to call the whole real
+    return replace(impacts, source=source, known={k: v for k, v in impacts.known.items() if k in wanted})
 
 
 def sentences(found: Segmented, trials: Trials) -> list[str]:
