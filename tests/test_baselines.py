@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clashsim.bench import baselines, real_impacts
+from clashsim.bench import baselines, few_shot, real_impacts
 from clashsim.bench.baselines import Problem, point_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -95,12 +95,12 @@ def test_metrics_by_hand() -> None:
 def test_draws_keep_to_the_protocol(blank: Problem) -> None:
     session = np.repeat(["a", "b"], [100, 50])
     real = RealSet("made up", "ellipse", blank.impacts, 0.0192, session)
-    (rows, test), *more = real_impacts.splits(real, 10, "random", seeds=5)
+    (rows, test), *more = few_shot.splits(real, 10, "random", seeds=5)
     assert len(more) == 4 and len(rows) == 10 and len(np.union1d(rows, test)) == 150 and not np.intersect1d(rows, test).size
-    blocks = real_impacts.splits(real, 60, "block", seeds=5)
+    blocks = few_shot.splits(real, 60, "block", seeds=5)
     assert [list(r[:2]) for r, _ in blocks] == [[0, 1]]  # the second session is too short
-    assert [r[0] for r, _ in real_impacts.splits(real, 20, "block", seeds=5)] == [0, 100]
-    assert real_impacts.splits(real, 76, "random", seeds=5) == []
+    assert [r[0] for r, _ in few_shot.splits(real, 20, "block", seeds=5)] == [0, 100]
+    assert few_shot.splits(real, 76, "random", seeds=5) == []
 
 
 def test_the_bench_gives_rows_and_goes_on_after_a_kill(blank: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

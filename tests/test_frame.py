@@ -90,3 +90,13 @@ def test_recorded_offsets_keep_the_motion() -> None:
     assert (before == impacts.before).all() and (after == impacts.after).all()
     before, _ = with_effects(plain, impacts.before, impacts.after, zero + 0.05, usable=np.ones(20, bool))
     assert np.allclose(before[:, 2] - impacts.before[:, 2], 0.05)
+
+
+def test_the_orientation_of_a_ball_does_not_matter() -> None:
+    scene = Scene.load("semi_cylinder")
+    impacts = sample(scene, 20, 0)
+    turned = impacts.before.copy()
+    turned[:, 8] += np.linspace(-3, 3, 20)
+    a, b = (frame(scene, Impacts(True, before, impacts.after)) for before in (impacts.before, turned))
+    np.testing.assert_allclose(a.features, b.features, atol=1e-9)
+    np.testing.assert_allclose(a.turn, b.turn, atol=1e-9)

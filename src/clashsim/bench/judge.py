@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,34 @@ from clashsim.sim.mujoco import simulate
 _FOLDS = 5
 
 
-def judge(calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int) -> dict[str, Any]:
-    """What was judged on, in words, and a row of figures for each model; nothing where the impacts are too few to leave any out."""
-    scene = calibration.base.scene
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What calibrated models were judged on, in words and as impacts, what each predicted (N, k) and how far clashsim trusts it (N, k)."""
+
+    words: str
+    impacts: Impacts
+    predicted: dict[str, np.ndarray]
+    spread: np.ndarray
+
+
+def judge(calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int) -> Judged | None:
+    """Predictions of impacts that were not fitted; none where the impacts are too few to leave any out."""
     if len(held_out):
-        return {"judged": f"on {len(held_out)} impacts held out", "models": _scores(scene, held_out, guesses(calibration, held_out))}
+        return Judged(f"on {len(held_out)} impacts held out", held_out, guesses(calibration, held_out), calibration.spread(held_out))
     if len(fitted) < _FOLDS:
-        return {}
+        return None
     parts = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), _FOLDS)
-    rest = [np.setdiff1d(np.arange(len(fitted)), rows) for rows in parts]
-    turns = [guesses(calibrate(calibration.base, fitted[others], seed=seed), fitted[rows]) for rows, others in zip(parts, rest, strict=True)]
-    whole = {name: np.concatenate([turn[name] for turn in turns]) for name in turns[0]}
-    return {"judged": f"on {len(fitted)} impacts, each fifth left out in turn", "models": _scores(scene, fitted[np.concatenate(parts)], whole)}
+    turns = [(calibrate(calibration.base, fitted[np.setdiff1d(np.arange(len(fitted)), rows)], seed=seed), fitted[rows]) for rows in parts]
+    said = [guesses(model, part) for model, part in turns]
+    whole = {name: np.concatenate([turn[name] for turn in said]) for name in said[0]}
+    spread = np.concatenate([model.spread(part) for model, part in turns])
+    return Judged(f"on {len(fitted)} impacts, each fifth left out in turn", fitted[np.concatenate(parts)], whole, spread)
+
+
+def figures(scene: Scene, judged: Judged) -> dict[str, dict[str, Any]]:
+    """A row of accuracies for each model."""
+    gyration = inertia(scene, scene.struck_body).gyration
+    return {name: dict(summary([relative_error(after, judged.impacts.after, gyration)])) for name, after in judged.predicted.items()}
 
 
 def guesses(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
@@ -41,11 +58,6 @@ def guesses(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]
 def within(calibration: Calibration) -> np.ndarray:
     """Identified theta (p,), held to the ranges: beyond them MuJoCo was never asked."""
     return np.array([np.clip(e.value, p.low, p.high) for p, e in zip(calibration.base.scene.params, calibration.theta, strict=True)])
-
-
-def _scores(scene: Scene, impacts: Impacts, models: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    gyration = inertia(scene, scene.struck_body).gyration
-    return {name: dict(summary([relative_error(after, impacts.after, gyration)])) for name, after in models.items()}
 
 
 def _mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from clashsim.commands.results import finish, report
 from clashsim.commands.shared import cache, console, enough_samples, not_negative
@@ -13,34 +16,37 @@ from clashsim.core.progress import bar
 if TYPE_CHECKING:
     from clashsim.cli import Demo
 
+_RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
+
 
 def run(verb: Demo) -> None:
     """`clashsim demo`."""
-    from clashsim.bench.judge import guesses
-    from clashsim.bench.stand_in import stand_in
+    from clashsim.bench.baselines import Problem
+    from clashsim.bench.few_shot import WAYS
+    from clashsim.bench.lab_sets import lab_set
     from clashsim.core.scene import Scene
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
     from clashsim.fit.distil import Recipe
-    from clashsim.report.plots import predicted_against_measured
 
     not_negative(seed=verb.seed)
     enough_samples(verb.samples)
-    if verb.impacts < 1 or verb.steps < 1:
-        raise ParamError(f"--impacts and --steps must be at least 1, got {verb.impacts} and {verb.steps}")
+    if not 1 <= verb.impacts <= 100 or verb.steps < 1:
+        raise ParamError(f"--impacts must be 1 to 100 and --steps at least 1, got {verb.impacts} and {verb.steps}")
     refuse_taken(verb.out, overwrite=verb.overwrite)
-    scene = Scene.load("semi_cylinder")
-    console().print("[bold]A stand-in for reality:[/bold] no recordings are at hand here, so the impacts come from a perturbed MuJoCo: other friction, damping ratio and\n"
-                    "ground friction than the scene has, another timestep, impratio and mass (which no parameter can express), and 2 % noise.\n"
-                    "On real recordings: clashsim bench real-impacts.")
-    impacts = stand_in(scene, verb.impacts + 300, verb.seed)
-    fitted, held_out = impacts[: verb.impacts], impacts[verb.impacts :]
-    recipe = Recipe(width=128, layers=4, members=2, steps=verb.steps)
-    base = base_model(scene, recipe=recipe, n=verb.samples, seed=verb.seed, cache=cache(), progress=bar)
+    started = time.perf_counter()
+    console().print("[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's virtual laboratory (another engine, another contact\n"
+                    f"model, motion capture with noise and drop-outs). {verb.impacts} are used to calibrate, the others to judge. On real recordings: clashsim bench real-impacts.")
+    real, scene = lab_set("semi-cylinder, resin on high-friction sand", "semi_cylinder", "resin", "high"), Scene.load("semi_cylinder")
+    rows, test = np.arange(verb.impacts), np.arange(verb.impacts, len(real.impacts))
+    base = base_model(scene, recipe=Recipe(width=128, layers=4, members=2, steps=verb.steps), n=verb.samples, seed=verb.seed, cache=cache(), progress=bar)
+    problem = Problem(scene, real.impacts, real.gyration, table=False)
+    rivals = {}
+    with bar("rivals", len(_RIVALS)) as advance:
+        for name, method in _RIVALS.items():
+            rivals[name] = WAYS[method](problem, rows, verb.seed)[test]
+            advance(1)
     options = asdict(verb) | {"out": str(verb.out)}
-    calibration, metrics = finish(base, fitted, held_out, verb.out, options=options, name="perturbed MuJoCo", overwrite=verb.overwrite)
+    calibration, metrics = finish(base, real.impacts[rows], real.impacts[test], verb.out, options=options, name=real.name, overwrite=verb.overwrite, source="lab", rivals=rivals)
     report(calibration, metrics)
-    picture = verb.out / "predicted.png"
-    predicted_against_measured(picture, held_out.after, guesses(calibration, held_out),
-                               title=f"{len(held_out)} held-out impacts of a perturbed MuJoCo, {len(fitted)} to calibrate with")
-    print(f"run written to {verb.out}, picture in {picture}")
+    print(f"run written to {verb.out} in {time.perf_counter() - started:.0f} s; open {verb.out / 'report.html'} in a browser")

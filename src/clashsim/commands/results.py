@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,31 +13,72 @@ import numpy as np
 from clashsim.commands.shared import console
 
 if TYPE_CHECKING:
+    from clashsim.bench.judge import Judged
     from clashsim.core.impacts import Impacts
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.distil import Distilled
 
+_GRID = "MuJoCo, grid search"
 _SPEEDS = (0.1, 0.5, 0.9)  # quantiles of the approach speed at which restitution is read
 
 
 def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, options: dict[str, Any], name: str, overwrite: bool,
-           found: dict[str, Any] | None = None) -> tuple[Calibration, dict[str, Any]]:
-    """Calibrate, judge and save; `found` is what else the recordings told."""
-    from clashsim.bench.judge import judge, within
+           found: dict[str, Any] | None = None, source: str = "real", rivals: Mapping[str, np.ndarray] | None = None) -> tuple[Calibration, dict[str, Any]]:
+    """Calibrate, judge and save, with a page to look at.
+
+    found: what else the recordings told; source: as trials have it; rivals: what other methods predict (N, k) of the impacts held out.
+    """
+    from clashsim.bench.judge import figures, judge, within
     from clashsim.core.frame import frame
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.reading import physical
     from clashsim.fit.runs import save_run
 
-    seed, scene = int(options["seed"]), base.scene
+    seed, scene, started = int(options["seed"]), base.scene, time.perf_counter()
     calibration = calibrate(base, fitted, seed=seed)
-    metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)} | judge(calibration, fitted, held_out, seed=seed)
-    speeds = np.unique(np.round(np.quantile(frame(scene, fitted).speed, _SPEEDS), 2)).tolist()
+    seconds = {"calibration": time.perf_counter() - started}
+    judged = judge(calibration, fitted, held_out, seed=seed)
+    metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)}
+    if judged is not None:
+        judged = replace(judged, predicted=dict(rivals or {}) | judged.predicted)
+        metrics |= {"judged": judged.words, "models": figures(scene, judged)}
+    seen = frame(scene, fitted)
+    speeds = np.unique(np.round(np.quantile(seen.speed, _SPEEDS), 2)).tolist()
     thetas = {"nominal": scene.nominal, "identified": within(calibration)}
     metrics["restitution"] = {"speeds": speeds} | {name: list(physical(scene, theta, speeds).values()) for name, theta in thetas.items()}
+    metrics["outside"] = int((~base.inside(seen, within(calibration))).sum())
     metrics |= found or {}
-    save_run(out, calibration, config=options, metrics=metrics, trials={name: fitted}, overwrite=overwrite)
+    page = _page(calibration, judged, metrics, name=name, source=source, seconds=seconds)
+    save_run(out, calibration, config=options, metrics=metrics, trials={name: fitted}, pages={"report.html": page.encode()}, overwrite=overwrite)
     return calibration, metrics
+
+
+def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, Any], *, name: str, source: str, seconds: dict[str, float]) -> str:
+    from clashsim.core.frame import frame, inertia
+    from clashsim.core.impacts import after_columns
+    from clashsim.fit.runs import versions
+    from clashsim.report.page import report as page
+
+    scene = calibration.base.scene
+    none = np.zeros((0, len(after_columns(scene.plane is not None))))
+    shown: dict[str, Any] = {"measured": none, "predicted": {"clashsim": none}}
+    if judged is not None:
+        shown = {"measured": judged.impacts.after, "predicted": judged.predicted, "spread": judged.spread, "judged": judged.words,
+                 "circumstances": {"approach speed, m/s": frame(scene, judged.impacts).speed}}
+    return page(title=f"Calibration of {scene.name}", data=name, source=source, fitted=metrics["impacts"], gyration=inertia(scene, scene.struck_body).gyration,
+                rival=_GRID if judged is not None and _GRID in judged.predicted else None, params=scene.params, estimates=calibration.theta,
+                restitution=metrics["restitution"], notes=[*warnings(calibration, metrics), *metrics.get("segmented", [])], seconds=seconds, versions=versions(), **shown)
+
+
+def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
+    """What a reader should know before trusting the result."""
+    free = sum(e.status != "known" for e in calibration.theta)
+    out = []
+    if metrics.get("impacts", free) < free:
+        out.append(f"There are fewer impacts ({metrics['impacts']}) than parameters ({free}): priors decide what these impacts cannot.")
+    if metrics.get("outside"):
+        out.append(f"{metrics['outside']} of the {metrics['impacts']} impacts lie outside what the scene's [draw] covers, where the distilled model guesses: widen its ranges.")
+    return out
 
 
 def report(calibration: Calibration, metrics: dict[str, Any]) -> None:
@@ -51,6 +95,5 @@ def report(calibration: Calibration, metrics: dict[str, Any]) -> None:
         screen.print(ground_table(metrics["ground"]))
     if "models" in metrics:
         screen.print(accuracies(f"Accuracy {metrics['judged']}", metrics["models"]))
-    free = sum(e.status != "known" for e in calibration.theta)
-    if metrics.get("impacts", free) < free:
-        screen.print(f"There are fewer impacts ({metrics['impacts']}) than parameters ({free}): priors decide what these impacts cannot.", style="yellow")
+    for sentence in warnings(calibration, metrics):
+        screen.print(sentence, style="yellow")

@@ -111,6 +111,8 @@ def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
         spot[body] = part[:, 3:5] + part[:, 5:6] * np.stack([-arm[:, 1], arm[:, 0]], 1)
         c, s = np.cos(part[:, 2]), np.sin(part[:, 2])
         own = np.stack([np.stack([c, s], 1), np.stack([-s, c], 1)], 1)  # world to body
+        if body == "striker" and scene.round_striker:
+            own = axes2  # a ball has no orientation of its own, and what was recorded of it must not matter
         where = np.einsum("nij,nj->ni", own, arm) / gyration
         if mobility.fixed:
             where = np.zeros_like(where)  # a fixed floor or wall looks the same all along
@@ -127,7 +129,7 @@ def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     start = np.column_stack([struck, gyration * before[:, 5]])
     arm = np.einsum("nij,nj->ni", axes2, contact.point - before[:, :2] - com) / gyration
     place = ((before[:, :2] - before[:, 6:8]) * t).sum(1, keepdims=True)
-    turn = before[:, 2] - before[:, 8]
+    turn = before[:, 2] - (np.arctan2(n[:, 1], n[:, 0]) if scene.round_striker else before[:, 8])
     return Frame(np.column_stack([*columns, rates, np.log(speed)]), axes, start, speed, contact, PLANAR, arm, place, np.column_stack([np.cos(turn), np.sin(turn)]))
 
 
@@ -154,6 +156,8 @@ def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     slip = np.where(np.linalg.norm(slip, axis=1, keepdims=True) > 1e-9 * speed[:, None], slip, fallback)
     t = slip / np.linalg.norm(slip, axis=1, keepdims=True)
     axes3 = np.stack([n, t, np.cross(n, t)], 1)
+    if scene.round_striker:
+        own["striker"] = np.swapaxes(axes3, 1, 2)
     struck = inertia(scene, scene.struck_body)
     columns, rates = [], []
     for body, part in parts.items():

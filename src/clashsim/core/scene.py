@@ -143,12 +143,20 @@ class Scene:
     @cached_property
     def round(self) -> bool:
         """Whether turning the struck body about its origin (in the plane, if there is one) changes nothing: a centred ball or disc."""
-        geom = self.base.geom(self.struck)
-        if np.abs(geom.pos[:2]).max() > 1e-9 or int(geom.bodyid[0]) != self.struck_body.body:
+        return self._is_round(self.struck, self.struck_body)
+
+    @cached_property
+    def round_striker(self) -> bool:
+        """Likewise for the striker."""
+        return self._is_round(self.striker, self.striker_body)
+
+    def _is_round(self, name: str, body: Mobility) -> bool:
+        geom = self.base.geom(name)
+        if np.abs(geom.pos[:2]).max() > 1e-9 or int(geom.bodyid[0]) != body.body:
             return False
         if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_SPHERE):
             return abs(float(geom.pos[2])) < 1e-9
-        upright = self.plane is not None and abs(float((self.struck_body.rotation @ _axis(geom.quat)) @ self.plane[2])) > 1 - 1e-9
+        upright = self.plane is not None and abs(float((body.rotation @ _axis(geom.quat)) @ self.plane[2])) > 1 - 1e-9
         return upright and int(geom.type[0]) in (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
 
     def with_nominal(self, values: Mapping[str, float]) -> Scene:

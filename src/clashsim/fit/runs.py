@@ -30,8 +30,8 @@ Tensors = dict[str, np.ndarray]
 
 
 def save_run(path: Path | str, calibration: Calibration, *, config: Mapping[str, Any] | None = None, metrics: Mapping[str, Any] | None = None,
-             trials: Mapping[str, Impacts] | None = None, overwrite: bool = False) -> None:
-    """Write a calibration, the options it was made with, its metrics and the hashes of its data as one folder."""
+             trials: Mapping[str, Impacts] | None = None, pages: Mapping[str, bytes] | None = None, overwrite: bool = False) -> None:
+    """Write a calibration, the options it was made with, its metrics, the hashes of its data and pages to look at as one folder."""
     tensors: Tensors = {}
     model = _pack(calibration, "model", tensors)
     theta, scene = model.pop("theta"), model["base"].pop("scene")
@@ -46,6 +46,7 @@ def save_run(path: Path | str, calibration: Calibration, *, config: Mapping[str,
         "versions.json": dumps(versions()),
         "metrics.json": dumps(dict(metrics or {})),
         **{f"assets/{name}": content for name, content in assets.items()},
+        **(pages or {}),
     }
     write_folder(Path(path), files, overwrite=overwrite)
 

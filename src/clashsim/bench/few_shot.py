@@ -1,0 +1,261 @@
+"""Few-shot accuracy: every set, method, number of impacts and draw in one run, by one protocol whatever the sets are."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim.bench import baselines
+from clashsim.bench.baselines import Problem
+from clashsim.core.errors import ClashError, DataError, nearest
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.data.datasets import RealSet
+from clashsim.fit.identify import search
+from clashsim.report.metrics import relative_error, summary
+
+DRAWS = ("random", "block")
+_MANY = 20  # seeds at N <= 20, where draws differ most
+# Impacts that a handful of constants is identified from on MuJoCo itself. Physics alone has a floor that more do not lower (mit_ellipse,
+# CMA-ES: accuracy(0.1) 0.109 from 64 impacts, 0.105 from 300), and each costs minutes.
+_ENOUGH = {"cmaes": 32, "sysid": 32, "mjx": 12}
+Row = dict[str, Any]
+Way = Callable[[Problem, np.ndarray, int], np.ndarray]
+
+
+class Cannot(ClashError):
+    """A method that cannot run on a set; the message goes into the row's `why`."""
+
+
+def _mujoco_default(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    return problem.rig.predict(problem.scene.nominal)
+
+
+def _mujoco_grid(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    if not problem.table:
+        return problem.rig.predict(search(problem.rig, rows, "grid", seed=seed).theta)
+    return problem.grid.after[problem.grid.best(rows)]
+
+
+def _identified(method: str) -> Way:
+    def way(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+        most = _ENOUGH[method]
+        few = rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+        found = search(problem.rig, few, method, seed=seed)
+        if found.why is not None:
+            raise Cannot(found.why)
+        return problem.rig.predict(found.theta)
+
+    return way
+
+
+def _clashsim(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
+    from clashsim.fit.calibrate import calibrate
+
+    return calibrate(problem.base, problem.impacts[rows], seed=seed).predict(problem.impacts)
+
+
+WAYS: dict[str, Way] = {
+    "mujoco-default": _mujoco_default, "mujoco-grid": _mujoco_grid, "mujoco-cmaes": _identified("cmaes"), "mujoco-sysid": _identified("sysid"),
+    "mjx-gradient": _identified("mjx"), "newton-coulomb": baselines.newton_coulomb, "ridge": baselines.ridge, "gp": baselines.gp,
+    "scratch": baselines.scratch, "clash-paper": baselines.clash_paper, "clashsim": _clashsim,
+}
+# Seconds to minutes a draw, and no better for more impacts (see _ENOUGH): fewer N, so that a run ends within the hour.
+_SLOW = {"mujoco-cmaes": (5, 10, 50), "mujoco-sysid": (5, 10, 50), "mjx-gradient": (10,)}
+_BLIND = ("mujoco-default",)  # use no impacts, so one row says it all
+QUICK = ("mujoco-default", "mujoco-grid", "newton-coulomb", "ridge", "gp", "scratch", "clash-paper", "clashsim")
+
+
+@dataclass(frozen=True)
+class Task:
+    """All rows of one method on one set."""
+
+    load: Callable[[], RealSet]  # called in the process that does the work
+    name: str
+    method: str
+    ns: tuple[int, ...]
+    seeds: int
+    quick: bool
+    cache: Path
+
+    def problem(self, real: RealSet) -> Problem:
+        """The set as methods see it."""
+        small = {"samples": 20_000, "table": False} if self.quick else {}
+        return Problem(Scene.load(real.scene).with_nominal(real.nominal), real.impacts, real.gyration, cache=self.cache, **small)  # type: ignore[arg-type]
+
+
+def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str], ns: Sequence[int], seeds: int, quick: bool = False, resume: Path | None = None,
+            cache: Path | None = None, workers: int | None = None, progress: Progress = quiet) -> list[Row]:
+    """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished rows are kept in that file (JSON lines) and
+    a later call goes on from them.
+    """
+    for method in methods:
+        if method not in (choices := [*WAYS, "published"]):
+            raise DataError(f"the bench has no method {method!r}; {nearest(method, choices)}")
+    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clashsim"
+    names = list(sets)
+    tasks = [Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache) for name, load in sets.items() for method in methods]
+    # The longest first, so that no core idles at the end.
+    tasks.sort(key=lambda t: (t.method != "clashsim", t.method not in _SLOW, names.index(t.name)))
+    done, rows = _kept(resume), []
+    if workers is None:
+        workers = 1 if quick else os.cpu_count() or 1
+    with progress("measuring", len(tasks)) as advance:
+        for found in _work(tasks, done, resume, workers):
+            rows += found
+            advance(1)
+    order = [*WAYS]
+    return sorted(rows, key=lambda r: (names.index(r["set"]), r["draw"] != "random", r["n"], order.index(r["method"]) if r["method"] in order else 99))
+
+
+def _work(tasks: list[Task], done: list[Row], resume: Path | None, workers: int) -> Iterator[list[Row]]:
+    if workers == 1:
+        yield from (_measure(task, done, resume) for task in tasks)
+        return
+    # Base models first, one process each: two that train the same one at once would do it twice.
+    first = {(t.load().scene, t.method): t for t in tasks if t.method in ("clashsim", "clash-paper")}
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_alone) as pool:
+        for made in as_completed([pool.submit(_prepare, task) for task in first.values()]):
+            made.result()
+        for future in as_completed([pool.submit(_measure, task, done, resume) for task in tasks]):
+            yield future.result()
+
+
+def _alone() -> None:
+    """One thread of torch in each process."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _prepare(task: Task) -> None:
+    problem = task.problem(task.load())
+    _ = problem.base if task.method == "clashsim" else problem.paper
+
+
+def _kept(resume: Path | None) -> list[Row]:
+    """Rows of an earlier run; a last line cut short by a kill is dropped."""
+    if resume is None or not resume.is_file():
+        return []
+    rows = []
+    for line in resume.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def _measure(task: Task, done: list[Row], resume: Path | None) -> list[Row]:
+    """All rows of a task, those already done taken over."""
+    real = task.load()
+    if task.method == "published":
+        errors = {model: relative_error(after, real.impacts.after, real.gyration) for model, after in real.published.items()}
+        return [_row(task.name, model, 0, "random") | _figures([e], 0.0) for model, e in errors.items()]
+    problem, rows = task.problem(real), []
+    for draw in DRAWS:
+        for n in (0,) if task.method in _BLIND else task.ns:
+            if (n == 0 and draw == "block") or n not in _SLOW.get(task.method, (n,)):
+                continue
+            if draw == "block" and task.method in _SLOW and n != 10:
+                continue
+            cut = splits(real, n, draw, seeds=_seeds(task, n))
+            if not cut:
+                continue
+            head = _row(task.name, task.method, n, draw)
+            old = next((r for r in done if all(r.get(k) == v for k, v in head.items()) and r.get("seeds", len(cut)) == len(cut)), None)
+            if old is None:
+                old = head | _judged(problem, WAYS[task.method], cut)
+                if resume is not None:
+                    with resume.open("a") as file:
+                        file.write(json.dumps(old) + "\n")
+            rows.append(old)
+    return rows
+
+
+def _seeds(task: Task, n: int) -> int:
+    if task.method in _BLIND:
+        return 1
+    if task.method in _SLOW or task.quick:
+        return min(task.seeds, 5)
+    return max(task.seeds, _MANY) if n <= 20 else task.seeds
+
+
+def splits(real: RealSet, n: int, draw: str, *, seeds: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(rows to use, rows to test on) of each repetition; none where the set has fewer than 2 n impacts.
+
+    random: by seed. block: the first n strikes of each session as recorded, tested on everything else; at most `seeds` sessions.
+    """
+    total = len(real.impacts)
+    every = np.arange(total)
+    if n == 0:
+        return [(every[:0], every)]
+    if 2 * n > total:
+        return []
+    if draw == "random":
+        orders = [np.random.default_rng(seed).permutation(total) for seed in range(seeds)]
+        return [(order[:n], order[n:]) for order in orders]
+    firsts = [np.flatnonzero(real.session == s)[:n] for s in dict.fromkeys(real.session)]
+    return [(rows, np.setdiff1d(every, rows)) for rows in firsts if len(rows) == n][:seeds]
+
+
+def _judged(problem: Problem, way: Way, cut: list[tuple[np.ndarray, np.ndarray]]) -> Row:
+    errors, start = [], time.perf_counter()
+    for seed, (rows, test) in enumerate(cut):
+        try:
+            predicted = way(problem, rows, seed)
+        except ClashError as problem_:
+            return {"why": str(problem_)}
+        errors.append(relative_error(predicted, problem.impacts.after, problem.gyration)[test])
+    return _figures(errors, (time.perf_counter() - start) / len(cut))
+
+
+def _row(name: str, method: str, n: int, draw: str) -> Row:
+    return {"set": name, "method": method, "n": n, "draw": draw}
+
+
+def _figures(errors: list[np.ndarray], seconds: float) -> Row:
+    figures = {k: v if math.isfinite(v) else None for k, v in summary(errors).items()}
+    return figures | {"seconds": round(seconds, 3)}
+
+
+def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
+    """Accuracy(0.1) against the number of impacts, a panel for each set, a line for each method; what needs no impacts is a dotted level."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = [r for r in rows if r["draw"] == draw and r.get("accuracy_0.1") is not None]
+    sets, methods = list(dict.fromkeys(r["set"] for r in shown)), [m for m in WAYS if any(r["method"] == m for r in shown)]
+    used = sorted({r["n"] for r in shown if r["n"]})
+    wide = min(4, max(1, len(sets)))
+    figure = Figure(figsize=(4.2 * wide, 3.6 * max(1, -(-len(sets) // wide)) + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)  # draws without a screen, and without pyplot's global state
+    colours = [f"C{i}" for i in range(10)]
+    handles: dict[str, Any] = {}
+    for axes, name in zip(figure.subplots(-(-max(1, len(sets)) // wide), wide, squeeze=False).ravel(), [*sets, *[""] * wide], strict=False):
+        axes.set_visible(bool(name))
+        for i, method in enumerate(methods):
+            points = sorted((r["n"], r["accuracy_0.1"], r["sd_0.1"]) for r in shown if r["set"] == name and r["method"] == method)
+            style: dict[str, Any] = {"color": "black", "linewidth": 2.2, "zorder": 5} if method == "clashsim" else {"color": colours[i % 10], "linewidth": 1.2}
+            if points and points[0][0] == 0:
+                handles[method] = axes.axhline(points[0][1], linestyle=":", **style)
+            elif points:
+                n, mean, sd = (np.array(c) for c in zip(*points, strict=True))
+                handles[method] = axes.plot(n, mean, marker="o", markersize=3, label=method, **style)[0]
+                axes.fill_between(n, mean - sd, np.minimum(mean + sd, 1), color=style["color"], alpha=0.08, linewidth=0)
+        axes.set(title=name, xscale="log", ylim=(0, 1.02), xlabel="real impacts used", ylabel="accuracy(0.1)")
+        axes.set_xticks(used, [str(n) for n in used])
+        axes.minorticks_off()
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(6, len(handles)), frameon=False)
+    figure.savefig(path, dpi=150)
