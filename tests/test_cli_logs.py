@@ -134,6 +134,7 @@ def test_findings_that_stop_are_shown_and_can_be_accepted(capsys):
     (["inspect", "trials.safetensors", "--scene", "plate"], "no body 'box'"),
     (["segment", "trials.safetensors", "--scene", "semi_cylinder", "-o", "i.npz"], "must end in"),
     (["segment", "trials.safetensors", "--scene", "semi_cylinder", "-o", "taken.csv"], "already exists"),
+    (["segment", "trials.safetensors", "--scene", "semi_cylinder", "-o", "trials.safetensors", "--overwrite"], "are the recording itself"),
     (["segment", "trials.safetensors", "--scene", "bare.xml", "-o", "i.csv"], "does not say which geoms"),
     (["segment", "trials.safetensors", "--scene", "semi_cylinder", "-o", "i.csv", "--known", "mass"], "known number 'mass'"),
     (["segment", "still.safetensors", "--scene", "semi_cylinder", "-o", "i.csv"], "no impact was found"),
@@ -209,8 +210,8 @@ def test_impacts_of_a_stand_in_are_not_called_real(strikes):
     trials = read_trials(strikes)[:3]
     write_trials("lab.safetensors", Trials((*trials[:2], replace(trials[2], source="lab"))))
     for name, source in ((str(strikes), "real"), ("lab.safetensors", "lab")):
-        assert cli.main(["segment", name, "--scene", "semi_cylinder", "-o", f"{source}.safetensors"]) == 0
-        assert read_impacts(f"{source}.safetensors").source == source
+        assert cli.main(["segment", name, "--scene", "semi_cylinder", "-o", f"{source}-impacts.safetensors"]) == 0
+        assert read_impacts(f"{source}-impacts.safetensors").source == source
 
 
 def test_calibrate_takes_trials(capsys, strikes, quick):
@@ -219,7 +220,7 @@ def test_calibrate_takes_trials(capsys, strikes, quick):
     out = capsys.readouterr().out
     assert "8 impacts in 8 trials" in out and "Friction of the ground, from 8 slides" in out
     metrics = json.loads(Path("run/metrics.json").read_text())
-    assert metrics["impacts"] == 6 and 0.12 < metrics["ground"]["sliding"] < 0.25  # the sand has 0.17
+    assert "stand-in" not in Path("run/report.html").read_text() and metrics["impacts"] == 6 and 0.12 < metrics["ground"]["sliding"] < 0.25  # the sand has 0.17
     assert cli.main(["show", "run"]) == 0
     out = capsys.readouterr().out
     assert "8 impacts in 8 trials" in out and "Friction of the ground" in out

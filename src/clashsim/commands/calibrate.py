@@ -42,11 +42,11 @@ def run(verb: Calibrate) -> None:
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
     base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
-    calibration, metrics = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=found)
+    calibration, metrics = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=found, source=impacts.source)
     if verb.write_mjcf is not None:
         _write_mjcf(verb, calibration)
     report(calibration, metrics)
-    print(f"run written to {verb.out}")
+    print(f"run written to {verb.out}, report in {verb.out / 'report.html'}")
 
 
 def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any]]:

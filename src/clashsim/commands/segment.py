@@ -18,6 +18,8 @@ def run(verb: Segment) -> None:
     from clashsim.data.impact_files import write_impacts
 
     refuse_file(verb.out, (".csv", ".safetensors"), overwrite=verb.overwrite)
+    if verb.out.exists() and verb.trials.exists() and verb.out.samefile(verb.trials):
+        raise DataError(f"{str(verb.out)!r} are the recording itself; choose another output for its impacts")
     scene, struck, striker = scene_of(verb.scene, verb.bodies)
     trials = read_recorded(verb.trials)
     found = segmented(trials, scene, struck, striker)
