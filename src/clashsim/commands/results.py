@@ -96,4 +96,4 @@ def report(calibration: Calibration, metrics: dict[str, Any]) -> None:
     if "models" in metrics:
         screen.print(accuracies(f"Accuracy {metrics['judged']}", metrics["models"]))
     for sentence in warnings(calibration, metrics):
-        screen.print(sentence, style="yellow")
+        screen.print(sentence, style="yellow", markup=False)  # [draw] is no markup
