@@ -86,7 +86,7 @@ def test_metrics_by_hand() -> None:
     assert np.allclose(error, [0.2, 0.15, np.inf])
     assert accuracy(error, 0.2 + 1e-9) == pytest.approx(2 / 3) and accuracy(error, 0.1) == 0
     row = summary([np.array([0.05, 0.15, 0.5, 0.09]), np.array([0.05, 0.05, 0.05, 0.3])])
-    assert row == pytest.approx({"accuracy_0.1": 0.625, "accuracy_0.2": 0.75, "median": 0.085, "sd_0.1": 0.125, "worst_0.1": 0.5, "seeds": 2})
+    assert row == pytest.approx({"accuracy_0.1": 0.625, "accuracy_0.2": 0.75, "median": 0.085, "sd_0.1": 0.125, "worst_0.1": 0.5, "seeds": 2, "accuracy_0.05": 0.0})
     z = np.random.default_rng(0).normal(size=(4000, 3))
     assert all(abs(share - found) < 0.02 for share, found in coverage(2 * z, np.full_like(z, 2.0)).items())
     assert coverage(2 * z, np.ones_like(z))[0.9] < 0.65

@@ -57,7 +57,7 @@ def test_shards_that_are_damaged_or_of_another_job(tmp_path, monkeypatch) -> Non
 def test_an_impact_without_an_end_is_counted_not_kept() -> None:
     scene = Scene.load("semi_cylinder")
     strikes = draw(scene, 8, np.random.default_rng(0))
-    outcome = Striker(scene, 8)(strikes.before, strikes.theta, duration=0.002)
+    outcome = Striker(scene, 8)(strikes.before, strikes.theta, duration=0.0004)
     assert (outcome.end == End.UNFINISHED).all() and not outcome.usable.any()
 
 

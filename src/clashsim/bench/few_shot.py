@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -132,10 +133,17 @@ def _work(tasks: list[Task], done: list[Row], resume: Path | None, workers: int)
 
 
 def _alone() -> None:
-    """One thread of torch in each process."""
+    """One thread of torch in each process, and no work for a parent that was killed."""
     import torch
 
     torch.set_num_threads(1)
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _prepare(task: Task) -> None:

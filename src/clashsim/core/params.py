@@ -30,7 +30,8 @@ class Param:
 
     target: "geom/block/friction[0]", "pair/strike/solref[1]", "joint/elbow/damping", "body/block/mass", "option/gravity[2]";
     "[0:2]" writes one value to several entries. `scale` is how the range is drawn and normalised.
-    `sign` -1 stores the negative (MuJoCo's direct solref holds -stiffness and -damping).
+    `sign` -1 stores the negative (MuJoCo's direct solref holds -stiffness and -damping). `sd`: how far from nominal the value is expected
+    to lie, one standard deviation on its scale (as a factor's logarithm if that is "log"); by default a quarter of the range.
     """
 
     name: str
@@ -41,12 +42,15 @@ class Param:
     unit: str = ""
     scale: Literal["linear", "log"] = "linear"
     sign: int = 1
+    sd: float | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.nominal, self.low, self.high]).all() and self.low < self.high):
             raise ParamError(f"parameter {self.name!r} needs finite low < high, got {self.low} and {self.high}")
         if not self.low <= self.nominal <= self.high:
             raise ParamError(f"parameter {self.name!r}: nominal {self.nominal} lies outside {self.low} to {self.high}")
+        if self.sd is not None and not (np.isfinite(self.sd) and self.sd > 0):
+            raise ParamError(f"parameter {self.name!r} needs sd > 0, got {self.sd}")
         if self.scale not in ("linear", "log"):
             raise ParamError(f"parameter {self.name!r}: scale {self.scale!r} is neither 'linear' nor 'log'")
         if self.scale == "log" and self.low <= 0:

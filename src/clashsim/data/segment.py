@@ -56,7 +56,7 @@ def segment(trials: Trials | Sequence[Trial], *, struck: str | None = None, stri
 
     struck, striker: names of bodies in the trials, by default the scene's; a striker of None is a wall or floor that was not recorded.
     planar: whether motion is in the plane (the scene's plane, else x y); in space otherwise. least: m/s, the smallest jump of velocity
-    that counts. lag: s from the kink to the parting, at which the twist after is told (default 8 ms in the plane, 2 ms in space). Poses do not
+    that counts. lag: s from the kink to the parting, at which the twist after is told (default 11 ms in the plane, 2 ms in space). Poses do not
     show when the pair parts, and friction or gravity act meanwhile: give it where contact is softer than some 15 ms or friction is high.
     lever: m, radius that turns angles into lengths; centre: m, the struck body's mass centre in its frame; gravity: m/s^2, in space.
     Lever, centre and gravity are the scene's where there is one; without one the lever is 0.05.
@@ -86,7 +86,7 @@ def _setup(struck: str | None, striker: str | None, scene: Scene | None, planar:
         if not value > 0:
             raise DataError(f"{name} must be above zero, got {value}")
     spatial = planar is False if scene is None else scene.plane is None
-    lag = lag if lag is not None else 0.002 if spatial else 0.008
+    lag = lag if lag is not None else 0.002 if spatial else 0.011
     if not 0 <= lag < 0.5:
         raise DataError(f"lag must be from 0 to 0.5 s, got {lag}")
     if scene is None:

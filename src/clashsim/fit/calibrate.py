@@ -13,7 +13,7 @@ from torch import Tensor
 from clashsim.core.errors import DataError
 from clashsim.core.frame import Frame, frame, inertia
 from clashsim.core.impacts import Impacts
-from clashsim.core.params import from_unit, to_unit
+from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
 from clashsim.fit.fields import TEMPER, Context, Data, Physics, Posterior, Strength, constants, fit, predict
@@ -219,14 +219,19 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
 
 def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
     """Standard deviations (p,) of theta on its unit scale before any impact was seen."""
-    return torch.tensor([_KNOWN_SD if p.name in known else _PRIOR_SD for p in scene.params], dtype=torch.float64)
+    return torch.tensor([_KNOWN_SD if p.name in known else _expected(p) for p in scene.params], dtype=torch.float64)
 
 
-def verdict(unit: float, spread: float) -> Status:
-    """What an estimate on the unit scale and its standard deviation amount to."""
-    if spread > 0.25 * _PRIOR_SD:
-        return Status.UNIDENTIFIABLE
-    return Status.AT_BOUND if abs(unit) > 0.97 else Status.FITTED
+def _expected(p: Param) -> float:
+    return _PRIOR_SD if p.sd is None else 2 * p.sd / (np.log(p.high / p.low) if p.scale == "log" else p.high - p.low)
+
+
+def verdict(p: Param, unit: float, spread: float) -> Status:
+    """What an estimate of a parameter on its unit scale and its standard deviation amount to."""
+    told = spread / _expected(p)
+    if abs(unit) > 0.97 and told < 0.5:
+        return Status.AT_BOUND
+    return Status.UNIDENTIFIABLE if told > 0.25 else Status.FITTED
 
 
 def _keep(p: Posterior) -> Posterior:
@@ -249,5 +254,5 @@ def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.nda
         centre, spread = float(unit[i]), float(posterior.deviation[i])
         ends = from_unit([p], np.array([[centre - 1.64 * spread], [centre], [centre + 1.64 * spread]]))[:, 0]
         low, value, high = np.clip(ends, p.low, p.high)
-        out.append(Estimate(p.name, float(value), float(low), float(high), verdict(centre, spread)))
+        out.append(Estimate(p.name, float(value), float(low), float(high), verdict(p, centre, spread)))
     return tuple(out)

@@ -61,7 +61,7 @@ def identify_by_gradient(base: Distilled, impacts: Impacts, *, seed: int = 0, st
             continue
         j = free.index(i)
         value, low, high = from_unit([p], np.clip([[unit[j]], [unit[j] - 1.64 * spread[j]], [unit[j] + 1.64 * spread[j]]], -1, 1))[:, 0]
-        estimates.append(Estimate(p.name, float(value), float(low), float(high), verdict(unit[j], spread[j])))
+        estimates.append(Estimate(p.name, float(value), float(low), float(high), verdict(p, unit[j], spread[j])))
     return Constants(tuple(estimates), float(np.sqrt(cost / len(impacts))))
 
 
