@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
-from clashsim.core.frame import Frame, frame, inertia
+from clashsim.core.frame import Frame, frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
@@ -23,7 +22,8 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.distil import PAPER, Distilled, Recipe
 from clashsim.fit.identify import Grid, Rig, grid, rig
-from clashsim.fit.regression import Inputs, approach, regress
+from clashsim.fit.regression import Inputs, regress
+from clashsim.fit.rigid import fit_point_contact, levers, point_contact
 from clashsim.nets.impact import ImpactNet
 
 
@@ -92,49 +92,9 @@ def inputs(problem: Problem, rows: np.ndarray) -> np.ndarray:
 
 def newton_coulomb(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
     """A rigid point contact with normal restitution, Coulomb friction and tangential restitution, by grid and simplex search."""
-    seen, rows = problem.seen, np.asarray(rows)
-    (b, a), (vn, vt) = seen.arm.T, approach(problem.seen, problem.impacts).T
-    recoil = _recoil(problem)
-
-    def predict(law: np.ndarray, which: np.ndarray) -> np.ndarray:
-        return point_contact(law[..., None, :], np.stack([vn, vt, a, b, recoil], 1)[which])
-
-    def loss(law: np.ndarray) -> np.ndarray:
-        miss = np.linalg.norm(predict(law, rows) - problem.change[rows], axis=-1) / problem.size[rows]
-        return (miss**2 / (0.1**2 + miss**2)).mean(-1)  # close to what accuracy(0.1) counts
-
-    axes = (np.linspace(0, 1, 21), np.linspace(0, 1.2, 25), np.linspace(-1, 1, 17))
-    laws = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], 1)
-    scores = np.concatenate([loss(part) for part in np.array_split(laws, max(1, len(laws) * len(rows) // 200_000))])
-    best = minimize(lambda x: float(loss(np.clip(x, [0, 0, -1], [1, 2, 1]))), laws[scores.argmin()], method="Nelder-Mead", options={"maxiter": 150}).x
-    return seen.decode(predict(np.clip(best, [0, 0, -1], [1, 2, 1]), np.arange(len(vn))))
-
-
-def _recoil(problem: Problem) -> np.ndarray:
-    """Mass of the struck body over that of a striker that can recoil (N,): 0 for walls and servos."""
-    struck = inertia(problem.scene, problem.scene.struck_body).mass
-    if "arm_mass" in problem.impacts.known:
-        return struck / problem.impacts.known["arm_mass"]
-    free = problem.scene.striker_body.free
-    return np.full(len(problem.impacts), struck / inertia(problem.scene, problem.scene.striker_body).mass if free else 0.0)
-
-
-def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Change of twist (..., N, 3) under laws (..., 1, 3) = (restitution, friction, tangential restitution).
-
-    x (N, 5): normal and tangential approach, lever arm along tangent (a) and normal (b) in radii of gyration, mass ratio of the recoil.
-    """
-    e, mu, et = np.moveaxis(law, -1, 0)
-    vn, vt, a, b, recoil = x.T
-    knn, ktt, knt = 1 + a * a + recoil, 1 + b * b + recoil, -a * b  # velocity of the contact per impulse, on a unit mass of unit gyration
-    un, ut = -(1 + e) * vn, -(1 + et) * vt
-    det = knn * ktt - knt * knt
-    jn, jt = (ktt * un - knt * ut) / det, (knn * ut - knt * un) / det
-    side = np.sign(jt)
-    slide = un / np.maximum(knn + knt * side * mu, 0.1 * knn)
-    slips = np.abs(jt) > mu * jn
-    jn, jt = np.where(slips, slide, jn), np.where(slips, side * mu * slide, jt)
-    return np.stack([jn, jt, b * jt - a * jn], -1)
+    x = levers(problem.scene, problem.seen, problem.impacts)
+    law = fit_point_contact(x[rows], problem.change[rows], problem.size[rows])
+    return problem.seen.decode(point_contact(law[None], x))
 
 
 def ridge(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:

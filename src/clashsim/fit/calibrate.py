@@ -17,7 +17,7 @@ from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
 from clashsim.fit.fields import TEMPER, Context, Data, Physics, Posterior, Strength, constants, fit, predict
-from clashsim.fit.regression import Inputs, Regression, regress
+from clashsim.fit.witness import Witness
 
 RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
 _TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
@@ -25,9 +25,6 @@ _SHARE = 0.35  # of the base model's range of a circumstance that counts as a st
 _KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
 STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06))
 _NOISES = (0.02, 0.05, 0.1)  # relative noise that constants alone may leave, chosen by evidence
-_WITNESS = 4  # impacts that a witness without physics needs at least
-_FLOOR, _AMPLITUDE = 0.5, 0.3  # what it believes of outcomes before seeing any: see `regress`
-_DOUBT = 5.0  # impacts' worth of doubt about its hyper-parameters, which its variance does not know of
 _PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
 
 
@@ -99,35 +96,6 @@ class Calibration:
         noise = sum(w * p.strength.noise**2 for w, p in zip(self.weights, self.posteriors, strict=True))
         variance = (1 - share) * variance + share * (theirs[:, None] / len(unit) + noise * size**2) * unit**2
         return (1 - share) * centre + share * said, np.sqrt(variance)
-
-
-@dataclass(frozen=True, eq=False)
-class Witness:
-    """A Gaussian process of the fitted impacts, and how impacts become its inputs."""
-
-    inputs: Inputs
-    regression: Regression
-
-    @staticmethod
-    def of(scene: Scene, seen: Frame, impacts: Impacts) -> Witness | None:
-        """What the impacts say by themselves; nothing where they are too few, or all met alike."""
-        inputs = Inputs.of(scene, seen, impacts)
-        if len(impacts) < _WITNESS or not inputs.live:
-            return None
-        change = seen.encode(impacts.after)
-        size = np.linalg.norm(change + seen.start / seen.speed[:, None], axis=1) + 0.05
-        try:
-            return Witness(inputs, regress(inputs(scene, seen, impacts), change, size, floor=_FLOOR, amplitude=_AMPLITUDE))
-        except torch.linalg.LinAlgError:
-            return None
-
-    def __call__(self, scene: Scene, impacts: Impacts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Twist after (N, k), variance of (v, gyration * w) (N, k), and how near (N,) the fitted impacts are."""
-        seen = frame(scene, impacts)
-        x = self.inputs(scene, seen, impacts)
-        mean, variance = self.regression(x)
-        variance = variance * (1 + _DOUBT / len(self.regression.x)) * seen.speed[:, None] ** 2
-        return seen.decode(mean), variance, self.inputs.near(x)
 
 
 @dataclass(frozen=True, eq=False)

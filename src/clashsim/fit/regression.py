@@ -116,6 +116,7 @@ class Regression:
     centre: Tensor
     spread: Tensor
     unsure: float  # variance of the centre, over that of the spread
+    evidence: float  # logarithm of the marginal likelihood, priors of the hyper-parameters included
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (N, k) at inputs (N, f), the noise of a measurement left out."""
@@ -153,7 +154,8 @@ def regress(x: np.ndarray, y: np.ndarray, size: np.ndarray, *, floor: float = 0.
 
     h = _minimise(cost, mean)
     low = factor(h)
-    return Regression(inputs, torch.cholesky_solve(y_, low), low, h, centre, spread, float(y_.var(0).mean()) / len(y_))
+    evidence = -float(cost(h)) - len(y_) * float(spread.log().sum())
+    return Regression(inputs, torch.cholesky_solve(y_, low), low, h, centre, spread, float(y_.var(0).mean()) / len(y_), evidence)
 
 
 def _kernel(h: Tensor, p: Tensor, q: Tensor) -> Tensor:
