@@ -208,9 +208,9 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "sampling", "base"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
-    sampling: rate against bare MuJoCo; base: accuracy before any real data."""
+    real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None

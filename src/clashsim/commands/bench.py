@@ -20,7 +20,7 @@ from clashsim.core.progress import bar
 if TYPE_CHECKING:
     from clashsim.cli import Bench
 
-_BENCHES = {"real-impacts": "real_impacts", "shapes": "shapes", "materials": "materials", "sampling": "sampling", "base": "base"}
+_BENCHES = {"real-impacts": "real_impacts", "shapes": "shapes", "materials": "materials", "real-slides": "real_slides", "sampling": "sampling", "base": "base"}
 # What --quick means to benches that have a size instead.
 _QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)}}
 
