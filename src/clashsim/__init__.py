@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from clashsim.fit.sample import sample as sample
     from clashsim.fit.slides import Slide as Slide
     from clashsim.fit.slides import ground_friction as ground_friction
+    from clashsim.sim.hybrid import HybridSim as HybridSim
+    from clashsim.sim.mujoco_sim import MujocoSim as MujocoSim
+    from clashsim.sim.pairs import Pair as Pair
 
 # Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and torch loads only when needed.
 _PLACES = {
@@ -42,6 +45,7 @@ _PLACES = {
     "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
     "distil": "fit.distil", "load_run": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
     "Slide": "fit.slides", "ground_friction": "fit.slides",
+    "HybridSim": "sim.hybrid", "MujocoSim": "sim.mujoco_sim", "Pair": "sim.pairs",
 }
 __all__ = ["__version__", *_PLACES]
 
