@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.contact import Poser
+from clashsim.core.contact import Poser, touch
 from clashsim.core.errors import ClashError
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
@@ -23,6 +23,7 @@ from clashsim.sim.learned import Trust
 from clashsim.sim.mujoco import Striker, rest_height
 from clashsim.sim.mujoco_sim import MujocoSim
 from clashsim.sim.pairs import Meeting, Pair
+from clashsim.sim.planar import one_by_one, touching
 from clashsim.sim.tally import Tally
 
 SHAPES = ("semi_cylinder", "square", "triangle")
@@ -187,6 +188,20 @@ def test_energy_never_grows(name):
 @pytest.mark.slow
 def test_energy_never_grows_over_many_impacts():
     never_grows("semi_cylinder", 100_000)
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "puck", "plate"])
+def test_mechanics_of_many_are_those_of_each(name):
+    scene = Scene.load(name)
+    hybrid = HybridSim(scene, Fake())
+    before = draw(scene, 12, np.random.default_rng(0)).before
+    before[:, [5, 11]] += 0.7
+    contact, before = touch(scene, before)
+    many, each = (f(hybrid.couples[0], hybrid.model, hybrid._data, before, *x) for f, x in ((touching, (contact,)), (one_by_one, ())))
+    for key in ("compliance", "give"):
+        assert np.allclose(getattr(many.mechanics, key), getattr(each.mechanics, key), rtol=1e-6, atol=1e-9)
+    assert np.allclose(many.mechanics.normal, each.mechanics.normal, atol=2e-3)
+    assert np.allclose(many.twist, each.twist) and (scene.striker_body.hinge is None or np.allclose(many.striker, each.striker))
 
 
 def test_guard_moves_to_the_nearest_allowed_twist():

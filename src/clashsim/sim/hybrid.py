@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
+import torch
 
 from clashsim.core.contact import Contact, touch
 from clashsim.core.errors import DataError
 from clashsim.core.params import locate
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene, _field
+from clashsim.nets.slide import SlideModel
 from clashsim.sim.guards import Mechanics, guard
 from clashsim.sim.learned import Learned, Trust
 from clashsim.sim.mujoco_sim import check
 from clashsim.sim.pairs import Couple, Meeting, Pair, with_pairs
+from clashsim.sim.planar import touching
 from clashsim.sim.tally import Tally
 from clashsim.sim.timing import Step, level, shortened, straighten
 from clashsim.sim.worlds import Many, One, World, state
@@ -45,7 +48,7 @@ class HybridSim:
     `timestep` (s) may be longer than the author's, which only collisions need that short.
     """
 
-    def __init__(self, scene: Scene, impact_model: ImpactModel | ThetaModel | Sequence[Pair], theta: np.ndarray | None = None, *, slide_model: object | None = None,
+    def __init__(self, scene: Scene, impact_model: ImpactModel | ThetaModel | Sequence[Pair], theta: np.ndarray | None = None, *, slide_model: SlideModel | None = None,
                  timestep: float | None = None, slow: float = 0.05, again: float = 0.005, unsure: float = 0.3, known: Mapping[str, float] | None = None,
                  threads: int = 0) -> None:
         self.scene, self.slide_model, self.slow, self.again, self.threads = scene, slide_model, slow, again, threads
@@ -108,16 +111,28 @@ class HybridSim:
         """The learned map, guarded: twist of the struck body after (N, k) for impacts `before` (N, d) of the pair's own scene.
 
         Bodies are brought to touch along their approach first. Trust is not asked for: rows that no model should answer are answered.
+        theta (p,) or (N, p) is the model's; masses are those of `self.model`.
         """
+        return self._outcome(before, theta, pair)[0]
+
+    def rest(self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0) -> np.ndarray:
+        """Pose at rest (N, 3) of struck bodies for impacts `before` (N, 12), by the learned map and the slide model alone: no stepping."""
+        if self.slide_model is None:
+            raise DataError("rest() needs a slide model: HybridSim(..., slide_model=...)")
+        after, moved = self._outcome(before, theta, pair)
+        with torch.no_grad():
+            return self.slide_model.rest(torch.as_tensor(moved[:, :3]), torch.as_tensor(after)).numpy()
+
+    def _outcome(self, before: np.ndarray, theta: np.ndarray | None, pair: int) -> tuple[np.ndarray, np.ndarray]:
         couple = self.couples[pair]
         if couple.view is not self.scene:
-            raise DataError("outcome() is for pairs that are simulated in the scene they were learned in")
+            raise DataError("outcome() and rest() are for pairs that are simulated in the scene they were learned in")
         contact, moved = touch(self.scene, before)
         if not contact.touching.all():
             raise DataError(f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach")
         after, _ = self._learned[id(couple.pair.model)](moved, contact, self._theta(couple, self.theta if theta is None else theta, np.arange(len(before))))
-        meetings = couple.pose(self.model, self._data, moved)
-        return self._guarded(meetings, after)[0]
+        t = touching(couple, self.model, self._data, moved, contact)
+        return guard(t.mechanics, t.twist, after, t.striker)[0], moved
 
     def _advance(self, world: World, theta: np.ndarray | None) -> None:
         """One timestep of all simulations of a world, split where pairs touch and while MuJoCo has a pair."""
