@@ -72,16 +72,16 @@ def fit_slides(slides: Sequence[SlideLike], sole: Sole, *, twists: np.ndarray | 
     """
     if not slides:
         raise DataError("there are no slides to fit a slide model to")
-    t, pose = _frames(slides)
+    t, pose, rest = _frames(slides)
     start, sd = _starts(slides, sole, twists, twist_sd)
     prior_mean, prior_sd = _expected(sole)
     base = SlideModel({"friction": 0.3}, gyration=sole.gyration, centre=sole.centre, gravity=gravity, steps=_STEPS)
-    way = float(np.median(np.linalg.norm(pose[:, -1, :2] - pose[:, 0, :2], axis=1)))
+    way = float(np.median(np.linalg.norm(rest[:, :2] - pose[:, 0, :2], axis=1)))
     noise = np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(0.02 * way, 3e-4)
-    problem = _Problem(base, t, pose, start, np.concatenate([np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(0.01 * way, 5e-4), sd, [_VARIES]]), prior_mean, prior_sd, noise,
-                       None if twists is None else _rest_sd(pose, sole))
+    problem = _Problem(base, t, pose, rest, start, np.concatenate([np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(0.01 * way, 5e-4), sd, [_VARIES]]), prior_mean, prior_sd, noise,
+                       None if twists is None else _rest_sd(pose[:, 0], rest, sole))
     common, own = prior_mean.copy(), np.concatenate([start, np.zeros((len(slides), 1))], 1)
-    common[0] = _friction(pose, start, gravity)
+    common[0] = _friction(rest[:, :2] - pose[:, 0, :2], start, gravity)
     for _ in range(2):  # how far paths stray from the model is known after the first
         common, own, covariance = problem.descend(common, own)
         left = problem.paths(common[None], own[None])[0] - pose
@@ -90,17 +90,18 @@ def fit_slides(slides: Sequence[SlideLike], sole: Sole, *, twists: np.ndarray | 
         varies = max(float(np.sqrt((own[:, 6] ** 2).mean())), 0.01)
         spread = problem.spread.copy()
         spread[6] = np.clip(1.3 * varies, 0.03, 0.3)
-        problem = replace(problem, noise=noise, spread=spread, rest_sd=None if twists is None else _rest_sd(pose, sole, problem.rests(common[None])[0]))
+        problem = replace(problem, noise=noise, spread=spread, rest_sd=None if twists is None else _rest_sd(pose[:, 0], rest, sole, problem.rests(common[None])[0]))
     return SlideFit(_model(common, base), _estimates(common, covariance, prior_sd), np.sqrt((left**2).mean((0, 1))), varies, common, covariance)
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """N slides at T times: t (N, T), pose (N, T, 3), start (N, 6) with spread (7,), and what is expected of the common values (11,)."""
+    """N slides at T times: t (N, T), pose (N, T, 3), rest (N, 3), start (N, 6) with spread (7,), and what is expected of the common values (11,)."""
 
     base: SlideModel
     t: np.ndarray
     pose: np.ndarray
+    rest: np.ndarray
     start: np.ndarray
     spread: np.ndarray
     mean: np.ndarray
@@ -125,7 +126,7 @@ class _Problem:
         expected = np.concatenate([self.start, np.zeros((len(own[0]), 1))], 1)
         parts = [along.reshape(*own.shape[:2], -1), (own - expected) / self.spread]
         if self.rest_sd is not None:
-            far = self.rests(common) - self.pose[:, -1]
+            far = self.rests(common) - self.rest
             parts.append(np.broadcast_to(far / self.rest_sd, (len(own), *far.shape[1:])))
         return np.concatenate(parts, -1)
 
@@ -187,9 +188,9 @@ def _reduced(normal: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     return (normal[:, :p, :p] - np.einsum("nij,njk->nik", gain, normal[:, p:, :p])).sum(0), gain
 
 
-def _frames(slides: Sequence[SlideLike]) -> tuple[np.ndarray, np.ndarray]:
-    """Times since the start (N, T) and poses (N, T, 3) of each slide, evenly from its first frame until it rests."""
-    times, poses = [], []
+def _frames(slides: Sequence[SlideLike]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times since the start (N, T) and poses (N, T, 3) of each slide, evenly from its first frame until it rests, and poses at rest (N, 3)."""
+    times, poses, rests = [], [], []
     for i, slide in enumerate(slides):
         t = np.asarray(slide.t, float)
         if len(t) < 8 or not (np.diff(t) > 0).all():
@@ -199,13 +200,13 @@ def _frames(slides: Sequence[SlideLike]) -> tuple[np.ndarray, np.ndarray]:
             raise DataError(f"slide {i} holds NaN or infinite values")
         end = np.median(pose[-5:], 0)
         away = np.linalg.norm((pose - end) * [1, 1, 0.05], axis=1)
-        moving = np.flatnonzero(away > 0.02 * max(away[0], 1e-3))
-        last = min(t[min(int(moving[-1]) + 1, len(t) - 1)] + 0.03, t[-1]) if len(moving) else t[-1]
-        at = np.linspace(t[0], last, _FRAMES)
+        moving = np.flatnonzero(away > 0.01 * max(away[0], 1e-3))
+        last = t[int(moving[-1])] if len(moving) else t[-1]
+        at = np.linspace(t[0], min(t[0] + 1.2 * (last - t[0]) + 0.02, t[-1]), _FRAMES)  # the last hundredth of the way takes a tenth of the time
         times.append(at - t[0])
         poses.append(np.column_stack([np.interp(at, t, c) for c in pose.T]))
-        poses[-1][-1] = end
-    return np.array(times), np.array(poses)
+        rests.append(end)
+    return np.array(times), np.array(poses), np.array(rests)
 
 
 def _starts(slides: Sequence[SlideLike], sole: Sole, twists: np.ndarray | None, twist_sd: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
@@ -225,21 +226,21 @@ def _starts(slides: Sequence[SlideLike], sole: Sole, twists: np.ndarray | None, 
     return np.column_stack([first, guesses]), np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(0.2 * speed, 0.02)
 
 
-def _rest_sd(pose: np.ndarray, sole: Sole, predicted: np.ndarray | None = None) -> np.ndarray:
+def _rest_sd(first: np.ndarray, rest: np.ndarray, sole: Sole, predicted: np.ndarray | None = None) -> np.ndarray:
     """Standard deviations (N, 3) at rest: a share of way and turn, and where there are predictions (N, 3), what those leave."""
-    gain = np.abs(pose[:, -1] - pose[:, 0])
+    gain = np.abs(rest - first)
     way, turn = np.linalg.norm(gain[:, :2], axis=1), gain[:, 2]
     shape = np.stack([0.05 * way + 1e-3, 0.05 * way + 1e-3, 0.05 * (turn + 0.2 * np.median(way) / sole.gyration)], 1)
     if predicted is None:
         return shape
-    left = 1.4826 * np.median(np.abs(predicted - pose[:, -1]) / shape, axis=0)
+    left = 1.4826 * np.median(np.abs(predicted - rest) / shape, axis=0)
     left[:2] = left[:2].max()
     return shape * np.maximum(left, 0.2)
 
 
-def _friction(pose: np.ndarray, start: np.ndarray, gravity: float) -> float:
+def _friction(gone: np.ndarray, start: np.ndarray, gravity: float) -> float:
     """Logarithm of friction at a guess: what stops the mean speed over the mean way."""
-    way = np.linalg.norm(pose[:, -1, :2] - pose[:, 0, :2], axis=1)
+    way = np.linalg.norm(gone, axis=1)
     return float(np.clip(np.log(np.median((start[:, 3:5] ** 2).sum(1) / (2 * gravity * np.maximum(way, 1e-4)))), -4, 1))
 
 
