@@ -11,12 +11,14 @@ import pytest
 
 from clashsim.core.contact import Poser, touch
 from clashsim.core.errors import ClashError
+from clashsim.core.frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.distil import Distilled
 from clashsim.fit.sample import draw
+from clashsim.nets.slide import SlideModel
 from clashsim.sim.guards import Mechanics, energy, guard
 from clashsim.sim.hybrid import AGAIN, SLOW, HybridSim
 from clashsim.sim.learned import Trust
@@ -384,3 +386,47 @@ def test_what_does_not_fit_is_refused():
         HybridSim(scene, [Pair("block", "striker", base), Pair("striker", "block", base)])
     with pytest.raises(ClashError, match="needs `view`"):
         HybridSim(scene, [Pair("block", "striker", Fake())])
+
+
+def sliding(name: str) -> SlideModel:
+    scene = world(name)[0]
+    body = inertia(scene, scene.struck_body)
+    return SlideModel({"friction": 0.3, "lean": 0.01}, gyration=body.gyration, centre=body.centre[:2])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_slide_model_takes_over_after_the_collision(name):
+    scene, base, theta = world(name)
+    start, velocity, before = strikes(name, 5, 3)
+    for dt in (0.002, 0.005):
+        hybrid = HybridSim(scene, base, theta, timestep=dt, slide_model=sliding(name))
+        states = hybrid.rollout(start, hit_and_retract(velocity, dt, 0.8))
+        assert hybrid.tally.learned == 5
+        rest = hybrid.rest(before)
+        assert np.abs(states[:, -1, :2] - rest[:, :2]).max() < 1e-3
+        assert np.abs((yaw(states[:, -1]) - rest[:, 2] + np.pi) % (2 * np.pi) - np.pi).max() < np.radians(1)
+    one = HybridSim(scene, base, theta, timestep=dt, slide_model=sliding(name))
+    data = mujoco.MjData(one.model)
+    data.qpos, data.qvel = np.split(start[2], [one.model.nq])
+    for t, row in enumerate(hit_and_retract(velocity, dt, 0.8)[2]):
+        data.ctrl = row
+        one.step(data)
+        assert np.array_equal(np.concatenate([data.qpos, data.qvel]), states[2, t + 1])
+
+
+def test_a_body_that_slides_into_a_wall_is_mujocos_again():
+    scene, base, theta = world("square")
+    wall = '<geom name="wall" type="box" size="0.01 0.3 0.05" pos="0.08 0 0.05"/>'
+    walled = replace(scene, xml=scene.xml.replace('<body name="block">', wall + '<body name="block">', 1))
+    hybrid = HybridSim(walled, [Pair("block", "striker", base, scene, theta)], timestep=0.001, slide_model=sliding("square"))
+    start = np.concatenate([hybrid.model.qpos0, np.zeros(hybrid.model.nv)])[None]
+    start[0, 2], start[0, 7], start[0, 9 + 6] = rest_height(scene, theta[None])[0], 0.13, 0.8
+    states = hybrid.rollout(start, hit_and_retract(np.array([[0.8, 0.0]]), 0.001, 0.6))
+    assert hybrid.tally.learned == 1
+    assert 0.03 < states[0, :, 0].max() < 0.04 and abs(states[0, -1, 9]) < 1e-2  # the wall stands 30 mm away, and is as soft as MuJoCo's are
+
+
+def test_rest_needs_a_slide_model():
+    scene, base, theta = world("square")
+    with pytest.raises(ClashError, match="needs a slide model"):
+        HybridSim(scene, base, theta).rest(strikes("square", 1)[2])

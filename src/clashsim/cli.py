@@ -210,7 +210,8 @@ class Bench:
 
     name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
-    real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data."""
+    real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
+    throughput: strikes a second of MuJoCo and of the hybrid simulator."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None

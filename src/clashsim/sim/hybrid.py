@@ -15,6 +15,7 @@ from clashsim.core.params import locate
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene, _field
 from clashsim.nets.slide import SlideModel
+from clashsim.sim.glide import glide
 from clashsim.sim.guards import Mechanics, guard
 from clashsim.sim.learned import Learned, Trust
 from clashsim.sim.mujoco_sim import check
@@ -45,7 +46,8 @@ class HybridSim:
     impact_model: of the scene's own pair, or a sequence of `Pair`. theta (p,): where None, what the model was calibrated to, else the nominal
     values. A collision is left to MuJoCo until the pair parts where it approaches slower than `slow` (m/s), comes within `again` (s) of the
     last one, or is one the model should not be asked about (`Trust`); such simulations take the author's timestep meanwhile.
-    `timestep` (s) may be longer than the author's, which only collisions need that short.
+    `timestep` (s) may be longer than the author's, which only collisions need that short. With a slide model, a struck body moves by it
+    after a learned collision, as long as it touches nothing but the ground.
     """
 
     def __init__(self, scene: Scene, impact_model: ImpactModel | ThetaModel | Sequence[Pair], theta: np.ndarray | None = None, *, slide_model: SlideModel | None = None,
@@ -54,7 +56,7 @@ class HybridSim:
         self.scene, self.slide_model, self.slow, self.again, self.threads = scene, slide_model, slow, again, threads
         single = not isinstance(impact_model, Sequence)
         pairs = (Pair(scene.struck, scene.striker, impact_model, scene),) if single else tuple(impact_model)  # type: ignore[arg-type]
-        spec, names = with_pairs(scene, pairs)
+        spec, names = with_pairs(scene, pairs, gliding=slide_model is not None)
         self.model = spec.compile()
         self._slots = tuple(None if slot is None else locate(self.model, p.target) for slot, p in zip(scene.slots, scene.params, strict=True))
         views = {id(p.model): p for p in pairs}
@@ -143,7 +145,8 @@ class HybridSim:
             held = world.userdata[active][:, self._phase] > 0
             since = world.userdata[active][:, self._since]
             latest = np.where(since > 0, since, np.inf).min(1)
-            h = shortened(left[active], np.where(held.any(1), 1e-12, np.where(np.isfinite(latest), latest, 0.0)), self.fine)
+            latest = np.where(np.isfinite(latest) & (self.slide_model is None), latest, 0.0)  # a slide model is exact for any step
+            h = shortened(left[active], np.where(held.any(1), 1e-12, latest), self.fine)
             world.step[active] = h
             last = Step(world.qpos[active].copy(), world.qvel[active].copy(), world.act[active].copy(), world.time[active].copy(), h)
             world.advance(active)
@@ -162,12 +165,24 @@ class HybridSim:
             active = active[left[active] > _DONE]
 
     def _straighten(self, world: World, rows: np.ndarray, last: Step, whole: np.ndarray, struck: np.ndarray) -> None:
+        """Correct how struck bodies slid in the step just taken: by the slide model where there is one and nothing else is near."""
         for c, hit in zip(self.couples, struck.T, strict=True):
             which = np.flatnonzero(whole & hit)
+            if self.slide_model is not None and c.flat and len(which):
+                alone = c.alone(world.sensors[rows[which]])
+                if alone.any():
+                    glide(world, rows[which[alone]], last[which[alone]], c, self._path)
+                    level(world, rows[which[alone]], c)
+                which = which[~alone]
             if self._euler and c.plane is not None and len(which):
                 straighten(world, rows[which], last[which], c)
             if c.flat and len(which):
                 level(world, rows[which], c)
+
+    def _path(self, pose: np.ndarray, twist: np.ndarray, t: np.ndarray) -> np.ndarray:
+        assert self.slide_model is not None
+        with torch.no_grad():
+            return self.slide_model.path(*(torch.as_tensor(x) for x in (pose, twist, t))).numpy()
 
     def _release(self, world: World, rows: np.ndarray, parted: np.ndarray) -> None:
         for c, gone in zip(self.couples, parted.T, strict=True):

@@ -41,11 +41,19 @@ class Pair:
         return own
 
 
-def with_pairs(scene: Scene, pairs: tuple[Pair, ...]) -> tuple[mujoco.MjSpec, list[str]]:
-    """The scene's spec with a named `<pair>`, a contact sensor and two numbers of memory for each pair; names of the pairs."""
+def with_pairs(scene: Scene, pairs: tuple[Pair, ...], *, gliding: bool = False) -> tuple[mujoco.MjSpec, list[str]]:
+    """The scene's spec with a named `<pair>`, a contact sensor and two numbers of memory for each pair; names of the pairs.
+
+    Where struck bodies may glide by a slide model, further sensors tell whether they touch anything but the ground.
+    """
     spec = scene.spec.copy()
     geoms, names = {g.name: g for g in spec.geoms if g.name}, []
-    wanted = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
+    def count(name: str, struck: str, other: str | None) -> None:
+        """Add a sensor for the number of contacts of a geom, with one other or with all."""
+        ref = {} if other is None else {"reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": other}
+        spec.add_sensor(name=f"clashsim/{name}", type=mujoco.mjtSensor.mjSENS_CONTACT, intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 1, 1],
+                        objtype=mujoco.mjtObj.mjOBJ_GEOM, objname=struck, **ref)
+
     for i, p in enumerate(pairs):
         for name in (p.struck, p.striker):
             if name not in geoms:
@@ -58,8 +66,10 @@ def with_pairs(scene: Scene, pairs: tuple[Pair, ...]) -> tuple[mujoco.MjSpec, li
             names.append(named.name)
         if names[-1] in names[:-1]:
             raise SceneError(f"the pair of {p.struck!r} and {p.striker!r} is given twice")
-        spec.add_sensor(name=f"clashsim/found/{i}", type=mujoco.mjtSensor.mjSENS_CONTACT, intprm=[wanted, 1, 1], objtype=mujoco.mjtObj.mjOBJ_GEOM,
-                        objname=p.struck, reftype=mujoco.mjtObj.mjOBJ_GEOM, refname=p.striker)
+        count(f"found/{i}", p.struck, p.striker)
+        if gliding and scene.ground is not None:
+            count(f"all/{i}", p.struck, None)
+            count(f"ground/{i}", p.struck, scene.ground)
     spec.nuserdata = max(spec.nuserdata, 0) + 2 * len(pairs)
     return spec, names
 
@@ -98,6 +108,8 @@ class Couple:
         self.row = int(model.pair(name).id)
         self.inside = (float(model.pair_margin[self.row]), float(model.pair_gap[self.row]))
         self.sensor = int(model.sensor(f"clashsim/found/{index}").adr[0])
+        gliding = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, f"clashsim/all/{index}") >= 0
+        self.around = tuple(int(model.sensor(f"clashsim/{k}/{index}").adr[0]) for k in ("all", "ground")) if gliding else None
         # In userdata, so that they travel with the state: whether MuJoCo has the pair, and the time since the last learned collision (0: none).
         self.phase, self.since = memory + 2 * index, memory + 2 * index + 1
         self.geoms = int(model.geom(pair.struck).id), int(model.geom(pair.striker).id)
@@ -111,11 +123,18 @@ class Couple:
         self.flat = flat and self.body.free  # lies on a plane without an edge that it could tip over
         self.normal = np.zeros(3) if self.plane is None else self.plane[2]
         self.up = self.view.struck_body.rotation.T @ self.normal  # in the body's own axes
-        self._turns = self.view.struck_body.rotation, self.view.striker_body.rotation
+        self.turn = self.view.struck_body.rotation  # of the body at yaw zero
+        self._turns = self.turn, self.view.striker_body.rotation
 
     def switch(self, held: bool, margin: np.ndarray, gap: np.ndarray) -> None:
         """Give the pair's contact to MuJoCo (held) or take it out, in rows of margin and gap (..., npair)."""
         margin[..., self.row], gap[..., self.row] = self.inside if held else _OUT
+
+    def alone(self, sensors: np.ndarray) -> np.ndarray:
+        """Whether struck bodies touch nothing but the ground and their striker, (n,), by rows of sensors (n, .)."""
+        if self.around is None:
+            return np.zeros(len(sensors), bool)
+        return sensors[:, self.around[0]] <= sensors[:, self.around[1]] + sensors[:, self.sensor]
 
     def distance(self, model: mujoco.MjModel, data: mujoco.MjData, ends: np.ndarray | None = None) -> float:
         """Signed distance (m) of the geoms as `data` has them; `ends` (6,) gets the nearest points, struck first."""

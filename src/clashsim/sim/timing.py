@@ -139,9 +139,10 @@ def turned(quat: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def after_turn(quat: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """Quaternions (n, 4) after a further small turn (n, 3), rad, world axes."""
-    w, xyz, t = quat[:, :1], quat[:, 1:], 0.5 * turn
-    out = np.concatenate([w - _dot(t, xyz)[:, None], xyz + w * t + _cross(t, xyz)], axis=1)
+    """Quaternions (n, 4) after a further turn (n, 3), rad, world axes."""
+    size = np.sqrt(_dot(turn, turn))[:, None]
+    w, xyz, c, t = quat[:, :1], quat[:, 1:], np.cos(size / 2), 0.5 * np.sinc(size / (2 * np.pi)) * turn
+    out = np.concatenate([c * w - _dot(t, xyz)[:, None], c * xyz + w * t + _cross(t, xyz)], axis=1)
     return out / np.sqrt(out[:, :1] ** 2 + _dot(out[:, 1:], out[:, 1:])[:, None])
 
 
