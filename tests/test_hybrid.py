@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from clashsim.bench.lab_sets import lab_set
 from clashsim.core.contact import Poser, touch
 from clashsim.core.errors import ClashError
 from clashsim.core.frame import inertia
@@ -16,11 +17,12 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled
 from clashsim.fit.sample import draw
 from clashsim.nets.slide import SlideModel
 from clashsim.sim.guards import Mechanics, energy, guard
-from clashsim.sim.hybrid import AGAIN, SLOW, HybridSim
+from clashsim.sim.hybrid import AGAIN, OVERLAP, SLOW, HybridSim
 from clashsim.sim.learned import Trust
 from clashsim.sim.mujoco import Striker, rest_height
 from clashsim.sim.mujoco_sim import MujocoSim
@@ -102,6 +104,17 @@ def test_pose_at_rest_does_not_depend_on_the_timestep(name):
         assert np.linalg.norm(ends[dt][:, scene.base.nq :][:, :2], axis=1).max() < 1e-3
         mm, degrees = apart(ends[dt], ends[0.0005])
         assert mm.max() < 1 and degrees.max() < 1
+
+
+def test_a_bounce_off_a_wall_happens_when_it_happens():
+    scene = Scene.load("puck")
+    start, ends = np.array([[-0.1, 0.02, 0.3, -1.0, 0.2, 5.0], [-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), []
+    for dt in (0.0005, 0.001, 0.002, 0.005):
+        hybrid = HybridSim(scene, base_model(scene), timestep=dt)
+        ends.append(hybrid.rollout(start, np.zeros((2, round(0.2 / dt), 0)))[:, -1])
+        assert hybrid.tally == Tally(learned=2)
+        assert np.abs(ends[-1] - ends[0])[:, :2].max() < 1e-4 and np.abs(ends[-1] - ends[0])[:, 2].max() < 1e-2
+    assert (ends[0][:, 3] > 0.3).all()
 
 
 @pytest.mark.slow
@@ -285,6 +298,29 @@ def test_where_a_model_should_not_be_asked_mujoco_is():
     doubtful = HybridSim(scene, Fake(doubt=1.0), theta)
     doubtful.rollout(start, hit_and_retract(velocity, 0.0002, 0.2))
     assert doubtful.tally.learned == 0 and doubtful.tally.handed[str(Trust.UNSURE)] == 4
+
+
+def test_bodies_that_overlap_from_the_start_are_mujocos():
+    scene, base, theta = world("square")
+    start, velocity, _ = strikes("square", 1)
+    start[0, 7:9] += (BACK + 0.002) * velocity[0] / np.linalg.norm(velocity[0])
+    hybrid = HybridSim(scene, base, theta)
+    hybrid.rollout(start, np.tile(velocity[:, None], (1, 20, 1)))
+    assert hybrid.tally == Tally(handed={OVERLAP: 1})
+
+
+def test_a_calibration_is_a_model_like_any_other():
+    scene, base, _ = world("semi_cylinder")
+    recorded = lab_set("resin on sand", "semi_cylinder", "resin", "high").impacts
+    calibration = calibrate(base, recorded[np.arange(10)])
+    hybrid = HybridSim(scene, calibration, timestep=0.002)
+    assert np.array_equal(hybrid.theta, [e.value for e in calibration.theta])
+    start, velocity, before = strikes("semi_cylinder", 6)
+    states = hybrid.rollout(start, hit_and_retract(velocity, 0.002))
+    assert hybrid.tally.learned >= 5
+    moving = np.linalg.norm(states[:, :, 9:11], axis=2).max(1)
+    expected = np.linalg.norm(calibration.predict(Impacts(True, before, np.zeros((6, 3))))[:, :2], axis=1)
+    assert np.median(np.abs(moving / expected - 1)) < 0.05
 
 
 def test_a_block_pushed_slowly_behaves_as_in_mujoco():

@@ -26,7 +26,7 @@ from clashsim.sim.timing import Step, level, shortened, straighten
 from clashsim.sim.worlds import Many, One, World, state
 
 _DONE = 1e-9  # s: less time than this is not worth a step
-SLOW, AGAIN, UNKNOWN = "too slow to be an impact", "hit again at once", "no normal to be told"
+SLOW, AGAIN, OVERLAP = "too slow to be an impact", "hit again at once", "overlapping from the start"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,7 @@ class HybridSim:
         spec, names = with_pairs(scene, pairs, gliding=slide_model is not None)
         self.model = spec.compile()
         self._slots = tuple(None if slot is None else locate(self.model, p.target) for slot, p in zip(scene.slots, scene.params, strict=True))
-        views = {id(p.model): p for p in pairs}
-        self._learned = {key: Learned(p.seen_in, p.model, unsure, dict(known or {})) for key, p in views.items()}
+        self._learned = {p.key: Learned(p.seen_in, p.model, unsure, dict(known or {})) for p in pairs}
         self.theta = next(iter(self._learned.values())).own_theta if single and theta is None else theta
         if self.theta is not None:
             self._write(self.theta, lambda name: _field(self.model, name))
@@ -132,7 +131,7 @@ class HybridSim:
         contact, moved = touch(self.scene, before)
         if not contact.touching.all():
             raise DataError(f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach")
-        after, _ = self._learned[id(couple.pair.model)](moved, contact, self._theta(couple, self.theta if theta is None else theta, np.arange(len(before))))
+        after, _ = self._learned[couple.pair.key](moved, contact, self._theta(couple, self.theta if theta is None else theta, np.arange(len(before))))
         t = touching(couple, self.model, self._data, moved, contact)
         return guard(t.mechanics, t.twist, after, t.striker)[0], moved
 
@@ -213,10 +212,10 @@ class HybridSim:
     def _judge(self, row: int, couple: int, share: float, meeting: Meeting | None, since: float) -> _Event | None:
         """Whether a touch is a collision, and whether MuJoCo should have it at once."""
         if meeting is None:
-            return _Event(row, couple, share, None, UNKNOWN)
+            return _Event(row, couple, share, None, OVERLAP)
         if meeting.closing <= 0:
             return None
-        why = SLOW if meeting.closing < self.slow else AGAIN if since < self.again else None
+        why = SLOW if meeting.closing < self.slow else AGAIN if since < self.again else OVERLAP if share == 0 else None
         return _Event(row, couple, share, meeting, why)
 
     def _resolve(self, world: World, events: list[_Event], theta: np.ndarray | None) -> None:
@@ -226,7 +225,7 @@ class HybridSim:
                 self._hand(world, e, e.why)
         asked = [e for e in events if e.why is None]
         for key, learned in self._learned.items():
-            mine = [e for e in asked if id(self.couples[e.couple].pair.model) == key]
+            mine = [e for e in asked if self.couples[e.couple].pair.key == key]
             if not mine:
                 continue
             seen = [e.meeting for e in mine if e.meeting is not None]
@@ -262,7 +261,7 @@ class HybridSim:
 
     def _theta(self, couple: Couple, theta: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
         """Theta (len(rows), p) for a pair's model."""
-        pair, own = couple.pair, self._learned[id(couple.pair.model)].own_theta
+        pair, own = couple.pair, self._learned[couple.pair.key].own_theta
         chosen = pair.theta if pair.theta is not None else theta if couple.view is self.scene and theta is not None else own
         return chosen[rows] if chosen.ndim == 2 else np.broadcast_to(chosen, (len(rows), len(chosen)))
 

@@ -32,6 +32,11 @@ class Pair:
     view: Scene | None = None
     theta: np.ndarray | None = None
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """The same for pairs that can be asked about in one call."""
+        return id(self.model), id(self.seen_in)
+
     @cached_property
     def seen_in(self) -> Scene:
         """The scene in which the model sees the pair."""
