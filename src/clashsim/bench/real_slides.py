@@ -8,6 +8,7 @@ laboratory calibrates. Errors are means over slides and repetitions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ from clashsim.fit.slide_model import SlideFit, fit_slides
 
 NS = (10, 50)
 _MOST = 400  # slides of a set: MuJoCo simulates each at fifteen frictions
-_STRIKES = 5  # repetitions from the strike: each slides anew in MuJoCo
+_STRIKES, _TESTED = 5, 100  # repetitions from the strike and slides tested in each: they slide anew in MuJoCo every time
 _FRICTION = np.geomspace(0.6, 1 / 0.6, 5)  # of what a slide without turn would need
 _TORSIONAL = (1e-5, 0.005, 0.02)  # m; the second is MuJoCo's default
 _DEFAULT = 1
@@ -69,9 +70,9 @@ class Problem:
         i, share = int(place), place % 1
         return self.data.pose + ((1 - share) * self.table[i, torsional] + share * self.table[i + 1, torsional]) / friction
 
-    def errors(self, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Distances (N,) m and angles (N,) rad from where the slides ended."""
-        far = rest - self.data.rest
+    def errors(self, rest: np.ndarray, rows: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """Distances (N,) m and angles (N,) rad from where the slides ended, all or those of `rows`."""
+        far = rest - self.data.rest[rows]
         return np.linalg.norm(far[:, :2], axis=1), np.abs(far[:, 2])
 
 
@@ -147,8 +148,10 @@ def _struck(problem: Problem, rows: np.ndarray, seed: int) -> tuple[np.ndarray, 
 
 
 def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None,
-        ns: Sequence[int] | None = None, progress: Progress = quiet) -> list[Row]:
-    """Rows of the bench; without a data root the laboratory's sets alone."""
+        ns: Sequence[int] | None = None, resume: Path | None = None, progress: Progress = quiet) -> list[Row]:
+    """Rows of the bench; without a data root the laboratory's sets alone. With `resume`, finished rows are kept in that file (JSON lines) and
+    a later call goes on from them.
+    """
     present = slide_sets.names(root)
     for name, choices in [*((s, present) for s in sets or ()), *((m, list(WAYS)) for m in methods or ())]:
         if name not in choices:
@@ -160,27 +163,39 @@ def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets:
             problem = Problem(slide_sets.load(name, root).thinned(40 if quick else _MOST))
             for draw in ("random", "session"):
                 for n in ns or ((10,) if quick else NS):
-                    rows += _rows(problem, n, draw, methods or list(WAYS), min(seeds, 3) if quick else seeds)
+                    cut = draws(problem.data, n, draw, seeds=min(seeds, 3) if quick else seeds)
+                    done = [row for row in _kept(resume) if (row["set"], row["draw"], row["n"]) == (name, draw, n) and row["of"] == len(cut)]
+                    left = [m for m in methods or WAYS if m not in {row["method"] for row in done}] if cut else []
+                    new = _rows(problem, n, draw, left, cut) if left else []
+                    if resume is not None and new:
+                        with resume.open("a") as file:
+                            file.writelines(json.dumps(row) + "\n" for row in new)
+                    rows += sorted(done + new, key=lambda row: (row["input"] != "twist", list(WAYS).index(row["method"])))
             advance(1)
     return rows
 
 
-def _rows(problem: Problem, n: int, draw: str, methods: Sequence[str], seeds: int) -> list[Row]:
-    cut = draws(problem.data, n, draw, seeds=seeds)
-    if not cut:
+def _kept(resume: Path | None) -> list[Row]:
+    """Rows of an earlier run; a last line cut short by a kill is dropped."""
+    if resume is None or not resume.is_file():
         return []
+    return [json.loads(line) for line in resume.read_text().splitlines() if line.endswith("}")]
+
+
+def _rows(problem: Problem, n: int, draw: str, methods: Sequence[str], cut: Draws) -> list[Row]:
     struck = [_struck(problem, rows, seed) for seed, (rows, _) in enumerate(cut[:_STRIKES])]
     out = []
     for method in methods:
         errors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"twist": [], "strike": []}
         for seed, (rows, test) in enumerate(cut):
             tell = WAYS[method](problem, rows)
-            starts = {"twist": (problem.data.pose, problem.data.twist)} | ({"strike": struck[seed]} if seed < len(struck) else {})
-            for kind, start in starts.items():
-                far, angle = problem.errors(tell(*start))
-                errors[kind].append((far[test], angle[test]))
-        out += [_row(problem.data.name, method, kind, n, draw, found) for kind, found in errors.items() if found]
-    return sorted(out, key=lambda r: r["input"] != "twist")
+            far, angle = problem.errors(tell(problem.data.pose, problem.data.twist))
+            errors["twist"].append((far[test], angle[test]))
+            if seed < len(struck):
+                some = test[:_TESTED]
+                errors["strike"].append(problem.errors(tell(*(part[some] for part in struck[seed])), some))
+        out += [_row(problem.data.name, method, kind, n, draw, found) | {"of": len(cut)} for kind, found in errors.items()]
+    return out
 
 
 def _row(name: str, method: str, kind: str, n: int, draw: str, errors: list[tuple[np.ndarray, np.ndarray]]) -> Row:
