@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from clashsim.bench import throughput
 from clashsim.bench.lab_sets import lab_set
 from clashsim.core.contact import Poser, touch
 from clashsim.core.errors import ClashError
@@ -466,3 +467,10 @@ def test_rest_needs_a_slide_model():
     scene, base, theta = world("square")
     with pytest.raises(ClashError, match="needs a slide model"):
         HybridSim(scene, base, theta).rest(strikes("square", 1)[2])
+
+
+@pytest.mark.slow
+def test_throughput_bench_has_its_rows():
+    rows = throughput.run(n=64)
+    assert [r["method"] for r in rows] == ["network alone", "MuJoCo", "hybrid, MuJoCo's slide", "hybrid, slide model"]
+    assert all(r["per_second"] > 0 for r in rows) and rows[3]["ratio"] > rows[2]["ratio"]

@@ -47,7 +47,8 @@ class HybridSim:
     values. A collision is left to MuJoCo until the pair parts where it approaches slower than `slow` (m/s), comes within `again` (s) of the
     last one, or is one the model should not be asked about (`Trust`); such simulations take the author's timestep meanwhile.
     `timestep` (s) may be longer than the author's, which only collisions need that short. With a slide model, a struck body moves by it
-    after a learned collision, as long as it touches nothing but the ground.
+    after a learned collision, as long as it touches nothing but the ground. Collisions are noticed at the end of a step, so that bodies
+    thinner than what they travel in one can pass through each other, as in MuJoCo.
     """
 
     def __init__(self, scene: Scene, impact_model: ImpactModel | ThetaModel | Sequence[Pair], theta: np.ndarray | None = None, *, slide_model: SlideModel | None = None,

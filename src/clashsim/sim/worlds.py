@@ -9,7 +9,7 @@ import numpy as np
 from mujoco import batch
 
 _STATE = ("qpos", "qvel", "act", "time", "ctrl", "userdata", "qacc_warmstart")
-_VEL = int(mujoco.mjtStage.mjSTAGE_VEL)
+_POS = int(mujoco.mjtStage.mjSTAGE_POS)
 
 
 class World(Protocol):
@@ -61,7 +61,7 @@ class Many:
     """n simulations of one model in a `mujoco.batch`."""
 
     def __init__(self, model: mujoco.MjModel, n: int, *, threads: int = 0) -> None:
-        self.engine = batch.Batch(model, n, nthread=threads, persistent=True)
+        self.engine = batch.Batch(model, n, nthread=threads)
         self._shared, self._scratch, self.varied = model, None, False
         bound = {name: self.engine.bind(name) for name in _STATE}
         self.qpos, self.qvel, self.act, self.time, self.userdata = (bound[k] for k in ("qpos", "qvel", "act", "time", "userdata"))
@@ -71,7 +71,7 @@ class Many:
 
     def advance(self, rows: np.ndarray) -> None:
         """Step these simulations on threads."""
-        self.engine.step(ids=None if len(rows) == self.engine.nsim else rows, stage=_VEL)
+        self.engine.step(ids=None if len(rows) == self.engine.nsim else rows, stage=_POS)
 
     def model(self, row: int) -> mujoco.MjModel:
         """The shared model, or a copy of this simulation's where theta differs between them."""
