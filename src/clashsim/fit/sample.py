@@ -178,13 +178,13 @@ def run_shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) 
     outcome = striker(strikes.before, strikes.theta)
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
     before, after = with_effects(scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED)
-    if before is not strikes.before:  # as recorded through an offset frame, a glancing hit may look like a miss
-        end = np.where(touch(scene, before)[0].touching, end, _MISSED)
-    if exact(scene):
+    if before is not strikes.before:
         seen = frame(scene, Impacts(scene.plane is not None, before, after), strict=False)
-        unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
-        change = apply_exact(scene, torch.as_tensor(seen.encode(after)), torch.as_tensor(seen.start / seen.speed[:, None]), torch.as_tensor(seen.speed), unit)
-        after = seen.decode(change.numpy())
+        end = np.where(seen.contact.touching, end, _MISSED)  # as recorded through an offset frame, a glancing hit may look like a miss
+        if exact(scene):
+            unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
+            change = apply_exact(scene, torch.as_tensor(seen.encode(after)), torch.as_tensor(seen.start / seen.speed[:, None]), torch.as_tensor(seen.speed), unit)
+            after = seen.decode(change.numpy())
     return {"before": before, "after": after, "theta": strikes.theta, "end": end.astype(np.int8), "steps": outcome.steps.astype(np.int32)}
 
 
