@@ -12,7 +12,7 @@ from mujoco import batch
 from clashsim.core.contact import Poser
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.fit.sample import run_shard
+from clashsim.fit.sample import draw, run_shard
 from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
 
 _SIZE = 4096
@@ -30,7 +30,8 @@ def run(*, n: int = 100_000, scene: str = "semi_cylinder", seed: int = 0, progre
             begin = time.perf_counter()
             shard = run_shard(world, striker, size, np.random.default_rng([seed, i]))
             sampling += time.perf_counter() - begin
-            stepping += bare.replay(shard)
+            strikes = draw(world, size, np.random.default_rng([seed, i]))  # as they were run; the shard holds them as a recording would show them
+            stepping += bare.replay(strikes.before, strikes.theta, shard["steps"])
             steps += int(shard["steps"].sum())
             advance(size)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -48,9 +49,8 @@ class _Bare:
         self.qpos, self.qvel, self.ctrl = (self.engine.bind(k) for k in ("qpos", "qvel", "ctrl"))
         self.drives = velocity_drives(scene)
 
-    def replay(self, shard: dict[str, np.ndarray]) -> float:
-        """Seconds spent in `step` when every simulation of a shard takes as many steps as it took there."""
-        before, theta, steps = shard["before"], shard["theta"], shard["steps"]
+    def replay(self, before: np.ndarray, theta: np.ndarray, steps: np.ndarray) -> float:
+        """Seconds spent in `step` when every simulation takes as many steps as it took in its shard."""
         n = len(before)
         self.scene.write(theta, lambda name: self.engine.expand(name)[:n])
         self.engine.reset(stage=0)
