@@ -81,8 +81,9 @@ class Scene:
         """The same model with sensors for distance and nearest points of the pair (costly, so not used while stepping)."""
         spec = self.spec.copy()
         both = {"objtype": mujoco.mjtObj.mjOBJ_GEOM, "objname": self.struck, "reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": self.striker}
-        spec.add_sensor(name="clashsim/fromto", type=mujoco.mjtSensor.mjSENS_GEOMFROMTO, cutoff=1e3, **both)
         spec.add_sensor(name="clashsim/distance", type=mujoco.mjtSensor.mjSENS_GEOMDIST, cutoff=1e3, **both)
+        spec.add_sensor(name="clashsim/fromto", type=mujoco.mjtSensor.mjSENS_GEOMFROMTO, cutoff=1e3, **both)
+        spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)  # distances need no collision detection
         return spec.compile()
 
     @cached_property
