@@ -14,9 +14,9 @@ import torch
 from clashsim.bench import real_slides, slide_sets
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
+from clashsim.core.slides import Slide
 from clashsim.fit.calibrate import Status
 from clashsim.fit.slide_model import fit_slides, mujoco_friction
-from clashsim.fit.slides import Slide
 from clashsim.fit.sole import even_sole, sole
 from clashsim.nets.slide import NAMES, SlideModel, slide
 

@@ -9,7 +9,8 @@ import pytest
 from clashsim.core.errors import DataError
 from clashsim.core.frame import inertia
 from clashsim.core.scene import Scene
-from clashsim.fit.slides import Slide, ground_friction
+from clashsim.core.slides import Slide
+from clashsim.fit.slides import ground_friction
 
 
 def test_sliding_friction_of_a_simulated_block_is_recovered() -> None:

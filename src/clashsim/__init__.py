@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts as Impacts
     from clashsim.core.params import Param as Param
     from clashsim.core.scene import Scene as Scene
+    from clashsim.core.slides import Slide as Slide
     from clashsim.core.trials import Trial as Trial
     from clashsim.core.trials import Trials as Trials
     from clashsim.data.impact_files import read_impacts as read_impacts
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from clashsim.fit.runs import load_run as load_run
     from clashsim.fit.runs import save_run as save_run
     from clashsim.fit.sample import sample as sample
-    from clashsim.fit.slides import Slide as Slide
     from clashsim.fit.slides import ground_friction as ground_friction
     from clashsim.sim.hybrid import HybridSim as HybridSim
     from clashsim.sim.mujoco_sim import MujocoSim as MujocoSim
@@ -44,7 +44,7 @@ _PLACES = {
     "read_impacts": "data.impact_files", "write_impacts": "data.impact_files", "write_back": "data.mjcf",
     "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
     "distil": "fit.distil", "load_run": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
-    "Slide": "fit.slides", "ground_friction": "fit.slides",
+    "Slide": "core.slides", "ground_friction": "fit.slides",
     "HybridSim": "sim.hybrid", "MujocoSim": "sim.mujoco_sim", "Pair": "sim.pairs",
 }
 __all__ = ["__version__", *_PLACES]

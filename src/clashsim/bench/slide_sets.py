@@ -15,11 +15,11 @@ from clashsim import lab
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import GROUND, Scene
+from clashsim.core.slides import Slide
 from clashsim.core.trials import yaw as yaw_of
 from clashsim.data import datasets
 from clashsim.data.found import state
 from clashsim.data.segment import segment
-from clashsim.fit.slides import Slide
 from clashsim.fit.sole import Sole, even_sole, sole
 
 _BOX = (0.128, 0.119, 0.125)  # m, half sides of the struck boxes, from contact distances and what the set's authors give

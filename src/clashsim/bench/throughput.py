@@ -12,10 +12,10 @@ from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.core.slides import Slide
 from clashsim.fit.base import base_model
 from clashsim.fit.sample import draw
 from clashsim.fit.slide_model import fit_slides
-from clashsim.fit.slides import Slide
 from clashsim.fit.sole import sole
 from clashsim.nets.slide import SlideModel
 from clashsim.sim.hybrid import HybridSim

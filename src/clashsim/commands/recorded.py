@@ -120,7 +120,7 @@ def sentences(found: Segmented, trials: Trials) -> list[str]:
 def ground(found: Segmented, scene: Scene) -> dict[str, Any] | None:
     """Friction of the ground, regressed on the slides after the impacts; None where nothing slides on a level ground."""
     from clashsim.core.frame import inertia
-    from clashsim.fit.slides import Slide, ground_friction
+    from clashsim.fit.slides import ground_friction
 
     pull = np.asarray(scene.base.opt.gravity, float)
     gravity = float(np.linalg.norm(pull)) or 9.81  # a scene seen from above may leave gravity out
@@ -128,7 +128,7 @@ def ground(found: Segmented, scene: Scene) -> dict[str, Any] | None:
         return None
     gyration = inertia(scene, scene.struck_body).gyration
     slides = []
-    for slide in (Slide(s.t, s.xy, s.yaw) for s in found.slides):
+    for slide in found.slides:
         try:
             ground_friction([slide], gyration=gyration, gravity=gravity)
         except ClashError:  # too short, or it hardly moves

@@ -96,7 +96,12 @@ def frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Frame:
         rows = np.flatnonzero(~contact.touching)
         which = ", ".join(map(str, rows[:8])) + (" and more" if len(rows) > 8 else "")
         raise DataError(f"in impacts {which} the bodies do not meet along their approach: check poses, velocities, units and frames")
-    return _planar(scene, moved, contact) if impacts.planar else _spatial(scene, moved, contact)
+    return seen_from(scene, moved, contact)
+
+
+def seen_from(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
+    """Impacts of bodies that touch already, (N, d), seen from contacts that are known."""
+    return _planar(scene, before, contact) if scene.plane is not None else _spatial(scene, before, contact)
 
 
 def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:

@@ -59,9 +59,9 @@ class Scene:
                 raise SceneError(f"scene {self.name!r} has no geom named {name!r} for the {role}; {nearest(name, geoms)}")
         if self.struck == self.striker:
             raise SceneError(f"scene {self.name!r}: the pair needs two different geoms, got {self.struck!r} twice")
-        _named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
+        named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
         if self.ground is not None:
-            _named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
+            named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
         both = {"objtype": mujoco.mjtObj.mjOBJ_GEOM, "objname": self.struck, "reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": self.striker}
         wanted = (1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)) | (1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL))
         # found (how many contacts), then the relative velocity of the deepest one in its own frame, normal first
@@ -108,7 +108,7 @@ class Scene:
         """A fresh MjModel with theta (p,) written into it; the author's values where theta is None."""
         model = self.spec.compile()
         if theta is not None:
-            self.write(theta, lambda name: _field(model, name))
+            self.write(theta, lambda name: field_of(model, name))
             mujoco.mj_setConst(model, mujoco.MjData(model))
         return model
 
@@ -223,7 +223,7 @@ def contact_params(scene: Scene) -> tuple[Param, ...]:
     return tuple(found)
 
 
-def _named_pair(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom, name: str) -> None:
+def named_pair(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom, name: str) -> None:
     """Name the author's own `<pair>` of two geoms, or add one that keeps the contact as their geoms define it."""
     for pair in spec.pairs:
         if {pair.geomname1, pair.geomname2} == {a.name, b.name}:
@@ -298,7 +298,8 @@ def _assets(path: Path, xml: str) -> dict[str, bytes]:
     return {str(p.relative_to(path.parent)): p.read_bytes() for p in sorted(path.parent.rglob("*")) if p.suffix.lower() in kinds and p != path}
 
 
-def _field(model: mujoco.MjModel, name: str) -> np.ndarray:
+def field_of(model: mujoco.MjModel, name: str) -> np.ndarray:
+    """The array of a model that a slot's field names."""
     if name.startswith("opt."):
         value = getattr(model.opt, name[4:])
         if not isinstance(value, np.ndarray):

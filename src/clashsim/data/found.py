@@ -7,17 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from clashsim.core.impacts import Impacts
+from clashsim.core.slides import Slide
 from clashsim.data.motion import Motion
 from clashsim.data.track import Track
-
-
-@dataclass(frozen=True, eq=False)
-class Slide:
-    """One slide after parting, as `clashsim.fit.slides.ground_friction` takes it: t (T,) s, xy (T, 2) m of the mass centre, yaw (T,) rad."""
-
-    t: np.ndarray
-    xy: np.ndarray
-    yaw: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)

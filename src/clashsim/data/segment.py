@@ -11,8 +11,9 @@ from clashsim.core.contact import Poser
 from clashsim.core.errors import DataError
 from clashsim.core.frame import inertia
 from clashsim.core.scene import Scene
+from clashsim.core.slides import Slide
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.found import Found, Segmented, Slide, state
+from clashsim.data.found import Found, Segmented, state
 from clashsim.data.knots import Knot, knots
 from clashsim.data.motion import Anchor, Motion, crossing, in_space, smooth
 from clashsim.data.sliding import Sliding, sliding

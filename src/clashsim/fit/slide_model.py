@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from clashsim.core.errors import DataError
+from clashsim.core.slides import Slide
 from clashsim.fit.calibrate import Estimate, Status
 from clashsim.fit.sole import Sole
 from clashsim.nets.slide import NAMES, SlideModel
@@ -29,17 +29,6 @@ _HUBER = 2.0  # residuals beyond this many standard deviations count by size, no
 _VARIES = 0.05  # standard deviation of friction from slide to slide, at a guess
 _SURE = 0.7  # of what was expected: a parameter whose standard deviation stays above it was not told by the slides
 _NORMAL = 1.645  # standard deviations that hold 90 %
-
-
-class SlideLike(Protocol):
-    """A slide as `fit.slides.Slide` and `data.found.Slide` are: t (T,) s, xy (T, 2) m, yaw (T,) rad, from parting to rest."""
-
-    @property
-    def t(self) -> np.ndarray: ...
-    @property
-    def xy(self) -> np.ndarray: ...
-    @property
-    def yaw(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +54,7 @@ class SlideFit:
         return [_model(row, self.model) for row in rows]
 
 
-def fit_slides(slides: Sequence[SlideLike], sole: Sole, *, twists: np.ndarray | None = None, twist_sd: Sequence[float] | None = None, gravity: float = 9.81) -> SlideFit:
+def fit_slides(slides: Sequence[Slide], sole: Sole, *, twists: np.ndarray | None = None, twist_sd: Sequence[float] | None = None, gravity: float = 9.81) -> SlideFit:
     """Fit a slide model to slides (5 to 10 will do) of the body's origin.
 
     twists (N, 3): as measured at each slide's first frame, with standard deviations `twist_sd` (3,); without them they are told from the path.
@@ -188,16 +177,11 @@ def _reduced(normal: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     return (normal[:, :p, :p] - np.einsum("nij,njk->nik", gain, normal[:, p:, :p])).sum(0), gain
 
 
-def _frames(slides: Sequence[SlideLike]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _frames(slides: Sequence[Slide]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times since the start (N, T) and poses (N, T, 3) of each slide, evenly from its first frame until it rests, and poses at rest (N, 3)."""
     times, poses, rests = [], [], []
     for i, slide in enumerate(slides):
-        t = np.asarray(slide.t, float)
-        if len(t) < 8 or not (np.diff(t) > 0).all():
-            raise DataError(f"slide {i} needs at least 8 frames with increasing time stamps")
-        pose = np.column_stack([slide.xy, np.unwrap(slide.yaw)])
-        if not np.isfinite(pose).all():
-            raise DataError(f"slide {i} holds NaN or infinite values")
+        t, pose = slide.checked(i)
         end = np.median(pose[-5:], 0)
         away = np.linalg.norm((pose - end) * [1, 1, 0.05], axis=1)
         moving = np.flatnonzero(away > 0.01 * max(away[0], 1e-3))
@@ -209,7 +193,7 @@ def _frames(slides: Sequence[SlideLike]) -> tuple[np.ndarray, np.ndarray, np.nda
     return np.array(times), np.array(poses), np.array(rests)
 
 
-def _starts(slides: Sequence[SlideLike], sole: Sole, twists: np.ndarray | None, twist_sd: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
+def _starts(slides: Sequence[Slide], sole: Sole, twists: np.ndarray | None, twist_sd: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
     """Pose and twist (N, 6) at the first frames, and how sure the twists are (3,)."""
     first = np.array([[*slide.xy[0], np.unwrap(slide.yaw)[0]] for slide in slides], float)
     if twists is not None:

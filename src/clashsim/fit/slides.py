@@ -16,15 +16,7 @@ import numpy as np
 from scipy.signal import savgol_filter
 
 from clashsim.core.errors import DataError
-
-
-@dataclass(frozen=True, eq=False)
-class Slide:
-    """One slide after parting: t (T,) s, xy (T, 2) m, yaw (T,) rad."""
-
-    t: np.ndarray
-    xy: np.ndarray
-    yaw: np.ndarray
+from clashsim.core.slides import Slide
 
 
 @dataclass(frozen=True)
@@ -56,12 +48,7 @@ def ground_friction(slides: Sequence[Slide], *, gyration: float, gravity: float 
 
 def _normal_equations(slide: Slide, i: int, *, gyration: float, gravity: float, window: float) -> np.ndarray:
     """(2, 3): sums of products of (path, angle) with (path, angle, energy lost over gravity), while the body moves."""
-    t = np.asarray(slide.t, float)
-    if len(t) < 8 or not (np.diff(t) > 0).all():
-        raise DataError(f"slide {i} needs at least 8 frames with increasing time stamps")
-    pose = np.column_stack([slide.xy, np.unwrap(slide.yaw)])
-    if not np.isfinite(pose).all():
-        raise DataError(f"slide {i} holds NaN or infinite values")
+    t, pose = slide.checked(i)
     step = float(np.median(np.diff(t)))
     even = np.arange(t[0], t[-1], step)
     pose = np.column_stack([np.interp(even, t, c) for c in pose.T])

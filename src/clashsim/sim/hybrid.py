@@ -13,7 +13,7 @@ from clashsim.core.contact import Contact, touch
 from clashsim.core.errors import DataError
 from clashsim.core.params import locate
 from clashsim.core.protocols import ImpactModel, ThetaModel
-from clashsim.core.scene import Scene, _field
+from clashsim.core.scene import Scene, field_of
 from clashsim.nets.slide import SlideModel
 from clashsim.sim.glide import glide
 from clashsim.sim.guards import Mechanics, guard
@@ -63,7 +63,7 @@ class HybridSim:
         self._learned = {p.key: Learned(p.seen_in, p.model, unsure, dict(known or {})) for p in pairs}
         self.theta = next(iter(self._learned.values())).own_theta if single and theta is None else theta
         if self.theta is not None:
-            self._write(self.theta, lambda name: _field(self.model, name))
+            self._write(self.theta, lambda name: field_of(self.model, name))
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
         self.fine = float(self.model.opt.timestep)
         if timestep is not None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from clashsim.core.contact import Contact, touch
-from clashsim.core.frame import Frame, _planar, _spatial
+from clashsim.core.frame import Frame, seen_from
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene
@@ -49,7 +49,7 @@ class Learned:
         contact = Contact(contact.point[rows], contact.normal[rows], contact.shift[rows], contact.touching[rows])
         before, moving = self._at_rest(before)
         planar = self.view.plane is not None
-        seen = _planar(self.view, before, contact) if planar else _spatial(self.view, before, contact)
+        seen = seen_from(self.view, before, contact)
         if isinstance(self.model, ThetaModel):
             each = seen.decode(self.model.members(seen, theta))
             after, spread = each.mean(0), each.std(0)

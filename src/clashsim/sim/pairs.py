@@ -12,7 +12,7 @@ from clashsim.core.contact import Poser
 from clashsim.core.errors import SceneError, nearest
 from clashsim.core.mobility import Mobility
 from clashsim.core.protocols import ImpactModel, ThetaModel
-from clashsim.core.scene import Scene, _named_pair
+from clashsim.core.scene import Scene, named_pair
 
 TOUCH = 0.5e-5  # m: surfaces count as touching at this distance, where the nearest points still tell the normal
 _OUT = (-1.0, 1.0)  # margin and gap that keep a pair's contact in the list, at negative distance, without a force
@@ -66,7 +66,7 @@ def with_pairs(scene: Scene, pairs: tuple[Pair, ...], *, gliding: bool = False) 
         named = next((x for x in spec.pairs if {x.geomname1, x.geomname2} == {p.struck, p.striker}), None)
         if named is None or not named.name:
             names.append(f"clashsim/{i}")
-            _named_pair(spec, scene.name, geoms[p.struck], geoms[p.striker], names[-1])
+            named_pair(spec, scene.name, geoms[p.struck], geoms[p.striker], names[-1])
         else:
             names.append(named.name)
         if names[-1] in names[:-1]:
