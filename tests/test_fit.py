@@ -152,7 +152,7 @@ def test_a_free_body_in_space_is_calibrated() -> None:
 
 def test_a_calibration_is_an_impact_model() -> None:
     def use(model: ImpactModel, impacts: Impacts) -> tuple[np.ndarray, np.ndarray]:
-        return model.predict(impacts), model.spread(impacts)
+        return model.guess(impacts)
 
     scene = Scene.load("puck")
     impacts = sample(scene, 6, 0)

@@ -13,7 +13,7 @@ from clashsim.bench import throughput
 from clashsim.bench.lab_sets import lab_set
 from clashsim.core.contact import Poser, touch
 from clashsim.core.errors import ClashError
-from clashsim.core.frame import inertia
+from clashsim.core.frame import Frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
@@ -247,14 +247,11 @@ class Fake:
     bounce: float = 0.5
     doubt: float = 0.0
 
-    def predict(self, impacts: Impacts) -> np.ndarray:
+    def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
         k = 2 if impacts.planar else 3
         out = impacts.twist.copy()
         out[:, :k] = (impacts.striker_twist + self.bounce * (impacts.striker_twist - impacts.twist))[:, :k]
-        return out
-
-    def spread(self, impacts: Impacts) -> np.ndarray:
-        return np.full_like(impacts.after, self.doubt)
+        return out, np.full_like(impacts.after, self.doubt)
 
 
 BALLS = """<mujoco><option gravity="0 0 0" timestep="0.002"/><worldbody>
@@ -472,5 +469,6 @@ def test_rest_needs_a_slide_model():
 @pytest.mark.slow
 def test_throughput_bench_has_its_rows():
     rows = throughput.run(n=64)
-    assert [r["method"] for r in rows] == ["network alone", "MuJoCo", "hybrid, MuJoCo's slide", "hybrid, slide model"]
-    assert all(r["per_second"] > 0 for r in rows) and rows[3]["ratio"] > rows[2]["ratio"]
+    assert [r["method"] for r in rows] == ["network alone", "MuJoCo", "hybrid, MuJoCo's slide", "hybrid, slide model", "map of strikes, slide model"]
+    assert all(r["per_second"] > 0 for r in rows) and rows[4]["ratio"] > rows[3]["ratio"] > rows[2]["ratio"]
+    assert all(r["same"] > 0.6 for r in rows[1:])

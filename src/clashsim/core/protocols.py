@@ -14,11 +14,11 @@ from clashsim.core.scene import Scene
 class ImpactModel(Protocol):
     """Predicts the twist of the struck body after impact, and how far to trust that."""
 
-    def predict(self, impacts: Impacts) -> np.ndarray:
-        """Twist after impact (N, k); `impacts.after` is not looked at."""
+    def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Twist after impact and one standard deviation of it, (N, k) each; `impacts.after` is not looked at.
 
-    def spread(self, impacts: Impacts) -> np.ndarray:
-        """One standard deviation of that prediction (N, k), same units."""
+        seen: the impacts as seen from their contacts, where that is known already.
+        """
 
 
 @runtime_checkable
@@ -51,4 +51,18 @@ class Simulator(Protocol):
         """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p).
 
         A state is MuJoCo's qpos, qvel and act, one after the other.
+        """
+
+
+class StrikeModel(Protocol):
+    """Says where a body that is struck comes to rest. A strike is a row of numbers by `names`, within the box low..high (d,)."""
+
+    names: tuple[str, ...]
+    low: np.ndarray
+    high: np.ndarray
+
+    def rest(self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+        """Pose at rest (N, 3) of bodies at rest at pose (N, 3) that are struck by strikes (N, d).
+
+        noise (N, 3): by how many standard deviations the twists after the collision are off what is expected, for models that know theirs.
         """

@@ -63,22 +63,24 @@ class Calibration:
     scale: Scale
     witness: Witness | None
 
-    def fits(self, impacts: Impacts) -> list[np.ndarray]:
+    def fits(self, impacts: Impacts, seen: Frame | None = None) -> list[np.ndarray]:
         """Twist after impact of each draw of each posterior, (M, N, k) each."""
-        seen = frame(self.base.scene, impacts)
+        seen = seen or frame(self.base.scene, impacts)
         data = self.scale.data(self.base, seen, impacts.known)
         return [seen.decode(predict(p, data)[0].numpy()) for p in self.posteriors]
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Twist after impact (N, k)."""
-        return self._guess(impacts)[0]
+        return self.guess(impacts)[0]
 
     def spread(self, impacts: Impacts) -> np.ndarray:
         """One standard deviation of the twist after impact (N, k): what draws and strengths disagree on, and the fitted noise."""
-        return self._guess(impacts)[1]
+        return self.guess(impacts)[1]
 
-    def _guess(self, impacts: Impacts) -> tuple[np.ndarray, np.ndarray]:
-        fits = self.fits(impacts)
+    def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """`predict` and `spread` at the cost of one; seen: the impacts in their contact frames, where these are known already."""
+        seen = seen or frame(self.base.scene, impacts)
+        fits = self.fits(impacts, seen)
         centre = sum((w * f.mean(0) for w, f in zip(self.weights, fits, strict=True)), np.zeros_like(impacts.after))
         rim = inertia(self.base.scene, self.base.scene.struck_body).gyration
         linear = 2 if impacts.planar else 3
@@ -89,7 +91,7 @@ class Calibration:
             variance += w * (f.var(0) / TEMPER**2 + (f.mean(0) - centre) ** 2 + (p.strength.noise * size * unit) ** 2)
         if self.witness is None:
             return centre, np.sqrt(variance)
-        said, doubt, near = self.witness(self.base.scene, impacts)
+        said, doubt, near = self.witness(self.base.scene, seen, impacts)
         surprise = sum(w * p.surprise for w, p in zip(self.weights, self.posteriors, strict=True))
         ours, theirs = np.sqrt(surprise) * (variance / unit**2).sum(1), doubt.sum(1)  # the root: ten impacts know their own surprise but roughly
         share = (near * ours / (ours + theirs + 1e-12))[:, None]

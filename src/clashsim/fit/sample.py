@@ -23,6 +23,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.core.strikes import placed
 from clashsim.nets.effects import apply_exact, exact
 from clashsim.sim.mujoco import End, Striker
 
@@ -38,12 +39,8 @@ class Strikes:
 
 def draw(scene: Scene, n: int, rng: np.random.Generator) -> Strikes:
     """Draw `n` strikes and their theta; ranges from `scene.draw` and `scene.params`."""
-    poser = Poser(scene)
     theta = from_unit(scene.params, rng.uniform(-1, 1, (n, len(scene.params))))
-    place = _place_planar if poser.planar else _place_free
-    before, inward = place(scene, poser, n, rng)
-    contact, before = touch(scene, before, inward)
-    _set_velocity(scene, poser, before, contact, rng)
+    before, contact = _planar(scene, n, rng) if scene.plane is not None else _free(scene, n, rng)
     return Strikes(before, theta, contact)
 
 
@@ -51,39 +48,14 @@ def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> n
     return rng.uniform(*bounds, n) if bounds[1] > bounds[0] else np.full(n, bounds[0])
 
 
-def heading(scene: Scene, poser: Poser) -> float:
-    """Bearing (rad, in the plane) of the struck body from a striker in its reference pose: a plane's normal, else its first slide."""
-    assert poser.plane is not None
-    geom = scene.base.geom(scene.striker)
-    if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE):
-        data = mujoco.MjData(scene.base)
-        mujoco.mj_kinematics(scene.base, data)
-        axis = data.geom(scene.striker).xmat.reshape(3, 3)[:, 2]
-    elif len(poser.striker.slides) and not poser.striker.free:
-        axis = poser.striker.slides[0]
-    else:
-        axis = poser.plane[0]
-    flat = poser.plane[:2] @ axis
-    return float(np.arctan2(flat[1], flat[0]))
+def _planar(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
+    names = ("yaw", "offset") if scene.draw.offset is not None else ("turn", "point")
+    ranges = {name: getattr(scene.draw, name) for name in (*names, "speed", "deflection", "spin", "slip")}
+    return placed(scene, {name: _uniform(rng, r, n) for name, r in ranges.items() if r is not None})
 
 
-def _place_planar(scene: Scene, poser: Poser, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    d = scene.draw
-    before = poser.reference(n)
-    face = heading(scene, poser)
-    if d.offset is not None and d.yaw is not None:
-        bearing = np.full(n, face)
-        yaw, side = before[:, 8] + _uniform(rng, d.yaw, n), _uniform(rng, d.offset, n)
-    else:
-        bearing = face + _uniform(rng, d.turn, n)
-        yaw, side = bearing + np.pi - _uniform(rng, d.point, n), np.zeros(n)
-    out = np.stack([np.cos(bearing), np.sin(bearing)], 1)
-    before[:, :2] = before[:, 6:8] + side[:, None] * np.stack([-out[:, 1], out[:, 0]], 1)
-    before[:, 2] = np.arctan2(np.sin(yaw), np.cos(yaw))
-    return before, -out
-
-
-def _place_free(scene: Scene, poser: Poser, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
+    poser, d = Poser(scene), scene.draw
     before = poser.reference(n)
     before[:, 3:7] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
     geom = scene.base.geom(scene.striker)
@@ -94,31 +66,16 @@ def _place_free(scene: Scene, poser: Poser, n: int, rng: np.random.Generator) ->
     else:
         out = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
     before[:, :3] = before[:, 13:16]
-    return before, -out
-
-
-def _set_velocity(scene: Scene, poser: Poser, before: np.ndarray, contact: Contact, rng: np.random.Generator) -> None:
-    """Give the pair its approach velocity, measured against the contact normal; the struck body moves if the striker cannot."""
-    n, d = len(before), scene.draw
+    contact, before = touch(scene, before, -out)
     speed, angle, spin = _uniform(rng, d.speed, n), _uniform(rng, d.deflection, n), _uniform(rng, d.spin, n)
     into = contact.normal  # from the striker into the struck body
-    moves = not poser.striker.fixed
-    if poser.planar:
-        side = np.stack([-into[:, 1], into[:, 0]], 1)
-        closing, slip = (speed, _uniform(rng, d.slip, n)) if d.slip is not None else (speed * np.cos(angle), speed * np.sin(angle))
-        velocity = closing[:, None] * into + slip[:, None] * side
-        before[:, 5] = spin
-        if moves and not poser.striker.free and len(poser.striker.slides) == 1:  # one slide: the strike goes along it, at the drawn speed
-            axis = poser.plane[:2] @ poser.striker.slides[0]  # type: ignore[index]
-            velocity = speed[:, None] * axis * np.sign(into @ axis)[:, None]
-        target = slice(9, 11) if moves else slice(3, 5)
-    else:
-        cone = Rotation.from_rotvec(np.cross(into, _perpendicular(into, rng)) * np.abs(angle)[:, None])
-        velocity = speed[:, None] * cone.apply(into)
-        axis = rng.normal(size=(n, 3))
-        before[:, 10:13] = axis / np.linalg.norm(axis, axis=1, keepdims=True) * spin[:, None]
-        target = slice(20, 23) if moves else slice(7, 10)
-    before[:, target] = velocity if moves else -velocity
+    cone = Rotation.from_rotvec(np.cross(into, _perpendicular(into, rng)) * np.abs(angle)[:, None])
+    velocity = speed[:, None] * cone.apply(into)
+    axis = rng.normal(size=(n, 3))
+    before[:, 10:13] = axis / np.linalg.norm(axis, axis=1, keepdims=True) * spin[:, None]
+    # The struck body moves if the striker cannot.
+    before[:, slice(7, 10) if poser.striker.fixed else slice(20, 23)] = -velocity if poser.striker.fixed else velocity
+    return before, contact
 
 
 def _perpendicular(v: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clashsim.core.frame import Frame, frame
+from clashsim.core.frame import Frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.regression import Inputs, Regression, faces_meet, regress
@@ -47,9 +47,8 @@ class Witness:
             return None
         return lawful if lawful.regression.evidence - _LAW > plain.regression.evidence else plain
 
-    def __call__(self, scene: Scene, impacts: Impacts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def __call__(self, scene: Scene, seen: Frame, impacts: Impacts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Twist after (N, k), variance of (v, gyration * w) (N, k), and how much of a say (N,) it has at most."""
-        seen = frame(scene, impacts)
         x = self.inputs(scene, seen, impacts)
         mean, variance = self.regression(x)
         variance = variance * (1 + _DOUBT / len(self.regression.x)) * seen.speed[:, None] ** 2

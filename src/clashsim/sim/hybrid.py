@@ -117,24 +117,29 @@ class HybridSim:
         """
         return self._outcome(before, theta, pair)[0]
 
+    def guess(self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`outcome`, one standard deviation of it (N, k), and whether the model should rather not be asked (N,)."""
+        after, spread, doubted, _ = self._outcome(before, theta, pair)
+        return after, spread, doubted
+
     def rest(self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0) -> np.ndarray:
         """Pose at rest (N, 3) of struck bodies for impacts `before` (N, 12), by the learned map and the slide model alone: no stepping."""
         if self.slide_model is None:
             raise DataError("rest() needs a slide model: HybridSim(..., slide_model=...)")
-        after, moved = self._outcome(before, theta, pair)
+        after, _, _, moved = self._outcome(before, theta, pair)
         with torch.no_grad():
             return self.slide_model.rest(torch.as_tensor(moved[:, :3]), torch.as_tensor(after)).numpy()
 
-    def _outcome(self, before: np.ndarray, theta: np.ndarray | None, pair: int) -> tuple[np.ndarray, np.ndarray]:
+    def _outcome(self, before: np.ndarray, theta: np.ndarray | None, pair: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         couple = self.couples[pair]
         if couple.view is not self.scene:
             raise DataError("outcome() and rest() are for pairs that are simulated in the scene they were learned in")
         contact, moved = touch(self.scene, before)
         if not contact.touching.all():
             raise DataError(f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach")
-        after, _ = self._learned[couple.pair.key](moved, contact, self._theta(couple, self.theta if theta is None else theta, np.arange(len(before))))
+        after, spread, verdicts = self._learned[couple.pair.key](moved, contact, self._theta(couple, self.theta if theta is None else theta, np.arange(len(before))))
         t = touching(couple, self.model, self._data, moved, contact)
-        return guard(t.mechanics, t.twist, after, t.striker)[0], moved
+        return guard(t.mechanics, t.twist, after, t.striker)[0], spread, np.array([v is not Trust.LEARNED for v in verdicts]), moved
 
     def _advance(self, world: World, theta: np.ndarray | None) -> None:
         """One timestep of all simulations of a world, split where pairs touch and while MuJoCo has a pair."""
@@ -232,7 +237,7 @@ class HybridSim:
             seen = [e.meeting for e in mine if e.meeting is not None]
             contact = Contact(np.stack([m.point for m in seen]), np.stack([m.normal for m in seen]), np.zeros(len(seen)), np.ones(len(seen), bool))
             thetas = np.stack([self._theta(self.couples[e.couple], theta, np.array([e.row]))[0] for e in mine])
-            after, verdicts = learned(np.stack([m.before for m in seen]), contact, thetas)
+            after, _, verdicts = learned(np.stack([m.before for m in seen]), contact, thetas)
             for e, meeting, row, verdict in zip(mine, seen, after, verdicts, strict=True):
                 if verdict is Trust.LEARNED:
                     self._write_twist(world, e, meeting, row)

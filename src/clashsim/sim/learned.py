@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from clashsim.core.contact import Contact, touch
+from clashsim.core.contact import Contact
 from clashsim.core.frame import Frame, seen_from
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import ImpactModel, ThetaModel
@@ -41,8 +41,8 @@ class Learned:
         found = getattr(self.model, "theta", None)
         return self.view.nominal if found is None else np.array([e.value for e in found])
 
-    def __call__(self, before: np.ndarray, contact: Contact, theta: np.ndarray) -> tuple[np.ndarray, list[Trust]]:
-        """Twist after (N, k) and verdicts for touching pairs: before (N, d), theta (p,) or (N, p)."""
+    def __call__(self, before: np.ndarray, contact: Contact, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Trust]]:
+        """Twist after and its spread (N, k), and verdicts, for touching pairs: before (N, d), theta (p,) or (N, p)."""
         n, p = len(before), len(self.view.params)
         rows = np.r_[np.arange(n), np.zeros(-n % _ROWS, int)]
         before, theta = before[rows], np.broadcast_to(theta, (n, p))[rows]
@@ -54,19 +54,13 @@ class Learned:
             each = seen.decode(self.model.members(seen, theta))
             after, spread = each.mean(0), each.std(0)
         else:
-            # These find the contact again by themselves; an approach that they cannot follow is not one they were made for.
-            met = touch(self.view, before)[0].touching
             impacts = Impacts(planar, before, np.zeros((len(rows), 3 if planar else 6)), known={k: np.full(len(rows), v) for k, v in self.known.items()})
-            after, spread = np.full_like(impacts.after, np.nan), np.full_like(impacts.after, np.inf)
-            good = np.flatnonzero(met)
-            if len(good):
-                fill = np.r_[good, np.full(-len(good) % _ROWS, good[0])]
-                after[good], spread[good] = (f(impacts[fill])[: len(good)] for f in (self.model.predict, self.model.spread))
-        after[:, : moving.shape[1]] += moving
+            after, spread = self.model.guess(impacts, seen)
+        after = after + np.pad(moving, ((0, 0), (0, after.shape[1] - moving.shape[1])))
         doubt = np.linalg.norm(np.einsum("nij,nj->ni", np.abs(seen.axes), np.where(np.isfinite(spread), spread, 1e9)), axis=1) / seen.speed
         inside = self._inside(seen, theta) & np.isfinite(after).all(1)
         verdict = [Trust.OUTSIDE if not i else Trust.UNSURE if d > self.unsure else Trust.LEARNED for i, d in zip(inside, doubt, strict=True)]
-        return after[:n], verdict[:n]
+        return after[:n], spread[:n], verdict[:n]
 
     @property
     def _domain(self) -> ThetaModel | None:

@@ -1,0 +1,69 @@
+"""Smooth functions of a few variables as tables that are read by cubic splines: exact at their points, differentiable, on any device."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Table(nn.Module):
+    """A tensor product of cubic splines on a regular grid over the box low..high (d,); outside, the value at the nearest point of the box."""
+
+    low: Tensor
+    step: Tensor
+    rows: Tensor
+    corner: Tensor
+
+    def __init__(self, low: Sequence[float], high: Sequence[float], values: np.ndarray) -> None:
+        """values (n_1, ..., n_d, c): at the grid's points, at least five along each axis, ends included."""
+        super().__init__()
+        sizes = values.shape[:-1]
+        coefficients = np.asarray(values, float)
+        for axis, n in enumerate(sizes):
+            coefficients = np.moveaxis(np.tensordot(_spline(n), coefficients, (1, axis)), 0, axis)
+        stride = np.cumprod([1, *[n + 2 for n in sizes[:0:-1]]])[::-1].copy()  # of each axis, in rows of coefficients
+        corner = [int(np.dot(c, stride)) for c in itertools.product(range(4), repeat=len(sizes))]
+        self.sizes = tuple(sizes)
+        self.register_buffer("low", torch.tensor(low, dtype=torch.float64))
+        self.register_buffer("step", torch.tensor([(b - a) / (n - 1) for a, b, n in zip(low, high, sizes, strict=True)], dtype=torch.float64))
+        self.register_buffer("rows", torch.as_tensor(coefficients.reshape(-1, values.shape[-1])))
+        self.register_buffer("corner", torch.tensor(corner))
+        self.stride = [int(s) for s in stride]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Values (N, c) at x (N, d)."""
+        u = (x - self.low) / self.step
+        first, weight = torch.zeros(len(x), dtype=torch.long, device=x.device), torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
+        for axis, n in enumerate(self.sizes):
+            at = u[:, axis].clamp(0, n - 1)
+            cell = at.detach().floor().clamp(max=n - 2)
+            first = first + cell.long() * self.stride[axis]
+            weight = (weight[:, :, None] * _weights(at - cell)[:, None, :]).flatten(1)
+        return nn.functional.embedding_bag(first[:, None] + self.corner, self.rows, per_sample_weights=weight, mode="sum")
+
+    def read(self, x: np.ndarray) -> np.ndarray:
+        """`forward` for arrays."""
+        with torch.no_grad():
+            return self(torch.as_tensor(x, dtype=self.rows.dtype, device=self.rows.device)).cpu().numpy()
+
+
+def _weights(z: Tensor) -> Tensor:
+    """Cubic B-splines (N, 4) about a cell, at z (N,) in [0, 1] of it."""
+    y = 1 - z
+    return torch.stack([y**3, 3 * z**3 - 6 * z**2 + 4, 3 * y**3 - 6 * y**2 + 4, z**3], 1) / 6
+
+
+def _spline(n: int) -> np.ndarray:
+    """(n + 2, n): from values at n even points to coefficients of the cubic B-splines through them.
+
+    At both ends the third derivative is continuous over the second point (not-a-knot), so that cubics are met exactly.
+    """
+    system = np.zeros((n + 2, n + 2))
+    for i in range(n):
+        system[i + 1, i : i + 3] = (1 / 6, 4 / 6, 1 / 6)
+    system[0, :5] = system[-1, -5:] = (1, -4, 6, -4, 1)
+    return np.linalg.inv(system)[:, 1:-1]
