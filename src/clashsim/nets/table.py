@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -26,24 +27,38 @@ class Table(nn.Module):
         for axis, n in enumerate(sizes):
             coefficients = np.moveaxis(np.tensordot(_spline(n), coefficients, (1, axis)), 0, axis)
         stride = np.cumprod([1, *[n + 2 for n in sizes[:0:-1]]])[::-1].copy()  # of each axis, in rows of coefficients
-        corner = [int(np.dot(c, stride)) for c in itertools.product(range(4), repeat=len(sizes))]
+        self.corners = [int(np.dot(c, stride)) for c in itertools.product(range(4), repeat=len(sizes))]
         self.sizes = tuple(sizes)
         self.register_buffer("low", torch.tensor(low, dtype=torch.float64))
         self.register_buffer("step", torch.tensor([(b - a) / (n - 1) for a, b, n in zip(low, high, sizes, strict=True)], dtype=torch.float64))
         self.register_buffer("rows", torch.as_tensor(coefficients.reshape(-1, values.shape[-1])))
-        self.register_buffer("corner", torch.tensor(corner))
+        self.register_buffer("corner", torch.tensor(self.corners))
         self.stride = [int(s) for s in stride]
 
     def forward(self, x: Tensor) -> Tensor:
         """Values (N, c) at x (N, d)."""
+        first, weights = self._window(x)
+        weight = weights[0]
+        for more in weights[1:]:
+            weight = (weight[:, :, None] * more[:, None, :]).flatten(1)
+        return nn.functional.embedding_bag(first[:, None] + self.corner, self.rows, per_sample_weights=weight, mode="sum")
+
+    def taps(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows (N,) and their weights (N,) of which `forward` is the weighted sum, one after the other: what a compiler can make one kernel of."""
+        first, weights = self._window(x)
+        for places, offset in zip(itertools.product(range(4), repeat=len(self.sizes)), self.corners, strict=True):
+            yield first + offset, math.prod((w[:, i] for w, i in zip(weights, places, strict=True)), start=torch.ones((), dtype=x.dtype, device=x.device))
+
+    def _window(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The first row (N,) of the 4^d that matter at x, and the weights (N, 4) along each axis."""
         u = (x - self.low) / self.step
-        first, weight = torch.zeros(len(x), dtype=torch.long, device=x.device), torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
+        first, weights = torch.zeros(len(x), dtype=torch.long, device=x.device), []
         for axis, n in enumerate(self.sizes):
             at = u[:, axis].clamp(0, n - 1)
             cell = at.detach().floor().clamp(max=n - 2)
             first = first + cell.long() * self.stride[axis]
-            weight = (weight[:, :, None] * _weights(at - cell)[:, None, :]).flatten(1)
-        return nn.functional.embedding_bag(first[:, None] + self.corner, self.rows, per_sample_weights=weight, mode="sum")
+            weights.append(_weights(at - cell))
+        return first, weights
 
     def read(self, x: np.ndarray) -> np.ndarray:
         """`forward` for arrays."""

@@ -127,8 +127,13 @@ class HybridSim:
         if self.slide_model is None:
             raise DataError("rest() needs a slide model: HybridSim(..., slide_model=...)")
         after, _, _, moved = self._outcome(before, theta, pair)
+        return self.slid(moved[:, :3], after)
+
+    def slid(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
+        """Pose at rest (N, 3) by the slide model, from pose and twist (N, 3)."""
+        assert self.slide_model is not None
         with torch.no_grad():
-            return self.slide_model.rest(torch.as_tensor(moved[:, :3]), torch.as_tensor(after)).numpy()
+            return self.slide_model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
 
     def _outcome(self, before: np.ndarray, theta: np.ndarray | None, pair: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         couple = self.couples[pair]

@@ -9,7 +9,6 @@ import numpy as np
 from clashsim.core.errors import DataError, SceneError
 from clashsim.core.strikes import axes, moved_to, placed
 from clashsim.nets.strike_map import Fidelity, StrikeMap
-from clashsim.nets.table import Table
 from clashsim.sim.hybrid import HybridSim
 
 _POINTS = {"point": 193, "turn": 17, "offset": 33, "yaw": 33, "deflection": 7, "speed": 5}  # the outcome bends most at corners, and hardly with speed
@@ -28,19 +27,19 @@ def strike_map(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeMap:
     grids = [np.linspace(a, b, _POINTS[name]) for name, (a, b) in ranges.items()]
     strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
     tried = np.random.default_rng(0).uniform(low, high, (_TRIED, len(names)))
-    said, doubted = _seen_from_body(hybrid, names, np.vstack([strikes, tried]), theta)
-    table = Table(low.tolist(), high.tolist(), said[: len(strikes)].reshape(*(len(g) for g in grids), 6))
-    off = np.linalg.norm((table.read(tried) - said[len(strikes) :])[:, :3] * [1, 1, hybrid.slide_model.gyration], axis=1)
-    fidelity = Fidelity(float(np.median(off)), float(np.percentile(off, 95)), float(doubted.mean()))
-    return StrikeMap(names, low.tolist(), high.tolist(), table, hybrid.slide_model, fidelity)
+    after, spread, doubted = _seen_from_body(hybrid, names, np.vstack([strikes, tried]), theta)
+    shape, n = (*(len(g) for g in grids), 3), len(strikes)
+    out = StrikeMap.of(names, grids, after[:n].reshape(shape), spread[:n].reshape(shape), hybrid.slide_model)
+    gap = np.abs(out.rest(np.zeros((_TRIED, 3)), tried) - hybrid.slid(np.zeros((_TRIED, 3)), after[n:]))
+    far, turn = np.linalg.norm(gap[:, :2], axis=1), gap[:, 2]
+    out.fidelity = Fidelity(*(float(np.percentile(x, q)) for x in (far, turn) for q in (50, 95)), float(doubted.mean()))
+    return out
 
 
-def _seen_from_body(hybrid: HybridSim, names: Sequence[str], strikes: np.ndarray, theta: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Twist after and its spread over the speed, in the body's axes (N, 6), and whether the model doubts it (N,)."""
+def _seen_from_body(hybrid: HybridSim, names: Sequence[str], strikes: np.ndarray, theta: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Twist after and its spread (N, 3) for a body at the origin, and whether the model doubts them (N,)."""
     before, contact = placed(hybrid.scene, dict(zip(names, strikes.T, strict=True)))
     if not contact.touching.all():
         bad = dict(zip(names, np.round(strikes[np.argmin(contact.touching)], 3).tolist(), strict=True))
         raise SceneError(f"some strikes of the [draw] of scene {hybrid.scene.name!r} never meet the body, as {bad}: narrow its ranges")
-    after, spread, doubted = hybrid.guess(moved_to(before, np.zeros(3)), theta)
-    speed = strikes[:, list(names).index("speed"), None]
-    return np.hstack([after, spread]) / speed, doubted
+    return hybrid.guess(moved_to(before, np.zeros(3)), theta)

@@ -1,0 +1,86 @@
+"""Impacts and strikes a second on a torch device, beside what the device could do at most. Needs torch alone, so that it runs where MuJoCo does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clashsim.nets.impact import ImpactNet
+from clashsim.nets.strike_map import StrikeMap
+
+_MATRIX = 8192  # side of the matrices whose product tells a device's limit
+
+
+def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) -> list[dict[str, Any]]:
+    """Rows of what, method, per_second, and `limit`: the share of the fastest matrix product (network) or of the fastest copy (map) that it comes to."""
+    net, strikes = net.to(device), strikes.to(device).float()
+    half = torch.bfloat16 if device == "cuda" else torch.float32
+    product, copied = _product(device, half), _copied(device)
+    flops = 2 * sum(w.numel() for w in net.weights)
+    x = torch.randn(n // 8, net.weights[0].shape[1], device=device) / net.scale.clamp_min(1e-6) + net.mean
+    low, high = (torch.as_tensor(v, dtype=torch.float32, device=device) for v in (strikes.low, strikes.high))
+    strike = low + (high - low) * torch.rand(n, len(strikes.names), device=device)
+    pose = torch.zeros(n, 3, device=device)
+    rows: list[dict[str, Any]] = []
+
+    def add(what: str, method: str, work: Callable[[], Tensor], count: int, share: Callable[[float], float]) -> None:
+        per_second = count / _seconds(work, device)
+        rows.append({"what": what, "method": method, "per_second": per_second, "limit": share(per_second)})
+
+    # Bytes that have to move at the least: a strike and a pose in, three numbers out.
+    moved = 4 * (len(strikes.names) + 3)
+    with torch.no_grad():
+        add("impacts", f"network, float32 on {device}", lambda: net(x), len(x), lambda r: r * flops / product)
+        if device == "cuda":
+            small, y = net.to(half), x.to(half)
+            quick = torch.compile(small)
+            add("impacts", "network, bfloat16, compiled", lambda: quick(y), len(y), lambda r: r * flops / product)
+        look = torch.compile(lambda s: _looked_up(strikes, s)) if device == "cuda" else strikes.twist
+        add("impacts", f"map of strikes, float32 on {device}", lambda: look(strike), n, lambda r: r * moved / copied)
+        whole = torch.compile(lambda p, s: strikes.slide.rest(p, _looked_up(strikes, s))) if device == "cuda" else strikes
+        add("strikes to rest", f"map of strikes, then slide model on {device}", lambda: whole(pose, strike), n, lambda r: r * (moved + 12) / copied)
+    return rows
+
+
+def _looked_up(strikes: StrikeMap, strike: Tensor) -> Tensor:
+    """`twist` written so that a compiler makes one kernel of it, without the tables of indices and weights."""
+    columns, out = strikes.table.rows[:, :3], torch.zeros(len(strike), 3, dtype=strike.dtype, device=strike.device)
+    for row, weight in strikes.table.taps(strike):
+        out = out + weight[:, None] * columns[row]
+    return out * strike[:, strikes.names.index("speed"), None]
+
+
+def _product(device: str, kind: torch.dtype) -> float:
+    """Operations a second of a large matrix product."""
+    side = _MATRIX if device == "cuda" else 1024
+    a = torch.randn(side, side, device=device, dtype=kind)
+    return 2 * side**3 / _seconds(lambda: a @ a, device)
+
+
+def _copied(device: str) -> float:
+    """Bytes a second that can be read and written."""
+    a = torch.empty(1 << (30 if device == "cuda" else 26), dtype=torch.uint8, device=device)
+    b = torch.empty_like(a)
+    return 2 * a.numel() / _seconds(lambda: b.copy_(a), device)
+
+
+def _seconds(work: Callable[[], object], device: str, least: float = 0.5) -> float:
+    """Seconds a call, after warming up."""
+    def done() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(3):
+        work()
+    done()
+    calls, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < least:
+        for _ in range(4):
+            work()
+        done()
+        calls += 4
+    return (time.perf_counter() - begin) / calls
