@@ -6,13 +6,16 @@ import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
 import types
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 
@@ -21,7 +24,9 @@ from clashsim.commands import bench
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit import base as base_module
+from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.runs import load, save_run
 from clashsim.fit.sample import sample
 
 TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
@@ -82,6 +87,60 @@ def test_calibrate_show_and_write_back(calibrated, capsys):
     assert "already exists" in words(capsys) and before == {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()}
 
 
+def test_export(calibrated, capsys):
+    assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "0.4"]) == 0
+    capsys.readouterr()
+    assert cli.main(["export", "run", "-o", "out", "--draws", "7", "--seed", "3"]) == 0
+    assert "scene.xml, ranges.json, draws.csv written to out" in capsys.readouterr().out
+    assert sorted(os.listdir("out")) == ["draws.csv", "manifest.json", "ranges.json", "scene.xml"]
+    made, model = load("run"), mujoco.MjModel.from_xml_path("out/scene.xml")
+    rows = json.loads(Path("out/ranges.json").read_text())
+    assert [r["name"] for r in rows] == [p.name for p in made.scene.params]
+    assert list(rows[0]) == ["name", "target", "unit", "scale", "sign", "value", "low", "high", "status"]
+    held = made.scene.model(made.theta)
+    assert np.allclose(model.pair_friction, held.pair_friction, rtol=1e-8) and np.allclose(model.pair_solref, held.pair_solref, rtol=1e-8)
+    assert all(p.low <= r["low"] <= r["value"] <= r["high"] <= p.high for p, r in zip(made.scene.params, rows, strict=True))
+    table = np.genfromtxt("out/draws.csv", delimiter=",", names=True)
+    assert list(table.dtype.names) == [r["name"] for r in rows] and np.array_equal(np.array(table.tolist()), made.draws(7, 3))
+    first = {p: p.read_bytes() for p in Path("out").iterdir()}
+    assert cli.main(["export", "run", "-o", "out"]) == 2
+    assert "already exists" in words(capsys) and first == {p: p.read_bytes() for p in Path("out").iterdir()}
+    assert cli.main(["export", "run", "-o", "out", "--overwrite"]) == 0
+    assert sorted(os.listdir("out")) == ["manifest.json", "ranges.json", "scene.xml"] and sorted(os.listdir()) == ["impacts.csv", "out", "run"]
+
+
+def test_an_export_never_replaces_a_run_nor_a_run_an_export(calibrated, capsys):
+    assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "0.4"]) == 0
+    assert cli.main(["export", "run", "-o", "out"]) == 0
+    capsys.readouterr()
+    for args, sentence in ((["export", "run", "-o", "run", "--overwrite"], "not an export"), (["calibrate", "puck", "impacts.csv", "-o", "out", "--overwrite"], "not a run folder"),
+                           (["export", "out", "-o", "more"], "not a run folder"), (["show", "out"], "not a run folder")):
+        assert cli.main(args) == 2
+        assert sentence in words(capsys)
+    assert cli.main(["show", "run"]) == 0
+
+
+def test_assets_are_exported_beside_the_scene(here, puck):
+    scene = puck[0].scene
+    xml = scene.xml.replace("<worldbody>", '<asset><texture name="t" type="2d" file="pictures/t.png"/></asset><worldbody>')
+    content = (b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)) + _chunk(b"IDAT", zlib.compress(b"\0\1\2\3")) + _chunk(b"IEND", b""))
+    made = calibrate(replace(puck[0], scene=replace(scene, xml=xml, assets={"pictures/t.png": content, "scene.xml": b"<mujoco/>"})), puck[1][:6], draws=1)
+    save_run("run", made)
+    assert cli.main(["export", "run", "-o", "out"]) == 0
+    assert Path("out/scene.xml").read_bytes() == b"<mujoco/>" and Path("out/pictures/t.png").read_bytes() == content
+    assert mujoco.MjModel.from_xml_path("out/puck.xml").ntex == 1
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def test_python_m_clashsim(here):
+    for args, code in ((["--help"], 0), (["show", "none"], 2)):
+        done = subprocess.run([sys.executable, "-m", "clashsim", *args], capture_output=True, text=True, timeout=120)
+        assert done.returncode == code and "clashsim" in done.stdout + done.stderr
+
+
 def test_fewer_impacts_than_parameters(calibrated, capsys, puck):
     write_impacts("one.csv", puck[1][:1])
     assert cli.main(["calibrate", "puck", "one.csv", "-o", "run"]) == 0
@@ -108,6 +167,7 @@ def test_demo(here, capsys):
     assert cli.main(["demo", "-o", "run", "--samples", "300", "--steps", "20", "--impacts", "6"]) == 0
     out = capsys.readouterr().out
     assert "stand-in for reality" in out and "clashsim" in out and "</html>" in Path("run/report.html").read_text()
+    assert "Slide model, from 5 slides" in out and "slides held out end" in out and load("run").slide is not None
     assert cli.main(["demo", "-o", "run", "--samples", "300"]) == 2
     assert "already exists" in words(capsys)
 
@@ -174,6 +234,11 @@ def test_bad_scenes(here, capsys, xml, settings, sentence):
     (["calibrate", "puck", "impacts.csv", "-o", "run", "--samples", "0"], "at least 100"),
     (["show", "none"], "no run folder"),
     (["show", "."], "not a run folder"),
+    (["export", "none", "-o", "out"], "no run folder"),
+    (["export", ".", "-o", "out"], "not a run folder"),
+    (["export", "file", "-o", "out"], "no run folder"),
+    (["export", "none", "-o", "out", "--draws", "-1"], "must not be negative"),
+    (["export", "none", "-o", "out", "--seed", "-1"], "must not be negative"),
 ])
 def test_bad_input(calibrated, capsys, puck, args, sentence):
     impacts = puck[1]
@@ -202,7 +267,7 @@ def test_wrong_arguments_exit_2(here, capsys):
         assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["sample", "calibrate", "show", "bench", "demo"])
+@pytest.mark.parametrize("verb", ["sample", "calibrate", "show", "export", "bench", "demo"])
 def test_help_teaches_by_example(capsys, verb):
     with pytest.raises(SystemExit) as stop:
         cli.main([verb, "--help"])

@@ -24,7 +24,9 @@ from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit import base as base_module
 from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.runs import load
 from clashsim.fit.sample import sample
+from clashsim.nets.slide import SlideModel
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -223,7 +225,17 @@ def test_calibrate_takes_trials(capsys, strikes, quick):
     assert "stand-in" not in Path("run/report.html").read_text() and metrics["impacts"] == 6 and 0.12 < metrics["ground"]["sliding"] < 0.25  # the sand has 0.17
     assert cli.main(["show", "run"]) == 0
     out = capsys.readouterr().out
-    assert "8 impacts in 8 trials" in out and "Friction of the ground" in out
+    assert "8 impacts in 8 trials" in out and "Friction of the ground" in out and "Slide model, from 6 slides" in out and "slides held out end" in out
+    assert load("run").slide is not None and metrics["slide"]["held_out"] == 2 and 0.1 < load("run").ranges()["ground_friction"][0] < 0.25
+    assert cli.main(["export", "run", "-o", "out"]) == 0 and load("run").slide.content() == SlideModel.of(json.loads(Path("out/slide.json").read_text())).content()
+
+
+def test_too_few_slides_are_said_and_do_without(capsys, strikes, quick):
+    write_trials("few.safetensors", read_trials(strikes)[:3])
+    assert cli.main(["calibrate", "semi_cylinder", "few.safetensors", "-o", "run"]) == 0
+    assert "no slide model: 3 of 3 slides" in capsys.readouterr().out and load("run").slide is None
+    assert cli.main(["show", "run"]) == 0
+    assert "no slide model: 3 of 3 slides" in capsys.readouterr().out
 
 
 def test_record_needs_drake(capsys, monkeypatch):

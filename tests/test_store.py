@@ -14,7 +14,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.store import read_folder, write_folder
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Recipe, distil
-from clashsim.fit.runs import load_run, read_notes, save_run
+from clashsim.fit.runs import load, read_notes, save_run
 from clashsim.fit.sample import sample
 
 TINY = Recipe(width=16, layers=3, members=2, steps=30, batch=64)
@@ -36,7 +36,7 @@ def run(made, tmp_path):
 
 def test_predicts_the_same_bits(made, run):
     calibration, impacts = made
-    again = load_run(run)
+    again = load(run).calibration
     assert all(np.array_equal(a, b) for a, b in zip(again.fits(impacts), calibration.fits(impacts), strict=True))
     assert np.array_equal(again.spread(impacts), calibration.spread(impacts))
     assert again.theta == calibration.theta
@@ -47,14 +47,14 @@ def test_predicts_the_same_bits(made, run):
 
 
 def test_saving_twice_gives_the_same_files(made, run, tmp_path):
-    save_run(tmp_path / "two", load_run(run), config={"seed": 3}, metrics={"accuracy_0.1": 0.5}, trials={"a.csv": made[1]})
+    save_run(tmp_path / "two", load(run).calibration, config={"seed": 3}, metrics={"accuracy_0.1": 0.5}, trials={"a.csv": made[1]})
     assert read_folder(tmp_path / "two") == read_folder(run)
 
 
 def test_assets_come_back(made, tmp_path):
     scene = replace(made[0].base.scene, assets={"meshes/a.stl": b"\x00\x01"})
     save_run(tmp_path / "run", replace(made[0], base=replace(made[0].base, scene=scene)))
-    assert load_run(tmp_path / "run").base.scene.assets == {"meshes/a.stl": b"\x00\x01"}
+    assert load(tmp_path / "run").scene.assets == {"meshes/a.stl": b"\x00\x01"}
 
 
 def test_an_existing_run_is_replaced_only_when_asked(made, run):
@@ -108,28 +108,28 @@ def test_spoilt_runs_are_refused(run):
     weights = (run / "weights.safetensors").read_bytes()
     (run / "weights.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     with pytest.raises(RunError, match="changed after it was written"):
-        load_run(run)
+        load(run)
     (run / "weights.safetensors").unlink()
     with pytest.raises(RunError, match=r"incomplete: weights.safetensors is missing"):
-        load_run(run)
+        load(run)
     (run / "manifest.json").unlink()
     with pytest.raises(RunError, match="half-written"):
-        load_run(run)
+        load(run)
     with pytest.raises(RunError, match="there is no run folder"):
-        load_run(run / "none")
+        load(run / "none")
 
 
 def test_runs_of_another_version_are_refused(run):
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
     with pytest.raises(RunError, match="has format 99"):
-        load_run(run)
+        load(run)
     (run / "manifest.json").write_text("[]")
     with pytest.raises(RunError, match="not a run folder of clashsim"):
-        load_run(run)
+        load(run)
     (run / "manifest.json").write_text(json.dumps(manifest | {"files": {"../../etc/passwd": "0"}}))
     with pytest.raises(RunError, match="must stay inside"):
-        load_run(run)
+        load(run)
 
 
 @pytest.mark.parametrize(("name", "change"), [
@@ -143,5 +143,5 @@ def test_runs_of_another_version_are_refused(run):
 def test_rewritten_runs_that_do_not_fit_are_refused(run, name, change):
     spoil(run, name, change)
     with pytest.raises(RunError) as error:
-        load_run(run)
+        load(run)
     assert "\n" not in str(error.value)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from clashsim.fit.distil import Distilled as Distilled
     from clashsim.fit.distil import Recipe as Recipe
     from clashsim.fit.distil import distil as distil
-    from clashsim.fit.runs import load_run as load_run
+    from clashsim.fit.run import Run as Run
+    from clashsim.fit.runs import load as load
     from clashsim.fit.runs import save_run as save_run
     from clashsim.fit.sample import sample as sample
     from clashsim.fit.slides import ground_friction as ground_friction
@@ -43,7 +44,7 @@ _PLACES = {
     "Trial": "core.trials", "Trials": "core.trials", "read": "data.logs", "segment": "data.segment", "read_trials": "data.trial_files", "write_trials": "data.trial_files",
     "read_impacts": "data.impact_files", "write_impacts": "data.impact_files", "write_back": "data.mjcf",
     "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
-    "distil": "fit.distil", "load_run": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
+    "distil": "fit.distil", "Run": "fit.run", "load": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
     "Slide": "core.slides", "ground_friction": "fit.slides",
     "HybridSim": "sim.hybrid", "MujocoSim": "sim.mujoco_sim", "Pair": "sim.pairs",
 }

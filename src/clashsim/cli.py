@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import bench, calibrate, demo, import_logs, inspect, record, sample, segment, show
+from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, record, sample, segment, show
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -163,7 +163,8 @@ class Calibrate:
     Example: clashsim calibrate semi_cylinder impacts.csv -o runs/first --hold-out 0.3
 
     The impacts are a .csv, .npz, .json or .safetensors file with columns vx, vy, w, striker_vx, ..., vx_after, vy_after, w_after (SI units).
-    Trials of clashsim import or record are taken as well: impacts are looked for in them, and the ground's friction is told from the slides.
+    Trials of clashsim import or record are taken as well: impacts are looked for in them, and the ground's friction and a slide model are told from
+    the slides.
     The first run of a scene samples and distils it, which takes minutes; later ones take that from --base.
     """
 
@@ -199,6 +200,28 @@ class Show:
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """Folder of a run."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run as files for other tools: the scene with identified values, ranges for domain randomisation, draws from them.
+
+    Example: clashsim export runs/first -o first --draws 100
+
+    scene.xml is your own file with what was identified in it, beside its meshes; ranges.json has each parameter's value, 90 % interval and verdict;
+    draws.csv has one set of parameters a row; slide.json is there if the run has a slide model. In Python: clashsim.load("runs/first").
+    """
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Folder of a run."""
+    out: Out
+    """Folder to write to."""
+    draws: int = 0
+    """Sets of parameters to draw for domain randomisation."""
+    seed: int = 0
+    """Of the draws."""
+    overwrite: bool = False
+    """Replace the export if it exists."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +276,9 @@ class Demo:
 
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
-        | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Sample, subcommand("sample")]
-        | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")] | Annotated[Demo, subcommand("demo")])
+        | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Export, subcommand("export")]
+        | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
+        | Annotated[Demo, subcommand("demo")])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -278,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Bench: bench.run, Demo: demo.run,
+_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Bench: bench.run, Demo: demo.run,
                          Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from clashsim.core.frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import Calibration, calibrate
+from clashsim.fit.run import within
 from clashsim.report.metrics import relative_error, summary
 from clashsim.sim.mujoco import simulate
 
@@ -53,11 +54,6 @@ def guesses(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]
     scene = calibration.base.scene
     thetas = {"MuJoCo, nominal": scene.nominal, "MuJoCo, identified": within(calibration)}
     return {name: _mujoco(scene, impacts, theta) for name, theta in thetas.items()} | {"clashsim": calibration.predict(impacts)}
-
-
-def within(calibration: Calibration) -> np.ndarray:
-    """Identified theta (p,), held to the ranges: beyond them MuJoCo was never asked."""
-    return np.array([np.clip(e.value, p.low, p.high) for p, e in zip(calibration.base.scene.params, calibration.theta, strict=True)])
 
 
 def _mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.commands.export import left_sentence
 from clashsim.commands.recorded import ground, holds_trials, impacts_of, read_recorded, segmented, sentences
 from clashsim.commands.results import finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
+from clashsim.commands.slides import fit_found
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.progress import bar
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from clashsim.cli import Calibrate
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
-    from clashsim.fit.calibrate import Calibration
+    from clashsim.data.found import Found
+    from clashsim.fit.run import Run
 
 
 def run(verb: Calibrate) -> None:
@@ -26,58 +29,53 @@ def run(verb: Calibrate) -> None:
     from clashsim.core.frame import frame
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
+    from clashsim.fit.runs import read_notes
 
     not_negative(seed=verb.seed)
     enough_samples(verb.samples)
     if not 0 <= verb.hold_out < 1:
         raise ParamError(f"--hold-out must be at least 0 and below 1, got {verb.hold_out}")
     scene = load_scene(verb.scene, **asdict(verb.pair))
-    impacts, found = _impacts(verb, scene)
+    impacts, told, found = _impacts(verb, scene)
     refuse_taken(verb.out, overwrite=verb.overwrite)
     order = np.random.default_rng(verb.seed).permutation(len(impacts))
     kept = len(impacts) - round(verb.hold_out * len(impacts))
     if kept < 1:
         raise ParamError(f"--hold-out {verb.hold_out} leaves none of the {len(impacts)} impacts to fit")
-    fitted, held_out = impacts[np.sort(order[:kept])], impacts[np.sort(order[kept:])]
+    rows = np.sort(order[:kept]), np.sort(order[kept:])
+    fitted, held_out = (impacts[part] for part in rows)
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
     base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
-    calibration, metrics = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=found, source=impacts.source)
+    slide, figures = fit_found(scene, *([found[i] for i in part] for part in rows)) if found else (None, {})
+    made = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=told | ({"slide": figures} if figures else {}),
+                  slide=slide, source=impacts.source)
     if verb.write_mjcf is not None:
-        _write_mjcf(verb, calibration)
-    report(calibration, metrics)
+        _write_mjcf(verb, made)
+    report(made, read_notes(verb.out))
     print(f"run written to {verb.out}, report in {verb.out / 'report.html'}")
 
 
-def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any]]:
-    """Impacts of the file, or those found in its trials, and then what else the trials told."""
+def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any], tuple[Found, ...]]:
+    """Impacts of the file; or those found in its trials, what else the trials told, and the findings row by row."""
     from clashsim.data.impact_files import read_impacts
 
     if not holds_trials(verb.impacts):
-        return read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked(), {}
+        return read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked(), {}, ()
     trials = read_recorded(verb.impacts)
     found = segmented(trials, scene)
     impacts = impacts_of(found, scene, verb.known, trials).checked()
     friction, said = ground(found, scene), sentences(found, trials)
     print("\n".join(said))  # now, for what follows may take minutes
-    return impacts, {"segmented": said} | ({"ground": friction} if friction else {})
+    return impacts, {"segmented": said} | ({"ground": friction} if friction else {}), found.found
 
 
-def _write_mjcf(verb: Calibrate, calibration: Calibration) -> None:
-    """Write what was identified into the author's MJCF; what the impacts say nothing about stays as the author has it."""
-    from clashsim.bench.judge import within
+def _write_mjcf(verb: Calibrate, made: Run) -> None:
     from clashsim.core.files import write_atomic
-    from clashsim.data.mjcf import write_back
-    from clashsim.fit.calibrate import Status
 
     assert verb.write_mjcf is not None
     if verb.write_mjcf.exists() and not verb.overwrite:
         raise SceneError(f"{str(verb.write_mjcf)!r} already exists; choose another file, or replace it with --overwrite (the run is in {str(verb.out)!r})")
-    scene, source = calibration.base.scene, Path(verb.scene)
-    said = [i for i, e in enumerate(calibration.theta) if e.status in (Status.FITTED, Status.AT_BOUND)]
-    text = source.read_bytes().decode() if source.suffix == ".xml" else scene.xml
-    edited = write_back(text, scene.with_params([scene.params[i] for i in said]), within(calibration)[said])
+    edited = made.mjcf()
     write_atomic(verb.write_mjcf, edited.xml.encode())
-    left = [p.name for i, p in enumerate(scene.params) if i not in said]
-    print(f"scene with identified values written to {verb.write_mjcf}"
-          + (f"; left as they were: {', '.join(left)}" if left else "") + (f"; MJCF has no place for: {', '.join(edited.unwritten)}" if edited.unwritten else ""))
+    print(f"scene with identified values written to {verb.write_mjcf}{left_sentence(made, edited)}")

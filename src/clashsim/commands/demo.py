@@ -10,6 +10,7 @@ import numpy as np
 
 from clashsim.commands.results import finish, report
 from clashsim.commands.shared import cache, console, enough_samples, not_negative
+from clashsim.commands.slides import fit_found
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
 
@@ -21,13 +22,16 @@ _RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training":
 
 def run(verb: Demo) -> None:
     """`clashsim demo`."""
+    from clashsim import lab
     from clashsim.bench.baselines import Problem
     from clashsim.bench.few_shot import WAYS
     from clashsim.bench.lab_sets import lab_set
     from clashsim.core.scene import Scene
+    from clashsim.data.segment import segment
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
     from clashsim.fit.distil import Recipe
+    from clashsim.fit.runs import read_notes
 
     not_negative(seed=verb.seed)
     enough_samples(verb.samples)
@@ -37,7 +41,8 @@ def run(verb: Demo) -> None:
     started = time.perf_counter()
     console().print("[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's virtual laboratory (another engine, another contact\n"
                     f"model, motion capture with noise and drop-outs). {verb.impacts} are used to calibrate, the others to judge. On real recordings: clashsim bench real-impacts.")
-    real, scene = lab_set("semi-cylinder, resin on high-friction sand", "semi_cylinder", "resin", "high"), Scene.load("semi_cylinder")
+    setting = ("semi_cylinder", "resin", "high")
+    real, trials, scene = lab_set("semi-cylinder, resin on high-friction sand", *setting), lab.recorded(*setting), Scene.load("semi_cylinder")
     rows, test = np.arange(verb.impacts), np.arange(verb.impacts, len(real.impacts))
     base = base_model(scene, recipe=Recipe(width=128, layers=4, members=2, steps=verb.steps), n=verb.samples, seed=verb.seed, cache=cache(), progress=bar)
     problem = Problem(scene, real.impacts, real.gyration, table=False)
@@ -47,6 +52,9 @@ def run(verb: Demo) -> None:
             rivals[name] = WAYS[method](problem, rows, verb.seed)[test]
             advance(1)
     options = asdict(verb) | {"out": str(verb.out)}
-    calibration, metrics = finish(base, real.impacts[rows], real.impacts[test], verb.out, options=options, name=real.name, overwrite=verb.overwrite, source="lab", rivals=rivals)
-    report(calibration, metrics)
+    # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in the slide model.
+    slide, figures = fit_found(scene, *(segment(part, scene=scene).found for part in (trials[:verb.impacts], trials[verb.impacts:])))
+    made = finish(base, real.impacts[rows], real.impacts[test], verb.out, options=options, name=real.name, overwrite=verb.overwrite, found={"slide": figures},
+                  slide=slide, source="lab", rivals=rivals)
+    report(made, read_notes(verb.out))
     print(f"run written to {verb.out} in {time.perf_counter() - started:.0f} s; open {verb.out / 'report.html'} in a browser")

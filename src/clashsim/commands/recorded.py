@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.commands.shared import load_scene
+from clashsim.commands.slides import level_gravity
 from clashsim.core.errors import ClashError, DataError, SceneError, nearest
 
 if TYPE_CHECKING:
@@ -122,9 +123,8 @@ def ground(found: Segmented, scene: Scene) -> dict[str, Any] | None:
     from clashsim.core.frame import inertia
     from clashsim.fit.slides import ground_friction
 
-    pull = np.asarray(scene.base.opt.gravity, float)
-    gravity = float(np.linalg.norm(pull)) or 9.81  # a scene seen from above may leave gravity out
-    if scene.plane is None or (pull.any() and abs(scene.plane[2] @ pull) < 0.99 * gravity):
+    gravity = level_gravity(scene)
+    if gravity is None:
         return None
     gyration = inertia(scene, scene.struck_body).gyration
     slides = []

@@ -17,27 +17,32 @@ if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.distil import Distilled
+    from clashsim.fit.run import Run
+    from clashsim.fit.slide_model import SlideFit
 
 _GRID = "MuJoCo, grid search"
 _SPEEDS = (0.1, 0.5, 0.9)  # quantiles of the approach speed at which restitution is read
 
 
 def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, options: dict[str, Any], name: str, overwrite: bool,
-           found: dict[str, Any] | None = None, source: str = "real", rivals: Mapping[str, np.ndarray] | None = None) -> tuple[Calibration, dict[str, Any]]:
+           found: dict[str, Any] | None = None, slide: SlideFit | None = None, source: str = "real", rivals: Mapping[str, np.ndarray] | None = None) -> Run:
     """Calibrate, judge and save, with a page to look at.
 
     found: what else the recordings told; source: as trials have it; rivals: what other methods predict (N, k) of the impacts held out.
     """
-    from clashsim.bench.judge import figures, judge, within
+    from clashsim.bench.judge import figures, judge
     from clashsim.core.frame import frame
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.reading import physical
+    from clashsim.fit.run import Run, with_slides, within
     from clashsim.fit.runs import save_run
 
     seed, scene, started = int(options["seed"]), base.scene, time.perf_counter()
     calibration = calibrate(base, fitted, seed=seed)
     seconds = {"calibration": time.perf_counter() - started}
     judged = judge(calibration, fitted, held_out, seed=seed)
+    if slide is not None:  # after judging: MuJoCo's strikes are at their best with the friction that suits strikes
+        calibration = with_slides(calibration, slide)
     metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)}
     if judged is not None:
         judged = replace(judged, predicted=dict(rivals or {}) | judged.predicted)
@@ -49,8 +54,8 @@ def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, op
     metrics["outside"] = int((~base.inside(seen, within(calibration))).sum())
     metrics |= found or {}
     page = _page(calibration, judged, metrics, name=name, source=source, seconds=seconds)
-    save_run(out, calibration, config=options, metrics=metrics, trials={name: fitted}, pages={"report.html": page.encode()}, overwrite=overwrite)
-    return calibration, metrics
+    save_run(out, calibration, slide=slide, config=options, metrics=metrics, trials={name: fitted}, pages={"report.html": page.encode()}, overwrite=overwrite)
+    return Run(calibration, None if slide is None else slide.model)
 
 
 def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, Any], *, name: str, source: str, seconds: dict[str, float]) -> str:
@@ -65,9 +70,10 @@ def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, An
     if judged is not None:
         shown = {"measured": judged.impacts.after, "predicted": judged.predicted, "spread": judged.spread, "judged": judged.words,
                  "circumstances": {"approach speed, m/s": frame(scene, judged.impacts).speed}}
+    notes = [*warnings(calibration, metrics), *metrics.get("segmented", []), *([metrics["slide"]["words"]] if "slide" in metrics else [])]
     return page(title=f"Calibration of {scene.name}", data=name, source=source, fitted=metrics["impacts"], gyration=inertia(scene, scene.struck_body).gyration,
                 rival=_GRID if judged is not None and _GRID in judged.predicted else None, params=scene.params, estimates=calibration.theta,
-                restitution=metrics["restitution"], notes=[*warnings(calibration, metrics), *metrics.get("segmented", [])], seconds=seconds, versions=versions(), **shown)
+                restitution=metrics["restitution"], notes=notes, seconds=seconds, versions=versions(), **shown)
 
 
 def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
@@ -81,19 +87,25 @@ def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
     return out
 
 
-def report(calibration: Calibration, metrics: dict[str, Any]) -> None:
-    """Print a run's tables."""
+def report(run: Run, notes: dict[str, Any]) -> None:
+    """Print a run's tables; notes: as `read_notes` has them."""
+    from clashsim.nets.slide import NAMES, UNITS
     from clashsim.report.tables import accuracies, parameters, readings
     from clashsim.report.tables import ground as ground_table
+    from clashsim.report.tables import slide as slide_table
 
-    screen, params = console(), calibration.base.scene.params
-    screen.print(parameters(params, calibration.theta))
+    screen, metrics = console(), notes["metrics"]
+    screen.print(parameters(run.scene.params, run.calibration.theta))
     reading = metrics.get("restitution")
     if reading:
         screen.print(readings(dict(zip(reading["speeds"], reading["nominal"], strict=True)), dict(zip(reading["speeds"], reading["identified"], strict=True))))
     if "ground" in metrics:
         screen.print(ground_table(metrics["ground"]))
+    if notes["slide"] is not None:
+        screen.print(slide_table(notes["slide"], dict(zip(NAMES, UNITS, strict=True))))
     if "models" in metrics:
         screen.print(accuracies(f"Accuracy {metrics['judged']}", metrics["models"]))
-    for sentence in warnings(calibration, metrics):
+    for sentence in warnings(run.calibration, metrics):
         screen.print(sentence, style="yellow", markup=False)  # [draw] is no markup
+    if "slide" in metrics:
+        print(metrics["slide"]["words"])

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def run(verb: Show) -> None:
     """`clashsim show`."""
-    from clashsim.fit.runs import load_run, read_notes
+    from clashsim.fit.runs import load, read_notes
 
-    calibration, notes = load_run(verb.run), read_notes(verb.run)
-    report(calibration, notes["metrics"])
+    shown, notes = load(verb.run), read_notes(verb.run)
+    report(shown, notes)
     for sentence in notes["metrics"].get("segmented", ()):
         print(sentence)
     trials = ", ".join(f"{t['name']} ({t['impacts']} impacts)" for t in notes["trials"])
     made = ", ".join(f"{k} {v}" for k, v in notes["versions"].items())
-    print(f"scene {calibration.base.scene.name}; data: {trials or 'not named'}; made with {made}")
+    print(f"scene {shown.scene.name}; data: {trials or 'not named'}; made with {made}")

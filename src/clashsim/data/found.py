@@ -11,6 +11,8 @@ from clashsim.core.slides import Slide
 from clashsim.data.motion import Motion
 from clashsim.data.track import Track
 
+_LAST = (5, 0.025)  # frames and s at the end of a slide, the longer of the two, by which it is judged whether the body has come to rest
+_REST = 0.1  # of the speed at its start: a slide that ends slower than this has a hundredth of its way left
 
 @dataclass(frozen=True, eq=False)
 class Found:
@@ -35,6 +37,26 @@ class Found:
     def after_at(self, lag: float) -> np.ndarray:
         """Twist (k,) of the struck body's origin `lag` seconds after the kink."""
         return state(self.track, self.motion, self.reference, self.time + lag)[1]
+
+    def slide_at(self, lag: float) -> tuple[Slide, np.ndarray] | None:
+        """The slide of the struck body's origin from `lag` seconds after the kink, and its twist (3,) there.
+
+        None where nothing slid, or the body was not seen to come to rest: hit again, lost from view, or recorded too briefly.
+        """
+        if self.slide is None:
+            return None
+        at = self.time + lag
+        first, twist = state(self.track, self.motion, self.reference, at)
+        later = self.slide.t > at
+        t, places = self.slide.t[later], np.column_stack([self.slide.xy, self.slide.yaw])[later]
+        if len(t) < 8:
+            return None
+        last = t >= min(t[-_LAST[0]], t[-1] - _LAST[1])
+        drift = np.polynomial.polynomial.polyfit(t[last] - t[-1], places[last, :2], 1)[1]  # sliding and turning end together, so the way alone will do
+        if np.linalg.norm(drift) > _REST * np.linalg.norm(self.motion.rate(np.array([at]))[0, :2]):
+            return None
+        poses = np.array([first, *(self.track.origin(self.reference, now, place, np.zeros(3))[0] for now, place in zip(t, places, strict=True))])
+        return Slide(np.append(at, t), poses[:, :2], poses[:, 2]), twist
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The run folder: plain files, written whole or not at all, each with its hash in a manifest; never pickle."""
+"""Folders of a run or an export: plain files, written whole or not at all, each with its hash in a manifest; never pickle."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from clashsim.core.errors import RunError
 
+Kind = Literal["run", "export"]
 FORMAT = 1
 _MANIFEST = "manifest.json"
 
 
-def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = False) -> None:
+def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run") -> None:
     """Write files (by relative name) as one folder; a kill leaves the old folder whole, or the new one."""
     path = Path(os.path.abspath(path))
     _recover(path)
-    refuse_taken(path, overwrite=overwrite)
-    manifest = {"kind": "clashsim-run", "format": FORMAT, "files": {name: _hash(content) for name, content in sorted(files.items())}}
+    refuse_taken(path, overwrite=overwrite, kind=kind)
+    manifest = {"kind": f"clashsim-{kind}", "format": FORMAT, "files": {name: _hash(content) for name, content in sorted(files.items())}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new."))
     except OSError as error:
-        raise RunError(f"the run {str(path)!r} cannot be written: {error.strerror}") from None
+        raise RunError(f"the {kind} {str(path)!r} cannot be written: {error.strerror}") from None
     try:
         for name, content in [*files.items(), (_MANIFEST, _json(manifest))]:
             _write(fresh / _inside(name), content)
@@ -37,7 +39,7 @@ def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = Fa
         shutil.rmtree(_aside(path), ignore_errors=True)
     except OSError as error:
         _recover(path)
-        raise RunError(f"the run {str(path)!r} cannot be written: {error.strerror}") from None
+        raise RunError(f"the {kind} {str(path)!r} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -60,16 +62,16 @@ def read_folder(path: Path) -> dict[str, bytes]:
     return out
 
 
-def refuse_taken(path: Path, *, overwrite: bool) -> None:
-    """Raise unless a run may be written at `path`: nothing there, an empty folder, or a run that may be replaced."""
+def refuse_taken(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
+    """Raise unless a folder may be written at `path`: nothing there, an empty folder, or one of its own kind that may be replaced."""
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise RunError(f"{str(path)!r} already exists and is not a folder")
     if not path.exists() or not any(path.iterdir()):
         return
-    if not (path / _MANIFEST).is_file():
-        raise RunError(f"{str(path)!r} already exists and is not a run folder; choose another output")
+    if _kind(path) != f"clashsim-{kind}":  # an export must not replace a run, nor either of them anything else
+        raise RunError(f"{str(path)!r} already exists and is not {'a run folder' if kind == 'run' else 'an export'}; choose another output")
     if not overwrite:
-        raise RunError(f"the run {str(path)!r} already exists; choose another output, or replace it with --overwrite")
+        raise RunError(f"the {kind} {str(path)!r} already exists; choose another output, or replace it with --overwrite")
 
 
 def dumps(value: object) -> bytes:
@@ -85,6 +87,15 @@ def loads(files: Mapping[str, bytes], name: str) -> object:
         return json.loads(files[name])
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise RunError(f"the run is damaged: {name} is not valid JSON") from None
+
+
+def _kind(path: Path) -> str | None:
+    """What the manifest of a folder says it is, None where there is none that can be read."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return manifest.get("kind") if isinstance(manifest, dict) else None
 
 
 def _manifest(path: Path) -> dict:

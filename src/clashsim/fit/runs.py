@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import numpy as tensor_file
 
 import clashsim
 from clashsim.core.errors import ClashError, RunError
@@ -24,14 +24,18 @@ from clashsim.core.scene import Scene
 from clashsim.data.impact_files import to_bytes
 from clashsim.data.store import dumps, loads, read_folder, write_folder
 from clashsim.fit.calibrate import Calibration
+from clashsim.fit.run import Run
+from clashsim.fit.slide_model import SlideFit
 from clashsim.nets.impact import ImpactNet
+from clashsim.nets.slide import SlideModel
 
 Tensors = dict[str, np.ndarray]
 
 
-def save_run(path: Path | str, calibration: Calibration, *, config: Mapping[str, Any] | None = None, metrics: Mapping[str, Any] | None = None,
-             trials: Mapping[str, Impacts] | None = None, pages: Mapping[str, bytes] | None = None, overwrite: bool = False) -> None:
-    """Write a calibration, the options it was made with, its metrics, the hashes of its data and pages to look at as one folder."""
+def save_run(path: Path | str, calibration: Calibration, *, slide: SlideFit | SlideModel | None = None, config: Mapping[str, Any] | None = None,
+             metrics: Mapping[str, Any] | None = None, trials: Mapping[str, Impacts] | None = None, pages: Mapping[str, bytes] | None = None,
+             overwrite: bool = False) -> None:
+    """Write a calibration, a slide model, the options they were made with, metrics, the hashes of the data and pages to look at as one folder."""
     tensors: Tensors = {}
     model = _pack(calibration, "model", tensors)
     theta, scene = model.pop("theta"), model["base"].pop("scene")
@@ -41,27 +45,29 @@ def save_run(path: Path | str, calibration: Calibration, *, config: Mapping[str,
         "theta.json": dumps(theta),
         "scene.json": dumps(scene | {"assets": sorted(assets)}),
         "scene.xml": calibration.base.scene.xml.encode(),
-        "weights.safetensors": save(tensors),
+        "weights.safetensors": tensor_file.save(tensors),
         "trials.json": dumps([{"name": n, "impacts": len(i), "sha256": hashlib.sha256(to_bytes(i)).hexdigest()} for n, i in (trials or {}).items()]),
         "versions.json": dumps(versions()),
         "metrics.json": dumps(dict(metrics or {})),
+        **({} if slide is None else {"slide.json": dumps(slide.content())}),
         **{f"assets/{name}": content for name, content in assets.items()},
         **(pages or {}),
     }
     write_folder(Path(path), files, overwrite=overwrite)
 
 
-def load_run(path: Path | str) -> Calibration:
-    """The calibration of a run folder; it predicts the same bits as the one that was saved."""
+def load(path: Path | str) -> Run:
+    """What a run folder holds; it predicts the same bits as what was saved. Runs without slides have no slide model."""
     files = read_folder(Path(path))
     try:
-        tensors = load(files["weights.safetensors"])
+        tensors = tensor_file.load(files["weights.safetensors"])
         scene: Any = loads(files, "scene.json")
         scene |= {"xml": files["scene.xml"].decode(), "assets": {name: files[f"assets/{name}"] for name in scene["assets"]}}
         model: Any = loads(files, "config.json")
         model = model["model"] | {"theta": loads(files, "theta.json")}
         model["base"] |= {"scene": scene}
-        return _unpack(Calibration, model, tensors)
+        slide: Any = loads(files, "slide.json") if "slide.json" in files else None
+        return Run(_unpack(Calibration, model, tensors), None if slide is None else SlideModel.of(slide))
     except ClashError:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -69,9 +75,10 @@ def load_run(path: Path | str) -> Calibration:
 
 
 def read_notes(path: Path | str) -> dict[str, Any]:
-    """What a run says about itself: options, metrics, trials and versions."""
+    """What a run says about itself: options, metrics, trials and versions, and its slide model as JSON has it, None where there is none."""
     files = read_folder(Path(path))
     notes = {name: loads(files, f"{name}.json") for name in ("metrics", "trials", "versions")}
+    notes["slide"] = loads(files, "slide.json") if "slide.json" in files else None
     config: Any = loads(files, "config.json")
     return notes | {"options": config.get("options", {})}
 

@@ -9,7 +9,8 @@ leaves it there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ _NORMAL = 1.645  # standard deviations that hold 90 %
 class SlideFit:
     """A slide model with what the slides say about each of its values, and how well it follows them.
 
-    misfit (3,): root mean square of x, y (m) and yaw (rad) along the paths, each from its own start with its own friction; varies: standard
+    slides: how many there were; misfit (3,): root mean square of x, y (m) and yaw (rad) along the paths, each from its own start with its own friction; varies: standard
     deviation of the logarithm of friction from slide to slide; mean (11,), covariance (11, 11): of the values, those above zero as logarithms.
     """
 
@@ -45,6 +46,12 @@ class SlideFit:
     varies: float
     mean: np.ndarray
     covariance: np.ndarray
+    slides: int
+
+    def content(self) -> dict[str, Any]:
+        """The content of the model, and the figures of its fit beside it, as JSON holds them; `SlideModel.of` takes it."""
+        fit = {"slides": self.slides, "misfit": self.misfit.tolist(), "varies": self.varies, "estimates": [asdict(e) for e in self.estimates]}
+        return self.model.content() | {"fit": fit}
 
     def draw(self, n: int, seed: int) -> list[SlideModel]:
         """Models drawn from what the slides leave open, friction's variation from slide to slide included: for domain randomisation."""
@@ -80,7 +87,8 @@ def fit_slides(slides: Sequence[Slide], sole: Sole, *, twists: np.ndarray | None
         spread = problem.spread.copy()
         spread[6] = np.clip(1.3 * varies, 0.03, 0.3)
         problem = replace(problem, noise=noise, spread=spread, rest_sd=None if twists is None else _rest_sd(pose[:, 0], rest, sole, problem.rests(common[None])[0]))
-    return SlideFit(_model(common, base), _estimates(common, covariance, prior_sd), np.sqrt((left**2).mean((0, 1))), varies, common, covariance)
+    return SlideFit(_model(common, base), _estimates(common, covariance, prior_sd), np.sqrt((left**2).mean((0, 1))), varies, common, covariance,
+                    len(slides))
 
 
 @dataclass(frozen=True, eq=False)

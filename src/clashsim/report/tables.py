@@ -34,9 +34,8 @@ def parameters(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
     for name in ("parameter", "unit", "nominal", "identified", "90 % interval", "verdict"):
         table.add_column(name, justify="right" if name in ("nominal", "identified", "90 % interval") else "left")
     for param, estimate in zip(params, theta, strict=True):
-        colour = _COLOURS.get(str(estimate.status), "white")
         interval = f"{number(estimate.low)} to {number(estimate.high)}"
-        table.add_row(param.name, param.unit or "-", number(param.nominal), number(estimate.value), interval, f"[{colour}]{estimate.status}[/{colour}]")
+        table.add_row(param.name, param.unit or "-", number(param.nominal), number(estimate.value), interval, _coloured(str(estimate.status)))
     return table
 
 
@@ -58,6 +57,20 @@ def ground(found: Mapping[str, Any]) -> Table:
     for name, unit in (("sliding", "-"), ("torsional", "m")):
         error = found[f"{name}_error"]
         table.add_row(name, unit, number(found[name]), "-" if error is None else number(error))
+    return table
+
+
+def slide(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
+    """Values of a slide model, with intervals and verdicts where its fit is known: `content` as a run's slide.json has it, units by name."""
+    fit = content.get("fit", {"estimates": []})
+    table = Table(title="Slide model" + (f", from {fit['slides']} slides" if "slides" in fit else ""), title_justify="left")
+    for name in ("value", "unit", "identified", "90 % interval", "verdict"):
+        table.add_column(name, justify="right" if name in ("identified", "90 % interval") else "left")
+    told = {e["name"]: e for e in fit["estimates"]}
+    for name, value in content["values"].items():
+        e = told.get(name)
+        rest = ("-", "-") if e is None else (f"{number(e['low'])} to {number(e['high'])}", _coloured(e["status"]))
+        table.add_row(name, units.get(name) or "-", number(value), *rest)
     return table
 
 
@@ -90,6 +103,11 @@ def number(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{float(f'{value:.3g}'):.10g}"
     return f"{value:.3g}"
+
+
+def _coloured(status: str) -> str:
+    colour = _COLOURS.get(status, "white")
+    return f"[{colour}]{status}[/{colour}]"
 
 
 def _cell(value: object) -> str:

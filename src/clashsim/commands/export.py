@@ -1,0 +1,56 @@
+"""`clashsim export`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+from clashsim.commands.shared import not_negative
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from clashsim.cli import Export
+    from clashsim.data.mjcf import Edited
+    from clashsim.fit.run import Run
+
+
+def run(verb: Export) -> None:
+    """`clashsim export`."""
+    from clashsim.data.store import dumps, write_folder
+    from clashsim.fit.runs import load, read_notes
+
+    not_negative(draws=verb.draws, seed=verb.seed)
+    made, slide = load(verb.run), read_notes(verb.run)["slide"]
+    edited, assets = made.mjcf(), dict(made.scene.assets)
+    name = "scene.xml" if "scene.xml" not in assets else f"{made.scene.name}.xml"  # its own name is free: a file is not its own asset
+    files = {name: edited.xml.encode(), "ranges.json": dumps(_ranges(made))}
+    if verb.draws:
+        files["draws.csv"] = _table([p.name for p in made.scene.params], made.draws(verb.draws, verb.seed))
+    if slide is not None:
+        files["slide.json"] = dumps(slide)
+    write_folder(verb.out, files | assets, overwrite=verb.overwrite, kind="export")
+    print(f"{', '.join(files)} written to {verb.out}{left_sentence(made, edited)}")
+
+
+def left_sentence(made: Run, edited: Edited) -> str:
+    """The tail of a sentence on a written scene: which parameters are not in it, and why."""
+    left = [p.name for i, p in enumerate(made.scene.params) if i not in made.written]
+    return (f"; left as they were: {', '.join(left)}" if left else "") + (f"; MJCF has no place for: {', '.join(edited.unwritten)}" if edited.unwritten else "")
+
+
+def _ranges(made: Run) -> list[dict[str, Any]]:
+    """One entry a parameter; MuJoCo holds sign times the value."""
+    ends = made.ranges()
+    return [{"name": p.name, "target": p.target, "unit": p.unit, "scale": p.scale, "sign": p.sign, "value": float(value), "low": ends[p.name][0], "high": ends[p.name][1],
+             "status": e.status.value} for p, e, value in zip(made.scene.params, made.calibration.theta, made.theta, strict=True)]
+
+
+def _table(names: list[str], rows: np.ndarray) -> bytes:
+    """CSV with a header of names, and rows (n, p) to the last bit."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([repr(float(x)) for x in row] for row in rows)
+    return text.getvalue().encode()
