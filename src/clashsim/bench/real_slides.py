@@ -98,6 +98,12 @@ def _mujoco_torsional(problem: Problem, rows: np.ndarray) -> Callable[[np.ndarra
     return lambda pose, twist: _in_mujoco(problem, pose, twist, friction, j)
 
 
+def mujoco_torsional(problem: Problem, rows: np.ndarray) -> tuple[float, float]:
+    """Sliding and torsional friction (m) with which the slides of `rows` end nearest to where they did in MuJoCo."""
+    friction, j = _mujoco(problem, rows, range(len(_TORSIONAL)), turns=True)
+    return friction, _TORSIONAL[j]
+
+
 def _in_mujoco(problem: Problem, pose: np.ndarray, twist: np.ndarray, friction: float, torsional: int) -> np.ndarray:
     if pose is problem.data.pose and twist is problem.data.twist:
         return problem.simulated(friction, torsional)
@@ -164,7 +170,7 @@ def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets:
             for draw in ("random", "session"):
                 for n in ns or ((10,) if quick else NS):
                     cut = draws(problem.data, n, draw, seeds=min(seeds, 3) if quick else seeds)
-                    done = [row for row in _kept(resume) if (row["set"], row["draw"], row["n"]) == (name, draw, n) and row["of"] == len(cut)]
+                    done = [row for row in kept(resume) if (row["set"], row["draw"], row["n"]) == (name, draw, n) and row["of"] == len(cut)]
                     left = [m for m in methods or WAYS if m not in {row["method"] for row in done}] if cut else []
                     new = _rows(problem, n, draw, left, cut) if left else []
                     if resume is not None and new:
@@ -175,7 +181,7 @@ def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets:
     return rows
 
 
-def _kept(resume: Path | None) -> list[Row]:
+def kept(resume: Path | None) -> list[Row]:
     """Rows of an earlier run; a last line cut short by a kill is dropped."""
     if resume is None or not resume.is_file():
         return []

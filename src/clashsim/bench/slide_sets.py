@@ -49,11 +49,14 @@ class SlideSet:
     def __len__(self) -> int:
         return len(self.slides)
 
-    def thinned(self, most: int) -> SlideSet:
-        """At most `most` slides, evenly from all."""
-        rows = np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(int))
+    def only(self, rows: np.ndarray) -> SlideSet:
+        """The slides of some rows."""
         return SlideSet(self.name, self.scene, self.sole, self.model, tuple(self.slides[i] for i in rows), self.pose[rows], self.twist[rows], self.rest[rows],
                         self.impacts[rows], self.session[rows])
+
+    def thinned(self, most: int) -> SlideSet:
+        """At most `most` slides, evenly from all."""
+        return self.only(np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)))
 
     @cached_property
     def slider(self) -> Slider:

@@ -55,11 +55,15 @@ class Simulator(Protocol):
 
 
 class StrikeModel(Protocol):
-    """Says where a body that is struck comes to rest. A strike is a row of numbers by `names`, within the box low..high (d,)."""
+    """Says where a body that is struck comes to rest. A strike is a row of numbers by `names`, within the box low..high (d,).
+
+    unsure: whether the model knows what it is unsure of, and so takes noise.
+    """
 
     names: tuple[str, ...]
     low: np.ndarray
     high: np.ndarray
+    unsure: bool
 
     def rest(self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
         """Pose at rest (N, 3) of bodies at rest at pose (N, 3) that are struck by strikes (N, d).

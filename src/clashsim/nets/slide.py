@@ -42,12 +42,14 @@ class SlideModel(nn.Module):
     """Friction of one body on one plane. Pose (x, y, yaw) and twist (vx, vy, w) are of the body's origin in the plane's axes, as in `Impacts`; SI units.
 
     values: by the names in `NAMES`; those left out are none of that effect, and spin and reach those of an even pressure under an even
-    body. gyration (m): radius of gyration about the plane's normal. centre (m): mass centre in the body's axes.
+    body. gyration (m): radius of gyration about the plane's normal. centre (m): mass centre in the body's axes. delay (s): bodies move on
+    evenly for so long before friction sets in; a twist after a strike is told when the bodies have parted, some milliseconds after they met.
     """
 
     values: Tensor
 
-    def __init__(self, values: Mapping[str, float], *, gyration: float, centre: Sequence[float] = (0.0, 0.0), gravity: float = 9.81, steps: int | None = None) -> None:
+    def __init__(self, values: Mapping[str, float], *, gyration: float, centre: Sequence[float] = (0.0, 0.0), gravity: float = 9.81, steps: int | None = None,
+                 delay: float = 0.0) -> None:
         super().__init__()
         for name in values:
             if name not in NAMES:
@@ -56,10 +58,13 @@ class SlideModel(nn.Module):
             raise ParamError(f"a slide model needs a friction above zero, got {values.get('friction')}")
         if not gyration > 0 or not gravity > 0:
             raise ParamError(f"gyration and gravity must be above zero, got {gyration} and {gravity}")
+        if not 0 <= delay < 1:
+            raise ParamError(f"the delay must be at least 0 and below 1 s, got {delay}")
         if math.hypot(values.get("grain", 0.0), values.get("grain_xy", 0.0)) >= 1:
             raise ParamError("grain and grain_xy together must be shorter than 1: friction may not push")
         even = {"spin": 0.94 * gyration, "reach_x": gyration / math.sqrt(2), "reach_y": gyration / math.sqrt(2)}
         self.gyration, self.centre, self.gravity = float(gyration), (float(centre[0]), float(centre[1])), float(gravity)
+        self.delay = float(delay)
         self.register_buffer("values", torch.tensor([float(values.get(name, even.get(name, 0.0))) for name in NAMES], dtype=torch.float64))
         self.steps = steps or steps_for(self.values, gyration)
 
@@ -69,12 +74,21 @@ class SlideModel(nn.Module):
 
     def settle(self, pose: Tensor, twist: Tensor) -> tuple[Tensor, Tensor]:
         """Pose at rest (N, 3) and the time that it takes (N,), s."""
-        nodes = self._slide(pose, twist)
+        nodes = self._slide(pose + self.delay * twist, twist)
         _, _, _, yaw, x, y, t = nodes[-1]
-        return self._origin(x, y, yaw), t
+        return self._origin(x, y, yaw), t + self.delay
 
-    def path(self, pose: Tensor, twist: Tensor, t: Tensor) -> Tensor:
-        """Poses (N, T, 3) at times t (T,) or (N, T) since `pose` and `twist`; before that the pose is kept, and after rest that of rest."""
+    def path(self, pose: Tensor, twist: Tensor, t: Tensor, delay: Tensor | None = None) -> Tensor:
+        """Poses (N, T, 3) at times t (T,) or (N, T) since `pose` and `twist`; before that the pose is kept, and after rest that of rest.
+
+        delay (N,): what is left of the delay, where it is not the whole.
+        """
+        left = torch.full((len(pose), 1), self.delay, dtype=pose.dtype, device=pose.device) if delay is None else delay[:, None]
+        t = t.to(pose.dtype).expand(len(pose), t.shape[-1]).clamp_min(0.0)
+        slid = self._path(pose + left * twist, twist, t - left)
+        return slid - (left - t).clamp_min(0.0)[..., None] * twist[:, None]
+
+    def _path(self, pose: Tensor, twist: Tensor, t: Tensor) -> Tensor:
         columns = [torch.stack(c, -1) for c in zip(*self._slide(pose, twist), strict=True)]  # (N, nodes) each
         vx, vy, w, yaw, x, y, clock = columns
         at = t.to(pose.dtype).expand(len(pose), t.shape[-1]).contiguous()
@@ -110,19 +124,24 @@ class SlideModel(nn.Module):
 
     def with_values(self, values: Tensor) -> SlideModel:
         """The same body with other values (11,), through which gradients flow."""
-        other = SlideModel(dict.fromkeys(NAMES[:1], 1.0), gyration=self.gyration, centre=self.centre, gravity=self.gravity, steps=self.steps)
+        other = SlideModel(dict.fromkeys(NAMES[:1], 1.0), gyration=self.gyration, centre=self.centre, gravity=self.gravity, steps=self.steps, delay=self.delay)
         other.values = values
         return other
 
     def content(self) -> dict[str, Any]:
         """What `SlideModel.of` makes the model from again, as JSON holds it."""
         values = dict(zip(NAMES, self.values.tolist(), strict=True))
-        return {"values": values, "gyration": self.gyration, "centre": list(self.centre), "gravity": self.gravity, "steps": self.steps}
+        return {"values": values, "gyration": self.gyration, "centre": list(self.centre), "gravity": self.gravity, "steps": self.steps, "delay": self.delay}
 
     @staticmethod
     def of(content: Mapping[str, Any]) -> SlideModel:
         """A model from its `content`."""
-        return SlideModel(content["values"], gyration=content["gyration"], centre=content["centre"], gravity=content["gravity"], steps=content["steps"])
+        return SlideModel(content["values"], gyration=content["gyration"], centre=content["centre"], gravity=content["gravity"], steps=content["steps"],
+                          delay=content.get("delay", 0.0))
+
+    def delayed(self, delay: float) -> SlideModel:
+        """The same with another delay (s)."""
+        return SlideModel.of(self.content() | {"delay": delay})
 
 
 def steps_for(values: Tensor, gyration: float) -> int:

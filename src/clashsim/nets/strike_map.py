@@ -34,6 +34,8 @@ class StrikeMap(nn.Module):
     model and slide cost. low, high (d,): the box of strikes.
     """
 
+    unsure = True
+
     def __init__(self, names: Sequence[str], table: Table, slide: SlideModel, fidelity: Fidelity | None = None) -> None:
         """table: 15 columns, all in the body's axes: twist over speed; pose at rest over speed squared; its change by one standard deviation
         of each of the twist's components, likewise, row by row.

@@ -12,13 +12,13 @@ from clashsim.sim.worlds import World
 
 _TICK = 1e-5  # s: over which a pose's rate of change is taken
 _REST = 1e-6  # m/s and rad/s: a body that moves less is at rest
-Path = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # pose (n, 3), twist (n, 3), times (n, T) -> poses (n, T, 3)
+Path = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # pose (n, 3), twist (n, 3), times (n, T), since (n,) -> poses (n, T, 3)
 
 
-def glide(world: World, rows: np.ndarray, last: Step, couple: Couple, slide: Path) -> None:
+def glide(world: World, rows: np.ndarray, last: Step, couple: Couple, slide: Path, since: np.ndarray) -> None:
     """Write where bodies (rows (a,) of the world) have slid to in the step just taken, from where they were at its beginning.
 
-    Only the motion in the plane is written: height, and so the pressure on the ground, stay MuJoCo's.
+    Only the motion in the plane is written: height, and so the pressure on the ground, stay MuJoCo's. since (a,): s, from the strike to the step.
     """
     body, plane = couple.body, couple.plane
     assert plane is not None and body.free
@@ -32,7 +32,7 @@ def glide(world: World, rows: np.ndarray, last: Step, couple: Couple, slide: Pat
     path = np.repeat(pose[:, None], 3, 1)
     moving = np.abs(twist).max(1) > _REST
     if moving.any():
-        path[moving] = slide(pose[moving], twist[moving], times[moving])
+        path[moving] = slide(pose[moving], twist[moving], times[moving], since[moving])
     move, rate = path[:, 0] - pose, (path[:, 2] - path[:, 1]) / (2 * _TICK)
     qpos, qvel = world.qpos[rows], world.qvel[rows]
     up = _along(qpos[:, body.qpos[:3]], plane[2])

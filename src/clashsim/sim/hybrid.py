@@ -168,20 +168,20 @@ class HybridSim:
                 i = int(np.searchsorted(active, e.row))
                 share[i] = e.share
                 last.rewind(world, e.row, i, e.share)
-            self._straighten(world, active, last, (share == 1) & ~held.any(1), since > 0)
+            self._straighten(world, active, last, (share == 1) & ~held.any(1), since)
             world.userdata[np.ix_(active, self._since)] += np.where(since > 0, (share * h)[:, None], 0.0)
             left[active] -= share * h
             self._resolve(world, events, theta)
             active = active[left[active] > _DONE]
 
-    def _straighten(self, world: World, rows: np.ndarray, last: Step, whole: np.ndarray, struck: np.ndarray) -> None:
+    def _straighten(self, world: World, rows: np.ndarray, last: Step, whole: np.ndarray, since: np.ndarray) -> None:
         """Correct how struck bodies slid in the step just taken: by the slide model where there is one and nothing else is near."""
-        for c, hit in zip(self.couples, struck.T, strict=True):
-            which = np.flatnonzero(whole & hit)
+        for c, ago in zip(self.couples, since.T, strict=True):
+            which = np.flatnonzero(whole & (ago > 0))
             if self.slide_model is not None and c.flat and len(which):
                 alone = c.alone(world.sensors[rows[which]])
                 if alone.any():
-                    glide(world, rows[which[alone]], last[which[alone]], c, self._path)
+                    glide(world, rows[which[alone]], last[which[alone]], c, self._path, ago[which[alone]])
                     level(world, rows[which[alone]], c)
                 which = which[~alone]
             if self._euler and c.plane is not None and len(which):
@@ -189,10 +189,11 @@ class HybridSim:
             if c.flat and len(which):
                 level(world, rows[which], c)
 
-    def _path(self, pose: np.ndarray, twist: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def _path(self, pose: np.ndarray, twist: np.ndarray, t: np.ndarray, since: np.ndarray) -> np.ndarray:
         assert self.slide_model is not None
+        left = np.maximum(self.slide_model.delay - since, 0.0)
         with torch.no_grad():
-            return self.slide_model.path(*(torch.as_tensor(x) for x in (pose, twist, t))).numpy()
+            return self.slide_model.path(*(torch.as_tensor(x) for x in (pose, twist, t, left))).numpy()
 
     def _release(self, world: World, rows: np.ndarray, parted: np.ndarray) -> None:
         for c, gone in zip(self.couples, parted.T, strict=True):

@@ -23,6 +23,8 @@ class Stepped:
     theta (p,): of the simulator, whose ground decides how deep bodies sink in at rest. seconds: after which every body has come to rest.
     """
 
+    unsure = False
+
     def __init__(self, simulator: Simulator, scene: Scene, theta: np.ndarray, *, seconds: float = 1.0) -> None:
         model: Any = simulator.model  # type: ignore[attr-defined]
         if model.nu != 2 or not scene.struck_body.free:

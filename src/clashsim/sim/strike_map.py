@@ -11,7 +11,7 @@ from clashsim.core.strikes import axes, moved_to, placed
 from clashsim.nets.strike_map import Fidelity, StrikeMap
 from clashsim.sim.hybrid import HybridSim
 
-_POINTS = {"point": 193, "turn": 17, "offset": 33, "yaw": 33, "deflection": 7, "speed": 5}  # the outcome bends most at corners, and hardly with speed
+GRID = {"point": 193, "turn": 17, "offset": 33, "yaw": 33, "deflection": 7, "speed": 5}  # the outcome bends most at corners, and hardly with speed
 _TRIED = 256  # strikes between the table's points on which it is compared with the model
 
 
@@ -24,7 +24,7 @@ def strike_map(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeMap:
     if "speed" not in ranges:
         raise SceneError(f"the [draw] of scene {scene.name!r} has no range of speed to choose strikes from")
     names, (low, high) = list(ranges), np.array(list(ranges.values())).T
-    grids = [np.linspace(a, b, _POINTS[name]) for name, (a, b) in ranges.items()]
+    grids = [np.linspace(a, b, GRID[name]) for name, (a, b) in ranges.items()]
     strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
     tried = np.random.default_rng(0).uniform(low, high, (_TRIED, len(names)))
     after, spread, doubted = _seen_from_body(hybrid, names, np.vstack([strikes, tried]), theta)
@@ -32,7 +32,8 @@ def strike_map(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeMap:
     out = StrikeMap.of(names, grids, after[:n].reshape(shape), spread[:n].reshape(shape), hybrid.slide_model)
     gap = np.abs(out.rest(np.zeros((_TRIED, 3)), tried) - hybrid.slid(np.zeros((_TRIED, 3)), after[n:]))
     far, turn = np.linalg.norm(gap[:, :2], axis=1), gap[:, 2]
-    out.fidelity = Fidelity(*(float(np.percentile(x, q)) for x in (far, turn) for q in (50, 95)), float(doubted.mean()))
+    position, position_most, yaw, yaw_most = (float(np.percentile(x, q)) for x in (far, turn) for q in (50, 95))
+    out.fidelity = Fidelity(position, position_most, yaw, yaw_most, float(doubted.mean()))
     return out
 
 

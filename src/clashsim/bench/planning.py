@@ -1,0 +1,191 @@
+"""Planned strikes executed in the laboratory, a stand-in for reality (CLASH, Table III): how far bodies come to rest from their targets.
+
+Every method gets the first ten recorded strikes of a shape and the slides after them, and plans by the same search with the same number of
+evaluations. Targets are where strikes that no method has seen came to rest, so that each can be reached. Each plan is executed `repeats`
+times; all methods meet the same scatter of arm, table and camera.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim import lab
+from clashsim.bench import baselines, real_slides, slide_sets
+from clashsim.bench.slide_sets import SlideSet
+from clashsim.core.errors import DataError, nearest
+from clashsim.core.impacts import Impacts
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.protocols import StrikeModel
+from clashsim.core.scene import GROUND, Scene
+from clashsim.core.strikes import axes, moved_to, placed
+from clashsim.core.trials import yaw
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.identify import search
+from clashsim.fit.slide_model import SlideFit, delay, fit_slides
+from clashsim.nets.table import Table
+from clashsim.plan.planner import plan_many
+from clashsim.plan.tasks import Task, off
+from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.stepped import Stepped
+from clashsim.sim.strike_map import GRID, strike_map
+
+FIT = 10
+_SECONDS = 0.8  # after which every block lies still in MuJoCo
+_LAST = 10  # frames at rest whose median is the pose at rest
+Row = dict[str, Any]
+Way = Callable[["Problem", int], StrikeModel]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The strikes of one shape that methods may use, and what they compute of them once."""
+
+    setting: lab.Setting
+    data: SlideSet  # all recorded strikes; methods see `seen`, the first `FIT`
+    cache: Path | None = None
+
+    @cached_property
+    def seen(self) -> SlideSet:
+        """What methods may use."""
+        return self.data.only(np.arange(FIT))
+
+    @property
+    def scene(self) -> Scene:
+        """The scene of the shape."""
+        return self.data.scene
+
+    @cached_property
+    def slide(self) -> SlideFit:
+        """clashsim's slide model, with its delay."""
+        d = self.seen
+        fit = fit_slides(d.slides, d.sole, twists=d.twist)
+        return replace(fit, model=fit.model.delayed(delay(fit.model, d.impacts.pose, d.impacts.after, d.rest)))
+
+    @cached_property
+    def friction(self) -> tuple[float, float]:
+        """Sliding and torsional friction (m) of the ground, identified in MuJoCo on the slides."""
+        return real_slides.mujoco_torsional(real_slides.Problem(self.seen), np.arange(FIT))
+
+    def targets(self, n: int, seed: int) -> np.ndarray:
+        """Poses (n, 3) at which strikes that were not used came to rest, for bodies that began at the origin."""
+        rows = np.random.default_rng(seed).choice(np.arange(FIT, len(self.data)), n, replace=False)
+        both = np.zeros((n, 12))
+        both[:, :3], both[:, 6:9] = self.data.impacts.pose[rows], self.data.rest[rows]
+        return moved_to(both, np.zeros(3))[:, 6:9]
+
+
+class Slid:
+    """A `StrikeModel` of collisions kept as a table and slides stepped by MuJoCo, as the paper's hybrid simulator has them."""
+
+    unsure = False
+
+    def __init__(self, problem: Problem, model: Callable[[Impacts], np.ndarray]) -> None:
+        """model: twists after (N, 3) of impacts."""
+        self.problem = problem
+        ranges = axes(problem.scene)
+        self.names = tuple(ranges)
+        self.low, self.high = np.array(list(ranges.values())).T
+        grids = [np.linspace(a, b, GRID[name]) for name, (a, b) in ranges.items()]
+        strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
+        before = moved_to(placed(problem.scene, dict(zip(self.names, strikes.T, strict=True)))[0], np.zeros(3))
+        after = model(Impacts(True, before, np.zeros((len(before), 3)))) / strikes[:, self.names.index("speed"), None]
+        self._table = Table(self.low.tolist(), self.high.tolist(), after.reshape(*(len(g) for g in grids), 3))
+
+    def rest(self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+        """Pose at rest (N, 3)."""
+        own = self._table.read(strike) * strike[:, self.names.index("speed"), None]
+        c, s = np.cos(pose[:, 2]), np.sin(pose[:, 2])
+        twist = np.stack([c * own[:, 0] - s * own[:, 1], s * own[:, 0] + c * own[:, 1], own[:, 2]], 1)
+        return self.problem.seen.slider.rest(pose + self.problem.slide.model.delay * twist, twist, np.array(self.problem.friction), longest=_SECONDS)
+
+
+def _mujoco(problem: Problem, seed: int) -> StrikeModel:
+    """MuJoCo by grid search on the strikes, with the ground's friction from the slides."""
+    scene = problem.scene
+    few = baselines.Problem(scene, problem.seen.impacts, problem.seen.sole.gyration, table=False)
+    theta = search(few.rig, np.arange(FIT), "grid", seed=seed).theta
+    sliding, torsional = problem.friction
+    theta[[i for i, p in enumerate(scene.params) if p.target == f"pair/{GROUND}/friction[0:2]"]] = sliding
+    simulator = MujocoSim(scene, theta)
+    simulator.model.pair(GROUND).friction[2] = torsional
+    return Stepped(simulator, scene, theta, seconds=_SECONDS)
+
+
+def _regressed(way: Callable[[baselines.Problem, np.ndarray, int], np.ndarray]) -> Way:
+    def model(problem: Problem, seed: int) -> StrikeModel:
+        few = problem.seen.impacts
+
+        def predict(asked: Impacts) -> np.ndarray:
+            both = Impacts(True, np.vstack([few.before, asked.before]), np.vstack([few.after, asked.after]))
+            whole = baselines.Problem(problem.scene, both, problem.seen.sole.gyration, cache=problem.cache)
+            return way(whole, np.arange(FIT), seed)[FIT:]
+
+        return Slid(problem, predict)
+
+    return model
+
+
+def _clashsim(problem: Problem, seed: int) -> StrikeModel:
+    scene = problem.scene
+    return strike_map(HybridSim(scene, calibrate(base_model(scene, cache=problem.cache), problem.seen.impacts, seed=seed), slide_model=problem.slide.model))
+
+
+WAYS: dict[str, Way] = {"mujoco-grid": _mujoco, "hybrid-scratch": _regressed(baselines.scratch), "hybrid-paper": _regressed(baselines.clash_paper), "clashsim": _clashsim}
+
+
+def run(seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, targets: int = 5, resume: Path | None = None,
+        cache: Path | None = None, workers: int | None = None, progress: Progress = quiet) -> list[Row]:
+    """Rows of position (m) and orientation (rad) error, mean and sd over `targets` x `seeds` executed strikes; sets are shapes.
+
+    expected_m, expected_rad: how far from the target the plan itself ends in its own simulator.
+    """
+    shapes = [s.replace("_", "-") for s in lab.SHAPES]
+    for name, choices in [*((s, shapes) for s in sets or ()), *((m, list(WAYS)) for m in methods or ())]:
+        if name not in choices:
+            raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
+    chosen, targets, repeats = list(sets or (shapes[:1] if quick else shapes)), 2 if quick else targets, 1 if quick else seeds
+    done = real_slides.kept(resume)
+    rows: list[Row] = []
+    with progress("planning", len(chosen) * len(methods or WAYS)) as advance:
+        for name in chosen:
+            problem = Problem(lab.Setting(name.replace("-", "_")), slide_sets.load(f"lab/{name}", None), cache)
+            for method in methods or WAYS:
+                row = next((r for r in done if (r["shape"], r["method"], r["executed"]) == (name, method, targets * repeats)), None)
+                if row is None:
+                    row = {"shape": name, "method": method} | _measured(problem, WAYS[method], targets, repeats, workers)
+                    if resume is not None:
+                        with resume.open("a") as file:
+                            file.write(json.dumps(row) + "\n")
+                rows.append(row)
+                advance(1)
+    return rows
+
+
+def _measured(problem: Problem, way: Way, targets: int, repeats: int, workers: int | None) -> Row:
+    wanted = problem.targets(targets, seed=0)
+    model = way(problem, 0)
+    plans = plan_many(model, [Task(tuple(t)) for t in wanted])
+    strikes = [lab.Strike(**dict(zip(p.names, p.strikes[0].tolist(), strict=True))) for p in plans for _ in range(repeats)]
+    ends = np.array([_end(trial) for trial in lab.execute_apart(strikes, problem.setting, seed=1, workers=workers)])
+    far, turn = off(ends, np.repeat(wanted, repeats, 0))
+    planned = off(np.array([p.predicted[-1] for p in plans]), wanted)
+    turn = np.abs(turn)
+    return {"position_m": float(far.mean()), "position_sd": float(far.std()), "orientation_rad": float(turn.mean()), "orientation_sd": float(turn.std()),
+            "position_median_m": float(np.median(far)), "orientation_median_rad": float(np.median(turn)), "expected_m": float(planned[0].mean()),
+            "expected_rad": float(np.abs(planned[1]).mean()), "executed": len(strikes)}
+
+
+def _end(trial: Any) -> np.ndarray:
+    """Measured pose (3,) of the block at the end of a trial."""
+    _, seen = trial.seen("block")
+    turn = np.unwrap(yaw(seen[-_LAST:, 3:]))
+    return np.array([*np.median(seen[-_LAST:, :2], 0), np.median(turn)])

@@ -1,0 +1,34 @@
+"""Plan by gradient descent through a differentiable model, from many starts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def descend(cost: Callable[[Tensor], Tensor], starts: np.ndarray, *, steps: int, rate: float = 0.08) -> tuple[np.ndarray, np.ndarray]:
+    """The best points (T, d) and their costs (T,) of Adam on costs (T, S) at points (T, S, d) of unit boxes, from starts (T, S, d).
+
+    Points move as the sines of free angles, so that the box needs no penalty and its faces can be reached.
+    """
+    z = torch.as_tensor(np.arcsin(np.clip(2 * starts - 1, -0.98, 0.98))).requires_grad_(True)
+    optimiser = torch.optim.Adam([z], lr=rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=0.05 * rate)
+    shape = starts.shape[:2]
+    value, point = torch.full(shape, torch.inf, dtype=z.dtype), torch.zeros_like(z)
+    for step in range(steps + 1):
+        x = 0.5 + 0.5 * torch.sin(z)
+        y = cost(x)
+        with torch.no_grad():
+            better = y < value
+            value, point = torch.where(better, y, value), torch.where(better[..., None], x, point)
+        if step < steps:
+            optimiser.zero_grad(set_to_none=True)
+            y.sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            schedule.step()
+    i = value.argmin(1)
+    return point[torch.arange(len(i)), i].detach().numpy(), value[torch.arange(len(i)), i].detach().numpy()

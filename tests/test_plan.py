@@ -1,0 +1,143 @@
+"""Planning: planted optima, targets out of reach, limits, gradients, and many targets at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clashsim.core.errors import ClashError
+from clashsim.core.scene import Scene
+from clashsim.core.strikes import axes
+from clashsim.fit.base import base_model
+from clashsim.nets.slide import SlideModel
+from clashsim.nets.strike_map import StrikeMap
+from clashsim.plan.planner import _Problem, plan, plan_few, plan_many
+from clashsim.plan.search import Cem, CmaEs, minimise, scatter
+from clashsim.plan.tasks import Reach, Status, Task, breach, loss, off
+from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.strike_map import strike_map
+
+
+@pytest.fixture(scope="module")
+def square() -> StrikeMap:
+    scene = Scene.load("square")
+    return strike_map(HybridSim(scene, base_model(scene), scene.nominal, slide_model=SlideModel({"friction": 0.3}, gyration=0.0289, delay=0.01)))
+
+
+def planted(model: StrikeMap, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    strike = np.random.default_rng(seed).uniform(model.low, model.high, (n, 3))
+    return strike, model.rest(np.zeros((n, 3)), strike)
+
+
+@pytest.mark.parametrize("method", ["cmaes", "cem", "gradient"])
+def test_planted_targets_are_found(square, method):
+    _, targets = planted(square, 12)
+    plans = plan_many(square, [Task(tuple(t)) for t in targets], method=method)
+    far, turn = off(np.array([p.predicted[-1] for p in plans]), targets)
+    assert all(p.status is Status.FOUND for p in plans)
+    assert far.max() < 2e-3 and np.abs(turn).max() < 0.02
+    again = plan_many(square, [Task(tuple(t)) for t in targets], method=method)
+    assert all(np.array_equal(a.strikes, b.strikes) for a, b in zip(plans, again, strict=True))
+    alone = plan(square, Task(tuple(targets[3])), method=method)
+    np.testing.assert_allclose(alone.strikes, plans[3].strikes, atol=1e-6)  # what is planned beside it does not matter
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.integers(0, 10_000))
+def test_searchers_find_planted_minima(d, seed):
+    middle = np.random.default_rng(seed).uniform(0.1, 0.9, (2, d))
+
+    def cost(x: np.ndarray) -> np.ndarray:
+        return ((x - middle[:, None]) ** 2).sum(-1)
+
+    for kind in (CmaEs, Cem):
+        x, y = scatter(cost, 2, d, points=40, seed=seed)
+        best, value = minimise(cost, kind(x[:, 0], 24, seed), (x[:, 0], y[:, 0]), rounds=40)
+        assert (value <= y[:, 0]).all() and np.abs(best - middle).max() < 0.02
+
+
+def test_a_target_out_of_reach_says_so(square):
+    told = plan(square, Task((0.9, 0.0, 0.0)))
+    assert told.status is Status.OUT_OF_REACH and "one strike" in told.reason and "mm" in told.reason
+
+
+def test_two_strikes_go_where_one_cannot(square):
+    task = Task((0.0, 0.25, 0.0))
+    assert plan(square, task).status is Status.OUT_OF_REACH
+    few = plan_few(square, task, method="cem")
+    assert few.status is Status.FOUND and len(few.strikes) == 2
+    pose = np.zeros((1, 3))
+    for strike, expected in zip(few.strikes, few.predicted, strict=True):
+        pose = square.rest(pose, strike[None])
+        np.testing.assert_allclose(pose[0], expected)
+
+
+def test_the_arms_reach_is_kept(square):
+    _, targets = planted(square, 8, seed=1)
+    reach = Reach(speed=(0.3, 0.5), bearing=(-np.pi / 2, np.pi / 2), workspace=(-0.05, 0.2, -0.2, 0.2))
+    start = (0.02, 0.01, 0.4)
+    for p in plan_many(square, [Task(tuple(t), start=start, reach=reach) for t in targets]):
+        speed, point, _ = p.strikes[0]
+        assert 0.3 <= speed <= 0.5
+        assert p.status is Status.OUT_OF_REACH or abs((start[2] + point + np.pi) % (2 * np.pi) - np.pi) <= np.pi / 2 + 1e-3
+    walled = Task(tuple(targets[0]), reach=Reach(workspace=(0.5, 0.6, 0.5, 0.6)))
+    assert "reach" in plan(square, walled).reason
+    with pytest.raises(ClashError, match="model knows"):
+        plan(square, Task(tuple(targets[0]), reach=Reach(speed=(2.0, 3.0))))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(-10, 10), st.floats(-10, 10))
+def test_angles_are_wrapped(a, b):
+    _, turn = off(np.array([0.0, 0, a]), np.array([0.0, 0, b]))
+    assert abs(turn) <= np.pi + 1e-9 and np.isclose(np.cos(turn), np.cos(a - b))
+    assert loss(np.array([0.3, 0.4, a]), np.array([0.0, 0, a + 2 * np.pi]), 0.01) == pytest.approx(0.25)
+
+
+def test_costs_of_arrays_and_tensors_agree_and_differentiate(square):
+    tasks = [Task((0.05, 0.02, 0.3), strikes=2, reach=Reach(bearing=(0.0, 2.0), workspace=(-0.01, 0.02, -0.01, 0.02)))]
+    problem = _Problem(square, tasks, draws=4, seed=0)
+    x = np.random.default_rng(0).uniform(0.05, 0.95, (1, 5, 6))
+    np.testing.assert_allclose(problem.torch_cost(torch.as_tensor(x)).numpy(), problem.cost(x))
+    assert torch.autograd.gradcheck(problem.torch_cost, torch.as_tensor(x).requires_grad_(True), eps=1e-6, atol=1e-4)
+
+
+def test_leaving_the_reach_costs_and_staying_does_not():
+    reach, names = Reach(bearing=(3.0, -3.0), workspace=(0.0, 1.0, 0.0, 1.0)), ("speed", "point", "deflection")
+    start, strike = np.zeros((3, 3)), np.array([[0.5, np.pi, 0], [0.5, 0.0, 0], [0.5, -3.1, 0]])
+    end = np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [1.5, 0.5, 0]])
+    inside, wrong_side, outside = breach(reach, names, start, strike, end)
+    assert inside == 0 and wrong_side > 0 and outside > 0
+
+
+def test_doubt_makes_plans_careful(square):
+    _, targets = planted(square, 6, seed=2)
+    sure, careful = (plan_many(square, [Task(tuple(t)) for t in targets], draws=d) for d in (0, 16))
+    spread = [np.mean([p.spread @ p.spread for p in plans]) for plans in (sure, careful)]
+    assert spread[1] <= spread[0] * 1.001 and all(p.spread.min() > 0 for p in sure)
+
+
+def test_bad_tasks_are_refused(square):
+    for bad in ({"target": (0.0, np.nan, 0.0)}, {"target": (0.0, 0.0)}, {"strikes": 0}, {"tau": -1.0}, {"tolerance": (0.0, 1.0)}):
+        with pytest.raises(ClashError):
+            Task(**({"target": (0.0, 0.0, 0.0)} | bad))
+    with pytest.raises(ClashError, match="low first"):
+        Reach(speed=(0.5, 0.2))
+    one = Task((0.1, 0.0, 0.0))
+    with pytest.raises(ClashError, match="same number"):
+        plan_many(square, [one, replace(one, strikes=2)])
+
+    class Still:
+        names, low, high, unsure = tuple(axes(Scene.load("square"))), square.low, square.high, False
+
+        def rest(self, pose, strike, noise=None):
+            return pose
+
+    with pytest.raises(ClashError, match="no gradient"):
+        plan(Still(), one, method="gradient")
+    assert plan(Still(), one).status is Status.OUT_OF_REACH
