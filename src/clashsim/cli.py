@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, record, sample, segment, show
+from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, plan, record, sample, segment, show
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -225,16 +225,84 @@ class Export:
 
 
 @dataclass(frozen=True)
+class ArmLimits:
+    """What the arm allows at its tip."""
+
+    speed: float = 0.8
+    """m/s"""
+    acceleration: float = 10.0
+    """m/s^2"""
+    jerk: float = 500.0
+    """m/s^3"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan the strike, or the strikes, that bring the struck body to a target, and write them as a robot executes them.
+
+    Example: clashsim plan runs/demo --target -0.05 -0.02 -20 -o plan
+
+    The folder gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as path-1.csv and path-1.json.
+    """
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Run folder of clashsim calibrate or demo, with a slide model."""
+    target: Annotated[tuple[float, float, float], arg(metavar="X Y YAW")]
+    """Where the body shall come to rest: m, m, degrees."""
+    start: Annotated[tuple[float, float, float], arg(metavar="X Y YAW")] = (0.0, 0.0, 0.0)
+    """Where it lies: m, m, degrees."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
+    """Folder to write to."""
+    strikes: Annotated[int | None, arg(metavar="INT")] = None
+    """How many strikes, 1 to 3; by default as few as reach the target."""
+    method: Literal["cmaes", "cem", "gradient"] = "cmaes"
+    """How to search."""
+    side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
+    """Side from which the arm can strike: bearings of the tip seen from the body, degrees, counter-clockwise."""
+    workspace: Annotated[tuple[float, float, float, float] | None, arg(metavar="X0 X1 Y0 Y1")] = None
+    """What the body may not leave, m."""
+    draws: int = 0
+    """Plan for the mean over so many draws of what the model is unsure of, instead of for what it expects."""
+    seed: int = 0
+    """Of the search."""
+    overwrite: bool = False
+    """Replace the folder if it exists."""
+    limits: ArmLimits = ArmLimits()
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Execute a plan in the laboratory, a stand-in for reality, and show target, expectation and outcome. Needs Drake.
+
+    Example: clashsim execute plan --times 3 -o outcome.png
+    """
+
+    plan: Positional[Annotated[Path, arg(metavar="PLAN")]]
+    """Folder of clashsim plan, or its plan.json."""
+    material: str = "resin"
+    """resin, nylon or petg_cf."""
+    surface: str = "high"
+    """high or low friction."""
+    times: int = 1
+    """How often."""
+    seed: int = 0
+    """Of the scatter of arm, hand and camera."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
+    """Picture (.png, .svg, .pdf) or trials (.safetensors) to write."""
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measure what the README claims.
 
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
-    throughput: strikes a second of MuJoCo and of the hybrid simulator."""
+    throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
+    search-time: how long planning takes in MuJoCo and in the hybrid simulator."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
@@ -277,6 +345,7 @@ class Demo:
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
         | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Export, subcommand("export")]
+        | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
         | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
         | Annotated[Demo, subcommand("demo")])
 
@@ -302,7 +371,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Bench: bench.run, Demo: demo.run,
+_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute, Bench: bench.run, Demo: demo.run,
                          Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, progress:
     plain = Stepped(MujocoSim(world, theta), world, theta, seconds=_SECONDS)
     hybrid = Stepped(HybridSim(world, base, theta, timestep=_COARSE), world, theta, seconds=_SECONDS)
     strike, pose = np.random.default_rng(seed).uniform(plain.low, plain.high, (n, len(plain.names))), np.zeros((n, 3))
-    at_once = HybridSim(world, base, theta, slide_model=_slide_model(hybrid, theta, seed + 1))
+    at_once = HybridSim(world, base, theta, slide_model=slide_of_mujoco(hybrid, seed + 1))
     before = moved_to(placed(world, dict(zip(plain.names, strike.T, strict=True)))[0], pose)
     seen = frame(world, Impacts(True, before, np.zeros((n, 3))))
     with progress("throughput", 5) as advance:
@@ -67,7 +67,7 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, progress:
     return rows
 
 
-def _slide_model(hybrid: Stepped, theta: np.ndarray, seed: int) -> SlideModel:
+def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:
     """A slide model of MuJoCo's own slides, from 32 strikes."""
     strike, pose = np.random.default_rng(seed).uniform(hybrid.low, hybrid.high, (32, len(hybrid.names))), np.zeros((32, 3))
     before = moved_to(placed(hybrid.scene, dict(zip(hybrid.names, strike.T, strict=True)))[0], pose)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,19 +38,21 @@ def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) 
     import mujoco
 
     from clashsim.fit.run import ground_friction_place
-    from clashsim.fit.slide_model import fit_slides
+    from clashsim.fit.slide_model import delay, fit_slides
     from clashsim.fit.sole import sole
 
     gravity = level_gravity(scene)
     if gravity is None or scene.ground is None or not scene.struck_body.free or int(scene.base.geom(scene.ground).type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
         return None, {}
-    slides, twists = _usable(fitted)
+    slides, twists, impacts = _usable(fitted)
     if len(slides) < _FEWEST:
         return None, {"words": f"no slide model: {len(slides)} of {len(fitted)} slides are undisturbed and come to rest, at least {_FEWEST} are needed"}
     try:
         fit = fit_slides(slides, sole(scene), twists=twists, gravity=gravity)
     except (ClashError, np.linalg.LinAlgError) as error:
         return None, {"words": f"no slide model: {error}"}
+    rests = np.array([_end(slide) for slide in slides])
+    fit = replace(fit, model=fit.model.delayed(delay(fit.model, np.array([f.before[:3] for f in impacts]), np.array([f.after for f in impacts]), rests)))
     along, turned = 1e3 * float(np.linalg.norm(fit.misfit[:2])), float(np.degrees(fit.misfit[2]))
     words = f"slide model from {len(slides)} of {len(fitted)} slides, which it follows to {along:.1f} mm and {turned:.1f} degrees (root mean square)"
     if len(slides) < len(fitted):
@@ -57,26 +60,33 @@ def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) 
     place = ground_friction_place(scene)
     if place is not None:
         words += f"; {scene.params[place].name} is taken from it"
-    tested = _tested(fit.model, *_usable(held_out))
+    slides_left, _, left = _usable(held_out)
+    tested = _tested(fit.model, slides_left, left)
     if tested:
         words += f"; {tested['held_out']} slides held out end {1e3 * tested['position_m']:.1f} mm and {np.degrees(tested['yaw_rad']):.1f} degrees from where it says (mean)"
     return fit, {"words": words} | tested
 
 
-def _usable(found: Sequence[Found]) -> tuple[list[Slide], np.ndarray]:
-    """Slides from their first free moment to rest, and the twists (N, 3) there; impacts in doubt are left out."""
-    both = [both for f in found if not f.flags and (both := f.slide_at(_LAG)) is not None]
-    return [slide for slide, _ in both], np.array([twist for _, twist in both]).reshape(-1, 3)
+def _usable(found: Sequence[Found]) -> tuple[list[Slide], np.ndarray, list[Found]]:
+    """Slides from their first free moment to rest, the twists (N, 3) there, and the impacts before them; impacts in doubt are left out."""
+    both = [(both, f) for f in found if not f.flags and (both := f.slide_at(_LAG)) is not None]
+    return [slide for (slide, _), _ in both], np.array([twist for (_, twist), _ in both]).reshape(-1, 3), [f for _, f in both]
 
 
-def _tested(model: SlideModel, slides: Sequence[Slide], twists: np.ndarray) -> dict[str, Any]:
+def _end(slide: Slide) -> np.ndarray:
+    """Pose (3,) at rest."""
+    return np.median(np.column_stack([slide.xy, slide.yaw])[-5:], 0)
+
+
+def _tested(model: SlideModel, slides: Sequence[Slide], impacts: Sequence[Found]) -> dict[str, Any]:
     """Mean distance (m) and angle (rad) between where slides ended and where the model says, begun as measured."""
     import torch
 
     if not slides:
         return {}
-    poses = [np.column_stack([slide.xy, slide.yaw]) for slide in slides]
+    start = np.array([f.before[:3] for f in impacts]), np.array([f.after for f in impacts])
     with torch.no_grad():
-        rest = model.rest(torch.as_tensor(np.array([pose[0] for pose in poses])), torch.as_tensor(twists)).numpy()
-    far = rest - np.array([np.median(pose[-5:], 0) for pose in poses])
+        rest = model.rest(*map(torch.as_tensor, start)).numpy()
+    far = rest - np.array([_end(slide) for slide in slides])
+    far[:, 2] = (far[:, 2] + np.pi) % (2 * np.pi) - np.pi
     return {"held_out": len(slides), "position_m": float(np.linalg.norm(far[:, :2], axis=1).mean()), "yaw_rad": float(np.abs(far[:, 2]).mean())}

@@ -13,7 +13,7 @@ from typing import Literal
 
 from clashsim.core.errors import RunError
 
-Kind = Literal["run", "export"]
+Kind = Literal["run", "export", "plan"]
 FORMAT = 1
 _MANIFEST = "manifest.json"
 

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from clashsim.core.errors import ParamError
+from clashsim.core.errors import DataError, ParamError
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import GROUND, Scene
 from clashsim.data.mjcf import Edited, write_back
 from clashsim.fit.calibrate import Calibration, Estimate, Status
 from clashsim.fit.slide_model import SlideFit, mujoco_friction
 from clashsim.nets.slide import SlideModel
+from clashsim.nets.strike_map import StrikeMap
 from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.strike_map import strike_map
 
 _NORMAL = 1.64  # standard deviations either way of an estimate's interval
 
@@ -79,6 +81,12 @@ class Run:
         scale = self.calibration.scale
         usual = {"theta": self.theta, "slide_model": self.slide, "known": dict(zip(scale.extras, map(float, scale.centres[-1]), strict=True))}
         return HybridSim(self.scene, self.calibration, **(usual | options))
+
+    def strikes(self) -> StrikeMap:
+        """The map from strikes to poses at rest, to plan and train with; it takes seconds to make."""
+        if self.slide is None:
+            raise DataError("this run has no slide model, so that it does not tell where bodies come to rest: calibrate from trials that show the slides")
+        return strike_map(self.hybrid())
 
     def mjcf(self) -> Edited:
         """The author's MJCF with the values of the parameters in `written`, and otherwise as it was."""

@@ -1,0 +1,145 @@
+"""`clashsim plan` and `clashsim execute`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clashsim.commands.shared import console, not_negative
+from clashsim.core.errors import DataError, ParamError
+
+if TYPE_CHECKING:
+    from clashsim.cli import Execute
+    from clashsim.cli import Plan as PlanVerb
+    from clashsim.core.scene import Scene
+    from clashsim.plan.tasks import Plan
+
+PLAN, PICTURE, OUTCOME = "plan.json", "plan.png", "outcome.png"
+
+
+def run(verb: PlanVerb) -> None:
+    """`clashsim plan`."""
+    from clashsim.fit.runs import load
+    from clashsim.plan.path import Limits
+    from clashsim.plan.planner import plan, plan_few
+    from clashsim.plan.tasks import Reach, Task
+
+    not_negative(seed=verb.seed, draws=verb.draws)
+    made = load(verb.run)
+    limits = Limits(verb.limits.speed, verb.limits.acceleration, verb.limits.jerk)
+    low = float(made.scene.draw.speed[0])
+    if limits.speed <= low:
+        raise ParamError(f"the arm's speed of {limits.speed:g} m/s is below the slowest strike that was calibrated, {low:g} m/s")
+    side = None if verb.side is None else tuple(np.radians(verb.side).tolist())
+    reach = Reach(speed=(low, limits.speed), bearing=side, workspace=verb.workspace)  # type: ignore[arg-type]
+    task = Task((*verb.target[:2], float(np.radians(verb.target[2]))), (*verb.start[:2], float(np.radians(verb.start[2]))), strikes=verb.strikes or 1, reach=reach)
+    options: dict[str, Any] = {"method": verb.method, "draws": verb.draws, "seed": verb.seed}
+    model = made.strikes()
+    found = plan(model, task, **options) if verb.strikes else plan_few(model, task, **options)
+    console().print(_table(found, made.scene))
+    print(f"{found.status}: {found.reason}")
+    if model.fidelity is not None and model.fidelity.doubted > 0.05:
+        print(f"the model doubts itself on {100 * model.fidelity.doubted:.0f} % of the strikes it may choose from: record more of them")
+    if verb.out is not None:
+        _write(verb.out, found, made.scene, limits, overwrite=verb.overwrite)
+
+
+def execute(verb: Execute) -> None:
+    """`clashsim execute`."""
+    from clashsim import lab
+    from clashsim.core.scene import Scene
+    from clashsim.core.trials import Trials, yaw
+    from clashsim.data.trial_files import write_trials
+    from clashsim.plan.robot import plan_of
+    from clashsim.plan.tasks import off
+
+    not_negative(seed=verb.seed)
+    if verb.times < 1:
+        raise ParamError(f"--times must be at least 1, got {verb.times}")
+    path = verb.plan / PLAN if verb.plan.is_dir() else verb.plan
+    if not path.is_file():
+        raise DataError(f"there is no plan at {str(path)!r}: make one with clashsim plan -o FOLDER")
+    text = path.read_bytes().decode(errors="replace")
+    plan, shape = plan_of(text), _shape(text)
+    setting = lab.Setting(shape, verb.material, verb.surface)
+    if set(plan.names) != {"speed", "point", "deflection"}:
+        raise DataError(f"the laboratory takes speed, point and deflection of a strike, but the plan has {', '.join(plan.names)}")
+    strikes = [lab.Strike(**dict(zip(plan.names, s.tolist(), strict=True))) for s in plan.strikes]
+    trials = [lab.execute(strikes, setting, verb.seed + i, start=plan.task.start) for i in range(verb.times)]
+    ends = []
+    for done in trials:
+        _, seen = done[-1].seen("block")
+        ends.append([*np.median(seen[-10:, :2], 0), float(np.median(np.unwrap(yaw(seen[-10:, 3:]))))])
+    outcomes = np.array(ends)
+    scene = Scene.load(shape)
+    for words, pose in (("from the target", np.array(plan.task.target)), ("from what was expected", plan.predicted[-1])):
+        far, turn = off(outcomes, pose)
+        print(f"came to rest {1e3 * far.mean():.1f} mm and {np.degrees(np.abs(turn)).mean():.1f} degrees {words}" + (f" (mean of {verb.times})" if verb.times > 1 else ""))
+    print(f"executed in the laboratory, a stand-in for reality: {shape}, {verb.material} on {verb.surface}-friction sand")
+    if verb.out is not None:
+        verb.out.parent.mkdir(parents=True, exist_ok=True)
+        if verb.out.suffix == ".safetensors":
+            write_trials(verb.out, Trials(tuple(replace(t, name=f"{t.name}-{i}") for i, done in enumerate(trials) for t in done)))
+        else:
+            _picture(verb.out, plan, scene, outcomes)
+        print(f"written to {verb.out}")
+
+
+def _shape(text: str) -> str:
+    import json
+
+    from clashsim import lab
+
+    name = str(json.loads(text).get("scene"))
+    if name not in lab.SHAPES:
+        raise DataError(f"the laboratory has no block of scene {name!r}: it has {', '.join(lab.SHAPES)}")
+    return name
+
+
+def _table(plan: Plan, scene: Scene) -> Any:
+    from rich.table import Table
+
+    from clashsim.plan.robot import UNITS, touches
+
+    table = Table(title=f"Strike of {scene.name}" if len(plan.strikes) == 1 else f"{len(plan.strikes)} strikes of {scene.name}", title_justify="left")
+    for name in ("", *(f"{n}, {UNITS[n]}" for n in plan.names), "touch x, y, mm", "velocity, m/s", "then at x, y, mm", "yaw, deg"):
+        table.add_column(name, justify="right")
+    for k, (strike, touch, end) in enumerate(zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)):
+        sd = plan.spread if k + 1 == len(plan.strikes) and plan.spread.any() else None
+        place = f"{1e3 * end[0]:.1f}, {1e3 * end[1]:.1f}" + ("" if sd is None else f" ± {1e3 * float(np.linalg.norm(sd[:2])):.1f}")
+        turn = f"{np.degrees(end[2]):.1f}" + ("" if sd is None else f" ± {np.degrees(sd[2]):.1f}")
+        table.add_row(str(k + 1), *(f"{v:.3f}" for v in strike), f"{1e3 * touch[0]:.1f}, {1e3 * touch[1]:.1f}", f"{touch[3]:.3f}, {touch[4]:.3f}", place, turn)
+    return table
+
+
+def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool) -> None:
+    """The plan, the arm's paths as CSV and JSON, and a picture, as one folder."""
+    import tempfile
+
+    from clashsim.data.store import dumps, write_folder
+    from clashsim.plan.path import write_path
+    from clashsim.plan.robot import content, paths
+
+    files = {PLAN: dumps(content(plan, scene))}
+    with tempfile.TemporaryDirectory() as made:
+        for k, path in enumerate(paths(scene, plan, limits), 1):
+            for suffix in ("csv", "json"):
+                write_path(path, Path(made) / f"path-{k}.{suffix}")
+        _picture(Path(made) / PICTURE, plan, scene)
+        files |= {p.name: p.read_bytes() for p in sorted(Path(made).iterdir())}
+    write_folder(out, files, overwrite=overwrite, kind="plan")
+    print(f"{', '.join(files)} written to {out}")
+
+
+def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None = None) -> None:
+    from clashsim.core.outline import outline
+    from clashsim.plan.robot import touches
+    from clashsim.report.strikes import draw
+
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise DataError(f"a picture ends in .png, .svg or .pdf, trials in .safetensors, got {path.name!r}")
+    draw(path, body=outline(scene, scene.struck, scene.struck_body), tip=outline(scene, scene.striker, scene.striker_body), starts=plan.starts,
+         touches=touches(scene, plan), predicted=plan.predicted, target=np.array(plan.task.target), spread=plan.spread, outcomes=outcomes, title=plan.reason)
