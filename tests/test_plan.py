@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clashsim.core.errors import ClashError
+from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import axes
+from clashsim.core.strikes import axes, placed
 from clashsim.fit.base import base_model
 from clashsim.nets.slide import SlideModel
 from clashsim.nets.strike_map import StrikeMap
@@ -141,3 +143,54 @@ def test_bad_tasks_are_refused(square):
     with pytest.raises(ClashError, match="no gradient"):
         plan(Still(), one, method="gradient")
     assert plan(Still(), one).status is Status.OUT_OF_REACH
+
+
+def test_a_plan_travels_as_json_and_as_paths(square, tmp_path):
+    from clashsim.plan.path import Limits, write_path
+    from clashsim.plan.robot import content, paths, plan_of, touches
+
+    scene = Scene.load("square")
+    made = plan_few(square, Task((0.0, 0.25, 0.3), start=(0.1, 0.05, 0.2), reach=Reach(speed=(0.2, 0.7))), method="cem")
+    text = json.dumps(content(made, scene))
+    again = plan_of(text)
+    assert again.task == made.task and again.names == made.names and again.status is made.status
+    for name in ("strikes", "predicted", "spread"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(made, name))
+    limits = Limits(speed=0.8)
+    for path, touch in zip(paths(scene, made, limits), touches(scene, made), strict=True):
+        i = int(np.argmin(np.abs(path.t - path.touch_time)))
+        np.testing.assert_allclose(path.position[i, :2], touch[:2], atol=1e-9)
+        np.testing.assert_allclose(path.velocity[i, :2], touch[3:5], atol=1e-9)
+        assert path.position[i, 2] == pytest.approx(scene.striker_body.position[2])
+    write_path(path, tmp_path / "path.csv")
+    for bad in ("{}", "[]", "no json", text.replace('"status": "found"', '"status": "perhaps"'), text.replace('"to":', '"too":')):
+        with pytest.raises(ClashError, match="no plan"):
+            plan_of(bad)
+
+
+@pytest.mark.parametrize("name", ["semi_cylinder", "square", "triangle", "plate", "ellipse", "puck"])
+def test_outlines_enclose_what_touches(name):
+    scene = Scene.load(name)
+    corners = outline(scene, scene.struck, scene.struck_body)
+    edges = np.roll(corners, -1, 0) - corners
+    assert (edges[:, 0] * np.roll(edges, -1, 0)[:, 1] - edges[:, 1] * np.roll(edges, -1, 0)[:, 0] > -1e-12).all()  # convex, counter-clockwise
+    if not scene.striker_body.fixed:
+        ranges = axes(scene)
+        low, high = np.array(list(ranges.values())).T
+        strike = np.random.default_rng(0).uniform(low, high, (32, len(ranges)))
+        before, contact = placed(scene, dict(zip(ranges, strike.T, strict=True)))
+        c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
+        arm = contact.point - before[:, :2]
+        own = np.stack([c * arm[:, 0] + s * arm[:, 1], c * arm[:, 1] - s * arm[:, 0]], 1)
+        sides = (edges[None, :, 0] * (own[:, None, 1] - corners[None, :, 1]) - edges[None, :, 1] * (own[:, None, 0] - corners[None, :, 0])) / np.linalg.norm(edges, axis=1)
+        assert np.abs(sides.min(1)).max() < 2e-3  # the touch lies on the outline
+
+
+def test_a_picture_of_a_plan_is_drawn(tmp_path):
+    from clashsim.report.strikes import draw
+
+    ring = np.stack([np.cos(np.linspace(0, 6, 20)), np.sin(np.linspace(0, 6, 20))], 1)
+    draw(tmp_path / "plan.svg", body=0.05 * ring, tip=0.01 * ring, starts=np.zeros((2, 3)), touches=np.ones((2, 6)) * 0.05, predicted=np.full((2, 3), 0.1),
+         target=np.array([0.1, 0.1, 0.0]), spread=np.array([0.004, 0.002, 0.1]), outcomes=np.zeros((3, 3)), title="a plan")
+    text = (tmp_path / "plan.svg").read_text()
+    assert "a plan" in text or "<svg" in text

@@ -1,0 +1,84 @@
+"""`clashsim plan` and `clashsim execute`: from a run folder to a strike in the laboratory, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from clashsim import cli
+from clashsim.bench.planning import FIT
+from clashsim.bench.slide_sets import load as slide_set
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.runs import save_run
+from clashsim.fit.slide_model import delay, fit_slides
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of the semi-cylinder with a slide model, and one without."""
+    data = slide_set("lab/semi-cylinder", None).only(np.arange(FIT))
+    fit = fit_slides(data.slides, data.sole, twists=data.twist)
+    model = fit.model.delayed(delay(fit.model, data.impacts.pose, data.impacts.after, data.rest))
+    calibration = calibrate(base_model(data.scene), data.impacts, draws=2)
+    folder = tmp_path_factory.mktemp("runs")
+    save_run(folder / "whole", calibration, slide=model)
+    save_run(folder / "no_slide", calibration)
+    return folder
+
+
+def said(capsys) -> str:
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err and err.startswith("clashsim: ") and err.count("\n") == 1
+    return err
+
+
+def test_a_strike_is_planned_written_and_executed(runs, tmp_path, capsys):
+    out = tmp_path / "plan"
+    assert cli.main(["plan", str(runs / "whole"), "--target", "-0.05", "-0.06", "-20", "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "found" in text and "±" in text
+    assert sorted(p.name for p in out.iterdir()) == ["manifest.json", "path-1.csv", "path-1.json", "plan.json", "plan.png"]
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["status"] == "found" and np.hypot(*(np.array(plan["strikes"][0]["to"]) - plan["target"])[:2]) < 0.005
+    rows = list(csv.DictReader((out / "path-1.csv").open()))
+    assert {r["phase"] for r in rows} == {"approach", "hit", "retreat"}
+    assert max(np.hypot(float(r["vx_m_s"]), float(r["vy_m_s"])) for r in rows) <= 0.8 + 1e-9
+    assert cli.main(["plan", str(runs / "whole"), "--target", "0", "-0.05", "0", "-o", str(out)]) == 2  # nothing is overwritten unasked
+    assert "exists" in said(capsys)
+    pytest.importorskip("pydrake", reason="the laboratory needs Drake")
+    assert cli.main(["execute", str(out), "-o", str(tmp_path / "outcome.png")]) == 0
+    far = float(capsys.readouterr().out.split("came to rest ")[1].split(" mm")[0])
+    assert far < 10 and (tmp_path / "outcome.png").stat().st_size > 5000
+
+
+def test_what_cannot_be_planned_is_said_in_a_sentence(runs, tmp_path, capsys):
+    whole, target = str(runs / "whole"), ["--target", "-0.05", "-0.06", "-20"]
+    for arguments, words in (
+        (["plan", str(runs / "no_slide"), *target], "slide model"),
+        (["plan", str(tmp_path / "none"), *target], "none"),
+        (["plan", whole, "--target", "nan", "0", "0"], "finite"),
+        (["plan", whole, *target, "--strikes", "9"], "one to three"),
+        (["plan", whole, *target, "--limits.speed", "0.1"], "below the slowest"),
+        (["plan", whole, *target, "--limits.jerk", "-1"], "jerk"),
+        (["plan", whole, *target, "--workspace", "1", "0", "0", "1"], "workspace"),
+        (["plan", whole, *target, "--seed", "-1"], "seed"),
+        (["execute", str(tmp_path / "none")], "no plan"),
+        (["execute", str(runs / "whole" / "scene.xml")], "no plan"),
+    ):
+        assert cli.main(arguments) == 2, arguments
+        assert words in said(capsys), arguments
+
+
+def test_a_target_out_of_reach_is_no_mistake(runs, capsys):
+    assert cli.main(["plan", str(runs / "whole"), "--target", "0.5", "0.5", "0", "--strikes", "1"]) == 0
+    assert "out of reach" in capsys.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_plan(runs, tmp_path):
+    for name in ("one", "two"):
+        assert cli.main(["plan", str(runs / "whole"), "--target", "-0.05", "-0.06", "-20", "--method", "cem", "-o", str(tmp_path / name)]) == 0
+    assert (tmp_path / "one" / "plan.json").read_bytes() == (tmp_path / "two" / "plan.json").read_bytes()
