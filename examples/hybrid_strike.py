@@ -1,12 +1,14 @@
-"""One strike on a semi-cylinder, its collision learned from ten recorded ones (above) and by MuJoCo as its author wrote the scene (below).
+"""A recorded strike on a semi-cylinder that was not used to calibrate, and the same strike in the run's simulator and in MuJoCo at the run's values.
 
-    python examples/hybrid_strike.py strike.png
+    python examples/hybrid_strike.py                        # calibrates on ten recorded strikes first
+    python examples/hybrid_strike.py runs/demo strike.png   # with a run of that scene, such as `clashsim demo` makes, and a picture
 
 In a viewer: `with mujoco.viewer.launch_passive(hybrid.model, data) as viewer:`, and `hybrid.step(data); viewer.sync()` in a loop.
 """
 
 import os
 import sys
+import tempfile
 
 os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen
 
@@ -15,29 +17,41 @@ import mujoco
 import numpy as np
 
 import clashsim
-from clashsim.bench.lab_sets import lab_set
+from clashsim import cli, lab
 
-scene = clashsim.Scene.load("semi_cylinder")
-recorded = lab_set("resin on sand", "semi_cylinder", "resin", "high").impacts  # or: clashsim.load_run("runs/demo") instead of calibrating
-hybrid = clashsim.HybridSim(scene, clashsim.calibrate(clashsim.base_model(scene), recorded[np.arange(10)]), timestep=0.002)
-plain = scene.model()
-plain.opt.timestep = 0.0005
-strip = []
-for model, step in ((hybrid.model, hybrid.step), (plain, lambda d: mujoco.mj_step(plain, d))):
-    data = mujoco.MjData(model)
-    data.qpos[8], data.qvel[7] = 0.1, -0.5  # the striker comes down on the round side, a little off the middle
-    data.qpos[7], data.ctrl[1] = 0.22, -0.5
-    mujoco.mj_forward(model, data)
-    camera = mujoco.MjvCamera()
-    camera.lookat, camera.distance, camera.azimuth, camera.elevation = (0, 0, 0), 0.45, 90, -60
-    with mujoco.Renderer(model, 240, 320) as renderer:
-        for until in (0.0, 0.08, 0.12, 0.16, 0.4):
-            while data.time < until - 1e-6:
-                data.ctrl[1] = -0.5 if data.time < 0.1 else 0.5  # strike, then draw back
-                step(data)
-            renderer.update_scene(data, camera)
-            strip.append(renderer.render())
-    print(f"block at rest at x {data.qpos[0]:+.4f} m, y {data.qpos[1]:+.4f} m, yaw {np.degrees(2 * np.arctan2(data.qpos[6], data.qpos[3])):+.1f} degrees")
-print(hybrid.tally)
-if len(sys.argv) > 1:
-    plt.imsave(sys.argv[1], np.vstack([np.hstack(strip[:5]), np.hstack(strip[5:])]))
+folder = sys.argv[1] if len(sys.argv) > 1 else f"{tempfile.mkdtemp()}/run"
+if len(sys.argv) == 1:
+    clashsim.write_trials(f"{folder}.safetensors", lab.recorded()[:10])
+    cli.main(["calibrate", "semi_cylinder", f"{folder}.safetensors", "-o", folder])
+run = clashsim.load(folder)
+
+trial, at = lab.recorded()[10], run.scene.striker_body.position[:2]
+hit = clashsim.segment([trial], scene=run.scene).impacts.before[0]  # x, y, yaw and twist of block and striker as they meet, 0.1 s after the start
+speed, half = hit[9:11], hit[2] / 2
+start = np.r_[hit[:2], 0, np.cos(half), 0, 0, np.sin(half), hit[6:8] - 0.1 * speed - at, np.zeros(6), speed]
+seen = np.hstack([trial.poses["block"], trial.poses["striker"][:, :2] - at])
+paths = {"recorded": seen[np.isfinite(seen).all(1)]}
+for name, sim in (("clashsim", run.hybrid(timestep=0.005)), ("MuJoCo", clashsim.MujocoSim(run.scene, run.theta))):
+    t = np.arange(0, trial.t[-1], sim.model.opt.timestep)
+    paths[name] = sim.rollout(start[None], np.where(t[:, None] < 0.13, speed, -speed)[None])[0, :, :9]  # strike, then draw back
+    off = paths[name][-1] - paths["recorded"][-1]
+    print(f"{name}: comes to rest {1e3 * np.hypot(*off[:2]):.1f} mm and {np.degrees(2 * np.hypot(*off[[3, 6]])):.1f} degrees from where the recorded block did")
+
+if len(sys.argv) > 2:
+    model, camera = run.scene.model(), mujoco.MjvCamera()
+    data, model.vis.headlight.diffuse = mujoco.MjData(model), 0.0
+    camera.lookat, camera.distance, camera.azimuth, camera.elevation = (0.02, -0.02, 0), 0.36, 90, -90
+    strips = []
+    with mujoco.Renderer(model, 480, 480) as renderer:
+        for path in paths.values():
+            frames = []
+            for data.qpos[:] in path[np.linspace(0, len(path) - 1, 6).astype(int)]:
+                mujoco.mj_forward(model, data)
+                renderer.update_scene(data, camera)
+                frames.append(renderer.render())
+            strips.append(np.minimum.reduce(frames))  # all moments in one, as under a flashing light
+    plt.figure(figsize=(12, 4.4), layout="constrained")
+    plt.imshow(np.hstack(strips))
+    plt.xticks([240, 720, 1200], list(paths))
+    plt.yticks([])
+    plt.savefig(sys.argv[2])

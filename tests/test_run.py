@@ -20,13 +20,15 @@ from clashsim.data.store import read_folder, write_folder
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import Calibration, Estimate, Status, calibrate
 from clashsim.fit.distil import Recipe, distil
-from clashsim.fit.run import Run, ground_friction_place, with_slides, within
+from clashsim.fit.run import Run, ground_friction_place, ground_places, with_slides, within
 from clashsim.fit.runs import read_notes, save_run
 from clashsim.fit.sample import sample
 from clashsim.fit.slide_model import SlideFit
 from clashsim.sim.hybrid import HybridSim
 
 START, TWIST = torch.tensor([[0.01, 0.02, 0.3]], dtype=torch.float64), torch.tensor([[0.4, -0.1, 3.0]], dtype=torch.float64)
+
+GROUND = (1, 5)  # places of ground_friction and ground_damping_ratio
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,8 @@ def test_a_run_without_slides_has_no_slide_model(made, tmp_path):
     save_run(tmp_path / "run", made[0])
     assert "slide.json" not in read_folder(tmp_path / "run") and read_notes(tmp_path / "run")["slide"] is None
     run = clashsim.load(tmp_path / "run")
-    assert run.slide is None and run.hybrid().slide_model is None
+    assert ground_places(run.scene) == GROUND
+    assert run.slide is None and run.hybrid().slide_model is None and run.hybrid().theta[1] == run.scene.nominal[1]
 
 
 @pytest.mark.parametrize("change", [{"values": {}}, {"values": {"friction": -1.0}}, {"gyration": None}, {"centre": 3}])
@@ -94,7 +97,8 @@ def test_a_slide_model_that_is_none_is_refused(folder, tmp_path, change):
 def test_a_loaded_run_steps(folder):
     run = clashsim.load(folder)
     hybrid = run.hybrid(timestep=0.002)
-    assert isinstance(hybrid, HybridSim) and hybrid.model.opt.timestep == 0.002 and np.array_equal(hybrid.theta, run.theta)
+    assert isinstance(hybrid, HybridSim) and hybrid.model.opt.timestep == 0.002
+    assert np.array_equal(np.delete(hybrid.theta, GROUND), np.delete(run.theta, GROUND)) and 0.33 < hybrid.theta[1] < 0.43 and hybrid.theta[5] == run.scene.nominal[5]
     assert run.hybrid(slide_model=None).slide_model is None and run.hybrid(theta=run.scene.nominal).theta is not None
     data = mujoco.MjData(hybrid.model)
     data.qpos[7:9], data.qvel[7] = (0.22, 0.1), -0.5

@@ -27,12 +27,18 @@ def within(calibration: Calibration) -> np.ndarray:
     return np.array([np.clip(e.value, p.low, p.high) for p, e in zip(calibration.base.scene.params, calibration.theta, strict=True)])
 
 
+def ground_places(scene: Scene) -> tuple[int, ...]:
+    """Places of the ground's parameters."""
+    if scene.ground is None:
+        return ()
+    row = int(scene.base.pair(GROUND).id)
+    return tuple(i for i, s in enumerate(scene.slots) if s is not None and s.field.startswith("pair_") and row in s.rows)
+
+
 def ground_friction_place(scene: Scene) -> int | None:
     """Place of the ground's sliding friction among the parameters; None where it is none of them."""
-    if scene.ground is None:
-        return None
-    row = int(scene.base.pair(GROUND).id)
-    return next((i for i, s in enumerate(scene.slots) if s is not None and s.field == "pair_friction" and row in s.rows and 0 in s.columns), None)
+    slots = scene.slots
+    return next((i for i in ground_places(scene) if (s := slots[i]) is not None and s.field == "pair_friction" and 0 in s.columns), None)
 
 
 def with_slides(calibration: Calibration, fit: SlideFit) -> Calibration:
@@ -76,10 +82,12 @@ class Run:
     def hybrid(self, **options: Any) -> HybridSim:
         """MuJoCo with the calibrated collision, and with the slide model where there is one; options are those of `HybridSim`.
 
-        Numbers that were measured with each impact are at their medians unless `known` says otherwise.
+        Strikes are learned, so the ground only has to carry what was struck: it is as the scene has it by its nominal values, with friction as the
+        slides tell it, and not as would make MuJoCo's own strikes come out right. Numbers that were measured with each impact are at their
+        medians unless `known` says otherwise.
         """
         scale = self.calibration.scale
-        usual = {"theta": self.theta, "slide_model": self.slide, "known": dict(zip(scale.extras, map(float, scale.centres[-1]), strict=True))}
+        usual = {"theta": self._standing(), "slide_model": self.slide, "known": dict(zip(scale.extras, map(float, scale.centres[-1]), strict=True))}
         return HybridSim(self.scene, self.calibration, **(usual | options))
 
     def strikes(self) -> StrikeMap:
@@ -118,6 +126,15 @@ class Run:
         known = [e.status is Status.KNOWN for e in self.calibration.theta]
         drawn = np.where(known, ends[0] + (ends[1] - ends[0]) * ndtr(z), drawn)
         return np.clip(drawn, [p.low for p in params], [p.high for p in params])  # a logarithm and back may end a bit beyond
+
+    def _standing(self) -> np.ndarray:
+        """Theta (p,) with a ground that does not follow the strikes."""
+        theta, friction = self.theta, ground_friction_place(self.scene)
+        for i in ground_places(self.scene):
+            p = self.scene.params[i]
+            if self.calibration.theta[i].status is not Status.KNOWN:
+                theta[i] = np.clip(mujoco_friction(self.slide)[0], p.low, p.high) if i == friction and self.slide is not None else p.nominal
+        return theta
 
     def _ends(self) -> tuple[np.ndarray, np.ndarray]:
         """Ends (p,) of the intervals, held to the ranges."""
