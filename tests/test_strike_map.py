@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clashsim.bench import on_device
 from clashsim.core.errors import ClashError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
@@ -153,3 +154,15 @@ def test_what_cannot_be_mapped_says_so():
         strike_map(HybridSim(scene, base_model(scene), scene.nominal))
     with pytest.raises(ClashError, match="striker"):
         axes(Scene.load("ellipse"))
+
+
+def test_rates_on_a_device_have_their_limits(made):
+    hybrid, table = made
+    net = base_model(hybrid.scene).net
+    try:
+        rows = on_device.rates(net, table, "cpu", n=256)
+    finally:
+        table.double()
+    assert [r["what"] for r in rows] == ["impacts", "impacts", "strikes to rest", "strikes to rest"]
+    assert all(r["per_second"] > 0 and 0 < r["limit"] < 1.5 for r in rows)
+    assert on_device.present("cpu") and not on_device.present("no_such_device")

@@ -313,6 +313,8 @@ class Bench:
     """Only these methods, as in: --methods gp clashsim (accuracy benches only)."""
     resume: Place = None
     """File that keeps finished rows, so that an interrupted run goes on from them (accuracy benches only)."""
+    device: Annotated[str | None, arg(metavar="NAME")] = None
+    """Device of torch to measure on as well, as in: --device cuda (throughput only)."""
     quick: bool = False
     """A small version, to see that it runs."""
     json: Place = None

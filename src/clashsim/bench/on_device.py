@@ -15,6 +15,15 @@ from clashsim.nets.strike_map import StrikeMap
 _MATRIX = 8192  # side of the matrices whose product tells a device's limit
 
 
+def present(device: str) -> bool:
+    """Whether torch can compute there."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        return False
+    return True
+
+
 def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) -> list[dict[str, Any]]:
     """Rows of what, method, per_second, and `limit`: the share of the fastest matrix product (network) or of the fastest copy (map) that it comes to."""
     net, strikes = net.to(device), strikes.to(device).float()
@@ -39,19 +48,21 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
             small, y = net.to(half), x.to(half)
             quick = torch.compile(small)
             add("impacts", "network, bfloat16, compiled", lambda: quick(y), len(y), lambda r: r * flops / product)
-        look = torch.compile(lambda s: _looked_up(strikes, s)) if device == "cuda" else strikes.twist
+        fast: Callable[[Any], Any] = torch.compile if device == "cuda" else lambda f: f
+        look, then = fast(lambda s: _looked_up(strikes, s, 0, 1)), fast(lambda p, s: strikes.slide.rest(p, _looked_up(strikes, s, 0, 1)))
+        whole = fast(lambda p, s: p + _looked_up(strikes, s, 3, 2))
         add("impacts", f"map of strikes, float32 on {device}", lambda: look(strike), n, lambda r: r * moved / copied)
-        whole = torch.compile(lambda p, s: strikes.slide.rest(p, _looked_up(strikes, s))) if device == "cuda" else strikes
-        add("strikes to rest", f"map of strikes, then slide model on {device}", lambda: whole(pose, strike), n, lambda r: r * (moved + 12) / copied)
+        add("strikes to rest", f"map of twists, then slide model on {device}", lambda: then(pose, strike), n, lambda r: r * (moved + 12) / copied)
+        add("strikes to rest", f"map of strikes on {device}", lambda: whole(pose, strike), n, lambda r: r * (moved + 12) / copied)
     return rows
 
 
-def _looked_up(strikes: StrikeMap, strike: Tensor) -> Tensor:
-    """`twist` written so that a compiler makes one kernel of it, without the tables of indices and weights."""
-    columns, out = strikes.table.rows[:, :3], torch.zeros(len(strike), 3, dtype=strike.dtype, device=strike.device)
+def _looked_up(strikes: StrikeMap, strike: Tensor, first: int, power: int) -> Tensor:
+    """Three columns of the table times a power of the speed, written so that a compiler makes one kernel of it, without tables of indices and weights."""
+    columns, out = strikes.table.rows[:, first : first + 3], torch.zeros(len(strike), 3, dtype=strike.dtype, device=strike.device)
     for row, weight in strikes.table.taps(strike):
         out = out + weight[:, None] * columns[row]
-    return out * strike[:, strikes.names.index("speed"), None]
+    return out * strike[:, strikes.names.index("speed"), None] ** power
 
 
 def _product(device: str, kind: torch.dtype) -> float:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from clashsim.bench import on_device
+from clashsim.core.errors import ParamError
 from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
@@ -28,11 +30,14 @@ _COARSE = 0.005  # s: timestep of the hybrid; MuJoCo needs the author's, for the
 SAME = (0.015, 15.0)  # m, degrees: poses at rest that count as the same; MuJoCo's block hops when it is struck, which learned collisions do not follow
 
 
-def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, progress: Progress = quiet) -> list[dict]:
+def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: str | None = None, progress: Progress = quiet) -> list[dict]:
     """Rows of what, method, per_second, ratio (to MuJoCo) and how far poses at rest are from MuJoCo's.
 
+    device: where network and map are measured once more, beside what the device can do at most (`on_device.rates`), as in cuda.
     off_mm, off_deg: median over `n` / 16 strikes; same: share of these that come to rest within `SAME` of where MuJoCo has them.
     """
+    if device is not None and not on_device.present(device):
+        raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__})")
     world = Scene.load(scene)
     theta = world.nominal.copy()
     theta[[i for i, p in enumerate(world.params) if p.target == "effect/drag"]] = 0.0  # MuJoCo has none
@@ -64,7 +69,7 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, progress:
         far, turn = np.linalg.norm(gap[:, :2], axis=1), np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
         rows.append({"what": f"strikes of {scene}", "method": method, "per_second": rate, "ratio": rate / mujoco, "off_mm": float(1e3 * np.median(far)),
                      "off_deg": float(np.median(turn)), "same": float(((far < SAME[0]) & (turn < SAME[1])).mean())})
-    return rows
+    return rows + ([] if device is None else on_device.rates(base.net, table, device, n=n if device == "cpu" else 1 << 22))
 
 
 def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:

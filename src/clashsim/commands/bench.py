@@ -46,7 +46,7 @@ def run(verb: Bench) -> None:
         if not data.is_dir():
             raise DataError(f"there is no folder {str(data)!r} with the public recordings")
     takes = signature(module.run).parameters
-    given: dict[str, Any] = {"seeds": verb.seeds, "sets": verb.sets, "methods": verb.methods, "resume": verb.resume}
+    given: dict[str, Any] = {"seeds": verb.seeds, "sets": verb.sets, "methods": verb.methods, "resume": verb.resume, "device": verb.device}
     given |= _QUICK.get(verb.name, {"quick": True}) if verb.quick else {}
     given = {k: v for k, v in given.items() if v}  # what was not given is left to the bench's own defaults
     for name in given:

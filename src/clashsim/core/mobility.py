@@ -30,7 +30,10 @@ class Mobility:
     @staticmethod
     def of(model: mujoco.MjModel, geom: str) -> Mobility:
         """Read the mobility of the body that carries `geom`, or say why impacts of it cannot be posed."""
-        body = int(model.body_weldid[model.geom(geom).bodyid[0]])
+        carrier = int(model.geom(geom).bodyid[0])
+        if int(model.body_mocapid[int(model.body_rootid[carrier])]) >= 0:
+            raise SceneError(f"geom {geom!r} is carried by a mocap body, which MuJoCo moves without a velocity: give it slide joints and velocity servos instead")
+        body = int(model.body_weldid[carrier])
         name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body) or f"body {body}"
         data = mujoco.MjData(model)
         mujoco.mj_kinematics(model, data)
