@@ -16,6 +16,7 @@ from clashsim.core.errors import RunError
 Kind = Literal["run", "export", "plan"]
 FORMAT = 1
 _MANIFEST = "manifest.json"
+_WORDS: dict[Kind, str] = {"run": "a run folder", "export": "an export", "plan": "a plan"}
 
 
 def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run") -> None:
@@ -69,7 +70,7 @@ def refuse_taken(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
     if not path.exists() or not any(path.iterdir()):
         return
     if _kind(path) != f"clashsim-{kind}":  # an export must not replace a run, nor either of them anything else
-        raise RunError(f"{str(path)!r} already exists and is not {'a run folder' if kind == 'run' else 'an export'}; choose another output")
+        raise RunError(f"{str(path)!r} already exists and is not {_WORDS[kind]}; choose another output")
     if not overwrite:
         raise RunError(f"the {kind} {str(path)!r} already exists; choose another output, or replace it with --overwrite")
 
