@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, plan, record, sample, segment, show
+from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, plan, push, record, sample, segment, show
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -292,17 +292,63 @@ class Execute:
 
 
 @dataclass(frozen=True)
+class Train:
+    """Train a policy that pushes the body along a corridor by repeated strikes, with SAC.
+
+    Example: clashsim train runs/demo -o runs/push
+
+    Interrupted, the same command goes on from the last checkpoint. Needs Stable-Baselines3.
+    """
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Run folder of clashsim calibrate or demo, with a slide model."""
+    out: Out
+    """Folder to write policy, checkpoints and a log for TensorBoard to."""
+    recipe: Literal["default", "paper"] = "default"
+    """default: many copies at once; paper: the library's own hyper-parameters, one copy."""
+    steps: int = 200_000
+    """Strikes to train with."""
+    seed: int = 0
+    """Of everything drawn."""
+    overwrite: bool = False
+    """Train again although there is a policy."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Follow a route with a policy in the laboratory, a stand-in for reality. Needs Drake.
+
+    Example: clashsim evaluate runs/push/policy.safetensors --route 2 -o route.gif
+    """
+
+    policy: Positional[Annotated[Path, arg(metavar="POLICY")]]
+    """File of clashsim train."""
+    route: Annotated[str, arg(metavar="ROUTE")] = "1"
+    """1, 2 or 3, in rising difficulty, or a .csv file of way points with a header x,y in m."""
+    trials: int = 10
+    """How often."""
+    material: str = "resin"
+    """resin, nylon or petg_cf."""
+    surface: str = "high"
+    """high or low friction."""
+    seed: int = 0
+    """Of the starts and of the scatter of arm, hand and camera."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
+    """Animated picture (.gif) of the first trial to write."""
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measure what the README claims.
 
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
     throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
-    search-time: how long planning takes in MuJoCo and in the hybrid simulator."""
+    search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
@@ -348,6 +394,7 @@ class Demo:
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
         | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Export, subcommand("export")]
         | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
+        | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
         | Annotated[Demo, subcommand("demo")])
 
@@ -373,8 +420,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute, Bench: bench.run, Demo: demo.run,
-                         Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Record: record.run}
+_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute,
+                         Train: push.train, Evaluate: push.evaluate, Bench: bench.run, Demo: demo.run, Import: import_logs.run, Inspect: inspect.run,
+                         Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -26,6 +26,8 @@ def present(device: str) -> bool:
 
 def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) -> list[dict[str, Any]]:
     """Rows of what, method, per_second, and `limit`: the share of the fastest matrix product (network) or of the fastest copy (map) that it comes to."""
+    slide = strikes.slide
+    assert slide is not None
     net, strikes = net.to(device), strikes.to(device).float()
     half = torch.bfloat16 if device == "cuda" else torch.float32
     product, copied = _product(device, half), _copied(device)
@@ -49,7 +51,7 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
             quick = torch.compile(small)
             add("impacts", "network, bfloat16, compiled", lambda: quick(y), len(y), lambda r: r * flops / product)
         fast: Callable[[Any], Any] = torch.compile if device == "cuda" else lambda f: f
-        look, then = fast(lambda s: _looked_up(strikes, s, 0, 1)), fast(lambda p, s: strikes.slide.rest(p, _looked_up(strikes, s, 0, 1)))
+        look, then = fast(lambda s: _looked_up(strikes, s, 0, 1)), fast(lambda p, s: slide.rest(p, _looked_up(strikes, s, 0, 1)))
         whole = fast(lambda p, s: p + _looked_up(strikes, s, 3, 2))
         add("impacts", f"map of strikes, float32 on {device}", lambda: look(strike), n, lambda r: r * moved / copied)
         add("strikes to rest", f"map of twists, then slide model on {device}", lambda: then(pose, strike), n, lambda r: r * (moved + 12) / copied)

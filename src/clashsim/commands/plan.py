@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.commands.shared import console, not_negative
+from clashsim.commands.shared import console, needs_drake, not_negative
 from clashsim.core.errors import DataError, ParamError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def execute(verb: Execute) -> None:
     from clashsim.plan.tasks import off
 
     not_negative(seed=verb.seed)
+    needs_drake()
     if verb.times < 1:
         raise ParamError(f"--times must be at least 1, got {verb.times}")
     path = verb.plan / PLAN if verb.plan.is_dir() else verb.plan

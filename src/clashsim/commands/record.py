@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from clashsim.commands.shared import not_negative
-from clashsim.core.errors import DataError, MissingExtraError, ParamError
+from clashsim.commands.shared import needs_drake, not_negative
+from clashsim.core.errors import DataError, ParamError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ def run(verb: Record) -> None:
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
     names = [setting.name for setting in lab.settings(verb.shape)]
-    if find_spec("pydrake") is None:  # asked here, before workers are started that would each fail
-        raise MissingExtraError("Drake (pydrake)", "lab")
+    needs_drake()  # asked here, before workers are started that would each fail
     kept = {name for name in names if (verb.out / f"{name}.npz").is_file()}
     paths = lab.record_all(verb.out, n=verb.strikes, seed=verb.seed, shape=verb.shape, progress=bar)
     print(f"{len(paths) - len(kept)} settings of {verb.strikes} strikes recorded in {verb.out}"

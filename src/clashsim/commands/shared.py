@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from clashsim.core.errors import ParamError, SceneError
+from clashsim.core.errors import MissingExtraError, ParamError, SceneError
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
@@ -37,6 +38,12 @@ def not_negative(**values: float) -> None:
     for name, value in values.items():
         if value < 0:
             raise ParamError(f"--{name} must not be negative, got {value}")
+
+
+def needs_drake() -> None:
+    """Refuse before any work where the laboratory cannot run."""
+    if find_spec("pydrake") is None:
+        raise MissingExtraError("Drake (pydrake)", "lab")
 
 
 def enough_samples(samples: int) -> None:

@@ -36,7 +36,7 @@ class StrikeMap(nn.Module):
 
     unsure = True
 
-    def __init__(self, names: Sequence[str], table: Table, slide: SlideModel, fidelity: Fidelity | None = None) -> None:
+    def __init__(self, names: Sequence[str], table: Table, slide: SlideModel | None, fidelity: Fidelity | None = None) -> None:
         """table: 15 columns, all in the body's axes: twist over speed; pose at rest over speed squared; its change by one standard deviation
         of each of the twist's components, likewise, row by row.
         """
@@ -51,6 +51,16 @@ class StrikeMap(nn.Module):
         speed = np.meshgrid(*grids, indexing="ij")[list(names).index("speed")].reshape(-1, 1)
         table = Table([float(g[0]) for g in grids], [float(g[-1]) for g in grids], _columns(twist, spread, slide, speed).reshape(*(len(g) for g in grids), 15))
         return StrikeMap(names, table, slide)
+
+    @staticmethod
+    def of_rests(names: Sequence[str], grids: Sequence[np.ndarray], rest: np.ndarray) -> StrikeMap:
+        """From poses at rest (N, 3) alone, over a grid of strikes of a body at the origin."""
+        speed = np.meshgrid(*grids, indexing="ij")[list(names).index("speed")].reshape(-1, 1)
+        columns = np.hstack([np.zeros((len(rest), 3)), rest / speed**2, np.zeros((len(rest), 9))])
+        table = Table([float(g[0]) for g in grids], [float(g[-1]) for g in grids], columns.reshape(*(len(g) for g in grids), 15))
+        out = StrikeMap(names, table, None)
+        out.unsure = False
+        return out
 
     def twist(self, strike: Tensor) -> Tensor:
         """Twist after the collision (N, 3) in the struck body's axes."""

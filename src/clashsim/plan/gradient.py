@@ -8,6 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+__all__ = ["Tensor", "as_tensor", "descend", "repeat"]
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """An array as a tensor."""
+    return torch.as_tensor(array)
+
+
+def repeat(rows: Tensor, n: int) -> Tensor:
+    """Each row n times."""
+    return rows.repeat_interleave(n, 0)
+
 
 def descend(cost: Callable[[Tensor], Tensor], starts: np.ndarray, *, steps: int, rate: float = 0.08) -> tuple[np.ndarray, np.ndarray]:
     """The best points (T, d) and their costs (T,) of Adam on costs (T, S) at points (T, S, d) of unit boxes, from starts (T, S, d).

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
-from clashsim.plan.gradient import descend
+from clashsim.plan.gradient import Tensor, as_tensor, descend, repeat
 from clashsim.plan.search import Cem, CmaEs, minimise, scatter
 from clashsim.plan.tasks import Plan, Status, Task, box, breach, loss, off
 
@@ -52,7 +51,7 @@ def plan_many(model: StrikeModel, tasks: Sequence[Task], *, method: Method = "cm
     first = tasks[0]
     if any((t.strikes, t.reach, t.tau) != (first.strikes, first.reach, first.tau) for t in tasks):
         raise DataError("tasks that are planned together must have the same number of strikes, reach and tau")
-    if method == "gradient" and not isinstance(model, torch.nn.Module):
+    if method == "gradient" and not callable(model):
         raise DataError(f"a {type(model).__name__} has no gradient: plan with cmaes or cem, or through a map of strikes")
     problem = _Problem(model, tasks, draws, seed)
     size = population * first.strikes  # more strikes, more to search
@@ -89,9 +88,9 @@ class _Problem:
         """Costs (T, P) of points (T, P, k d)."""
         return self._cost(x, self.model.rest, lambda a: a, lambda a, n: np.repeat(a, n, 0))
 
-    def torch_cost(self, x: torch.Tensor) -> torch.Tensor:
+    def torch_cost(self, x: Tensor) -> Tensor:
         """The same for tensors, with a gradient."""
-        return self._cost(x, self.model, torch.as_tensor, lambda a, n: a.repeat_interleave(n, 0))  # type: ignore[arg-type]
+        return self._cost(x, self.model, as_tensor, repeat)
 
     def _cost(self, x: Any, rest: Any, own: Any, repeat: Any) -> Any:
         tasks, points = x.shape[:2]

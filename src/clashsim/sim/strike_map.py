@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clashsim.core.errors import DataError, SceneError
+from clashsim.core.protocols import StrikeModel
 from clashsim.core.strikes import axes, moved_to, placed
 from clashsim.nets.strike_map import Fidelity, StrikeMap
 from clashsim.sim.hybrid import HybridSim
@@ -35,6 +36,16 @@ def strike_map(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeMap:
     position, position_most, yaw, yaw_most = (float(np.percentile(x, q)) for x in (far, turn) for q in (50, 95))
     out.fidelity = Fidelity(position, position_most, yaw, yaw_most, float(doubted.mean()))
     return out
+
+
+def tabulated(model: StrikeModel, *, rows: int = 2048) -> StrikeMap:
+    """Any model of strikes as a map, asked once at every point of the grid; where it knows no spread there is none, and twists are not told."""
+    grids = [np.linspace(a, b, GRID[name]) for name, a, b in zip(model.names, model.low, model.high, strict=True)]
+    strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
+    parts = np.array_split(strikes, -(-len(strikes) // rows))
+    rest = np.vstack([model.rest(np.zeros((len(part), 3)), part) for part in parts])
+    rest[:, 2] = (rest[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    return StrikeMap.of_rests(model.names, grids, rest)
 
 
 def _seen_from_body(hybrid: HybridSim, names: Sequence[str], strikes: np.ndarray, theta: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

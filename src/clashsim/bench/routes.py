@@ -1,0 +1,96 @@
+"""Sequential pushing (CLASH, Table VI): policies trained in MuJoCo and in the hybrid simulator, executed in the laboratory, a stand-in for reality.
+
+Both simulators are identified from the same ten recorded strikes and their slides, and both policies are trained by the same recipe. MuJoCo
+makes some twenty strikes a second on two cores, so that 200,000 would take hours: it is asked once at every point of the grid that the map of
+strikes uses, and the policy is trained in that table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim import lab
+from clashsim.bench import planning, real_slides, slide_sets
+from clashsim.commands.push import in_lab
+from clashsim.core.errors import DataError, nearest
+from clashsim.core.progress import Progress, quiet
+from clashsim.rl.policy import Policy
+from clashsim.rl.routes import ROUTES
+from clashsim.rl.train import Recipe, train
+from clashsim.sim.strike_map import tabulated
+
+METHODS = ("mujoco-grid", "clashsim")
+Row = dict[str, Any]
+
+
+def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, trials: int = 10, steps: int = 200_000,
+        resume: Path | None = None, cache: Path | None = None, workers: int = 2, progress: Progress = quiet) -> list[Row]:
+    """Rows of route, method, seed of training, successes of `trials` and sub-goals reached; sets are routes. Policies are kept beside `resume`."""
+    for name, choices in [*((s, list(ROUTES)) for s in sets or ()), *((m, METHODS) for m in methods or ())]:
+        if name not in choices:
+            raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
+    if quick:
+        seeds, trials, steps, sets, methods = 1, 1, 4_000, ["1"], ["clashsim"]
+    done, rows = real_slides.kept(resume), []
+    setting = lab.Setting("semi_cylinder")
+    problem = planning.Problem(setting, slide_sets.load("lab/semi-cylinder", None), cache)
+    with progress("routes", len(methods or METHODS) * seeds * (1 + len(sets or ROUTES))) as advance:
+        for method in methods or METHODS:
+            model = None
+            for seed in range(seeds):
+                kept = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
+                if kept is not None and kept.is_file():
+                    policy = Policy.load(kept)
+                else:
+                    if model is None:
+                        model = planning.WAYS[method](problem, 0)
+                        model = model if model.unsure else tabulated(model)
+                    policy = train(problem.scene, model, recipe=replace(Recipe(), steps=steps), seed=seed)
+                    if kept is not None:
+                        policy.save(kept)
+                advance(1)
+                for name in sets or ROUTES:
+                    row = next((r for r in done if (r["route"], r["method"], r["seed"], r["trials"]) == (name, method, seed, trials)), None)
+                    if row is None:
+                        row = {"route": name, "method": method, "seed": seed} | _executed(policy, name, setting, trials, workers)
+                        if resume is not None:
+                            with resume.open("a") as file:
+                                file.write(json.dumps(row) + "\n")
+                    rows.append(row)
+                    advance(1)
+    return rows + _summed(rows)
+
+
+def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, workers: int) -> Row:
+    jobs = [(policy, name, setting, 1000 + i) for i in range(trials)]
+    if workers > 1 and trials > 1:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            found = list(pool.map(_trial, jobs))
+    else:
+        found = [_trial(job) for job in jobs]
+    return {"success": sum(s for s, _, _ in found), "trials": trials, "subgoals": sum(g for _, g, _ in found), "subgoals_of": trials * len(ROUTES[name]),
+            "strikes": float(np.mean([k for _, _, k in found]))}
+
+
+def _trial(job: tuple[Policy, str, lab.Setting, int]) -> tuple[bool, int, int]:
+    policy, name, setting, seed = job
+    done = in_lab(policy, ROUTES[name], setting, seed)
+    return done.success, done.reached, len(done.strikes)
+
+
+def _summed(rows: list[Row]) -> list[Row]:
+    """Sums over the seeds of training."""
+    out = []
+    for route, method in dict.fromkeys((r["route"], r["method"]) for r in rows):
+        mine = [r for r in rows if (r["route"], r["method"]) == (route, method)]
+        if len(mine) > 1:
+            out.append({"route": route, "method": method, "seed": "all"} | {k: sum(r[k] for r in mine) for k in ("success", "trials", "subgoals", "subgoals_of")})
+    return out

@@ -1,0 +1,122 @@
+"""`clashsim train` and `clashsim evaluate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clashsim.commands.shared import console, needs_drake, not_negative
+from clashsim.core.errors import DataError, MissingExtraError, ParamError
+from clashsim.core.progress import bar
+
+if TYPE_CHECKING:
+    from clashsim import lab
+    from clashsim.cli import Evaluate, Train
+    from clashsim.core.scene import Scene
+    from clashsim.rl.follow import Followed
+    from clashsim.rl.policy import Policy
+    from clashsim.rl.routes import Route
+
+POLICY = "policy.safetensors"
+
+
+class InLab:
+    """The laboratory as a `World`: each strike finds the block where the last one left it."""
+
+    def __init__(self, setting: lab.Setting, seed: int, start: np.ndarray) -> None:
+        from clashsim import lab as laboratory
+
+        self._session, self._strike = laboratory.Session(setting, seed, start=start.tolist()), laboratory.Strike
+
+    def look(self) -> np.ndarray:
+        """Measured pose (3,)."""
+        return self._session.look()
+
+    def strike(self, strike: Mapping[str, float]) -> None:
+        """Strike the block."""
+        self._session.strike(self._strike(**strike))
+
+
+def train(verb: Train) -> None:
+    """`clashsim train`."""
+    if find_spec("stable_baselines3") is None:
+        raise MissingExtraError("Stable-Baselines3", "rl")
+    from clashsim.fit.runs import load
+    from clashsim.rl.train import PAPER, Recipe
+    from clashsim.rl.train import train as learn
+
+    not_negative(seed=verb.seed)
+    if verb.steps < 1000:
+        raise ParamError(f"--steps must be at least 1000, got {verb.steps}")
+    if verb.out.exists() and not verb.out.is_dir():
+        raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
+    if (verb.out / POLICY).exists() and not verb.overwrite:
+        raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another folder, or replace it with --overwrite")
+    made, begin = load(verb.run), time.perf_counter()
+    recipe = replace(PAPER if verb.recipe == "paper" else Recipe(), steps=verb.steps)
+    policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=bar)
+    policy.save(verb.out / POLICY)
+    print(f"policy of {verb.steps} strikes written to {verb.out / POLICY} in {time.perf_counter() - begin:.0f} s; log for TensorBoard in {verb.out / 'log'}")
+    print(f"next: clashsim evaluate {verb.out / POLICY} --route 1")
+
+
+def evaluate(verb: Evaluate) -> None:
+    """`clashsim evaluate`."""
+    from clashsim import lab
+    from clashsim.core.scene import Scene
+    from clashsim.rl.policy import Policy
+    from clashsim.rl.routes import route
+
+    not_negative(seed=verb.seed)
+    if verb.trials < 1:
+        raise ParamError(f"--trials must be at least 1, got {verb.trials}")
+    policy, way = Policy.load(verb.policy), route(verb.route)
+    needs_drake()
+    name = str(policy.notes.get("scene"))
+    setting = lab.Setting(name, verb.material, verb.surface)
+    with bar("striking", verb.trials) as advance:
+        done = []
+        for i in range(verb.trials):
+            done.append(in_lab(policy, way, setting, verb.seed + i))
+            advance(1)
+    from rich.table import Table
+
+    table = Table(title=f"Route {way.name} in the laboratory, a stand-in for reality", title_justify="left")
+    for column in ("trial", "sub-goals", "strikes", "ended"):
+        table.add_column(column, justify="right" if column != "ended" else "left")
+    for i, d in enumerate(done):
+        table.add_row(str(i), f"{d.reached} of {len(way)}", str(len(d.strikes)), d.why)
+    console().print(table)
+    print(f"success {sum(d.success for d in done)}/{len(done)}, sub-goals {sum(d.reached for d in done)}/{len(done) * len(way)}")
+    if verb.out is not None:
+        _animate(verb.out, done[0], policy, way, Scene.load(name))
+        print(f"the first trial drawn in {verb.out}")
+
+
+def in_lab(policy: Policy, way: Route, setting: Any, seed: int) -> Followed:
+    """One trial of a policy in the laboratory."""
+    from clashsim.rl.follow import follow, start_of
+
+    return follow(way, policy, InLab(setting, seed, start_of(way, policy.ahead, np.random.default_rng([seed, 7]))))
+
+
+def _animate(path: Any, done: Followed, policy: Policy, way: Route, scene: Scene) -> None:
+    from clashsim.core.outline import outline
+    from clashsim.core.strikes import moved_to, placed
+    from clashsim.rl.picture import animate, frame
+
+    if path.suffix != ".gif":
+        raise DataError(f"an animated picture ends in .gif, got {path.name!r}")
+    body = outline(scene, scene.struck, scene.struck_body)
+    before = moved_to(placed(scene, dict(zip(policy.names, done.strikes.T, strict=True)))[0], done.poses[:-1])
+    frames = []
+    for k, (pose, pair) in enumerate(zip(done.poses, [*before, None], strict=True)):
+        tip = None if pair is None else np.r_[pair[6:8], pair[9:11]]
+        frames.append(frame(body, pose, way.points, tip=tip, title=f"strike {k + 1}" if tip is not None else done.why))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    animate(path, frames)

@@ -1,0 +1,53 @@
+"""`clashsim/Push-v0`, made from a run folder or from a shipped scene: `gymnasium.make("clashsim/Push-v0", run="runs/demo")`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from clashsim.core.errors import DataError, nearest
+from clashsim.core.protocols import StrikeModel
+from clashsim.core.scene import GROUND, Scene
+from clashsim.fit.base import base_model
+from clashsim.fit.run import Run
+from clashsim.fit.runs import load
+from clashsim.fit.sole import sole
+from clashsim.nets.slide import SlideModel
+from clashsim.plugin import register
+from clashsim.rl.env import PushEnv
+from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.stepped import Stepped
+from clashsim.sim.strike_map import strike_map
+
+Physics = Literal["map", "hybrid", "mujoco"]
+_COARSE = 0.005  # s: timestep of the hybrid simulator
+
+
+def make(run: str | Path | Run | None = None, *, physics: Physics = "map", scene: str = "semi_cylinder", **options: Any) -> PushEnv:
+    """The environment of a run (folder or loaded), or without one of a shipped scene as its author has it; options are those of `PushEnv`.
+
+    physics: map, learned collision and slide as one table; hybrid, MuJoCo with learned collisions, stepped; mujoco, stepped.
+    """
+    made = load(run) if isinstance(run, str | Path) else run
+    world = made.scene if made is not None else Scene.load(scene)
+    return PushEnv(world, _model(made, world, physics), **options)
+
+
+def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
+    if physics not in ("map", "hybrid", "mujoco"):
+        raise DataError(f"there is no physics {physics!r}; {nearest(str(physics), ('map', 'hybrid', 'mujoco'))}")
+    theta = scene.nominal if run is None else run.theta
+    if physics == "mujoco":
+        return Stepped(MujocoSim(scene, theta), scene, theta)
+    if physics == "hybrid":
+        hybrid = HybridSim(scene, base_model(scene), theta, timestep=_COARSE) if run is None else run.hybrid(slide_model=None, timestep=_COARSE)
+        return Stepped(hybrid, scene, theta)
+    if run is not None:
+        return run.strikes()
+    stands = sole(scene)
+    slide = SlideModel({"friction": float(scene.base.pair(GROUND).friction[0])}, gyration=stands.gyration, centre=stands.centre)
+    return strike_map(HybridSim(scene, base_model(scene), theta, slide_model=slide))
+
+
+register()

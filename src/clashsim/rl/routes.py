@@ -1,0 +1,99 @@
+"""Routes: straight corridors one after the other, and the sub-goals at their ends (CLASH, Sec. IV-C)."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from clashsim.core.errors import DataError, nearest
+
+LENGTH, WIDTH, NEAR = 0.3, 0.08, 0.04  # m: of a corridor, and from a sub-goal within which it counts as reached
+
+
+@dataclass(frozen=True)
+class Route:
+    """Way points (W, 2) in m, W > 1, and whether a body begins with a random heading."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    random: bool = True
+
+    def __post_init__(self) -> None:
+        array = np.asarray(self.points, float)
+        if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2 or not np.isfinite(array).all():
+            raise DataError(f"route {self.name!r} needs at least two points of two finite numbers each")
+        gaps = np.linalg.norm(np.diff(array, axis=0), axis=1)
+        if gaps.min() < 0.05 or gaps.max() > 1.0:
+            raise DataError(f"way points of route {self.name!r} must be 0.05 to 1 m apart, got {gaps.min():.3g} to {gaps.max():.3g} m: are they in m?")
+        object.__setattr__(self, "points", tuple((float(x), float(y)) for x, y in array))
+
+    def __len__(self) -> int:
+        return len(self.points) - 1
+
+    @property
+    def headings(self) -> np.ndarray:
+        """Direction (S,) of each segment, rad."""
+        way = np.diff(np.asarray(self.points), axis=0)
+        return np.arctan2(way[:, 1], way[:, 0])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Length (S,) of each segment, m."""
+        return np.linalg.norm(np.diff(np.asarray(self.points), axis=0), axis=1)
+
+    def turn(self, segment: int) -> float:
+        """By how much (rad) the way turns at the end of a segment; the last one goes on straight."""
+        headings = self.headings
+        return wrapped(headings[segment + 1] - headings[segment]) if segment + 1 < len(self) else 0.0
+
+    def inside(self, place: np.ndarray) -> bool:
+        """Whether a place (2,) lies in one of the corridors, their ends rounded off."""
+        points = np.asarray(self.points)
+        for a, b in pairwise(points):
+            along = np.clip((place - a) @ (b - a) / ((b - a) @ (b - a)), 0, 1)
+            if np.linalg.norm(place - a - along * (b - a)) <= WIDTH / 2:
+                return True
+        return False
+
+
+def _chain(name: str, start: tuple[float, float], turns: Sequence[float], *, random: bool) -> Route:
+    """Segments of the paper's length, turned against each other by degrees."""
+    points, heading = [start], 0.0
+    for turn in (0.0, *turns):
+        heading += math.radians(turn)
+        points.append((points[-1][0] + LENGTH * math.cos(heading), points[-1][1] + LENGTH * math.sin(heading)))
+    return Route(name, tuple(points), random)
+
+
+# One, two and three segments, as in the paper, whose turns it does not give. The laboratory's arm reaches half a metre about the middle.
+ROUTES = {r.name: r for r in (_chain("1", (-0.15, 0.0), (), random=True), _chain("2", (-0.25, -0.1), (45.0,), random=True),
+                              _chain("3", (-0.4, -0.1), (45.0, -45.0), random=False))}
+
+
+def route(source: str) -> Route:
+    """One of the three routes by name, or one from a CSV file of way points with a header x, y in m."""
+    if source in ROUTES:
+        return ROUTES[source]
+    path = Path(source)
+    if path.suffix != ".csv":
+        raise DataError(f"there is no route {source!r}; {nearest(source, ROUTES)}, or give a .csv file of way points")
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"the route {source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return Route(path.stem, tuple((float(r["x"]), float(r["y"])) for r in rows))
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"the route {source!r} needs a header x,y and a number in each row") from None
+
+
+def wrapped(angle: float) -> float:
+    """The same angle from -pi to pi."""
+    return float((angle + np.pi) % (2 * np.pi) - np.pi)

@@ -1,0 +1,175 @@
+"""Train a policy of sequential pushing with SAC, in checkpoints from which a killed training goes on to the same policy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+from stable_baselines3 import SAC
+from stable_baselines3.common.logger import configure
+
+from clashsim.core.errors import DataError
+from clashsim.core.files import write_atomic
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.protocols import StrikeModel
+from clashsim.core.scene import Scene
+from clashsim.rl.env import PushVecEnv
+from clashsim.rl.policy import Policy
+from clashsim.rl.push import Spread, heading_of
+
+_CHECKPOINT, _PROGRESS = "checkpoint.safetensors", "checkpoint.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a policy is trained: `envs` copies are struck at once, then `updates` gradient steps are made on batches of `batch`."""
+
+    steps: int = 200_000
+    envs: int = 64
+    updates: int = 16
+    batch: int = 256
+    width: int = 128
+    rate: float = 1e-3
+    gamma: float = 0.95
+    guided: int = 20_000  # strikes by a look one strike ahead, to begin with: at random, two in three leave the corridor
+    warm: int = 100  # strikes before the first update, at random if not guided
+    along: float = 0.5  # share of starts anywhere in the corridor
+    noise: float = 0.3  # standard deviations of the model's own by which outcomes scatter
+    every: int = 20_000  # strikes between checkpoints
+
+
+# The library's default hyper-parameters, one copy, one update a strike, as in the paper.
+PAPER = Recipe(envs=1, updates=1, batch=256, width=256, rate=3e-4, gamma=0.99, guided=0, warm=100, along=0.0, noise=0.0)
+
+
+def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: int = 0, folder: Path | None = None, progress: Progress = quiet) -> Policy:
+    """A policy for one segment; with `folder`, checkpoints and a log for TensorBoard are kept there, and a later call goes on from them."""
+    env = PushVecEnv(scene, model, recipe.envs, spread=Spread(along=recipe.along, noise=recipe.noise), seed=seed)
+    sac = _sac(env, recipe, seed)
+    job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names)}
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        sac.set_logger(configure(str(folder / "log"), ["tensorboard"]))
+        _resume(sac, env, folder, job)
+    else:
+        sac.set_logger(configure(None, []))
+    with progress("training", recipe.steps) as advance:
+        if sac.num_timesteps == 0:
+            _guided(sac, env, recipe.guided)
+        advance(sac.num_timesteps)
+        while sac.num_timesteps < recipe.steps:
+            before = sac.num_timesteps
+            sac.learn(min(recipe.every, recipe.steps - before), reset_num_timesteps=False, log_interval=50)
+            advance(sac.num_timesteps - before)
+            if folder is not None:
+                _keep(sac, env, folder, job)
+    return Policy(_layers(sac), model.names, model.low, model.high, heading_of(scene), job)
+
+
+def _sac(env: PushVecEnv, recipe: Recipe, seed: int) -> SAC:
+    return SAC("MlpPolicy", env, learning_rate=recipe.rate, buffer_size=recipe.steps, learning_starts=recipe.warm, batch_size=recipe.batch, gamma=recipe.gamma,
+               train_freq=1, gradient_steps=recipe.updates, policy_kwargs={"net_arch": [recipe.width, recipe.width]}, seed=seed, device="cpu")
+
+
+def _guided(sac: SAC, env: PushVecEnv, strikes: int) -> None:
+    """Fill the buffer with guided strikes, which count as steps."""
+    seen = env.reset()
+    for _ in range(strikes // env.num_envs):
+        action = env.guide()
+        env.step_async(action)
+        after, reward, done, infos = env.step_wait()
+        last = after.copy()
+        for i in map(int, np.flatnonzero(done)):
+            last[i] = infos[i]["terminal_observation"]
+        assert sac.replay_buffer is not None
+        sac.replay_buffer.add(seen, last, action, reward, done, infos)
+        seen = after
+        sac.num_timesteps += env.num_envs
+    if strikes:
+        sac._last_obs, sac._last_episode_starts = seen, np.ones(env.num_envs, bool)
+
+
+def _layers(sac: SAC) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    actor: Any = sac.policy.actor
+    linear = [m for m in actor.latent_pi if isinstance(m, torch.nn.Linear)] + [actor.mu]
+    return tuple((m.weight.detach().numpy().copy(), m.bias.detach().numpy().copy()) for m in linear)
+
+
+def _modules(sac: SAC) -> dict[str, Any]:
+    """All that is optimised, by name."""
+    policy: Any = sac.policy
+    return {"actor": policy.actor, "critic": policy.critic, "target": policy.critic_target}
+
+
+def _optimisers(sac: SAC) -> dict[str, torch.optim.Optimizer]:
+    policy: Any = sac.policy
+    assert sac.ent_coef_optimizer is not None
+    return {"actor": policy.actor.optimizer, "critic": policy.critic.optimizer, "entropy": sac.ent_coef_optimizer}
+
+
+def _keep(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> None:
+    """Write weights, moments of the optimisers, the buffer and all random states: no pickle, and the new checkpoint replaces the old one at once."""
+    buffer: Any = sac.replay_buffer
+    filled = buffer.buffer_size if buffer.full else buffer.pos
+    tensors = {f"{name}.{key}": value.contiguous() for name, module in _modules(sac).items() for key, value in module.state_dict().items()}
+    for name, optimiser in _optimisers(sac).items():
+        for i, moments in optimiser.state_dict()["state"].items():
+            tensors |= {f"{name}.moments.{i}.{key}": torch.as_tensor(value).clone() for key, value in moments.items()}
+    assert sac.log_ent_coef is not None
+    state: Any = np.random.get_state()  # the library draws batches from numpy's global generator
+    tensors |= {"log_entropy": sac.log_ent_coef.detach().clone(), "torch": torch.get_rng_state(), "numpy": torch.from_numpy(state[1].astype(np.int64))}
+    arrays = {k: getattr(buffer, k)[:filled] for k in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")}
+    tensors |= {f"buffer.{k}": torch.from_numpy(np.ascontiguousarray(v)) for k, v in arrays.items()}
+    about = {"job": job, "env": env.state(), "steps": sac.num_timesteps, "updates": sac._n_updates, "pos": buffer.pos, "full": buffer.full,
+             "numpy": [int(state[2]), int(state[3]), float(state[4])], "space": _plain(env.action_space.np_random.bit_generator.state)}
+    write_atomic(folder / _CHECKPOINT, save(tensors, {"about": json.dumps(about)}))
+    write_atomic(folder / _PROGRESS, json.dumps({"steps": sac.num_timesteps, "of": job["recipe"]["steps"]}).encode())
+
+
+def _resume(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> None:
+    path = folder / _CHECKPOINT
+    if not path.is_file():
+        return
+    try:
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["about"])
+        tensors = load_file(path)
+    except (ValueError, KeyError, OSError) as error:
+        raise DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew") from None
+    if about["job"] != job:
+        raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+    for name, module in _modules(sac).items():
+        module.load_state_dict({k: tensors[f"{name}.{k}"] for k in module.state_dict()})
+    for name, optimiser in _optimisers(sac).items():
+        state = optimiser.state_dict()
+        found = [k.split(".")[2:] for k in tensors if k.startswith(f"{name}.moments.")]
+        state["state"] = {int(i): {key: tensors[f"{name}.moments.{j}.{key}"] for j, key in found if j == i} for i in {i for i, _ in found}}
+        optimiser.load_state_dict(state)
+    assert sac.log_ent_coef is not None
+    with torch.no_grad():
+        sac.log_ent_coef.copy_(tensors["log_entropy"])
+    buffer: Any = sac.replay_buffer
+    for k in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        stored = tensors[f"buffer.{k}"].numpy()
+        getattr(buffer, k)[: len(stored)] = stored
+    buffer.pos, buffer.full = about["pos"], about["full"]
+    sac.num_timesteps, sac._n_updates = about["steps"], about["updates"]
+    sac._last_obs = env.restore(about["env"])
+    sac._last_episode_starts = np.ones(env.num_envs, bool)
+    env.action_space.np_random.bit_generator.state = about["space"]
+    torch.set_rng_state(tensors["torch"])
+    position, gauss, cached = about["numpy"]
+    np.random.set_state(("MT19937", tensors["numpy"].numpy().astype(np.uint32), position, gauss, cached))
+
+
+def _plain(state: Any) -> Any:
+    """A generator's state with arrays as lists."""
+    if isinstance(state, dict):
+        return {k: _plain(v) for k, v in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state
