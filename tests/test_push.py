@@ -83,7 +83,7 @@ def test_many_copies_are_as_one():
     many.step_async(action)
     after, reward, done, infos = many.step_wait()
     for i, one in enumerate(ones):
-        o, r, ended, out, info = one.step(action[i])
+        o, r, ended, out, _ = one.step(action[i])
         assert ended == done[i] and not out and r == pytest.approx(float(reward[i]), rel=1e-6)
         np.testing.assert_array_equal(o, infos[i]["terminal_observation"] if ended else after[i])
 

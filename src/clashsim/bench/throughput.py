@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from clashsim.fit.base import base_model
 from clashsim.fit.slide_model import fit_slides
 from clashsim.fit.sole import sole
 from clashsim.nets.slide import SlideModel
+from clashsim.nets.strike_map import StrikeMap
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.mujoco_sim import MujocoSim
 from clashsim.sim.stepped import Stepped, planar
@@ -69,7 +71,27 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: s
         far, turn = np.linalg.norm(gap[:, :2], axis=1), np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
         rows.append({"what": f"strikes of {scene}", "method": method, "per_second": rate, "ratio": rate / mujoco, "off_mm": float(1e3 * np.median(far)),
                      "off_deg": float(np.median(turn)), "same": float(((far < SAME[0]) & (turn < SAME[1])).mean())})
+    rows += _environments(world, plain, table)
     return rows + ([] if device is None else on_device.rates(base.net, table, device, n=n if device == "cpu" else 1 << 22))
+
+
+def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[dict]:
+    """Steps a second of the pushing task in MuJoCo and in the map, where its extra is installed."""
+    if find_spec("stable_baselines3") is None:
+        return []
+    from clashsim.rl.env import PushVecEnv
+
+    rates: dict[str, float] = {}
+    for method, model, n, steps in (("MuJoCo, 32 copies", plain, 32, 1), ("map of strikes, 256 copies", table, 256, 100)):
+        env = PushVecEnv(scene, model, n)
+        env.reset()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            env.step_async(np.zeros((n, len(model.names))))
+            env.step_wait()
+        rates[method] = n * steps / (time.perf_counter() - begin)
+    first = next(iter(rates.values()))
+    return [{"what": "environment steps", "method": method, "per_second": rate, "ratio": rate / first} for method, rate in rates.items()]
 
 
 def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:
