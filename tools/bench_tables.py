@@ -1,36 +1,89 @@
-"""Turn rows of `clashsim bench real-impacts` (JSON or JSON lines) into the tables of docs/benchmarks.md.
+"""Fill the tables of docs/benchmarks.md from the JSON files of `clashsim bench`; a table whose file is not there stays as it is.
 
-    python tools/bench_tables.py runs/real-impacts.json > tables.md
+    python tools/bench_tables.py runs docs/benchmarks.md
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is in `TABLES`.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
-text = Path(sys.argv[1]).read_text()
-rows = json.loads(text)["rows"] if text.lstrip().startswith('{\n') or '"rows"' in text[:4000] else [json.loads(line) for line in text.splitlines()]
-methods = ["mujoco-default", "mujoco-grid", "mujoco-cmaes", "mujoco-sysid", "mjx-gradient", "newton-coulomb", "ridge", "gp", "scratch", "clash-paper", "clashsim"]
-for draw in ("random", "block"):
-    for name in sorted({r["set"] for r in rows}):
-        mine = [r for r in rows if r["set"] == name and r["draw"] == draw]
-        counts = sorted({r["n"] for r in mine if r["n"]})
-        if not counts:
-            continue
-        print(f"\n**{name}**, {draw} draw: accuracy(0.1), in brackets the worst repetition\n")
-        print("| method | " + " | ".join(f"N = {n}" for n in counts) + " |")
-        print("|---|" + "---|" * len(counts))
-        for method in [*methods, *sorted({r["method"] for r in mine} - set(methods))]:
-            own = {r["n"]: r for r in mine if r["method"] == method}
-            if not own:
+METHODS = ["mujoco-default", "mujoco-grid", "mujoco-cmaes", "mujoco-sysid", "mjx-gradient", "newton-coulomb", "ridge", "gp", "scratch", "clash-paper", "clashsim"]
+SHAPES = ["semi-cylinder", "square", "triangle"]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Markdown."""
+    return "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---"] * len(head), *rows])
+
+
+def name(method: str) -> str:
+    """Ours in bold."""
+    return f"**{method}**" if method.startswith("clashsim") else method
+
+
+def accuracies(rows: list[dict]) -> str:
+    """Accuracy of every method on every set and number of impacts, one table a set and draw."""
+    out = []
+    for draw in ("random", "block"):
+        for of in sorted({r["set"] for r in rows}):
+            mine = [r for r in rows if r["set"] == of and r["draw"] == draw]
+            counts = sorted({r["n"] for r in mine if r["n"]})
+            if not counts:
                 continue
-            cells = []
-            for n in counts:
-                row = own.get(n, own.get(0))
-                if row is None:
-                    cells.append("")
-                elif "why" in row:
-                    cells.append("cannot: " + row["why"][:60])
-                else:
-                    cells.append(f"{row['accuracy_0.1']:.3f} ({row['worst_0.1']:.2f})")
-            label = f"**{method}**" if method == "clashsim" else method
-            print(f"| {label} | " + " | ".join(cells) + " |")
+            body = []
+            for method in [*METHODS, *sorted({r["method"] for r in mine} - set(METHODS))]:
+                own = {r["n"]: r for r in mine if r["method"] == method}
+                if own:
+                    cells = [own.get(n, own.get(0)) for n in counts]
+                    body.append([name(method), *("" if r is None else "cannot" if "why" in r else f"{r['accuracy_0.1']:.3f} ({r['worst_0.1']:.2f})" for r in cells)])
+            out.append(f"**{of}**, {draw} draw: accuracy(0.1), in brackets the worst repetition\n\n" + table(["method", *(f"N = {n}" for n in counts)], body))
+    whys = {(r["set"], r["method"]): r["why"] for r in rows if "why" in r}
+    return "\n\n".join(out + [f"{of}, {method}: cannot, {why}" for (of, method), why in whys.items()])
+
+
+def laboratory(rows: list[dict], draw: str) -> str:
+    """Accuracy(0.1) / accuracy(0.05) / median error of sets of the laboratory."""
+    sets = sorted({r["set"] for r in rows}, key=lambda s: (SHAPES.index(s) if s in SHAPES else 9, s))
+    body = []
+    for method in METHODS:
+        own = {r["set"]: r for r in rows if r["method"] == method and r["draw"] == ("random" if method == "mujoco-default" else draw)}
+        if own:
+            cells = [own.get(s) for s in sets]
+            body.append([name(method), *("" if r is None else "cannot" if "why" in r else f"{r['accuracy_0.1']:.3f} / {r['accuracy_0.05']:.2f} / {r['median']:.3f}" for r in cells)])
+    return table(["method", *sets], body)
+
+
+def planning(rows: list[dict]) -> str:
+    """Position and orientation error of executed plans."""
+    def cell(r: dict | None) -> str:
+        return "" if r is None else f"{1e3 * r['position_m']:.1f} ± {1e3 * r['position_sd']:.1f} mm, {r['orientation_rad']:.3f} ± {r['orientation_sd']:.3f} rad"
+
+    body = [[name(m), *(cell(next((r for r in rows if (r["shape"], r["method"]) == (s, m)), None)) for s in SHAPES)] for m in dict.fromkeys(r["method"] for r in rows)]
+    return table(["method", *SHAPES], body)
+
+
+def figures(rows: list[dict], columns: dict[str, str]) -> str:
+    """Rows as they are; columns: format by key."""
+    return table(list(columns), [["" if r.get(k) is None else format(r[k], how) for k, how in columns.items()] for r in rows])
+
+
+TABLES = {
+    "real-impacts": ("real-impacts", accuracies), "shapes-random": ("shapes", lambda r: laboratory(r, "random")), "shapes-block": ("shapes", lambda r: laboratory(r, "block")),
+    "materials-random": ("materials", lambda r: laboratory(r, "random")), "materials-block": ("materials", lambda r: laboratory(r, "block")), "planning": ("planning", planning),
+    "search-time": ("search-time", lambda r: figures(r, {"what": "", "method": "", "seconds": ".3g", "ratio": ".3g", "evaluations": "d", "expected_mm": ".2f", "setup_s": ".2g"})),
+    "throughput": ("throughput", lambda r: figures(r, {"what": "", "method": "", "per_second": ",.3g", "ratio": ".3g", "off_mm": ".1f", "off_deg": ".1f", "same": ".2f"})),
+    "routes": ("routes", lambda r: figures([x for x in r if x["seed"] == "all"] or r, {"route": "", "method": "", "success": "d", "trials": "d", "subgoals": "d", "subgoals_of": "d"})),
+}
+
+if __name__ == "__main__":
+    folder, page = Path(sys.argv[1]), Path(sys.argv[2])
+    text = page.read_text()
+    for key, (bench, made) in TABLES.items():
+        path = folder / f"{bench}.json"
+        if path.is_file():
+            content = made(json.loads(path.read_text())["rows"])
+            text = re.sub(rf"(<!-- table: {key} -->\n).*?(<!-- end -->)", lambda m, c=content: m[1] + "\n" + c + "\n\n" + m[2], text, flags=re.S)
+    page.write_text(text)
