@@ -51,8 +51,8 @@ def laboratory(rows: list[dict], draw: str) -> str:
     for method in METHODS:
         own = {r["set"]: r for r in rows if r["method"] == method and r["draw"] == ("random" if method == "mujoco-default" else draw)}
         if own:
-            cells = [own.get(s) for s in sets]
-            body.append([name(method), *("" if r is None else "cannot" if "why" in r else f"{r['accuracy_0.1']:.3f} / {r['accuracy_0.05']:.2f} / {r['median']:.3f}" for r in cells)])
+            cells = [own.get(s, {"why": ""}) for s in sets]
+            body.append([name(method), *("cannot" if "why" in r else f"{r['accuracy_0.1']:.3f} / {r['accuracy_0.05']:.2f} / {r['median']:.3f}" for r in cells)])
     return table(["method", *sets], body)
 
 
@@ -75,7 +75,7 @@ TABLES = {
     "materials-random": ("materials", lambda r: laboratory(r, "random")), "materials-block": ("materials", lambda r: laboratory(r, "block")), "planning": ("planning", planning),
     "search-time": ("search-time", lambda r: figures(r, {"what": "", "method": "", "seconds": ".3g", "ratio": ".3g", "evaluations": "d", "expected_mm": ".2f", "setup_s": ".2g"})),
     "throughput": ("throughput", lambda r: figures(r, {"what": "", "method": "", "per_second": ",.3g", "ratio": ".3g", "off_mm": ".1f", "off_deg": ".1f", "same": ".2f"})),
-    "routes": ("routes", lambda r: figures([x for x in r if x["seed"] == "all"] or r, {"route": "", "method": "", "success": "d", "trials": "d", "subgoals": "d", "subgoals_of": "d"})),
+    "routes": ("routes", lambda r: figures([x for x in r if x["seed"] == "all"] or r, dict.fromkeys(("route", "method", "success", "trials", "subgoals", "subgoals_of"), ""))),
 }
 
 if __name__ == "__main__":
