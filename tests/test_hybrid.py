@@ -425,7 +425,7 @@ def test_what_does_not_fit_is_refused():
 def sliding(name: str) -> SlideModel:
     scene = world(name)[0]
     body = inertia(scene, scene.struck_body)
-    return SlideModel({"friction": 0.3, "lean": 0.01}, gyration=body.gyration, centre=body.centre[:2])
+    return SlideModel({"friction": 0.3, "lean": 0.01}, gyration=body.gyration, centre=body.centre[:2], delay=0.011)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -16,7 +16,7 @@ from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
 from clashsim.core.slides import Slide
 from clashsim.fit.calibrate import Status
-from clashsim.fit.slide_model import fit_slides, mujoco_friction
+from clashsim.fit.slide_model import delay, fit_slides, mujoco_friction
 from clashsim.fit.sole import even_sole, sole
 from clashsim.nets.slide import NAMES, SlideModel, slide
 
@@ -98,6 +98,30 @@ def test_a_path_begins_at_the_start_follows_the_twist_and_ends_at_rest():
     halves = model.path(pose, twist, seconds[:, None] * torch.tensor([0.3, 0.5], dtype=torch.float64))
     fine = SlideModel(ODD, gyration=0.03, centre=(0.004, 0.01), steps=400)
     assert (halves - fine.path(pose, twist, seconds[:, None] * torch.tensor([0.3, 0.5], dtype=torch.float64))).abs().median() < 2e-4
+
+
+def test_a_delay_moves_bodies_on_evenly_before_friction_sets_in():
+    model = odd().delayed(0.012)
+    pose, twist = starts(20)
+    t = torch.linspace(0, 0.8, 161, dtype=torch.float64)
+    path = model.path(pose, twist, t)
+    early = t < 0.012
+    torch.testing.assert_close(path[:, early], pose[:, None] + t[early][:, None] * twist[:, None])
+    torch.testing.assert_close(path[:, ~early], odd().path(pose + 0.012 * twist, twist, t[~early] - 0.012))
+    torch.testing.assert_close(model.rest(pose, twist), odd().rest(pose + 0.012 * twist, twist))
+    some = torch.full((20,), 0.004, dtype=torch.float64)  # what is left of it
+    torch.testing.assert_close(model.path(pose, twist, t, some), odd().delayed(0.004).path(pose, twist, t))
+    assert SlideModel.of(model.content()).delay == 0.012
+    with pytest.raises(ParamError, match="delay"):
+        model.delayed(-0.1)
+
+
+def test_a_known_delay_is_found_again():
+    pose, twist = starts(12, seed=4)
+    rest = odd().delayed(0.011).rest(pose, twist).numpy()
+    assert delay(odd(), pose.numpy(), twist.numpy(), rest) == pytest.approx(0.011, abs=1e-4)
+    rest[0] += 0.3  # one strike that went wrong does not decide
+    assert delay(odd(), pose.numpy(), twist.numpy(), rest) == pytest.approx(0.011, abs=1e-3)
 
 
 def test_few_steps_do():

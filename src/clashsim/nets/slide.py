@@ -89,7 +89,7 @@ class SlideModel(nn.Module):
         return slid - (left - t).clamp_min(0.0)[..., None] * twist[:, None]
 
     def _path(self, pose: Tensor, twist: Tensor, t: Tensor) -> Tensor:
-        columns = [torch.stack(c, -1) for c in zip(*self._slide(pose, twist), strict=True)]  # (N, nodes) each
+        columns = [torch.stack(c, -1) for c in zip(*self._slide(pose, twist, until=t.detach().amax(-1)), strict=True)]  # (N, nodes) each
         vx, vy, w, yaw, x, y, clock = columns
         at = t.to(pose.dtype).expand(len(pose), t.shape[-1]).contiguous()
         at = torch.minimum(at.clamp_min(0.0), clock[:, -1:])
@@ -105,14 +105,14 @@ class SlideModel(nn.Module):
         """`rest`."""
         return self.rest(pose, twist)
 
-    def _slide(self, pose: Tensor, twist: Tensor) -> list[_Motion]:
-        """Motion of the mass centre at the nodes, the last of which is rest."""
+    def _slide(self, pose: Tensor, twist: Tensor, until: Tensor | None = None) -> list[_Motion]:
+        """Motion of the mass centre at the nodes, the last of which is rest, or after `until` (N,), s."""
         c, s = torch.cos(pose[..., 2]), torch.sin(pose[..., 2])
         x, y = self.centre
         ox, oy = c * x - s * y, s * x + c * y
         start = (twist[..., 0] - twist[..., 2] * oy, twist[..., 1] + twist[..., 2] * ox, twist[..., 2], pose[..., 2],
                  pose[..., 0] + ox, pose[..., 1] + oy, torch.zeros_like(ox))
-        return slide(self.values.to(pose.dtype), start, gyration=self.gyration, gravity=self.gravity, steps=self.steps)
+        return slide(self.values.to(pose.dtype), start, gyration=self.gyration, gravity=self.gravity, steps=self.steps, until=until)
 
     def _origin(self, x: Tensor, y: Tensor, yaw: Tensor) -> Tensor:
         """Poses (..., 3) of the body's origin from the place of its mass centre."""
@@ -152,8 +152,11 @@ def steps_for(values: Tensor, gyration: float) -> int:
     return min(max(round(4 + 4 * stiff), 12), 48)
 
 
-def slide(values: Tensor, start: _Motion, *, gyration: float, gravity: float, steps: int) -> list[_Motion]:
-    """Motion at the nodes of slides; each of `start` is of shape (...), and values (..., 11) broadcasts with them."""
+def slide(values: Tensor, start: _Motion, *, gyration: float, gravity: float, steps: int, until: Tensor | None = None) -> list[_Motion]:
+    """Motion at the nodes of slides; each of `start` is of shape (...), and values (..., 11) broadcasts with them.
+
+    until (...): s, after which no more nodes are needed: a simulator that steps asks for little at a time.
+    """
     parts = values.unbind(-1)
     r2, h = gyration**2, SPAN / steps
     now = start
@@ -165,6 +168,8 @@ def slide(values: Tensor, start: _Motion, *, gyration: float, gravity: float, st
         d = _rates(parts, _ahead(now, c, h), r2, gravity)
         now = _added(now, [(p + 2 * (q + r) + u) * (h / 6) for p, q, r, u in zip(a, b, c, d, strict=True)])
         nodes.append(now)
+        if until is not None and bool((now[6] > until).all()):
+            return nodes
     # From here the twist shrinks evenly: time falls with rho, way with its square.
     _, _, _, yaw, x, y, t = _rates(parts, now, r2, gravity)
     still = torch.zeros_like(now[0])
