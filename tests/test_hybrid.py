@@ -460,6 +460,18 @@ def test_a_body_that_slides_into_a_wall_is_mujocos_again():
     assert 0.03 < states[0, :, 0].max() < 0.04 and abs(states[0, -1, 9]) < 1e-2  # the wall stands 30 mm away, and is as soft as MuJoCo's are
 
 
+def test_a_delay_belongs_to_learned_collisions():
+    scene, base, theta = world("square")
+    start, velocity, _ = strikes("square", 2, 3)
+    ends = []
+    for unsure in (0.3, 0.0):  # learned, and all left to MuJoCo, whose collisions end when the bodies have parted
+        for delay in (0.0, 0.04):
+            hybrid = HybridSim(scene, base, theta, timestep=0.005, unsure=unsure, slide_model=sliding("square").delayed(delay))
+            ends.append(hybrid.rollout(start, hit_and_retract(velocity, 0.005, 0.6))[:, -1, :2])
+    assert np.linalg.norm(ends[1] - ends[0], axis=1).min() > 3e-3
+    np.testing.assert_array_equal(ends[2], ends[3])
+
+
 def test_rest_needs_a_slide_model():
     scene, base, theta = world("square")
     with pytest.raises(ClashError, match="needs a slide model"):

@@ -84,7 +84,7 @@ class HybridSim:
         """Advance `data`, made from `self.model`, by one timestep; in the place of `mj_step`."""
         world = One(self.model, data)
         for c in self.couples:
-            c.switch(bool(data.userdata[c.phase]), self.model.pair_margin, self.model.pair_gap)
+            c.switch(bool(data.userdata[c.phase] > 0), self.model.pair_margin, self.model.pair_gap)
         self._advance(world, self.theta)
 
     def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None) -> np.ndarray:
@@ -152,7 +152,8 @@ class HybridSim:
         left = np.full(len(world.qpos), dt)
         active = np.arange(len(left))
         while len(active):
-            held = world.userdata[active][:, self._phase] > 0
+            phase = world.userdata[active][:, self._phase]
+            held = phase > 0
             since = world.userdata[active][:, self._since]
             latest = np.where(since > 0, since, np.inf).min(1)
             latest = np.where(np.isfinite(latest) & (self.slide_model is None), latest, 0.0)  # a slide model is exact for any step
@@ -168,7 +169,8 @@ class HybridSim:
                 i = int(np.searchsorted(active, e.row))
                 share[i] = e.share
                 last.rewind(world, e.row, i, e.share)
-            self._straighten(world, active, last, (share == 1) & ~held.any(1), since)
+            # A slide's delay is of learned collisions: MuJoCo's own end when the bodies have parted.
+            self._straighten(world, active, last, (share == 1) & ~held.any(1), np.where((phase < 0) & (since > 0), np.inf, since))
             world.userdata[np.ix_(active, self._since)] += np.where(since > 0, (share * h)[:, None], 0.0)
             left[active] -= share * h
             self._resolve(world, events, theta)
@@ -198,7 +200,7 @@ class HybridSim:
     def _release(self, world: World, rows: np.ndarray, parted: np.ndarray) -> None:
         for c, gone in zip(self.couples, parted.T, strict=True):
             if gone.any():
-                world.userdata[rows[gone], c.phase] = 0.0
+                world.userdata[rows[gone], c.phase] = -1.0
                 if self.fine < self.model.opt.timestep:
                     world.userdata[rows[gone], c.since] = _DONE  # what follows MuJoCo's own collision needs short steps as well
                 for row in rows[gone]:
@@ -255,7 +257,7 @@ class HybridSim:
         after, impulse, moved = self._guarded([meeting], predicted[None])
         world.qvel[e.row, couple.body.qvel] += (after[0] - meeting.twist) @ meeting.rates
         world.qvel[e.row] -= meeting.recoil @ impulse[0]
-        world.userdata[e.row, couple.since] = _DONE
+        world.userdata[e.row, couple.phase], world.userdata[e.row, couple.since] = 0.0, _DONE
         self.tally = self.tally + Tally(1, int(moved[0]))
 
     @staticmethod

@@ -115,7 +115,7 @@ class Couple:
         self.sensor = int(model.sensor(f"clashsim/found/{index}").adr[0])
         gliding = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, f"clashsim/all/{index}") >= 0
         self.around = tuple(int(model.sensor(f"clashsim/{k}/{index}").adr[0]) for k in ("all", "ground")) if gliding else None
-        # In userdata, so that they travel with the state: whether MuJoCo has the pair, and the time since the last learned collision (0: none).
+        # In userdata, so that they travel with the state: whether MuJoCo has the pair (1) or had its last collision (-1), and the time since that ended (0: none).
         self.phase, self.since = memory + 2 * index, memory + 2 * index + 1
         self.geoms = int(model.geom(pair.struck).id), int(model.geom(pair.striker).id)
         self.body = Mobility.of(model, pair.struck)
