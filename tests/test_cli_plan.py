@@ -51,7 +51,10 @@ def test_a_strike_is_planned_written_and_executed(runs, tmp_path, capsys):
     assert "exists" in said(capsys)
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     assert cli.main(["execute", str(out), "-o", str(tmp_path / "outcome.png")]) == 0
-    far = float(capsys.readouterr().out.split("came to rest ")[1].split(" mm")[0])
+    assert cli.main(["execute", str(out), "-o", str(tmp_path / "outcome.png")]) == 2  # nor is a picture
+    first, err = capsys.readouterr()
+    assert "exists" in err
+    far = float(first.split("came to rest ")[1].split(" mm")[0]) if first else np.inf
     assert far < 10 and (tmp_path / "outcome.png").stat().st_size > 5000
 
 
@@ -62,7 +65,11 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(runs, tmp_path, capsys):
         (["plan", str(tmp_path / "none"), *target], "none"),
         (["plan", whole, "--target", "nan", "0", "0"], "finite"),
         (["plan", whole, *target, "--strikes", "9"], "one to three"),
-        (["plan", whole, *target, "--limits.speed", "0.1"], "below the slowest"),
+        (["plan", whole, *target, "--limits.speed", "0.1"], "not above the slowest"),
+        (["plan", whole, *target, "--seed", "4294967296"], "below 2^32"),
+        (["plan", whole, *target, "--strikes", "0"], "one to three"),
+        (["plan", whole, *target, "-o", "/"], "no folder"),
+        (["execute", str(tmp_path / "none"), "-o", "outcome.txt"], "must end in"),
         (["plan", whole, *target, "--limits.jerk", "-1"], "jerk"),
         (["plan", whole, *target, "--workspace", "1", "0", "0", "1"], "workspace"),
         (["plan", whole, *target, "--seed", "-1"], "seed"),

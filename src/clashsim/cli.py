@@ -289,6 +289,8 @@ class Execute:
     """Of the scatter of arm, hand and camera."""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
     """Picture (.png, .svg, .pdf) or trials (.safetensors) to write."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
 
 
 @dataclass(frozen=True)
@@ -318,13 +320,15 @@ class Train:
 class Evaluate:
     """Follow a route with a policy in the laboratory, a stand-in for reality. Needs Drake.
 
-    Example: clashsim evaluate runs/push/policy.safetensors --route 2 -o route.gif
+    Example: clashsim evaluate runs/push/policy.safetensors --route 2 --in lab -o route.gif
     """
 
     policy: Positional[Annotated[Path, arg(metavar="POLICY")]]
     """File of clashsim train."""
     route: Annotated[str, arg(metavar="ROUTE")] = "1"
     """1, 2 or 3, in rising difficulty, or a .csv file of way points with a header x,y in m."""
+    world: Annotated[Literal["lab"], arg(name="in")] = "lab"
+    """Where: the laboratory."""
     trials: int = 10
     """How often."""
     material: str = "resin"
@@ -335,6 +339,8 @@ class Evaluate:
     """Of the starts and of the scatter of arm, hand and camera."""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
     """Animated picture (.gif) of the first trial to write."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
-"""`clashsim/Push-v0`, made from a run folder or from a shipped scene: `gymnasium.make("clashsim/Push-v0", run="runs/demo")`."""
+"""`clashsim/Push-v0`, made from a run folder or from a shipped scene: `gymnasium.make("clashsim.push_env:clashsim/Push-v0", run="runs/demo")`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal
+
+import gymnasium
 
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.protocols import StrikeModel
@@ -13,13 +15,13 @@ from clashsim.fit.run import Run
 from clashsim.fit.runs import load
 from clashsim.fit.sole import sole
 from clashsim.nets.slide import SlideModel
-from clashsim.plugin import register
 from clashsim.rl.env import PushEnv
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.mujoco_sim import MujocoSim
 from clashsim.sim.stepped import Stepped
 from clashsim.sim.strike_map import strike_map
 
+ID = "clashsim/Push-v0"
 Physics = Literal["map", "hybrid", "mujoco"]
 _COARSE = 0.005  # s: timestep of the hybrid simulator
 
@@ -42,7 +44,7 @@ def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
         return Stepped(MujocoSim(scene, theta), scene, theta)
     if physics == "hybrid":
         hybrid = HybridSim(scene, base_model(scene), theta, timestep=_COARSE) if run is None else run.hybrid(slide_model=None, timestep=_COARSE)
-        return Stepped(hybrid, scene, theta)
+        return Stepped(hybrid, scene, theta if hybrid.theta is None else hybrid.theta)
     if run is not None:
         return run.strikes()
     stands = sole(scene)
@@ -50,4 +52,5 @@ def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
     return strike_map(HybridSim(scene, base_model(scene), theta, slide_model=slide))
 
 
-register()
+if ID not in gymnasium.registry:  # importing this module makes it known
+    gymnasium.register(ID, entry_point="clashsim.push_env:make")

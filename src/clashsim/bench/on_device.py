@@ -29,7 +29,8 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
     slide = strikes.slide
     assert slide is not None
     net, strikes = net.to(device), strikes.to(device).float()
-    half = torch.bfloat16 if device == "cuda" else torch.float32
+    card = torch.device(device).type == "cuda"
+    half = torch.bfloat16 if card else torch.float32
     product, copied = _product(device, half), _copied(device)
     flops = 2 * sum(w.numel() for w in net.weights)
     x = torch.randn(n // 8, net.weights[0].shape[1], device=device) / net.scale.clamp_min(1e-6) + net.mean
@@ -46,13 +47,13 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
     moved = 4 * (len(strikes.names) + 3)
     with torch.no_grad():
         add("impacts", f"network, float32 on {device}", lambda: net(x), len(x), lambda r: r * flops / product)
-        if device == "cuda":
+        if card:
             small, y = net.to(half), x.to(half)
             quick = torch.compile(small)
             add("impacts", "network, bfloat16, compiled", lambda: quick(y), len(y), lambda r: r * flops / product)
-        fast: Callable[[Any], Any] = torch.compile if device == "cuda" else lambda f: f
+        fast: Callable[[Any], Any] = torch.compile if card else lambda f: f
         look, then = fast(lambda s: _looked_up(strikes, s, 0, 1)), fast(lambda p, s: slide.rest(p, _looked_up(strikes, s, 0, 1)))
-        whole = fast(lambda p, s: p + _looked_up(strikes, s, 3, 2))
+        whole = fast(lambda p, s: _moved(p, _looked_up(strikes, s, 3, 2)))
         add("impacts", f"map of strikes, float32 on {device}", lambda: look(strike), n, lambda r: r * moved / copied)
         add("strikes to rest", f"map of twists, then slide model on {device}", lambda: then(pose, strike), n, lambda r: r * (moved + 12) / copied)
         add("strikes to rest", f"map of strikes on {device}", lambda: whole(pose, strike), n, lambda r: r * (moved + 12) / copied)
@@ -67,16 +68,22 @@ def _looked_up(strikes: StrikeMap, strike: Tensor, first: int, power: int) -> Te
     return out * strike[:, strikes.names.index("speed"), None] ** power
 
 
+def _moved(pose: Tensor, own: Tensor) -> Tensor:
+    """Poses (N, 3) moved by own (N, 3), in the body's axes."""
+    c, s = torch.cos(pose[:, 2]), torch.sin(pose[:, 2])
+    return pose + torch.stack([c * own[:, 0] - s * own[:, 1], s * own[:, 0] + c * own[:, 1], own[:, 2]], 1)
+
+
 def _product(device: str, kind: torch.dtype) -> float:
     """Operations a second of a large matrix product."""
-    side = _MATRIX if device == "cuda" else 1024
+    side = _MATRIX if torch.device(device).type == "cuda" else 1024
     a = torch.randn(side, side, device=device, dtype=kind)
     return 2 * side**3 / _seconds(lambda: a @ a, device)
 
 
 def _copied(device: str) -> float:
     """Bytes a second that can be read and written."""
-    a = torch.empty(1 << (30 if device == "cuda" else 26), dtype=torch.uint8, device=device)
+    a = torch.empty(1 << (30 if torch.device(device).type == "cuda" else 26), dtype=torch.uint8, device=device)
     b = torch.empty_like(a)
     return 2 * a.numel() / _seconds(lambda: b.copy_(a), device)
 
@@ -84,7 +91,7 @@ def _copied(device: str) -> float:
 def _seconds(work: Callable[[], object], device: str, least: float = 0.5) -> float:
     """Seconds a call, after warming up."""
     def done() -> None:
-        if device == "cuda":
+        if torch.device(device).type == "cuda":
             torch.cuda.synchronize()
 
     for _ in range(3):

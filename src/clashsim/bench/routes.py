@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,14 @@ def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = Non
             model = None
             for seed in range(seeds):
                 kept = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
-                if kept is not None and kept.is_file():
+                recipe = replace(Recipe(), steps=steps)
+                if kept is not None and kept.is_file() and Policy.load(kept).notes["recipe"] == asdict(recipe):
                     policy = Policy.load(kept)
                 else:
                     if model is None:
                         model = planning.WAYS[method](problem, 0)
                         model = model if model.unsure else tabulated(model)
-                    policy = train(problem.scene, model, recipe=replace(Recipe(), steps=steps), seed=seed)
+                    policy = train(problem.scene, model, recipe=recipe, seed=seed)
                     if kept is not None:
                         policy.save(kept)
                 advance(1)

@@ -85,6 +85,8 @@ def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[dict]:
     for method, model, n, steps in (("MuJoCo, 32 copies", plain, 32, 1), ("map of strikes, 256 copies", table, 256, 100)):
         env = PushVecEnv(scene, model, n)
         env.reset()
+        env.step_async(np.zeros((n, len(model.names))))
+        env.step_wait()  # batches are made once
         begin = time.perf_counter()
         for _ in range(steps):
             env.step_async(np.zeros((n, len(model.names))))

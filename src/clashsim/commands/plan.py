@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.commands.shared import console, needs_drake, not_negative
+from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
 
 if TYPE_CHECKING:
@@ -29,16 +29,19 @@ def run(verb: PlanVerb) -> None:
 
     not_negative(seed=verb.seed, draws=verb.draws)
     made = load(verb.run)
+    if verb.draws > 10_000:
+        raise ParamError(f"--draws must be at most 10000, got {verb.draws}")
     limits = Limits(verb.limits.speed, verb.limits.acceleration, verb.limits.jerk)
     low = float(made.scene.draw.speed[0])
     if limits.speed <= low:
-        raise ParamError(f"the arm's speed of {limits.speed:g} m/s is below the slowest strike that was calibrated, {low:g} m/s")
+        raise ParamError(f"the arm's speed of {limits.speed:g} m/s is not above the slowest strike that was calibrated, {low:g} m/s")
     side = None if verb.side is None else tuple(np.radians(verb.side).tolist())
     reach = Reach(speed=(low, limits.speed), bearing=side, workspace=verb.workspace)  # type: ignore[arg-type]
-    task = Task((*verb.target[:2], float(np.radians(verb.target[2]))), (*verb.start[:2], float(np.radians(verb.start[2]))), strikes=verb.strikes or 1, reach=reach)
+    target, start = ((*pose[:2], float(np.radians(pose[2]))) for pose in (verb.target, verb.start))
+    task = Task(target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach)
     options: dict[str, Any] = {"method": verb.method, "draws": verb.draws, "seed": verb.seed}
     model = made.strikes()
-    found = plan(model, task, **options) if verb.strikes else plan_few(model, task, **options)
+    found = plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
     console().print(_table(found, made.scene))
     print(f"{found.status}: {found.reason}")
     if model.fidelity is not None and model.fidelity.doubted > 0.05:
@@ -60,6 +63,8 @@ def execute(verb: Execute) -> None:
     needs_drake()
     if verb.times < 1:
         raise ParamError(f"--times must be at least 1, got {verb.times}")
+    if verb.out is not None:
+        refuse_file(verb.out, (".png", ".svg", ".pdf", ".safetensors"), overwrite=verb.overwrite)
     path = verb.plan / PLAN if verb.plan.is_dir() else verb.plan
     if not path.is_file():
         raise DataError(f"there is no plan at {str(path)!r}: make one with clashsim plan -o FOLDER")
@@ -140,7 +145,5 @@ def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None =
     from clashsim.plan.robot import touches
     from clashsim.report.strikes import draw
 
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise DataError(f"a picture ends in .png, .svg or .pdf, trials in .safetensors, got {path.name!r}")
     draw(path, body=outline(scene, scene.struck, scene.struck_body), tip=outline(scene, scene.striker, scene.striker_body), starts=plan.starts,
          touches=touches(scene, plan), predicted=plan.predicted, target=np.array(plan.task.target), spread=plan.spread, outcomes=outcomes, title=plan.reason)

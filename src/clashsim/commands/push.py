@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.commands.shared import console, needs_drake, not_negative
+from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, MissingExtraError, ParamError
 from clashsim.core.progress import bar
 
@@ -55,9 +55,15 @@ def train(verb: Train) -> None:
         raise ParamError(f"--steps must be at least 1000, got {verb.steps}")
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
+    ours = (POLICY, "checkpoint.safetensors")
+    if verb.out.is_dir() and any(verb.out.iterdir()) and not any((verb.out / name).exists() for name in ours):
+        raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
         raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another folder, or replace it with --overwrite")
     made, begin = load(verb.run), time.perf_counter()
+    if verb.overwrite:
+        for name in ours:
+            (verb.out / name).unlink(missing_ok=True)
     recipe = replace(PAPER if verb.recipe == "paper" else Recipe(), steps=verb.steps)
     policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=bar)
     policy.save(verb.out / POLICY)
@@ -75,7 +81,13 @@ def evaluate(verb: Evaluate) -> None:
     not_negative(seed=verb.seed)
     if verb.trials < 1:
         raise ParamError(f"--trials must be at least 1, got {verb.trials}")
+    if verb.out is not None:
+        refuse_file(verb.out, (".gif",), overwrite=verb.overwrite)
     policy, way = Policy.load(verb.policy), route(verb.route)
+    if set(policy.names) != {"speed", "point", "deflection"}:
+        raise DataError(f"the laboratory takes speed, point and deflection of a strike, but the policy gives {', '.join(policy.names)}")
+    if np.abs(way.points).max() > lab.REACH:
+        raise DataError(f"route {way.name!r} leaves the arm's reach of {lab.REACH} m about the table's middle")
     needs_drake()
     name = str(policy.notes.get("scene"))
     setting = lab.Setting(name, verb.material, verb.surface)
@@ -110,8 +122,6 @@ def _animate(path: Any, done: Followed, policy: Policy, way: Route, scene: Scene
     from clashsim.core.strikes import moved_to, placed
     from clashsim.rl.picture import animate, frame
 
-    if path.suffix != ".gif":
-        raise DataError(f"an animated picture ends in .gif, got {path.name!r}")
     body = outline(scene, scene.struck, scene.struck_body)
     before = moved_to(placed(scene, dict(zip(policy.names, done.strikes.T, strict=True)))[0], done.poses[:-1])
     frames = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from clashsim.core.errors import MissingExtraError, ParamError, SceneError
+from clashsim.core.errors import DataError, MissingExtraError, ParamError, SceneError
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
@@ -38,6 +39,16 @@ def not_negative(**values: float) -> None:
     for name, value in values.items():
         if value < 0:
             raise ParamError(f"--{name} must not be negative, got {value}")
+        if name == "seed" and value >= 2**32:
+            raise ParamError(f"--seed must be below 2^32, got {value}")
+
+
+def refuse_file(path: Path, endings: Sequence[str], *, overwrite: bool) -> None:
+    """Refuse an output of another kind, or one that is there, before any work."""
+    if path.suffix not in endings:
+        raise DataError(f"{path.name!r} must end in {', '.join(endings[:-1])}{' or ' if len(endings) > 1 else ''}{endings[-1]}")
+    if path.exists() and (not overwrite or path.is_dir()):
+        raise DataError(f"{str(path)!r} already exists; choose another file, or replace it with --overwrite")
 
 
 def needs_drake() -> None:

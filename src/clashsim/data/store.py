@@ -22,6 +22,8 @@ _WORDS: dict[Kind, str] = {"run": "a run folder", "export": "an export", "plan":
 def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run") -> None:
     """Write files (by relative name) as one folder; a kill leaves the old folder whole, or the new one."""
     path = Path(os.path.abspath(path))
+    if not path.name:
+        raise RunError(f"{str(path)!r} is no folder that a {kind} can be written to")
     _recover(path)
     refuse_taken(path, overwrite=overwrite, kind=kind)
     manifest = {"kind": f"clashsim-{kind}", "format": FORMAT, "files": {name: _hash(content) for name, content in sorted(files.items())}}

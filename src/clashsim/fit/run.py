@@ -116,8 +116,8 @@ class Run:
         Each parameter is drawn for itself from the normal distribution of its interval, on its own scale, and held to its range, so that one
         whose interval reaches an end of its range is often there; KNOWN ones are drawn evenly between the values measured.
         """
-        if n < 1 or seed < 0:
-            raise ParamError(f"at least one draw and a seed that is not negative are needed, got {n} and {seed}")
+        if not 1 <= n <= 10_000_000 or seed < 0:
+            raise ParamError(f"one to ten million draws and a seed that is not negative are needed, got {n} and {seed}")
         params, ends = self.scene.params, self._ends()
         centre, low, high = (to_unit(params, x) for x in (self.theta, *ends))
         sd = np.maximum(high - centre, centre - low) / _NORMAL  # where the range cuts one side short, the other still tells

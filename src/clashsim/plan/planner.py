@@ -11,11 +11,14 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.plan.gradient import Tensor, as_tensor, descend, repeat
-from clashsim.plan.search import Cem, CmaEs, minimise, scatter
+from clashsim.plan.search import Cem, CmaEs, apart, minimise, scatter
 from clashsim.plan.tasks import Plan, Status, Task, box, breach, loss, off
 
 Method = Literal["cmaes", "cem", "gradient"]
 _LONGEST = 3  # strikes of a sequence
+_BREACHED = 1e-4  # m2: a tenth of a millimetre is no breach
+_STARTS = 3  # of CMA-ES
+_SCATTER = 8  # populations scattered over all strikes to begin with
 _SHOWN = 32  # draws from which the spread of a plan is told
 
 
@@ -31,7 +34,7 @@ def plan_few(model: StrikeModel, task: Task, **options: Any) -> Plan:
         found = plan(model, replace(task, strikes=k), **options)
         if found.status is Status.FOUND:
             return found
-        best = found if best is None or found.cost < best.cost else best
+        best = found if best is None or (found.breached, found.cost) < (best.breached, best.cost) else best
     assert best is not None
     return best
 
@@ -55,15 +58,25 @@ def plan_many(model: StrikeModel, tasks: Sequence[Task], *, method: Method = "cm
         raise DataError(f"a {type(model).__name__} has no gradient: plan with cmaes or cem, or through a map of strikes")
     problem = _Problem(model, tasks, draws, seed)
     size = population * first.strikes  # more strikes, more to search
-    x, y = scatter(problem.cost, len(tasks), problem.dim, points=4 * size, seed=seed)
-    count = 4 * size
+    x, y = scatter(problem.cost, len(tasks), problem.dim, points=_SCATTER * size, seed=seed)
+    count = _SCATTER * size
     if method == "gradient":
         point, _ = descend(problem.torch_cost, x[:, : max(4, size // 2)], steps=2 * rounds)
         count += max(4, size // 2) * 2 * rounds
     else:
-        searcher = (CmaEs if method == "cmaes" else Cem)(x[:, 0], size, seed)
-        point, _ = minimise(problem.cost, searcher, (x[:, 0], y[:, 0]), rounds=rounds)
-        count += size * rounds
+        # The population is split among starts that lie apart: strikes on different sides of a body may end at the same place, and one valley is not enough.
+        starts = _STARTS if method == "cmaes" else 1
+        centre, value = (a.reshape(len(tasks) * starts, *a.shape[2:]) for a in apart(x, y, starts))
+        each = max(4, size // starts)
+        searcher = (CmaEs if method == "cmaes" else Cem)(centre, each, seed)
+
+        def cost(points: np.ndarray) -> np.ndarray:
+            return problem.cost(points.reshape(len(tasks), starts * each, problem.dim)).reshape(len(tasks) * starts, each)
+
+        point, value = minimise(cost, searcher, (centre, value), rounds=rounds)
+        best = value.reshape(len(tasks), starts).argmin(1)
+        point = point.reshape(len(tasks), starts, problem.dim)[np.arange(len(tasks)), best]
+        count += starts * each * rounds
     return [problem.told(i, point[i], count) for i in range(len(tasks))]
 
 
@@ -120,10 +133,10 @@ class _Problem:
         for k, s in enumerate(strikes if self.model.unsure else ()):
             many = self.model.rest(many, np.repeat(s[None], len(many), 0), self.shown[:, k])
         status, reason = Status.FOUND, f"expected {1e3 * far:.1f} mm and {np.degrees(turn):.1f} degrees from the target"
-        if breached > 1e-6:
+        if breached > _BREACHED:
             status, reason = Status.OUT_OF_REACH, "no strike within the arm's reach brings the body to the target: allow another side, speed or workspace"
         elif far > task.tolerance[0] or turn > task.tolerance[1]:
             many_words = ("one strike", "two strikes", "three strikes")[self.k - 1]
             status = Status.OUT_OF_REACH
-            reason = f"the nearest that {many_words} can bring the body is {1e3 * far:.0f} mm and {np.degrees(turn):.0f} degrees from the target"
-        return Plan(task, names, strikes, np.array(poses[1:]), many.std(0), float(loss(poses[-1], self.target[i], task.tau)), status, reason, evaluations)
+            reason = f"the nearest found that {many_words} can bring the body is {1e3 * far:.0f} mm and {np.degrees(turn):.0f} degrees from the target"
+        return Plan(task, names, strikes, np.array(poses[1:]), many.std(0), float(loss(poses[-1], self.target[i], task.tau)), status, reason, evaluations, breached > _BREACHED)

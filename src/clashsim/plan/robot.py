@@ -14,6 +14,7 @@ from clashsim.core.strikes import moved_to, placed
 from clashsim.plan.path import Limits, Path, strike_path
 from clashsim.plan.tasks import Plan, Reach, Status, Task
 
+_THROUGH = 0.002  # m past the touch before the tip brakes: a body that is struck slowly does not go far, and must not be hit again
 UNITS = {"speed": "m/s", "point": "rad", "turn": "rad", "deflection": "rad", "offset": "m", "yaw": "rad"}
 
 
@@ -27,7 +28,7 @@ def paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[Path]:
     """The arm's path for each strike, at the height of the scene's striker."""
     assert scene.plane is not None
     basis, height = scene.plane, float(scene.striker_body.position @ scene.plane[2])
-    return [strike_path(t[:2] @ basis[:2] + height * basis[2], t[3:5] @ basis[:2], limits) for t in touches(scene, plan)]
+    return [strike_path(t[:2] @ basis[:2] + height * basis[2], t[3:5] @ basis[:2], limits, through=_THROUGH) for t in touches(scene, plan)]
 
 
 def content(plan: Plan, scene: Scene) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def plan_of(text: str) -> Plan:
         reach = Reach(**{k: None if v is None else tuple(v) for k, v in found["reach"].items()})
         task = Task(tuple(found["target"]), tuple(found["start"]), len(strikes), float(found["tau"]), tuple(found["tolerance"]), reach)
         plan = Plan(task, names, strikes, ends, np.array(found["spread"], float), float(found["cost"]), Status(found["status"]), str(found["reason"]), int(found["evaluations"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise DataError(f"this is no plan as `clashsim plan` writes it ({type(error).__name__}: {str(error)[:80]})") from None
     if ends.shape != (len(strikes), 3) or plan.spread.shape != (3,) or not np.isfinite(np.concatenate([strikes.ravel(), ends.ravel()])).all():
         raise DataError("this is no plan as `clashsim plan` writes it: it needs finite strikes, the pose after each, and the spread of the last")

@@ -64,6 +64,21 @@ def scatter(cost: Cost, problems: int, dim: int, *, points: int, seed: int) -> t
     return np.take_along_axis(x, order[..., None], 1), np.take_along_axis(y, order, 1)
 
 
+def apart(points: np.ndarray, costs: np.ndarray, n: int, *, gap: float = 0.15) -> tuple[np.ndarray, np.ndarray]:
+    """The best n points (T, n, d) of each problem that lie `gap` or more apart, and their costs (T, n), from points (T, P, d) that are best first."""
+    rows = []
+    for x in points:
+        chosen = [0]
+        for i in range(1, len(x)):
+            if len(chosen) == n:
+                break
+            if np.abs(x[chosen] - x[i]).max(1).min() >= gap:
+                chosen.append(i)
+        rows.append(chosen + [0] * (n - len(chosen)))
+    which = np.array(rows)
+    return np.take_along_axis(points, which[..., None], 1), np.take_along_axis(costs, which, 1)
+
+
 def minimise(cost: Cost, searcher: Searcher, best: tuple[np.ndarray, np.ndarray], *, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """The best points (T, d) and their costs (T,) after `rounds` populations, those given included."""
     point, value = best

@@ -14,7 +14,8 @@ from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 
 TAU = 0.01  # m2/rad2, weight of the orientation (CLASH, Eq. 5)
-_BREACH = 100.0  # how much worse than a miss of the same size it is to leave what the arm can reach
+_FARTHEST = 100.0  # m or rad: what lies beyond is a mistake in units
+_BREACH = 1e4  # how much worse than a miss of the same size it is to leave what the arm can reach
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,12 @@ class Reach:
     workspace: tuple[float, float, float, float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("speed", "bearing", "workspace"):
+        for name, count in (("speed", 2), ("bearing", 2), ("workspace", 4)):
             value = getattr(self, name)
-            if value is not None and not all(map(math.isfinite, value)):
-                raise DataError(f"the limits of {name} must be finite, got {value}")
+            if value is not None and (len(value) != count or not all(map(math.isfinite, value))):
+                raise DataError(f"the limits of {name} are {count} finite numbers, got {value}")
+        if self.bearing is not None and self.bearing[0] == self.bearing[1]:
+            raise DataError(f"the side from which the arm strikes needs two different bearings, got {self.bearing}")
         if self.speed is not None and not 0 < self.speed[0] < self.speed[1]:
             raise DataError(f"the limits of speed must be above zero, low first, got {self.speed}")
         if self.workspace is not None and not (self.workspace[0] < self.workspace[1] and self.workspace[2] < self.workspace[3]):
@@ -54,12 +57,12 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("target", "start"):
             value = tuple(map(float, getattr(self, name)))
-            if len(value) != 3 or not all(map(math.isfinite, value)):
-                raise DataError(f"the {name} must be three finite numbers x, y, yaw, got {getattr(self, name)}")
+            if len(value) != 3 or not all(map(math.isfinite, value)) or max(map(abs, value)) > _FARTHEST:
+                raise DataError(f"the {name} must be three finite numbers x, y (m), yaw (rad), none beyond {_FARTHEST:g}, got {getattr(self, name)}")
             object.__setattr__(self, name, value)
         if not 1 <= self.strikes <= 3:
             raise DataError(f"one to three strikes can be planned at once, got {self.strikes}")
-        if not self.tau >= 0 or min(self.tolerance) <= 0:
+        if not 0 <= self.tau < math.inf or len(self.tolerance) != 2 or not all(0 < t < math.inf for t in self.tolerance):
             raise DataError(f"tau may not be negative and tolerances must be above zero, got {self.tau} and {self.tolerance}")
 
 
@@ -83,6 +86,7 @@ class Plan:
     status: Status
     reason: str
     evaluations: int
+    breached: bool = False  # whether it leaves what the arm can reach
 
     @property
     def starts(self) -> np.ndarray:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
-from stable_baselines3.common.vec_env import VecEnv
+
+from clashsim.core.errors import MissingExtraError
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError:
+    raise MissingExtraError("Gymnasium with Stable-Baselines3", "rl") from None
 
 from clashsim.core.outline import outline
 from clashsim.core.protocols import StrikeModel
@@ -30,21 +36,18 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.observation_space, self.action_space = _spaces(model)
         self.render_mode, self._scene = render_mode, scene
         self._push = Push.of(scene, model, 1, spread)
-        self._rng = np.random.default_rng(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin anew; the same seed gives the same episodes."""
         super().reset(seed=seed)
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        self._push.restart(np.arange(1), self._rng)
+        self._push.restart(np.arange(1), self.np_random)
         if self.render_mode == "human":
             self.render()
         return self._push.observe()[0], {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Strike once, and wait until the body lies still."""
-        reward, ended, there = self._push.strike(np.asarray(action, float)[None], self._rng)
+        reward, ended, there = self._push.strike(np.asarray(action, float)[None], self.np_random)
         if self.render_mode == "human":
             self.render()
         return self._push.observe()[0], float(reward[0]), bool(ended[0]), False, {"reached": bool(there[0])}

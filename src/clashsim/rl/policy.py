@@ -15,6 +15,7 @@ from safetensors.numpy import load, save
 
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
+from clashsim.rl.push import OBSERVED
 
 _KIND = "clashsim-policy"
 
@@ -58,8 +59,11 @@ class Policy:
             layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(len(arrays) // 2))
             low, high = np.array(about["low"], float), np.array(about["high"], float)
             fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers) and all(a[0].shape[0] == b[0].shape[1] for a, b in pairwise(layers))
-            if not layers or not fits or low.shape != (len(about["names"]),) or layers[-1][0].shape[0] != len(low) or not all(np.isfinite(x).all() for p in layers for x in p):
-                raise ValueError("its weights do not belong together")
+            names = about["names"]
+            told = isinstance(about["notes"], dict) and all(isinstance(n, str) for n in names) and len(set(names)) == len(names)
+            sized = low.shape == high.shape == (len(names),) and bool(layers) and layers[-1][0].shape[0] == len(low) and layers[0][0].shape[1] == OBSERVED
+            if not (told and sized and fits and all(np.isfinite(x).all() and x.dtype.kind == "f" for x in (low, high, *(x for p in layers for x in p)))):
+                raise ValueError("its parts do not belong together")
             return Policy(layers, tuple(about["names"]), low, high, float(about["ahead"]), about["notes"])
         except OSError as error:
             raise DataError(f"the policy {str(path)!r} cannot be read: {error.strerror}") from None

@@ -13,6 +13,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError, nearest
 
+_LONGEST = 0.4  # m: a policy of 0.3 m segments still reaches the end of these
 LENGTH, WIDTH, NEAR = 0.3, 0.08, 0.04  # m: of a corridor, and from a sub-goal within which it counts as reached
 
 
@@ -26,8 +27,8 @@ class Route:
 
     def __post_init__(self) -> None:
         array = np.asarray(self.points, float)
-        if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2 or not np.isfinite(array).all():
-            raise DataError(f"route {self.name!r} needs at least two points of two finite numbers each")
+        if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2 or not (np.abs(array) < 100).all():
+            raise DataError(f"route {self.name!r} needs at least two points of two numbers in m each")
         gaps = np.linalg.norm(np.diff(array, axis=0), axis=1)
         if gaps.min() < 0.05 or gaps.max() > 1.0:
             raise DataError(f"way points of route {self.name!r} must be 0.05 to 1 m apart, got {gaps.min():.3g} to {gaps.max():.3g} m: are they in m?")
@@ -84,14 +85,23 @@ def route(source: str) -> Route:
     if path.suffix != ".csv":
         raise DataError(f"there is no route {source!r}; {nearest(source, ROUTES)}, or give a .csv file of way points")
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [{str(k).strip(): v for k, v in row.items()} for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"the route {source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
-        return Route(path.stem, tuple((float(r["x"]), float(r["y"])) for r in rows))
+        return cut(Route(path.stem, tuple((float(r["x"]), float(r["y"])) for r in rows)))
     except (KeyError, TypeError, ValueError):
         raise DataError(f"the route {source!r} needs a header x,y and a number in each row") from None
+
+
+def cut(route: Route) -> Route:
+    """The same way in segments that are not much longer than those that policies are trained on."""
+    points = [route.points[0]]
+    for a, b in pairwise(np.asarray(route.points)):
+        parts = max(1, math.ceil(float(np.linalg.norm(b - a)) / _LONGEST))
+        points += [tuple(map(float, a + (b - a) * (i + 1) / parts)) for i in range(parts)]  # type: ignore[misc]
+    return Route(route.name, tuple(points), route.random)
 
 
 def wrapped(angle: float) -> float:

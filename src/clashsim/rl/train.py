@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from stable_baselines3 import SAC
 from stable_baselines3.common.logger import configure
@@ -51,7 +53,7 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
     """A policy for one segment; with `folder`, checkpoints and a log for TensorBoard are kept there, and a later call goes on from them."""
     env = PushVecEnv(scene, model, recipe.envs, spread=Spread(along=recipe.along, noise=recipe.noise), seed=seed)
     sac = _sac(env, recipe, seed)
-    job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names)}
+    job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names), "model": _fingerprint(model)}
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         sac.set_logger(configure(str(folder / "log"), ["tensorboard"]))
@@ -60,7 +62,7 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
         sac.set_logger(configure(None, []))
     with progress("training", recipe.steps) as advance:
         if sac.num_timesteps == 0:
-            _guided(sac, env, recipe.guided)
+            _guided(sac, env, min(recipe.guided, recipe.steps // 4))
         advance(sac.num_timesteps)
         while sac.num_timesteps < recipe.steps:
             before = sac.num_timesteps
@@ -74,6 +76,13 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
 def _sac(env: PushVecEnv, recipe: Recipe, seed: int) -> SAC:
     return SAC("MlpPolicy", env, learning_rate=recipe.rate, buffer_size=recipe.steps, learning_starts=recipe.warm, batch_size=recipe.batch, gamma=recipe.gamma,
                train_freq=1, gradient_steps=recipe.updates, policy_kwargs={"net_arch": [recipe.width, recipe.width]}, seed=seed, device="cpu")
+
+
+def _fingerprint(model: StrikeModel) -> str:
+    """A hash of where a few strikes end: a training may only go on in the model that it was begun in."""
+    low, high = model.low, model.high
+    strikes = low + (high - low) * np.random.default_rng(0).uniform(size=(16, len(low)))
+    return hashlib.sha256(np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()).hexdigest()[:16]
 
 
 def _guided(sac: SAC, env: PushVecEnv, strikes: int) -> None:
@@ -140,10 +149,14 @@ def _resume(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> Non
         size = int.from_bytes(content[:8], "little")
         about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["about"])
         tensors = load_file(path)
-    except (ValueError, KeyError, OSError) as error:
+        if about["job"] != job:
+            raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+        _restore(sac, env, about, tensors)
+    except (ValueError, KeyError, TypeError, OSError, RuntimeError, SafetensorError) as error:
         raise DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew") from None
-    if about["job"] != job:
-        raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+
+
+def _restore(sac: SAC, env: PushVecEnv, about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     for name, module in _modules(sac).items():
         module.load_state_dict({k: tensors[f"{name}.{k}"] for k in module.state_dict()})
     for name, optimiser in _optimisers(sac).items():

@@ -201,7 +201,7 @@ class HybridSim:
         for c, gone in zip(self.couples, parted.T, strict=True):
             if gone.any():
                 world.userdata[rows[gone], c.phase] = -1.0
-                if self.fine < self.model.opt.timestep:
+                if self.fine < self.model.opt.timestep or self.slide_model is not None:
                     world.userdata[rows[gone], c.since] = _DONE  # what follows MuJoCo's own collision needs short steps as well
                 for row in rows[gone]:
                     c.switch(False, world.margin[row], world.gap[row])
