@@ -29,7 +29,7 @@ class Spread:
 
     near: float = 0.035
     heading: float = 0.8
-    turn: float = 0.9
+    turn: float = 1.7
     along: float = 0.0
     noise: float = 0.0
 

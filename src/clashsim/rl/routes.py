@@ -72,9 +72,9 @@ def _chain(name: str, start: tuple[float, float], turns: Sequence[float], *, ran
     return Route(name, tuple(points), random)
 
 
-# One, two and three segments, as in the paper, whose turns it does not give. The laboratory's arm reaches half a metre about the middle.
-ROUTES = {r.name: r for r in (_chain("1", (-0.15, 0.0), (), random=True), _chain("2", (-0.25, -0.1), (45.0,), random=True),
-                              _chain("3", (-0.4, -0.1), (45.0, -45.0), random=False))}
+# One, two and three segments, as in the paper, which does not give their turns. The laboratory's arm reaches half a metre about the middle.
+ROUTES = {r.name: r for r in (_chain("1", (-0.15, 0.0), (), random=True), _chain("2", (-0.25, -0.15), (90.0,), random=True),
+                              _chain("3", (-0.35, -0.15), (90.0, -90.0), random=False))}
 
 
 def route(source: str) -> Route:
