@@ -6,7 +6,6 @@ import json
 import math
 import multiprocessing
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,6 +20,7 @@ from clashsim.bench.baselines import Problem
 from clashsim.core.errors import ClashError, DataError, nearest
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.core.workers import leave_with_parent
 from clashsim.data.datasets import RealSet
 from clashsim.fit.identify import search
 from clashsim.report.metrics import relative_error, summary
@@ -137,13 +137,7 @@ def _alone() -> None:
     import torch
 
     torch.set_num_threads(1)
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-
-
-def _leave_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
+    leave_with_parent()
 
 
 def _prepare(task: Task) -> None:

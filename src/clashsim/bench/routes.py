@@ -22,6 +22,7 @@ from clashsim.bench import planning, real_slides, slide_sets
 from clashsim.commands.push import in_lab
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.progress import Progress, quiet
+from clashsim.core.workers import leave_with_parent
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import ROUTES
 from clashsim.rl.train import Recipe, train
@@ -73,7 +74,7 @@ def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = Non
 def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, workers: int) -> Row:
     jobs = [(policy, name, setting, 1000 + i) for i in range(trials)]
     if workers > 1 and trials > 1:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=leave_with_parent) as pool:
             found = list(pool.map(_trial, jobs))
     else:
         found = [_trial(job) for job in jobs]

@@ -14,6 +14,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trial, Trials, yaw
+from clashsim.core.workers import leave_with_parent
 from clashsim.lab import arm, mocap
 from clashsim.lab.settings import Setting
 from clashsim.lab.strike import Strike, outline, turned
@@ -91,7 +92,7 @@ def execute_apart(strikes: Sequence[Strike], setting: Setting, seed: int, *, sta
                 done.append(_one(job))
                 advance(1)
         else:
-            with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=leave_with_parent) as pool:
                 for trial in pool.map(_one, jobs, chunksize=4):
                     done.append(trial)
                     advance(1)
