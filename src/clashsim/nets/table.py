@@ -68,8 +68,10 @@ class Table(nn.Module):
 
 def _weights(z: Tensor) -> Tensor:
     """Cubic B-splines (N, 4) about a cell, at z (N,) in [0, 1] of it."""
-    y = 1 - z
-    return torch.stack([y**3, 3 * z**3 - 6 * z**2 + 4, 3 * y**3 - 6 * y**2 + 4, z**3], 1) / 6
+    y, square = 1 - z, z * z
+    first, last = y * y * y, square * z
+    second = 3 * last - 6 * square + 4
+    return torch.stack([first, second, 6 - first - second - last, last], 1) / 6
 
 
 def _spline(n: int) -> np.ndarray:
