@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli, lab
-from clashsim.commands import record
+from clashsim.commands import shared
 from clashsim.commands.recorded import holds_trials
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
@@ -239,7 +239,7 @@ def test_too_few_slides_are_said_and_do_without(capsys, strikes, quick):
 
 
 def test_record_needs_drake(capsys, monkeypatch):
-    monkeypatch.setattr(record, "find_spec", lambda name: None)
+    monkeypatch.setattr(shared, "find_spec", lambda name: None)
     assert cli.main(["record", "-o", "out"]) == 2
     assert "clashsim[lab]" in sentence(capsys) and not os.listdir()
 
