@@ -36,7 +36,7 @@ from clashsim.plan.tasks import Task, off
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.mujoco_sim import MujocoSim
 from clashsim.sim.stepped import Stepped
-from clashsim.sim.strike_map import GRID, strike_map
+from clashsim.sim.strike_map import grid, strike_map
 
 FIT = 10
 _SECONDS = 0.8  # after which every block lies still in MuJoCo
@@ -94,8 +94,7 @@ class Slid:
         ranges = axes(problem.scene)
         self.names = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
-        grids = [np.linspace(a, b, GRID[name]) for name, (a, b) in ranges.items()]
-        strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
+        grids, strikes = grid(self.names, self.low, self.high)
         before = moved_to(placed(problem.scene, dict(zip(self.names, strikes.T, strict=True)))[0], np.zeros(3))
         after = model(Impacts(True, before, np.zeros((len(before), 3)))) / strikes[:, self.names.index("speed"), None]
         self._table = Table(self.low.tolist(), self.high.tolist(), after.reshape(*(len(g) for g in grids), 3))

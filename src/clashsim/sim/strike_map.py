@@ -12,7 +12,7 @@ from clashsim.core.strikes import axes, moved_to, placed
 from clashsim.nets.strike_map import Fidelity, StrikeMap
 from clashsim.sim.hybrid import HybridSim
 
-GRID = {"point": 193, "turn": 17, "offset": 33, "yaw": 33, "deflection": 7, "speed": 5}  # the outcome bends most at corners, and hardly with speed
+_POINTS = {"point": 193, "turn": 17, "offset": 33, "yaw": 33, "deflection": 7, "speed": 5}  # the outcome bends most at corners, and hardly with speed
 _TRIED = 256  # strikes between the table's points on which it is compared with the model
 
 
@@ -25,8 +25,7 @@ def strike_map(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeMap:
     if "speed" not in ranges:
         raise SceneError(f"the [draw] of scene {scene.name!r} has no range of speed to choose strikes from")
     names, (low, high) = list(ranges), np.array(list(ranges.values())).T
-    grids = [np.linspace(a, b, GRID[name]) for name, (a, b) in ranges.items()]
-    strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
+    grids, strikes = grid(names, low, high)
     tried = np.random.default_rng(0).uniform(low, high, (_TRIED, len(names)))
     after, spread, doubted = _seen_from_body(hybrid, names, np.vstack([strikes, tried]), theta)
     shape, n = (*(len(g) for g in grids), 3), len(strikes)
@@ -38,10 +37,15 @@ def strike_map(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeMap:
     return out
 
 
+def grid(names: Sequence[str], low: np.ndarray, high: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """The values along each axis of a table, and all strikes (N, d) that they make."""
+    grids = [np.linspace(a, b, _POINTS[name]) for name, a, b in zip(names, low, high, strict=True)]
+    return grids, np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
+
+
 def tabulated(model: StrikeModel, *, rows: int = 2048) -> StrikeMap:
     """Any model of strikes as a map, asked once at every point of the grid; where it knows no spread there is none, and twists are not told."""
-    grids = [np.linspace(a, b, GRID[name]) for name, a, b in zip(model.names, model.low, model.high, strict=True)]
-    strikes = np.stack([g.ravel() for g in np.meshgrid(*grids, indexing="ij")], 1)
+    grids, strikes = grid(model.names, model.low, model.high)
     parts = np.array_split(strikes, -(-len(strikes) // rows))
     rest = np.vstack([model.rest(np.zeros((len(part), 3)), part) for part in parts])
     rest[:, 2] = (rest[:, 2] + np.pi) % (2 * np.pi) - np.pi
