@@ -1,0 +1,41 @@
+"""Benches of planned strikes, search time and routes, in short form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pydrake", reason="the laboratory needs Drake, the extra lab")
+pytest.importorskip("stable_baselines3", reason="training needs Stable-Baselines3, the extra rl")
+
+from clashsim import cli
+from clashsim.bench import planning, routes, search_time
+from clashsim.core.errors import ClashError
+
+
+def test_planned_strikes_end_near_their_targets(tmp_path):
+    rows = planning.run(quick=True, methods=["clashsim"], workers=1, resume=tmp_path / "rows.jsonl")
+    assert [r["method"] for r in rows] == ["clashsim"] and rows[0]["executed"] == 2
+    assert rows[0]["position_m"] < 0.02 and rows[0]["orientation_rad"] < 0.3
+    assert planning.run(quick=True, methods=["clashsim"], resume=tmp_path / "rows.jsonl") == rows  # kept, not made again
+    with pytest.raises(ClashError, match="no 'cube'"):
+        planning.run(sets=["cube"])
+
+
+def test_policies_are_trained_executed_and_kept(tmp_path):
+    rows = routes.run(quick=True, workers=1, resume=tmp_path / "rows.jsonl")
+    assert rows[0]["route"] == "1" and rows[0]["trials"] == 1 and rows[0]["subgoals_of"] == 1
+    assert (tmp_path / "rows-clashsim-0.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_search_times_have_their_rows(tmp_path):
+    rows = search_time.run(quick=True)
+    assert len(rows) == 5 and rows[0]["method"] == "MuJoCo" and rows[3]["ratio"] > rows[1]["ratio"] > 1
+
+
+def test_the_verb_writes_rows(tmp_path):
+    assert cli.main(["bench", "planning", "--quick", "--methods", "clashsim", "--json", str(tmp_path / "out.json")]) == 0
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert content["bench"] == "planning" and content["rows"][0]["shape"] == "semi-cylinder"
