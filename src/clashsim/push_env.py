@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import gymnasium
-
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import GROUND, Scene
@@ -15,7 +13,7 @@ from clashsim.fit.run import Run
 from clashsim.fit.runs import load
 from clashsim.fit.sole import sole
 from clashsim.nets.slide import SlideModel
-from clashsim.rl.env import PushEnv
+from clashsim.rl.env import PushEnv, gymnasium  # from there, where a missing extra is said in a sentence
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.mujoco_sim import MujocoSim
 from clashsim.sim.stepped import Stepped
