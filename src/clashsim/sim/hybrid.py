@@ -22,7 +22,7 @@ from clashsim.sim.mujoco_sim import check
 from clashsim.sim.pairs import Couple, Meeting, Pair, with_pairs
 from clashsim.sim.planar import touching
 from clashsim.sim.tally import Tally
-from clashsim.sim.timing import Step, level, shortened, straighten
+from clashsim.sim.timing import Step, settle, shortened
 from clashsim.sim.worlds import Many, One, World, state
 
 _DONE = 1e-9  # s: less time than this is not worth a step
@@ -184,12 +184,10 @@ class HybridSim:
                 alone = c.alone(world.sensors[rows[which]])
                 if alone.any():
                     glide(world, rows[which[alone]], last[which[alone]], c, self._path, ago[which[alone]])
-                    level(world, rows[which[alone]], c)
+                    settle(world, rows[which[alone]], last[which[alone]], c, euler=False, flat=True)
                 which = which[~alone]
-            if self._euler and c.plane is not None and len(which):
-                straighten(world, rows[which], last[which], c)
-            if c.flat and len(which):
-                level(world, rows[which], c)
+            if len(which) and c.plane is not None:
+                settle(world, rows[which], last[which], c, euler=self._euler, flat=c.flat)
 
     def _path(self, pose: np.ndarray, twist: np.ndarray, t: np.ndarray, since: np.ndarray) -> np.ndarray:
         assert self.slide_model is not None
@@ -245,27 +243,18 @@ class HybridSim:
             seen = [e.meeting for e in mine if e.meeting is not None]
             contact = Contact(np.stack([m.point for m in seen]), np.stack([m.normal for m in seen]), np.zeros(len(seen)), np.ones(len(seen), bool))
             thetas = np.stack([self._theta(self.couples[e.couple], theta, np.array([e.row]))[0] for e in mine])
-            after, _, verdicts = learned(np.stack([m.before for m in seen]), contact, thetas)
-            for e, meeting, row, verdict in zip(mine, seen, after, verdicts, strict=True):
-                if verdict is Trust.LEARNED:
-                    self._write_twist(world, e, meeting, row)
-                else:
+            predicted, _, verdicts = learned(np.stack([m.before for m in seen]), contact, thetas)
+            parts = {k: np.stack([getattr(m, k) for m in seen]) for k in ("compliance", "give", "lever", "twist", "striker")}
+            after, impulse, moved = guard(Mechanics(parts["compliance"], parts["give"], parts["lever"]), parts["twist"], predicted, parts["striker"])
+            for i, (e, meeting, verdict) in enumerate(zip(mine, seen, verdicts, strict=True)):
+                if verdict is not Trust.LEARNED:
                     self._hand(world, e, str(verdict))
-
-    def _write_twist(self, world: World, e: _Event, meeting: Meeting, predicted: np.ndarray) -> None:
-        couple = self.couples[e.couple]
-        after, impulse, moved = self._guarded([meeting], predicted[None])
-        world.qvel[e.row, couple.body.qvel] += (after[0] - meeting.twist) @ meeting.rates
-        world.qvel[e.row] -= meeting.recoil @ impulse[0]
-        world.userdata[e.row, couple.phase], world.userdata[e.row, couple.since] = 0.0, _DONE
-        self.tally = self.tally + Tally(1, int(moved[0]))
-
-    @staticmethod
-    def _guarded(meetings: list[Meeting], after: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        def stack(name: str) -> np.ndarray:
-            return np.stack([getattr(m, name) for m in meetings])
-
-        return guard(Mechanics(stack("compliance"), stack("give"), stack("lever")), stack("twist"), after, stack("striker"))
+                    continue
+                couple = self.couples[e.couple]
+                world.qvel[e.row, couple.body.qvel] += (after[i] - meeting.twist) @ meeting.rates
+                world.qvel[e.row] -= meeting.recoil @ impulse[i]
+                world.userdata[e.row, couple.phase], world.userdata[e.row, couple.since] = 0.0, _DONE
+                self.tally = self.tally + Tally(1, int(moved[i]))
 
     def _hand(self, world: World, e: _Event, why: str) -> None:
         couple = self.couples[e.couple]

@@ -93,40 +93,38 @@ def shortened(left: np.ndarray, since: np.ndarray, fine: float) -> np.ndarray:
     return left / np.ceil(left / h - 1e-6)
 
 
-def straighten(world: World, rows: np.ndarray, last: Step, couple: Couple) -> None:
-    """Move sliding bodies (rows (a,) of the world, all of `last`) by the mean of their velocities before and after the step.
+def settle(world: World, rows: np.ndarray, last: Step, couple: Couple, *, euler: bool, flat: bool) -> None:
+    """Correct how bodies (rows (a,) of the world, all of `last`) slid in the step just taken.
 
-    MuJoCo's Euler integrators move a body by its velocity at the end of a step, so that one which starts at v and is slowed to rest stops
-    v dt / 2 short, whatever slows it. In the plane of sliding this takes that back, and the pose at rest hardly depends on the timestep.
-    """
-    body, n = couple.body, couple.normal
-    qpos, half = world.qpos[rows], 0.5 * last.h[:, None]
-    change = half * (last.qvel - world.qvel[rows])[:, body.qvel]
-    if body.free:
-        quat, was = qpos[:, body.qpos[3:]], last.qpos[:, body.qpos[3:]]
-        turn = half[:, 0] * (_dot(turned(was, last.qvel[:, body.qvel[3:]]), n) - _dot(turned(quat, world.qvel[rows][:, body.qvel[3:]]), n))
-        qpos[:, body.qpos[:3]] += change[:, :3] - _dot(change, n)[:, None] * n
-        qpos[:, body.qpos[3:]] = after_turn(quat, turn[:, None] * n)
-    else:
-        qpos[:, body.qpos] += change
-    world.qpos[rows] = qpos
-
-
-def level(world: World, rows: np.ndarray, couple: Couple) -> None:
-    """Take tilt and tilting out of free bodies that slide on a plane (rows (a,) of the world), as the scene says that they do.
-
-    The few contact points of a mesh or a box make it rock after a sudden twist, the more so the longer the step, and a body that
-    rocks slides farther.
+    euler: move them by the mean of their velocities before and after the step. MuJoCo's Euler integrators move a body by its velocity at
+    the end of a step, so that one which starts at v and is slowed to rest stops v dt / 2 short, whatever slows it. In the plane of sliding
+    this takes that back, and the pose at rest hardly depends on the timestep.
+    flat: take tilt and tilting out of free bodies that slide on a plane, as the scene says that they do. The few contact points of a mesh
+    or a box make it rock after a sudden twist, the more so the longer the step, and a body that rocks slides farther.
     """
     body, n = couple.body, couple.normal
     qpos, qvel = world.qpos[rows], world.qvel[rows]
-    quat = qpos[:, body.qpos[3:]]
-    up = turned(quat, np.broadcast_to(couple.up, (len(rows), 3)))
-    spin = _dot(turned(quat, qvel[:, body.qvel[3:]]), n)
-    flat = after_turn(quat, _cross(up, n))  # small, so that the size of the product is the angle
-    qpos[:, body.qpos[3:]] = flat
-    qvel[:, body.qvel[3:]] = spin[:, None] * turned(flat * [1, -1, -1, -1], np.broadcast_to(n, (len(rows), 3)))
-    world.qpos[rows], world.qvel[rows] = qpos, qvel
+    if euler:
+        half = 0.5 * last.h[:, None]
+        change = half * (last.qvel[:, body.qvel] - qvel[:, body.qvel])
+    if not body.free:
+        if euler:
+            qpos[:, body.qpos] += change
+            world.qpos[rows] = qpos
+        return
+    quat, rate = qpos[:, body.qpos[3:]], qvel[:, body.qvel[3:]]
+    spin = _dot(turned(quat, rate), n)[:, None]
+    turn = np.zeros((len(rows), 3))
+    if euler:
+        was = _dot(turned(last.qpos[:, body.qpos[3:]], last.qvel[:, body.qvel[3:]]), n)[:, None]
+        qpos[:, body.qpos[:3]] += change[:, :3] - _dot(change, n)[:, None] * n
+        turn += half * (was - spin) * n
+    if flat:
+        turn += _cross(turned(quat, couple.up[None]), n)  # small, so that the size of the product is the angle
+        qvel[:, body.qvel[3:]] = spin * couple.up  # which is the normal, in the axes of a body that has been levelled
+        world.qvel[rows] = qvel
+    qpos[:, body.qpos[3:]] = after_turn(quat, turn)
+    world.qpos[rows] = qpos
 
 
 # Written out by components, because matrix products round differently with the number of rows, and a row's bits must not depend on others.
@@ -152,4 +150,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """As numpy's, which takes longer to find its axes than to multiply."""
-    return np.stack([a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1], a[..., 2] * b[..., 0] - a[..., 0] * b[..., 2], a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]], -1)
+    out = np.empty(np.broadcast_shapes(a.shape, b.shape))
+    (ax, ay, az), (bx, by, bz) = a.T, b.T
+    out.T[0], out.T[1], out.T[2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+    return out
