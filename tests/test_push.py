@@ -19,7 +19,7 @@ from stable_baselines3.common.env_checker import check_env
 from clashsim import cli
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
-from clashsim.rl.env import PushEnv, PushVecEnv
+from clashsim.rl.env import PushEnv, StrikeVecEnv
 from clashsim.rl.follow import Simulated, follow, start_of
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import LEFT, STRIKES, Push, Spread, heading_of, observed, rewards
@@ -73,13 +73,13 @@ def test_episodes_end_where_they_should():
 
 
 def test_many_copies_are_as_one():
-    many = PushVecEnv(SCENE, Toy(), 3, seed=0)
+    many = StrikeVecEnv(Push.of(SCENE, Toy(), 3), seed=0)
     seen = many.reset()
     ones = []
     for i in range(3):
         one = PushEnv(SCENE, Toy())
         one.reset(seed=0)
-        one._push.pose, one._push.turn, one._push.made = (getattr(many._push, k)[i : i + 1].copy() for k in ("pose", "turn", "made"))
+        one._push.pose, one._push.turn, one._push.made = (getattr(many._task, k)[i : i + 1].copy() for k in ("pose", "turn", "made"))
         np.testing.assert_array_equal(one._push.observe()[0], seen[i])
         ones.append(one)
     action = np.random.default_rng(1).uniform(-1, 1, (3, 3)).astype(np.float32)

@@ -79,11 +79,12 @@ def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[dict]:
     """Steps a second of the pushing task in MuJoCo and in the map, where its extra is installed."""
     if find_spec("stable_baselines3") is None:
         return []
-    from clashsim.rl.env import PushVecEnv
+    from clashsim.rl.env import StrikeVecEnv
+    from clashsim.rl.push import Push
 
     rates: dict[str, float] = {}
     for method, model, n, steps in (("MuJoCo, 32 copies", plain, 32, 1), ("map of strikes, 256 copies", table, 256, 100)):
-        env = PushVecEnv(scene, model, n)
+        env = StrikeVecEnv(Push.of(scene, model, n))
         env.reset()
         env.step_async(np.zeros((n, len(model.names))))
         env.step_wait()  # batches are made once

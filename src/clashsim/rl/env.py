@@ -1,4 +1,4 @@
-"""`clashsim/Push-v0` for Gymnasium, and the same for hundreds of copies in one batch as Stable-Baselines3 takes them."""
+"""`clashsim/Push-v0` for Gymnasium, and any task for hundreds of copies in one batch as Stable-Baselines3 takes them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from clashsim.core.outline import outline
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.rl.picture import frame
-from clashsim.rl.push import OBSERVED, Push, Spread
+from clashsim.rl.push import Push, Spread
+from clashsim.rl.task import StrikeTask, moved
 
 
-def _spaces(model: StrikeModel) -> tuple[spaces.Box, spaces.Box]:
-    return spaces.Box(-10.0, 10.0, (OBSERVED,), np.float32), spaces.Box(-1.0, 1.0, (len(model.names),), np.float32)
+def _spaces(task: StrikeTask) -> tuple[spaces.Box, spaces.Box]:
+    return spaces.Box(-10.0, 10.0, (task.observed,), np.float32), spaces.Box(-1.0, 1.0, (len(task.model.names),), np.float32)
 
 
 class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -33,9 +34,9 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012, as Gymnasium has it
 
     def __init__(self, scene: Scene, model: StrikeModel, *, spread: Spread = Spread(), render_mode: str | None = None) -> None:
-        self.observation_space, self.action_space = _spaces(model)
-        self.render_mode, self._scene = render_mode, scene
         self._push = Push.of(scene, model, 1, spread)
+        self.observation_space, self.action_space = _spaces(self._push)
+        self.render_mode, self._scene = render_mode, scene
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin anew; the same seed gives the same episodes."""
@@ -69,23 +70,24 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return picture
 
 
-class PushVecEnv(VecEnv):
-    """Copies of `PushEnv` that are struck in one batch; each begins anew as soon as its episode ends."""
+class StrikeVecEnv(VecEnv):
+    """All copies of a task, struck in one batch; each begins anew as soon as its episode ends."""
 
-    def __init__(self, scene: Scene, model: StrikeModel, n: int, *, spread: Spread = Spread(), seed: int = 0) -> None:
-        super().__init__(n, *_spaces(model))
-        self._push, self._rng = Push.of(scene, model, n, spread), np.random.default_rng(seed)
-        self._action = np.zeros((n, len(model.names)))
-        self._total = np.zeros(n)
+    def __init__(self, task: StrikeTask, *, seed: int = 0) -> None:
+        super().__init__(len(task.pose), *_spaces(task))
+        self._task, self._rng = task, np.random.default_rng(seed)
+        self._action = np.zeros((len(task.pose), len(task.model.names)))
+        self._total = np.zeros(len(task.pose))
+        self.moves = np.zeros((len(task.pose), 3))  # of the last strikes, as `moved` tells them
 
     def reset(self) -> np.ndarray:
         """Begin all anew."""
         if self._seeds and self._seeds[0] is not None:
             self._rng = np.random.default_rng(self._seeds[0])
         self._reset_seeds()
-        self._push.restart(np.arange(self.num_envs), self._rng)
+        self._task.restart(np.arange(self.num_envs), self._rng)
         self._total[:] = 0
-        return self._push.observe()
+        return self._task.observe()
 
     def step_async(self, actions: np.ndarray) -> None:
         """Keep the actions."""
@@ -93,33 +95,35 @@ class PushVecEnv(VecEnv):
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Strike all of them once."""
-        reward, done, there = self._push.strike(self._action, self._rng)
-        made = self._push.made
+        before = self._task.pose.copy()
+        reward, done, there = self._task.strike(self._action, self._rng)
+        self.moves = moved(before, self._task.pose)
+        made = self._task.made
         self._total += reward
-        last = self._push.observe()
+        last = self._task.observe()
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for i in map(int, np.flatnonzero(done)):
             infos[i] = {"terminal_observation": last[i], "TimeLimit.truncated": False, "reached": bool(there[i]),
                         "episode": {"r": float(self._total[i]), "l": int(made[i]), "t": 0.0}}
         self._total[done] = 0
-        self._push.restart(np.flatnonzero(done), self._rng)
-        return self._push.observe(), reward.astype(np.float32), done, infos
+        self._task.restart(np.flatnonzero(done), self._rng)
+        return self._task.observe(), reward.astype(np.float32), done, infos
 
     def guide(self) -> np.ndarray:
-        """Actions (n, d) as `Push.guide` finds them."""
-        return self._push.guide(self._rng).astype(np.float32)
+        """Actions (n, d) that look good one strike ahead."""
+        return self._task.guide(self._rng).astype(np.float32)
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on, as JSON holds it."""
-        p = self._push
-        return {"pose": p.pose.tolist(), "turn": p.turn.tolist(), "made": p.made.tolist(), "total": self._total.tolist(), "rng": self._rng.bit_generator.state}
+        return {name: getattr(self._task, name).tolist() for name in self._task.kept} | {"total": self._total.tolist(), "rng": self._rng.bit_generator.state}
 
     def restore(self, state: dict[str, Any]) -> np.ndarray:
         """Go on from a `state`; the observations there."""
-        p = self._push
-        p.pose, p.turn, p.made, self._total = (np.array(state[k]) for k in ("pose", "turn", "made", "total"))
+        for name in self._task.kept:
+            setattr(self._task, name, np.array(state[name]))
+        self._total = np.array(state["total"])
         self._rng.bit_generator.state = state["rng"]
-        return p.observe()
+        return self._task.observe()
 
     def close(self) -> None:
         """Nothing to close."""
@@ -134,7 +138,7 @@ class PushVecEnv(VecEnv):
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Copies have no methods of their own."""
-        raise AttributeError(f"the copies of a PushVecEnv are one batch and have no method {method_name!r}")
+        raise AttributeError(f"the copies of a StrikeVecEnv are one batch and have no method {method_name!r}")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """They are not."""

@@ -44,6 +44,8 @@ class Push:
     pose: np.ndarray
     turn: np.ndarray
     made: np.ndarray
+    observed = OBSERVED
+    kept = ("pose", "turn", "made")
 
     @staticmethod
     def of(scene: Scene, model: StrikeModel, n: int, spread: Spread = Spread()) -> Push:
@@ -65,9 +67,9 @@ class Push:
 
     def guide(self, rng: np.random.Generator, *, tries: int = 48) -> np.ndarray:
         """Actions (N, d) that a look one strike ahead finds best among `tries` random ones: towards the sub-goal, headed for it, inside the corridor."""
-        n, low, high = len(self.pose), self.model.low, self.model.high
-        action = rng.uniform(-1, 1, (n * tries, len(low)))
-        pose = self.model.rest(np.repeat(self.pose, tries, 0), low + (high - low) * (action + 1) / 2)
+        n = len(self.pose)
+        action = rng.uniform(-1, 1, (n * tries, len(self.model.low)))
+        pose = self.model.rest(np.repeat(self.pose, tries, 0), strikes(self.model, action))
         gap, there, gone = _placed(pose)
         heading, turn = pose[:, 2] + self.ahead, np.repeat(self.turn, tries)
         towards = np.cos(heading - np.arctan2(-pose[:, 1], LENGTH - pose[:, 0]))
@@ -80,12 +82,19 @@ class Push:
 
         The last strike allowed ends it as well, for good: if what comes after it counted, never to arrive would pay best.
         """
-        low, high = self.model.low, self.model.high
         noise = self.spread.noise * rng.normal(size=(len(action), 3)) if self.spread.noise and self.model.unsure else None
-        self.pose = self.model.rest(self.pose, low + (high - low) * (np.clip(action, -1, 1) + 1) / 2, noise)
-        self.made = self.made + 1
-        gap, there, gone = _placed(self.pose)
+        return self.arrive(self.model.rest(self.pose, strikes(self.model, action), noise))
+
+    def arrive(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What `strike` says, for bodies that came to rest at pose (N, 3) wherever they were struck."""
+        self.pose, self.made = pose, self.made + 1
+        gap, there, gone = _placed(pose)
         return rewards(gap, self.pose[:, 2] + self.ahead - self.turn, self.made, there, gone), there | gone | (self.made >= STRIKES), there
+
+
+def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:
+    """Strikes (N, d) by actions (N, d), of which -1 is the least and 1 the greatest."""
+    return model.low + (model.high - model.low) * (np.clip(action, -1, 1) + 1) / 2
 
 
 def _placed(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,9 +20,9 @@ from clashsim.core.files import write_atomic
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.rl.env import PushVecEnv
+from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import Spread, heading_of
+from clashsim.rl.push import Push, Spread, heading_of
 
 _CHECKPOINT, _PROGRESS = "checkpoint.safetensors", "checkpoint.json"
 
@@ -51,7 +51,7 @@ PAPER = Recipe(envs=1, updates=1, batch=256, width=256, rate=3e-4, gamma=0.99, g
 
 def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: int = 0, folder: Path | None = None, progress: Progress = quiet) -> Policy:
     """A policy for one segment; with `folder`, checkpoints and a log for TensorBoard are kept there, and a later call goes on from them."""
-    env = PushVecEnv(scene, model, recipe.envs, spread=Spread(along=recipe.along, noise=recipe.noise), seed=seed)
+    env = StrikeVecEnv(Push.of(scene, model, recipe.envs, Spread(along=recipe.along, noise=recipe.noise)), seed=seed)
     sac = _sac(env, recipe, seed)
     job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names), "model": _fingerprint(model)}
     if folder is not None:
@@ -62,7 +62,7 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
         sac.set_logger(configure(None, []))
     with progress("training", recipe.steps) as advance:
         if sac.num_timesteps == 0:
-            _guided(sac, env, min(recipe.guided, recipe.steps // 4))
+            guided(sac, env, min(recipe.guided, recipe.steps // 4))
         advance(sac.num_timesteps)
         while sac.num_timesteps < recipe.steps:
             before = sac.num_timesteps
@@ -73,7 +73,7 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
     return Policy(_layers(sac), model.names, model.low, model.high, heading_of(scene), job)
 
 
-def _sac(env: PushVecEnv, recipe: Recipe, seed: int) -> SAC:
+def _sac(env: StrikeVecEnv, recipe: Recipe, seed: int) -> SAC:
     return SAC("MlpPolicy", env, learning_rate=recipe.rate, buffer_size=recipe.steps, learning_starts=recipe.warm, batch_size=recipe.batch, gamma=recipe.gamma,
                train_freq=1, gradient_steps=recipe.updates, policy_kwargs={"net_arch": [recipe.width, recipe.width]}, seed=seed, device="cpu")
 
@@ -85,7 +85,7 @@ def _fingerprint(model: StrikeModel) -> str:
     return hashlib.sha256(np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()).hexdigest()[:16]
 
 
-def _guided(sac: SAC, env: PushVecEnv, strikes: int) -> None:
+def guided(sac: SAC, env: StrikeVecEnv, strikes: int) -> None:
     """Fill the buffer with guided strikes, which count as steps."""
     seen = env.reset()
     for _ in range(strikes // env.num_envs):
@@ -121,7 +121,7 @@ def _optimisers(sac: SAC) -> dict[str, torch.optim.Optimizer]:
     return {"actor": policy.actor.optimizer, "critic": policy.critic.optimizer, "entropy": sac.ent_coef_optimizer}
 
 
-def _keep(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> None:
+def _keep(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> None:
     """Write weights, moments of the optimisers, the buffer and all random states: no pickle, and the new checkpoint replaces the old one at once."""
     buffer: Any = sac.replay_buffer
     filled = buffer.buffer_size if buffer.full else buffer.pos
@@ -140,7 +140,7 @@ def _keep(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> None:
     write_atomic(folder / _PROGRESS, json.dumps({"steps": sac.num_timesteps, "of": job["recipe"]["steps"]}).encode())
 
 
-def _resume(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> None:
+def _resume(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> None:
     path = folder / _CHECKPOINT
     if not path.is_file():
         return
@@ -156,7 +156,7 @@ def _resume(sac: SAC, env: PushVecEnv, folder: Path, job: dict[str, Any]) -> Non
         raise DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew") from None
 
 
-def _restore(sac: SAC, env: PushVecEnv, about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+def _restore(sac: SAC, env: StrikeVecEnv, about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     for name, module in _modules(sac).items():
         module.load_state_dict({k: tensors[f"{name}.{k}"] for k in module.state_dict()})
     for name, optimiser in _optimisers(sac).items():
