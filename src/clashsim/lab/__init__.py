@@ -2,8 +2,8 @@
 
 from clashsim.lab.recording import plan, record, record_all, recorded, recorded_strikes
 from clashsim.lab.session import REACH, Session, execute, execute_apart
-from clashsim.lab.settings import MATERIALS, SHAPES, SURFACES, Setting, settings
+from clashsim.lab.settings import CHANGES, MATERIALS, SHAPES, SURFACES, Setting, settings
 from clashsim.lab.strike import Strike
 
-__all__ = ["MATERIALS", "REACH", "SHAPES", "SURFACES", "Session", "Setting", "Strike", "execute", "execute_apart", "plan", "record", "record_all", "recorded",
+__all__ = ["CHANGES", "MATERIALS", "REACH", "SHAPES", "SURFACES", "Session", "Setting", "Strike", "execute", "execute_apart", "plan", "record", "record_all", "recorded",
            "recorded_strikes", "settings"]

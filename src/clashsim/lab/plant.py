@@ -16,7 +16,7 @@ from scipy.spatial import Delaunay
 
 from clashsim.core.errors import MissingExtraError
 from clashsim.lab import arm
-from clashsim.lab.settings import MATERIALS, Setting, table_friction
+from clashsim.lab.settings import CHANGES, MATERIALS, Setting, table_friction
 from clashsim.lab.strike import TIP, Outline
 
 try:
@@ -95,7 +95,11 @@ def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple:
     material = MATERIALS[setting.material]
     corners = np.vstack([np.column_stack([shape.corners, np.full(len(shape.corners), z)]) for z in (0.0, shape.height)])
     hull = Convex(np.ascontiguousarray(corners.T), "block")
-    body = plant.AddRigidBody("block", plant.AddModelInstance("block"), CalcSpatialInertia(hull, material.density))
+    change = CHANGES[setting.change]
+    inertia = CalcSpatialInertia(hull, change.mass * material.density)
+    if change.ballast:
+        inertia += SpatialInertia(change.ballast * inertia.get_mass(), np.array(change.at), UnitInertia.PointMass(np.array(change.at)))
+    body = plant.AddRigidBody("block", plant.AddModelInstance("block"), inertia)
     rigid = ProximityProperties()
     AddRigidHydroelasticProperties(1.0, rigid)
     AddContactMaterial(dissipation=0.0, friction=CoulombFriction(1.0, 1.0), properties=rigid)
@@ -134,7 +138,7 @@ def _add_arm(plant: Any, setting: Setting) -> tuple:
     y = plant.AddJoint(PrismaticJoint("y", cart.body_frame(), tip.body_frame(), [0, 1, 0]))
     for joint in (x, y):
         plant.AddJointActuator(joint.name(), joint).set_controller_gains(PdControllerGains(p=arm.STIFFNESS, d=arm.DAMPING))
-    soft = _soft(material.friction, material.modulus, material.dissipation, TIP_MESH)
+    soft = _soft(CHANGES[setting.change].friction * material.friction, material.modulus, material.dissipation, TIP_MESH)
     return plant.RegisterCollisionGeometry(tip, RigidTransform([0, 0, TIP]), Sphere(TIP), "tip", soft), model
 
 

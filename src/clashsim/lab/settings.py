@@ -56,15 +56,30 @@ SHAPES: tuple[str, ...] = ("semi_cylinder", "square", "triangle")
 
 
 @dataclass(frozen=True)
+class Change:
+    """What is not as it should be: the block's mass and all frictions as shares of the usual ones, and a weight of a share `ballast` of its mass at (m)."""
+
+    mass: float = 1.0
+    friction: float = 1.0
+    ballast: float = 0.0
+    at: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+# Parameters of a scene can describe the first change; none describes a mass centre that is 6 mm off to the side.
+CHANGES: dict[str, Change] = {"none": Change(), "heavier": Change(mass=1.6, friction=0.7), "ballast": Change(ballast=0.3, at=(0.025, 0.02, 0.01))}
+
+
+@dataclass(frozen=True)
 class Setting:
-    """One block on one table: a shape, a material and a surface, by name."""
+    """One block on one table: a shape, a material and a surface, by name, and a change that whoever strikes it does not know of."""
 
     shape: str = "semi_cylinder"
     material: str = "resin"
     surface: str = "high"
+    change: str = "none"
 
     def __post_init__(self) -> None:
-        for kind, choices in (("shape", SHAPES), ("material", MATERIALS), ("surface", SURFACES)):
+        for kind, choices in (("shape", SHAPES), ("material", MATERIALS), ("surface", SURFACES), ("change", CHANGES)):
             name = getattr(self, kind)
             if name not in choices:
                 raise DataError(f"the laboratory has no {kind} {name!r}; {nearest(str(name), choices)}")
@@ -72,7 +87,7 @@ class Setting:
     @property
     def name(self) -> str:
         """For files and trials."""
-        return f"{self.shape}-{self.material}-{self.surface}"
+        return f"{self.shape}-{self.material}-{self.surface}" + (f"-{self.change}" if self.change != "none" else "")
 
 
 def settings(shape: str | None = None) -> list[Setting]:
@@ -87,4 +102,4 @@ def table_friction(setting: Setting, xy: np.ndarray) -> np.ndarray:
     waves = rng.normal(size=(12, 2))
     waves *= (2 * np.pi / rng.uniform(0.2, 0.6, 12) / np.linalg.norm(waves, axis=1))[:, None]
     field = np.cos(xy @ waves.T + rng.uniform(0, 2 * np.pi, 12)).sum(1) / np.sqrt(6)
-    return surface.friction[setting.material] * (1 + surface.variation * field)
+    return CHANGES[setting.change].friction * surface.friction[setting.material] * (1 + surface.variation * field)

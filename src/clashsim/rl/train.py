@@ -85,7 +85,7 @@ def _fingerprint(model: StrikeModel) -> str:
     return hashlib.sha256(np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()).hexdigest()[:16]
 
 
-def guided(sac: SAC, env: StrikeVecEnv, strikes: int) -> None:
+def guided(sac: SAC, env: Any, strikes: int) -> None:
     """Fill the buffer with guided strikes, which count as steps."""
     seen = env.reset()
     for _ in range(strikes // env.num_envs):
