@@ -350,11 +350,12 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
     throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
-    search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory."""
+    search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
+    loop: the real-sim-real loop where the laboratory is not as the scene's author believes."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None

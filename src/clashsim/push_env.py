@@ -45,9 +45,13 @@ def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
         return Stepped(hybrid, scene, theta if hybrid.theta is None else hybrid.theta)
     if run is not None:
         return run.strikes()
+    return strike_map(HybridSim(scene, base_model(scene), theta, slide_model=author_slide(scene)))
+
+
+def author_slide(scene: Scene) -> SlideModel:
+    """Slides with the friction that the scene's author gave its ground."""
     stands = sole(scene)
-    slide = SlideModel({"friction": float(scene.base.pair(GROUND).friction[0])}, gyration=stands.gyration, centre=stands.centre)
-    return strike_map(HybridSim(scene, base_model(scene), theta, slide_model=slide))
+    return SlideModel({"friction": float(scene.base.pair(GROUND).friction[0])}, gyration=stands.gyration, centre=stands.centre)
 
 
 if ID not in gymnasium.registry:  # importing this module makes it known

@@ -89,7 +89,10 @@ def _model(env: Any, algorithm: Algorithm, strikes: int, seed: int) -> Any:
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:
     kept = {k: v.detach().clone() for k, v in model.policy.state_dict().items()}
-    return kept | ({"log_entropy": model.log_ent_coef.detach().clone()} if isinstance(model, SAC) else {})
+    if isinstance(model, SAC):
+        assert model.log_ent_coef is not None
+        kept["log_entropy"] = model.log_ent_coef.detach().clone()
+    return kept
 
 
 def _restore(model: Any, weights: Weights) -> None:

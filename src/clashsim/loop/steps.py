@@ -1,0 +1,150 @@
+"""The steps of a round: learn a simulator from what was recorded, train a policy further in it, and collect or propose the next strikes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from clashsim.commands.slides import fit_found
+from clashsim.core.frame import inertia
+from clashsim.core.protocols import StrikeModel
+from clashsim.core.scene import Scene
+from clashsim.core.trials import Trial, Trials
+from clashsim.data.segment import segment
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.distil import Distilled
+from clashsim.fit.run import Run, with_slides
+from clashsim.loop.made import Made, World
+from clashsim.push_env import author_slide
+from clashsim.rl.agents import Agent, Algorithm, Practice, practise
+from clashsim.rl.env import StrikeVecEnv
+from clashsim.rl.informative import Information, InformativeVecEnv
+from clashsim.rl.push import Push, Spread, strikes
+from clashsim.rl.task import StrikeTask, moved
+from clashsim.rl.to_pose import ToPose
+from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.strike_map import strike_map
+
+Collect = Literal["informative", "plain", "random"]
+PRACTICE = {"sac": Practice(30_000, 6_000, 10_000), "ppo": Practice(200_000, 0, 40_000)}
+_ENVS = 64
+_NOISE = 0.3  # standard deviations of the model's own by which outcomes scatter in training
+WEIGHT = 5.0  # of what a strike would teach: as much as a task pays for a fast arrival, where a simulator is wrong by its whole size
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a loop is: its task, how policies are trained, which strikes are made, and how many each round."""
+
+    task: Literal["push", "pose"] = "push"
+    algorithm: Algorithm = "sac"
+    collect: Collect = "informative"
+    strikes: int = 6
+    weight: float = WEIGHT
+    practice: Practice | None = None
+    seed: int = 0
+
+    @property
+    def trained(self) -> Practice:
+        """How long policies are trained."""
+        return self.practice or PRACTICE[self.algorithm]
+
+
+@dataclass(frozen=True, eq=False)
+class Simulator:
+    """What a round knows: the collision model and slides, and the map of strikes made of them."""
+
+    scene: Scene
+    model: StrikeModel
+    run: Run | None = None
+
+
+def author(scene: Scene) -> Simulator:
+    """The simulator before any strike: MuJoCo's collision and slides at the author's values."""
+    return Simulator(scene, strike_map(HybridSim(scene, base_model(scene), scene.nominal, slide_model=author_slide(scene))))
+
+
+def learned(base: Distilled, made: Made, *, seed: int = 0) -> Simulator:
+    """The simulator that recordings tell: identified and fine-tuned, with slides where there are enough."""
+    scene = base.scene
+    found = segment(made.trials, scene=scene)
+    calibration = calibrate(base, found.impacts, seed=seed)
+    slide, _ = fit_found(scene, found.found, [])
+    if slide is not None:
+        calibration = with_slides(calibration, slide)
+    run = Run(calibration, author_slide(scene) if slide is None else slide.model)
+    return Simulator(scene, run.strikes(), run)
+
+
+def task_of(kind: str, simulator: Simulator, n: int, *, training: bool = False) -> StrikeTask:
+    """Copies of a task in a simulator."""
+    noise = _NOISE if training else 0.0
+    if kind == "push":
+        return Push.of(simulator.scene, simulator.model, n, Spread(along=0.5 if training else 0.0, noise=noise))
+    return ToPose.of(simulator.model, n, noise=noise)
+
+
+def taught(simulator: Simulator, options: Options, seed: int, made: Made | None, last: Agent | None) -> Agent:
+    """The policy, trained further in a simulator; what was made tells what would be worth making."""
+    env: Any = StrikeVecEnv(task_of(options.task, simulator, _ENVS, training=True), seed=seed)
+    how = options.trained
+    if made is not None and options.collect == "informative":
+        low, high = simulator.model.low, simulator.model.high
+        actions = 2 * (made.strikes - low) / (high - low) - 1
+        said = moved(made.before, simulator.model.rest(made.before, made.strikes))
+        gyration = inertia(simulator.scene, simulator.scene.struck_body).gyration
+        env = InformativeVecEnv(env, Information.of(actions, moved(made.before, made.after), said, gyration=gyration), options.weight)
+    if last is None:
+        return practise(env, options.algorithm, strikes=how.first, guides=how.guided, seed=seed)
+    return practise(env, options.algorithm, strikes=how.later, guides=how.guided * how.later // how.first, seed=seed, last=last.weights)
+
+
+def collect(simulator: Simulator, agent: Agent | None, options: Options, world: World, turn: int) -> Made:
+    """The strikes of one round: by the policy, as it draws them in training, or at random without one."""
+    task, rng = task_of(options.task, simulator, 1), np.random.default_rng([options.seed, turn])
+    names, low, high = task.model.names, task.model.low, task.model.high
+    done: list[np.ndarray] = []
+    trials: list[Trial] = []
+    ended = True
+    while len(done) < options.strikes:
+        if ended or agent is None:
+            task.restart(np.arange(1), rng)
+            world.begin(task.pose[0], [options.seed, turn, len(done)])
+        task.pose = world.look()[None]
+        if agent is None:
+            strike = rng.uniform(low, high)
+        else:
+            strike = strikes(task.model, agent.act(task.observe(), seed=int(rng.integers(2**31))))[0]
+        trials.append(world.strike(dict(zip(names, strike.tolist(), strict=True)), f"round-{turn:02d}-{len(done):02d}"))
+        done.append(strike)
+        ended = bool(task.arrive(world.look()[None])[1][0])
+    return Made.of(np.array(done), Trials(tuple(trials)), simulator.scene.struck_body.name)
+
+
+def proposed(simulator: Simulator, agent: Agent | None, options: Options, turn: int) -> np.ndarray:
+    """Strikes (n, d) of one round for a body that is put back between them, as the policy makes them where its simulator leads it."""
+    task, rng = task_of(options.task, simulator, options.strikes), np.random.default_rng([options.seed, turn])
+    task.restart(np.arange(options.strikes), rng)
+    if agent is None:
+        return rng.uniform(task.model.low, task.model.high, (options.strikes, len(task.model.low)))
+    return strikes(task.model, agent.act(task.observe(), seed=int(rng.integers(2**31))))
+
+
+def success(simulator: Simulator, agent: Agent, options: Options, world: World, trials: int, seed: int = 1000) -> int:
+    """How many of so many trials the policy at its best brings to the goal."""
+    task, there = task_of(options.task, simulator, 1), 0
+    for i in range(trials):
+        rng = np.random.default_rng([seed, i])
+        task.restart(np.arange(1), rng)
+        world.begin(task.pose[0], [seed, i])
+        ended = False
+        while not ended:
+            task.pose = world.look()[None]
+            strike = strikes(task.model, agent.act(task.observe()))[0]
+            world.strike(dict(zip(task.model.names, strike.tolist(), strict=True)), "trial")
+            _, over, reached = task.arrive(world.look()[None])
+            ended, there = bool(over[0]), there + int(reached[0])
+    return there
