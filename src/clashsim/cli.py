@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, plan, push, record, sample, segment, show
+from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, loop, plan, push, record, sample, segment, show
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -344,6 +344,45 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """Real-sim-real: strike with the current policy, learn the simulator from that, train the policy further in it, round after round.
+
+    Example: clashsim loop semi_cylinder --in lab --rounds 4 -o runs/loop
+
+    Each round is a folder with its strikes, recordings, run and policy; interrupted, the same command goes on. It ends before --rounds when the
+    error on fresh strikes has stopped falling. With --in folder it stops at a file of strikes to make on a bench of your own, and goes on when
+    their recordings lie beside it. Needs Stable-Baselines3, and Drake for the laboratory.
+    """
+
+    scene: SceneArg
+    """A shipped scene or an MJCF file ending in .xml; its values are where the first simulator begins."""
+    out: Out
+    """Folder of the loop."""
+    rounds: int = 4
+    """Rounds at most."""
+    world: Annotated[Literal["lab", "folder"], arg(name="in")] = "lab"
+    """Where strikes are made: in the laboratory, a stand-in for reality, or on a bench of your own."""
+    task: Literal["push", "pose"] = "push"
+    """push: along a corridor; pose: to a pose, for bodies that may be struck from all sides."""
+    algorithm: Literal["sac", "ppo"] = "sac"
+    """How policies are trained."""
+    collect: Literal["informative", "plain", "random"] = "informative"
+    """Strikes of the policy paid for what teaches, of the policy as it is, or at random (without a policy)."""
+    strikes: int = 6
+    """Strikes a round."""
+    material: str = "resin"
+    """Of the laboratory's block: resin, nylon or petg_cf."""
+    surface: str = "high"
+    """High or low friction."""
+    change: str = "none"
+    """What is not as the scene says, in the laboratory: none, heavier or ballast."""
+    all_rounds: bool = False
+    """Go on to the last round although another is not expected to pay."""
+    seed: int = 0
+    """Of everything drawn."""
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measure what the README claims.
 
@@ -401,7 +440,7 @@ class Demo:
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
         | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Export, subcommand("export")]
         | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
-        | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")] | Annotated[Loop, subcommand("loop")]
         | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
         | Annotated[Demo, subcommand("demo")])
 
@@ -428,7 +467,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 _RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute,
-                         Train: push.train, Evaluate: push.evaluate, Bench: bench.run, Demo: demo.run, Import: import_logs.run, Inspect: inspect.run,
+                         Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Import: import_logs.run, Inspect: inspect.run,
                          Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, SceneError, nearest
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import GROUND, Scene
 from clashsim.fit.base import base_model
@@ -50,6 +50,8 @@ def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
 
 def author_slide(scene: Scene) -> SlideModel:
     """Slides with the friction that the scene's author gave its ground."""
+    if scene.ground is None:
+        raise SceneError(f"scene {scene.name!r} names no ground to slide on: strikes need one to end")
     stands = sole(scene)
     return SlideModel({"friction": float(scene.base.pair(GROUND).friction[0])}, gyration=stands.gyration, centre=stands.centre)
 

@@ -162,7 +162,7 @@ class Randomised:
 def _tests(change: str, n: int, resume: Path | None) -> Made:
     """Strikes that the task uses, made in the changed laboratory; kept beside `resume`."""
     scene = Scene.load("semi_cylinder")
-    simulator, world, rng = author(scene), InLab(lab.Setting(change=change)), np.random.default_rng(99)
+    simulator, world, rng = author(base_model(scene)), InLab(lab.Setting(change=change)), np.random.default_rng(99)
     path = None if resume is None else resume.with_name(f"{resume.stem}-{change}-{n}.safetensors")
     task = task_of("push", simulator, 1)
     if path is not None and path.is_file():

@@ -15,6 +15,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
+from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.store import dumps
 from clashsim.data.trial_files import read_trials, write_trials
@@ -52,9 +53,11 @@ class Loop:
     options: Options
     folder: Path | None = None
     rounds: list[Round] = field(default_factory=list)
+    cache: Path | None = None
+    progress: Progress = quiet
 
     def __post_init__(self) -> None:
-        self._base = base_model(self.scene)
+        self._base = base_model(self.scene, cache=self.cache, progress=self.progress)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             told = {"scene": self.scene.name, "options": json.loads(json.dumps(asdict(self.options)))}
@@ -71,7 +74,7 @@ class Loop:
 
     def begin(self) -> Round:
         """Round 0: the author's simulator and a policy trained in it."""
-        simulator = author(self.scene)
+        simulator = author(self._base)
         self.rounds = [Round(0, simulator, None if self.options.collect == "random" else self._agent(0, simulator, None, None), None)]
         return self.rounds[0]
 
@@ -103,6 +106,11 @@ class Loop:
             write_atomic(self._path(turn) / "round.json", dumps({"round": turn, "strikes": len(made.strikes), "miss_m": float(far.mean()), "miss_rad": float(off.mean()),
                                                                  "another_pays": self.another_pays}))
         return self.rounds[-1]
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the recordings of the next round lie in its folder."""
+        return self._has(self.rounds[-1].turn + 1, "trials.safetensors")
 
     @property
     def another_pays(self) -> bool:

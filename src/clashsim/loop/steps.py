@@ -13,7 +13,6 @@ from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.segment import segment
-from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled
 from clashsim.fit.run import Run, with_slides
@@ -62,9 +61,10 @@ class Simulator:
     run: Run | None = None
 
 
-def author(scene: Scene) -> Simulator:
+def author(base: Distilled) -> Simulator:
     """The simulator before any strike: MuJoCo's collision and slides at the author's values."""
-    return Simulator(scene, strike_map(HybridSim(scene, base_model(scene), scene.nominal, slide_model=author_slide(scene))))
+    scene = base.scene
+    return Simulator(scene, strike_map(HybridSim(scene, base, scene.nominal, slide_model=author_slide(scene))))
 
 
 def learned(base: Distilled, made: Made, *, seed: int = 0) -> Simulator:

@@ -1,0 +1,264 @@
+"""The real-sim-real loop: what a strike would teach on cases with known answers, a second task, and rounds that survive a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="policies need the extra rl")
+
+from clashsim import cli
+from clashsim.bench import loop as bench
+from clashsim.core.scene import Scene
+from clashsim.core.trials import Trial, Trials, quaternion
+from clashsim.loop.made import Made
+from clashsim.loop.rounds import pays
+from clashsim.rl.agents import load_agent, practise
+from clashsim.rl.env import StrikeVecEnv
+from clashsim.rl.informative import _COUNT, _REACH, Information, InformativeVecEnv, farthest
+from clashsim.rl.task import moved
+from clashsim.rl.to_pose import NEAR, STRIKES, ToPose
+
+GYRATION = 0.03
+
+
+class Cart:
+    """A body that goes as far as it is struck hard, the way it is struck from, and turns as it is struck off its middle."""
+
+    names = ("speed", "point", "deflection")
+    low, high = np.array([0.0, -np.pi, -0.2]), np.array([1.0, np.pi, 0.2])
+    unsure = False
+
+    def rest(self, pose, strike, noise=None):
+        way = pose[:, 2] + strike[:, 1] + np.pi
+        return pose + np.stack([0.15 * strike[:, 0] * np.cos(way), 0.15 * strike[:, 0] * np.sin(way), 2 * strike[:, 2]], 1)
+
+
+def some(n, seed=0):
+    rng = np.random.default_rng(seed)
+    actions = rng.uniform(-1, 1, (n, 3))
+    return actions, 0.05 * rng.normal(size=(n, 3)) * [1, 1, 10]
+
+
+def test_a_simulator_that_is_right_has_nothing_to_learn():
+    actions, moves = some(30)
+    assert Information.of(actions, moves, moves, gyration=GYRATION)(*some(20, 1)).max() == 0
+
+
+def test_disagreement_is_what_it_is_made_of():
+    """Wrong by a known share of the usual size on one side of action space, and right on the other."""
+    rng = np.random.default_rng(0)
+    actions = np.column_stack([rng.uniform(-1, 1, 400), np.zeros((400, 2))])
+    simulated = np.tile([0.05, 0.0, 0.0], (400, 1))  # the same move everywhere, so that its size is 0.05 and only actions differ
+    real = simulated + np.where(actions[:, :1] > 0, [0.01, 0.0, 0.0], 0.0)
+    told = Information.of(actions, real, simulated, gyration=GYRATION)
+    asked = np.array([[0.95, 0, 0], [-0.95, 0, 0]])
+    disagreement, _ = told.parts(asked, simulated[:2])
+    # By hand: the kernel's weight of the wrong side, seen from 0.95 in an even density on [-1, 1].
+    x = np.linspace(-1, 1, 4001)
+    k = np.exp(-0.5 * ((x - 0.95) / _REACH) ** 2)
+    share = k[x > 0].sum() / k.sum()
+    assert disagreement[0] == pytest.approx(0.2 * share, rel=0.05)
+    assert disagreement[1] == pytest.approx(0.2 * (1 - share), rel=0.2)
+
+
+def test_novelty_counts_what_lies_near():
+    place = np.zeros((1, 3))
+    for n in (1, 3, 10):
+        told = Information.of(np.zeros((n, 3)), np.full((n, 3), 0.1), np.zeros((n, 3)), gyration=GYRATION)
+        disagreement, novelty = told.parts(place, place)
+        assert novelty[0] == pytest.approx(1 / (1 + n))
+        assert disagreement[0] == pytest.approx(told.usual)
+    # A density of n points on a line of length 2: the sum of the kernel is n / 2 * reach * sqrt(2 pi) far from its ends.
+    actions = np.column_stack([np.linspace(-3, 3, 301), np.zeros((301, 2))])
+    still = np.tile([0.05, 0, 0], (301, 1))
+    told = Information.of(actions, still * 1.1, still, gyration=GYRATION)
+    _, novelty = told.parts(place, still[:1])
+    assert 1 / novelty[0] - 1 == pytest.approx(301 / 6 * _REACH * np.sqrt(2 * np.pi), rel=0.01)
+    far = told.parts(np.array([[50.0, 0, 0]]), still[:1])
+    assert far[1][0] == pytest.approx(1) and far[0][0] == pytest.approx(told.usual) and _COUNT > 0  # nothing is near: the usual error
+
+
+def test_the_cost_of_a_call_does_not_grow_with_what_was_collected():
+    actions, moves = some(5000)
+    told = Information.of(actions, 1.1 * moves, moves, gyration=GYRATION)
+    assert len(told.places) == len(told.misses) == 512
+    few = farthest(np.array([[0.0], [0.1], [5.0], [2.0], [5.1]]), 3)
+    assert few.tolist() == [0, 4, 3]
+
+
+def test_the_bonus_is_added_to_the_reward_and_to_nothing_else():
+    actions, moves = some(10)
+    told = Information.of(actions, 1.2 * moves, moves, gyration=GYRATION)
+    plain, paid = StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), InformativeVecEnv(StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), told, 2.0)
+    np.testing.assert_array_equal(plain.reset(), paid.reset())
+    action = some(4, 7)[0]
+    plain.step_async(action)
+    paid.step_async(action)
+    (a, r, d, _), (b, s, e, _) = plain.step_wait(), paid.step_wait()
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(d, e)
+    np.testing.assert_allclose(s - r, 2.0 * told(action, plain.moves), atol=1e-5)
+    assert (s > r).all()
+
+
+def test_moves_are_the_same_wherever_a_body_lies():
+    rng = np.random.default_rng(0)
+    strike = rng.uniform(Cart.low, Cart.high, (5, 3))
+    for pose in rng.normal(size=(5, 3)):
+        here = np.tile(pose, (5, 1))
+        np.testing.assert_allclose(moved(here, Cart().rest(here, strike)), Cart().rest(np.zeros((5, 3)), strike), atol=1e-12)
+
+
+def test_a_pose_is_reached_where_it_should_be():
+    task = ToPose.of(Cart(), 3)
+    task.pose = np.array([[0.1, 0.0, 0.0], [0.1, 0.0, 1.0], [0.1, 0.0, 0.0]])
+    reward, ended, there = task.arrive(np.array([[0.5 * NEAR, 0.0, 0.1], [0.5 * NEAR, 0.0, 1.0], [0.5, 0.0, 0.0]]))
+    assert there.tolist() == [True, False, False] and ended.tolist() == [True, False, True]  # turned too far; lost
+    assert reward[0] == pytest.approx((0.1 - 0.5 * NEAR) / 0.1 - 0.05 + 1 + STRIKES - 1)
+    assert reward[2] < -5
+    task.restart(np.arange(3), np.random.default_rng(0))
+    ok = np.zeros(3, bool)
+    for _ in range(STRIKES):
+        ok |= task.strike(task.guide(np.random.default_rng(1), tries=2000), np.random.default_rng(2))[2]
+    assert ok.all()
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
+def test_agents_go_on_from_their_weights(algorithm, tmp_path):
+    def env():
+        return StrikeVecEnv(ToPose.of(Cart(), 8), seed=0)
+
+    first = practise(env(), algorithm, strikes=400, guides=80, seed=1)
+    seen = env().reset()
+    first.save(tmp_path / "agent.safetensors")
+    again = load_agent(env(), algorithm, tmp_path / "agent.safetensors")
+    np.testing.assert_array_equal(first.act(seen), again.act(seen))
+    np.testing.assert_array_equal(first.act(seen, seed=5), again.act(seen, seed=5))
+    on, same = (practise(env(), algorithm, strikes=300, seed=2, last=agent.weights) for agent in (first, again))
+    np.testing.assert_array_equal(on.act(seen), same.act(seen))
+    assert not np.array_equal(on.act(seen), first.act(seen))
+
+
+def test_another_round_pays_until_errors_stop_falling():
+    assert pays([9.0]) and pays([9.0, 5.0, 4.0]) and pays([9.0, 5.0, 4.0, 3.0])
+    assert not pays([9.0, 4.0, 4.1, 3.9])
+
+
+def test_misses_of_recorded_strikes():
+    t = np.arange(60) / 100
+    turn = quaternion(np.where(t < 0.3, 0.0, 0.1))
+    pose = np.column_stack([np.where(t < 0.3, 0.0, 0.15), np.zeros((60, 2)), turn])
+    made = Made.of(np.array([[1.0, -np.pi, 0.0]]), Trials((Trial("a", t, {"block": pose}),)), "block")
+    far, off = made.misses(Cart())
+    assert far[0] == pytest.approx(0, abs=1e-12) and off[0] == pytest.approx(0.1)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from clashsim import lab
+from clashsim.core.scene import Scene
+from clashsim.loop.in_lab import InLab
+from clashsim.loop.rounds import Loop
+from clashsim.loop.steps import Options
+from clashsim.rl.agents import Practice
+if __name__ == "__main__":
+    loop = Loop(Scene.load("semi_cylinder"), Options(algorithm="ppo", strikes=5, practice=Practice(2048, 0, 1024)), Path(sys.argv[1]))
+    loop.begin()
+    loop.advance(InLab(lab.Setting(change="heavier")))
+"""
+
+
+def test_a_killed_loop_goes_on_to_the_same_result(tmp_path):
+    pytest.importorskip("pydrake", reason="the laboratory needs Drake")
+    script = tmp_path / "loop.py"
+    script.write_text(SCRIPT)
+    killed = subprocess.Popen([sys.executable, str(script), str(tmp_path / "a")], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    until = time.monotonic() + 240
+    while not (tmp_path / "a" / "round-01" / "trials.safetensors").is_file() and time.monotonic() < until:
+        assert killed.poll() is None
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "a" / "round-01" / "agent.safetensors").exists()
+    for name in ("a", "b"):
+        subprocess.run([sys.executable, str(script), str(tmp_path / name)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    for name in ("trials.safetensors", "strikes.csv", "agent.safetensors", "run/weights.safetensors", "run/theta.json", "round.json"):
+        assert (tmp_path / "a" / "round-01" / name).read_bytes() == (tmp_path / "b" / "round-01" / name).read_bytes(), name
+
+
+def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsys, monkeypatch):
+    """Recorded strikes of the laboratory stand for those of a bench."""
+    from clashsim import lab
+    from clashsim.data.trial_files import write_trials
+    from clashsim.loop import steps
+    from clashsim.rl.agents import Practice
+
+    monkeypatch.setitem(steps.PRACTICE, "ppo", Practice(2048, 0, 1024))
+    out = tmp_path / "loop"
+    command = ["loop", "semi_cylinder", "--in", "folder", "--algorithm", "ppo", "--rounds", "1", "--strikes", "6", "-o", str(out)]
+    assert cli.main(command) == 0
+    assert "make the strikes of" in capsys.readouterr().out
+    asked = (out / "round-01" / "strikes.csv").read_text().splitlines()
+    assert asked[0] == "speed,point,deflection" and len(asked) == 7
+    made = lab.recorded_strikes()[:6]
+    (out / "round-01" / "strikes.csv").write_text("speed,point,deflection\n" + "".join(f"{s.speed},{s.point},{s.deflection}\n" for s in made))
+    write_trials(out / "round-01" / "trials.safetensors", lab.recorded()[:5])
+    assert cli.main(command) == 2
+    assert "5 recordings of 6 strikes" in capsys.readouterr().err
+    write_trials(out / "round-01" / "trials.safetensors", lab.recorded()[:6])
+    assert cli.main(command) == 0
+    assert "off by" in capsys.readouterr().out
+    assert cli.main(["show", str(out / "round-01" / "run")]) == 0
+    capsys.readouterr()
+    assert cli.main([*command, "--seed", "1"]) == 2
+    assert "another loop" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words, said", [
+    (["loop", "puck", "-o", "{out}"], "the laboratory has no block"),
+    (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "--rounds must be at least 1"),
+    (["loop", "semi_cylinder", "-o", "{out}", "--strikes", "2"], "--strikes must be at least 5"),
+    (["loop", "semi_cylinder", "-o", "{out}", "--change", "haevier"], "did you mean heavier"),
+    (["bench", "loop", "--sets", "lighter"], "has no 'lighter'"),
+])
+def test_mistakes_are_told_in_a_sentence(words, said, tmp_path, capsys):
+    assert cli.main([w.format(out=tmp_path / "loop") for w in words]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
+def test_bench_in_short_form():
+    pytest.importorskip("pydrake", reason="the laboratory needs Drake")
+    rows = bench.run(quick=True)
+    assert {r["method"] for r in rows} == {"informative", "random"}
+    told = {(r["method"], r["round"]): r for r in rows if r["seed"] == 0}
+    assert told["random", 0]["error_mm"] == told["informative", 0]["error_mm"] > told["random", 1]["error_mm"]  # five strikes beat the author's belief
+    assert "success" in told["informative", 1]
+    assert [r["strikes"] for r in rows if r["seed"] == "needed" and r["method"] == "random"] == [5]
+
+
+def test_the_block_is_changed_as_told():
+    pytest.importorskip("pydrake", reason="the laboratory needs Drake")
+    from clashsim import lab
+    from clashsim.lab.plant import Plant
+    from clashsim.lab.strike import outline
+
+    def inertia(change):
+        setting = lab.Setting(change=change)
+        plant = Plant(setting, outline("semi_cylinder"), 1e-3).plant
+        return plant.GetBodyByName("block").default_spatial_inertia()
+
+    plain, heavy, loaded = map(inertia, ("none", "heavier", "ballast"))
+    assert heavy.get_mass() == pytest.approx(1.6 * plain.get_mass()) and heavy.get_com() == pytest.approx(plain.get_com())
+    assert loaded.get_mass() == pytest.approx(1.3 * plain.get_mass())
+    assert loaded.get_com()[0] == pytest.approx(0.3 / 1.3 * 0.025)
+    assert lab.Setting().name == "semi_cylinder-resin-high"  # what was recorded keeps its name
+    assert Scene.load("semi_cylinder").struck == "block"
