@@ -84,7 +84,8 @@ def _model(env: Any, algorithm: Algorithm, strikes: int, seed: int) -> Any:
     if algorithm == "sac":
         return SAC("MlpPolicy", env, learning_rate=1e-3, buffer_size=max(strikes, 1000), learning_starts=100, batch_size=256, gamma=_GAMMA, train_freq=1, gradient_steps=8,
                    policy_kwargs=kwargs, seed=seed, device="cpu")
-    return PPO("MlpPolicy", env, learning_rate=1e-3, n_steps=16, batch_size=min(256, 16 * env.num_envs), n_epochs=5, gamma=_GAMMA, policy_kwargs=kwargs | {"log_std_init": -0.7}, seed=seed, device="cpu")
+    return PPO("MlpPolicy", env, learning_rate=1e-3, n_steps=16, batch_size=min(256, 16 * env.num_envs), n_epochs=5, gamma=_GAMMA,
+               policy_kwargs=kwargs | {"log_std_init": -0.7}, seed=seed, device="cpu")
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:
