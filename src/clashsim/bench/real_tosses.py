@@ -1,0 +1,136 @@
+"""Tosses of a real cube (BENCHMARKS.md, real-tosses): identified on n of them, the others rolled out from their first frame.
+
+All that a method may use of the recordings are the n tosses of its repetition. Errors are means over tosses and repetitions: time mean of the position
+in % of the cube's width and of the rotation in degrees, their medians, both 10 frames after the first contact, the share that ends on another face.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim.bench import toss_set
+from clashsim.core.cubes import box_scene, contact_params, inertia_params, shape_params
+from clashsim.core.errors import DataError, nearest
+from clashsim.core.params import Param
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.data.flight import Flight, flight, gravity
+from clashsim.fit.trajectories import Errors, Rollouts, Tosses, by_name, identify
+
+NS = (4, 16)
+LONGEST = 110  # frames of a toss that identification rolls out
+Row = dict[str, Any]
+Found = tuple[Errors, dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One repetition: the tosses that may be used, those to predict, and what methods hand on to later ones (theta by method)."""
+
+    fit: tuple[Flight, ...]
+    test: tuple[Flight, ...]
+    seed: int
+    quick: bool
+    thetas: dict[str, dict[str, float]]
+
+    @cached_property
+    def gravity(self) -> float:
+        """Of the flights that may be used, m/s^2 in recorded metres."""
+        return gravity(self.fit)
+
+    def tosses(self, flights: Sequence[Flight], longest: int = 10_000) -> Tosses:
+        return Tosses(tuple(flights), 2 * toss_set.HALF, longest)
+
+
+def scene_of(params: Sequence[Param]) -> Scene:
+    """The cube and its floor."""
+    return box_scene(toss_set.CUBE, params, timestep=1 / toss_set.RATE / 4)
+
+
+def _default(problem: Problem) -> Found:
+    """MuJoCo's own contact, the cube as it is said to be."""
+    standard = [p for p in contact_params("standard") if p.name in ("friction", "time_constant", "damping_ratio")]
+    scene = scene_of(standard)
+    rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
+    theta = np.array([1.0, 0.02, 1.0])
+    return rollouts.tosses.errors(rollouts.states(theta[None])), by_name(standard, theta)
+
+
+def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
+    def run(problem: Problem) -> Found:
+        scene = scene_of(params)
+        generations = 3 if problem.quick else 100
+        found = identify(Rollouts(scene, problem.tosses(problem.fit, 30 if problem.quick else LONGEST), gravity=problem.gravity), seed=problem.seed, generations=generations)
+        rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
+        return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
+
+    return run
+
+
+_CUBE = toss_set.CUBE
+METHODS: dict[str, Callable[[Problem], Found]] = {
+    "mujoco-default": _default,
+    "mujoco-table-ii": _identified(contact_params("standard")),
+    "mujoco-contact": _identified(contact_params()),
+    "mujoco-inertia": _identified((*contact_params(), *inertia_params(_CUBE))),
+    "mujoco-shape": _identified((*contact_params(), *inertia_params(_CUBE), *shape_params(_CUBE))),
+}
+
+
+def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[str] | None = None, ns: Sequence[int] | None = None, resume: Path | None = None,
+        progress: Progress = quiet) -> list[Row]:
+    """Rows of the bench. With `resume`, finished repetitions are kept in that file (JSON lines) and a later call goes on from them."""
+    for name in methods or ():
+        if name not in METHODS:
+            raise DataError(f"the bench has no method {name!r}; {nearest(name, METHODS)}")
+    flights = [flight(trial, toss_set.BODY, 0.98 * toss_set.CUBE.corners) for trial in toss_set.load(root)]
+    counts = list(ns or ((4,) if quick else NS))
+    if len(flights) < max(counts) + 4:
+        raise DataError(f"the data root holds {len(flights)} tosses; at least {max(counts) + 4} are needed")
+    chosen = list(methods or (METHODS if not quick else list(METHODS)[:3]))
+    done = kept(resume)
+    with progress("tosses", len(counts) * len(chosen) * (1 if quick else seeds)) as advance:
+        for n in counts:
+            for seed in range(1 if quick else seeds):
+                order = np.random.default_rng(seed).permutation(len(flights))
+                test = order[n:][:12] if quick else order[n:]
+                old = {row["method"]: row for row in done if (row["n"], row["seed"]) == (n, seed)}
+                problem = Problem(tuple(flights[i] for i in order[:n]), tuple(flights[i] for i in test), seed, quick, {m: row["theta"] for m, row in old.items()})
+                for method in chosen:
+                    if method not in old:
+                        errors, theta = METHODS[method](problem)
+                        problem.thetas[method] = theta
+                        done.append(_repetition(method, n, seed, errors, theta))
+                        if resume is not None:
+                            with resume.open("a") as file:
+                                file.write(json.dumps(done[-1]) + "\n")
+                    advance(1)
+    return [_row(method, n, [r for r in done if (r["method"], r["n"]) == (method, n)]) for n in counts for method in chosen]
+
+
+def kept(resume: Path | None) -> list[Row]:
+    """Repetitions of an earlier run; a last line cut short by a kill is dropped."""
+    if resume is None or not resume.is_file():
+        return []
+    return [json.loads(line) for line in resume.read_text().splitlines() if line.endswith("}")]
+
+
+_KEYS = ("position_pct", "rotation_deg", "position_median", "rotation_median", "position_soon", "rotation_soon", "wrong_face")
+
+
+def _repetition(method: str, n: int, seed: int, e: Errors, theta: dict[str, Any]) -> Row:
+    values = (e.position.mean(), e.rotation.mean(), np.median(e.position), np.median(e.rotation), e.soon_position.mean(), e.soon_rotation.mean(), e.wrong.mean())
+    return {"method": method, "n": n, "seed": seed, **{k: round(float(v), 4) for k, v in zip(_KEYS, values, strict=True)}, "tosses": int(e.position.size), "theta": theta}
+
+
+def _row(method: str, n: int, found: list[Row]) -> Row:
+    means = {k: round(float(np.mean([r[k] for r in found])), 3) for k in _KEYS}
+    worst = {f"{k}_worst": round(max(r[k] for r in found), 3) for k in _KEYS[:2]}
+    return {"method": method, "n": n, **means, **worst, "seeds": len(found), "tosses": found[0]["tosses"]}
