@@ -18,6 +18,8 @@ class Table(nn.Module):
     step: Tensor
     rows: Tensor
     corner: Tensor
+    stride: Tensor
+    last: Tensor
 
     def __init__(self, low: Sequence[float], high: Sequence[float], values: np.ndarray) -> None:
         """values (n_1, ..., n_d, c): at the grid's points, at least five along each axis, ends included."""
@@ -33,7 +35,8 @@ class Table(nn.Module):
         self.register_buffer("step", torch.tensor([(b - a) / (n - 1) for a, b, n in zip(low, high, sizes, strict=True)], dtype=torch.float64))
         self.register_buffer("rows", torch.as_tensor(coefficients.reshape(-1, values.shape[-1])))
         self.register_buffer("corner", torch.tensor(self.corners))
-        self.stride = [int(s) for s in stride]
+        self.register_buffer("stride", torch.tensor(stride.copy()))
+        self.register_buffer("last", torch.tensor([n - 1.0 for n in sizes], dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         """Values (N, c) at x (N, d)."""
@@ -51,14 +54,9 @@ class Table(nn.Module):
 
     def _window(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The first row (N,) of the 4^d that matter at x, and the weights (N, 4) along each axis."""
-        u = (x - self.low) / self.step
-        first, weights = torch.zeros(len(x), dtype=torch.long, device=x.device), []
-        for axis, n in enumerate(self.sizes):
-            at = u[:, axis].clamp(0, n - 1)
-            cell = at.detach().floor().clamp(max=n - 2)
-            first = first + cell.long() * self.stride[axis]
-            weights.append(_weights(at - cell))
-        return first, weights
+        at = torch.clamp((x - self.low) / self.step, torch.zeros_like(self.last), self.last)
+        cell = torch.minimum(at.detach().floor(), self.last - 1)
+        return (cell.long() * self.stride).sum(1), list(_weights(at - cell).unbind(1))
 
     def read(self, x: np.ndarray) -> np.ndarray:
         """`forward` for arrays."""
@@ -67,11 +65,11 @@ class Table(nn.Module):
 
 
 def _weights(z: Tensor) -> Tensor:
-    """Cubic B-splines (N, 4) about a cell, at z (N,) in [0, 1] of it."""
+    """Cubic B-splines (..., 4) about a cell, at z (...) in [0, 1] of it."""
     y, square = 1 - z, z * z
     first, last = y * y * y, square * z
     second = 3 * last - 6 * square + 4
-    return torch.stack([first, second, 6 - first - second - last, last], 1) / 6
+    return torch.stack([first, second, 6 - first - second - last, last], -1) / 6
 
 
 def _spline(n: int) -> np.ndarray:
