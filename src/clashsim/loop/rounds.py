@@ -93,7 +93,7 @@ class Loop:
         fresh = self._kept(turn) if world is None or self._has(turn, "trials.safetensors") else None
         if fresh is None:
             assert world is not None
-            fresh = collect(last.simulator, last.agent, self.options, world, turn)
+            fresh = collect(last.simulator, last.agent, self.options, world, turn, last.made)
             if self.folder is not None:
                 _write_strikes(self._path(turn) / "strikes.csv", last.simulator.model.names, fresh.strikes)
                 write_trials(self._path(turn) / "trials.safetensors", fresh.trials)

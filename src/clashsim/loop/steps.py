@@ -30,6 +30,7 @@ from clashsim.sim.strike_map import strike_map
 Collect = Literal["informative", "plain", "random"]
 PRACTICE = {"sac": Practice(30_000, 6_000, 10_000), "ppo": Practice(200_000, 0, 40_000)}
 _ENVS = 64
+_DRAWS = 24  # actions of the policy of which the one that teaches most is made
 _NOISE = 0.3  # standard deviations of the model's own by which outcomes scatter in training
 WEIGHT = 5.0  # of what a strike would teach: as much as a task pays for a fast arrival, where a simulator is wrong by its whole size
 
@@ -92,22 +93,37 @@ def taught(simulator: Simulator, options: Options, seed: int, made: Made | None,
     env: Any = StrikeVecEnv(task_of(options.task, simulator, _ENVS, training=True), seed=seed)
     how = options.trained
     if made is not None and options.collect == "informative":
-        low, high = simulator.model.low, simulator.model.high
-        actions = 2 * (made.strikes - low) / (high - low) - 1
-        said = moved(made.before, simulator.model.rest(made.before, made.strikes))
-        gyration = inertia(simulator.scene, simulator.scene.struck_body).gyration
-        env = InformativeVecEnv(env, Information.of(actions, moved(made.before, made.after), said, gyration=gyration), options.weight)
+        env = InformativeVecEnv(env, information(simulator, made), options.weight)
     if last is None:
         return practise(env, options.algorithm, strikes=how.first, guides=how.guided, seed=seed)
     return practise(env, options.algorithm, strikes=how.later, guides=how.guided * how.later // how.first, seed=seed, last=last.weights)
 
 
-def collect(simulator: Simulator, agent: Agent | None, options: Options, world: World, turn: int) -> Made:
-    """The strikes of one round: by the policy, as it draws them in training, or at random without one."""
+def information(simulator: Simulator, made: Made) -> Information:
+    """What further strikes would teach, after those that were made."""
+    low, high = simulator.model.low, simulator.model.high
+    said = moved(made.before, simulator.model.rest(made.before, made.strikes))
+    gyration = inertia(simulator.scene, simulator.scene.struck_body).gyration
+    return Information.of(2 * (made.strikes - low) / (high - low) - 1, moved(made.before, made.after), said, gyration=gyration)
+
+
+def chosen(task: StrikeTask, agent: Agent, told: Information | None, seed: int) -> np.ndarray:
+    """An action (1, d) of the policy as it draws them in training; of several, the one that teaches most where that is told."""
+    seen = np.repeat(task.observe(), 1 if told is None else _DRAWS, 0)
+    action = agent.act(seen, seed=seed)
+    if told is None:
+        return action
+    pose = np.repeat(task.pose, _DRAWS, 0)
+    return action[[int(told(action, moved(pose, task.model.rest(pose, strikes(task.model, action)))).argmax())]]
+
+
+def collect(simulator: Simulator, agent: Agent | None, options: Options, world: World, turn: int, made: Made | None = None) -> Made:
+    """The strikes of one round: by the policy, as it draws them in training, or at random without one; made: those of earlier rounds."""
     task, rng = task_of(options.task, simulator, 1), np.random.default_rng([options.seed, turn])
-    names, low, high = task.model.names, task.model.low, task.model.high
+    names, low, high, body = task.model.names, task.model.low, task.model.high, simulator.scene.struck_body.name
     done: list[np.ndarray] = []
     trials: list[Trial] = []
+    told: Information | None = None
     ended = True
     while len(done) < options.strikes:
         if ended or agent is None:
@@ -117,11 +133,22 @@ def collect(simulator: Simulator, agent: Agent | None, options: Options, world: 
         if agent is None:
             strike = rng.uniform(low, high)
         else:
-            strike = strikes(task.model, agent.act(task.observe(), seed=int(rng.integers(2**31))))[0]
+            if options.collect == "informative" and (done or made is not None):
+                told = information(simulator, _together(made, done, trials, body))
+            strike = strikes(task.model, chosen(task, agent, told, int(rng.integers(2**31))))[0]
         trials.append(world.strike(dict(zip(names, strike.tolist(), strict=True)), f"round-{turn:02d}-{len(done):02d}"))
         done.append(strike)
         ended = bool(task.arrive(world.look()[None])[1][0])
-    return Made.of(np.array(done), Trials(tuple(trials)), simulator.scene.struck_body.name)
+    return Made.of(np.array(done), Trials(tuple(trials)), body)
+
+
+def _together(made: Made | None, done: list[np.ndarray], trials: list[Trial], body: str) -> Made:
+    """Strikes of earlier rounds and of this one."""
+    if not done:
+        assert made is not None
+        return made
+    fresh = Made.of(np.array(done), Trials(tuple(trials)), body)
+    return fresh if made is None else made + fresh
 
 
 def proposed(simulator: Simulator, agent: Agent | None, options: Options, turn: int) -> np.ndarray:
