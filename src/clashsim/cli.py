@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import bench, calibrate, demo, export, import_logs, inspect, loop, plan, push, record, sample, segment, show
+from clashsim.commands import advise, bench, calibrate, demo, export, import_logs, inspect, loop, plan, push, record, sample, segment, show
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -271,6 +271,29 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Advise:
+    """Say which strikes to make next, what error is expected after each, and whether ten more would help.
+
+    Example: clashsim advise runs/demo -k 5 -o next.csv
+    """
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Run folder of clashsim calibrate or demo; or a scene, for the first strikes of all."""
+    k: Annotated[int, arg(aliases=["-k"], metavar="INT")] = 5
+    """How many strikes."""
+    side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
+    """Side from which strikes are made: bearings of the tip seen from the body, degrees, counter-clockwise."""
+    speed: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
+    """Speeds that the task uses, m/s."""
+    seed: int = 0
+    """Of the strikes to choose from."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
+    """File to write the strikes to, .csv or .json."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+
+@dataclass(frozen=True)
 class Execute:
     """Execute a plan in the laboratory, a stand-in for reality, and show target, expectation and outcome. Needs Drake.
 
@@ -389,12 +412,12 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
     throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
     search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
-    loop: the real-sim-real loop where the laboratory is not as the scene's author believes."""
+    loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise: ten advised strikes against ten random ones."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
@@ -439,7 +462,7 @@ class Demo:
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
         | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Export, subcommand("export")]
-        | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
+        | Annotated[Advise, subcommand("advise")] | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
         | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")] | Annotated[Loop, subcommand("loop")]
         | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
         | Annotated[Demo, subcommand("demo")])
@@ -466,7 +489,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute,
+_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute, Advise: advise.run,
                          Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Import: import_logs.run, Inspect: inspect.run,
                          Segment: segment.run, Record: record.run}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clashsim.cli import Bench
 
 _BENCHES = {"real-impacts": "real_impacts", "shapes": "shapes", "materials": "materials", "real-slides": "real_slides", "sampling": "sampling", "base": "base",
-            "throughput": "throughput", "planning": "planning", "search-time": "search_time", "routes": "routes", "loop": "loop"}
+            "throughput": "throughput", "planning": "planning", "search-time": "search_time", "routes": "routes", "loop": "loop", "advise": "advise"}
 # What --quick means to benches that have a size instead.
 _QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "throughput": {"n": 256}, "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)}}
 
@@ -40,10 +40,11 @@ def run(verb: Bench) -> None:
     if verb.plot is not None and not hasattr(module, "plot"):
         raise ParamError(f"the bench {verb.name} has no option --plot")
     data = verb.data or (Path(os.environ["CLASHSIM_DATA"]) if os.environ.get("CLASHSIM_DATA") else None)
-    if "root" in signature(module.run).parameters:
-        if data is None:
+    root = signature(module.run).parameters.get("root")
+    if root is not None:
+        if data is None and root.default is root.empty:
             raise DataError("this bench needs the public recordings: name their folder with --data, or in CLASHSIM_DATA")
-        if not data.is_dir():
+        if data is not None and not data.is_dir():
             raise DataError(f"there is no folder {str(data)!r} with the public recordings")
     takes = signature(module.run).parameters
     given: dict[str, Any] = {"seeds": verb.seeds, "sets": verb.sets, "methods": verb.methods, "resume": verb.resume, "device": verb.device}

@@ -72,6 +72,7 @@ class Posterior:
     surprise: float  # of impacts left out in turn: mean squared error over the variance that was expected of it
     deviation: Tensor  # (p,): standard deviations of the constants
     context: Context
+    slope: Tensor | None = None  # (N, k, p): of the first draw's outcomes over their size, by the parameters; None in runs of before it was kept
 
     @property
     def theta(self) -> Tensor:
@@ -110,7 +111,8 @@ def fit(data: Data, sd: Tensor, *, strength: Strength, draws: int, anchor: Tenso
     dual = torch.linalg.solve(smooth + 1e-5 * eye, ((anchor - mean) / sd.square())[:, None].expand(draws, n, p))
     last = _descend(data, target + blur, size, mean, sd, strength, dual, ratio, rounds=6)
     rest = last.left * ratio[..., None]
-    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, rest, last.shape, last.cost, last.evidence, last.surprise, last.deviation, data.context)
+    return Posterior(strength, sd, mean, anchor.expand(draws, p).clone(), last.dual, rest, last.shape, last.cost, last.evidence, last.surprise, last.deviation, data.context,
+                     last.slope)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +127,7 @@ class _Descent:
     evidence: float  # of the first member
     surprise: float  # likewise
     deviation: Tensor  # (p,): of the constants, Laplace's at the first member
+    slope: Tensor  # (N, k, p): likewise
 
 
 def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor, how: Strength, dual: Tensor, ratio: Tensor, *, rounds: int) -> _Descent:
@@ -148,7 +151,7 @@ def _descend(data: Data, target: Tensor, size: Tensor, mean: Tensor, sd: Tensor,
             whole = torch.linalg.cholesky(rest[0] + _outer(slope[:1], smooth, sd)[0])
             deviation = (sd.square() - sd.pow(4) * (seen * torch.cholesky_solve(seen, whole)).sum(0)).clamp_min(1e-12).sqrt()
             z = (miss[0] + torch.einsum("nkp,np->nk", slope[0], phi[0] - mean[0])).reshape(n * k, 1)
-            return _Descent(dual, phi, left, shape, cost, evidence, _surprise(whole, z, k), deviation)
+            return _Descent(dual, phi, left, shape, cost, evidence, _surprise(whole, z, k), deviation, slope[0])
         factor = torch.linalg.cholesky(rest + _outer(slope, smooth, sd))
         z = (miss + torch.einsum("mnkp,mnp->mnk", slope, phi - mean[:, None])).reshape(m, n * k, 1)
         alpha = torch.cholesky_solve(z, factor).reshape(m, n, k)
@@ -180,6 +183,25 @@ def predict(posterior: Posterior, data: Data) -> tuple[Tensor, Tensor]:
     shape = after / after.norm(dim=-1, keepdim=True).clamp_min(1e-9)
     kernel = kernel + posterior.strength.mix**2 * shape @ posterior.shape.transpose(1, 2)
     return value + _sizes(data, posterior.anchor)[..., None] * torch.einsum("mnl,mlk->mnk", kernel, posterior.rest), phi
+
+
+def slopes(data: Data, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes (N, k, p) of outcomes over their size (N,) by the parameters, at phi (N, p), and these sizes."""
+    value, slope = _linearise(data.physics, phi[None])
+    size = (value[0] + data.start).norm(dim=-1).clamp_min(0.02)
+    return slope[0] / size[:, None, None], size
+
+
+def covariance(a: tuple[Tensor, Context], b: tuple[Tensor, Context], sd: Tensor, how: Strength) -> Tensor:
+    """What is expected before any impact is fitted of outcomes over their size, (n k, n' k), for slopes (n, k, p) and contexts of each side.
+
+    Linearised: parameters as fields through their slopes, plus the residual; scatter from hit to hit and noise are left to the caller.
+    """
+    k = a[0].shape[1]
+    smooth, _ = field_kernels(a[1], b[1], how)
+    gram = (a[0] * sd).flatten(0, 1) @ (b[0] * sd).flatten(0, 1).T
+    rest = torch.einsum("nl,ij->nilj", residual_kernel(a[1], b[1], how), torch.eye(k, dtype=gram.dtype))
+    return gram * smooth.repeat_interleave(k, 0).repeat_interleave(k, 1) + rest.reshape(gram.shape)
 
 
 def _sizes(data: Data, constants: Tensor) -> Tensor:

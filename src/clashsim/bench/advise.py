@@ -1,0 +1,85 @@
+"""Ten advised strikes against ten random ones: accuracy after a calibration with them, on the laboratory's shapes and on struck boxes.
+
+A seed splits the recorded strikes of a set in two: a pool to choose from, of which a method sees how strikes meet but not what came of
+them until it has chosen, and a test. `random` takes the first ten of the pool, `advised` what `clashsim advise` says of it: five strikes
+before any was made, a calibration with these, five more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim import lab
+from clashsim.bench.lab_sets import choose, lab_set
+from clashsim.bench.real_slides import kept
+from clashsim.core.impacts import Impacts
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.data import datasets
+from clashsim.data.datasets import RealSet
+from clashsim.fit.advise import advise
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.distil import Distilled
+from clashsim.report.metrics import relative_error, summary
+
+N = 10
+_POOL = 60  # strikes to choose from, in sets that have more than twice as many; else half of them
+_TESTED = 400  # at most
+Row = dict[str, Any]
+Way = Callable[[Distilled, Impacts, int], np.ndarray]
+
+
+def _random(base: Distilled, pool: Impacts, seed: int) -> np.ndarray:
+    """The pool is in random order already."""
+    return np.arange(N)
+
+
+def _advised(base: Distilled, pool: Impacts, seed: int) -> np.ndarray:
+    first = advise(base, pool, N // 2).rows
+    others = np.setdiff1d(np.arange(len(pool)), first)
+    model = calibrate(base, pool[first], seed=seed)
+    return np.r_[first, others[advise(model, pool[others], N - len(first)).rows]]
+
+
+WAYS: dict[str, Way] = {"random": _random, "advised": _advised}
+
+
+def run(root: Path | None = None, seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None,
+        resume: Path | None = None, cache: Path | None = None, progress: Progress = quiet) -> list[Row]:
+    """Rows of both methods on every set; sets of struck boxes are those that lie in `root`."""
+    present: dict[str, Callable[[], RealSet]] = {s.replace("_", "-"): partial(lab_set, s.replace("_", "-"), s, "resin", "high") for s in lab.SHAPES}
+    if root is not None:
+        present |= {name: partial(datasets.load, name, root) for name in datasets.names(datasets.root_or_fail(root)) if name.startswith("lasa/")}
+    chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
+    ways = choose(methods, [*WAYS])
+    seeds, done, rows = min(seeds, 2) if quick else seeds, kept(resume), list[Row]()
+    with progress("measuring", len(chosen) * len(ways)) as advance:
+        for name in chosen:
+            real = present[name]()
+            base = base_model(Scene.load(real.scene).with_nominal(real.nominal), cache=cache)
+            for method in ways:
+                row = next((r for r in done if (r["set"], r["method"], r["seeds"]) == (name, method, seeds)), None)
+                if row is None:
+                    row = {"set": name, "method": method, "n": N} | summary([_errors(real, base, WAYS[method], seed) for seed in range(seeds)])
+                    if resume is not None:
+                        with resume.open("a") as file:
+                            file.write(json.dumps(row) + "\n")
+                rows.append(row)
+                advance(1)
+    return rows
+
+
+def _errors(real: RealSet, base: Distilled, way: Way, seed: int) -> np.ndarray:
+    """Relative errors of the test, after a calibration with ten strikes of the pool."""
+    order = np.random.default_rng(seed).permutation(len(real.impacts))
+    size = min(_POOL, len(order) // 2)
+    pool, test = real.impacts[order[:size]], real.impacts[order[size : size + _TESTED]]
+    made = calibrate(base, pool[way(base, pool, seed)], seed=seed)
+    return relative_error(made.predict(test), test.after, real.gyration)
