@@ -6,6 +6,7 @@ differences then remove what the distillation got slightly wrong. Intervals are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,13 @@ import torch
 from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
+from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import RIGID, Estimate, Scale, Status, prior_sd, verdict
 from clashsim.fit.distil import Distilled
 from clashsim.fit.fields import constants, fit
 from clashsim.fit.identify import Rig, rig
 
-_FLOOR = 0.005  # no recording is better than half a per cent
+FLOOR = 0.005  # no recording is better than half a per cent
 _STEP = 4e-2  # of the finite differences, on the unit scale: contact is rough at a finer look
 
 
@@ -51,18 +53,28 @@ def identify_by_gradient(base: Distilled, impacts: Impacts, *, seed: int = 0, st
     ends = [_polish(setup, p, centre[free]) for p in points]
     unit, cost, spread = min(ends, key=lambda r: r[1])
     # Starts that end elsewhere with an error almost as small say that the impacts do not tell these values apart.
-    rivals = [np.abs(u - unit) / 2 for u, c, _ in ends if c < 2 * cost + len(impacts) * _FLOOR**2]
+    rivals = [np.abs(u - unit) / 2 for u, c, _ in ends if c < 2 * cost + len(impacts) * FLOOR**2]
     spread = np.max([spread, *rivals], axis=0)
+    return Constants(told(scene, free, unit, spread, base=scene.nominal, known=impacts.known), float(np.sqrt(cost / len(impacts))))
+
+
+def told(scene: Scene, free: Sequence[int], unit: np.ndarray, spread: np.ndarray, *, base: np.ndarray, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
+    """Estimates in `scene.params` order from the points (q,) and standard deviations (q,) of the parameters `free`; the others keep base (p,) or what is known."""
     estimates = []
     for i, p in enumerate(scene.params):
         if i not in free:
-            value = float(np.mean(impacts.known[p.name])) if p.name in impacts.known else p.nominal
-            estimates.append(Estimate(p.name, value, value, value, Status.KNOWN if p.name in impacts.known else Status.UNIDENTIFIABLE))
+            value = float(np.mean(known[p.name])) if p.name in known else float(base[i])
+            estimates.append(Estimate(p.name, value, value, value, Status.KNOWN if p.name in known else Status.UNIDENTIFIABLE))
             continue
-        j = free.index(i)
+        j = list(free).index(i)
         value, low, high = from_unit([p], np.clip([[unit[j]], [unit[j] - 1.64 * spread[j]], [unit[j] + 1.64 * spread[j]]], -1, 1))[:, 0]
         estimates.append(Estimate(p.name, float(value), float(low), float(high), verdict(p, unit[j], spread[j])))
-    return Constants(tuple(estimates), float(np.sqrt(cost / len(impacts))))
+    return tuple(estimates)
+
+
+def deviation(slope: np.ndarray, noise: float, sd: np.ndarray | float) -> np.ndarray:
+    """Standard deviations (q,) at an optimum with slopes (n, q) of residuals of variance `noise`, where `sd` was expected before."""
+    return np.sqrt(np.diag(np.linalg.inv(slope.T @ slope / noise + np.eye(slope.shape[1]) / sd**2)))
 
 
 def _polish(setup: Rig, unit: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
@@ -71,7 +83,7 @@ def _polish(setup: Rig, unit: np.ndarray, centre: np.ndarray) -> tuple[np.ndarra
     damp, sd = 1e-2, 0.5
     value, slope = _differences(setup, unit, rows)
     for _ in range(12):
-        noise = max(_FLOOR**2, float((value**2).mean()))
+        noise = max(FLOOR**2, float((value**2).mean()))
         hessian = slope.T @ slope / noise + np.eye(q) / sd**2
         pull = slope.T @ value / noise + (unit - centre) / sd**2
         move = np.linalg.solve(hessian + damp * np.diag(np.diag(hessian)), -pull)
@@ -84,9 +96,7 @@ def _polish(setup: Rig, unit: np.ndarray, centre: np.ndarray) -> tuple[np.ndarra
                 break
         else:
             damp *= 8
-    noise = max(_FLOOR**2, float((value**2).mean()))
-    covariance = np.linalg.inv(slope.T @ slope / noise + np.eye(q) / sd**2)
-    return unit, float((value**2).sum()), np.sqrt(np.diag(covariance))
+    return unit, float((value**2).sum()), deviation(slope, max(FLOOR**2, float((value**2).mean())), sd)
 
 
 def _differences(setup: Rig, unit: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -271,7 +271,7 @@ def _by_sysid(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Id
 
 def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Identified:
     """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own, like that of the other methods."""
-    from clashsim.sim.mjx import MjxImpacts, Unsupported, descend
+    from clashsim.sim.mjx import MjxImpacts, Unsupported, capped, descend
 
     setup = few(setup)  # each parameter is one more forward pass through every step
     impacts, count = MjxImpacts.of(setup.scene, setup.free), 0
@@ -280,13 +280,10 @@ def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Iden
         nonlocal count
         after, slope = impacts(setup.before[rows], setup.theta[rows], points, steps=steps)
         count += len(points) * len(rows)
-        capped = setup.residual(after, rows)
-        relative = (slope * setup.scale[rows][..., None]) * np.sqrt(1 - (capped**2).sum(-1))[..., None, None]
-        # slope of r / sqrt(1 + |r|^2), with r already divided by that root
-        inner = np.einsum("mnk,mnkq->mnq", capped, relative)
-        relative = relative - capped[..., None] * inner[..., None, :]
+        scale = setup.scale[rows]
+        off, turn = capped((after - setup.after[rows]) * scale, slope * scale[..., None])
         root = np.sqrt(len(rows))
-        return capped.reshape(len(points), -1) / root, relative.reshape(len(points), -1, points.shape[1]) / root
+        return off.reshape(len(points), -1) / root, turn.reshape(len(points), -1, points.shape[1]) / root
 
     try:
         steps = impacts.length(setup.striker, setup.before[rows], setup.theta[rows])

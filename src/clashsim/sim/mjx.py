@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -11,17 +11,14 @@ import mujoco
 import numpy as np
 
 from clashsim.core.contact import Poser
-from clashsim.core.errors import MissingExtraError
 from clashsim.core.params import from_unit
-from clashsim.core.scene import Scene
-from clashsim.sim.mujoco import Striker, rest_height
+from clashsim.core.scene import STRIKE, Scene
+from clashsim.sim.mjx_model import MjxScene, Unsupported, check_finite, engine, padded, put
+from clashsim.sim.mjx_step import stepper
+from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
 
 _ROWS = 48  # impacts in one compiled call: fewer are padded, for compiling again costs more than computing
 _LONGEST = 400  # steps of an impact that can be compiled and run in reasonable time
-
-
-class Unsupported(Exception):
-    """MJX cannot do this scene; the message says why."""
 
 
 class MjxImpacts:
@@ -30,6 +27,11 @@ class MjxImpacts:
     def __init__(self, scene: Scene, free: tuple[int, ...]) -> None:
         self.scene, self.free = scene, free
         self._compiled: dict[int, Callable[..., Any]] = {}
+
+    @cached_property
+    def _held(self) -> MjxScene:
+        """The scene in MJX, put there on first use; an impact needs no more iterations of the solver than these."""
+        return put(self.scene, iterations=8)
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -53,98 +55,68 @@ class MjxImpacts:
         """Twists after (m, n, k) and their slopes (m, n, k, q) in the unit scale, at points unit (m, q) for impacts before (n, d), theta (n, p)."""
         m, n = len(unit), len(before)
         run = self._compiled.get(steps) or self._compiled.setdefault(steps, self._compile(steps))
-        theta = np.tile(theta, (m, 1))
-        points = np.repeat(unit, n, 0)
-        full = theta.copy()
-        full[:, list(self.free)] = from_unit([self.scene.params[i] for i in self.free], points)
+        full = np.tile(theta, (m, 1))
+        full[:, list(self.free)] = from_unit([self.scene.params[i] for i in self.free], np.repeat(unit, n, 0))
         poser = Poser(self.scene, rest_height(self.scene, full))
         qpos, qvel = np.tile(self.scene.base.qpos0, (m * n, 1)), np.zeros((m * n, self.scene.base.nv))
         poser.write(np.tile(before, (m, 1)), qpos, qvel)
-        chunks = [run(*(_padded(a[i : i + _ROWS]) for a in (points, theta, qpos, qvel))) for i in range(0, m * n, _ROWS)]
+        control = np.zeros((m * n, self.scene.base.nu))
+        for actuator, dof in velocity_drives(self.scene):
+            control[:, actuator] = qvel[:, dof]
+        starts = [self._held.fields(full, m * n), self._held.slopes(full, self.free), {"qpos": qpos, "qvel": qvel, "ctrl": control}]
+        chunks = [run(*(padded({k: a[i : i + _ROWS] for k, a in part.items()}, _ROWS) for part in starts)) for i in range(0, m * n, _ROWS)]
         velocity, slope, place = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
         body, count = self.scene.struck_body, m * n
         after = poser.local(*body.twist(place[:count], velocity[:count]))
         slopes = np.stack([poser.local(*body.twist(place[:count], slope[:count, :, j])) for j in range(unit.shape[1])], -1)
-        if not np.isfinite(after).all() or not np.isfinite(slopes).all():
-            raise Unsupported(f"MJX gives slopes that are not finite for scene {self.scene.name!r} (its {self._pair()} collision is not differentiable there)")
+        check_finite(self.scene, after, slopes)
         return after.reshape(m, n, -1), slopes.reshape(m, n, -1, unit.shape[1])
 
-    def _pair(self) -> str:
-        kinds = [mujoco.mjtGeom(int(self.scene.base.geom(g).type[0])).name.removeprefix("mjGEOM_").lower() for g in (self.scene.struck, self.scene.striker)]
-        return "-".join(sorted(kinds))
-
     def _compile(self, steps: int) -> Callable[..., tuple[np.ndarray, ...]]:
-        try:
-            import jax
-            from mujoco import mjx
-        except ImportError:
-            raise MissingExtraError("mujoco-mjx", "mjx") from None
-        jax.config.update("jax_enable_x64", True)
-        jnp, scene, free = jax.numpy, self.scene, self.free
-        spec = scene.spec.copy()
-        for sensor in list(spec.sensors):  # MJX has no contact sensor, and none is needed
-            spec.delete(sensor)
-        plain = spec.compile()
-        plain.opt.iterations, plain.opt.ls_iterations = min(plain.opt.iterations, 8), min(plain.opt.ls_iterations, 12)
-        try:
-            model = mjx.put_model(plain)
-        except NotImplementedError as problem:
-            raise Unsupported(f"MJX cannot load scene {scene.name!r}: {' '.join(str(problem).split())}") from None
-        pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, "strike")
+        jax, mjx = engine()
+        jnp, held, step = jax.numpy, self._held, stepper(self._held, differentiate=True)
+        plain, empty = held.plain, mjx.make_data(held.model)
+        pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
         geoms = {int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])}
-        strike = np.array([set(map(int, g)) == geoms for g in np.asarray(mjx.make_data(model)._impl.contact.geom)])
+        strike = np.array([set(map(int, g)) == geoms for g in np.asarray(empty._impl.contact.geom)])
 
-        def natural(unit: Any, theta: Any) -> Any:
-            for j, i in enumerate(free):
-                p = scene.params[i]
-                low, high = (np.log(p.low), np.log(p.high)) if p.scale == "log" else (p.low, p.high)
-                value = low + (unit[j] + 1) / 2 * (high - low)
-                theta = theta.at[i].set(jnp.exp(value) if p.scale == "log" else value)
-            return theta
+        def impact(fields: Any, start: Any) -> Any:
+            own = held.at(fields)
 
-        def impact(unit: Any, theta: Any, qpos: Any, qvel: Any) -> Any:
-            values = natural(unit, theta)
-            fields: dict[str, Any] = {}
-            for i, (slot, p) in enumerate(zip(scene.slots, scene.params, strict=True)):
-                if slot is not None:
-                    array = fields.get(slot.field, getattr(model, slot.field))
-                    for row, column in product(slot.rows, slot.columns or (None,)):
-                        array = array.at[row if column is None else (row, column)].set(p.sign * values[i])
-                    fields[slot.field] = array
-            own = model.replace(**fields)
-            data = mjx.make_data(own).replace(qpos=qpos, qvel=qvel)
-
-            def step(carry: Any, _: None) -> Any:
+            def once(carry: Any, _: None) -> Any:
                 data, touched, parted, velocity, place = carry
-                new = mjx.step(own, data)
+                new = step(own, data)
                 near = ((new._impl.contact.dist < 0) & strike).any()
                 parted = parted | (touched & ~near)  # the contact describes the state before the step: the one kept last
                 return (new, touched | near, parted, jnp.where(parted, velocity, new.qvel), jnp.where(parted, place, new.qpos)), None
 
-            (_, _, _, velocity, place), _ = jax.lax.scan(step, (data, False, False, qvel, qpos), None, length=steps)
+            (_, _, _, velocity, place), _ = jax.lax.scan(once, (empty.replace(**start), False, False, start["qvel"], start["qpos"]), None, length=steps)
             return velocity, place
 
-        def both(unit: Any, theta: Any, qpos: Any, qvel: Any) -> Any:
-            def first(u: Any) -> Any:
-                velocity, place = impact(u, theta, qpos, qvel)
-                return velocity, (velocity, place)
+        def both(fields: Any, slopes: Any, start: Any) -> Any:
+            def push(slope: Any) -> Any:
+                (velocity, place), (turn, _) = jax.jvp(lambda f: impact(f, start), (fields,), (slope,))
+                return velocity, place, turn
 
-            slope, (velocity, place) = jax.jacfwd(first, has_aux=True)(unit)
-            return velocity, slope, place
+            velocity, place, turn = jax.vmap(push, out_axes=(None, None, 0))(slopes)
+            return velocity, jnp.moveaxis(turn, 0, -1), place
 
         compiled = jax.jit(jax.vmap(both))
 
-        def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        def run(*arrays: Any) -> tuple[np.ndarray, ...]:
             try:
                 return tuple(np.asarray(x) for x in compiled(*arrays))
             except (NotImplementedError, TypeError) as problem:
-                raise Unsupported(f"MJX cannot run scene {scene.name!r}: {' '.join(str(problem).split())[:160]}") from None
+                raise Unsupported(f"MJX cannot run scene {self.scene.name!r}: {' '.join(str(problem).split())[:160]}") from None
 
         return run
 
 
-def _padded(array: np.ndarray) -> np.ndarray:
-    return np.concatenate([array, np.repeat(array[:1], _ROWS - len(array), 0)])
+def capped(off: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals (m, n, k) made r / sqrt(1 + |r|^2) over k, and their slopes (m, n, k, q) with them: no one of n can then cost more than 1."""
+    root = np.sqrt(1 + (off**2).sum(-1))[..., None]
+    value, slope = off / root, slope / root[..., None]
+    return value, slope - value[..., None] * np.einsum("mnk,mnkq->mnq", value, slope)[..., None, :]
 
 
 def descend(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], starts: np.ndarray, *, steps: int = 10) -> tuple[np.ndarray, np.ndarray]:
