@@ -177,13 +177,13 @@ def test_mistakes_are_said_in_a_sentence(runs, tmp_path, capsys):
         ([run, "--side", "0", "0.1"], "too few"), ([run, "--seed", "-1"], "seed"), ([str(runs / "old")], "calibrate again"), (["puck"], "striker"),
     ):
         assert cli.main(["advise", *arguments]) == 2, arguments
-        out, err = capsys.readouterr()
+        err = capsys.readouterr().err
         assert err.startswith("clashsim: ") and err.count("\n") == 1 and words in err, (arguments, err)
 
 
-def test_the_bench_has_both_rows_and_keeps_them(tmp_path):
+def test_the_bench_has_its_rows_and_keeps_them(tmp_path):
     rows = bench.run(quick=True, resume=tmp_path / "rows.jsonl")
-    assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [("semi-cylinder", m, 10, 2) for m in ("random", "advised")]
+    assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [("semi-cylinder", m, 10, 2) for m in ("random", "advised", "advised-5-5")]
     assert all(r["accuracy_0.1"] > 0.9 and 0 < r["median"] < 0.06 for r in rows)
     assert bench.run(quick=True, resume=tmp_path / "rows.jsonl") == rows
     assert cli.main(["bench", "advise", "--quick", "--resume", str(tmp_path / "rows.jsonl"), "--json", str(tmp_path / "out.json")]) == 0

@@ -76,6 +76,7 @@ TABLES = {
     "search-time": ("search-time", lambda r: figures(r, {"what": "", "method": "", "seconds": ".3g", "ratio": ".3g", "evaluations": "d", "expected_mm": ".2f", "setup_s": ".2g"})),
     "throughput": ("throughput", lambda r: figures(r, {"what": "", "method": "", "per_second": ",.3g", "ratio": ".3g", "off_mm": ".1f", "off_deg": ".1f", "same": ".2f"})),
     "routes": ("routes", lambda r: figures([x for x in r if x["seed"] == "all"] or r, dict.fromkeys(("route", "method", "success", "trials", "subgoals", "subgoals_of"), ""))),
+    "advise": ("advise", lambda r: figures(r, {"set": "", "method": "", "accuracy_0.1": ".3f", "sd_0.1": ".3f", "worst_0.1": ".2f", "accuracy_0.05": ".3f", "median": ".4f", "seeds": "d"})),
 }
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from clashsim.fit.calibrate import Calibration, Scale, prior_sd
 from clashsim.fit.distil import Distilled
 from clashsim.fit.fields import Context, Data, Posterior, Strength, covariance, predict, slopes
 
-_RESIDUAL, _SPAN = 0.15, 0.45  # of what physics may miss, relative to the outcome, and over which steps it changes
+_WIDE = Strength(residual=0.15, span=0.45)  # what is believed to be missed when strikes are chosen
 _WORTH = 0.9  # ten more strikes after which more than this share of the error is left are not worth making
 _AHEAD = 10
 
@@ -113,16 +113,13 @@ def _variance(unsure: Tensor, n: int) -> Tensor:
 
 def _before(base: Distilled, candidates: Impacts) -> _Belief:
     """What is believed when nothing was recorded."""
-    plain = Strength()
-    seen = frame(base.scene, candidates)
+    plain, seen = Strength(), frame(base.scene, candidates)
     data = Scale.of(base, seen, candidates.known).data(base, seen, candidates.known)
     sd = prior_sd(base.scene, candidates.known)
     slope, _ = slopes(data, torch.zeros(len(candidates), len(sd), dtype=torch.float64))
-    here, wide = (slope, data.context), _wide(plain)
-    noise = _noise(slope, sd, wide)
-    floor = slope.shape[1] * plain.noise**2
+    here, floor = (slope, data.context), slope.shape[1] * plain.noise**2
     now = _variance(covariance(here, here, sd, plain), len(candidates)).numpy() + floor
-    return _Belief(covariance(here, here, sd, wide), noise, now, floor)
+    return _Belief(covariance(here, here, sd, _WIDE), _noise(slope, sd), now, floor)
 
 
 def _after(model: Calibration, candidates: Impacts) -> _Belief:
@@ -130,21 +127,21 @@ def _after(model: Calibration, candidates: Impacts) -> _Belief:
     fitted, scene = model.posteriors[0], model.base.scene  # the first is of the most probable strength
     if fitted.slope is None:
         raise RunError("the run was made by a version of clashsim that did not keep what advice needs: calibrate again")
-    how, seen = _wide(Strength()), frame(scene, candidates)
+    seen = frame(scene, candidates)
     data = model.scale.data(model.base, seen, candidates.known)
     slope, size = slopes(data, predict(fitted, data)[1][0])
     # What counts as a step is told by the strikes to choose from, not by the few that were made.
     scale = _widened(Scale.of(model.base, seen, candidates.known), model.scale)
     here, there = (slope, scale.data(model.base, seen, candidates.known).context), (fitted.slope, _moved(fitted.context, model.scale, scale))
-    measured = covariance(there, there, fitted.sd, how) + torch.block_diag(*_noise(fitted.slope, fitted.sd, how))
-    told = torch.linalg.solve_triangular(torch.linalg.cholesky(measured), covariance(there, here, fitted.sd, how), upper=False)
-    unsure = covariance(here, here, fitted.sd, how) - told.T @ told + _disagreement(model, data, size)
+    measured = covariance(there, there, fitted.sd, _WIDE) + torch.block_diag(*_noise(fitted.slope, fitted.sd))
+    told = torch.linalg.solve_triangular(torch.linalg.cholesky(measured), covariance(there, here, fitted.sd, _WIDE), upper=False)
+    unsure = covariance(here, here, fitted.sd, _WIDE) - told.T @ told + _disagreement(model, data, size)
     centre, spread = model.guess(candidates, seen)
     linear, gyration = 2 if candidates.planar else 3, inertia(scene, scene.struck_body).gyration
     unit = np.r_[np.ones(linear), np.full(centre.shape[1] - linear, gyration)]
-    now = ((spread * unit) ** 2).sum(1) / ((centre * unit) ** 2).sum(1).clip(1e-12)
+    now = ((spread * unit) ** 2).sum(1) / np.maximum(((centre * unit) ** 2).sum(1), (0.02 * seen.speed) ** 2)  # the floor of `slopes`
     floor = len(unit) * sum(w * p.strength.noise**2 for w, p in zip(model.weights, model.posteriors, strict=True))
-    return _Belief(unsure, _noise(slope, fitted.sd, how), now, floor)
+    return _Belief(unsure, _noise(slope, fitted.sd), now, floor)
 
 
 def _widened(scale: Scale, fitted: Scale) -> Scale:
@@ -161,14 +158,10 @@ def _moved(context: Context, was: Scale, to: Scale) -> Context:
     return Context(tuple(groups), torch.cat(groups, 1))
 
 
-def _wide(how: Strength) -> Strength:
-    return replace(how, residual=_RESIDUAL, span=_SPAN)
-
-
-def _noise(slope: Tensor, sd: Tensor, how: Strength) -> Tensor:
+def _noise(slope: Tensor, sd: Tensor) -> Tensor:
     """What differs from hit to hit, (N, k, k): scatter of the parameters through their slopes (N, k, p), and noise of the measurement."""
-    scaled = how.white * slope * sd
-    return scaled @ scaled.transpose(1, 2) + (how.noise**2 + 1e-6) * torch.eye(slope.shape[1], dtype=slope.dtype)
+    scaled = _WIDE.white * slope * sd
+    return scaled @ scaled.transpose(1, 2) + (_WIDE.noise**2 + 1e-6) * torch.eye(slope.shape[1], dtype=slope.dtype)
 
 
 def _disagreement(model: Calibration, data: Data, size: Tensor) -> Tensor:
