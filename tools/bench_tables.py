@@ -65,6 +65,20 @@ def planning(rows: list[dict]) -> str:
     return table(["method", *SHAPES], body)
 
 
+def loops(rows: list[dict]) -> str:
+    """Error of the simulator over the strikes made, when random strikes' last error was reached, and successes."""
+    means = [r for r in rows if r["seed"] == "mean"]
+    counts = sorted({r["strikes"] for r in means})
+    body = []
+    for change, algorithm, method in dict.fromkeys((r["change"], r["algorithm"], r["method"]) for r in means):
+        mine = {r["strikes"]: r for r in means if (r["change"], r["algorithm"], r["method"]) == (change, algorithm, method)}
+        needed = [r["strikes"] for r in rows if r["seed"] == "needed" and (r["change"], r["algorithm"], r["method"]) == (change, algorithm, method)]
+        last = mine[max(mine)]
+        body.append([change, algorithm, method, *(f"{mine[n]['error_mm']:.2f}" if n in mine else "" for n in counts), f"{last['error_rad']:.3f}",
+                     "" if not needed else "never" if needed[0] is None else str(needed[0]), f"{last['success']} of {last['trials']}"])
+    return table(["change", "algorithm", "method", *(f"{n}, mm" for n in counts), "last, rad", "strikes needed", "success"], body)
+
+
 def figures(rows: list[dict], columns: dict[str, str]) -> str:
     """Rows as they are; columns: format by key."""
     return table(list(columns), [["" if r.get(k) is None else format(r[k], how) for k, how in columns.items()] for r in rows])
@@ -76,6 +90,7 @@ TABLES = {
     "search-time": ("search-time", lambda r: figures(r, {"what": "", "method": "", "seconds": ".3g", "ratio": ".3g", "evaluations": "d", "expected_mm": ".2f", "setup_s": ".2g"})),
     "throughput": ("throughput", lambda r: figures(r, {"what": "", "method": "", "per_second": ",.3g", "ratio": ".3g", "off_mm": ".1f", "off_deg": ".1f", "same": ".2f"})),
     "routes": ("routes", lambda r: figures([x for x in r if x["seed"] == "all"] or r, dict.fromkeys(("route", "method", "success", "trials", "subgoals", "subgoals_of"), ""))),
+    "loop": ("loop", loops),
     "advise": ("advise", lambda r: figures(r, {"set": "", "method": "", "accuracy_0.1": ".3f", "sd_0.1": ".3f", "worst_0.1": ".2f", "accuracy_0.05": ".3f", "median": ".4f", "seeds": "d"})),
 }
 
