@@ -18,7 +18,7 @@ MAY = {
 }
 HEAVY = {
     "torch": re.compile(r"(nets|fit|rl|bench|commands)/|plan/gradient\.py|sim/(hybrid|graph)\.py|cli\.py"),
-    "jax": re.compile(r"sim/(mjx|mjx_\w+|augmented)\.py|fit/|bench/|commands/"),
+    "jax": re.compile(r"sim/(mjx\w*|augmented\w*)\.py|fit/|bench/|commands/"),
     "pydrake": re.compile(r"lab/"),
 }
 

@@ -129,7 +129,7 @@ def locate(model: mujoco.MjModel, target: str) -> Slot:
         rows = tuple(range(first, first + size))
     array = getattr(model, prefix + field, None)
     if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.floating):
-        fields = [f[len(prefix):] for f in _numeric_fields(model) if f.startswith(prefix)]
+        fields = [f[len(prefix):] for f in _numeric_fields(model) if f.startswith(prefix)] + list(_DOF_FIELDS if kind == "joint" else ())
         raise ParamError(f"a {kind} has no numeric field {field!r} (in {target!r}); {nearest(field, fields)}")
     return Slot(prefix + field, rows, _columns(target, index, array.shape[1:]))
 

@@ -18,6 +18,7 @@ from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import prior_sd
 from clashsim.fit.gradient import FLOOR, Constants, deviation, told
+from clashsim.fit.hopping import Hops, hop
 from clashsim.sim.mjx import capped, descend
 from clashsim.sim.mjx_sim import MjxSim
 from clashsim.sim.mujoco_sim import check
@@ -52,9 +53,10 @@ def cut(scene: Scene, states: np.ndarray, control: np.ndarray, *, before: int = 
     return Windows(observed[:, 0], np.stack([control[row, k : k + steps] for row, k in kept]), observed)
 
 
-def identify_windows(sim: MjxSim, windows: Windows, free: Sequence[int], *, starts: int = 4, seed: int = 0) -> Constants:
+def identify_windows(sim: MjxSim, windows: Windows, free: Sequence[int], *, starts: int = 4, seed: int = 0, hops: Hops | None = None) -> Constants:
     """Identify the parameters with indices `free` (q,) of a simulator's scene; the others keep its theta, or their nominal values.
 
+    With `hops` the starts are the chains of basin hopping, for guesses so poor that a descent ends elsewhere.
     A residual is a state's difference over how much states of its unit change in the windows; its mean square in a window is capped at 1.
     """
     check(sim.model, windows.start, windows.control)
@@ -66,8 +68,8 @@ def identify_windows(sim: MjxSim, windows: Windows, free: Sequence[int], *, star
     scene, chosen = sim.scene, list(free)
     params, base = [scene.params[i] for i in chosen], sim.theta if sim.theta is not None else scene.nominal
     centre, sd = to_unit(params, scene.nominal[chosen]), prior_sd(scene, {}).numpy()[chosen]
-    observed = _one_sided(sim.model, windows.observed)
-    scale = 1 / (_sizes(sim.model, observed) * np.sqrt(observed[0, 1:].size))
+    observed = one_sided(sim.model, windows.observed)
+    scale = 1 / (sizes(sim.model, observed) * np.sqrt(observed[0, 1:].size))
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residuals and slopes at points (m, q); what was expected counts as one more, so that a blind parameter goes back to it."""
@@ -81,7 +83,12 @@ def identify_windows(sim: MjxSim, windows: Windows, free: Sequence[int], *, star
         return value, np.concatenate([turn.reshape(m, -1, q), np.tile(FLOOR * np.diag(1 / sd), (m, 1, 1))], axis=1)
 
     spread = qmc.LatinHypercube(len(chosen), rng=np.random.default_rng(seed)).random(max(1, starts - 1)) * 1.6 - 0.8
-    ends, cost = descend(evaluate, np.vstack([np.clip(centre, -0.8, 0.8), spread])[:starts])
+    begin = np.vstack([np.clip(centre, -0.8, 0.8), spread])[:starts]
+    if hops is None:
+        ends, cost = descend(evaluate, begin)
+    else:
+        found = hop(evaluate, begin, seed=seed, hops=hops)
+        ends, cost = np.vstack([found.best, found.points]), np.append(found.loss, found.losses)
     best = int(cost.argmin())
     value, slope = (a[0, : -len(chosen)] for a in evaluate(ends[best : best + 1]))
     error = float((value**2).sum() / n)
@@ -97,7 +104,7 @@ def _quaternions(model: mujoco.MjModel) -> list[int]:
     return [int(model.jnt_qposadr[j]) + offset[int(model.jnt_type[j])] for j in range(model.njnt) if int(model.jnt_type[j]) in offset]
 
 
-def _one_sided(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
+def one_sided(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
     """States (N, T, s) whose quaternions do not jump to their negatives, which are the same turn."""
     out = states.copy()
     for a in _quaternions(model):
@@ -107,7 +114,7 @@ def _one_sided(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
     return out
 
 
-def _sizes(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
+def sizes(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
     """How much states (N, T, s) change, (s,): root mean square from the start over all entries of one unit (m, rad, m/s, rad/s, activation)."""
     turning = {int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_BALL)}
     unit = np.zeros(states.shape[-1], int)

@@ -129,7 +129,7 @@ def put(scene: Scene, *, timestep: float | None = None, faithful: bool = False, 
         _refuse_meshes(scene, plain, [str(w.message) for w in told])
     names = {slot.field for slot in scene.slots if slot is not None}
     for p, slot in zip(scene.params, scene.slots, strict=True):
-        if slot is not None and not isinstance(_leaf(model, slot.field), jax.Array):
+        if slot is not None and not isinstance(leaf(model, slot.field), jax.Array):
             raise Unsupported(f"MJX fixes {slot.field!r} when it compiles, so parameter {p.name!r} of scene {scene.name!r} cannot vary there: use MujocoSim for it")
     if scene.needs_const:
         names |= {name for name in _DERIVED if isinstance(getattr(model, name), jax.Array) and getattr(plain, name).size}
@@ -148,7 +148,8 @@ def check_finite(scene: Scene, *slopes: np.ndarray) -> None:
         raise Unsupported(f"MJX gives slopes that are not finite for scene {scene.name!r} (its {'-'.join(kinds)} collision is not differentiable there)")
 
 
-def _leaf(model: Any, name: str) -> Any:
+def leaf(model: Any, name: str) -> Any:
+    """The array of an MJX model that a slot's field names, or None."""
     for part in name.split("."):
         model = getattr(model, part, None)
     return model

@@ -15,8 +15,10 @@ import numpy as np
 from clashsim.sim.mjx_model import MjxScene, engine
 
 
-def stepper(held: MjxScene, *, differentiate: bool) -> Callable[[Any, Any], Any]:
+def stepper(held: MjxScene, *, differentiate: bool, between: Callable[[Any, Any], Any] | None = None) -> Callable[[Any, Any], Any]:
     """The function (model, data) -> data that steps a scene; its values do not depend on `differentiate`.
+
+    `between` (model, data) -> data may change the smooth forces before the constraints are solved.
 
     MuJoCo's `implicitfast` differentiates the bias force of every body that floats alone, (M - dt d(-bias)/dv) a = f in its own 6 by 6 block;
     MJX's does not, and a spinning block is then 1e-4 off after a step. mjx.implicit solves M a = f, so f is changed to give that a.
@@ -25,7 +27,7 @@ def stepper(held: MjxScene, *, differentiate: bool) -> Callable[[Any, Any], Any]
     jnp, plain = jax.numpy, held.plain
     dofs = _alone(plain)
     fast = int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
-    forward = _sloped_forward() if differentiate else mjx.forward
+    forward = _forward(between, differentiate=differentiate) if differentiate or between is not None else mjx.forward
 
     def turned(model: Any, data: Any) -> Any:
         def bias(spin: Any) -> Any:
@@ -45,8 +47,8 @@ def stepper(held: MjxScene, *, differentiate: bool) -> Callable[[Any, Any], Any]
     return mjx.step if int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4) else step
 
 
-def _sloped_forward() -> Callable[[Any, Any], Any]:
-    """mjx.forward with slopes by the implicit function theorem.
+def _forward(between: Callable[[Any, Any], Any] | None, *, differentiate: bool) -> Callable[[Any, Any], Any]:
+    """mjx.forward with something in between, and slopes by the implicit function theorem.
 
     The solver's answer makes its gradient g vanish, so it moves by -H^-1 dg, which is how one more step of Newton moves; that step itself is
     taken off again, for the value is the solver's.
@@ -59,8 +61,12 @@ def _sloped_forward() -> Callable[[Any, Any], Any]:
     def forward(model: Any, data: Any) -> Any:
         for stage in (mjx.fwd_position, mjx.fwd_velocity, mjx.fwd_actuation, mjx.fwd_acceleration):
             data = stage(model, data)
+        if between is not None:
+            data = between(model, data)
         if not data._impl.efc_J.size:
             return data.replace(qacc=data.qacc_smooth)
+        if not differentiate:
+            return mjx.solve(model, data)
         solved = mjx.solve(still(model), still(data))
         newton = Context.create(model, data.replace(qacc=solved.qacc)).Mgrad
         qacc = solved.qacc - (newton - still(newton))

@@ -1,0 +1,229 @@
+"""Neural scalars in MJX: without them it is MJX, their slopes are right, and they learn what no parameter describes.
+
+Compiling is what takes time here, so each simulator is compiled once for all tests, and none is given more than 8 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+
+from clashsim.core.blueprint import NeuralScalar, initial_weights, silenced
+from clashsim.core.errors import ClashError, DataError, ParamError
+from clashsim.core.params import Param, from_unit, to_unit
+from clashsim.core.scene import Scene
+from clashsim.fit.augmented import curve, fit_augmented, windows_of
+from clashsim.fit.calibrate import Status
+from clashsim.fit.mjx_windows import Windows
+from clashsim.sim.augmented import AugmentedSim
+from clashsim.sim.mjx_sim import MjxSim
+
+pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
+
+PENDULUM = """<mujoco><option timestep="0.005" integrator="{integrator}"><flag contact="disable"/></option><worldbody>
+<geom name="floor" type="plane" size="1 1 .1" pos="0 0 -2"/>
+<body name="arm"><joint name="swing" type="hinge" axis="0 1 0" damping="0.01"/><geom name="rod" type="capsule" size=".01" fromto="0 0 0 0 0 -.3" mass=".1"/>
+<geom name="bob" type="sphere" size=".03" pos="0 0 -.3" mass=".4"/></body></worldbody>
+<actuator><motor name="drive" joint="swing"/></actuator></mujoco>"""
+PARAMS = (Param("damping", "joint/swing/damping", 0.01, 0.001, 0.1, "N m s", "log"), Param("gravity", "option/gravity[2]", 9.81, 8.0, 12.0, "m/s^2", sign=-1))
+BLOCK = """<mujoco><option timestep="0.004" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="2 2 .1"/>
+<body name="ball" pos="0 0 .1"><freejoint name="float"/><geom name="ball" type="sphere" size=".1" mass="1" condim="3"/></body></worldbody></mujoco>"""
+FRICTION = (Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),)
+CURVE = NeuralScalar("force/swing", ("qvel/swing",), units=4, scale=0.2, sizes=(5.0,))
+
+
+def pendulum(*scalars: NeuralScalar, integrator: str = "Euler") -> AugmentedSim:
+    return AugmentedSim(Scene(PENDULUM.format(integrator=integrator), "bob", "floor", params=PARAMS, name="pendulum"), scalars)
+
+
+@pytest.fixture(scope="module")
+def plain() -> MjxSim:
+    return MjxSim(pendulum().scene)
+
+
+@pytest.fixture(scope="module")
+def swing() -> AugmentedSim:
+    return pendulum(CURVE)
+
+
+@pytest.fixture(scope="module")
+def many() -> AugmentedSim:
+    """One scalar of every kind, at once."""
+    return pendulum(
+        NeuralScalar("joint/swing/damping", ("qvel/swing", "sin/swing"), "scale", units=2),
+        NeuralScalar("acceleration/swing", ("cos/swing", "ctrl/drive"), units=2, scale=3.0),
+        NeuralScalar("state/swing", ("qpos/swing", "speed/arm"), units=2, scale=0.05),
+        NeuralScalar("option/gravity[2]", ("sin/swing",), "replace", units=2),
+        NeuralScalar("force/swing", ("qvel/swing",), "scale", units=2))
+
+
+def runs(n: int = 4, steps: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Starts (n, 2) and control (n, steps, 1) of the pendulum."""
+    rng = np.random.default_rng(3)
+    return np.column_stack([rng.uniform(-2, 2, n), rng.uniform(-4, 4, n)]), 0.2 * rng.normal(size=(n, steps, 1))
+
+
+def drawn(sim: AugmentedSim, seed: int = 5) -> np.ndarray:
+    """Weights that say something."""
+    return initial_weights(sim.blueprint) + 0.3 * np.random.default_rng(seed).normal(size=len(sim.weights))
+
+
+def test_an_empty_blueprint_is_mjx_to_the_bit(plain: MjxSim) -> None:
+    start, control = runs()
+    states = pendulum().rollout(start, control)
+    assert np.array_equal(states, plain.rollout(start, control)) and np.abs(states[:, -1] - start).max() > 0.1
+
+
+@pytest.mark.slow
+def test_slopes_of_an_empty_blueprint_are_those_of_mjx_to_the_bit(plain: MjxSim) -> None:
+    start, control = runs()
+    theta = from_unit(PARAMS, np.array([0.3, -0.2]))
+    mine, theirs = pendulum().slopes(start, control, theta, free=(0, 1)), plain.slopes(start, control, theta, free=(0, 1))
+    assert all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True)) and np.abs(mine[1]).max() > 0.1
+
+
+def test_untrained_networks_change_nothing_and_trained_ones_do(many: AugmentedSim, plain: MjxSim) -> None:
+    start, control = runs()
+    analytic = plain.rollout(start, control)
+    assert np.abs(many.rollout(start, control) - analytic).max() < 1e-12
+    for i, scalar in enumerate(many.blueprint):  # each one alone
+        others = [j for j in range(len(many.blueprint)) if j != i]
+        assert np.abs(many.rollout(start, control, weights=silenced(many.blueprint, drawn(many), others)) - analytic).max() > 1e-4, scalar.target
+    assert np.array_equal(many.trained(drawn(many)).rollout(start, control), many.rollout(start, control, weights=drawn(many)))
+
+
+def test_slopes_are_those_of_finite_differences(many: AugmentedSim) -> None:
+    start, control = runs(2)
+    weights, step, nominal = drawn(many), 1e-6, many.scene.nominal
+    states, slopes = many.slopes(start, control, nominal, free=(1, 0), weights=weights)
+    assert slopes.shape == (*states.shape, 2 + len(weights)) and np.allclose(states, many.rollout(start, control, theta=nominal, weights=weights), atol=1e-12)
+    for j, i in enumerate((1, 0)):
+        shift = step * np.eye(2)[i]
+        above, below = (many.rollout(start, control, theta=from_unit(PARAMS, to_unit(PARAMS, nominal) + s), weights=weights) for s in (shift, -shift))
+        assert np.abs(slopes[..., j] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., j]).max())
+    for k in range(len(weights)):
+        shift = step * np.eye(len(weights))[k]
+        above, below = (many.rollout(start, control, theta=nominal, weights=weights + s) for s in (shift, -shift))
+        assert np.abs(slopes[..., 2 + k] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., 2 + k]).max()), k
+    assert (np.abs(slopes).max((0, 1, 2)) > 1e-4).sum() > 0.9 * slopes.shape[-1]
+
+
+def rolling() -> tuple[AugmentedSim, np.ndarray, np.ndarray]:
+    """A ball that slides and begins to roll, with a network in its friction; starts (2, 13), control (2, 30, 0)."""
+    sim = AugmentedSim(Scene(BLOCK, "ball", "floor", params=FRICTION, name="ball"), [NeuralScalar("pair/strike/friction[0:2]", ("speed/ball",), "scale", units=2)])
+    start = np.tile(np.concatenate([sim.model.qpos0, [2.0, 0, 0, 0, 0, 0]]), (2, 1))
+    start[:, 2] = 0.0995  # pressed in a little, so that it begins in contact
+    return sim, start, np.zeros((2, 30, 0))
+
+
+def test_friction_of_a_contact_may_depend_on_speed() -> None:
+    sim, start, control = rolling()
+    weights = sim.weights.copy()
+    plain = sim.rollout(start, control, theta=sim.scene.nominal)
+    weights[-1] = np.log(2.0)  # the last bias alone: twice the friction at every speed
+    double = sim.rollout(start, control, theta=np.array([0.6]))
+    assert np.allclose(sim.rollout(start, control, theta=sim.scene.nominal, weights=weights), double, atol=1e-10) and np.abs(double - plain).max() > 1e-2
+    weights[:] = 0
+    weights[0], weights[4], weights[6] = 100.0, 2.0, -2.0  # (speed), last layer: exp(2 tanh(100 v) - 2), nothing but at rest
+    assert np.abs(sim.rollout(start, control, theta=sim.scene.nominal, weights=weights) - plain).max() < 1e-6
+
+
+@pytest.mark.slow
+def test_slopes_go_through_the_friction_of_a_contact() -> None:
+    sim, start, control = rolling()
+    weights = drawn(sim)
+    slopes, step = sim.slopes(start, control, weights=weights)[1], 1e-6
+    for k in range(len(weights)):
+        shift = step * np.eye(len(weights))[k]
+        above, below = (sim.rollout(start, control, theta=sim.scene.nominal, weights=weights + s) for s in (shift, -shift))
+        assert np.abs(slopes[..., k] - (above - below) / (2 * step)).max() < 1e-5 * max(1, np.abs(slopes[..., k]).max()), k
+
+
+@pytest.mark.parametrize(("scalar", "words"), [
+    ({"target": "joint/swnig/damping"}, ["'swnig'", "swing"]), ({"target": "joint/swing/dampnig"}, ["dampnig", "damping"]), ({"target": "force/elbow"}, ["'elbow'", "swing"]),
+    ({"target": "torque/swing"}, ["torque/swing", "force"]), ({"reads": ("angle/swing",)}, ["angle/swing", "qpos", "speed"]), ({"reads": ("ctrl/motor",)}, ["'motor'", "drive"]),
+    ({"reads": ("speed/leg",)}, ["'leg'", "arm"]), ({"reads": ("qvel/swing[0]",)}, ["no index"]), ({"enters": "multiply"}, ["multiply", "scale"]), ({"units": 0}, ["units >= 1"]),
+    ({"reads": ()}, ["reads nothing"]), ({"sizes": (1.0, 2.0)}, ["1 sizes"]), ({"target": "body/arm/mass"}, ["derives constants"]),
+    ({"target": "joint/swing/frictionloss"}, ["force/swing"]),
+], ids=str)
+def test_wrong_names_are_sentences(scalar: dict, words: list[str]) -> None:
+    with pytest.raises(ClashError) as refused:
+        pendulum(NeuralScalar(**{"target": "force/swing", "reads": ("qvel/swing",)} | scalar))
+    assert all(word in str(refused.value) for word in words) and "\n" not in str(refused.value), str(refused.value)
+
+
+def test_other_refusals(swing: AugmentedSim) -> None:
+    with pytest.raises(ParamError, match="RK4"):
+        pendulum(CURVE, integrator="RK4")
+    with pytest.raises(ParamError, match="13 weights"):
+        swing.trained(np.zeros(3))
+    ball = Scene(BLOCK, "ball", "floor", name="ball")
+    with pytest.raises(ParamError, match="index, 0 to 5"):
+        AugmentedSim(ball, [NeuralScalar("force/float", ("qvel/float[0]",))])
+    with pytest.raises(ParamError, match="hinges and slides"):
+        AugmentedSim(ball, [NeuralScalar("state/float[4]", ("qvel/float[0]",))])
+
+
+def recorded(scene: Scene, theta: np.ndarray, torque: Callable[[float], float]) -> tuple[np.ndarray, np.ndarray]:
+    """States (4, 97, 2) and control (4, 96, 1) of MuJoCo itself with a torque on the joint that no parameter describes."""
+    model, (start, control) = scene.model(theta), runs(4, 96)
+    data, states = mujoco.MjData(model), np.zeros((4, 97, 2))
+    for i in range(4):
+        mujoco.mj_resetData(model, data)
+        data.qpos[0], data.qvel[0] = start[i]
+        for k in range(97):
+            states[i, k] = data.qpos[0], data.qvel[0]
+            if k < 96:
+                data.ctrl[:], data.qfrc_applied[0] = control[i, k], torque(data.qvel[0])
+                mujoco.mj_step(model, data)
+    return states, control
+
+
+def both(states: np.ndarray, control: np.ndarray) -> list[Windows]:
+    """Windows of one step and of 30, 32 and 12 of them."""
+    return [windows_of(states, control, steps=1, every=13), windows_of(states, control, steps=30, every=12)]
+
+
+def test_a_friction_curve_that_no_parameter_describes_is_learnt(swing: AugmentedSim) -> None:
+    def torque(v: float) -> float:
+        return -0.06 * np.tanh(v / 0.8)
+
+    truth = np.array([0.01, 9.4])
+    windows = both(*recorded(swing.scene, truth, torque))
+    plain = fit_augmented(swing, windows, [0, 1], train=False)
+    found = fit_augmented(swing, windows, [1], ridge=1e-6, steps=40)
+    speeds = np.linspace(-4, 4, 33)
+    assert found.error < 0.1 * plain.error and found.without[0] > 10 * found.error
+    assert np.abs(curve(found.sim, 0, speeds[:, None]) - [torque(v) for v in speeds]).max() < 0.15 * 0.06
+    gravity = found.estimates[1]
+    assert abs(gravity.value - 9.4) < 0.05 and gravity.low < 9.4 < gravity.high and gravity.status is Status.FITTED
+    assert found.estimates[0].status is Status.UNIDENTIFIABLE and found.theta[0] == swing.scene.nominal[0]  # not asked for
+    assert (np.diff(found.trace) <= 0).all()
+    together = fit_augmented(found.sim, windows, [0, 1], ridge=1e-6, steps=2)
+    assert together.estimates[0].high / together.estimates[0].low > 2  # damping is a part of the curve: the network could say it as well
+
+
+def test_the_regulariser_keeps_the_network_at_zero_where_the_analytic_model_is_exact(swing: AugmentedSim) -> None:
+    truth = np.array([0.03, 10.6])
+    windows = both(*recorded(swing.scene, truth, lambda v: 0.0))
+    found = fit_augmented(swing, windows, [0, 1], ridge=1e-4)
+    assert np.abs(found.theta / truth - 1).max() < 1e-2 and found.error < 1e-3
+    assert np.linalg.norm(found.sim.weights - swing.weights) < 1e-2
+    assert np.abs(curve(found.sim, 0, np.linspace(-4, 4, 9)[:, None])).max() < 0.01 * truth[0] * 4  # of the damping's torque
+    assert all(e.status is Status.FITTED for e in found.estimates)
+
+
+def test_what_cannot_be_fitted_is_refused(swing: AugmentedSim) -> None:
+    control = runs(2, 5)[1]
+    states = np.zeros((2, 6, 2))
+    with pytest.raises(DataError, match="no windows of 9 steps"):
+        windows_of(states, control, steps=9, every=1)
+    windows = windows_of(states, control, steps=2, every=1)
+    with pytest.raises(DataError, match="observed needs shape"):
+        fit_augmented(swing, [replace(windows, observed=windows.observed[:, 1:])], [0])
+    with pytest.raises(DataError, match="nothing to fit"):
+        fit_augmented(swing, [windows], [], train=False)

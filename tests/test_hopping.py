@@ -1,0 +1,84 @@
+"""Basin hopping finds what one descent misses, is the same for a seed, and goes on after a kill; its bench runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clashsim.core.errors import ClashError
+from clashsim.fit.hopping import Hops, hop
+from clashsim.fit.levenberg import levenberg
+
+TRUTH = np.array([0.37, -0.52])
+
+
+def waves(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals with a local minimum at every turn of a wave, and zero at TRUTH alone."""
+    off = points - TRUTH
+    value = np.concatenate([off, 1.2 * np.sin(9 * off)], axis=1)
+    slope = np.concatenate([np.tile(np.eye(2), (len(off), 1, 1)), 10.8 * np.cos(9 * off)[:, :, None] * np.eye(2)], axis=1)
+    return value, slope
+
+
+def test_levenberg_solves_a_curved_valley_and_never_rises() -> None:
+    def rosenbrock(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, y = points.T
+        zero, one = np.zeros_like(x), np.ones_like(x)
+        return np.stack([10 * (y - x**2), 1 - x], 1), np.stack([np.stack([-20 * x, 10 * one], 1), np.stack([-one, zero], 1)], 1)
+
+    end = levenberg(rosenbrock, np.array([[-1.2, 1.0], [0.0, -2.0], [3.0, 3.0]]), low=-4, high=4, steps=60)
+    assert np.allclose(end.points, 1, atol=1e-6) and (np.diff(end.trace, axis=0) <= 0).all()
+    held = levenberg(rosenbrock, np.array([[-1.2, 0.5]]), low=-2, high=0.5, steps=60)
+    assert np.abs(held.points).max() <= 2 and held.points[0, 0] == 0.5  # the bound is kept
+
+
+def test_levenberg_takes_back_a_step_into_what_is_not_finite() -> None:
+    def cliff(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(points < -0.5, np.nan, points + 0.45), np.full((*points.shape, 1), 0.2)  # slopes too small: steps overshoot
+
+    end = levenberg(cliff, np.array([[0.9], [-0.9]]), steps=30)
+    assert abs(end.points[0, 0] + 0.45) < 1e-3 and end.points[1, 0] == -0.9 and end.loss[1] == np.inf
+
+
+def test_hopping_reaches_the_truth_where_one_descent_does_not() -> None:
+    starts = np.random.default_rng(0).uniform(-1, 1, (8, 2))
+    plain = levenberg(waves, starts, steps=40)
+    assert (np.abs(plain.points - TRUTH).max(1) < 1e-3).mean() < 0.5  # else this test would show nothing
+    for seed in range(5):
+        found = hop(waves, starts[:4] * 0.1 - 0.9, seed=seed, hops=Hops(rounds=12))  # from one corner
+        assert np.allclose(found.best, TRUTH, atol=1e-6) and found.loss < 1e-10
+        assert (np.diff(found.trace) <= 0).all() and found.loss <= found.losses.min()
+
+
+def test_the_same_seed_gives_the_same_numbers_and_a_kill_costs_nothing(tmp_path) -> None:
+    starts, hops, calls = np.full((4, 2), -0.9) + 0.05 * np.arange(8).reshape(4, 2), Hops(rounds=5, descent=3), [0]
+    whole = hop(waves, starts, seed=3, hops=hops)
+    assert np.array_equal(whole.points, hop(waves, starts, seed=3, hops=hops).points)
+    assert not np.array_equal(whole.points, hop(waves, starts, seed=4, hops=hops).points)
+
+    def killed(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        calls[0] += 1
+        if calls[0] == 11:  # in the third round
+            raise KeyboardInterrupt
+        return waves(points)
+
+    keep = tmp_path / "state.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        hop(killed, starts, seed=3, hops=hops, keep=keep)
+    resumed = hop(killed, starts, seed=3, hops=hops, keep=keep)
+    assert calls[0] == 11 + 3 * 4 + 13  # two rounds were not made again
+    for name in ("best", "points", "losses", "trace", "evaluations", "loss"):
+        assert np.array_equal(getattr(whole, name), getattr(resumed, name)), name
+    with pytest.raises(ClashError, match="another seed"):
+        hop(waves, starts, seed=4, hops=hops, keep=keep)
+    keep.write_bytes(b"nonsense")
+    with pytest.raises(ClashError, match="does not hold"):
+        hop(waves, starts, seed=3, hops=hops, keep=keep)
+
+
+def test_what_cannot_hop_is_refused() -> None:
+    for wrong in ({"starts": np.zeros(3)}, {"starts": np.full((2, 2), np.nan)}, {"low": 1.0, "high": 1.0}, {"high": np.inf}):
+        with pytest.raises(ClashError, match="needs finite"):
+            hop(waves, **({"starts": np.zeros((2, 2)), "seed": 0} | wrong))
+    with pytest.raises(ClashError, match="rounds"):
+        Hops(rounds=0)
