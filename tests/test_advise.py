@@ -183,7 +183,7 @@ def test_mistakes_are_said_in_a_sentence(runs, tmp_path, capsys):
 
 def test_the_bench_has_its_rows_and_keeps_them(tmp_path):
     rows = bench.run(quick=True, resume=tmp_path / "rows.jsonl")
-    assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [("semi-cylinder", m, 10, 2) for m in ("random", "advised", "advised-5-5")]
+    assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [("semi-cylinder", m, 10, 1) for m in ("random", "advised", "advised-5-5")]
     assert all(r["accuracy_0.1"] > 0.9 and 0 < r["median"] < 0.06 for r in rows)
     assert bench.run(quick=True, resume=tmp_path / "rows.jsonl") == rows
     assert cli.main(["bench", "advise", "--quick", "--resume", str(tmp_path / "rows.jsonl"), "--json", str(tmp_path / "out.json")]) == 0
