@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from clashsim.bench import toss_set
 from clashsim.core.cubes import box_scene, contact_params, inertia_params, shape_params
@@ -22,7 +23,10 @@ from clashsim.core.params import Param
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.flight import Flight, flight, gravity
+from clashsim.fit.adapt import Recipe, Values, adapt, predicted
 from clashsim.fit.trajectories import Errors, Rollouts, Tosses, by_name, identify
+from clashsim.nets.graph import GraphNet
+from clashsim.nets.graph_file import shipped_net
 
 NS = (4, 16)
 LONGEST = 110  # frames of a toss that identification rolls out
@@ -74,6 +78,30 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
     return run
 
 
+def _graph(problem: Problem) -> Found:
+    """The shipped network, trained on scaled data, told the cube and contact that MuJoCo identified on the same tosses."""
+    theta = problem.thetas.get("mujoco-shape") or METHODS["mujoco-shape"](problem)[1]
+    return _rolled(problem, shipped_net(), Values(theta, toss_set.CUBE)), theta
+
+
+def _augmented(problem: Problem) -> Found:
+    """A network that has seen nothing but the n tosses. Turning them about the vertical adds nothing: the network gives turned answers to turned questions."""
+    torch.manual_seed(problem.seed)
+    theta = {"gravity": problem.gravity, **{p.name: p.nominal for p in contact_params()}}
+    recipe = Recipe(epochs=2 if problem.quick else 60, values=0.0, weights=1e-3, anchor=0.0, horizons=(3, 6, 12))
+    net, values = adapt(GraphNet(5), theta, toss_set.CUBE, problem.fit, recipe)
+    return _rolled(problem, net, values), theta
+
+
+def _rolled(problem: Problem, net: GraphNet, values: Values) -> Errors:
+    tosses = problem.tosses(problem.test)
+    return tosses.errors(predicted(net, [values], problem.test) if not problem.quick else _padded(predicted(net, [values], problem.test, longest=30), tosses.length))
+
+
+def _padded(states: np.ndarray, length: int) -> np.ndarray:
+    return np.concatenate([states, np.repeat(states[:, :, -1:], length - states.shape[2], 2)], 2)
+
+
 _CUBE = toss_set.CUBE
 METHODS: dict[str, Callable[[Problem], Found]] = {
     "mujoco-default": _default,
@@ -81,6 +109,8 @@ METHODS: dict[str, Callable[[Problem], Found]] = {
     "mujoco-contact": _identified(contact_params()),
     "mujoco-inertia": _identified((*contact_params(), *inertia_params(_CUBE))),
     "mujoco-shape": _identified((*contact_params(), *inertia_params(_CUBE), *shape_params(_CUBE))),
+    "graph": _graph,
+    "graph-augmented": _augmented,
 }
 
 

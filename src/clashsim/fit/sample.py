@@ -96,13 +96,13 @@ def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, thread
         raise DataError(f"the number of strikes must be at least 1, got {n}")
     count = -(-n // _SHARD)
     if parts is not None:
-        _claim(parts, {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__})
+        claim(parts, {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__})
     striker, shards = None, []
     with progress("sampling", n) as advance:
         for i in range(count):
             size = min(_SHARD, n - i * _SHARD)
             path = None if parts is None else parts / f"shard-{i:05d}.safetensors"
-            shard = _finished(path)
+            shard = finished(path)
             if shard is None:
                 striker = striker or Striker(scene, min(n, _SHARD), threads=threads)
                 shard = run_shard(scene, striker, size, np.random.default_rng([seed, i]))
@@ -116,7 +116,7 @@ def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, thread
     return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source="simulated", ends=ends)
 
 
-def _finished(path: Path | None) -> dict[str, np.ndarray] | None:
+def finished(path: Path | None) -> dict[str, np.ndarray] | None:
     """A shard that an earlier call has written, or None; a damaged one is made again."""
     if path is None or not path.is_file():
         return None
@@ -155,7 +155,7 @@ def fingerprint(scene: Scene) -> str:
     return digest.hexdigest()[:16]
 
 
-def _claim(parts: Path, job: dict) -> None:
+def claim(parts: Path, job: dict) -> None:
     """Start a folder of shards, or make sure that the one there belongs to the same job."""
     marker = parts / "job.json"
     parts.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -173,10 +173,6 @@ def unit_sd(p: Param) -> float:
     return float(2 * p.sd / span)
 
 
-def with_values(scene: Scene, values: dict[str, float]) -> Scene:
-    """The scene with nominal values clipped into their ranges."""
-    return scene.with_params([replace(p, nominal=float(np.clip(values.get(p.name, p.nominal), p.low, p.high))) for p in scene.params])
-
-
 def by_name(params: Sequence[Param], theta: np.ndarray) -> dict[str, float]:
+    """Values of theta (p,) by the names of its parameters."""
     return {p.name: float(v) for p, v in zip(params, theta, strict=True)}

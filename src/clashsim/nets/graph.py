@@ -1,0 +1,216 @@
+"""A mesh graph network for rigid contact, after FIGNet (Allen et al. 2023) and the few-shot paper (Eqs. 2 to 4).
+
+Mesh nodes are the corners of bodies, object nodes the bodies; edges are mesh-mesh, object-mesh and face-face. Every vector that the network sees
+or says is in the axes of the body whose node it is about, and velocities are relative ones, so turning, shifting or uniformly moving a scene does
+the same to the answer. What a face-face edge says are impulses on the corners of its faces; between two bodies they sum to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clashsim.nets.bodies import Bodies, State, back, cross, matched, rotated, taken
+
+LENGTH = 0.05  # m: lengths are told to the network in this unit, velocities in it a step
+SKIN = 0.004  # m: faces are drawn in by this much for collision detection, so that bodies in contact are still apart and nearest points unique
+REACH = 0.02  # m: a face pair this far from contact is an edge
+_FADE = 0.25  # share of the reach over which an edge fades in
+
+
+@dataclass(frozen=True, eq=False)
+class Contacts:
+    """C pairs of faces that are near: face (C, 2), the second -1 for the floor; point (C, 2, 3) nearest points of the drawn-in faces, world.
+
+    The first `floors` of them are with the floor, the others between two bodies.
+    """
+
+    face: Tensor
+    point: Tensor
+    floors: int
+
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """The floor as an object: unit normal (3,) and its height (m) along it."""
+
+    normal: Tensor
+    height: float = 0.0
+
+
+def _mlp(inputs: int, hidden: int, outputs: int, *, norm: bool = True) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, outputs)]
+    return nn.Sequential(*layers, *([nn.LayerNorm(outputs)] if norm else []))
+
+
+class _Joint(nn.Module):
+    """An MLP of several inputs side by side; those of nodes are multiplied once a node, not once an edge, and only then gathered."""
+
+    def __init__(self, parts: int, hidden: int) -> None:
+        super().__init__()
+        self.enter = nn.Linear(hidden, hidden)
+        self.parts = nn.ModuleList(nn.Linear(hidden, hidden, bias=False) for _ in range(parts - 1))
+        self.rest = nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
+
+    def forward(self, own: Tensor, *parts: Tensor) -> Tensor:
+        """own (n, hidden); parts (n, hidden) already multiplied by `part`."""
+        total = self.enter(own)
+        for p in parts:
+            total = total + p
+        return self.rest(total)
+
+
+class _Layer(nn.Module):
+    """One round of messages: mesh edges, face-face edges, mesh nodes, object nodes."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.mesh, self.near = _Joint(3, hidden), _Joint(4, hidden)
+        self.node, self.body = _mlp(4 * hidden, hidden, hidden), _mlp(2 * hidden, hidden, hidden)
+
+
+class GraphNet(nn.Module):
+    """Impulses of contact from bodies in free motion and the face pairs that are near."""
+
+    def __init__(self, contact: int, hidden: int = 64, layers: int = 5) -> None:
+        super().__init__()
+        self.shape = {"contact": contact, "hidden": hidden, "layers": layers}
+        self.node, self.body, self.mesh, self.near = _mlp(6, hidden, hidden), _mlp(6 + contact, hidden, hidden), _mlp(4, hidden, hidden), _mlp(22, hidden, hidden)
+        self.layers = nn.ModuleList(_Layer(hidden) for _ in range(layers))
+        self.out = _mlp(hidden, hidden, 6, norm=False)
+        self.floor = nn.Parameter(torch.zeros(hidden))  # the floor's object node: it has no state, so it is the same everywhere
+        last = self.out[2]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def _layers(self) -> Iterator[_Layer]:
+        for layer in self.layers:
+            assert isinstance(layer, _Layer)
+            yield layer
+
+    def forward(self, bodies: Bodies, now: State, free: State, contacts: Contacts, *, floor: Floor, dt: float) -> tuple[Tensor, Tensor]:
+        """Linear and angular impulse (O, 2, 3) each on every body, world axes, N s and N m s: what changes velocities over the step, and what changes displacements / dt."""
+        kind = self.floor.dtype
+        near = _near(bodies, now, free, contacts, floor, dt)
+        unit = dt / LENGTH
+        swing = cross(taken(back(free.turn, free.spin), bodies.owner), bodies.corner)
+        ratio = bodies.inertia / (bodies.mass[:, None] * LENGTH**2)
+        v = self.node(torch.cat([bodies.corner / LENGTH, swing * unit], 1).to(kind))
+        o = self.body(torch.cat([back(free.turn, free.spin) * dt, ratio, bodies.contact], 1).to(kind))
+        source, target = bodies.edge
+        along = (taken(bodies.corner, source) - taken(bodies.corner, target)) / LENGTH
+        e = self.mesh(torch.cat([along, along.norm(dim=1, keepdim=True)], 1).to(kind))
+        c = self.near(near.features.to(kind))
+        counts = near.weight.to(kind)[:, None]
+        fixed = near.other < 0
+        for layer in self._layers():
+            leave, arrive = (part(v) for part in layer.mesh.parts)
+            e = e + layer.mesh(e, taken(leave, source), taken(arrive, target))
+            at, own, others = (part(v) for part in layer.near.parts)
+            other = torch.where(fixed[:, None], layer.near.parts[2](self.floor), taken(others, near.other_corners.clamp(min=0)).mean(1))
+            c = c + layer.near(c, taken(at, near.corner), taken(own, near.own_corners).mean(1), other)
+            from_mesh = torch.zeros_like(v).index_add(0, target, e)
+            from_near = torch.zeros_like(v).index_add(0, near.corner, counts * c)
+            v = v + layer.node(torch.cat([v, from_mesh, from_near, taken(o, bodies.owner)], 1))
+            o = o + layer.body(torch.cat([o, torch.zeros_like(o).index_add(0, bodies.owner, v)], 1))
+        said = (counts * self.out(c)).to(now.place.dtype) * (near.scale[:, None] * LENGTH / dt)
+        impulse = _balanced(near, rotated(taken(now.turn, bodies.owner[near.corner])[:, None], said.reshape(-1, 2, 3)), len(contacts.face))
+        arm = near.arm[:, None].expand_as(impulse)
+        zero, body = torch.zeros(len(bodies), 2, 3, dtype=impulse.dtype, device=impulse.device), bodies.owner[near.corner]
+        return zero.index_add(0, body, impulse), zero.index_add(0, body, cross(arm, impulse))
+
+
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """Corners of near faces: K = 3 a side. corner (K,) node; own_corners, other_corners (K, 3) nodes of both faces, -1 for the floor; other (K,) other body;
+    contact (K,) which contact; features (K, f); weight (K,) 0 to 1; scale (K,) kg; arm (K, 3) m, where an impulse acts, from the centre of mass."""
+
+    corner: Tensor
+    own_corners: Tensor
+    other_corners: Tensor
+    other: Tensor
+    contact: Tensor
+    features: Tensor
+    weight: Tensor
+    scale: Tensor
+    arm: Tensor
+
+
+def weight(towards: Tensor, distance: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    """How much contacts count (C,): they fade out towards the end of the reach, and as one of the faces, with normals (C, 3), turns away."""
+    reach = 2 * SKIN + REACH
+    facing = ((own * towards).sum(1) / 0.2).clamp(0, 1) * (-(other * towards).sum(1) / 0.2).clamp(0, 1)
+    return ((reach - distance) / (_FADE * reach)).clamp(0, 1) * facing
+
+
+def _near(bodies: Bodies, now: State, free: State, contacts: Contacts, floor: Floor, dt: float) -> _Near:
+    """Features of the corners of every near face, from its own side: in the axes of its own body."""
+    parts = [_side(bodies, now, free, contacts, floor, dt, side) for side in (0, 1)]
+    return _Near(*(torch.cat([getattr(p, k) for p in parts]) for k in _Near.__dataclass_fields__))
+
+
+def _side(bodies: Bodies, now: State, free: State, contacts: Contacts, floor: Floor, dt: float, side: int) -> _Near:
+    rows = torch.arange(contacts.floors if side else 0, len(contacts.face), device=contacts.face.device)
+    own, other = contacts.face[rows, side], contacts.face[rows, 1 - side]
+    body = bodies.face_owner[own]
+    fixed = other < 0
+    other_body = torch.where(fixed, -1, bodies.face_owner[other.clamp(min=0)])
+    at = other_body.clamp(min=0)
+    moving = (~fixed)[:, None].to(now.place.dtype)
+    p_own, p_other = taken(contacts.point[:, side], rows), taken(contacts.point[:, 1 - side], rows)
+    n_own = rotated(taken(now.turn, body), bodies.normal[own])
+    n_other = torch.where(fixed[:, None], floor.normal.to(p_own), rotated(taken(now.turn, at), bodies.normal[other.clamp(min=0)]))
+    apart = p_other - p_own
+    distance = torch.sqrt((apart * apart).sum(1) + 1e-16)
+    towards = apart / distance[:, None]
+    share = torch.where(fixed, torch.ones_like(distance), taken(bodies.mass, at) / (taken(bodies.mass, at) + taken(bodies.mass, body)))
+    counts = weight(towards, distance, n_own, n_other)
+    k = bodies.face[own]  # (C, 3) corners
+    arm = rotated(taken(now.turn, body)[:, None], taken(bodies.corner, k))
+    spot = taken(now.place, body)[:, None] + arm
+    speed = taken(free.velocity, body)[:, None] + cross(taken(free.spin, body)[:, None].expand_as(arm), arm)
+    lever = p_other - taken(now.place, at)
+    speed_other = moving * (taken(free.velocity, at) + cross(taken(free.spin, at), lever))
+    axes = taken(now.turn, body)[:, None]
+    away, slip = spot - p_other[:, None], (speed - speed_other[:, None]) * dt
+    normal = n_other[:, None].expand_as(away)
+    rounding = taken(bodies.rounding, body) + torch.where(fixed, 0.0, taken(bodies.rounding, at))
+    height, closing = (away * normal).sum(-1, keepdim=True) - rounding[:, None, None], (slip * normal).sum(-1, keepdim=True)
+    acts = arm - 0.5 * rounding[:, None, None] * normal  # between the surfaces, as MuJoCo has it
+    wide = away.shape[:2]
+    features = torch.cat([
+        back(axes, away) / LENGTH, back(axes, slip) / LENGTH, back(axes, normal), back(axes, n_own[:, None].expand_as(away)), back(axes, apart[:, None].expand_as(away)) / LENGTH,
+        height / LENGTH * 4, closing / LENGTH * 4, (height + closing) / LENGTH * 4, (distance / LENGTH)[:, None, None].expand(*wide, 1),
+        share[:, None, None].expand(*wide, 1), (rounding / LENGTH * 10)[:, None, None].expand(*wide, 1), fixed[:, None, None].to(away.dtype).expand(*wide, 1)], -1).flatten(0, 1)
+    thrice = torch.arange(len(rows), device=rows.device).repeat_interleave(3)
+    o_corners = torch.where(fixed[:, None], -1, bodies.face[other.clamp(min=0)])
+    scale = (taken(bodies.mass, body) * share).repeat_interleave(3)
+    return _Near(k.reshape(-1), k[thrice], o_corners[thrice], other_body[thrice], rows[thrice], features, taken(counts, thrice), scale, acts.reshape(-1, 3))
+
+
+def _balanced(near: _Near, impulse: Tensor, contacts: int) -> Tensor:
+    """Impulses (K, 2, 3) of which those of one contact between two bodies sum to zero."""
+    pair = near.other >= 0
+    total = torch.zeros(contacts, 2, 3, dtype=impulse.dtype, device=impulse.device).index_add(0, near.contact, impulse * pair[:, None, None])
+    return impulse - taken(total, near.contact) / 6 * pair[:, None, None]
+
+
+def advanced(net: GraphNet, bodies: Bodies, now: State, free: State, contacts: Contacts, *, floor: Floor, dt: float) -> State:
+    """The state after one step: corners moved by Verlet's rule, then made rigid again by shape matching.
+
+    With p(t - dt) = p(t) - dt v and the acceleration of free motion put apart, Verlet's p(t + dt) = 2 p(t) - p(t - dt) + dt^2 a is the corner of free
+    motion plus dt^2 times the acceleration that contact adds. Velocities get the impulses themselves.
+    """
+    if len(contacts.face) == 0:
+        return free
+    linear, angular = net(bodies, now, free, contacts, floor=floor, dt=dt)
+    push, shift = (linear / bodies.mass[:, None, None]).unbind(1)
+    twist, roll = rotated(free.turn[:, None], back(free.turn[:, None], angular) / bodies.inertia[:, None]).unbind(1)
+    arm = rotated(taken(free.turn, bodies.owner), bodies.corner)
+    acceleration = (taken(shift, bodies.owner) + cross(taken(roll, bodies.owner), arm)) / dt  # (V, 3), of mesh nodes (Eq. 4), by contact
+    place, turn = matched(bodies, taken(free.place, bodies.owner) + arm + dt * dt * acceleration)
+    return State(place, turn, free.velocity + push, free.spin + twist)
