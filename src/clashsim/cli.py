@@ -412,12 +412,15 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise", "real-tosses",
+                             "push-to-stop", "bowling"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
     throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
     search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
-    loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise: ten advised strikes against ten random ones."""
+    loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise: ten advised strikes against ten random ones;
+    real-tosses: rollouts of a tossed cube on public recordings; push-to-stop: a pushing velocity found by slopes through the graph simulator;
+    bowling: the graph simulator against MuJoCo with ten cubes."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
@@ -429,7 +432,7 @@ class Bench:
     resume: Place = None
     """File that keeps finished rows, so that an interrupted run goes on from them (accuracy benches only)."""
     device: Annotated[str | None, arg(metavar="NAME")] = None
-    """Device of torch to measure on as well, as in: --device cuda (throughput only)."""
+    """Device of torch to measure on as well, as in: --device cuda (throughput and bowling only)."""
     quick: bool = False
     """A small version, to see that it runs."""
     json: Place = None

@@ -77,7 +77,8 @@ class Detector:
         faces: list[tuple[int, int]] = []
         points: list[tuple[np.ndarray, np.ndarray]] = []
         high = place @ self.normal - self.level
-        low = [int(i) for i in np.flatnonzero(high < self.radius + self.reach) if (place[i] @ self.normal + (self._inner[i] @ turn[i].T) @ self.normal).min() - self.level < self.reach]
+        maybe = np.flatnonzero(high < self.radius + self.reach)
+        low = [int(i) for i in maybe if (high[i] + (self._inner[i] @ turn[i].T) @ self.normal).min() < self.reach]
         apart = np.linalg.norm(place[self._pairs[:, 0]] - place[self._pairs[:, 1]], axis=1)
         close = self._pairs[apart < self.radius[self._pairs].sum(1) + self.reach]
         at: dict[int, Any] = {}
