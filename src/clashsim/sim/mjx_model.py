@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
@@ -94,7 +96,9 @@ def engine() -> tuple[Any, Any]:
     """jax, set to double precision, and MJX."""
     try:
         import jax
-        from mujoco import mjx
+
+        with contextlib.redirect_stdout(io.StringIO()):  # MJX prints that it could not import warp, which is not needed
+            from mujoco import mjx
     except ImportError:
         raise MissingExtraError("mujoco-mjx", "mjx") from None
     jax.config.update("jax_enable_x64", True)
