@@ -31,7 +31,8 @@ def simulated(n: int, frames: int, friction: float = 0.0, centre: tuple[float, f
     start[:, 2], start[:, 3:7] = 0.17, rng.normal(size=(n, 4))
     start[:, 3:7] /= np.linalg.norm(start[:, 3:7], axis=1, keepdims=True)
     start[:, 7:10], start[:, 10:] = rng.normal(size=(n, 3)) * [0.8, 0.8, 0.0], rng.normal(size=(n, 3)) * 3
-    draw = {"half": np.full((n, 1, 3), 0.05), "mass": np.full((n, 1), 0.37), "inertia": np.tile(CUBE.inertia, (n, 1, 1)), "centre": np.tile(centre, (n, 1, 1)), "rounding": np.zeros((n, 1)),
+    draw = {"half": np.full((n, 1, 3), 0.05), "mass": np.full((n, 1), 0.37), "inertia": np.tile(CUBE.inertia, (n, 1, 1)), "centre": np.tile(centre, (n, 1, 1)),
+            "rounding": np.zeros((n, 1)),
             "contact": np.tile([friction, 0, 0, 0.5, 0], (n, 1)), "gravity": np.full(n, 9.81)}
     states = simulate(draw, start, frames, dt=DT)
     return [Trial(str(i), np.arange(frames + 1) * DT, {"box0": s[:, :7]}, source="simulated") for i, s in enumerate(states)], start
