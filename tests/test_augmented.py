@@ -19,6 +19,7 @@ from clashsim.core.scene import Scene
 from clashsim.fit.augmented import curve, fit_augmented, windows_of
 from clashsim.fit.calibrate import Status
 from clashsim.fit.mjx_windows import Windows
+from clashsim.report.curves import draw_curves, learnt
 from clashsim.sim.augmented import AugmentedSim
 from clashsim.sim.mjx_sim import MjxSim
 
@@ -227,3 +228,17 @@ def test_what_cannot_be_fitted_is_refused(swing: AugmentedSim) -> None:
         fit_augmented(swing, [replace(windows, observed=windows.observed[:, 1:])], [0])
     with pytest.raises(DataError, match="nothing to fit"):
         fit_augmented(swing, [windows], [], train=False)
+
+
+def test_curves_are_drawn_against_what_is_read(tmp_path) -> None:
+    two = (CURVE, NeuralScalar("joint/swing/damping", ("qvel/swing", "sin/swing"), "scale", units=3))
+    weights, ranges = initial_weights(two), {"qvel/swing": (-4.0, 4.0), "sin/swing": (-1.0, 1.0)}
+    assert all((learnt(two, weights, i, ranges=ranges)[1] == i).all() for i in (0, 1))  # untrained: adds 0, scales by 1
+    weights[12] = 0.5
+    speeds, torque = learnt(two, weights, 0, ranges=ranges)
+    assert (speeds[0], speeds[-1]) == (-4, 4) and np.allclose(torque, 0.2 * 0.5)
+    draw_curves(tmp_path / "curves.png", two, weights, ranges=ranges)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match="'sin/swing'"):
+        draw_curves(tmp_path / "no.png", two, weights, ranges={"qvel/swing": (-4.0, 4.0)})
+    assert not (tmp_path / "no.png").exists()

@@ -70,6 +70,8 @@ def fit_augmented(sim: AugmentedSim, windows: Sequence[Windows], free: Sequence[
     begin = np.concatenate([np.clip(centre, -0.98, 0.98), sim.weights[:w]])
     bound = np.concatenate([np.ones(q), np.full(w, np.inf)])
     end = levenberg(evaluate, begin[None], low=-bound, high=bound, steps=steps, tolerance=1e-4)
+    if not np.isfinite(end.loss[0]):
+        raise DataError("the simulator diverges on these windows from where its parameters and weights begin: give shorter windows or another theta")
     point, data = end.points[0], slice(0, -(q + w))
     theta = np.array(base, float)
     theta[chosen] = from_unit(params, point[:q])
@@ -114,7 +116,7 @@ def _evaluate(sim: AugmentedSim, scaled: list[_Scaled], chosen: list[int], base:
             theta[chosen] = from_unit(params, point[:q])
             off, turn = [], []
             for one in scaled:
-                states, slope = sim.slopes(one.windows.start, one.windows.control, theta, free=chosen, weights=point[q:] if train else begun)
+                states, slope = sim.slopes(one.windows.start, one.windows.control, theta, free=chosen, weights=point[q:] if train else begun, finite=False)
                 off.append(((states - one.observed) * one.scale)[:, 1:].ravel())
                 turn.append((slope[..., : q + w] * one.scale[:, None])[:, 1:].reshape(-1, q + w))
             rows.append((np.concatenate([*off, strength * (point - origin)]), np.concatenate([*turn, np.diag(strength)])))

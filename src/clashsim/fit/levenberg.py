@@ -27,7 +27,7 @@ def levenberg(evaluate: Evaluate, starts: np.ndarray, *, low: np.ndarray | float
     """Descend from starts (m, q) inside [low, high]; `evaluate` gives residuals (m, n) and slopes (m, n, q) at points (m, q), the loss is their squared sum.
 
     Damping is Marquardt's, of the size of each diagonal entry, so that parameters and weights of any size move alike. A residual that is not
-    finite counts as a step to be taken back. Ends when no loss fell by more than `tolerance` of itself in three steps.
+    finite counts as a step to be taken back. Ends when no loss fell by more than `tolerance` of itself in eight steps, which is when damping alone would have made the smallest of steps.
     """
     kept = np.clip(np.array(starts, float), low, high)
     residual, slope = evaluate(kept)
@@ -42,7 +42,7 @@ def levenberg(evaluate: Evaluate, starts: np.ndarray, *, low: np.ndarray | float
         loss = np.where(better, found, loss)
         damping = np.clip(np.where(better, damping / 5, damping * 8), _LEAST, _MOST)
         trace.append(loss)
-        if tolerance and len(trace) > 4 and (trace[-4] - loss <= tolerance * trace[-4]).all():
+        if tolerance and len(trace) > 8 and (trace[-9] - loss <= tolerance * trace[-9]).all():
             break
     return Descent(kept, loss, damping, residual, slope, np.stack(trace))
 

@@ -76,7 +76,7 @@ def identify_windows(sim: MjxSim, windows: Windows, free: Sequence[int], *, star
         m, q = points.shape
         theta = np.tile(base, (m * n, 1))
         theta[:, chosen] = np.repeat(from_unit(params, points), n, 0)
-        states, slope = sim.slopes(np.tile(windows.start, (m, 1)), np.tile(windows.control, (m, 1, 1)), theta, free=chosen)
+        states, slope = sim.slopes(np.tile(windows.start, (m, 1)), np.tile(windows.control, (m, 1, 1)), theta, free=chosen, finite=hops is None)
         off = ((states - np.tile(observed, (m, 1, 1))) * scale)[:, 1:].reshape(m, n, -1)
         value, turn = capped(off, (slope * scale[:, None])[:, 1:].reshape(m, n, -1, q))
         value = np.concatenate([value.reshape(m, -1), FLOOR * (points - centre) / sd], axis=1)

@@ -42,10 +42,11 @@ class AugmentedSim:
         return self._chunks.run(start, control, fields | {WEIGHTS: self._rows(weights, len(start))})[0]
 
     def slopes(self, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None, *, free: Sequence[int] = (),
-               weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+               weights: np.ndarray | None = None, finite: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """The same states, and their slopes (N, T + 1, s, q + w) in the unit-scaled parameters with indices `free` (q,), then in the weights.
 
         theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start does not move.
+        finite: refuse slopes that are not; a search that takes such points back can do without.
         """
         check(self.model, start, control)
         n, q, w = len(start), len(free), len(self.weights)
@@ -56,7 +57,8 @@ class AugmentedSim:
         moved = {name: np.concatenate([a, np.zeros((n, w, *a.shape[2:]))], axis=1) for name, a in self.held.slopes(at, tuple(free)).items()}
         moved[WEIGHTS] = np.tile(np.eye(q + w, w, -q), (n, 1, 1))
         states, slopes = self._chunks.run(start, control, fields, slopes=moved, q=q + w)
-        check_finite(self.scene, slopes)
+        if finite:
+            check_finite(self.scene, slopes)
         return states, slopes
 
     def trained(self, weights: np.ndarray, theta: np.ndarray | None = None) -> AugmentedSim:
