@@ -51,26 +51,27 @@ def test_surrogate_slopes_agree_with_finite_differences_of_coal():
         faces, points = detector(p, r)
         return {(int(a), int(b)): float(np.linalg.norm(x - y)) for (a, b), (x, y) in zip(faces, points, strict=True)}
 
+    h, moves = 1e-6, ((0, 0), (0, 2), (1, 1), (1, 2))
+    around = {}
+    for i, axis in moves:
+        by = np.zeros((2, 3))
+        by[i, axis] = h
+        around[i, axis] = [distances(place + by, turn), distances(place - by, turn),
+                           *(distances(place, Rotation.from_rotvec(s * by).as_matrix() @ turn) for s in (1, -1))]
     faces, points = detector(place, turn)
     p, w = torch.tensor(place, requires_grad=True), torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
     rotations = exponential(w) @ torch.tensor(turn)
     checked = 0
-    for (a, b), point in list(zip(faces, points, strict=True)):
+    for (a, b), point in zip(faces, points, strict=True):
         owners = [int(a) // 12, -1 if b < 0 else int(b) // 12]
         ends = [NearestPoint.apply(torch.tensor(point[s : s + 1]), p[[o]], rotations[[o]]) if o >= 0 else torch.tensor(point[s : s + 1]) for s, o in enumerate(owners)]
-        slope_p, slope_w = torch.autograd.grad((ends[0] - ends[1]).norm(), (p, w), retain_graph=True)
-        for i, axis in ((0, 0), (0, 2), (1, 1), (1, 2)):
-            h, by = 1e-6, np.zeros((2, 3))
-            by[i, axis] = h
-            turned = Rotation.from_rotvec(by).as_matrix() @ turn
-            back = Rotation.from_rotvec(-by).as_matrix() @ turn
-            key = (int(a), int(b))
-            up, down = (distances(place + s * by, turn).get(key) for s in (1, -1))
-            around, other = distances(place, turned).get(key), distances(place, back).get(key)
-            if None in (up, down, around, other):
+        slopes = torch.autograd.grad((ends[0] - ends[1]).norm(), (p, w), retain_graph=True)
+        for move in moves:
+            values = [table.get((int(a), int(b))) for table in around[move]]
+            if None in values:
                 continue  # the set of pairs is held fixed: this one has left it
-            assert abs((up - down) / (2 * h) - float(slope_p[i, axis])) < 2e-4
-            assert abs((around - other) / (2 * h) - float(slope_w[i, axis])) < 2e-4
+            assert abs((values[0] - values[1]) / (2 * h) - float(slopes[0][move])) < 2e-4
+            assert abs((values[2] - values[3]) / (2 * h) - float(slopes[1][move])) < 2e-4
             checked += 1
     assert checked > 20
 

@@ -16,7 +16,7 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.sim.graph import GraphSim
 
 EPOCHS, CLOSE = 10, 0.010  # m
-_FRAMES = 60
+_FRAMES = 64
 _GAP = 0.14  # m, between the centres at the start
 Row = dict[str, Any]
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 def problems(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """First velocities (count,) m/s and targets (count,) m, how far cube 1 shall go."""
     rng = np.random.default_rng(seed)
-    return rng.uniform(0.75, 1.35, count), rng.uniform(0.06, 0.16, count)
+    return rng.uniform(0.7, 1.2, count), rng.uniform(0.04, 0.1, count)
 
 
 def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> list[Row]:
