@@ -9,7 +9,7 @@ from clashsim.core.cubes import contact_params
 from clashsim.core.params import to_unit
 from clashsim.fit.scale import simulate
 
-# Contact and cube as identified on the tosses of repetition 0 of real-tosses with n = 16 (mujoco-shape), without the offset of the centre of mass.
+# Contact and cube about as mujoco-shape of real-tosses identifies them on 16 tosses, rounded, without the offset of the centre of mass and with even density.
 CONTACT = {"friction": 0.175, "stiffness": 60000.0, "damping": 370.0, "d0": 0.85, "width": 0.002}
 HALF, ROUNDING = 0.048, 0.0037
 CUBE = Box.even((HALF, HALF, HALF), 0.37)
