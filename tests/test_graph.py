@@ -110,7 +110,7 @@ def test_shape_matching_finds_the_turn_of_bent_corners():
 
 
 def test_a_free_pair_keeps_its_momentum():
-    """Exactly without the floor, for linear momentum; the shipped network keeps the angular one within 10 % of what passes between the bodies."""
+    """Linear momentum, without a floor."""
     light = Box.even((0.05, 0.05, 0.05), 0.2)
     sim = GraphSim([CUBE, light], np.zeros(5), gravity=(0, 0, 0), height=-10.0)
     row = start([[0, 0, 0], [0.13, 0.02, 0.01]], np.array([[1.0, 0, 0, 0], [0.98, 0, 0, 0.199]]), [[1.2, 0, 0], [0, 0, 0]])[None]

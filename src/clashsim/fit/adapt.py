@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from clashsim.core.boxes import Box
 from clashsim.core.cubes import contact_params
-from clashsim.core.params import from_unit, to_unit
+from clashsim.core.params import to_unit
 from clashsim.data.flight import Flight
 from clashsim.fit.graph_train import rolled
-from clashsim.fit.trajectories import Tosses, loss
 from clashsim.nets.bodies import Bodies, State, from_sizes, joined, rotated
 from clashsim.nets.graph import GraphNet
 
@@ -24,8 +23,6 @@ CONTACT = ("friction", "stiffness", "damping", "d0", "width")
 # How far each is expected from where MuJoCo's fit has it: contact on the unit scale, m, logarithms, m, m, m/s^2.
 _SD = {"contact": 0.3, "centre": 0.002, "inertia": 0.08, "size": 0.0007, "rounding": 0.001, "gravity": 0.06, "drag": 0.05}
 
-_AXES = (("friction", 0.12), ("damping", 0.4))  # what is tuned, and how far on the unit scale
-_PULL = 0.1
 
 
 @dataclass(frozen=True)
@@ -133,27 +130,6 @@ def _origin_paths(net: GraphNet, values: Sequence[Values], ground: Ground) -> tu
     shape = (len(values), n)
     place = np.stack([(s.place - rotated(s.turn, bodies.centre)).numpy().reshape(*shape, 3) for s in path], 2)
     return place, np.stack([s.turn.numpy().reshape(*shape, 3, 3) for s in path], 2)
-
-
-def tuned(net: GraphNet, theta: Mapping[str, float], box: Box, flights: Sequence[Flight], *, width: float, longest: int = 110, rounds: int = 1) -> dict[str, float]:
-    """theta with the contact's values moved along one axis at a time to where the network's rollouts of the tosses are nearest to the recorded ones.
-
-    A network that learned from MuJoCo errs a little in the same direction at every step: a shift of what it is told about the contact takes that away.
-    """
-    params = {p.name: p for p in contact_params()}
-    tosses = Tosses(tuple(flights), width, longest)
-    best = dict(theta)
-    for _ in range(rounds):
-        for name, reach in _AXES:
-            p = params[name]
-            at = float(to_unit([p], np.array([best[name]]))[0])
-            steps = reach * np.linspace(-1, 1, 7)
-            tries = [{**best, name: float(from_unit([p], np.array([np.clip(at + s, -1.2, 1.2)]))[0])} for s in steps]
-            costs = loss(tosses.errors(predicted(net, [Values(t, box) for t in tries], flights, longest=longest))).mean(1) + _PULL / len(flights) * (steps / reach) ** 2
-            curve = np.polyfit(steps, costs, 2)  # costs are rough: the lowest point of a parabola through all of them, where there is one
-            shift = float(np.clip(-curve[1] / (2 * curve[0]), -reach, reach)) if curve[0] > 0 else float(steps[costs.argmin()])
-            best[name] = float(from_unit([p], np.array([np.clip(at + shift, -1.2, 1.2)]))[0])
-    return best
 
 
 def adapt(net: GraphNet, theta: Mapping[str, float], box: Box, flights: Sequence[Flight], recipe: Recipe = Recipe(), *,
