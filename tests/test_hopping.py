@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from clashsim import cli
+from clashsim.bench import basin_hopping as bench
 from clashsim.core.errors import ClashError
 from clashsim.fit.hopping import Hops, hop
 from clashsim.fit.levenberg import levenberg
@@ -45,7 +49,7 @@ def test_hopping_reaches_the_truth_where_one_descent_does_not() -> None:
     plain = levenberg(waves, starts, steps=40)
     assert (np.abs(plain.points - TRUTH).max(1) < 1e-3).mean() < 0.5  # else this test would show nothing
     for seed in range(5):
-        found = hop(waves, starts[:4] * 0.1 - 0.9, seed=seed, hops=Hops(rounds=12))  # from one corner
+        found = hop(waves, starts * 0.1 - 0.9, seed=seed, hops=Hops(rounds=12))  # from one corner
         assert np.allclose(found.best, TRUTH, atol=1e-6) and found.loss < 1e-10
         assert (np.diff(found.trace) <= 0).all() and found.loss <= found.losses.min()
 
@@ -82,3 +86,16 @@ def test_what_cannot_hop_is_refused() -> None:
             hop(waves, **({"starts": np.zeros((2, 2)), "seed": 0} | wrong))
     with pytest.raises(ClashError, match="rounds"):
         Hops(rounds=0)
+
+
+def test_the_bench_in_short(tmp_path) -> None:
+    pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
+    out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
+    assert cli.main(["bench", "basin-hopping", "--quick", "--resume", str(resume), "--json", str(out)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(r["set"], r["method"], r["seeds"]) for r in rows] == [("pendulum", m, 2) for m in bench.METHODS]
+    assert all(0 <= r["reached"] <= 1 and r["error"] >= 0 and r["spent"] <= 1 and r["steps"] == rows[0]["steps"] for r in rows)
+    assert len(resume.read_text().splitlines()) == 8
+    assert bench.run(quick=True, resume=resume) == rows  # from the file: nothing is simulated again
+    with pytest.raises(ClashError, match="pendulum"):
+        bench.run(quick=True, sets=["pendlum"])

@@ -412,13 +412,15 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise", "real-tosses",
-                             "push-to-stop", "bowling"]]
+    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise",
+                             "basin-hopping", "real-tosses", "push-to-stop",
+                            "bowling"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
     throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
     search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
     loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise: ten advised strikes against ten random ones;
+    basin-hopping: identification in MJX from poor guesses, against descent, multi-start and CMA-ES;
     real-tosses: rollouts of a tossed cube on public recordings; push-to-stop: a pushing velocity found by slopes through the graph simulator;
     bowling: the graph simulator against MuJoCo with ten cubes."""
     data: Place = None

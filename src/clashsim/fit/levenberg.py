@@ -27,7 +27,8 @@ def levenberg(evaluate: Evaluate, starts: np.ndarray, *, low: np.ndarray | float
     """Descend from starts (m, q) inside [low, high]; `evaluate` gives residuals (m, n) and slopes (m, n, q) at points (m, q), the loss is their squared sum.
 
     Damping is Marquardt's, of the size of each diagonal entry, so that parameters and weights of any size move alike. A residual that is not
-    finite counts as a step to be taken back. Ends when no loss fell by more than `tolerance` of itself in eight steps, which is when damping alone would have made the smallest of steps.
+    finite counts as a step to be taken back. Ends when no loss fell by more than `tolerance` of itself in eight steps:
+    refused that often, steps have become tiny.
     """
     kept = np.clip(np.array(starts, float), low, high)
     residual, slope = evaluate(kept)
@@ -49,7 +50,8 @@ def levenberg(evaluate: Evaluate, starts: np.ndarray, *, low: np.ndarray | float
 
 def _loss(residual: np.ndarray, slope: np.ndarray) -> np.ndarray:
     whole = np.isfinite(residual).all(1) & np.isfinite(slope).all((1, 2))
-    return np.where(whole, (np.where(np.isfinite(residual), residual, 0) ** 2).sum(1), np.inf)
+    with np.errstate(over="ignore"):  # a simulation on its way to infinity
+        return np.where(whole, (np.where(np.isfinite(residual), residual, 0) ** 2).sum(1), np.inf)
 
 
 def _step(residual: np.ndarray, slope: np.ndarray, damping: np.ndarray) -> np.ndarray:

@@ -1,0 +1,127 @@
+"""Identification problems whose first guess is poor, simulated in MJX, with a known truth.
+
+    thrown-box   a box is thrown on a floor; the guess is so soft that it falls through (Heiden et al. 2020, Fig. 1 left)
+    pendulum     a double pendulum that tumbles; the guess swings too slowly
+    strike       a block slides into a wall's bumper and away; the guess is a contact so soft that it hardly turns back
+    arm          an upright arm with two elastic, driven joints falls over and swings; the guess is so stiff that it stays upright
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from clashsim.core.params import Param, from_unit, to_unit
+from clashsim.core.scene import Scene
+from clashsim.fit.mjx_windows import sizes
+from clashsim.sim.mjx_sim import MjxSim
+
+_BOX = """<mujoco><option timestep="0.005" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="5 5 .1"/>
+<body name="box"><freejoint/><geom name="box" type="box" size=".1 .1 .1" mass="1"/></body></worldbody>
+<contact><pair name="strike" geom1="box" geom2="floor" condim="3" solref="-20000 -80" friction=".4 .4 .005 .0001 .0001"/></contact></mujoco>"""
+_PENDULUM = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><worldbody><geom name="floor" type="plane" size="1 1 .1" pos="0 0 -3"/>
+<body><joint name="upper" type="hinge" axis="0 1 0" damping=".004"/><geom type="sphere" size=".03" pos="0 0 -.4" mass=".4"/>
+<body pos="0 0 -.4"><joint name="lower" type="hinge" axis="0 1 0" damping=".002"/><geom name="bob" type="sphere" size=".03" pos="0 0 -.3" mass=".3"/>
+</body></body></worldbody></mujoco>"""
+_STRIKE = """<mujoco><option timestep="0.002" gravity="-3 0 0" integrator="implicitfast"/><worldbody><geom name="wall" type="plane" size="1 1 .1" euler="0 90 0"/>
+<body name="ball" pos=".3 0 0"><joint name="x" type="slide" axis="1 0 0"/><joint name="y" type="slide" axis="0 1 0"/><joint name="turn" type="hinge" axis="0 0 1"/>
+<geom name="ball" type="sphere" size=".05" mass=".3"/></body></worldbody>
+<contact><pair name="strike" geom1="ball" geom2="wall" condim="3" solref="-30000 -30" friction=".25 .25 .005 .0001 .0001"/></contact></mujoco>"""
+_ARM = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><worldbody><geom name="floor" type="plane" size="1 1 .1" pos="0 0 -3"/>
+<body><joint name="shoulder" type="hinge" axis="0 1 0" stiffness="2" damping=".05"/><geom type="capsule" size=".03" fromto="0 0 0 0 0 .4" mass="1"/>
+<body pos="0 0 .4"><joint name="elbow" type="hinge" axis="0 1 0" stiffness="1" damping=".02"/><geom name="tip" type="capsule" size=".02" fromto="0 0 0 0 0 .3" mass=".5"/>
+</body></body></worldbody><actuator><motor joint="shoulder"/><motor joint="elbow"/></actuator></mujoco>"""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A scene whose parameters are to be found from states that it gave at the nominal ones; guesses are drawn between `worst` and `best` (q,), unit scale."""
+
+    scene: Scene
+    start: np.ndarray
+    control: np.ndarray
+    worst: np.ndarray
+    best: np.ndarray
+
+    @cached_property
+    def sim(self) -> MjxSim:
+        """The simulator; compiling it takes a while, so it is made once."""
+        return MjxSim(self.scene)
+
+    @property
+    def truth(self) -> np.ndarray:
+        """The point (q,) to be found, unit scale."""
+        return to_unit(self.scene.params, self.scene.nominal)
+
+    @property
+    def steps(self) -> int:
+        """Simulator steps of one rollout of all trajectories."""
+        return self.control.shape[0] * self.control.shape[1]
+
+    @cached_property
+    def _observed(self) -> tuple[np.ndarray, np.ndarray]:
+        observed = self.sim.rollout(self.start, self.control, theta=self.scene.nominal)
+        return observed, 1 / (sizes(self.sim.model, observed) * np.sqrt(observed[:, 1:].size))
+
+    def guesses(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Poor starts (n, q)."""
+        return rng.uniform(self.worst, self.best, (n, len(self.worst)))
+
+    def residuals(self, points: np.ndarray) -> np.ndarray:
+        """Residuals (m, k) at points (m, q): the squared sum of a row is the mean squared relative error."""
+        states = self.sim.rollout(*self._rows(points)[:2], theta=self._rows(points)[2])
+        return self._off(states, len(points))
+
+    def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same, and slopes (m, k, q)."""
+        m, q = points.shape
+        start, control, theta = self._rows(points)
+        states, slope = self.sim.slopes(start, control, theta, free=range(q), finite=False)
+        return self._off(states, m), (slope * self._observed[1][:, None])[:, 1:].reshape(m, -1, q)
+
+    def _rows(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        m, n = len(points), len(self.start)
+        return np.tile(self.start, (m, 1)), np.tile(self.control, (m, 1, 1)), np.repeat(from_unit(self.scene.params, points), n, 0)
+
+    def _off(self, states: np.ndarray, m: int) -> np.ndarray:
+        observed, scale = self._observed
+        return ((states - np.tile(observed, (m, 1, 1))) * scale)[:, 1:].reshape(m, -1)
+
+
+def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, ...]:
+    return (Param("stiffness", "pair/strike/solref[0]", stiffness, 1.0, 1e5, "1/s^2", "log", -1), Param("damping", "pair/strike/solref[1]", damping, 0.1, 1e3, "1/s", "log", -1),
+            Param("friction", "pair/strike/friction[0:2]", friction, 0.02, 1.0))
+
+
+def _thrown_box() -> Problem:
+    scene = Scene(_BOX, "box", "floor", params=_contact(2e4, 80.0, 0.4), name="thrown-box")
+    start = np.array([[0, 0, 0.3, 1, 0, 0, 0, 1.5, 0, 0.5, 0, 1.0, 0]], float)
+    return Problem(scene, start, np.zeros((1, 96, 0)), np.array([-1, -1, -0.9]), np.array([-0.4, -0.4, 0.9]))
+
+
+def _pendulum() -> Problem:
+    params = (Param("gravity", "option/gravity[2]", 9.81, 1.0, 40.0, "m/s^2", "log", -1), Param("upper_damping", "joint/upper/damping", 0.004, 0.0001, 0.2, "N m s", "log"),
+              Param("lower_damping", "joint/lower/damping", 0.002, 0.0001, 0.2, "N m s", "log"))
+    scene = Scene(_PENDULUM, "bob", "floor", params=params, name="pendulum")
+    return Problem(scene, np.array([[1.9, 1.0, 0.0, 0.0]]), np.zeros((1, 192, 0)), np.array([-1, -1, -1]), np.array([-0.3, 0.0, 0.0]))
+
+
+def _strike() -> Problem:
+    scene = Scene(_STRIKE, "ball", "wall", params=_contact(3e4, 30.0, 0.25), name="strike")
+    start = np.array([[-0.1, 0, 0, -1.0, 0.6, 0]], float)
+    return Problem(scene, start, np.zeros((1, 256, 0)), np.array([-1, -1, -0.9]), np.array([-0.2, 0.0, 0.9]))
+
+
+def _arm() -> Problem:
+    params = tuple(Param(f"{joint}_{what}", f"joint/{joint}/{what}", value, low, high, unit, "log") for joint, what, value, low, high, unit in (
+        ("shoulder", "stiffness", 2.0, 0.1, 100.0, "N m/rad"), ("elbow", "stiffness", 1.0, 0.1, 100.0, "N m/rad"),
+        ("shoulder", "damping", 0.05, 0.002, 1.0, "N m s"), ("elbow", "damping", 0.02, 0.002, 1.0, "N m s")))
+    control = np.stack([1.5 * np.sin(np.arange(192) * 0.05), 0.6 * np.sin(np.arange(192) * 0.13)], 1)[None]
+    start = np.array([[0.8, -0.6, 0.0, 0.0]])
+    return Problem(Scene(_ARM, "tip", "floor", params=params, name="arm"), start, control, np.array([0.3, 0.3, -1.0, -1.0]), np.array([1.0, 1.0, 0.0, 0.0]))
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {"thrown-box": _thrown_box, "pendulum": _pendulum, "strike": _strike, "arm": _arm}
