@@ -51,8 +51,9 @@ def _cma_es(problem: Problem, seed: int, points: int) -> Found:
     q = len(problem.truth)
     total, bounds = points * (1 + q), np.tile([-1.0, 1.0], (q, 1))
     search = CMA(mean=_guesses(problem, seed, 1)[0], sigma=0.5, bounds=bounds, seed=seed, population_size=CHAINS)
-    best, least = search.mean, np.inf
+    best, least, asked_of = search.mean, np.inf, 0
     for _ in range(total // CHAINS):
+        asked_of += CHAINS
         asked = np.stack([search.ask() for _ in range(CHAINS)])
         with np.errstate(over="ignore"):
             loss = np.nan_to_num((problem.residuals(asked) ** 2).sum(1), nan=1e30, posinf=1e30)
@@ -61,7 +62,7 @@ def _cma_es(problem: Problem, seed: int, points: int) -> Found:
             best, least = asked[loss.argmin()], loss.min()
         if least < 1e-10 or search.should_stop():
             break
-    return best, points
+    return best, -(-asked_of // (1 + q))
 
 
 def _hopping(problem: Problem, seed: int, points: int) -> Found:
