@@ -17,6 +17,7 @@ from clashsim.core.errors import ClashError, DataError, MissingExtraError
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import Status
+from clashsim.fit.hopping import Hops
 from clashsim.fit.mjx_windows import Windows, cut, identify_windows
 from clashsim.fit.sample import draw
 from clashsim.sim import mjx_model
@@ -156,6 +157,8 @@ def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
     assert value["friction"].status is value["damping"].status is Status.FITTED
     assert value["rolling"].status is Status.UNIDENTIFIABLE and abs(np.log(value["rolling"].value / BLIND.nominal)) < 0.2
     assert value["yaw_offset"].status is Status.UNIDENTIFIABLE  # not asked for
+    hopped = identify_windows(ellipse, windows, free, starts=2, seed=1, hops=Hops(rounds=3, descent=4, polish=4))
+    assert np.abs(hopped.theta[:2] / [0.17, 250.0] - 1).max() < 0.02 and hopped.error < 0.01
     with pytest.raises(DataError, match="observed needs shape"):
         identify_windows(ellipse, replace(windows, observed=windows.observed[:, 1:]), free)
     with pytest.raises(DataError, match="touch"):
