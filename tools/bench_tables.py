@@ -87,7 +87,7 @@ def figures(rows: list[dict], columns: dict[str, str]) -> str:
 TABLES = {
     "real-impacts": ("real-impacts", accuracies), "shapes-random": ("shapes", lambda r: laboratory(r, "random")), "shapes-block": ("shapes", lambda r: laboratory(r, "block")),
     "materials-random": ("materials", lambda r: laboratory(r, "random")), "materials-block": ("materials", lambda r: laboratory(r, "block")), "planning": ("planning", planning),
-    "search-time": ("search-time", lambda r: figures(r, {"what": "", "method": "", "seconds": ".3g", "ratio": ".3g", "evaluations": "d", "expected_mm": ".2f", "setup_s": ".2g"})),
+    "search-time": ("search-time", lambda r: figures(r, {"what": "", "method": "", "seconds": ".3g", "ratio": ".3g", "evaluations": "d", "expected_mm": ".2f", "setup_s": ".2g", "coarse_mm": ".2f"})),
     "throughput": ("throughput", lambda r: figures(r, {"what": "", "method": "", "per_second": ",.3g", "ratio": ".3g", "off_mm": ".1f", "off_deg": ".1f", "same": ".2f"})),
     "real-tosses": ("real-tosses", lambda r: figures(r, {"method": "", "n": "d", "position_pct": ".2f", "rotation_deg": ".2f", "position_median": ".2f", "rotation_median": ".2f",
                                                          "position_soon": ".2f", "rotation_soon": ".2f", "wrong_face": ".3f", "seeds": "d"})),
