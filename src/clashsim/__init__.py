@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from clashsim.fit.runs import save_run as save_run
     from clashsim.fit.sample import sample as sample
     from clashsim.fit.slides import ground_friction as ground_friction
+    from clashsim.sim.augmented import AugmentedSim as AugmentedSim
     from clashsim.sim.graph import GraphSim as GraphSim
     from clashsim.sim.hybrid import HybridSim as HybridSim
     from clashsim.sim.mjx_sim import MjxSim as MjxSim
@@ -48,7 +49,7 @@ _PLACES = {
     "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
     "distil": "fit.distil", "Run": "fit.run", "load": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
     "Slide": "core.slides", "ground_friction": "fit.slides",
-    "GraphSim": "sim.graph", "HybridSim": "sim.hybrid", "MjxSim": "sim.mjx_sim", "MujocoSim": "sim.mujoco_sim", "Pair": "sim.pairs",
+    "AugmentedSim": "sim.augmented", "GraphSim": "sim.graph", "HybridSim": "sim.hybrid", "MjxSim": "sim.mjx_sim", "MujocoSim": "sim.mujoco_sim", "Pair": "sim.pairs",
 }
 __all__ = ["__version__", *_PLACES]
 
