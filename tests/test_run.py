@@ -12,7 +12,6 @@ import torch
 
 import clashsim
 from clashsim import lab
-from clashsim.commands.slides import fit_found
 from clashsim.core.errors import ClashError, ParamError, RunError
 from clashsim.core.scene import Scene
 from clashsim.data.segment import segment
@@ -20,6 +19,7 @@ from clashsim.data.store import read_folder, write_folder
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import Calibration, Estimate, Status, calibrate
 from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.found_slides import fit_found
 from clashsim.fit.run import Run, ground_friction_place, ground_places, with_slides, within
 from clashsim.fit.runs import read_notes, save_run
 from clashsim.fit.sample import sample

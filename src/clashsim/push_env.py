@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from clashsim.core.errors import DataError, SceneError, nearest
+from clashsim.core.errors import DataError, nearest
 from clashsim.core.protocols import StrikeModel
-from clashsim.core.scene import GROUND, Scene
+from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.run import Run
 from clashsim.fit.runs import load
-from clashsim.fit.sole import sole
-from clashsim.nets.slide import SlideModel
+from clashsim.fit.sole import author_slide
 from clashsim.rl.env import PushEnv, gymnasium  # from there, where a missing extra is said in a sentence
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.mujoco_sim import MujocoSim
@@ -46,14 +45,6 @@ def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
     if run is not None:
         return run.strikes()
     return strike_map(HybridSim(scene, base_model(scene), theta, slide_model=author_slide(scene)))
-
-
-def author_slide(scene: Scene) -> SlideModel:
-    """Slides with the friction that the scene's author gave its ground."""
-    if scene.ground is None:
-        raise SceneError(f"scene {scene.name!r} names no ground to slide on: strikes need one to end")
-    stands = sole(scene)
-    return SlideModel({"friction": float(scene.base.pair(GROUND).friction[0])}, gyration=stands.gyration, centre=stands.centre)
 
 
 if ID not in gymnasium.registry:  # importing this module makes it known

@@ -7,7 +7,6 @@ them until it has chosen, and a test. `random` takes the first ten of the pool, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import choose, lab_set
-from clashsim.bench.real_slides import kept
+from clashsim.bench.resume import keep, kept
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -72,9 +71,7 @@ def run(root: Path | None = None, seeds: int = 10, quick: bool = False, *, sets:
                 row = next((r for r in done if (r["set"], r["method"], r["seeds"]) == (name, method, seeds)), None)
                 if row is None:
                     row = {"set": name, "method": method, "n": N} | summary([_errors(real, base, WAYS[method], seed) for seed in range(seeds)])
-                    if resume is not None:
-                        with resume.open("a") as file:
-                            file.write(json.dumps(row) + "\n")
+                    keep(resume, [row])
                 rows.append(row)
                 advance(1)
     return rows

@@ -7,7 +7,6 @@ A seed draws the first guess. `descent` goes on from it until it stops, `multi-s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from scipy.stats import qmc
 
 from clashsim.bench.hard_starts import PROBLEMS, Problem
 from clashsim.bench.lab_sets import choose
-from clashsim.bench.real_slides import kept
+from clashsim.bench.resume import keep, kept
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.hopping import Hops, hop
 from clashsim.fit.levenberg import levenberg
@@ -93,9 +92,7 @@ def run(seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = No
                     one = next((r for r in done if (r["set"], r["method"], r["seed"], r["points"]) == (name, method, seed, points)), None)
                     if one is None:
                         one = {"set": name, "method": method, "seed": seed, "points": points} | _measure(problem, METHODS[method](problem, seed, points))
-                        if resume is not None:
-                            with resume.open("a") as file:
-                                file.write(json.dumps(one) + "\n")
+                        keep(resume, [one])
                     found.append(one)
                     advance(1)
                 rows.append(_row(problem, name, method, found))

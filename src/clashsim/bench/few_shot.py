@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
@@ -17,6 +16,7 @@ import numpy as np
 
 from clashsim.bench import baselines
 from clashsim.bench.baselines import Problem
+from clashsim.bench.resume import keep, kept
 from clashsim.core.errors import ClashError, DataError, nearest
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -108,7 +108,7 @@ def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str]
     tasks = [Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache) for name, load in sets.items() for method in methods]
     # The longest first, so that no core idles at the end.
     tasks.sort(key=lambda t: (t.method != "clashsim", t.method not in _SLOW, names.index(t.name)))
-    done, rows = _kept(resume), []
+    done, rows = kept(resume), []
     if workers is None:
         workers = 1 if quick else os.cpu_count() or 1
     with progress("measuring", len(tasks)) as advance:
@@ -145,19 +145,6 @@ def _prepare(task: Task) -> None:
     _ = problem.base if task.method == "clashsim" else problem.paper
 
 
-def _kept(resume: Path | None) -> list[Row]:
-    """Rows of an earlier run; a last line cut short by a kill is dropped."""
-    if resume is None or not resume.is_file():
-        return []
-    rows = []
-    for line in resume.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
-
-
 def _measure(task: Task, done: list[Row], resume: Path | None) -> list[Row]:
     """All rows of a task, those already done taken over."""
     real = task.load()
@@ -178,9 +165,7 @@ def _measure(task: Task, done: list[Row], resume: Path | None) -> list[Row]:
             old = next((r for r in done if all(r.get(k) == v for k, v in head.items()) and r.get("seeds", len(cut)) == len(cut)), None)
             if old is None:
                 old = head | _judged(problem, WAYS[task.method], cut)
-                if resume is not None:
-                    with resume.open("a") as file:
-                        file.write(json.dumps(old) + "\n")
+                keep(resume, [old])
             rows.append(old)
     return rows
 

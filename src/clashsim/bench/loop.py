@@ -9,7 +9,6 @@ changed laboratory, which no method has seen. All simulators are learned in the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -20,22 +19,22 @@ from typing import Any
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench.real_slides import kept
+from clashsim.bench.resume import keep, kept
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.core.trials import Trial, Trials
+from clashsim.core.trials import Trials
 from clashsim.core.workers import leave_with_parent
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
+from clashsim.fit.sole import author_slide
 from clashsim.loop.in_lab import InLab
 from clashsim.loop.made import Made
 from clashsim.loop.rounds import Loop, Round
-from clashsim.loop.steps import Options, Simulator, author, success, task_of, taught
+from clashsim.loop.steps import Options, Place, Simulator, author, struck, success, task_of, taught
 from clashsim.nets.slide import SlideModel
-from clashsim.push_env import author_slide
 from clashsim.rl.agents import Agent, Practice
 from clashsim.rl.push import strikes
 from clashsim.sim.hybrid import HybridSim
@@ -100,9 +99,7 @@ def _job(job: tuple[Any, ...]) -> list[Row]:
             key = {"change": change, "algorithm": algorithm, "method": method, "seed": seed}
             found = _randomised(begun, usual, world, test, size) if method == "randomised" else _looped(begun, replace(usual, collect=method), world, test, size)
             new = [key | row | {"size": size} for row in found]
-            if resume is not None:
-                with resume.open("a") as file:
-                    file.write("".join(json.dumps(row) + "\n" for row in new))
+            keep(resume, new)
             rows += new
     return rows
 
@@ -162,26 +159,16 @@ class Randomised:
 def _tests(change: str, n: int, resume: Path | None) -> Made:
     """Strikes that the task uses, made in the changed laboratory; kept beside `resume`."""
     scene = Scene.load("semi_cylinder")
-    simulator, world, rng = author(base_model(scene)), InLab(lab.Setting(change=change)), np.random.default_rng(99)
+    task, world, rng = task_of("push", author(base_model(scene)), 1), InLab(lab.Setting(change=change)), np.random.default_rng(99)
     path = None if resume is None else resume.with_name(f"{resume.stem}-{change}-{n}.safetensors")
-    task = task_of("push", simulator, 1)
     if path is not None and path.is_file():
         trials = read_trials(path)
         return Made.of(np.array([[t.known[name] for name in task.model.names] for t in trials]), trials, "block")
-    recorded: list[Trial] = []
-    ended = True
-    while len(recorded) < n:
-        if ended:
-            task.restart(np.arange(1), rng)
-            world.begin(task.pose[0], [99, len(recorded)])
-        task.pose = world.look()[None]
-        strike = dict(zip(task.model.names, strikes(task.model, task.guide(rng))[0].tolist(), strict=True))
-        recorded.append(replace(world.strike(strike, f"test-{len(recorded):03d}"), known=strike))
-        ended = bool(task.arrive(world.look()[None])[1][0])
-    trials = Trials(tuple(recorded))
+    made = struck(task, lambda _: strikes(task.model, task.guide(rng))[0], world, Place("block", [99], "test-{:03d}"), n, rng)
     if path is not None:
-        write_trials(path, trials)
-    return Made.of(np.array([[t.known[name] for name in task.model.names] for t in trials]), trials, "block")
+        known = [dict(zip(task.model.names, row.tolist(), strict=True)) for row in made.strikes]
+        write_trials(path, Trials(tuple(replace(trial, known=k) for trial, k in zip(made.trials, known, strict=True))))
+    return made
 
 
 def _means(rows: list[Row]) -> list[Row]:

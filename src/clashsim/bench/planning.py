@@ -7,7 +7,6 @@ times; all methods meet the same scatter of arm, table and camera.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.bench import baselines, real_slides, slide_sets
+from clashsim.bench.resume import keep, kept
 from clashsim.bench.slide_sets import SlideSet
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.impacts import Impacts
@@ -152,7 +152,7 @@ def run(seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = Non
         if name not in choices:
             raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
     chosen, targets, repeats = list(sets or (shapes[:1] if quick else shapes)), 2 if quick else targets, 1 if quick else seeds
-    done = real_slides.kept(resume)
+    done = kept(resume)
     rows: list[Row] = []
     with progress("planning", len(chosen) * len(methods or WAYS)) as advance:
         for name in chosen:
@@ -161,9 +161,7 @@ def run(seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = Non
                 row = next((r for r in done if (r["shape"], r["method"], r["executed"]) == (name, method, targets * repeats)), None)
                 if row is None:
                     row = {"shape": name, "method": method} | _measured(problem, WAYS[method], targets, repeats, workers)
-                    if resume is not None:
-                        with resume.open("a") as file:
-                            file.write(json.dumps(row) + "\n")
+                    keep(resume, [row])
                 rows.append(row)
                 advance(1)
     return rows

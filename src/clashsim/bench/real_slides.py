@@ -8,7 +8,6 @@ laboratory calibrates. Errors are means over slides and repetitions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from clashsim.bench import slide_sets
+from clashsim.bench.resume import keep, kept
 from clashsim.bench.slide_sets import SlideSet
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.progress import Progress, quiet
@@ -173,19 +173,10 @@ def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets:
                     done = [row for row in kept(resume) if (row["set"], row["draw"], row["n"]) == (name, draw, n) and row["of"] == len(cut)]
                     left = [m for m in methods or WAYS if m not in {row["method"] for row in done}] if cut else []
                     new = _rows(problem, n, draw, left, cut) if left else []
-                    if resume is not None and new:
-                        with resume.open("a") as file:
-                            file.writelines(json.dumps(row) + "\n" for row in new)
+                    keep(resume, new)
                     rows += sorted(done + new, key=lambda row: (row["input"] != "twist", list(WAYS).index(row["method"])))
             advance(1)
     return rows
-
-
-def kept(resume: Path | None) -> list[Row]:
-    """Rows of an earlier run; a last line cut short by a kill is dropped."""
-    if resume is None or not resume.is_file():
-        return []
-    return [json.loads(line) for line in resume.read_text().splitlines() if line.endswith("}")]
 
 
 def _rows(problem: Problem, n: int, draw: str, methods: Sequence[str], cut: Draws) -> list[Row]:

@@ -6,7 +6,6 @@ in % of the cube's width and of the rotation in degrees, their medians, both 10 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from clashsim.bench import toss_set
+from clashsim.bench.resume import keep, kept
 from clashsim.core.cubes import box_scene, contact_params, inertia_params, shape_params
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.params import Param
@@ -138,18 +138,9 @@ def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[st
                         errors, theta = METHODS[method](problem)
                         problem.thetas[method] = theta
                         done.append(_repetition(method, n, seed, errors, theta))
-                        if resume is not None:
-                            with resume.open("a") as file:
-                                file.write(json.dumps(done[-1]) + "\n")
+                        keep(resume, done[-1:])
                     advance(1)
     return [_row(method, n, [r for r in done if (r["method"], r["n"]) == (method, n)]) for n in counts for method in chosen]
-
-
-def kept(resume: Path | None) -> list[Row]:
-    """Repetitions of an earlier run; a last line cut short by a kill is dropped."""
-    if resume is None or not resume.is_file():
-        return []
-    return [json.loads(line) for line in resume.read_text().splitlines() if line.endswith("}")]
 
 
 _KEYS = ("position_pct", "rotation_deg", "position_median", "rotation_median", "position_soon", "rotation_soon", "wrong_face")

@@ -7,7 +7,6 @@ strikes uses, and the policy is trained in that table. 60,000 strikes will do: p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench import planning, real_slides, slide_sets
+from clashsim.bench import planning, slide_sets
+from clashsim.bench.resume import keep, kept
 from clashsim.commands.push import in_lab
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.progress import Progress, quiet
@@ -40,32 +40,30 @@ def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = Non
             raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
     if quick:
         seeds, trials, steps, sets, methods = 1, 1, 4_000, ["1"], ["clashsim"]
-    done, rows = real_slides.kept(resume), []
+    done, rows = kept(resume), []
     setting = lab.Setting("semi_cylinder")
     problem = planning.Problem(setting, slide_sets.load("lab/semi-cylinder", None), cache)
     with progress("routes", len(methods or METHODS) * seeds * (1 + len(sets or ROUTES))) as advance:
         for method in methods or METHODS:
             model = None
             for seed in range(seeds):
-                kept = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
+                path = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
                 recipe = replace(Recipe(), steps=steps)
-                if kept is not None and kept.is_file() and Policy.load(kept).notes["recipe"] == asdict(recipe):
-                    policy = Policy.load(kept)
+                if path is not None and path.is_file() and Policy.load(path).notes["recipe"] == asdict(recipe):
+                    policy = Policy.load(path)
                 else:
                     if model is None:
                         model = planning.WAYS[method](problem, 0)
                         model = model if model.unsure else tabulated(model)
                     policy = train(problem.scene, model, recipe=recipe, seed=seed)
-                    if kept is not None:
-                        policy.save(kept)
+                    if path is not None:
+                        policy.save(path)
                 advance(1)
                 for name in sets or ROUTES:
                     row = next((r for r in done if (r["route"], r["method"], r["seed"], r["trials"]) == (name, method, seed, trials)), None)
                     if row is None:
                         row = {"route": name, "method": method, "seed": seed} | _executed(policy, name, setting, trials, workers)
-                        if resume is not None:
-                            with resume.open("a") as file:
-                                file.write(json.dumps(row) + "\n")
+                        keep(resume, [row])
                     rows.append(row)
                     advance(1)
     return rows + _summed(rows)

@@ -12,9 +12,9 @@ from clashsim.commands.export import left_sentence
 from clashsim.commands.recorded import ground, holds_trials, impacts_of, read_recorded, segmented, sentences
 from clashsim.commands.results import finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
-from clashsim.commands.slides import fit_found
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.progress import bar
+from clashsim.fit.found_slides import fit_found
 
 if TYPE_CHECKING:
     from clashsim.cli import Calibrate

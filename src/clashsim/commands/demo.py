@@ -10,9 +10,9 @@ import numpy as np
 
 from clashsim.commands.results import finish, report
 from clashsim.commands.shared import cache, console, enough_samples, not_negative
-from clashsim.commands.slides import fit_found
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
+from clashsim.fit.found_slides import fit_found
 
 if TYPE_CHECKING:
     from clashsim.cli import Demo

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from clashsim.core.errors import DataError, MissingExtraError, ParamError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
-    from clashsim import lab
     from clashsim.cli import Evaluate, Train
     from clashsim.core.scene import Scene
     from clashsim.rl.follow import Followed
@@ -23,23 +21,6 @@ if TYPE_CHECKING:
     from clashsim.rl.routes import Route
 
 POLICY = "policy.safetensors"
-
-
-class InLab:
-    """The laboratory as a `World`: each strike finds the block where the last one left it."""
-
-    def __init__(self, setting: lab.Setting, seed: int, start: np.ndarray) -> None:
-        from clashsim import lab as laboratory
-
-        self._session, self._strike = laboratory.Session(setting, seed, start=start.tolist()), laboratory.Strike
-
-    def look(self) -> np.ndarray:
-        """Measured pose (3,)."""
-        return self._session.look()
-
-    def strike(self, strike: Mapping[str, float]) -> None:
-        """Strike the block."""
-        self._session.strike(self._strike(**strike))
 
 
 def train(verb: Train) -> None:
@@ -112,9 +93,12 @@ def evaluate(verb: Evaluate) -> None:
 
 def in_lab(policy: Policy, way: Route, setting: Any, seed: int) -> Followed:
     """One trial of a policy in the laboratory."""
+    from clashsim.loop.in_lab import InLab
     from clashsim.rl.follow import follow, start_of
 
-    return follow(way, policy, InLab(setting, seed, start_of(way, policy.ahead, np.random.default_rng([seed, 7]))))
+    world = InLab(setting)
+    world.begin(start_of(way, policy.ahead, np.random.default_rng([seed, 7])), seed)
+    return follow(way, policy, world)
 
 
 def _animate(path: Any, done: Followed, policy: Policy, way: Route, scene: Scene) -> None:

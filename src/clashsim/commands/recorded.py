@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.commands.shared import load_scene
-from clashsim.commands.slides import level_gravity
 from clashsim.core.errors import ClashError, DataError, SceneError, nearest
+from clashsim.fit.found_slides import level_gravity
 
 if TYPE_CHECKING:
     from clashsim.cli import Bodies

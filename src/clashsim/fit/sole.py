@@ -8,8 +8,10 @@ import mujoco
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
+from clashsim.core.errors import SceneError
 from clashsim.core.frame import inertia
-from clashsim.core.scene import Scene
+from clashsim.core.scene import GROUND, Scene
+from clashsim.nets.slide import SlideModel
 
 _GRID = 60  # points along a side of the sole's bounding box
 
@@ -74,3 +76,11 @@ def _vertices(model: mujoco.MjModel, geom: int) -> np.ndarray:
         rim = np.stack([size[0] * np.cos(turn), size[0] * np.sin(turn), np.full(48, size[1])], 1)
         return np.concatenate([rim, rim * [1, 1, -1]])
     return np.array([[0.0, 0.0, -float(model.geom_rbound[geom])]])
+
+
+def author_slide(scene: Scene) -> SlideModel:
+    """Slides with the friction that the scene's author gave its ground."""
+    if scene.ground is None:
+        raise SceneError(f"scene {scene.name!r} names no ground to slide on: strikes need one to end")
+    stands = sole(scene)
+    return SlideModel({"friction": float(scene.base.pair(GROUND).friction[0])}, gyration=stands.gyration, centre=stands.centre)

@@ -1,4 +1,4 @@
-"""The laboratory as the world of a loop."""
+"""The laboratory as a world in which strikes are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InLab:
         self.setting = setting
         self._session: lab.Session | None = None
 
-    def begin(self, pose: np.ndarray, seed: Sequence[int]) -> None:
+    def begin(self, pose: np.ndarray, seed: int | Sequence[int]) -> None:
         """Put the block down at a pose (3,)."""
         self._session = lab.Session(self.setting, seed, start=np.asarray(pose, float).tolist())
 
@@ -25,7 +25,7 @@ class InLab:
         """Measured pose (3,)."""
         return self._on_table.look()
 
-    def strike(self, strike: Mapping[str, float], name: str) -> Trial:
+    def strike(self, strike: Mapping[str, float], name: str = "strike") -> Trial:
         """Strike it and record that."""
         return self._on_table.strike(lab.Strike(**strike), name=name)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from clashsim.commands.slides import fit_found
 from clashsim.core.frame import inertia
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.core.trials import Trial, Trials
+from clashsim.core.trials import Trials
 from clashsim.data.segment import segment
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled
+from clashsim.fit.found_slides import fit_found
 from clashsim.fit.run import Run, with_slides
+from clashsim.fit.sole import author_slide
 from clashsim.loop.made import Made, World
-from clashsim.push_env import author_slide
 from clashsim.rl.agents import Agent, Algorithm, Practice, practise
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.informative import Information, InformativeVecEnv
@@ -120,35 +121,43 @@ def chosen(task: StrikeTask, agent: Agent, told: Information | None, seed: int) 
 def collect(simulator: Simulator, agent: Agent | None, options: Options, world: World, turn: int, made: Made | None = None) -> Made:
     """The strikes of one round: by the policy, as it draws them in training, or at random without one; made: those of earlier rounds."""
     task, rng = task_of(options.task, simulator, 1), np.random.default_rng([options.seed, turn])
-    names, low, high, body = task.model.names, task.model.low, task.model.high, simulator.scene.struck_body.name
-    done: list[np.ndarray] = []
-    trials: list[Trial] = []
-    told: Information | None = None
-    ended = True
-    while len(done) < options.strikes:
-        if ended or agent is None:
-            task.restart(np.arange(1), rng)
-            world.begin(task.pose[0], [options.seed, turn, len(done)])
-        task.pose = world.look()[None]
+
+    def strike(fresh: Made | None) -> np.ndarray:
         if agent is None:
-            strike = rng.uniform(low, high)
-        else:
-            if options.collect == "informative" and (done or made is not None):
-                told = information(simulator, _together(made, done, trials, body))
-            strike = strikes(task.model, chosen(task, agent, told, int(rng.integers(2**31))))[0]
-        trials.append(world.strike(dict(zip(names, strike.tolist(), strict=True)), f"round-{turn:02d}-{len(done):02d}"))
-        done.append(strike)
+            return rng.uniform(task.model.low, task.model.high)
+        known = [m for m in (made, fresh) if m is not None]
+        told = information(simulator, sum(known[1:], known[0])) if options.collect == "informative" and known else None
+        return strikes(task.model, chosen(task, agent, told, int(rng.integers(2**31))))[0]
+
+    place = Place(simulator.scene.struck_body.name, [options.seed, turn], f"round-{turn:02d}-{{:02d}}")
+    return struck(task, strike, world, place, options.strikes, rng, anew=agent is None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What strikes are recorded as: the struck body, the seed of a world that is begun, and a pattern for the trials' names."""
+
+    body: str
+    seed: list[int]
+    name: str
+
+
+def struck(task: StrikeTask, strike: Callable[[Made | None], np.ndarray], world: World, place: Place, n: int, rng: np.random.Generator, *, anew: bool = False) -> Made:
+    """`n` strikes in a world, each (d,) told by `strike` from those before it; episode after episode, or a new one for each strike (anew)."""
+    made: Made | None = None
+    ended = True
+    for i in range(n):
+        if ended or anew:
+            task.restart(np.arange(1), rng)
+            world.begin(task.pose[0], [*place.seed, i])
+        task.pose = world.look()[None]
+        row = strike(made)
+        trial = world.strike(dict(zip(task.model.names, row.tolist(), strict=True)), place.name.format(i))
+        fresh = Made.of(row[None], Trials((trial,)), place.body)
+        made = fresh if made is None else made + fresh
         ended = bool(task.arrive(world.look()[None])[1][0])
-    return Made.of(np.array(done), Trials(tuple(trials)), body)
-
-
-def _together(made: Made | None, done: list[np.ndarray], trials: list[Trial], body: str) -> Made:
-    """Strikes of earlier rounds and of this one."""
-    if not done:
-        assert made is not None
-        return made
-    fresh = Made.of(np.array(done), Trials(tuple(trials)), body)
-    return fresh if made is None else made + fresh
+    assert made is not None
+    return made
 
 
 def proposed(simulator: Simulator, agent: Agent | None, options: Options, turn: int) -> np.ndarray:

@@ -20,8 +20,8 @@ class World(Protocol):
     def look(self) -> np.ndarray:
         """Measured pose (3,) of the body at rest."""
 
-    def strike(self, strike: Mapping[str, float]) -> None:
-        """Strike it, and wait until it rests."""
+    def strike(self, strike: Mapping[str, float]) -> object:
+        """Strike it, and wait until it rests; what is returned does not matter here."""
 
 
 @dataclass(frozen=True, eq=False)
