@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import advise, bench, calibrate, demo, export, import_logs, inspect, loop, plan, push, record, sample, segment, show
+from clashsim.commands import advise, bench, calibrate, demo, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, view
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -200,6 +200,29 @@ class Show:
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """Folder of a run."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Open a run in the browser: replay its strikes in 3D, drag a target and see the strike planned, strike by hand, watch a policy on a route.
+
+    Example: clashsim view runs/demo
+
+    Works without a screen: the page listens on this machine only, and the command says how to reach it over SSH. Needs viser.
+    """
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Folder of a run."""
+    trials: Place = None
+    """Recordings to replay, a file of clashsim import or record; by default what the run was made from."""
+    policy: Place = None
+    """Policy to open on a route: a folder or file of clashsim train."""
+    route: Annotated[str | None, arg(metavar="ROUTE")] = None
+    """A further route beside 1, 2 and 3: a .csv file of way points with a header x,y in m."""
+    host: str = "127.0.0.1"
+    """Address to listen on; any other than this one lets other machines in."""
+    port: int = 8080
+    """Port to listen on; 0 takes a free one."""
 
 
 @dataclass(frozen=True)
@@ -466,7 +489,7 @@ class Demo:
 
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
-        | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[Export, subcommand("export")]
+        | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[View, subcommand("view")] | Annotated[Export, subcommand("export")]
         | Annotated[Advise, subcommand("advise")] | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
         | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")] | Annotated[Loop, subcommand("loop")]
         | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
@@ -494,9 +517,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, Export: export.run, Plan: plan.run, Execute: plan.execute, Advise: advise.run,
-                         Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Import: import_logs.run, Inspect: inspect.run,
-                         Segment: segment.run, Record: record.run}
+_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, View: view.run, Export: export.run, Plan: plan.run, Execute: plan.execute,
+                         Advise: advise.run, Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Import: import_logs.run,
+                         Inspect: inspect.run, Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":
     sys.exit(main())

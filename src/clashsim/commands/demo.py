@@ -51,7 +51,7 @@ def run(verb: Demo) -> None:
         for name, method in _RIVALS.items():
             rivals[name] = WAYS[method](problem, rows, verb.seed)[test]
             advance(1)
-    options = asdict(verb) | {"out": str(verb.out)}
+    options = asdict(verb) | {"out": str(verb.out), "recorded": list(setting)}  # what a viewer replays
     # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in the slide model.
     slide, figures = fit_found(scene, *(segment(part, scene=scene).found for part in (trials[:verb.impacts], trials[verb.impacts:])))
     made = finish(base, real.impacts[rows], real.impacts[test], verb.out, options=options, name=real.name, overwrite=verb.overwrite, found={"slide": figures},

@@ -1,0 +1,166 @@
+"""`clashsim view`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clashsim.commands.recorded import holds_trials, read_recorded
+from clashsim.core.errors import ClashError, DataError, MissingExtraError, ParamError
+
+if TYPE_CHECKING:
+    from clashsim.cli import View
+    from clashsim.core.scene import Scene
+    from clashsim.fit.run import Run
+    from clashsim.rl.policy import Policy
+    from clashsim.view.session import Session
+    from clashsim.view.strikes import Source
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_COARSE = 0.005  # s: timestep of the hybrid simulator
+_POLICY = "policy.safetensors"
+
+
+def run(verb: View) -> None:
+    """`clashsim view`."""
+    if find_spec("viser") is None:
+        raise MissingExtraError("viser", "viser")
+    session = session_of(verb.run, trials=verb.trials, policy=verb.policy, route=verb.route)
+    server = serve(verb.host, verb.port)
+    from clashsim.view.page import Page
+
+    try:
+        page = Page(server, session)
+        for line in told(verb.host, server.get_port()):
+            print(line, flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+        page.end()
+        print("stopped")
+    finally:
+        server.stop()
+
+
+def told(host: str, port: int) -> list[str]:
+    """What to do with a page at an address."""
+    local = host in _LOOPBACK
+    shown = "localhost" if local or host in ("0.0.0.0", "::") else host
+    lines = [f"the page is at http://{f'[{shown}]' if ':' in shown else shown}:{port} (stop with Ctrl-C)"]
+    if local:
+        return [*lines, f"on a server over SSH, open it from your own machine with: ssh -L {port}:localhost:{port} {socket.gethostname()}"]
+    return [*lines, f"it listens on {host}: whoever reaches this machine can use the page"]
+
+
+def serve(host: str, port: int) -> Any:
+    """A server of viser at exactly this address, or a sentence on why not."""
+    if not 0 <= port <= 65535:
+        raise ParamError(f"--port must be 0 to 65535, got {port}")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ParamError(f"the page cannot listen on {host} port {port} ({(error.strerror or str(error)).lower()}): choose another with --port, or end what uses it") from None
+    import viser
+
+    class Server(viser.ViserServer):
+        """One that cannot be shared: viser would send the page through a server of its makers'."""
+
+        def request_share_url(self, verbose: bool = True) -> None:
+            """Share nothing."""
+
+    with contextlib.redirect_stdout(io.StringIO()):  # its own banner
+        server = Server(host=host, port=port, verbose=False)
+    if port and server.get_port() != port:  # taken in between; viser goes on to the next
+        server.stop()
+        raise ParamError(f"port {port} of {host} is in use: choose another with --port")
+    return server
+
+
+def session_of(folder: Path, *, trials: Path | None = None, policy: Path | None = None, route: str | None = None) -> Session:
+    """A run folder as the page uses it."""
+    from clashsim.fit.runs import load, read_notes
+    from clashsim.rl.routes import ROUTES
+    from clashsim.rl.routes import route as route_of
+    from clashsim.sim.mujoco_sim import MujocoSim
+    from clashsim.view.roll import Roller
+    from clashsim.view.session import Session
+
+    made, notes = load(folder), read_notes(folder)
+    scene = made.scene
+    hybrid = made.hybrid(timestep=max(_COARSE, float(scene.base.opt.timestep)))
+    rollers = {"identified values": Roller(scene, MujocoSim(scene, made.theta), made.theta), "the author's values": Roller(scene, MujocoSim(scene), scene.nominal),
+               "hybrid": Roller(scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta)}
+    routes = dict(ROUTES) if route is None else {route: route_of(route)} | dict(ROUTES)
+    return Session(folder.resolve().name, scene, source_of(made, notes, trials), rollers, made.strikes, policy_of(made, folder, policy), routes)
+
+
+def source_of(run: Run, notes: dict[str, Any], trials: Path | None) -> Source:
+    """What there is to replay: the trials given, else what the run was made from, as far as it is at hand, else strikes drawn."""
+    from clashsim.view.strikes import Drawn
+
+    if trials is not None:
+        return _file(run.scene, trials)
+    options = notes["options"]
+    try:
+        if "recorded" in options:
+            return _laboratory(run.scene, options)
+        if isinstance(options.get("impacts"), str):
+            return _file(run.scene, Path(options["impacts"]), known=options.get("known") or ())
+    except ClashError as error:
+        return Drawn(run.scene, f"The data of this run is not at hand ({error}); these are strikes drawn from the scene's ranges. Recordings can be given with --trials.")
+    return Drawn(run.scene, "This run does not say where its data is; these are strikes drawn from the scene's ranges. Recordings can be given with --trials.")
+
+
+def _laboratory(scene: Scene, options: dict[str, Any]) -> Source:
+    from clashsim import lab
+    from clashsim.view.strikes import Recorded
+
+    shape, material, surface = options["recorded"]
+    n = int(options["impacts"])
+    words = f"Recorded in the laboratory, a stand-in for reality; the first {n} were calibrated with, the others were held out."
+    return Recorded(scene, lab.recorded(shape, material, surface), words, n)
+
+
+def _file(scene: Scene, path: Path, known: Any = ()) -> Source:
+    from clashsim.data.impact_files import read_impacts
+    from clashsim.view.strikes import Measured, Recorded
+
+    if not path.is_file():
+        raise DataError(f"there is no file {str(path)!r}")
+    if not holds_trials(path):
+        impacts = read_impacts(path, known=[*(p.name for p in scene.params), *known]).checked()
+        if impacts.planar != (scene.plane is not None):
+            raise DataError(f"the impacts of {path.name!r} are not of this scene")
+        return Measured(impacts, f"Impacts of {path.name}: the motion around them was not recorded, so they are shown as the simulators have them, beside the twist measured.")
+    found = read_recorded(path)
+    bodies = [b.name for b in (scene.struck_body, scene.striker_body) if not b.fixed]
+    missing = next((name for name in bodies if name not in found.bodies), None)
+    if missing is not None:
+        raise DataError(f"the trials of {path.name!r} have no body {missing!r}, as the scene calls it")
+    kinds = {t.source for t in found}
+    return Recorded(scene, found, f"Trials of {path.name}" + (", recorded in the laboratory, a stand-in for reality." if kinds == {"lab"} else "."))
+
+
+def policy_of(run: Run, folder: Path, given: Path | None) -> Policy | str:
+    """The policy given, or that in the run's folder; a sentence where there is none that fits."""
+    from clashsim.rl.policy import Policy
+
+    path = folder if given is None else given
+    path = path / _POLICY if path.is_dir() else path
+    if given is None and not path.is_file():
+        return "No policy was given: clashsim train makes one of this run, and clashsim view --policy FOLDER opens it here."
+    policy = Policy.load(path)
+    scene = policy.notes.get("scene")
+    ranges = {name: getattr(run.scene.draw, name, None) for name in policy.names}
+    if scene != run.scene.name or any(r is None or not np.isfinite(r).all() for r in ranges.values()):
+        raise DataError(f"the policy {str(path)!r} was trained for scene {scene!r}, but this run is of {run.scene.name!r}")
+    return policy

@@ -1,0 +1,126 @@
+"""The page: a panel for what to do, the player, what is drawn, and figures; everything a visitor sees is put together here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import viser
+
+from clashsim.view.figures import legend, said
+from clashsim.view.motion import Motion
+from clashsim.view.planning import Planning
+from clashsim.view.player import Player
+from clashsim.view.replaying import Replaying
+from clashsim.view.routing import Routing
+from clashsim.view.session import KINDS, Session
+from clashsim.view.stage import Stage
+from clashsim.view.striking import Striking
+from clashsim.view.work import Worker
+
+
+class Panel(Protocol):
+    """One thing to do on the page. `enter` shows what belongs to it in the scene and `leave` takes it away."""
+
+    folder: Any
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Page:
+    """All of it on a server; visitors share one view."""
+
+    def __init__(self, server: viser.ViserServer, session: Session) -> None:
+        self.session, self.worker, gui = session, Worker(), server.gui
+        self.mode = "Replay"
+        self._motions: dict[str, Motion] = {}
+        self.stage = Stage(server, session.scene)
+        gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, brand_color=(0, 114, 178))
+        gui.set_panel_label(f"clashsim: {session.title}")
+        for note in (*session.notes, *self.stage.left):
+            gui.add_html(said(note))
+        self._modes = gui.add_button_group("", ("Replay", "Plan", "Strike", "Route"), hint="What to do.")
+        self._panels: dict[str, Panel] = {"Replay": Replaying(self, gui), "Plan": Planning(self, gui), "Strike": Striking(self, gui), "Route": Routing(self, gui)}
+        self._status, self._figures = gui.add_html(""), gui.add_html("")
+        with gui.add_folder("Time"):
+            self.player = Player(gui, self.stage)
+        with gui.add_folder("What is drawn"):
+            gui.add_html(legend((*KINDS, "target")))
+            self._kinds = {kind: gui.add_checkbox(label, True) for kind, label in zip(KINDS, ("recorded", "MuJoCo", "hybrid: learned collision"), strict=True)}
+            self._values = gui.add_dropdown("MuJoCo with", session.values, hint="Identified: what `clashsim export` writes. Author's: as the scene file has them.")
+        for kind, box in self._kinds.items():
+            box.on_update(partial(self._toggled, kind))
+        self._values.on_update(lambda _: self._panels[self.mode].enter())
+        self._modes.on_click(lambda event: self.go(event.target.value))
+        self.stage.look(server, self._middle())
+        for name in self._panels:
+            self._panels[name].folder.visible = name == self.mode
+        self._panels[self.mode].enter()
+
+    @property
+    def values(self) -> str:
+        """What MuJoCo is run with."""
+        return str(self._values.value)
+
+    @property
+    def figures(self) -> str:
+        """What the page says now, as HTML."""
+        return str(self._figures.content)
+
+    @property
+    def status(self) -> str:
+        """The sentence above the figures, as HTML."""
+        return str(self._status.content)
+
+    def panel(self, name: str) -> Any:
+        """One of the panels."""
+        return self._panels[name]
+
+    def go(self, mode: str) -> None:
+        """Do something else."""
+        if mode == self.mode:
+            return
+        self._panels[self.mode].leave()
+        self.mode = mode
+        for name, panel in self._panels.items():
+            panel.folder.visible = name == mode
+        self.show({}, "")
+        self.say("")
+        self._panels[mode].enter()
+
+    def show(self, motions: Mapping[str, Motion], figures: str, *, play: bool = False) -> None:
+        """Show motions by kind, and figures."""
+        self._motions = dict(motions)
+        self.player.load(motions, play=play)
+        for kind in KINDS:
+            self._visible(kind)
+        self._figures.content = figures
+
+    def say(self, sentence: str, *, busy: bool = False) -> None:
+        """One sentence above the figures."""
+        self._status.content = said(sentence, busy=busy)
+
+    def end(self) -> None:
+        """Stop working."""
+        self.player.end()
+        self.worker.end()
+
+    def _toggled(self, kind: str, event: Any) -> None:
+        self._visible(kind)
+
+    def _visible(self, kind: str) -> None:
+        self.stage.show(kind, bool(self._kinds[kind].value) and kind in self._motions)
+
+    def _middle(self) -> np.ndarray:
+        """Where the first strike to be seen meets its body, (3,)."""
+        scene = self.session.scene
+        before = self.session.strike(0).before if self.session.source.names else None
+        if before is None:
+            return scene.struck_body.position
+        if scene.plane is None:
+            return before[:3]
+        return before[:2] @ scene.plane[:2] + float(scene.struck_body.position @ scene.plane[2]) * scene.plane[2]
