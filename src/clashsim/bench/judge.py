@@ -21,18 +21,22 @@ _FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What calibrated models were judged on, in words and as impacts, what each predicted (N, k) and how far clashsim trusts it (N, k)."""
+    """What calibrated models were judged on, in words and as impacts, what each predicted (N, k) and how far clashsim trusts it (N, k).
+
+    rows (N,): which of the impacts held out these are, or of those fitted where none was held out.
+    """
 
     words: str
     impacts: Impacts
     predicted: dict[str, np.ndarray]
     spread: np.ndarray
+    rows: np.ndarray
 
 
 def judge(calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int) -> Judged | None:
     """Predictions of impacts that were not fitted; none where the impacts are too few to leave any out."""
     if len(held_out):
-        return Judged(f"on {len(held_out)} impacts held out", held_out, guesses(calibration, held_out), calibration.spread(held_out))
+        return Judged(f"on {len(held_out)} impacts held out", held_out, guesses(calibration, held_out), calibration.spread(held_out), np.arange(len(held_out)))
     if len(fitted) < _FOLDS:
         return None
     parts = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), _FOLDS)
@@ -40,7 +44,7 @@ def judge(calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed:
     said = [guesses(model, part) for model, part in turns]
     whole = {name: np.concatenate([turn[name] for turn in said]) for name in said[0]}
     spread = np.concatenate([model.spread(part) for model, part in turns])
-    return Judged(f"on {len(fitted)} impacts, each fifth left out in turn", fitted[np.concatenate(parts)], whole, spread)
+    return Judged(f"on {len(fitted)} impacts, each fifth left out in turn", fitted[np.concatenate(parts)], whole, spread, np.concatenate(parts))
 
 
 def figures(scene: Scene, judged: Judged) -> dict[str, dict[str, Any]]:

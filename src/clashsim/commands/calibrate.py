@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.commands.export import left_sentence
-from clashsim.commands.recorded import ground, holds_trials, impacts_of, read_recorded, segmented, sentences
-from clashsim.commands.results import finish, report
+from clashsim.commands.recorded import Recorded, ground, holds_trials, impacts_of, read_recorded, segmented, sentences
+from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.progress import bar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clashsim.cli import Calibrate
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
+    from clashsim.core.trials import Trials
     from clashsim.data.found import Found
     from clashsim.fit.run import Run
 
@@ -36,7 +37,7 @@ def run(verb: Calibrate) -> None:
     if not 0 <= verb.hold_out < 1:
         raise ParamError(f"--hold-out must be at least 0 and below 1, got {verb.hold_out}")
     scene = load_scene(verb.scene, **asdict(verb.pair))
-    impacts, told, found = _impacts(verb, scene)
+    impacts, told, found, trials = _impacts(verb, scene)
     refuse_taken(verb.out, overwrite=verb.overwrite)
     order = np.random.default_rng(verb.seed).permutation(len(impacts))
     kept = len(impacts) - round(verb.hold_out * len(impacts))
@@ -45,29 +46,33 @@ def run(verb: Calibrate) -> None:
     rows = np.sort(order[:kept]), np.sort(order[kept:])
     fitted, held_out = (impacts[part] for part in rows)
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
-    base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)
+    clock = Clock()
+    with clock("base model"):
+        base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
-    slide, figures = fit_found(scene, *([found[i] for i in part] for part in rows)) if found else (None, {})
+    recorded = Recorded(trials, *([found[i] for i in part] for part in rows)) if trials is not None else None
+    with clock("slide model"):
+        slide, figures = fit_found(scene, recorded.fitted, recorded.held_out) if recorded is not None else (None, {})
     made = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=told | ({"slide": figures} if figures else {}),
-                  slide=slide, source=impacts.source)
+                  slide=slide, source=impacts.source, recorded=recorded, seconds=clock.seconds)
     if verb.write_mjcf is not None:
         _write_mjcf(verb, made)
     report(made, read_notes(verb.out))
     print(f"run written to {verb.out}, report in {verb.out / 'report.html'}")
 
 
-def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any], tuple[Found, ...]]:
-    """Impacts of the file; or those found in its trials, what else the trials told, and the findings row by row."""
+def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
+    """Impacts of the file; or those found in its trials, what else the trials told, what was found row by row, and the trials."""
     from clashsim.data.impact_files import read_impacts
 
     if not holds_trials(verb.impacts):
-        return read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked(), {}, ()
+        return read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked(), {}, (), None
     trials = read_recorded(verb.impacts)
     found = segmented(trials, scene)
     impacts = impacts_of(found, scene, verb.known, trials).checked()
     friction, said = ground(found, scene), sentences(found, trials)
     print("\n".join(said))  # now, for what follows may take minutes
-    return impacts, {"segmented": said} | ({"ground": friction} if friction else {}), found.found
+    return impacts, {"segmented": said} | ({"ground": friction} if friction else {}) | ({"import": list(trials.notes)} if trials.notes else {}), found.found, trials
 
 
 def _write_mjcf(verb: Calibrate, made: Run) -> None:

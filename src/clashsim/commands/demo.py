@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clashsim.commands.results import finish, report
+from clashsim.commands.recorded import Recorded
+from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, console, enough_samples, not_negative
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
@@ -16,6 +17,7 @@ from clashsim.fit.found_slides import fit_found
 
 if TYPE_CHECKING:
     from clashsim.cli import Demo
+    from clashsim.data.found import Found, Segmented
 
 _RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
 
@@ -44,7 +46,9 @@ def run(verb: Demo) -> None:
     setting = ("semi_cylinder", "resin", "high")
     real, trials, scene = lab_set("semi-cylinder, resin on high-friction sand", *setting), lab.recorded(*setting), Scene.load("semi_cylinder")
     rows, test = np.arange(verb.impacts), np.arange(verb.impacts, len(real.impacts))
-    base = base_model(scene, recipe=Recipe(width=128, layers=4, members=2, steps=verb.steps), n=verb.samples, seed=verb.seed, cache=cache(), progress=bar)
+    clock = Clock()
+    with clock("base model"):
+        base = base_model(scene, recipe=Recipe(width=128, layers=4, members=2, steps=verb.steps), n=verb.samples, seed=verb.seed, cache=cache(), progress=bar)
     problem = Problem(scene, real.impacts, real.gyration, table=False)
     rivals = {}
     with bar("rivals", len(_RIVALS)) as advance:
@@ -53,8 +57,15 @@ def run(verb: Demo) -> None:
             advance(1)
     options = asdict(verb) | {"out": str(verb.out), "recorded": list(setting)}  # what a viewer replays
     # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in the slide model.
-    slide, figures = fit_found(scene, *(segment(part, scene=scene).found for part in (trials[:verb.impacts], trials[verb.impacts:])))
+    with clock("slide model"):
+        parts = [_first(segment(part, scene=scene)) for part in (trials[:verb.impacts], trials[verb.impacts:])]
+        slide, figures = fit_found(scene, *parts)
     made = finish(base, real.impacts[rows], real.impacts[test], verb.out, options=options, name=real.name, overwrite=verb.overwrite, found={"slide": figures},
-                  slide=slide, source="lab", rivals=rivals)
+                  slide=slide, source="lab", rivals=rivals, recorded=Recorded(trials, *parts), seconds=clock.seconds)
     report(made, read_notes(verb.out))
     print(f"run written to {verb.out} in {time.perf_counter() - started:.0f} s; open {verb.out / 'report.html'} in a browser")
+
+
+def _first(found: Segmented) -> list[Found]:
+    """The first impact of each trial, as the laboratory's set has them."""
+    return [found.found[i] for i in np.sort(np.unique(found.trial, return_index=True)[1])]

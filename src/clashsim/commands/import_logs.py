@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clashsim.commands.recorded import refuse_file
@@ -19,7 +20,7 @@ def run(verb: Import) -> None:
     from clashsim.data import logs, mapping
     from clashsim.data.findings import NAMES, known_names
     from clashsim.data.trial_files import write_trials
-    from clashsim.report.findings import found_wrong
+    from clashsim.report.findings import found_wrong, sentences
 
     known_names(verb.accept)
     if verb.guess and verb.mapping is not None:
@@ -38,7 +39,7 @@ def run(verb: Import) -> None:
         raise
     if got.findings:
         console().print(found_wrong(got.findings), markup=False)
-    write_trials(verb.out, got.trials)
+    write_trials(verb.out, replace(got.trials, notes=sentences(got.findings)))
     if verb.guess:
         print(f"the mapping was guessed; if it is wrong, write it to a file with --guess -o mapping.toml, mend it, and give it as --mapping\n\n{mapping.dump(got.mapping)}")
     print(f"{len(got.trials)} trials of {', '.join(got.trials.bodies)} written to {verb.out}")

@@ -6,7 +6,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,39 @@ if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials
-    from clashsim.data.found import Segmented
+    from clashsim.data.found import Found, Segmented
 
 _HEADER = 100 << 20  # bytes; safetensors itself allows no longer header
 _PACKED = {f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")}  # what the laboratory's files hold
 _FAINT = "a change of velocity"  # what the sentences of those begin with that are hardly impacts
 _SHOWN = 10  # sentences on what was left out that fit a terminal
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Trials behind the impacts of a run, and the impacts found in them: those that were fitted, those held out, each in the order of the impacts."""
+
+    trials: Trials
+    fitted: Sequence[Found]
+    held_out: Sequence[Found]
+
+    def label(self, i: int, *, held_out: bool) -> str:
+        """What to call an impact: its trial and when it was."""
+        found = (self.held_out if held_out else self.fitted)[int(i)]
+        return f"trial {found.trial}, {found.time:.3f} s"
+
+    def rows(self) -> list[dict[str, str]]:
+        """One row a trial: how long, how much of each body was seen, what was found and what it was used for."""
+        uses: dict[str, list[str]] = {}
+        for words, part in (("fitted", self.fitted), ("held out", self.held_out)):
+            for f in part:
+                uses.setdefault(f.trial, []).append(f"{words} at {f.time:.2f} s" + (f" ({'; '.join(f.flags)})" if f.flags else ""))
+        out = []
+        for t in self.trials:
+            seen = {f"{body} seen": f"{100 * np.isfinite(t.poses[body]).all(1).mean():.0f} %" if body in t.poses else "-" for body in self.trials.bodies}
+            pace = {"s": f"{t.t[-1] - t.t[0]:.2f}", "frames/s": f"{1 / np.median(np.diff(t.t)):.0f}"}
+            out.append({"trial": t.name, **pace, **seen, "impacts": ", ".join(uses.get(t.name, ["none"]))})
+        return out
 
 
 def refuse_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> None:

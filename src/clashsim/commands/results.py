@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.commands.recorded import Recorded
 from clashsim.commands.shared import console
+from clashsim.core.errors import ClashError
 
 if TYPE_CHECKING:
     from clashsim.bench.judge import Judged
@@ -19,17 +22,35 @@ if TYPE_CHECKING:
     from clashsim.fit.distil import Distilled
     from clashsim.fit.run import Run
     from clashsim.fit.slide_model import SlideFit
+    from clashsim.report.efficiency import Fewer
 
 _GRID = "MuJoCo, grid search"
 _SPEEDS = (0.1, 0.5, 0.9)  # quantiles of the approach speed at which restitution is read
 
 
+class Clock:
+    """Seconds that named steps took."""
+
+    def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
+        self.seconds = dict(seconds or {})
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time a step."""
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+
+
 def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, options: dict[str, Any], name: str, overwrite: bool,
-           found: dict[str, Any] | None = None, slide: SlideFit | None = None, source: str = "real", rivals: Mapping[str, np.ndarray] | None = None) -> Run:
+           found: dict[str, Any] | None = None, slide: SlideFit | None = None, source: str = "real", rivals: Mapping[str, np.ndarray] | None = None,
+           recorded: Recorded | None = None, seconds: Mapping[str, float] | None = None) -> Run:
     """Calibrate, judge and save, with a page to look at.
 
     found: what else the recordings told; source: as trials have it; rivals: what other methods predict (N, k) of the impacts held out.
+    recorded: the trials behind the impacts; seconds: how long the steps before this one took.
     """
+    from clashsim.bench.efficiency import fewer
     from clashsim.bench.judge import figures, judge
     from clashsim.core.frame import frame
     from clashsim.fit.calibrate import calibrate
@@ -37,10 +58,12 @@ def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, op
     from clashsim.fit.run import Run, with_slides, within
     from clashsim.fit.runs import save_run
 
-    seed, scene, started = int(options["seed"]), base.scene, time.perf_counter()
-    calibration = calibrate(base, fitted, seed=seed)
-    seconds = {"calibration": time.perf_counter() - started}
-    judged = judge(calibration, fitted, held_out, seed=seed)
+    seed, scene, clock = int(options["seed"]), base.scene, Clock(seconds)
+    with clock("calibration"):
+        calibration = calibrate(base, fitted, seed=seed)
+    with clock("judging"):
+        judged = judge(calibration, fitted, held_out, seed=seed)
+        smaller = fewer(calibration, fitted, held_out, seed)
     if slide is not None:  # after judging: MuJoCo's strikes are at their best with the friction that suits strikes
         calibration = with_slides(calibration, slide)
     metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)}
@@ -53,15 +76,19 @@ def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, op
     metrics["restitution"] = {"speeds": speeds} | {name: list(physical(scene, theta, speeds).values()) for name, theta in thetas.items()}
     metrics["outside"] = int((~base.inside(seen, within(calibration))).sum())
     metrics |= found or {}
-    page = _page(calibration, judged, metrics, name=name, source=source, seconds=seconds)
+    page = _page(calibration, judged, metrics, fitted=fitted, name=name, source=source, slide=slide, recorded=recorded, smaller=smaller, clock=clock, seed=seed)
     save_run(out, calibration, slide=slide, config=options, metrics=metrics, trials={name: fitted}, pages={"report.html": page.encode()}, overwrite=overwrite)
     return Run(calibration, None if slide is None else slide.model)
 
 
-def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, Any], *, name: str, source: str, seconds: dict[str, float]) -> str:
+def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, Any], *, fitted: Impacts, name: str, source: str, slide: SlideFit | None,
+          recorded: Recorded | None, smaller: Fewer | None, clock: Clock, seed: int) -> str:
+    from clashsim.bench.rests import rests
+    from clashsim.bench.trust import strike_space
     from clashsim.core.frame import frame, inertia
     from clashsim.core.impacts import after_columns
     from clashsim.fit.runs import versions
+    from clashsim.nets.slide import NAMES, UNITS
     from clashsim.report.page import report as page
 
     scene = calibration.base.scene
@@ -70,10 +97,33 @@ def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, An
     if judged is not None:
         shown = {"measured": judged.impacts.after, "predicted": judged.predicted, "spread": judged.spread, "judged": judged.words,
                  "circumstances": {"approach speed, m/s": frame(scene, judged.impacts).speed}}
+        if recorded is not None:
+            shown["labels"] = [recorded.label(i, held_out=metrics["held_out"] > 0) for i in judged.rows]
+            if slide is not None:
+                shown["rests"] = rests(slide.model, judged, recorded.held_out or recorded.fitted)
+    space = strike_space(calibration, fitted, seed)
+    if slide is not None:
+        shown["slide"] = slide.estimates, dict(zip(NAMES, UNITS, strict=True))
+    if recorded is not None:
+        shown |= {"trials": recorded.rows(), "findings": recorded.trials.notes}
     notes = [*warnings(calibration, metrics), *metrics.get("segmented", []), *([metrics["slide"]["words"]] if "slide" in metrics else [])]
     return page(title=f"Calibration of {scene.name}", data=name, source=source, fitted=metrics["impacts"], gyration=inertia(scene, scene.struck_body).gyration,
                 rival=_GRID if judged is not None and _GRID in judged.predicted else None, params=scene.params, estimates=calibration.theta,
-                restitution=metrics["restitution"], notes=notes, seconds=seconds, versions=versions(), **shown)
+                restitution=metrics["restitution"], space=space, rate=space.rate, fewer=smaller, advice=_advice(calibration, seed), notes=notes,
+                seconds=clock.seconds, versions=versions(), **shown)
+
+
+def _advice(calibration: Calibration, seed: int) -> str | None:
+    """Whether ten more strikes would help; None where strikes are not made by an arm in a plane."""
+    from clashsim.commands.advise import said
+    from clashsim.fit.advise import advise
+    from clashsim.fit.candidates import candidates
+
+    known = dict(zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True))
+    try:
+        return said(advise(calibration, candidates(calibration.base.scene, seed, 256, known=known).impacts, 1))
+    except ClashError:
+        return None
 
 
 def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:

@@ -58,9 +58,10 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Trials(Sequence[Trial]):
-    """An immutable sequence of trials."""
+    """An immutable sequence of trials; notes: sentences on what their import found."""
 
     items: tuple[Trial, ...]
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [trial.name for trial in self.items]

@@ -47,7 +47,8 @@ def to_bytes(trials: Trials) -> bytes:
         for trial in trials
     ]
     # One key only: safetensors writes several in an order that changes from run to run.
-    return save(tensors, {"clashsim": json.dumps({"format": _FORMAT, "kind": "trials", "trials": about}, sort_keys=True)})
+    whole = {"format": _FORMAT, "kind": "trials", "trials": about} | ({"notes": list(trials.notes)} if trials.notes else {})
+    return save(tensors, {"clashsim": json.dumps(whole, sort_keys=True)})
 
 
 def read_trials(path: Path | str) -> Trials:
@@ -85,7 +86,7 @@ def from_bytes(content: bytes) -> Trials:
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")
     try:
-        return Trials(tuple(_trial(entry, tensors) for entry in about["trials"]))
+        return Trials(tuple(_trial(entry, tensors) for entry in about["trials"]), tuple(str(note) for note in about.get("notes", ())))
     except (KeyError, TypeError, ValueError, IndexError):
         raise DataError("the safetensors file lacks parts of clashsim's trials (name, source, t, poses, signals, known)") from None
 

@@ -78,6 +78,13 @@ def _end(slide: Slide) -> np.ndarray:
     return np.median(np.column_stack([slide.xy, slide.yaw])[-5:], 0)
 
 
+def at_rest(found: Sequence[Found]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which of the impacts (M,) are followed by a slide that was seen to its end, the poses at impact (M, 3) and at rest (M, 3)."""
+    both = [(i, f.before[:3], _end(seen[0])) for i, f in enumerate(found) if not f.flags and (seen := f.slide_at(_LAG)) is not None]
+    rows, starts, rests = zip(*both, strict=True) if both else ((), (), ())
+    return np.array(rows, int), np.array(starts, float).reshape(-1, 3), np.array(rests, float).reshape(-1, 3)
+
+
 def _tested(model: SlideModel, slides: Sequence[Slide], impacts: Sequence[Found]) -> dict[str, Any]:
     """Mean distance (m) and angle (rad) between where slides ended and where the model says, begun as measured."""
     import torch

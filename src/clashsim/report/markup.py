@@ -32,3 +32,8 @@ def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Mar
 
 def _value(value: str | float) -> str:
     return f"{round(value, 1):g}" if isinstance(value, float) else html.escape(str(value))
+
+
+def card(heading: str, *children: object, class_: str = "") -> Markup:
+    """A section of a page with its heading."""
+    return tag("section", tag("h2", heading), children, class_=f"card {class_}".strip())  # type: ignore[arg-type]
