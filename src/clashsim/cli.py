@@ -76,6 +76,8 @@ class Inspect:
     """Look at trials: what was recorded, which impacts are in it, and pictures of both.
 
     Example: clashsim inspect trials.safetensors --scene semi_cylinder -o trials.html
+
+    For a scene of your own, --settings scene.toml proposes the file that lies beside scene.xml from then on.
     """
 
     trials: TrialsArg
@@ -84,8 +86,10 @@ class Inspect:
     """Picture (.png, .svg, .pdf) or page (.html) to write."""
     scene: Annotated[str | None, arg(metavar="SCENE")] = None
     """Scene with which impacts are looked for; without one, --struck alone will do."""
+    settings: Place = None
+    """File (.toml) to propose the scene's settings in: which geoms collide, ranges of strikes that hold the impacts found, parameters."""
     overwrite: bool = False
-    """Replace the file if it exists."""
+    """Replace the files if they exist."""
     bodies: OmitArgPrefixes[Bodies] = Bodies()
 
 

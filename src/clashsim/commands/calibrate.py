@@ -15,6 +15,7 @@ from clashsim.commands.shared import cache, enough_samples, load_scene, not_nega
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.progress import bar
 from clashsim.fit.found_slides import fit_found
+from clashsim.fit.settings import beyond
 
 if TYPE_CHECKING:
     from clashsim.cli import Calibrate
@@ -46,6 +47,8 @@ def run(verb: Calibrate) -> None:
     rows = np.sort(order[:kept]), np.sort(order[kept:])
     fitted, held_out = (impacts[part] for part in rows)
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
+    if said := beyond(scene, impacts):
+        print(said)  # now, for what follows may take minutes
     clock = Clock()
     with clock("base model"):
         base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)

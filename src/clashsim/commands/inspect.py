@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clashsim.commands.recorded import read_recorded, refuse_file, scene_of, segmented, sentences
+from clashsim.commands.recorded import impacts_of, read_recorded, refuse_file, scene_of, segmented, sentences
 from clashsim.commands.shared import console
+from clashsim.core.errors import SceneError
+from clashsim.core.files import write_atomic
 
 if TYPE_CHECKING:
     from clashsim.cli import Inspect
@@ -14,10 +17,15 @@ if TYPE_CHECKING:
 
 def run(verb: Inspect) -> None:
     """`clashsim inspect`."""
+    from clashsim.fit.settings import propose
     from clashsim.report.inspect import picture, table
 
     if verb.out is not None:
         refuse_file(verb.out, (".png", ".svg", ".pdf", ".html"), overwrite=verb.overwrite)
+    if verb.settings is not None:
+        if verb.scene is None:
+            raise SceneError("--settings proposes settings for a scene: name it with --scene")
+        refuse_file(verb.settings, (".toml",), overwrite=verb.overwrite)
     trials = read_recorded(verb.trials)
     found: Segmented | None
     if verb.scene is not None:
@@ -35,3 +43,8 @@ def run(verb: Inspect) -> None:
     if verb.out is not None:
         picture(verb.out, trials, found.found if found is not None else (), struck=struck, notes=found.notes if found is not None else ())
         print(f"pictures written to {verb.out}")
+    if verb.settings is not None and found is not None and verb.scene is not None:
+        write_atomic(verb.settings, propose(scene, impacts_of(found, scene, (), trials).checked()).encode())
+        beside = Path(verb.scene).with_suffix(".toml")
+        put = "" if verb.settings.resolve() == beside.resolve() else f"; it counts as {beside.name} beside {Path(verb.scene).name}"
+        print(f"proposed settings written to {verb.settings}: look at them and mend them{put}")

@@ -60,6 +60,28 @@ def placed(scene: Scene, aims: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Co
     return before, contact
 
 
+def aims(scene: Scene, before: np.ndarray, contact: Contact) -> dict[str, np.ndarray]:
+    """Inverse of `placed` for pairs that touch (N, 12): speed (m/s), point, deflection and turn (rad) as `Draw` has them, spin of the struck body (rad/s)."""
+    poser = Poser(scene)
+    approach = _spot(before[:, 6:], contact.point) - _spot(before[:, :6], contact.point)
+    n = contact.normal
+    deflection = np.arctan2((approach * np.stack([-n[:, 1], n[:, 0]], 1)).sum(1), (approach * n).sum(1))
+    out = before[:, :2] - before[:, 6:8]
+    bearing = np.arctan2(n[:, 1], n[:, 0]) if scene.striker_body.fixed else np.arctan2(out[:, 1], out[:, 0])  # a wall's origin may be anywhere along it
+    turn = bearing - heading(scene, poser) - (before[:, 8] - poser.reference(1)[0, 8])
+    return {"speed": np.linalg.norm(approach, axis=1), "point": _wrapped(bearing + np.pi - before[:, 2]), "deflection": deflection, "turn": _wrapped(turn), "spin": before[:, 5]}
+
+
+def _spot(part: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """Velocity (N, 2) of bodies (N, 6) at points (N, 2)."""
+    arm = point - part[:, :2]
+    return part[:, 3:5] + part[:, 5:6] * np.stack([-arm[:, 1], arm[:, 0]], 1)
+
+
+def _wrapped(angle: np.ndarray) -> np.ndarray:
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
 def heading(scene: Scene, poser: Poser) -> float:
     """Bearing (rad, in the plane) of the struck body from a striker in its reference pose: a plane's normal, else its first slide."""
     assert poser.plane is not None

@@ -1,0 +1,78 @@
+"""Settings proposed from recorded impacts: they load, hold what was recorded, and impacts outside a scene's ranges are told at once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clashsim.core.contact import touch
+from clashsim.core.errors import SceneError
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.core.strikes import aims, placed
+from clashsim.fit.sample import draw
+from clashsim.fit.settings import _arc, beyond, propose, ranges
+
+SCENES = Path(__file__).parent.parent / "src" / "clashsim" / "scenes"
+
+
+def struck(scene: Scene, n: int = 20, **ranges: tuple[float, float]) -> Impacts:
+    rng = np.random.default_rng(0)
+    drawn = {"speed": (0.3, 0.6), "point": (0.4, 2.6), "deflection": (-0.2, 0.2)} | ranges
+    before, _ = placed(scene, {name: rng.uniform(*r, n) for name, r in drawn.items()})
+    return Impacts(True, before, np.zeros((n, 3)))
+
+
+def test_aims_undo_placing() -> None:
+    scene = Scene.load("semi_cylinder")
+    rng = np.random.default_rng(0)
+    given = {"speed": rng.uniform(0.2, 0.8, 50), "point": rng.uniform(0.3, 2.8, 50), "deflection": rng.uniform(-0.25, 0.25, 50)}
+    before, contact = placed(scene, given)
+    found = aims(scene, before, contact)
+    for name, value in given.items():
+        assert np.allclose(found[name], value, atol=1e-6), name
+    assert np.allclose(found["turn"], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["semi_cylinder", "puck", "ellipse"])
+def test_a_proposal_loads_beside_the_scene_and_holds_the_impacts(tmp_path: Path, name: str) -> None:
+    scene = Scene.load(name)
+    strikes = draw(scene, 20, np.random.default_rng(0))
+    before = strikes.before[strikes.contact.touching]
+    impacts = Impacts(True, touch(scene, before)[1], np.zeros((len(before), 3)))
+    shutil.copy(SCENES / f"{name}.xml", tmp_path / "mine.xml")
+    (tmp_path / "mine.toml").write_text(propose(scene, impacts))
+    mine = Scene.load(tmp_path / "mine.xml")
+    assert mine.struck == scene.struck and mine.striker == scene.striker and len(mine.slots) == len(mine.params)
+    assert beyond(mine, impacts) is None
+    assert {"friction", "stiffness", "damping", "x_offset"} <= {p.name for p in mine.params}
+
+
+def test_impacts_outside_the_draw_are_told(tmp_path: Path) -> None:
+    scene = Scene.load("semi_cylinder")
+    assert beyond(scene, struck(scene)) is None
+    said = beyond(scene, struck(scene, deflection=(-0.7, 0.7), speed=(0.3, 1.6)))
+    assert said is not None and "of 20 impacts lie outside" in said and "deflection" in said and "speed" in said and "--settings semi_cylinder.toml" in said
+
+
+def test_the_contact_is_scaled_to_the_time_step(tmp_path: Path) -> None:
+    xml = (SCENES / "semi_cylinder.xml").read_text()
+    (tmp_path / "slow.xml").write_text(xml.replace('timestep="0.0002"', 'timestep="0.001"'))
+    slow = Scene.load(tmp_path / "slow.xml", struck="block", striker="striker", ground="table")
+    text = propose(slow, struck(slow))
+    assert "nominal = 250000" in text and "nominal = 1e+06" in propose(Scene.load("semi_cylinder"), struck(slow))
+
+
+def test_arcs() -> None:
+    assert np.allclose(_arc(np.array([3.0, -3.0, 3.1]), 0.1), (2.9 - 2 * np.pi, -2.9)) or np.allclose(_arc(np.array([3.0, -3.0, 3.1]), 0.1), (2.9, 2 * np.pi - 2.9))
+    assert _arc(np.linspace(-np.pi, np.pi, 30), 0.1) == (-np.pi, np.pi)
+    low, high = ranges(Scene.load("semi_cylinder"), struck(Scene.load("semi_cylinder")))["point"]
+    assert 0.1 < low < 0.4 and 2.6 < high < 2.9
+
+
+def test_bodies_in_space_are_refused() -> None:
+    with pytest.raises(SceneError, match="by hand"):
+        propose(Scene.load("semi_cylinder"), Impacts(False, np.zeros((1, 26)), np.zeros((1, 6))))
