@@ -6,6 +6,7 @@ import contextlib
 import io
 import socket
 import threading
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from clashsim.view.strikes import Source
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_COARSE = 0.005  # s: timestep of the hybrid simulator
+_COARSE, _FINE = 0.005, 0.002  # s: timestep of the hybrid simulator with a slide model, which is exact for any, and without
 _POLICY = "policy.safetensors"
 
 
@@ -45,7 +46,8 @@ def run(verb: View) -> None:
         page.end()
         print("stopped")
     finally:
-        server.stop()
+        with contextlib.redirect_stdout(io.StringIO()):
+            server.stop()
 
 
 def told(host: str, port: int) -> list[str]:
@@ -96,11 +98,20 @@ def session_of(folder: Path, *, trials: Path | None = None, policy: Path | None 
 
     made, notes = load(folder), read_notes(folder)
     scene = made.scene
-    hybrid = made.hybrid(timestep=max(_COARSE, float(scene.base.opt.timestep)))
-    rollers = {"identified values": Roller(scene, MujocoSim(scene, made.theta), made.theta), "the author's values": Roller(scene, MujocoSim(scene), scene.nominal),
-               "hybrid": Roller(scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta)}
+    hybrid = made.hybrid(timestep=max(_FINE if made.slide is None else _COARSE, float(scene.base.opt.timestep)))
+    rollers = {"identified values": Roller(scene, MujocoSim(scene, made.theta), made.theta, partial(_parted, scene, made.theta)),
+               "the author's values": Roller(scene, MujocoSim(scene, scene.nominal), scene.nominal, partial(_parted, scene, scene.nominal)),
+               "hybrid": Roller(scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome)}
     routes = dict(ROUTES) if route is None else {route: route_of(route)} | dict(ROUTES)
     return Session(folder.resolve().name, scene, source_of(made, notes, trials), rollers, made.strikes, policy_of(made, folder, policy), routes)
+
+
+def _parted(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Twists (N, k) after impacts `before` (N, d) in MuJoCo."""
+    from clashsim.core.contact import touch
+    from clashsim.sim.mujoco import simulate
+
+    return simulate(scene, touch(scene, before)[1], np.broadcast_to(theta, (len(before), len(theta)))).after
 
 
 def source_of(run: Run, notes: dict[str, Any], trials: Path | None) -> Source:

@@ -12,11 +12,12 @@ from clashsim.view.outcome import Expected, Planned
 
 # Apart for eyes that do not tell red from green (Okabe and Ito), and the same in the scene, the legend and the documentation.
 COLOURS = {"recorded": (230, 159, 0), "MuJoCo": (0, 114, 178), "hybrid": (0, 158, 115), "target": (204, 121, 167)}
-WORDS = {"recorded": "recorded", "MuJoCo": "MuJoCo", "hybrid": "hybrid (learned collision)", "target": "target"}
+WORDS = {"recorded": "recorded", "MuJoCo": "MuJoCo", "hybrid": "hybrid: MuJoCo with the learned collision", "target": "target"}
 # How a number of a strike is called, its unit on the page, and how many of these are one SI unit.
 AIMS = {"speed": ("speed", "m/s", 1.0), "point": ("impact point", "°", 180 / np.pi), "deflection": ("deflection", "°", 180 / np.pi), "turn": ("turn", "°", 180 / np.pi),
         "offset": ("offset", "mm", 1e3), "yaw": ("yaw", "°", 180 / np.pi), "spin": ("spin", "rad/s", 1.0), "slip": ("slip", "m/s", 1.0)}
 _CELL = "padding:1px 6px 1px 0;text-align:right;font-variant-numeric:tabular-nums"
+_LEFT = _CELL.replace("right", "left")
 
 
 def chip(kind: str) -> str:
@@ -41,8 +42,8 @@ def said(sentence: str, *, busy: bool = False) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; cells are HTML already, the first of each row is its name."""
-    top = "".join(f'<th style="{_CELL};font-weight:500;opacity:.65">{c}</th>' for c in head)
-    body = "".join("<tr>" + "".join(f'<td style="{_CELL if i else _CELL.replace("right", "left", 1)}">{c}</td>' for i, c in enumerate(row)) + "</tr>" for row in rows)
+    top = "".join(f'<th style="{_CELL if i else _LEFT};font-weight:500;opacity:.65">{c}</th>' for i, c in enumerate(head))
+    body = "".join("<tr>" + "".join(f'<td style="{_CELL if i else _LEFT}">{c}</td>' for i, c in enumerate(row)) + "</tr>" for row in rows)
     return f'<table style="font-size:.8em;border-collapse:collapse;margin:.2em .75em">{f"<tr>{top}</tr>" if any(head) else ""}{body}</table>'
 
 
@@ -54,27 +55,28 @@ def ends(poses: Mapping[str, np.ndarray], *, truth: np.ndarray | None = None) ->
 
 
 def twists(after: Mapping[str, np.ndarray]) -> str:
-    """Planar twists (3,) of the struck body after an impact, by kind."""
-    return table(["after the impact", "vx, m/s", "vy, m/s", "w, rad/s"],
-                 [[(chip(kind) if kind in COLOURS else "") + escape(kind), f"{v[0]:.3f}", f"{v[1]:.3f}", f"{v[2]:.2f}"] for kind, v in after.items()])
+    """Twists (3,) or (6,) of the struck body after an impact, by kind: m/s, then rad/s."""
+    rows = [[chip("recorded" if kind == "measured" else kind) + escape(kind), *(f"{x:.2f}" for x in v)] for kind, v in after.items()]
+    planar = all(len(v) == 3 for v in after.values())
+    return table(["after impact", "vx, m/s", "vy, m/s", "w, rad/s"] if planar else ["m/s, rad/s", "vx", "vy", "vz", "wx", "wy", "wz"], rows)
 
 
-def plan_figures(found: Planned) -> str:
-    """A plan: whether it reaches the target, each strike, and what is expected of it."""
+def plan_figures(found: Planned, rests: Mapping[str, np.ndarray] | None = None) -> str:
+    """A plan: whether it reaches the target, each strike, and what is expected of it; rests: where simulators have it come to rest (3,), by kind."""
     p, e = found.plan, found.expected
     mark = "&#10003;" if p.status is Status.FOUND else "&#9888;"
     title = f'<div style="font-size:.85em;padding:.2em .75em"><b>{mark} {escape(str(p.status))}</b>: {escape(p.reason)}</div>'
     strikes = table(["strike", *(f"{AIMS[n][0]}, {AIMS[n][1]}" for n in p.names)],
                     [[str(k + 1), *(_aim(n, v) for n, v in s.items())] for k, s in enumerate(found.strikes)])
-    far, turn = found.off
-    rows = [[chip("target") + "target", *_pose(np.array(p.task.target))], [chip("hybrid") + "expected", *_pose(e.rest)], *_spread(e),
-            ["error", f"{1e3 * far:.1f} mm", "", f"{np.degrees(turn):.1f}"]]
-    return title + strikes + table(["", "x, mm", "y, mm", "yaw, °"], rows) + said(f"Planned in {1e3 * found.seconds:.0f} ms, {p.evaluations} strikes tried.")
+    target = np.array(p.task.target)
+    rows = [[chip("target") + "target", *_pose(target)], [chip("hybrid") + "expected", *_pose(e.rest), *_off(e.rest, target)], *_spread(e),
+            *([chip(kind) + f"{escape(kind)}, stepped", *_pose(rest), *_off(rest, target)] for kind, rest in (rests or {}).items())]
+    return title + strikes + table(["at rest", "x, mm", "y, mm", "yaw, °", "off by", ""], rows) + said(f"Planned in {1e3 * found.seconds:.0f} ms, {p.evaluations} strikes tried.")
 
 
 def strike_figures(e: Expected) -> str:
     """What is expected of a strike by hand."""
-    return table(["", "x, mm", "y, mm", "yaw, °"], [[chip("hybrid") + "expected", *_pose(e.rest)], *_spread(e)])
+    return table(["foretold", "x, mm", "y, mm", "yaw, °"], [[chip("hybrid") + "expected", *_pose(e.rest)], *_spread(e)])
 
 
 def _spread(e: Expected) -> list[list[str]]:

@@ -42,13 +42,14 @@ class Motion:
         """Where a body's origin went, (T, 3)."""
         return self.poses[body][:, :3]
 
-    def cut(self, body: int, *, after: float = 0.1) -> Motion:
-        """The same until `after` seconds after a body has come to rest."""
+    def cut(self, body: int, *, after: float = 0.1, away: float = np.inf) -> Motion:
+        """The same until `after` seconds after a body has come to rest, or until it has gone `away` (m) from where it was at the touch."""
         pose = self.poses[body]
         step = np.abs(np.diff(pose[:, :3], axis=0)).max(1) + np.abs(np.diff(pose[:, 3:], axis=0)).max(1)
         moving = np.flatnonzero(step > _STILL)
         last = self.t[int(moving[-1]) + 1] if len(moving) else self.t[0]
-        keep = self.t <= max(last, 0.0) + after
+        gone = (np.linalg.norm(pose[:, :3] - self.at(0.0)[body][:3], axis=1) > away) & (self.t > after)
+        keep = (self.t <= max(last, 0.0) + after) & ~np.logical_or.accumulate(gone)
         return Motion(self.t[keep], {b: p[keep] for b, p in self.poses.items()})
 
     def then(self, other: Motion) -> Motion:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import viser
 
 from clashsim.view.figures import legend, said
@@ -36,27 +35,27 @@ class Page:
 
     def __init__(self, server: viser.ViserServer, session: Session) -> None:
         self.session, self.worker, gui = session, Worker(), server.gui
-        self.mode = "Replay"
+        self.mode, self._looked = "Replay", False
         self._motions: dict[str, Motion] = {}
         self.stage = Stage(server, session.scene)
         gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, brand_color=(0, 114, 178))
         gui.set_panel_label(f"clashsim: {session.title}")
         for note in (*session.notes, *self.stage.left):
             gui.add_html(said(note))
-        self._modes = gui.add_button_group("", ("Replay", "Plan", "Strike", "Route"), hint="What to do.")
+        gui.add_html(legend((*KINDS, "target")))
+        self._modes = gui.add_button_group("mode", ("Replay", "Plan", "Strike", "Route"))
         self._panels: dict[str, Panel] = {"Replay": Replaying(self, gui), "Plan": Planning(self, gui), "Strike": Striking(self, gui), "Route": Routing(self, gui)}
         self._status, self._figures = gui.add_html(""), gui.add_html("")
         with gui.add_folder("Time"):
             self.player = Player(gui, self.stage)
         with gui.add_folder("What is drawn"):
-            gui.add_html(legend((*KINDS, "target")))
-            self._kinds = {kind: gui.add_checkbox(label, True) for kind, label in zip(KINDS, ("recorded", "MuJoCo", "hybrid: learned collision"), strict=True)}
+            hints = ("As it was recorded.", "MuJoCo with its own collision.", "MuJoCo with the learned collision.")
+            self._kinds = {kind: gui.add_checkbox(kind, True, hint=hint) for kind, hint in zip(KINDS, hints, strict=True)}
             self._values = gui.add_dropdown("MuJoCo with", session.values, hint="Identified: what `clashsim export` writes. Author's: as the scene file has them.")
         for kind, box in self._kinds.items():
             box.on_update(partial(self._toggled, kind))
         self._values.on_update(lambda _: self._panels[self.mode].enter())
         self._modes.on_click(lambda event: self.go(event.target.value))
-        self.stage.look(server, self._middle())
         for name in self._panels:
             self._panels[name].folder.visible = name == self.mode
         self._panels[self.mode].enter()
@@ -85,7 +84,7 @@ class Page:
         if mode == self.mode:
             return
         self._panels[self.mode].leave()
-        self.mode = mode
+        self.mode, self._looked = mode, False
         for name, panel in self._panels.items():
             panel.folder.visible = name == mode
         self.show({}, "")
@@ -93,8 +92,11 @@ class Page:
         self._panels[mode].enter()
 
     def show(self, motions: Mapping[str, Motion], figures: str, *, play: bool = False) -> None:
-        """Show motions by kind, and figures."""
+        """Show motions by kind, and figures. The first of a mode are turned to; after that, visitors look from where they like."""
         self._motions = dict(motions)
+        if motions and not self._looked:
+            self._looked = True
+            self.stage.look_at(motions.values())
         self.player.load(motions, play=play)
         for kind in KINDS:
             self._visible(kind)
@@ -114,13 +116,3 @@ class Page:
 
     def _visible(self, kind: str) -> None:
         self.stage.show(kind, bool(self._kinds[kind].value) and kind in self._motions)
-
-    def _middle(self) -> np.ndarray:
-        """Where the first strike to be seen meets its body, (3,)."""
-        scene = self.session.scene
-        before = self.session.strike(0).before if self.session.source.names else None
-        if before is None:
-            return scene.struck_body.position
-        if scene.plane is None:
-            return before[:3]
-        return before[:2] @ scene.plane[:2] + float(scene.struck_body.position @ scene.plane[2]) * scene.plane[2]

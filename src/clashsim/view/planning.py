@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.view.figures import COLOURS, ends, plan_figures, said
+from clashsim.view.figures import COLOURS, plan_figures, said
 from clashsim.view.motion import Motion, flat, solid
 from clashsim.view.outcome import Planned, planned
 
@@ -24,8 +24,8 @@ class Planning:
         self.folder = gui.add_folder("Plan", visible=False)
         with self.folder:
             gui.add_html(said("Drag the pink target: arrows and the square move it, the arc turns it. The strike is planned while you drag and simulated when you let go."))
-            self.x, self.y = (gui.add_number(f"target {axis}, mm", 0.0, step=1.0) for axis in ("x", "y"))
-            self.yaw = gui.add_number("target yaw, °", 0.0, step=1.0)
+            self.x, self.y = (gui.add_number(f"target {axis}, mm", 0.0, step=0.5) for axis in ("x", "y"))
+            self.yaw = gui.add_number("target yaw, °", 0.0, step=0.5)
             self.many = gui.add_dropdown("strikes", tuple(_MANY))
         for box in (self.x, self.y, self.yaw):
             box.on_update(lambda event: self._typed() if event.client is not None else None)
@@ -67,8 +67,11 @@ class Planning:
         self._ask(final=final)
 
     def _failed(self, sentence: str) -> None:
-        self._why = sentence
-        self._page.say(f"Nothing can be planned here: {sentence}")
+        self._why = f"Nothing can be planned here: {sentence}."
+        for box in (self.x, self.y, self.yaw, self.many):
+            box.visible = False
+        self._page.stage.ghost("start", None, ())
+        self._page.say(self._why)
 
     def _begin(self) -> None:
         """With the map: put the target where an average strike brings the body, and plan."""
@@ -119,7 +122,6 @@ class Planning:
             if page.worker.waits("plan") or page.worker.waits("rolled") or page.mode != "Plan":
                 return
             motions[kind] = session.struck(found.strikes, np.zeros(3), kind, page.values)
-        rests = {kind: rest for kind, motion in motions.items() if (rest := session.rest(motion)) is not None}
-        page.show(motions, plan_figures(found) + said("The same simulated step by step:") + ends(rests, truth=np.array(found.plan.task.target)), play=True)
+        page.show(motions, plan_figures(found, session.rests(motions)), play=True)
         page.say("")
 

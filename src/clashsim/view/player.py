@@ -28,7 +28,7 @@ class Player:
         threading.Thread(target=self._loop, daemon=True, name="clashsim-player").start()
 
     def load(self, motions: Mapping[str, Motion], *, play: bool = False) -> None:
-        """Show these motions; without `play`, at the moment that the slider is at, as far as there is one."""
+        """Show these motions: at their end, or from the beginning with `play`."""
         with self._lock:
             self._motions = dict(motions)
             for kind in ("recorded", "MuJoCo", "hybrid"):
@@ -37,7 +37,7 @@ class Player:
                 self.pause()
                 return
             first, last = (round(1e3 * t) for t in shown(motions))
-            value = first if play else min(max(int(self.slider.value), first), last)
+            value = first if play else last
             # Widened first: a value outside the range would be refused.
             self.slider.min, self.slider.max = min(first, int(self.slider.min)), max(last, int(self.slider.max))
             self.slider.value = value

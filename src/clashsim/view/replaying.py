@@ -19,14 +19,15 @@ class Replaying:
 
     def __init__(self, page: Page, gui: Any) -> None:
         self._page, names = page, page.session.source.names
+        first = page.session.source.first
         self.folder = gui.add_folder("Replay")
         with self.folder:
             gui.add_html(said(page.session.source.words))
-            self.strike = gui.add_dropdown("strike", names or ("none",), hint="Which one to replay.")
-            self.number = gui.add_slider("number", min=1, max=max(2, len(names)), step=1, initial_value=1, visible=len(names) > 1)
+            self.strike = gui.add_dropdown("strike", names or ("none",), initial_value=names[first] if names else "none", hint="Which one to replay.")
+            self.number = gui.add_slider("number", min=1, max=max(2, len(names)), step=1, initial_value=first + 1, visible=len(names) > 1)
         self.strike.on_update(lambda event: self._chosen(names.index(self.strike.value), event))
         self.number.on_update(lambda event: self._chosen(min(int(self.number.value), len(names)) - 1, event))
-        self._names, self._i = names, 0
+        self._names, self._i = names, first
 
     def enter(self) -> None:
         """Simulate the strike that is chosen, and show it."""
@@ -49,7 +50,7 @@ class Replaying:
 
     def _replay(self, i: int) -> None:
         page, session = self._page, self._page.session
-        strike = session.strike(i)
+        strike = session.source[i]
         motions: dict[str, Motion] = {} if strike.recorded is None else {"recorded": strike.recorded}
         for kind in ("MuJoCo", "hybrid") if strike.before is not None else ():
             if page.worker.waits("replay"):
@@ -61,10 +62,8 @@ class Replaying:
 
     def _figures(self, strike: Strike, motions: dict[str, Motion]) -> str:
         session = self._page.session
-        if session.scene.plane is None:
-            return said("Bodies move in space here: there are no figures of where they come to rest in a plane.")
-        rests = {kind: rest for kind, motion in motions.items() if (rest := session.rest(motion)) is not None}
-        if strike.recorded is not None:
-            return ends(rests)
+        rests = ends(session.rests(motions)) if session.slides else ""
+        if strike.before is None:
+            return rests
         found: dict[str, np.ndarray] = {} if strike.after is None else {"measured": strike.after}
-        return twists(found | {kind: session.twist(motion) for kind, motion in motions.items()})
+        return rests + twists(found | session.twists(strike.before, self._page.values))

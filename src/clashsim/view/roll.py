@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +18,21 @@ from clashsim.view.motion import Motion, of_states
 _BACK = 0.01  # m between the bodies when a motion begins
 _AWAY = 0.02  # s after the touch at which a driven striker draws back
 _FRAME = 0.004  # s between frames
+_FAR = 8.0  # radii of the struck body, beyond which a motion without friction is of no interest
 SECONDS = 0.8  # of a motion, from the touch
 
 
 @dataclass(frozen=True, eq=False)
 class Roller:
-    """Runs impacts of a scene in a simulator; theta (p,): its parameters, which decide how deep bodies lie in soft ground."""
+    """Runs impacts of a scene in a simulator; theta (p,): its parameters, which decide how deep bodies lie in soft ground.
+
+    after: the twists (N, k) when bodies have parted, for impacts `before` (N, d); from the motion they can hardly be told, for more may happen soon.
+    """
 
     scene: Scene
     simulator: Simulator
     theta: np.ndarray
+    after: Callable[[np.ndarray], np.ndarray]
 
     def __call__(self, before: np.ndarray, *, seconds: float = SECONDS) -> Motion:
         """Motion from an impact `before` (d,) as in `Impacts`: from `_BACK` before the touch, which is at time zero, to `seconds` after it."""
@@ -37,7 +43,7 @@ class Roller:
         t = np.arange(steps + 1) * dt - lead
         states = self.simulator.rollout(start[None], self._control(start, t[:-1] + dt / 2)[None])[0]
         every = max(1, round(_FRAME / dt))
-        return of_states(model, t[::every], states[::every]).cut(scene.struck_body.body)
+        return of_states(model, t[::every], states[::every]).cut(scene.struck_body.body, away=_FAR * float(scene.base.geom(scene.struck).rbound[0]))
 
     @property
     def _model(self) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.view.figures import COLOURS, said, table
+from clashsim.view.motion import solid
 
 if TYPE_CHECKING:
     from clashsim.view.page import Page
@@ -50,7 +51,9 @@ class Routing:
         page = self._page
         if page.mode == "Route" and not self._why:
             page.stage.shadows(np.zeros((0, 3)), ())
-            page.stage.route(page.session.routes[self.route.value])
+            route = page.session.routes[self.route.value]
+            page.stage.route(route)
+            page.stage.look([solid(page.session.scene, np.array([*point, 0.0]))[:3] for point in route.points])
 
     def _follow(self) -> None:
         page, session, kind = self._page, self._page.session, str(self.world.value)

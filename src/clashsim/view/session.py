@@ -16,7 +16,7 @@ from clashsim.rl.policy import Policy
 from clashsim.rl.routes import Route
 from clashsim.view.motion import Motion, flat
 from clashsim.view.roll import Roller
-from clashsim.view.strikes import Source, Strike, aimed
+from clashsim.view.strikes import Source, aimed
 
 KINDS = ("recorded", "MuJoCo", "hybrid")
 
@@ -51,23 +51,19 @@ class Session:
         """An impact `before` (d,) as motion, by kind: MuJoCo with `values`, or hybrid."""
         return self.rollers["hybrid" if kind == "hybrid" else values](before)
 
-    def rest(self, motion: Motion) -> np.ndarray | None:
-        """Planar pose (3,) of the struck body at the end of a motion; None in space, or where it was not seen."""
-        pose = motion.poses.get(self.scene.struck_body.body)
-        return None if pose is None or self.scene.plane is None else flat(self.scene, pose[-1])
+    @property
+    def slides(self) -> bool:
+        """Whether bodies slide on a ground until they come to rest; else what counts is how they move after the impact."""
+        return self.scene.plane is not None and self.scene.ground is not None
 
-    def twist(self, motion: Motion) -> np.ndarray:
-        """Planar twist (3,) of the struck body over the first 20 ms after it has left the touch behind."""
-        assert self.scene.plane is not None
-        a, b = 0.015, 0.035  # s: the touch itself lasts some milliseconds
-        first, last = (flat(self.scene, motion.at(t)[self.scene.struck_body.body]) for t in (a, b))
-        move = last - first
-        move[2] = (move[2] + np.pi) % (2 * np.pi) - np.pi
-        return move / (b - a)
+    def rests(self, motions: Mapping[str, Motion]) -> dict[str, np.ndarray]:
+        """Planar poses (3,) of the struck body at the end of motions, by kind."""
+        body = self.scene.struck_body.body
+        return {kind: flat(self.scene, motion.poses[body][-1]) for kind, motion in motions.items() if body in motion.poses}
 
-    def strike(self, i: int) -> Strike:
-        """A strike to replay."""
-        return self.source[i]
+    def twists(self, before: np.ndarray, values: str) -> dict[str, np.ndarray]:
+        """Twists (k,) of the struck body when it has parted from the striker, by kind, for an impact `before` (d,)."""
+        return {kind: self.rollers["hybrid" if kind == "hybrid" else values].after(before[None])[0] for kind in KINDS[1:]}
 
     def struck(self, strikes: Sequence[Mapping[str, float]], start: np.ndarray, kind: str, values: str) -> Motion:
         """Strikes by their numbers, each where the last one left the body, as one motion; start (3,): where it lies first."""

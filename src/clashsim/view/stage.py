@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,14 +19,14 @@ from clashsim.view.shapes import Shape, shapes
 
 _GROW = {"recorded": 1.0, "MuJoCo": 1.012, "hybrid": 1.024}  # bodies at the same place would flicker through each other
 _OPACITY = {"recorded": None, "MuJoCo": 0.45, "hybrid": 0.45}
-_TABLE, _CELL, _SECTION = (247, 247, 245), (226, 226, 222), (196, 196, 190)
+_TABLE, _CELL, _SECTION = (248, 248, 246), (238, 238, 235), (214, 214, 208)
 
 
 class Stage:
     """All scene nodes; `left`: sentences on what could not be drawn."""
 
     def __init__(self, server: viser.ViserServer, scene: Scene) -> None:
-        self.scene, self._api = scene, server.scene
+        self.scene, self._server, self._api = scene, server, server.scene
         names = {scene.struck, scene.striker} | ({scene.ground} if scene.ground else set())
         self._shapes, self.left = shapes(scene.base, names)
         self.size = float(scene.base.geom(scene.struck).rbound[0])
@@ -34,17 +34,29 @@ class Stage:
         self._still()
         self._layers = {kind: self._layer(kind) for kind in KINDS}
         self._moving: dict[str, dict[int, Any]] = {kind: nodes for kind, (_, nodes) in self._layers.items()}
+        self.look([scene.struck_body.position])
         self._flat = outline(scene, scene.struck, scene.struck_body) if scene.plane is not None else np.zeros((0, 2))
 
-    def look(self, server: viser.ViserServer, middle: np.ndarray) -> None:
-        """Set where new visitors look from: from above and a little aside of the plane that bodies move in, at `middle` (3,)."""
+    def look_at(self, motions: Iterable[Motion]) -> None:
+        """Let visitors look at where the struck body goes."""
+        ways = [m.trail(self.scene.struck_body.body) for m in motions if self.scene.struck_body.body in m.poses]
+        if ways:
+            self.look(np.concatenate(ways))
+
+    def look(self, places: Sequence[np.ndarray] | np.ndarray) -> None:
+        """Let visitors, those to come as well, look at a body at places (N, 3), from above and a little aside of the plane that bodies move in."""
+        low, high = np.min(places, 0), np.max(places, 0)
+        middle, radius = (low + high) / 2, 0.5 * float(np.linalg.norm(high - low)) + 1.6 * self.size
         plane = self.scene.plane if self.scene.plane is not None else np.eye(3)
         upright = abs(float(plane[2][2])) < 0.5  # a plane that stands is looked at from the front
-        way = np.array([0.15, 0.25, 1.0] if upright else [0.42, -0.95, 1.0]) @ plane
-        server.initial_camera.look_at = middle
-        server.initial_camera.position = middle + 8.5 * self.size * way / np.linalg.norm(way)
-        server.initial_camera.fov = float(np.radians(42.0))
-        server.initial_camera.near = 0.02 * self.size
+        way = np.array([0.15, 0.25, 1.0] if upright else [0.35, -0.95, 1.05]) @ plane
+        far = max(6.5 * self.size, 2.9 * radius) / float(np.linalg.norm(way))
+        aside = np.cross([0.0, 0.0, 1.0], way)
+        at = middle + 0.11 * far * aside / float(np.linalg.norm(aside))  # the panel covers the right of the page
+        cameras: list[Any] = [self._server.initial_camera, *(client.camera for client in self._server.get_clients().values())]
+        for camera in cameras:
+            camera.position, camera.look_at = at + far * way, at
+            camera.fov, camera.near = float(np.radians(42.0)), 0.02 * self.size
 
     def place(self, kind: str, motion: Motion, time: float) -> None:
         """Put the bodies of a kind where they are at a moment."""
@@ -65,7 +77,9 @@ class Stage:
     def trail(self, kind: str, motion: Motion | None) -> None:
         """Draw where the struck body's origin goes."""
         if motion is not None and self.scene.struck_body.body in motion.poses:
-            way = motion.trail(self.scene.struck_body.body) + self._up(0.0 if self.scene.ground is None else 2.2 * self._thick)
+            way = motion.trail(self.scene.struck_body.body)
+            if self.scene.plane is not None and self.scene.ground is not None:  # on top of the body, and even though it hops a little
+                way = self._in_world(way @ self.scene.plane[:2].T) + self._up(2.15 * self._thick)
             self._lines(f"/{kind}/trail", np.stack([way[:-1], way[1:]], 1), COLOURS[kind], 2.5)
         else:
             self._remove(f"/{kind}/trail")
@@ -82,7 +96,8 @@ class Stage:
 
     def gizmo(self, name: str, pose: np.ndarray, colour: Sequence[int]) -> viser.TransformControlsHandle:
         """The struck body at a pose (7,) with handles that move and turn it in the plane."""
-        handle = self._api.add_transform_controls(name, scale=2.4 * self.size, line_width=4.0, active_axes=(True, True, False), depth_test=False, position=pose[:3], wxyz=pose[3:])
+        handle = self._api.add_transform_controls(name, scale=1.7 * self.size, line_width=4.0, opacity=0.8, depth_test=False,
+                                                  active_axes=(True, True, False), position=pose[:3], wxyz=pose[3:])
         self._body(name, self.scene.struck_body.body, colour, 0.45, 1.03)
         return handle
 

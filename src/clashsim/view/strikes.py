@@ -41,6 +41,10 @@ class Source(Protocol):
     def names(self) -> tuple[str, ...]:
         """What each is called."""
 
+    @property
+    def first(self) -> int:
+        """Which to show first."""
+
     def __getitem__(self, i: int) -> Strike:
         """One of them."""
 
@@ -58,6 +62,11 @@ class Recorded:
     def names(self) -> tuple[str, ...]:
         """Of the trials."""
         return tuple(f"{i + 1}: {t.name}{self._use(i)}" for i, t in enumerate(self.trials))
+
+    @property
+    def first(self) -> int:
+        """The first that was held out, where that is known: those are what a calibration is judged by."""
+        return min(self.fitted or 0, len(self.trials) - 1)
 
     def __getitem__(self, i: int) -> Strike:
         """A trial, in which the impact is looked for now: all of them at once would take long."""
@@ -79,6 +88,7 @@ class Measured:
 
     impacts: Impacts
     words: str
+    first: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +107,7 @@ class Drawn:
     scene: Scene
     words: str
     n: int = 12
+    first: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:

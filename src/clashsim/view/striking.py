@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.core.errors import ClashError
-from clashsim.view.figures import AIMS, COLOURS, ends, said, strike_figures
+from clashsim.view.figures import AIMS, COLOURS, ends, said, strike_figures, twists
 from clashsim.view.motion import Motion
 from clashsim.view.outcome import expected
 from clashsim.view.strikes import aimed, ranges
@@ -36,8 +36,8 @@ class Striking:
                 label, unit, scale = AIMS[name]
                 step = 0.01 if unit == "m/s" else 1.0
                 a, b = np.ceil(scale * low / step) * step, np.floor(scale * high / step) * step
-                middle = float(np.round((0.35 * a + 0.65 * b) / step) * step)
-                self.sliders[name] = gui.add_slider(f"{label}, {unit}", min=float(a), max=float(b), step=step, initial_value=middle, hint=_HINTS.get(name))
+                middle = round(float(np.round((0.35 * a + 0.65 * b) / step) * step), 6)
+                self.sliders[name] = gui.add_slider(f"{label}, {unit}", min=round(float(a), 6), max=round(float(b), 6), step=step, initial_value=middle, hint=_HINTS.get(name))
         for slider in self.sliders.values():
             slider.on_update(lambda event: self.enter() if event.client is not None else None)
 
@@ -56,7 +56,8 @@ class Striking:
     def leave(self) -> None:
         """Take arrow and expectation out of the scene."""
         stage = self._page.stage
-        stage.ghost("expected", None, ())
+        for name in ("start", "expected"):
+            stage.ghost(name, None, ())
         stage.cloud(np.zeros((0, 3)), ())
         stage.arrows(np.zeros((0, 12)))
 
@@ -66,14 +67,15 @@ class Striking:
         if page.mode != "Strike":
             return
         stage.arrows(before[None])
+        if not session.scene.striker_body.fixed:
+            stage.ghost("start", np.zeros(3), (120, 120, 120), opacity=0.15)
         figures = self._expected(aims)
         motions: dict[str, Motion] = {}
         for kind in ("MuJoCo", "hybrid"):
             if page.worker.waits("strike") or page.mode != "Strike":
                 return
             motions[kind] = session.rolled(before, kind, page.values)
-        rests = {kind: rest for kind, motion in motions.items() if (rest := session.rest(motion)) is not None}
-        page.show(motions, figures + said("Simulated step by step:") + ends(rests), play=True)
+        page.show(motions, figures + (ends(session.rests(motions)) if session.slides else twists(session.twists(before, page.values))), play=True)
         page.say("")
 
     def _expected(self, aims: dict[str, float]) -> str:
@@ -82,7 +84,7 @@ class Striking:
         try:
             found = expected(page.session.scene, page.session.map, aims, np.zeros(3))
         except ClashError as error:
-            return said(f"Where it comes to rest is not foretold with a spread: {error}")
+            return said(f"Where it comes to rest is not foretold: {error}.")
         page.stage.ghost("expected", found.rest, COLOURS["hybrid"], opacity=0.2)
         page.stage.cloud(found.cloud, COLOURS["hybrid"])
         return strike_figures(found)
