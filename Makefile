@@ -6,7 +6,7 @@ WORKERS ?= 2
 # One thread a process: the work is many small batches, and two pools on the same cores slow each other down.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all check bench
+.PHONY: setup demo test test-all check docs bench
 
 setup: $(STAMP)
 
@@ -14,7 +14,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch>=2.11,<=2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,docs,dev]"
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -25,6 +25,10 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+# Into build/site, to be opened without a server; a warning is an error. Material speaks of its successor at every build, unless told not to.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check: $(STAMP)
 	$(BIN)/ruff check src tests

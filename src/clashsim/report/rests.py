@@ -46,7 +46,7 @@ def table(rests: Rests, order: Sequence[str]) -> Markup:
     for i, name in enumerate(order):
         cells = []
         for error, unit in zip(rests.errors(name), (" mm", "°"), strict=True):
-            middle, most = np.quantile(error, (0.5, 0.9), method="nearest")
+            middle, most = float(np.median(error)), float(np.quantile(error, 0.9, method="nearest"))
             cells.append(tag("td", f"{middle:.1f}{unit}" if np.isfinite(middle) else "none", tag("small", f"{most:.1f}{unit}" if np.isfinite(most) else "none"), class_="num"))
         rows.append(tag("tr", tag("th", tag("span", charts.key(i), tag("span", name), class_="name"), scope="row"), cells, class_="ours" if i == 0 else None))
     return tag("table", tag("thead", head), tag("tbody", rows), class_="rests")

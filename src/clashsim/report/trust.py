@@ -11,8 +11,8 @@ from clashsim.report import charts
 from clashsim.report.markup import Markup, tag
 
 _COLUMNS, _ROWS = 22, 12
-_STEPS = (0.05, 0.1, 0.2, 0.4)  # relative spreads between which the colours change
-_WORDS = ("below 5 %", "5 to 10 %", "10 to 20 %", "20 to 40 %", "above 40 %")
+_STEPS = (0.03, 0.05, 0.075, 0.1, 0.2)  # relative spreads between which the colours change; the same on all pages, so that pages can be compared
+_WORDS = ("below 3 %", "3 to 5 %", "5 to 7.5 %", "7.5 to 10 %", "10 to 20 %", "above 20 %")
 
 
 @dataclass(frozen=True, eq=False)
