@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from clashsim.fit.found_slides import fit_found
 
 if TYPE_CHECKING:
     from clashsim.cli import Demo
-    from clashsim.data.found import Found, Segmented
+    from clashsim.data.found import Segmented
 
 _RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
 
@@ -27,7 +27,7 @@ def run(verb: Demo) -> None:
     from clashsim import lab
     from clashsim.bench.baselines import Problem
     from clashsim.bench.few_shot import WAYS
-    from clashsim.bench.lab_sets import lab_set
+    from clashsim.core.frame import inertia
     from clashsim.core.scene import Scene
     from clashsim.data.segment import segment
     from clashsim.data.store import refuse_taken
@@ -44,28 +44,30 @@ def run(verb: Demo) -> None:
     console().print("[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's virtual laboratory (another engine, another contact\n"
                     f"model, motion capture with noise and drop-outs). {verb.impacts} are used to calibrate, the others to judge. On real recordings: clashsim bench real-impacts.")
     setting = ("semi_cylinder", "resin", "high")
-    real, trials, scene = lab_set("semi-cylinder, resin on high-friction sand", *setting), lab.recorded(*setting), Scene.load("semi_cylinder")
-    rows, test = np.arange(verb.impacts), np.arange(verb.impacts, len(real.impacts))
-    clock = Clock()
+    trials, scene, clock = lab.recorded(*setting), Scene.load("semi_cylinder"), Clock()
+    # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in what is fitted.
+    with clock("finding impacts"):
+        parts = [segment(part, scene=scene) for part in (trials[:verb.impacts], trials[verb.impacts:])]
+        found = [[part.found[i] for i in _first(part)] for part in parts]
+        fitted, held_out = (replace(part.impacts[_first(part)], source="lab") for part in parts)
+    whole = replace(fitted, before=np.concatenate([fitted.before, held_out.before]), after=np.concatenate([fitted.after, held_out.after]))
     with clock("base model"):
         base = base_model(scene, recipe=Recipe(width=128, layers=4, members=2, steps=verb.steps), n=verb.samples, seed=verb.seed, cache=cache(), progress=bar)
-    problem = Problem(scene, real.impacts, real.gyration, table=False)
+    problem = Problem(scene, whole, inertia(scene, scene.struck_body).gyration, table=False)
     rivals = {}
     with bar("rivals", len(_RIVALS)) as advance:
         for name, method in _RIVALS.items():
-            rivals[name] = WAYS[method](problem, rows, verb.seed)[test]
+            rivals[name] = WAYS[method](problem, np.arange(len(fitted)), verb.seed)[len(fitted):]
             advance(1)
     options = asdict(verb) | {"out": str(verb.out), "recorded": list(setting)}  # what a viewer replays
-    # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in the slide model.
     with clock("slide model"):
-        parts = [_first(segment(part, scene=scene)) for part in (trials[:verb.impacts], trials[verb.impacts:])]
-        slide, figures = fit_found(scene, *parts)
-    made = finish(base, real.impacts[rows], real.impacts[test], verb.out, options=options, name=real.name, overwrite=verb.overwrite, found={"slide": figures},
-                  slide=slide, source="lab", rivals=rivals, recorded=Recorded(trials, *parts), seconds=clock.seconds)
+        slide, figures = fit_found(scene, *found)
+    made = finish(base, fitted, held_out, verb.out, options=options, name="semi-cylinder, resin on high-friction sand", overwrite=verb.overwrite, found={"slide": figures},
+                  slide=slide, source="lab", rivals=rivals, recorded=Recorded(trials, *found), seconds=clock.seconds)
     report(made, read_notes(verb.out))
     print(f"run written to {verb.out} in {time.perf_counter() - started:.0f} s; open {verb.out / 'report.html'} in a browser")
 
 
-def _first(found: Segmented) -> list[Found]:
-    """The first impact of each trial, as the laboratory's set has them."""
-    return [found.found[i] for i in np.sort(np.unique(found.trial, return_index=True)[1])]
+def _first(found: Segmented) -> np.ndarray:
+    """Rows of the first impact of each trial."""
+    return np.sort(np.unique(found.trial, return_index=True)[1])
