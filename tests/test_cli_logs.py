@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import shutil
 from dataclasses import replace
 from importlib.util import find_spec
@@ -264,15 +262,6 @@ def test_help_teaches_by_example(capsys, verb):
     with pytest.raises(SystemExit) as stop:
         cli.main([verb, "--help"])
     assert stop.value.code == 0 and f"Example: clashsim {verb}" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_readme_leads_from_logs_to_a_run(here, capsys, quick):
-    section = (ROOT / "README.md").read_text().split("## From logs to impacts")[1].split("\n## ")[0]
-    commands = [shlex.split(line, comments=True)[1:] for line in re.findall(r"^ {4}(clashsim .*)$", section, re.M)]
-    assert [command[0] for command in commands] == ["import", "inspect", "calibrate"]
-    shutil.copytree(EXAMPLES, here / "examples")
-    for command in commands:
-        assert cli.main(command) == 0, capsys.readouterr().err
 
 
 def test_strikes_of_a_real_laboratory(capsys):

@@ -16,11 +16,12 @@ from mkdocs.structure.files import File, Files
 SRC = Path(__file__).parent.parent / "src"
 # Where a verb is explained at length.
 GUIDES = {"import": ["logs"], "inspect": ["tutorial", "logs"], "segment": ["logs"], "calibrate": ["tutorial", "how-it-works"], "show": ["tutorial"], "view": ["viewer"],
-          "export": ["tutorial"], "advise": ["advise"], "plan": ["planning"], "execute": ["planning", "laboratory"], "train": ["pushing"], "evaluate": ["pushing"], "loop": ["loop"],
-          "sample": ["how-it-works"], "record": ["laboratory"], "bench": ["benchmarks"]}
+          "export": ["tutorial"], "advise": ["advise"], "plan": ["planning"], "execute": ["planning", "laboratory"], "train": ["pushing"], "evaluate": ["pushing"],
+          "loop": ["loop"], "sample": ["how-it-works"], "record": ["laboratory"], "bench": ["benchmarks"]}
 # What users call from Python, in the order of the way through it; the public names of `clashsim` come first.
 API = {
-    "Data": ["clashsim.core.impacts", "clashsim.core.trials", "clashsim.data.logs", "clashsim.data.segment", "clashsim.data.trial_files", "clashsim.data.impact_files"],
+    "Data": ["clashsim.core.impacts", "clashsim.core.trials", "clashsim.core.slides", "clashsim.data.logs", "clashsim.data.segment",
+             "clashsim.data.trial_files", "clashsim.data.impact_files"],
     "Scenes": ["clashsim.core.scene", "clashsim.core.params", "clashsim.core.draw", "clashsim.data.mjcf", "clashsim.fit.settings"],
     "Calibration": ["clashsim.fit.sample", "clashsim.fit.base", "clashsim.fit.distil", "clashsim.fit.calibrate", "clashsim.fit.slide_model", "clashsim.fit.slides",
                     "clashsim.fit.advise", "clashsim.fit.candidates"],
@@ -70,7 +71,8 @@ def verb_page(verb: str) -> str:
         rows, said = _rows(content)
         lines += [f"## {name.capitalize()}", "", *([said, ""] if said else []), "| argument | meaning | default |", "|---|---|---|"]
         lines += [f"| `{arg}` | {_linked(meaning)} | {default} |" for arg, meaning, default in rows] + [""]
-    seen = [f"[{(SRC.parent / 'docs' / f'{g}.md').read_text().splitlines()[0].lstrip('# ')}](../{g}.md)" for g in GUIDES.get(verb, ()) if (SRC.parent / "docs" / f"{g}.md").is_file()]
+    pages = [(guide, SRC.parent / "docs" / f"{guide}.md") for guide in GUIDES.get(verb, ())]
+    seen = [f"[{path.read_text().splitlines()[0].lstrip('# ')}](../{guide}.md)" for guide, path in pages if path.is_file()]
     return "\n".join([*lines, *(["More: " + ", ".join(seen) + "."] if seen else [])]) + "\n"
 
 

@@ -1,0 +1,189 @@
+"""Every command and snippet of the README and the docs runs, in short form; one that no test runs fails here, unless it is listed with a reason."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clashsim import cli
+from clashsim.core.scene import Scene
+from clashsim.data.impact_files import write_impacts
+from clashsim.fit import base as base_module
+from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.sample import sample
+from snippets import PAGES, ROOT, Block, blocks, inline
+
+ALL = [block for path in PAGES for block in blocks(path)]
+TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
+
+# Commands that are not run here, and why.
+NOT_RUN = {
+    r"make .*": "runs this very suite, or what it runs; that the targets exist is tested below",
+    r"pip .*": "changes the environment",
+    r"clashsim demo -o runs/demo": "run whole by test_cli.py; here runs/demo is a calibration on the shipped example logs",
+    r"clashsim (train|evaluate) .*": "minutes of training; test_push.py and the slow test below run them",
+    r"clashsim loop .*": "trains policies, round after round; test_loop.py runs it",
+    r"clashsim (view|doctor).*": "serves a page until it is stopped, or looks at the machine; they have tests of their own",
+    r"clashsim bench .*": "minutes to hours; the benches run with --quick in tests of their own",
+    r"python tools/train_graph\.py .*": "minutes on a GPU; test_graph.py runs its parts",
+}
+# Sketches on recordings of the reader's own: their imports are run here, the calls by the tests named.
+SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augmented.py"}
+# What is no code.
+PROSE = {("docs/slides.md", "s^2 = u.A u")}
+# What makes a command short without changing what it does.
+SHORT = {"execute": ["--times", "1"], "calibrate": ["--samples", "200"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where commands are run: the shipped examples, and a scene with recorded impacts of the user's own."""
+    out = tmp_path_factory.mktemp("snippets")
+    shutil.copytree(ROOT / "examples", out / "examples")
+    scene = Scene.load("square")
+    xml = scene.xml.replace('geom name="striker"', 'geom name="tool"').replace('geom1="striker"', 'geom1="tool"').replace('geom2="striker"', 'geom2="tool"')
+    (out / "scene.xml").write_text(xml)
+    write_impacts(out / "impacts.csv", replace(sample(scene, 12, 1), theta=None))
+    return out
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Small distilled models by name of scene, made once; shipped scenes keep their own."""
+    made: dict = {}
+    whole = base_module.base_model
+
+    def model(scene, **options):
+        if base_module.shipped_base(scene) is not None:
+            return whole(scene, **options)
+        if scene.name not in made:
+            made[scene.name] = distil(scene, sample(scene, 200, 0), recipe=TINY)
+        return replace(made[scene.name], scene=scene)
+
+    return model
+
+
+@pytest.fixture
+def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(base_module, "base_model", models)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    return folder
+
+
+def run(line: str) -> None:
+    """One command as a shell would run it, in short form."""
+    program, *args = shlex.split(line)
+    if program == "cd":
+        os.chdir(args[0])
+    elif program == "python":
+        import runpy
+
+        before, sys.argv = sys.argv, args
+        try:
+            runpy.run_path(args[0], run_name="__main__")
+        finally:
+            sys.argv = before
+    else:
+        assert program == "clashsim", line
+        short = SHORT.get(args[0], [])
+        if short and short[0] in args:
+            args = [*args[: args.index(short[0])], *args[args.index(short[0]) + 2 :]]
+        assert cli.main([*args, *short]) == 0, line
+
+
+def done(line: str) -> bool:
+    return any(re.fullmatch(pattern, line) for pattern in NOT_RUN)
+
+
+def follow(pages: list[str], start: Path, monkeypatch: pytest.MonkeyPatch, ran: set[str]) -> None:
+    """Run commands and Python of pages in order; each command once, for a second plan or run would be refused."""
+    monkeypatch.chdir(start)
+    for block in ALL:
+        if block.page not in pages or block.page in SKETCHES:
+            continue
+        if block.kind == "sh":
+            for line in block.lines:
+                if not done(line) and line not in ran:
+                    ran.add(line)
+                    run(line)
+        elif block.kind == "python":
+            exec(compile(block.text, block.page, "exec"), {})
+
+
+def test_the_readme_and_the_guides(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = list(dict.fromkeys(block.page for block in ALL))
+    assert "docs/tutorial.md" in pages and "README.md" in pages
+    (quick / "runs").mkdir(exist_ok=True)
+    monkeypatch.chdir(quick)
+    ran: set[str] = set()
+    for line in ("clashsim import examples/strikes --mapping examples/strikes.toml -o trials.safetensors", "clashsim calibrate semi_cylinder trials.safetensors -o runs/strikes"):
+        ran.add(line)
+        run(line)
+    shutil.copytree("runs/strikes", "runs/demo")
+    follow([page for page in pages if page != "docs/tutorial.md"], quick, monkeypatch, ran)
+
+
+def test_the_tutorial(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(["docs/tutorial.md"], quick, monkeypatch, set())
+    assert Path("plan/path-1.csv").is_file() and Path("runs/book/report.html").is_file() and Path("book/scene.xml").is_file()
+    shown = [tomllib.loads(block.text) for block in ALL if block.page == "docs/tutorial.md" and block.kind == "toml"]
+    made = [tomllib.loads(Path(name).read_text()) for name in ("mocap.toml", "book.toml")]
+    assert made[0] == shown[0]
+    assert shown[1] == {**made[1], "draw": {k: pytest.approx(v) for k, v in made[1]["draw"].items()}, "param": made[1]["param"][:1]}
+
+
+@pytest.mark.slow
+def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(quick)
+    if not Path("runs/demo").is_dir():
+        run("clashsim import examples/strikes --mapping examples/strikes.toml -o trials-2.safetensors")
+        run("clashsim calibrate semi_cylinder trials-2.safetensors -o runs/demo")
+    assert cli.main(["train", "runs/demo", "-o", "runs/push", "--steps", "2000"]) == 0
+    assert cli.main(["evaluate", "runs/push/policy.safetensors", "--route", "3", "--trials", "1", "-o", "route.gif"]) == 0
+
+
+@pytest.mark.parametrize("block", ALL, ids=lambda b: f"{b.page}:{b.kind}")
+def test_every_block_is_of_a_kind_that_is_tested(block: Block) -> None:
+    if block.kind == "sh":
+        for line in block.lines:
+            assert done(line) or line.split()[0] in ("clashsim", "python", "cd"), line
+    elif block.kind == "toml":
+        tomllib.loads(block.text)
+    elif block.kind == "python":
+        tree = ast.parse(block.text)
+        if block.page in SKETCHES:
+            imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+            exec(compile(ast.Module(imports, []), block.page, "exec"), {})
+            assert (ROOT / "tests" / SKETCHES[block.page]).is_file()
+    else:
+        assert any(block.page == page and block.text.startswith(first) for page, first in PROSE), f"a block of no known kind: give it a language, as in ```python\n{block.text}"
+
+
+def test_the_exceptions_are_needed() -> None:
+    lines = [line for block in ALL if block.kind == "sh" for line in block.lines] + [line for path in PAGES for line in inline(path)]
+    for pattern in NOT_RUN:
+        assert "pip" in pattern or any(re.fullmatch(pattern, line) for line in lines), pattern
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for line in lines:
+        assert not line.startswith("make ") or line.split()[1] in targets
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_commands_in_the_text_have_verbs_and_flags_that_exist(path: Path) -> None:
+    source = (ROOT / "src" / "clashsim" / "cli.py").read_text()
+    verbs = set(re.findall(r"subcommand\(\"(\w+)\"", source))
+    flags = {f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): ", source, re.M)} | {"--in", "--help", "--limits.speed"}
+    for line in inline(path):
+        words = line.split()
+        assert words[1] in verbs or words[1] == "VERB", line
+        for flag in re.findall(r"--[a-z][a-z.-]*", line):
+            assert flag in flags, line
