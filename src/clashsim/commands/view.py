@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
+import os
 import socket
 import threading
 from functools import partial
@@ -43,7 +45,9 @@ def run(verb: View) -> None:
             print(line, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
-        page.end()
+        print("stopping ...", flush=True)
+        if not page.end():
+            os._exit(0)  # rather than crash in the middle of a step
         print("stopped")
     finally:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -72,6 +76,8 @@ def serve(host: str, port: int) -> Any:
     except OSError as error:
         raise ParamError(f"the page cannot listen on {host} port {port} ({(error.strerror or str(error)).lower()}): choose another with --port, or end what uses it") from None
     import viser
+
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # whoever knocks and goes away again is no error of ours
 
     class Server(viser.ViserServer):
         """One that cannot be shared: viser would send the page through a server of its makers'."""

@@ -106,10 +106,10 @@ class Page:
         """One sentence above the figures."""
         self._status.content = said(sentence, busy=busy)
 
-    def end(self) -> None:
-        """Stop working."""
+    def end(self) -> bool:
+        """Stop working; whether all work has ended."""
         self.player.end()
-        self.worker.end()
+        return self.worker.end()
 
     def _toggled(self, kind: str, event: Any) -> None:
         self._visible(kind)

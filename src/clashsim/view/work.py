@@ -17,7 +17,8 @@ class Worker:
         self._jobs: dict[str, tuple[Callable[[], None], Callable[[str], None]]] = {}
         self._ready = threading.Condition()
         self._busy = self._ended = False
-        threading.Thread(target=self._run, daemon=True, name="clashsim-view").start()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="clashsim-view")
+        self._thread.start()
 
     def do(self, name: str, job: Callable[[], None], failed: Callable[[str], None]) -> None:
         """Do a job soon, in the place of one of the same name that has not begun; what goes wrong is told in one sentence to `failed`."""
@@ -36,12 +37,14 @@ class Worker:
         with self._ready:
             return self._ready.wait_for(lambda: not self._jobs and not self._busy, timeout)
 
-    def end(self) -> None:
-        """Begin no further job."""
+    def end(self, timeout: float = 20.0) -> bool:
+        """Begin no further job, and wait for the one at hand: an interpreter that exits while a simulator steps crashes. Whether all has ended."""
         with self._ready:
             self._ended = True
             self._jobs.clear()
             self._ready.notify_all()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

@@ -1,0 +1,150 @@
+"""The viewer in a real browser: it loads, the slider moves the block, a dragged target gives a plan, and the console stays clean."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import view_run
+from clashsim.commands import view
+
+pytest.importorskip("viser", reason="the viewer needs viser: pip install 'clashsim[viser]'")
+api = pytest.importorskip("playwright.sync_api", reason="a browser is driven by playwright: pip install 'clashsim[dev]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+WIDE = {"width": 1100, "height": 680}  # small, for pictures are drawn without a GPU
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The page of a small run, served in this process."""
+    from clashsim.view.page import Page
+
+    server = view.serve("127.0.0.1", 0)
+    shown = Page(server, view_run.session())
+    yield server, shown
+    assert shown.end()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(page):
+    """A tab on that page, and what its console said."""
+    server, _ = page
+    with api.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox"])
+        tab, errors = chromium.new_page(viewport=WIDE), []
+        tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto(f"http://127.0.0.1:{server.get_port()}")
+        tab.get_by_role("button", name="Strike").wait_for(timeout=60_000)
+        yield tab, errors
+        chromium.close()
+
+
+def settled(shown, what, seconds: float = 60.0):
+    """Wait until something is so."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if what():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not so after {seconds} s; the page says {shown.status!r} and {shown.figures!r}")
+
+
+def picture(tab) -> np.ndarray:
+    """The 3D part of what is seen, (H, W, 3)."""
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(tab.screenshot(clip={"x": 200, "y": 0, "width": 480, "height": 680}))).convert("RGB")).astype(int)
+
+
+def changes(tab, was: np.ndarray, share: float, seconds: float = 30.0) -> bool:
+    """Whether at least a share of the picture becomes another than it was."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if (np.abs(picture(tab) - was).max(2) > 25).mean() > share:
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def on_screen(client, point: np.ndarray) -> tuple[float, float]:
+    """Where a point of the world (3,) is on the page, in pixels."""
+    camera = client.camera
+    x, y, z = Rotation.from_quat(camera.wxyz, scalar_first=True).as_matrix().T @ (point - camera.position)
+    focus = WIDE["height"] / 2 / np.tan(camera.fov / 2)
+    return WIDE["width"] / 2 + focus * x / z, WIDE["height"] / 2 + focus * y / z
+
+
+def test_it_loads_and_the_slider_moves_the_block(page, browser):
+    (_, shown), (tab, errors) = page, browser
+    settled(shown, lambda: "off by" in shown.figures)
+    tab.get_by_text("after impact").wait_for()
+    body = shown.session.scene.struck_body.body
+    for text in ("hybrid: MuJoCo with the learned collision", "a stand-in for reality", "time, ms"):
+        tab.get_by_text(text).wait_for()
+    time.sleep(1.0)  # until what was sent is drawn
+    at_rest = shown.stage.where("recorded", body), picture(tab)
+    slider = tab.get_by_role("slider").nth(1)
+    slider.focus()
+    slider.press("Home")
+    settled(shown, lambda: shown.player.slider.value == shown.player.slider.min)
+    settled(shown, lambda: np.linalg.norm(shown.stage.where("recorded", body)[:3] - at_rest[0][:3]) > 0.02)
+    assert changes(tab, at_rest[1], 0.005)  # the picture itself, by more than an outline
+    tab.get_by_role("button", name="Play", exact=True).click()
+    settled(shown, lambda: shown.player.slider.value > shown.player.slider.min + 5)
+    tab.get_by_role("button", name="Pause", exact=True).click()
+    assert not errors
+
+
+def test_a_dragged_target_gives_a_plan(page, browser):
+    (server, shown), (tab, errors) = page, browser
+    tab.get_by_role("button", name="Plan").click()
+    planning = shown.panel("Plan")
+    settled(shown, lambda: planning.found is not None and "stepped" in shown.figures)
+    assert shown.worker.join()
+    time.sleep(1.0)  # the camera has turned to it
+    client = next(iter(server.get_clients().values()))
+    first, target = planning.found, planning.target()
+    turn = Rotation.from_quat(planning.gizmo.wxyz, scalar_first=True).as_matrix()
+    handle = planning.gizmo.position + turn @ (0.255 * planning.gizmo.scale * np.array([1.0, 1.0, 0.0]))  # the square that moves it in the plane
+    wanted = handle + np.array([0.02, 0.015, 0.0])
+    tab.mouse.move(*on_screen(client, handle))
+    tab.mouse.down()
+    tab.mouse.move(*on_screen(client, (handle + wanted) / 2), steps=4)
+    tab.mouse.move(*on_screen(client, wanted), steps=4)
+    tab.mouse.up()
+    settled(shown, lambda: np.linalg.norm(planning.target()[:2] - target[:2] - [0.02, 0.015]) < 0.004)
+    settled(shown, lambda: planning.found is not first and np.allclose(planning.found.plan.task.target, planning.target(), atol=1e-9) and "stepped" in shown.figures)
+    tab.get_by_text("Planned in").wait_for()
+    tab.get_by_text("hybrid, stepped").wait_for()
+    assert not errors
+
+
+def test_strikes_by_hand_toggles_and_a_missing_policy(page, browser):
+    (_, shown), (tab, errors) = page, browser
+    tab.get_by_role("button", name="Strike").click()
+    settled(shown, lambda: "foretold" in shown.figures)
+    tab.get_by_text("Choose where and how fast").wait_for()
+    before = shown.figures
+    slider = tab.get_by_role("slider").first
+    slider.focus()
+    slider.press("End")
+    settled(shown, lambda: shown.figures != before and "foretold" in shown.figures)
+    assert shown.worker.join()
+    shown.player.pause()
+    time.sleep(1.0)  # until what was sent is drawn
+    drawn = picture(tab)
+    tab.get_by_role("checkbox").nth(2).click()
+    assert changes(tab, drawn, 0.002)  # the body of the learned collision is gone
+    tab.get_by_role("button", name="Route").click()
+    tab.get_by_text("No policy was given").wait_for()
+    tab.set_viewport_size({"width": 420, "height": 860})
+    tab.get_by_text("No policy was given").wait_for()
+    assert not errors

@@ -1,0 +1,41 @@
+"""A small run of the semi-cylinder for the tests of the viewer: calibrated on ten strikes of the laboratory, with a slide model; made once a process."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from clashsim import lab
+from clashsim.commands import view
+from clashsim.core.scene import Scene
+from clashsim.data.segment import segment
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.found_slides import fit_found
+from clashsim.fit.runs import save_run
+from clashsim.view.session import Session
+
+FIT = 10
+SETTING = ("semi_cylinder", "resin", "high")
+
+
+@cache
+def folder() -> Path:
+    """Where the run is twice: as `demo` would write it, and as `plain` without slides and without a word on its data."""
+    out = Path(tempfile.mkdtemp(prefix="clashsim-view-"))
+    atexit.register(shutil.rmtree, out, ignore_errors=True)
+    scene = Scene.load("semi_cylinder")
+    found = segment(lab.recorded(*SETTING)[:FIT], scene=scene)
+    calibration = calibrate(base_model(scene), found.impacts, draws=2)
+    save_run(out / "demo", calibration, slide=fit_found(scene, found.found, ())[0], config={"recorded": list(SETTING), "impacts": FIT})
+    save_run(out / "plain", calibration)
+    return out
+
+
+@cache
+def session() -> Session:
+    """The whole one, as the page has it."""
+    return view.session_of(folder() / "demo")
