@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import advise, bench, calibrate, demo, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, view
+from clashsim.commands import advise, bench, calibrate, demo, doctor, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, view
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -491,13 +491,28 @@ class Demo:
     """Steps of distillation."""
 
 
+@dataclass(frozen=True)
+class Doctor:
+    """Say what is installed, which extras are missing and what gives them, and test the main path in about ten seconds.
+
+    Example: clashsim doctor
+
+    The self-test samples, calibrates on recorded strikes, plans and steps for real; if it fails, the exit code says so.
+    """
+
+    quick: bool = False
+    """Leave the self-test out."""
+    json: bool = False
+    """Print everything as JSON."""
+
+
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
 Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
         | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[View, subcommand("view")] | Annotated[Export, subcommand("export")]
         | Annotated[Advise, subcommand("advise")] | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
         | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")] | Annotated[Loop, subcommand("loop")]
         | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
-        | Annotated[Demo, subcommand("demo")])
+        | Annotated[Demo, subcommand("demo")] | Annotated[Doctor, subcommand("doctor")])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -522,8 +537,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 _RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, View: view.run, Export: export.run, Plan: plan.run, Execute: plan.execute,
-                         Advise: advise.run, Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Import: import_logs.run,
-                         Inspect: inspect.run, Segment: segment.run, Record: record.run}
+                         Advise: advise.run, Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Doctor: doctor.run,
+                         Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":
     sys.exit(main())
