@@ -225,9 +225,30 @@ def test_frames_that_are_counted(tmp_path):
     assert np.allclose(logs.read([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03])
 
 
+def test_a_guess_does_not_take_frames_for_times(tmp_path):
+    (tmp_path / "a.csv").write_text("Frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20)))
+    with pytest.raises(DataError, match=r"counts frames.*--rate"):
+        logs.guess_for([tmp_path / "a.csv"])
+    guessed = logs.guess_for([tmp_path / "a.csv"], rate=120.0)
+    assert guessed.logs[0].rate == 120 and logs.read([tmp_path / "a.csv"], guess=True, rate=120.0).trials[0].t[-1] == pytest.approx(19 / 120)
+    (tmp_path / "b.csv").write_text("time_ms,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20)))
+    assert logs.guess_for([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"  # a thousand frames a second
+
+
+def test_a_guess_finds_what_is_up_from_a_slide_on_a_table(tmp_path):
+    t = np.linspace(0, 1, 120)
+    yaw, rng = 0.4 * t, np.random.default_rng(0)
+    x, z = 0.1 * t + rng.normal(0, 1e-4, 120), 0.02 * t + rng.normal(0, 1e-4, 120)
+    rows = np.column_stack([t, x, 0.02 + rng.normal(0, 1e-4, 120), z, np.cos(yaw / 2), 0 * t, np.sin(yaw / 2), 0 * t])
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
+    assert logs.guess_for([tmp_path / "a.csv"]).logs[0].up == "y"
+    rolls = np.column_stack([t, x, rng.normal(0, 1e-4, 120), 0.02 + rng.normal(0, 1e-4, 120), np.cos(5 * t), 0 * t, np.sin(5 * t), 0 * t])
+    np.savetxt(tmp_path / "b.csv", rolls, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
+    assert logs.guess_for([tmp_path / "b.csv"]).logs[0].up == ""  # a ball that rolls along x
+
+
 def test_the_documents_mapping_is_one_and_its_findings_are_all():
     text = (EXAMPLE.parents[1] / "docs" / "logs.md").read_text()
-    block = text[text.index("    known = {") : text.index("`guess=True`")]
-    how = mapping.loads("\n".join(line.removeprefix("    ") for line in block.splitlines()))
+    how = mapping.loads(text.split("```toml\n")[1].split("```")[0])
     assert how.logs[0].bodies[0].name == "box" and mapping.loads(mapping.dump(how)) == how
     assert all(f"`{name}`" in text for name in NAMES)

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clashsim import cli, lab
 from clashsim.core.contact import touch
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import aims, placed
+from clashsim.data.trial_files import write_trials
 from clashsim.fit.sample import draw
 from clashsim.fit.settings import _arc, beyond, propose, ranges
 
@@ -76,3 +78,21 @@ def test_arcs() -> None:
 def test_bodies_in_space_are_refused() -> None:
     with pytest.raises(SceneError, match="by hand"):
         propose(Scene.load("semi_cylinder"), Impacts(False, np.zeros((1, 26)), np.zeros((1, 6))))
+
+
+def test_settings_are_proposed_on_the_command_line_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(SCENES / "semi_cylinder.xml", "mine.xml")
+    write_trials("t.safetensors", lab.recorded("semi_cylinder", "resin", "high")[:4])
+    names = ["--struck", "block", "--striker", "striker", "--ground", "table"]
+    command = ["inspect", "t.safetensors", "--scene", "mine.xml", *names, "--settings", "mine.toml"]
+    assert cli.main(command) == 0 and "proposed settings written to mine.toml: look" in capsys.readouterr().out
+    assert Scene.load("mine.xml").ground == "table"
+    assert cli.main(command) == 2 and "already exists" in capsys.readouterr().err
+    assert cli.main(["inspect", "t.safetensors", "--settings", "b.toml"]) == 2 and "--scene" in capsys.readouterr().err
+    # Names of geoms are taken although the scene has settings by now: the same command is given again.
+    text = Path("mine.xml").read_text().replace('geom name="block"', 'geom name="shell"').replace('geom1="block"', 'geom1="shell"')
+    Path("mine.xml").write_text(text)
+    Path("mine.toml").write_text(Path("mine.toml").read_text().replace('struck = "block"', 'struck = "shell"'))
+    assert cli.main(["inspect", "t.safetensors", "--scene", "mine.xml", "--struck", "shell", "--settings", "other.toml"]) == 0
+    assert "it counts as mine.toml beside mine.xml" in capsys.readouterr().out

@@ -65,6 +65,8 @@ class Import:
     """Mapping file (.toml); formats that describe themselves need none."""
     guess: bool = False
     """Guess the mapping from names and numbers; without -o it is printed."""
+    rate: float = 0.0
+    """Frames a second, for --guess where the logs count frames and have no times."""
     accept: Names = ()
     """Serious findings to go on with, by name, as in: --accept up_axis swapped"""
     overwrite: bool = False

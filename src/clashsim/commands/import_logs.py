@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clashsim.commands.recorded import refuse_file
-from clashsim.commands.shared import console
+from clashsim.commands.shared import console, not_negative
 from clashsim.core.errors import DataError
 from clashsim.core.progress import bar
 
@@ -23,6 +23,9 @@ def run(verb: Import) -> None:
     from clashsim.report.findings import found_wrong, sentences
 
     known_names(verb.accept)
+    not_negative(rate=verb.rate)
+    if verb.rate and not verb.guess:
+        raise DataError("--rate is for --guess; in a mapping file it is rate = 120.0")
     if verb.guess and verb.mapping is not None:
         raise DataError("--guess proposes a mapping, so it cannot go with --mapping")
     if verb.out is None or verb.out.suffix == ".toml":
@@ -31,10 +34,10 @@ def run(verb: Import) -> None:
     refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
     how = None if verb.mapping is None else mapping.load(verb.mapping)
     try:
-        got = logs.read(verb.logs, mapping=how, guess=verb.guess, accept=verb.accept, progress=bar)
+        got = logs.read(verb.logs, mapping=how, guess=verb.guess, rate=verb.rate, accept=verb.accept, progress=bar)
     except DataError:
         with suppress(DataError):  # the sentence has room for the first few findings; the table has them all
-            if findings := logs.read(verb.logs, mapping=how, guess=verb.guess, accept=tuple(NAMES)).findings:
+            if findings := logs.read(verb.logs, mapping=how, guess=verb.guess, rate=verb.rate, accept=tuple(NAMES)).findings:
                 console().print(found_wrong(findings), markup=False)
         raise
     if got.findings:
@@ -54,7 +57,7 @@ def _propose(verb: Import) -> None:
         raise DataError("say where the trials are to go, as in -o trials.safetensors, or ask for a mapping to be proposed with --guess")
     if verb.out is not None:
         refuse_file(verb.out, (".toml",), overwrite=verb.overwrite)
-    text = mapping.dump(logs.guess_for(verb.logs))
+    text = mapping.dump(logs.guess_for(verb.logs, rate=verb.rate))
     if verb.out is None:
         print(text, end="")
         return

@@ -29,7 +29,7 @@ def run(verb: Inspect) -> None:
     trials = read_recorded(verb.trials)
     found: Segmented | None
     if verb.scene is not None:
-        scene, struck, striker = scene_of(verb.scene, verb.bodies)
+        scene, struck, striker = scene_of(verb.scene, verb.bodies, trials)
         found = segmented(trials, scene, struck, striker)
         struck = struck or scene.struck_body.name
     else:

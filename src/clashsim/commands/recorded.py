@@ -94,15 +94,20 @@ def read_recorded(path: Path) -> Trials:
     return read_trials(path)
 
 
-def scene_of(source: str, bodies: Bodies) -> tuple[Scene, str | None, str | None]:
+def scene_of(source: str, bodies: Bodies, trials: Trials) -> tuple[Scene, str | None, str | None]:
     """A scene, and the names that struck body and striker have in the trials where they are not the scene's."""
     try:
-        return load_scene(source, ground=bodies.ground), bodies.struck, bodies.striker
+        scene = load_scene(source, ground=bodies.ground)
     except SceneError:
         if bodies.struck is None or bodies.striker is None:
             raise
-    # The file does not say which geoms collide, so that is what the names are for, as in `clashsim calibrate`.
-    return load_scene(source, **asdict(bodies)), None, None
+        # The file does not say which geoms collide, so that is what the names are for, as in `clashsim calibrate`.
+        return load_scene(source, **asdict(bodies)), None, None
+    geoms = {g.name for g in scene.spec.geoms}
+    given = [name for name in (bodies.struck, bodies.striker) if name is not None]
+    if given and all(name in geoms and name not in trials.bodies for name in given):  # the same names again, although the scene has settings by now
+        return load_scene(source, **asdict(bodies)), None, None
+    return scene, bodies.struck, bodies.striker
 
 
 def segmented(trials: Trials, scene: Scene | None, struck: str | None = None, striker: str | None = None) -> Segmented:

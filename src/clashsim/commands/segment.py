@@ -20,8 +20,8 @@ def run(verb: Segment) -> None:
     refuse_file(verb.out, (".csv", ".safetensors"), overwrite=verb.overwrite)
     if verb.out.exists() and verb.trials.exists() and verb.out.samefile(verb.trials):
         raise DataError(f"{str(verb.out)!r} are the recording itself; choose another output for its impacts")
-    scene, struck, striker = scene_of(verb.scene, verb.bodies)
     trials = read_recorded(verb.trials)
+    scene, struck, striker = scene_of(verb.scene, verb.bodies, trials)
     found = segmented(trials, scene, struck, striker)
     impacts = impacts_of(found, scene, verb.known, trials)
     if verb.sure:

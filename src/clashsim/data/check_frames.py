@@ -124,20 +124,32 @@ def falls(stream: Stream) -> tuple[str, np.ndarray] | None:
 
 
 def _upright_slide(trial: str, stream: Stream, pose: np.ndarray) -> list[Finding]:
+    normal = slides_about(pose)
+    if normal in (None, 2):
+        return []
+    sentence = f"the body moves and turns in a plane that stands upright (about {'xyz'[normal]}); if it slides on a table, another axis is up"
+    return [finding("up_axis", "warn", trial, stream.body, (), sentence)]
+
+
+def slides_about(pose: np.ndarray) -> int | None:
+    """The axis (0 to 2) about which a body turns in poses (N, 7) while it moves at right angles to it and not along it; None where there is none.
+
+    A body that rolls turns likewise, but stays level in z as well: that z varies much more than the axis tells it from one that slides in an upright plane.
+    """
     span = np.ptp(pose[:, :3], axis=0)
     first = pose[0, 3:] * [1, -1, -1, -1]
     w = pose[:, 3] * first[0] - pose[:, 4:] @ first[1:]
     v = pose[:, 3, None] * first[1:] + first[0] * pose[:, 4:] + np.cross(pose[:, 4:], first[1:])
     v = v * np.sign(w)[:, None]
     angle = 2 * np.arcsin(np.clip(np.linalg.norm(v, axis=1), 0, 1))
-    if angle.max() < 0.1 or span[2] < 0.05:
-        return []
+    if angle.max() < 0.1:
+        return None
     axis = np.abs(v[np.argmax(angle)]) / np.linalg.norm(v[np.argmax(angle)])
     normal = int(np.argmax(axis))
-    if normal != 2 and axis[normal] > 0.97 and span[normal] < 0.1 * span[[i for i in range(3) if i != normal]].max():
-        sentence = f"the body moves and turns in a plane that stands upright (about {'xyz'[normal]}); if it slides on a table, another axis is up"
-        return [finding("up_axis", "warn", trial, stream.body, (), sentence)]
-    return []
+    level = span[normal] < 0.1 * span[[i for i in range(3) if i != normal]].max()
+    if axis[normal] < 0.97 or not level or (normal != 2 and (span[2] < 0.01 or span[2] < 4 * span[normal])):
+        return None
+    return normal
 
 
 def mirrored(trial: str, stream: Stream) -> list[Finding]:

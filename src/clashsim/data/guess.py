@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.check_frames import falls
+from clashsim.data.check_frames import falls, slides_about
 from clashsim.data.convert import from_columns
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
 from clashsim.data.streams import Columns
@@ -22,6 +22,7 @@ _TIME = re.compile(r"(.*[^a-z])?(t|time|timestamps?|stamp|ros_?time|secs?|second
 _UNIT = re.compile(r"(?:[_ .]*[\[(]|[_ .])(mm|cm|m|deg|degrees|rad|s|ms|us|ns)[\])]?$", re.IGNORECASE)
 _POSITION = ("", "p", "pos", "position", "t", "trans", "translation", "loc", "location", "xyz", "c", "centre", "center")
 _QUATERNION = ("q", "quat", "quaternion", "o", "ori", "orientation", "rot", "rotation", "r")
+_LOOKED = 20  # files of a logger that are looked at for what is up
 _YAW = ("yaw", "theta", "heading", "angle", "phi", "psi")
 
 
@@ -36,8 +37,11 @@ def header_lines(path: Path) -> int:
     return next((i for i, (one, two) in enumerate(itertools.pairwise(counts)) if one > 1 and one == two), 0)
 
 
-def guess(heads: Table[str, Head]) -> Mapping:
-    """A mapping for files by their heads: files with the same columns are one logger, and several loggers are joined by what varies in their names."""
+def guess(heads: Table[str, Head], rate: float = 0.0) -> Mapping:
+    """A mapping for files by their heads: files with the same columns are one logger, and several loggers are joined by what varies in their names.
+
+    rate: frames a second, where no column has times but one may count frames.
+    """
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name, (_, columns, _) in heads.items():
         kinds.setdefault(tuple(columns), []).append(name)
@@ -45,7 +49,7 @@ def guess(heads: Table[str, Head]) -> Mapping:
     for names in kinds.values():
         lines, columns, fields = heads[names[0]]
         try:
-            found.append((_log(columns, lines, fields, PurePosixPath(names[0]).stem if len(kinds) > 1 else "body"), names, columns))
+            found.append((_log(columns, lines, fields, PurePosixPath(names[0]).stem if len(kinds) > 1 else "body", rate), names, columns))
         except DataError:
             if len(kinds) == 1:
                 raise  # otherwise it is a table beside the logs, such as a list of trials
@@ -53,16 +57,24 @@ def guess(heads: Table[str, Head]) -> Mapping:
         raise DataError("no file has columns that look like a time and a position; write a mapping file")
     leans = [(_lean(columns[body.quaternion[0]]), body.order) for log, _, columns in found for body in log.bodies if len(body.quaternion) == 1]
     order = max(leans, key=lambda lean: abs(lean[0]), default=(0.0, "wxyz"))[1]  # of the clearest body: one laboratory has one convention
-    logs = tuple(replace(_upright(log, order, columns), files=_varying(names) if len(found) > 1 else "") for log, names, columns in found)
+    logs = tuple(replace(_upright(log, order, [heads[name][1] for name in names]), files=_varying(names) if len(found) > 1 else "") for log, names, _ in found)
     return Mapping(logs)
 
 
-def _upright(log: LogMap, order: str, columns: Columns) -> LogMap:
-    """A log with its quaternion order, and up as the axis against which a body falls, if one does."""
+def _upright(log: LogMap, order: str, files: list[Columns]) -> LogMap:
+    """A log with its quaternion order, and up as the axis against which a body falls in one of its files, or about which one turns as it slides."""
     log = replace(log, bodies=tuple(replace(body, order=order) if len(body.quaternion) == 1 else body for body in log.bodies))
     bare = replace(log, header={}, moments={})
-    fall = next((found[0] for stream in from_columns(columns, bare).streams if (found := falls(stream)) is not None and found[0]), "-z")
-    return log if fall == "-z" else replace(log, up=fall[1] if fall[0] == "-" else f"-{fall[1]}")
+    slid = ""
+    for columns in files[:_LOOKED]:
+        for stream in from_columns(columns, bare).streams:
+            fall = falls(stream)
+            if fall is not None and fall[0]:
+                return log if fall[0] == "-z" else replace(log, up=fall[0][1] if fall[0][0] == "-" else f"-{fall[0][1]}")
+            pose = stream.pose[np.isfinite(stream.pose).all(1)]
+            axis = slides_about(pose) if len(pose) >= 12 else None
+            slid = slid or ("" if axis is None else "xyz"[axis])
+    return log if slid in ("", "z") else replace(log, up=slid)
 
 
 def _lean(quaternions: np.ndarray) -> float:
@@ -86,16 +98,18 @@ def _common(words: list[str]) -> str:
     return "".join(letters[0] for letters in itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*words, strict=False)))
 
 
-def _log(columns: Columns, lines: int, fields: Columns, fallback: str) -> LogMap:
+def _log(columns: Columns, lines: int, fields: Columns, fallback: str, rate: float) -> LogMap:
     time = next((name for name in columns if columns[name].ndim == 1 and _TIME.fullmatch(name.split("/")[-1]) and _rises(columns[name])), "")
     time = time or next((name for name, values in columns.items() if values.ndim == 1 and _rises(values) and len(values) > 2), "")
-    if not time:
-        raise DataError("no column looks like a time; write a mapping file")
-    rows = len(columns[time])
+    counts = bool(time) and _counts(time, columns[time])
+    if (not time or counts) and not rate:
+        said = f"column {time!r} counts frames and has no times" if time else "no column looks like a time"
+        raise DataError(f"{said}: say how many frames there are in a second (--rate 120, or rate = 120.0 in a mapping file)")
+    rows = len(columns[time]) if time else max(map(len, columns.values()))
     bodies = _bodies({name: values for name, values in columns.items() if name != time and len(values) == rows}, fallback)
     if not bodies:
         raise DataError(f"no columns look like a position (x, y, z); the columns are {', '.join(list(columns)[:12])}")
-    units = {"time": _time_unit(time, columns[time])}
+    units = {} if counts or not time else {"time": _time_unit(time, columns[time])}
     places = np.concatenate([np.column_stack([columns[name] for name in body.position]) for body in bodies], 1)
     units["length"] = _named_unit(bodies[0].position[0], ("mm", "cm", "m")) or ("mm" if float(np.nanmedian(np.abs(places).max(1))) > 30 else "m")
     angles = [name for body in bodies for name in (*body.euler, body.yaw) if name]
@@ -104,9 +118,9 @@ def _log(columns: Columns, lines: int, fields: Columns, fallback: str) -> LogMap
         named = _named_unit(angles[0], ("deg", "degrees", "rad"))
         units["angle"] = (named and named[:3]) or ("deg" if largest > 2 * np.pi + 0.1 else "rad")
     numbers = {"_".join(_words(name)): name for name, values in fields.items() if values.size == 1 and _words(name)}
-    clock = {key for key, name in numbers.items() if np.nanmin(columns[time]) <= fields[name].item() <= np.nanmax(columns[time]) and "time" in key}
+    clock = {key for key, name in numbers.items() if time and np.nanmin(columns[time]) <= fields[name].item() <= np.nanmax(columns[time]) and "time" in key}
     header, moments = ({k: v for k, v in numbers.items() if (k in clock) is inside} for inside in (False, True))
-    return LogMap(tuple(bodies), time=time, units=units, header_lines=lines, header=header, moments=moments)
+    return LogMap(tuple(bodies), time=time, rate=rate if counts or not time else 0.0, units=units, header_lines=lines, header=header, moments=moments)
 
 
 def _words(name: str) -> list[str]:
@@ -163,6 +177,12 @@ def _body(name: str, position: tuple[str, ...], parts: dict[str, str], columns: 
             return BodyMap(name, position, euler=tuple(parts[a] for a in three), sequence="xyz")
     yaw = next((parts[a] for a in _YAW if a in parts), "")
     return BodyMap(name, position, yaw=yaw)
+
+
+def _counts(name: str, values: np.ndarray) -> bool:
+    """Whether a column counts frames: whole numbers, most one above the last, and no unit of time in its name."""
+    seen = values[np.isfinite(values)]
+    return not _named_unit(name, ("s", "ms", "us", "ns")) and len(seen) > 2 and bool((seen == np.round(seen)).all()) and float((np.diff(seen) == 1).mean()) > 0.9
 
 
 def _rises(values: np.ndarray) -> bool:

@@ -35,16 +35,18 @@ class Imported:
     mapping: Mapping
 
 
-def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: bool = False, accept: Sequence[str] = (), progress: Progress = quiet) -> Imported:
+def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: bool = False, rate: float = 0.0, accept: Sequence[str] = (),
+         progress: Progress = quiet) -> Imported:
     """Trials from logs, folders of logs and archives; serious findings raise a DataError unless their names are in `accept`.
 
     Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or `guess`, which proposes one from names and numbers.
+    rate: frames a second, for a guess where the logs count frames and have no times.
     """
     known_names(accept)
     with _sentence(), ExitStack() as stack:
         found = gather([Path(path) for path in paths], SUFFIXES, stack)
         if mapping is None:
-            mapping = _propose(found) if guess else Mapping()
+            mapping = _propose(found, rate) if guess else Mapping()
         groups = group(found, mapping, named={Path(path).name for path in paths})
         trials: list[Trial] = []
         findings: list[Finding] = []
@@ -60,20 +62,20 @@ def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: 
     return Imported(Trials(tuple(trials)), tuple(findings), mapping)
 
 
-def guess_for(paths: Sequence[Path | str]) -> Mapping:
+def guess_for(paths: Sequence[Path | str], *, rate: float = 0.0) -> Mapping:
     """A mapping guessed for logs, to be looked at, written with `mapping.dump` and mended."""
     with _sentence(), ExitStack() as stack:
-        return _propose(gather([Path(path) for path in paths], SUFFIXES, stack))
+        return _propose(gather([Path(path) for path in paths], SUFFIXES, stack), rate)
 
 
-def _propose(found: Sequence[tuple[str, Path]]) -> Mapping:
+def _propose(found: Sequence[tuple[str, Path]], rate: float) -> Mapping:
     heads = {}
     for name, path in found:
         with _inside(name):
             if not describes_itself(path):
                 lines = header_lines(path)
                 heads[name] = (lines, *read_columns(path, rows=HEAD, header_lines=lines))
-    return guess_columns(heads) if heads else Mapping()
+    return guess_columns(heads, rate) if heads else Mapping()
 
 
 def _trial(name: str, files: Files, mapping: Mapping, accept: Sequence[str]) -> tuple[Trial | None, list[Finding]]:
