@@ -120,7 +120,10 @@ def api_page(modules: list[str], title: str) -> str:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add what is generated to the navigation, after the guides."""
     assert config.nav is not None
+    named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
     for entry in config.nav:
+        if "Guides" in entry:  # a page that is new is a guide until mkdocs.yml says otherwise
+            entry["Guides"] += sorted(p.name for p in Path(config.docs_dir).glob("*.md") if p.name not in named)
         if "Verbs" in entry:
             entry["Verbs"] = ["verbs/index.md", *(f"verbs/{verb}.md" for verb in verbs())]
         if "Python" in entry:
