@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +123,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Record:
-    """Record strikes in the virtual laboratory (needs Drake), a stand-in for reality: three materials on two kinds of sand for each shape.
+    """Record strikes in the laboratory, a stand-in for reality: three materials on two kinds of sand for each shape. Needs clashsim[lab].
 
     Example: clashsim record -o recordings --shape semi_cylinder --strikes 12
 
@@ -148,11 +150,11 @@ class Sample:
     """
 
     scene: SceneArg
-    """A shipped scene (semi_cylinder, square, triangle, ellipse, puck, ...) or an MJCF file ending in .xml."""
+    """A shipped scene or an MJCF file ending in .xml."""
     out: Out
     """File to write, ending in .safetensors."""
-    n: Annotated[int, arg(aliases=["-n"])] = 100_000
-    """Number of strikes."""
+    samples: Annotated[int, arg(aliases=["-n"])] = 100_000
+    """Strikes to draw."""
     seed: int = 0
     """The same seed gives the same file, with any number of threads."""
     threads: int = 0
@@ -205,7 +207,7 @@ class Show:
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
-    """Folder of a run."""
+    """Run folder of clashsim calibrate or demo."""
 
 
 @dataclass(frozen=True)
@@ -214,11 +216,11 @@ class View:
 
     Example: clashsim view runs/demo
 
-    Works without a screen: the page listens on this machine only, and the command says how to reach it over SSH. Needs viser.
+    Works without a screen: the page listens on this machine only, and the command says how to reach it over SSH. Needs clashsim[viser].
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
-    """Folder of a run."""
+    """Run folder of clashsim calibrate or demo."""
     trials: Place = None
     """Recordings to replay, a file of clashsim import or record; by default what the run was made from."""
     policy: Place = None
@@ -242,7 +244,7 @@ class Export:
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
-    """Folder of a run."""
+    """Run folder of clashsim calibrate or demo."""
     out: Out
     """Folder to write to."""
     draws: int = 0
@@ -308,8 +310,8 @@ class Advise:
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """Run folder of clashsim calibrate or demo; or a scene, for the first strikes of all."""
-    k: Annotated[int, arg(aliases=["-k"], metavar="INT")] = 5
-    """How many strikes."""
+    strikes: Annotated[int, arg(aliases=["-k"])] = 5
+    """How many strikes, 1 to 100."""
     side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
     """Side from which strikes are made: bearings of the tip seen from the body, degrees, counter-clockwise."""
     speed: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
@@ -324,7 +326,7 @@ class Advise:
 
 @dataclass(frozen=True)
 class Execute:
-    """Execute a plan in the laboratory, a stand-in for reality, and show target, expectation and outcome. Needs Drake.
+    """Execute a plan in the laboratory, a stand-in for reality, and show target, expectation and outcome. Needs clashsim[lab].
 
     Example: clashsim execute plan --times 3 -o outcome.png
     """
@@ -351,7 +353,7 @@ class Train:
 
     Example: clashsim train runs/demo -o runs/push
 
-    Interrupted, the same command goes on from the last checkpoint. Needs Stable-Baselines3.
+    Interrupted, the same command goes on from the last checkpoint. Needs clashsim[rl].
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
@@ -370,7 +372,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Follow a route with a policy in the laboratory, a stand-in for reality. Needs Drake.
+    """Follow a route with a policy in the laboratory, a stand-in for reality. Needs clashsim[lab].
 
     Example: clashsim evaluate runs/push/policy.safetensors --route 2 --in lab -o route.gif
     """
@@ -381,7 +383,7 @@ class Evaluate:
     """1, 2 or 3, in rising difficulty, or a .csv file of way points with a header x,y in m."""
     world: Annotated[Literal["lab"], arg(name="in")] = "lab"
     """Where: the laboratory."""
-    trials: int = 10
+    times: int = 10
     """How often."""
     material: str = "resin"
     """resin, nylon or petg_cf."""
@@ -403,7 +405,7 @@ class Loop:
 
     Each round is a folder with its strikes, recordings, run and policy; interrupted, the same command goes on. It ends before --rounds when the
     error on fresh strikes has stopped falling. With --in folder it stops at a file of strikes to make on a bench of your own, and goes on when
-    their recordings lie beside it. Needs Stable-Baselines3, and Drake for the laboratory.
+    their recordings lie beside it. Needs clashsim[rl], and clashsim[lab] for the laboratory.
     """
 
     scene: SceneArg
@@ -442,7 +444,7 @@ class Bench:
     """
 
     name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise",
-                             "basin-hopping", "real-tosses", "push-to-stop",
+                             "basin-hopping", "real-pendulum", "real-tosses", "push-to-stop",
                             "bowling"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
@@ -450,6 +452,7 @@ class Bench:
     search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
     loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise: ten advised strikes against ten random ones;
     basin-hopping: identification in MJX from poor guesses, against descent, multi-start and CMA-ES;
+    real-pendulum: a real double pendulum predicted from 40 frames, with and without neural scalars;
     real-tosses: rollouts of a tossed cube on public recordings; push-to-stop: a pushing velocity found by slopes through the graph simulator;
     bowling: the graph simulator against MuJoCo with ten cubes."""
     data: Place = None
@@ -517,11 +520,27 @@ Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand(
         | Annotated[Demo, subcommand("demo")] | Annotated[Doctor, subcommand("doctor")])
 
 
+ABOUT = "From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."
+
+
+def overview() -> str:
+    """All verbs, each with its first sentence, as wide as the terminal."""
+    wide = shutil.get_terminal_size((100, 24)).columns
+    lines = ["usage: clashsim VERB ...", "", ABOUT, ""]
+    for kind in _RUN:
+        name, first = kind.__name__.lower(), str(kind.__doc__).split("\n")[0]
+        lines += textwrap.wrap(f"  {name:<10} {first}", max(40, wide), subsequent_indent=" " * 13, drop_whitespace=True)
+    return "\n".join([*lines, "", "clashsim VERB --help has an example and all options of each."])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on standard error and exit code 2."""
-    about = "From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given in (["-h"], ["--help"]):
+        print(overview())
+        return 0
     try:
-        verb: Any = tyro.cli(Verb, prog="clashsim", args=argv, description=about, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
+        verb: Any = tyro.cli(Verb, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
         _RUN[type(verb)](verb)
     except ClashError as error:
         print(f"clashsim: {error}", file=sys.stderr)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BENCHES = {"real-impacts": "real_impacts", "shapes": "shapes", "materials": "materials", "real-slides": "real_slides", "sampling": "sampling", "base": "base",
             "throughput": "throughput", "planning": "planning", "search-time": "search_time", "routes": "routes", "loop": "loop", "advise": "advise",
-            "basin-hopping": "basin_hopping",
+            "basin-hopping": "basin_hopping", "real-pendulum": "real_pendulum",
             "real-tosses": "real_tosses", "push-to-stop": "push_to_stop", "bowling": "bowling"}
 # What --quick means to benches that have a size instead.
 _QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "throughput": {"n": 256}, "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)}}
