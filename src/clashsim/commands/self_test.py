@@ -15,7 +15,6 @@ from clashsim.core.errors import DataError
 
 if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
-    from clashsim.data.found import Found
     from clashsim.fit.run import Run
     from clashsim.plan.tasks import Plan
 
@@ -85,7 +84,6 @@ class SelfTest:
         slide, _ = fit_found(self._scene, fitted.found, ())
         if slide is None:
             return False, "no slide model was fitted"
-        self._held_out: tuple[Found, ...] = held_out.found
         self._run = Run(with_slides(calibration, slide), slide.model)
         error = self._relative(calibration.predict(held_out.impacts), held_out.impacts)
         good = float((error < 0.1).mean())

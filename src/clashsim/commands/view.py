@@ -39,19 +39,20 @@ def run(verb: View) -> None:
     server = serve(verb.host, verb.port)
     from clashsim.view.page import Page
 
+    page = Page(server, session)
     try:
-        page = Page(server, session)
-        for line in told(verb.host, server.get_port()):
-            print(line, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
+            for line in told(verb.host, server.get_port()):
+                print(line, flush=True)
             threading.Event().wait()
         print("stopping ...", flush=True)
-        if not page.end():
-            os._exit(0)  # rather than crash in the middle of a step
-        print("stopped")
     finally:
+        ended = page.end()
         with contextlib.redirect_stdout(io.StringIO()):
             server.stop()
+        if not ended:
+            os._exit(1)  # rather than crash in the middle of a step
+    print("stopped")
 
 
 def told(host: str, port: int) -> list[str]:

@@ -33,11 +33,9 @@ def legend(kinds: Sequence[str]) -> str:
 
 
 def said(sentence: str, *, busy: bool = False) -> str:
-    """A sentence of the page; empty where there is none."""
-    if not sentence:
-        return ""
+    """A sentence of the page; where there is none, the room for one, so that nothing jumps."""
     mark = '<span style="opacity:.6">&#9203;</span> ' if busy else ""
-    return f'<div style="font-size:.8em;line-height:1.4;padding:.2em .75em;opacity:.85">{mark}{escape(sentence)}</div>'
+    return f'<div style="font-size:.8em;line-height:1.4;padding:.2em .75em;min-height:1.4em;opacity:.85">{mark}{escape(sentence)}</div>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

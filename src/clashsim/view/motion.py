@@ -50,7 +50,11 @@ class Motion:
         last = self.t[int(moving[-1]) + 1] if len(moving) else self.t[0]
         gone = (np.linalg.norm(pose[:, :3] - self.at(0.0)[body][:3], axis=1) > away) & (self.t > after)
         keep = (self.t <= max(last, 0.0) + after) & ~np.logical_or.accumulate(gone)
-        return Motion(self.t[keep], {b: p[keep] for b, p in self.poses.items()})
+        return self.only(keep)
+
+    def only(self, rows: np.ndarray) -> Motion:
+        """Some frames of it (T,)."""
+        return Motion(self.t[rows], {b: p[rows] for b, p in self.poses.items()})
 
     def then(self, other: Motion) -> Motion:
         """This motion, and another after it."""
@@ -89,18 +93,21 @@ def of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> Motio
     return Motion(t[:n], poses)
 
 
-def flat(scene: Scene, pose: np.ndarray) -> np.ndarray:
-    """Planar pose (3,) x, y (m), yaw (rad) of the struck body at a pose (7,), in the plane's axes."""
+def flat(scene: Scene, pose: np.ndarray, *, upright: bool = False) -> np.ndarray:
+    """Planar pose (3,) x, y (m), yaw (rad) of the struck body at a pose (7,), in the plane's axes; upright: as for `solid`."""
     assert scene.plane is not None
-    turn = Rotation.from_quat(pose[3:], scalar_first=True).as_matrix() @ scene.struck_body.rotation.T
+    turn = Rotation.from_quat(pose[3:], scalar_first=True).as_matrix() @ (scene.plane if upright else scene.struck_body.rotation.T)
     ahead = scene.plane[:2] @ turn @ scene.plane[0]
     return np.array([*(scene.plane[:2] @ pose[:3]), float(np.arctan2(ahead[1], ahead[0]))])
 
 
-def solid(scene: Scene, pose: np.ndarray, *, height: float | None = None, striker: bool = False) -> np.ndarray:
-    """Pose (7,) in the world of the struck body (or the striker) at a planar pose (3,); height (m) along the plane's normal, by default the scene's."""
+def solid(scene: Scene, pose: np.ndarray, *, height: float | None = None, upright: bool = False) -> np.ndarray:
+    """Pose (7,) in the world of the struck body at a planar pose (3,); height (m) along the plane's normal, by default the scene's.
+
+    upright: with the plane's axes in the place of the body's, whose third is the normal.
+    """
     assert scene.plane is not None
-    body, normal = scene.striker_body if striker else scene.struck_body, scene.plane[2]
+    body, normal = scene.struck_body, scene.plane[2]
     up = float(body.position @ normal) if height is None else height
-    turn = Rotation.from_rotvec(float(pose[2]) * normal).as_matrix() @ body.rotation
+    turn = Rotation.from_rotvec(float(pose[2]) * normal).as_matrix() @ (scene.plane.T if upright else body.rotation)
     return np.concatenate([pose[:2] @ scene.plane[:2] + up * normal, Rotation.from_matrix(turn).as_quat(scalar_first=True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -37,7 +37,7 @@ class Page:
         self.session, self.worker, gui = session, Worker(), server.gui
         self.mode, self._looked = "Replay", False
         self._motions: dict[str, Motion] = {}
-        self.stage = Stage(server, session.scene)
+        self.stage = Stage(server, session.scene, session.height)
         gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, brand_color=(0, 114, 178))
         gui.set_panel_label(f"clashsim: {session.title}")
         for note in (*session.notes, *self.stage.left):
@@ -101,6 +101,10 @@ class Page:
         for kind in KINDS:
             self._visible(kind)
         self._figures.content = figures
+
+    def teller(self, mode: str) -> Callable[[str], None]:
+        """Says what goes wrong in a mode, unless the visitor has left it."""
+        return lambda sentence: self.say(sentence) if self.mode == mode else None
 
     def say(self, sentence: str, *, busy: bool = False) -> None:
         """One sentence above the figures."""

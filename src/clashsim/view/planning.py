@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.view.figures import COLOURS, plan_figures, said
-from clashsim.view.motion import Motion, flat, solid
+from clashsim.view.motion import Motion, flat
 from clashsim.view.outcome import Planned, planned
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class Planning:
     def target(self) -> np.ndarray:
         """Planar pose (3,) of the target."""
         assert self.gizmo is not None
-        return flat(self._page.session.scene, np.concatenate([self.gizmo.position, self.gizmo.wxyz]))
+        return flat(self._page.session.scene, np.concatenate([self.gizmo.position, self.gizmo.wxyz]), upright=True)
 
     def aim(self, target: np.ndarray, *, final: bool = True) -> None:
         """Move the target to a planar pose (3,), and plan for it."""
         assert self.gizmo is not None
-        at = solid(self._page.session.scene, target)
+        at = self._page.stage.upright(target)
         self.gizmo.position, self.gizmo.wxyz = at[:3], at[3:]
         self._ask(final=final)
 
@@ -71,7 +71,7 @@ class Planning:
         for box in (self.x, self.y, self.yaw, self.many):
             box.visible = False
         self._page.stage.ghost("start", None, ())
-        self._page.say(self._why)
+        self._page.teller("Plan")(self._why)
 
     def _begin(self) -> None:
         """With the map: put the target where an average strike brings the body, and plan."""
@@ -81,8 +81,7 @@ class Planning:
             return
         if self.gizmo is None:
             first = model.rest(np.zeros((1, 3)), ((model.low + model.high) / 2)[None])[0] + [0.2 * page.stage.size, 0.0, 0.3]
-            at = solid(page.session.scene, first)
-            self.gizmo = page.stage.gizmo("/target", at, COLOURS["target"])
+            self.gizmo = page.stage.gizmo("/target", first, COLOURS["target"])
             self.gizmo.on_update(lambda event: self._ask(final=event.phase == "end"))
         self.gizmo.visible = True
         self._ask(final=True)
@@ -97,7 +96,7 @@ class Planning:
         if self.gizmo is None or page.mode != "Plan":
             return
         page.say("Planning ...", busy=True)
-        page.worker.do("plan", lambda: self._plan(final), page.say)
+        page.worker.do("plan", lambda: self._plan(final), page.teller("Plan"))
 
     def _plan(self, final: bool) -> None:
         page, session, target = self._page, self._page.session, self.target()
@@ -112,7 +111,7 @@ class Planning:
         page.show({}, plan_figures(found))
         page.say("" if not final else "Simulating it ...", busy=True)
         if final and not page.worker.waits("plan"):
-            page.worker.do("rolled", lambda: self._roll(found), page.say)
+            page.worker.do("rolled", lambda: self._roll(found), page.teller("Plan"))
 
     def _roll(self, found: Planned) -> None:
         """Step the plan, strike after strike, each from where the last one left the body."""

@@ -36,7 +36,7 @@ class Replaying:
             page.say("This run has no strikes to replay.")
             return
         page.say(f"Simulating {self._names[i]} ...", busy=True)
-        page.worker.do("replay", lambda: self._replay(i), page.say)
+        page.worker.do("replay", lambda: self._replay(i), page.teller("Replay"))
 
     def leave(self) -> None:
         """Nothing of it stays."""

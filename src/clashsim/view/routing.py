@@ -45,7 +45,7 @@ class Routing:
         page = self._page
         page.show({}, "")
         page.say("The policy looks ...", busy=True)
-        page.worker.do("route", self._follow, page.say)
+        page.worker.do("route", self._follow, page.teller("Route"))
 
     def _draw(self) -> None:
         page = self._page
@@ -55,10 +55,14 @@ class Routing:
             page.stage.route(route)
             page.stage.look([solid(page.session.scene, np.array([*point, 0.0]))[:3] for point in route.points])
 
+    def _told(self, made: int) -> None:
+        if self._page.mode == "Route":
+            self._page.say(f"Strike {made + 1} ...", busy=True)
+
     def _follow(self) -> None:
         page, session, kind = self._page, self._page.session, str(self.world.value)
         route = session.routes[self.route.value]
-        done, motion = session.followed(route, kind, page.values, seed=int(self.seed.value), told=lambda made: page.say(f"Strike {made + 1} ...", busy=True))
+        done, motion = session.followed(route, kind, page.values, seed=int(self.seed.value), told=self._told)
         if page.mode != "Route" or page.worker.waits("route"):
             return
         page.stage.shadows(done.poses, COLOURS[kind])

@@ -14,6 +14,7 @@ from clashsim.core.scene import Scene
 from clashsim.rl.follow import Followed, follow, start_of
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import Route
+from clashsim.sim.mujoco import rest_height
 from clashsim.view.motion import Motion, flat
 from clashsim.view.roll import Roller
 from clashsim.view.strikes import Source, aimed
@@ -41,6 +42,12 @@ class Session:
     def map(self) -> StrikeModel:
         """The map of strikes; it takes seconds the first time."""
         return self.make_map()
+
+    @cached_property
+    def height(self) -> float | None:
+        """Height (m) of the struck body's origin when it lies on the ground; None where it lies on none."""
+        found = rest_height(self.scene, self.rollers["hybrid"].theta[None])
+        return None if found is None else float(found[0])
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -25,7 +25,9 @@ _TABLE, _CELL, _SECTION = (248, 248, 246), (238, 238, 235), (214, 214, 208)
 class Stage:
     """All scene nodes; `left`: sentences on what could not be drawn."""
 
-    def __init__(self, server: viser.ViserServer, scene: Scene) -> None:
+    def __init__(self, server: viser.ViserServer, scene: Scene, height: float | None = None) -> None:
+        """height (m): of the struck body's origin when it lies on the ground."""
+        self._height = height
         self.scene, self._server, self._api = scene, server, server.scene
         names = {scene.struck, scene.striker} | ({scene.ground} if scene.ground else set())
         self._shapes, self.left = shapes(scene.base, names)
@@ -91,15 +93,22 @@ class Stage:
         if f"/{name}" not in self._handles:
             self._handles[f"/{name}"] = self._api.add_frame(f"/{name}", show_axes=False)
             self._body(f"/{name}", self.scene.struck_body.body, colour, opacity, 1.0)
-        at = solid(self.scene, pose)
+        at = solid(self.scene, pose, height=self._height)
         self._handles[f"/{name}"].position, self._handles[f"/{name}"].wxyz = at[:3], at[3:]
 
     def gizmo(self, name: str, pose: np.ndarray, colour: Sequence[int]) -> viser.TransformControlsHandle:
-        """The struck body at a pose (7,) with handles that move and turn it in the plane."""
+        """The struck body at a planar pose (3,) with handles that move and turn it in the plane; their axes are the plane's."""
+        at, own = self.upright(pose), self.scene.struck_body.rotation
         handle = self._api.add_transform_controls(name, scale=1.7 * self.size, line_width=4.0, opacity=0.8, depth_test=False,
-                                                  active_axes=(True, True, False), position=pose[:3], wxyz=pose[3:])
-        self._body(name, self.scene.struck_body.body, colour, 0.45, 1.03)
+                                                  active_axes=(True, True, False), position=at[:3], wxyz=at[3:])
+        assert self.scene.plane is not None
+        self._api.add_frame(f"{name}/body", show_axes=False, wxyz=_quaternion(self.scene.plane @ own))
+        self._body(f"{name}/body", self.scene.struck_body.body, colour, 0.45, 1.03)
         return handle
+
+    def upright(self, pose: np.ndarray) -> np.ndarray:
+        """Pose (7,) of handles for a body at a planar pose (3,)."""
+        return solid(self.scene, pose, height=self._height, upright=True)
 
     def cloud(self, poses: np.ndarray, colour: Sequence[int]) -> None:
         """Outlines of the struck body at planar poses (M, 3)."""

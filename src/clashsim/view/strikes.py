@@ -18,6 +18,8 @@ from clashsim.data.segment import segment
 from clashsim.fit.sample import draw
 from clashsim.view.motion import Motion, of_trial
 
+_BEFORE, _AFTER = 0.5, 2.0  # s around a touch that are replayed of a recording
+
 
 @dataclass(frozen=True, eq=False)
 class Strike:
@@ -75,8 +77,9 @@ class Recorded:
         if not found.found:
             return Strike(self.names[i], None, of_trial(self.scene, trial), says="No impact was found in this trial, so there is nothing to simulate.")
         first = found.found[0]
+        near = (trial.t > first.time - _BEFORE) & (trial.t < first.time + _AFTER)
         more = f" It is the first of {len(found.found)} impacts of the trial; simulations know that one only." if len(found.found) > 1 else ""
-        return Strike(self.names[i], first.before, of_trial(self.scene, trial, touch=first.time), first.after, more.strip())
+        return Strike(self.names[i], first.before, of_trial(self.scene, trial, touch=first.time).only(near), first.after, more.strip())
 
     def _use(self, i: int) -> str:
         return "" if self.fitted is None else " (calibrated with)" if i < self.fitted else " (held out)"

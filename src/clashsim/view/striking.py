@@ -51,7 +51,7 @@ class Striking:
         if self._why:
             return
         page.say("Simulating the strike ...", busy=True)
-        page.worker.do("strike", lambda: self._strike(self.aims()), page.say)
+        page.worker.do("strike", lambda: self._strike(self.aims()), page.teller("Strike"))
 
     def leave(self) -> None:
         """Take arrow and expectation out of the scene."""
