@@ -278,7 +278,7 @@ def test_interrupt_is_130(here, capsys, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli._RUN, cli.Show, interrupted)
+    monkeypatch.setitem(cli.VERBS, cli.Show, interrupted)
     assert cli.main(["show", "x"]) == 130
 
 

@@ -148,7 +148,7 @@ def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run("clashsim import examples/strikes --mapping examples/strikes.toml -o trials-2.safetensors")
         run("clashsim calibrate semi_cylinder trials-2.safetensors -o runs/demo")
     assert cli.main(["train", "runs/demo", "-o", "runs/push", "--steps", "2000"]) == 0
-    assert cli.main(["evaluate", "runs/push/policy.safetensors", "--route", "3", "--trials", "1", "-o", "route.gif"]) == 0
+    assert cli.main(["evaluate", "runs/push/policy.safetensors", "--route", "3", "--times", "1", "-o", "route.gif"]) == 0
 
 
 @pytest.mark.parametrize("block", ALL, ids=lambda b: f"{b.page}:{b.kind}")
@@ -180,7 +180,7 @@ def test_the_exceptions_are_needed() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_commands_in_the_text_have_verbs_and_flags_that_exist(path: Path) -> None:
     source = (ROOT / "src" / "clashsim" / "cli.py").read_text()
-    verbs = set(re.findall(r"subcommand\(\"(\w+)\"", source))
+    verbs = {kind.__name__.lower() for kind in cli.VERBS}
     flags = {f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): ", source, re.M)} | {"--in", "--help", "--limits.speed"}
     for line in inline(path):
         words = line.split()

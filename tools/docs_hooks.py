@@ -38,7 +38,9 @@ API = {
 
 def verbs() -> list[str]:
     """Names of all verbs, in the order of --help."""
-    return re.findall(r"subcommand\(\"(\w+)\"", (SRC / "clashsim" / "cli.py").read_text())
+    from clashsim.cli import VERBS
+
+    return [kind.__name__.lower() for kind in VERBS]
 
 
 def help_of(verb: str) -> str:

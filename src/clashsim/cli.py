@@ -6,8 +6,10 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -512,14 +514,11 @@ class Doctor:
 
 
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
-Verb = (Annotated[Import, subcommand("import")] | Annotated[Inspect, subcommand("inspect")] | Annotated[Segment, subcommand("segment")]
-        | Annotated[Calibrate, subcommand("calibrate")] | Annotated[Show, subcommand("show")] | Annotated[View, subcommand("view")] | Annotated[Export, subcommand("export")]
-        | Annotated[Advise, subcommand("advise")] | Annotated[Plan, subcommand("plan")] | Annotated[Execute, subcommand("execute")]
-        | Annotated[Train, subcommand("train")] | Annotated[Evaluate, subcommand("evaluate")] | Annotated[Loop, subcommand("loop")]
-        | Annotated[Sample, subcommand("sample")] | Annotated[Record, subcommand("record")] | Annotated[Bench, subcommand("bench")]
-        | Annotated[Demo, subcommand("demo")] | Annotated[Doctor, subcommand("doctor")])
-
-
+VERBS: dict[type, Callable[[Any], None]] = {
+    Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Calibrate: calibrate.run, Show: show.run, View: view.run, Export: export.run,
+    Advise: advise.run, Plan: plan.run, Execute: plan.execute, Train: push.train, Evaluate: push.evaluate, Loop: loop.run,
+    Sample: sample.run, Record: record.run, Bench: bench.run, Demo: demo.run, Doctor: doctor.run,
+}
 ABOUT = "From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."
 
 
@@ -527,7 +526,7 @@ def overview() -> str:
     """All verbs, each with its first sentence, as wide as the terminal."""
     wide = shutil.get_terminal_size((100, 24)).columns
     lines = ["usage: clashsim VERB ...", "", ABOUT, ""]
-    for kind in _RUN:
+    for kind in VERBS:
         name, first = kind.__name__.lower(), str(kind.__doc__).split("\n")[0]
         lines += textwrap.wrap(f"  {name:<10} {first}", max(40, wide), subsequent_indent=" " * 13, drop_whitespace=True)
     return "\n".join([*lines, "", "clashsim VERB --help has an example and all options of each."])
@@ -540,8 +539,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview())
         return 0
     try:
-        verb: Any = tyro.cli(Verb, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
-        _RUN[type(verb)](verb)
+        kinds = reduce(or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in VERBS))
+        verb: Any = tyro.cli(kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
+        VERBS[type(verb)](verb)
     except ClashError as error:
         print(f"clashsim: {error}", file=sys.stderr)
         return 2
@@ -556,10 +556,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     return 0
 
-
-_RUN: dict[type, Any] = {Sample: sample.run, Calibrate: calibrate.run, Show: show.run, View: view.run, Export: export.run, Plan: plan.run, Execute: plan.execute,
-                         Advise: advise.run, Train: push.train, Evaluate: push.evaluate, Loop: loop.run, Bench: bench.run, Demo: demo.run, Doctor: doctor.run,
-                         Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Record: record.run}
 
 if __name__ == "__main__":
     sys.exit(main())

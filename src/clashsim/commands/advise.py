@@ -31,8 +31,8 @@ def run(verb: Advise) -> None:
     from clashsim.fit.candidates import candidates
 
     not_negative(seed=verb.seed)
-    if not 1 <= verb.k <= _MOST:
-        raise ParamError(f"-k must be 1 to {_MOST} strikes, got {verb.k}")
+    if not 1 <= verb.strikes <= _MOST:
+        raise ParamError(f"--strikes must be 1 to {_MOST}, got {verb.strikes}")
     if verb.out is not None:
         refuse_file(verb.out, (".csv", ".json"), overwrite=verb.overwrite)
     side = None if verb.side is None else (float(np.radians(verb.side[0])), float(np.radians(verb.side[1])))
@@ -41,12 +41,12 @@ def run(verb: Advise) -> None:
     if isinstance(model, Calibration):  # what was measured with each impact is at its median
         known = dict(zip(model.scale.extras, map(float, model.scale.centres[-1]), strict=True))
     choice = candidates(scene, verb.seed, speed=verb.speed, side=side, known=known)
-    if verb.k > len(choice.strikes):
-        raise ParamError(f"-k {verb.k} strikes cannot be chosen from {len(choice.strikes)}")
-    advice = advise(model, choice.impacts, verb.k)
+    if verb.strikes > len(choice.strikes):
+        raise ParamError(f"{verb.strikes} strikes cannot be chosen from {len(choice.strikes)}")
+    advice = advise(model, choice.impacts, verb.strikes)
     strikes = _strikes(choice, advice)
     console().print(_table(strikes, scene, choice.names))
-    print(f"expected error of predictions now: {100 * advice.error[0]:.1f} % of the twist after impact; after these {verb.k}: {100 * advice.error[-1]:.1f} %")
+    print(f"expected error of predictions now: {100 * advice.error[0]:.1f} % of the twist after impact; after these {verb.strikes}: {100 * advice.error[-1]:.1f} %")
     print(said(advice))
     if verb.out is not None:
         write_atomic(verb.out, _csv(strikes) if verb.out.suffix == ".csv" else _json(strikes, advice, scene, choice.names))

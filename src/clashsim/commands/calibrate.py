@@ -61,7 +61,7 @@ def run(verb: Calibrate) -> None:
     if verb.write_mjcf is not None:
         _write_mjcf(verb, made)
     report(made, read_notes(verb.out))
-    print(f"run written to {verb.out}, report in {verb.out / 'report.html'}")
+    print(f"run written to {verb.out}; open {verb.out / 'report.html'} in a browser")
 
 
 def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
@@ -83,7 +83,7 @@ def _write_mjcf(verb: Calibrate, made: Run) -> None:
 
     assert verb.write_mjcf is not None
     if verb.write_mjcf.exists() and not verb.overwrite:
-        raise SceneError(f"{str(verb.write_mjcf)!r} already exists; choose another file, or replace it with --overwrite (the run is in {str(verb.out)!r})")
+        raise SceneError(f"the output {str(verb.write_mjcf)!r} already exists; choose another, or replace it with --overwrite (the run is in {str(verb.out)!r})")
     edited = made.mjcf()
     write_atomic(verb.write_mjcf, edited.xml.encode())
     print(f"scene with identified values written to {verb.write_mjcf}{left_sentence(made, edited)}")

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clashsim.commands.recorded import refuse_file
-from clashsim.commands.shared import console, not_negative
+from clashsim.commands.shared import console, not_negative, refuse_file
 from clashsim.core.errors import DataError
 from clashsim.core.progress import bar
 

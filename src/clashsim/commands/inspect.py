@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clashsim.commands.recorded import impacts_of, read_recorded, refuse_file, scene_of, segmented, sentences
-from clashsim.commands.shared import console
+from clashsim.commands.recorded import impacts_of, read_recorded, scene_of, segmented, sentences
+from clashsim.commands.shared import console, refuse_file
 from clashsim.core.errors import SceneError
 from clashsim.core.files import write_atomic
 

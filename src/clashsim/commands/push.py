@@ -40,7 +40,7 @@ def train(verb: Train) -> None:
     if verb.out.is_dir() and any(verb.out.iterdir()) and not any((verb.out / name).exists() for name in ours):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
-        raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another folder, or replace it with --overwrite")
+        raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another output, or replace it with --overwrite")
     made, begin = load(verb.run), time.perf_counter()
     if verb.overwrite:
         for name in ours:
@@ -60,8 +60,8 @@ def evaluate(verb: Evaluate) -> None:
     from clashsim.rl.routes import route
 
     not_negative(seed=verb.seed)
-    if verb.trials < 1:
-        raise ParamError(f"--trials must be at least 1, got {verb.trials}")
+    if verb.times < 1:
+        raise ParamError(f"--times must be at least 1, got {verb.times}")
     if verb.out is not None:
         refuse_file(verb.out, (".gif",), overwrite=verb.overwrite)
     policy, way = Policy.load(verb.policy), route(verb.route)
@@ -72,9 +72,9 @@ def evaluate(verb: Evaluate) -> None:
     needs_drake()
     name = str(policy.notes.get("scene"))
     setting = lab.Setting(name, verb.material, verb.surface)
-    with bar("striking", verb.trials) as advance:
+    with bar("striking", verb.times) as advance:
         done = []
-        for i in range(verb.trials):
+        for i in range(verb.times):
             done.append(in_lab(policy, way, setting, verb.seed + i))
             advance(1)
     from rich.table import Table

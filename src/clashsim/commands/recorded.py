@@ -56,16 +56,6 @@ class Recorded:
         return out
 
 
-def refuse_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> None:
-    """Refuse an output of another kind, or one that is there already."""
-    if path.suffix not in suffixes:
-        raise DataError(f"the output {str(path)!r} must end in {' or '.join(suffixes)}")
-    if path.is_dir():
-        raise DataError(f"the output {str(path)!r} is a folder, not a file")
-    if path.exists() and not overwrite:
-        raise DataError(f"{str(path)!r} already exists; choose another output, or replace it with --overwrite")
-
-
 def holds_trials(path: Path) -> bool:
     """Whether a file holds whole recordings, by clashsim or by its laboratory, and not impacts; judged by its table of contents."""
     try:

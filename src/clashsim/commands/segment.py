@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clashsim.commands.recorded import impacts_of, read_recorded, refuse_file, scene_of, segmented, sentences
+from clashsim.commands.recorded import impacts_of, read_recorded, scene_of, segmented, sentences
+from clashsim.commands.shared import refuse_file
 from clashsim.core.errors import DataError
 
 if TYPE_CHECKING:

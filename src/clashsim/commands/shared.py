@@ -46,9 +46,11 @@ def not_negative(**values: float) -> None:
 def refuse_file(path: Path, endings: Sequence[str], *, overwrite: bool) -> None:
     """Refuse an output of another kind, or one that is there, before any work."""
     if path.suffix not in endings:
-        raise DataError(f"{path.name!r} must end in {', '.join(endings[:-1])}{' or ' if len(endings) > 1 else ''}{endings[-1]}")
-    if path.exists() and (not overwrite or path.is_dir()):
-        raise DataError(f"{str(path)!r} already exists; choose another file, or replace it with --overwrite")
+        raise DataError(f"the output {str(path)!r} must end in {', '.join(endings[:-1])}{' or ' if len(endings) > 1 else ''}{endings[-1]}")
+    if path.is_dir():
+        raise DataError(f"the output {str(path)!r} is a folder, not a file")
+    if path.exists() and not overwrite:
+        raise DataError(f"the output {str(path)!r} already exists; choose another, or replace it with --overwrite")
 
 
 def needs_drake() -> None:
