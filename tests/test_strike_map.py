@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clashsim.bench import on_device
-from clashsim.core.errors import ClashError
+from clashsim.core.errors import ClashError, DataError, SceneError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import axes, moved_to, placed
@@ -17,6 +19,7 @@ from clashsim.fit.base import base_model
 from clashsim.nets.slide import SlideModel
 from clashsim.nets.strike_map import StrikeMap
 from clashsim.nets.table import Table
+from clashsim.sim import strike_map as strike_maps
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.stepped import Stepped
 from clashsim.sim.strike_map import strike_map
@@ -166,3 +169,26 @@ def test_rates_on_a_device_have_their_limits(made):
     assert [r["what"] for r in rows] == ["impacts", "impacts", "strikes to rest", "strikes to rest"]
     assert all(r["per_second"] > 0 and 0 < r["limit"] < 1.5 for r in rows)
     assert on_device.present("cpu") and not on_device.present("no_such_device")
+
+
+def test_strikes_that_miss_leave_the_body_where_it_is(monkeypatch):
+    scene = Scene.load("semi_cylinder")
+    ranges = axes(scene)
+    strikes = np.column_stack([np.linspace(*r, 20) for r in ranges.values()])
+    meets = np.arange(20) >= 2
+
+    class Hybrid:
+        def __init__(self):
+            self.scene = scene
+
+        def guess(self, before, theta):
+            if len(before) == 20:
+                raise DataError("in impact 0 the bodies do not meet along their approach")
+            return np.ones((len(before), 3)), np.ones((len(before), 3)), np.zeros(len(before), bool)
+
+    monkeypatch.setattr(strike_maps, "touch", lambda scene, before: (SimpleNamespace(touching=meets), before))
+    after, _, doubted = strike_maps._seen_from_body(Hybrid(), list(ranges), strikes, None)
+    assert (after[2:] == 1).all() and (np.abs(after[:2]) < 1e-5).all() and doubted.tolist() == (~meets).tolist()
+    meets[:10] = False
+    with pytest.raises(SceneError, match="narrow its ranges"):
+        strike_maps._seen_from_body(Hybrid(), list(ranges), strikes, None)

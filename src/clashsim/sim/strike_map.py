@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clashsim.core.contact import touch
 from clashsim.core.errors import DataError, SceneError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.strikes import axes, moved_to, placed
@@ -13,6 +14,8 @@ from clashsim.nets.strike_map import Fidelity, StrikeMap
 from clashsim.sim.hybrid import HybridSim
 
 _POINTS = {"point": 193, "turn": 17, "offset": 33, "yaw": 33, "deflection": 7, "speed": 5}  # the outcome bends most at corners, and hardly with speed
+_MEET = 0.8  # of the strikes that can be chosen must meet the body
+_STILL = 1e-6  # m/s and rad/s: as good as not moved, and still with a direction
 _TRIED = 256  # strikes between the table's points on which it is compared with the model
 
 
@@ -58,4 +61,13 @@ def _seen_from_body(hybrid: HybridSim, names: Sequence[str], strikes: np.ndarray
     if not contact.touching.all():
         bad = dict(zip(names, np.round(strikes[np.argmin(contact.touching)], 3).tolist(), strict=True))
         raise SceneError(f"some strikes of the [draw] of scene {hybrid.scene.name!r} never meet the body, as {bad}: narrow its ranges")
-    return hybrid.guess(moved_to(before, np.zeros(3)), theta)
+    there = moved_to(before, np.zeros(3))
+    try:
+        return hybrid.guess(there, theta)
+    except DataError:  # brought to touch along another way than they approach, blunt strikers may miss at the rim of the ranges
+        meets = touch(hybrid.scene, there)[0].touching
+    if meets.mean() < _MEET:
+        raise SceneError(f"{100 * (1 - meets.mean()):.0f} % of the strikes of the [draw] of scene {hybrid.scene.name!r} miss the body along their approach: narrow its ranges")
+    after, spread, doubted = np.full((len(there), 3), _STILL), np.full((len(there), 3), _STILL), np.ones(len(there), bool)  # what is missed stays where it is
+    after[meets], spread[meets], doubted[meets] = hybrid.guess(there[meets], theta)
+    return after, spread, doubted
