@@ -16,7 +16,7 @@ from clashsim.core.scene import STRIKE, Scene, contact_params
 from clashsim.core.strikes import aims
 
 _ROOM = {"speed": 0.2, "deflection": math.radians(8), "point": math.radians(15), "turn": math.radians(5)}  # beyond what was recorded; of the speed, a share
-_WIDEST = math.radians(60)  # of a deflection: beyond, strikes graze and have no end
+_WIDEST = math.radians(75)  # of a deflection: beyond, strikes graze and have no end
 _STEP = 5e-4  # s, the longest time step that resolves the contact's ranges below; a scene with longer ones gets softer ranges
 _UNITS = {"speed": "m/s", "point": "degrees", "deflection": "degrees", "turn": "degrees"}
 
@@ -47,7 +47,8 @@ def ranges(scene: Scene, impacts: Impacts) -> dict[str, tuple[float, float]]:
     out = {"speed": (_round(0.8 * float(speed.min())), _round(1.2 * float(speed.max())))}
     out["point"] = _arc(found["point"], _ROOM["point"])
     # Where two corners meet, the normal may point anywhere: one such impact shall not widen the range for all.
-    most = min(_WIDEST, float(np.quantile(np.abs(found["deflection"]), 0.9, method="higher")) + _ROOM["deflection"])
+    usual, most = np.quantile(np.abs(found["deflection"]), (0.85, 1.0), method="higher")
+    most = min(_WIDEST, float(most if most < 1.5 * usual else usual) + _ROOM["deflection"])
     out["deflection"] = (-most, most)
     if not scene.round_striker and not scene.striker_body.fixed:
         out["turn"] = _arc(found["turn"], _ROOM["turn"])
