@@ -24,10 +24,10 @@ def sample(folder: Path) -> None:
     """Trajectories of one, two and three boxes; `near` is about what a few tosses of the real cube call for."""
     from clashsim.fit.scale import Ranges, scaled
 
-    near = Ranges(half=(0.0465, 0.051), mass=(0.36, 0.38), inertia=(1.25, 2.0), rounding=(0.0015, 0.0055), frames=90, speed=1.6, gravity=(9.6, 9.85),
-                  contact=((-0.2, 0.0, 0.1, 0.4, 0.1), (0.35, 0.6, 0.6, 0.6, 0.8)))
-    jobs = {"one": (Ranges(), 5000, 1), "two": (Ranges(boxes=2, frames=60, speed=1.6, centre=0.004), 1200, 2),
-            "three": (Ranges(boxes=3, frames=60, speed=1.6, centre=0.004), 700, 3), "near": (near, 3000, 11)}
+    near = Ranges(half=(0.0455, 0.0495), mass=(0.36, 0.38), inertia=(1.25, 2.1), rounding=(0.001, 0.006), frames=100, speed=1.6, gravity=(9.55, 9.9),
+                  contact=((-0.25, 0.2, 0.1, 0.2, -0.1), (0.35, 0.5, 0.5, 0.7, 0.7)))
+    jobs = {"one": (Ranges(), 12000, 1), "two": (Ranges(boxes=2, frames=60, speed=1.6, centre=0.004), 2500, 2),
+            "three": (Ranges(boxes=3, frames=60, speed=1.6, centre=0.004), 1500, 3), "near": (near, 12000, 11)}
     for name, (ranges, n, seed) in jobs.items():
         arrays = scaled(ranges, n, seed, parts=folder / f"parts-{name}")
         buffer = io.BytesIO()

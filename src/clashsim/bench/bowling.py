@@ -1,12 +1,13 @@
 """A cube pushed into a bowling array of ten (few-shot paper, Fig. 6): the graph simulator against MuJoCo with the same identified contact.
 
-what `error`: mean distance (% of a cube's width) and turn (degrees) of all cubes between the two, after some frames. what `cost`: seconds a step of one scene, the
-ratio to MuJoCo (its four substeps) in the same process; `device` says where the network ran.
+what `error`: mean distance (% of a cube's width) and turn (degrees) of all cubes between the two, after some frames. what `cost`: seconds a step of one scene when
+`scenes` of them run as one batch, and the ratio to MuJoCo (its substeps of a frame, a batch on all cores) in the same process; `device` says where the network ran.
 """
 
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _FRAMES, _AT = 60, (5, 10, 20, 30, 45, 60)
 _COUNTS = (2, 5, 10, 20)
 _SPACING = 0.14  # m, between centres
 _SPEED = 1.6  # m/s
+_SCENES = 128  # in one batch, for the cost on a device
 Row = dict[str, Any]
 
 
@@ -41,7 +43,7 @@ def scene(cubes: int, seed: int = 0) -> np.ndarray:
 def both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """States (frames + 1, 13 cubes) of MuJoCo and of the graph simulator."""
     start = scene(cubes, seed)[None]
-    sim = GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING)
+    sim = GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=find_spec("coal") is not None)
     return in_mujoco(start, frames)[0], sim.rollout(start, np.zeros((1, frames, 0)))[0]
 
 
@@ -75,37 +77,48 @@ def _apart(a: np.ndarray, b: np.ndarray, cubes: int) -> tuple[float, float]:
 def _costs(cubes: int, steps: int, device: str | None) -> list[Row]:
     """Seconds a step around the first collisions, MuJoCo and network side by side."""
     start = in_mujoco(scene(cubes)[None], 10)[:, -1]
-    begin = time.perf_counter()
-    in_mujoco(start, 20 * steps)
-    mujoco = (time.perf_counter() - begin) / (20 * steps)
-    sim = GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING)
+    sim = GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=find_spec("coal") is not None)
     sim.rollout(start, np.zeros((1, 1, 0)))
     begin = time.perf_counter()
     sim.rollout(start, np.zeros((1, steps, 0)))
-    network = (time.perf_counter() - begin) / steps
-    rows = [{"what": "cost", "cubes": cubes, "device": "cpu", "graph_s": round(network, 5), "mujoco_s": round(mujoco, 6), "ratio": round(network / mujoco, 1)}]
+    network, alone, many = (time.perf_counter() - begin) / steps, _in_mujoco(start, 40 * steps), np.repeat(start, _SCENES, 0)
+    rows = [_cost(cubes, "cpu", 1, network, alone)]
     if device is not None:
-        there = _on_device(sim, start, steps, device)
-        rows.append({"what": "cost", "cubes": cubes, "device": device, "graph_s": round(there, 5), "mujoco_s": round(mujoco, 6), "ratio": round(there / mujoco, 1)})
+        rows.append(_cost(cubes, device, 1, _on_device(sim, start, steps, device), alone))
+        rows.append(_cost(cubes, device, _SCENES, _on_device(sim, many, steps, device) / _SCENES, _in_mujoco(many, 4 * steps) / _SCENES))
     return rows
 
 
+def _cost(cubes: int, device: str, scenes: int, network: float, mujoco: float) -> Row:
+    return {"what": "cost", "cubes": cubes, "device": device, "scenes": scenes, "graph_s": float(f"{network:.3g}"), "mujoco_s": float(f"{mujoco:.3g}"),
+            "ratio": float(f"{network / mujoco:.3g}")}
+
+
+def _in_mujoco(start: np.ndarray, steps: int) -> float:
+    """Seconds a step; what it takes to set up is not counted."""
+    spent = []
+    for frames in (1, 1 + steps):
+        begin = time.perf_counter()
+        in_mujoco(start, frames)
+        spent.append(time.perf_counter() - begin)
+    return (spent[1] - spent[0]) / steps
+
+
 @torch.no_grad()
-def _on_device(sim: GraphSim, start: np.ndarray, steps: int, device: str, scenes: int = 1) -> float:
-    """Seconds a step with the batched collision search, which runs where the network does."""
-    bodies, _ = sim._bodies(scenes, None)
+def _on_device(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> float:
+    """Seconds a step of all scenes with the batched collision search, which runs where the network does."""
+    bodies, _ = sim._bodies(len(start), None)
     state = sim.state(bodies, torch.as_tensor(start, dtype=torch.float64))
     state = State(*(getattr(state, k).to(device) for k in ("place", "turn", "velocity", "spin")))
     net, there = sim.net.to(device), bodies.to(device)
-    gravity, pairs = sim.gravity.to(device).expand(len(there), 3), all_pairs(scenes, len(sim.boxes), device)
-    rolled(net, there, state, gravity, steps=1, dt=sim.dt, pairs=pairs)
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    rolled(net, there, state, gravity, steps=steps, dt=sim.dt, pairs=pairs)
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-    seconds = (time.perf_counter() - begin) / steps
+    gravity, pairs = sim.gravity.to(device).expand(len(there), 3), all_pairs(len(start), len(sim.boxes), device)
+    seconds = 0.0
+    for warm in (True, False):
+        begin = time.perf_counter()
+        rolled(net, there, state, gravity, steps=1 if warm else steps, dt=sim.dt, pairs=pairs)
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        seconds = (time.perf_counter() - begin) / steps
     sim.net.to("cpu")
     return seconds
 

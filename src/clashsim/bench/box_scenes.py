@@ -10,7 +10,7 @@ from clashsim.core.params import to_unit
 from clashsim.fit.scale import simulate
 
 # Contact and cube about as mujoco-shape of real-tosses identifies them on 16 tosses, rounded, without the offset of the centre of mass and with even density.
-CONTACT = {"friction": 0.175, "stiffness": 60000.0, "damping": 370.0, "d0": 0.85, "width": 0.002}
+CONTACT = {"friction": 0.17, "stiffness": 200000.0, "damping": 600.0, "d0": 0.8, "width": 0.002}
 HALF, ROUNDING = 0.048, 0.0037
 CUBE = Box.even((HALF, HALF, HALF), 0.37)
 RATE = 148.0

@@ -29,7 +29,7 @@ from clashsim.nets.graph import GraphNet
 from clashsim.nets.graph_file import shipped_net
 
 NS = (4, 16)
-LONGEST = 110  # frames of a toss that identification rolls out
+LONGEST = 100  # frames of a toss that identification rolls out
 Row = dict[str, Any]
 Found = tuple[Errors, dict[str, Any]]
 
@@ -71,7 +71,9 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
     def run(problem: Problem) -> Found:
         scene = scene_of(params)
         generations = 3 if problem.quick else 100
-        found = identify(Rollouts(scene, problem.tosses(problem.fit, 30 if problem.quick else LONGEST), gravity=problem.gravity), seed=problem.seed, generations=generations)
+        rollouts = Rollouts(scene, problem.tosses(problem.fit, 30 if problem.quick else LONGEST), gravity=problem.gravity)
+        # Few tosses leave many local minima, and cost little.
+        found = identify(rollouts, seed=problem.seed, generations=generations, restarts=3 if len(problem.fit) <= 8 else 1)
         rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
         return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SUBSTEPS = 4  # of MuJoCo in a frame; identified values hold for this step, Euler's method and the elliptic cone
+SUBSTEPS = 8  # of MuJoCo in a frame; identified values hold for this step, Euler's method and the elliptic cone
 
 
 @dataclass(frozen=True)

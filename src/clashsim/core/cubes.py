@@ -46,22 +46,22 @@ def contact_params(form: str = "direct") -> tuple[Param, ...]:
                 Param("width", "pair/strike/solimp[2]", 0.001, 0.0001, 0.01, "m", "log"),
                 Param("midpoint", "pair/strike/solimp[3]", 0.05, 0.001, 0.1), Param("power", "pair/strike/solimp[4]", 2.0, 1.0, 5.0))
     return (Param("friction", "pair/strike/friction[0:2]", 0.2, 0.08, 0.6, "", "log"),
-            Param("stiffness", "pair/strike/solref[0]", 60000.0, 15000.0, 240000.0, "1/s^2", "log", -1),
-            Param("damping", "pair/strike/solref[1]", 300.0, 100.0, 900.0, "1/s", "log", -1),
+            Param("stiffness", "pair/strike/solref[0]", 150000.0, 20000.0, 1000000.0, "1/s^2", "log", -1),
+            Param("damping", "pair/strike/solref[1]", 500.0, 100.0, 3000.0, "1/s", "log", -1),
             Param("d0", "pair/strike/solimp[0]", 0.85, 0.5, 0.97), Param("width", "pair/strike/solimp[2]", 0.002, 0.0005, 0.008, "m", "log"))
 
 
 def inertia_params(box: Box) -> tuple[Param, ...]:
-    """Centre of mass, expected within 3 mm or so of the centre, and principal inertia."""
-    centre = tuple(Param(f"centre_{a}", f"body/box0/ipos[{i}]", 0.0, -0.015, 0.015, "m", sd=0.003) for i, a in enumerate("xyz"))
+    """Centre of mass, expected within 6 mm or so of the centre, and principal inertia."""
+    centre = tuple(Param(f"centre_{a}", f"body/box0/ipos[{i}]", 0.0, -0.015, 0.015, "m", sd=0.006) for i, a in enumerate("xyz"))
     sides = enumerate(zip("xyz", box.inertia, strict=True))
-    return (*centre, *(Param(f"inertia_{a}", f"body/box0/inertia[{i}]", v, 0.6 * v, 1.6 * v, "kg m^2", "log", sd=0.15) for i, (a, v) in sides))
+    return (*centre, *(Param(f"inertia_{a}", f"body/box0/inertia[{i}]", v, 0.6 * v, 1.6 * v, "kg m^2", "log", sd=0.5) for i, (a, v) in sides))
 
 
 def shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
     """What the box and the camera are like: a box drawn in to `half` and rounded by `rounding`, and gravity in recorded metres (a camera's scale may be off)."""
-    return (Param("half", "geom/box0/size[0:3]", box.half[0] - 0.003, 0.85 * box.half[0], 1.02 * box.half[0], "m", sd=0.04 * box.half[0]),
-            Param("rounding", "pair/strike/margin", 0.003, 0.0, 0.01, "m", sd=0.003),
+    return (Param("half", "geom/box0/size[0:3]", box.half[0] - 0.004, 0.85 * box.half[0], 1.02 * box.half[0], "m", sd=0.0015),
+            Param("rounding", "pair/strike/margin", 0.0035, 0.0, 0.01, "m", sd=0.0015),
             Param("gravity", "option/gravity[2]", gravity, 0.95 * gravity, 1.02 * gravity, "m/s^2", sign=-1, sd=0.01 * gravity))
 
 

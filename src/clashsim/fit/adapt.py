@@ -11,7 +11,7 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor, nn
 
-from clashsim.core.boxes import Box
+from clashsim.core.boxes import SUBSTEPS, Box
 from clashsim.core.cubes import contact_params
 from clashsim.core.params import to_unit
 from clashsim.data.flight import Flight
@@ -100,7 +100,7 @@ class Ground:
         com = self.place + rotated(self.turn, centre.expand_as(self.place)) - fall
         place, velocity = torch.einsum("nkt,nti->kni", self.weights, com)
         lift = torch.zeros(3, dtype=torch.float64)
-        lift = torch.stack([lift[0], lift[1], gravity[0] * self.dt / 8])  # the teacher's velocities run half a substep ahead
+        lift = torch.stack([lift[0], lift[1], gravity[0] * self.dt / (2 * SUBSTEPS)])  # the teacher's velocities run half a substep ahead
         return State(place, self.first, velocity + lift, self.spin)
 
 

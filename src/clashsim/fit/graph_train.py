@@ -105,7 +105,7 @@ def misfit(bodies: Bodies, state: State, true: State, dt: float) -> Tensor:
     off = taken(state.place - true.place, owner) + arms[0] - arms[1]
     speed = taken(state.velocity - true.velocity, owner) + cross(taken(state.spin, owner), arms[0]) - cross(taken(true.spin, owner), arms[1])
     total = torch.zeros_like(off[:, 0])
-    for e, small in ((off / LENGTH, 0.004), (speed * dt / LENGTH, 0.004)):
+    for e, small in ((off / LENGTH, 0.001), (speed * dt / LENGTH, 0.001)):
         square = (e * e).sum(1)
         total = total + torch.sqrt(square + small**2) - small
     return torch.zeros(len(bodies), dtype=off.dtype, device=off.device).index_add(0, owner, total) / 8

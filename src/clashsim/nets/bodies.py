@@ -128,7 +128,7 @@ def exponential(vector: Tensor) -> Tensor:
 
 
 def flown(bodies: Bodies, state: State, gravity: Tensor, dt: float) -> State:
-    """Free motion for one step as MuJoCo has it in `SUBSTEPS` of Euler's: it falls by dt^2 g (1 + 1/4) / 2."""
+    """Free motion for one step as MuJoCo has it in `SUBSTEPS` of Euler's: it falls by dt^2 g (1 + 1 / SUBSTEPS) / 2."""
     local = back(state.turn, state.spin)
 
     def torque_free(spin: Tensor) -> Tensor:

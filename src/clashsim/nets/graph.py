@@ -2,7 +2,8 @@
 
 Mesh nodes are the corners of bodies, object nodes the bodies; edges are mesh-mesh, object-mesh and face-face. Every vector that the network sees
 or says is in the axes of the body whose node it is about, and velocities are relative ones, so turning, shifting or uniformly moving a scene does
-the same to the answer. What a face-face edge says are impulses on the corners of its faces; between two bodies they sum to zero.
+the same to the answer. What a face-face edge says are impulses on the corners of its faces; between two bodies they sum to zero, on the floor they
+lie in Coulomb's cone.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from clashsim.core.cubes import contact_params
 from clashsim.nets.bodies import Bodies, State, back, cross, matched, rotated, taken
 
 LENGTH = 0.05  # m: lengths are told to the network in this unit, velocities in it a step
 SKIN = 0.004  # m: faces are drawn in by this much for collision detection, so that bodies in contact are still apart and nearest points unique
 REACH = 0.02  # m: a face pair this far from contact is an edge
+_SHARP, _PUSH = 400.0, 0.05  # how sharply a push ends at zero, and the size of one, in LENGTH a step
+_FRICTION = next((p.low, p.high) for p in contact_params() if p.name == "friction")
+_CLOSE = 0.003  # m: heights are also told on this scale, and as the part of the step after which a corner touches
 _FADE = 0.25  # share of the reach over which an edge fades in
 
 
@@ -78,7 +83,7 @@ class GraphNet(nn.Module):
     def __init__(self, contact: int, hidden: int = 64, layers: int = 5) -> None:
         super().__init__()
         self.shape = {"contact": contact, "hidden": hidden, "layers": layers}
-        self.node, self.body, self.mesh, self.near = _mlp(6, hidden, hidden), _mlp(6 + contact, hidden, hidden), _mlp(4, hidden, hidden), _mlp(22, hidden, hidden)
+        self.node, self.body, self.mesh, self.near = _mlp(6, hidden, hidden), _mlp(6 + contact, hidden, hidden), _mlp(4, hidden, hidden), _mlp(25, hidden, hidden)
         self.layers = nn.ModuleList(_Layer(hidden) for _ in range(layers))
         self.out = _mlp(hidden, hidden, 6, norm=False)
         self.floor = nn.Parameter(torch.zeros(hidden))  # the floor's object node: it has no state, so it is the same everywhere
@@ -117,8 +122,10 @@ class GraphNet(nn.Module):
             from_near = torch.zeros_like(v).index_add(0, near.corner, counts * c)
             v = v + layer.node(torch.cat([v, from_mesh, from_near, taken(o, bodies.owner)], 1))
             o = o + layer.body(torch.cat([o, torch.zeros_like(o).index_add(0, bodies.owner, v)], 1))
-        said = (counts * self.out(c)).to(now.place.dtype) * (near.scale[:, None] * LENGTH / dt)
-        impulse = _balanced(near, rotated(taken(now.turn, bodies.owner[near.corner])[:, None], said.reshape(-1, 2, 3)), len(contacts.face))
+        said = rotated(taken(now.turn, bodies.owner[near.corner])[:, None], self.out(c).to(now.place.dtype).reshape(-1, 2, 3))
+        friction = taken(friction_of(bodies.contact[:, 0]), bodies.owner[near.corner])
+        said = torch.where(fixed[:, None, None], _in_cone(said, floor.normal.to(said), friction), said)
+        impulse = _balanced(near, said * (near.weight * near.scale * LENGTH / dt)[:, None, None], len(contacts.face))
         arm = near.arm[:, None].expand_as(impulse)
         zero, body = torch.zeros(len(bodies), 2, 3, dtype=impulse.dtype, device=impulse.device), bodies.owner[near.corner]
         return zero.index_add(0, body, impulse), zero.index_add(0, body, cross(arm, impulse))
@@ -184,12 +191,32 @@ def _side(bodies: Bodies, now: State, free: State, contacts: Contacts, floor: Fl
     wide = away.shape[:2]
     features = torch.cat([
         back(axes, away) / LENGTH, back(axes, slip) / LENGTH, back(axes, normal), back(axes, n_own[:, None].expand_as(away)), back(axes, apart[:, None].expand_as(away)) / LENGTH,
-        height / LENGTH * 4, closing / LENGTH * 4, (height + closing) / LENGTH * 4, (distance / LENGTH)[:, None, None].expand(*wide, 1),
+        height / LENGTH * 4, closing / LENGTH * 4, (height + closing) / LENGTH * 4, torch.tanh(height / _CLOSE), torch.tanh((height + closing) / _CLOSE),
+        torch.tanh(height / (closing.abs() + 0.1 * _CLOSE)), (distance / LENGTH)[:, None, None].expand(*wide, 1),
         share[:, None, None].expand(*wide, 1), (rounding / LENGTH * 10)[:, None, None].expand(*wide, 1), fixed[:, None, None].to(away.dtype).expand(*wide, 1)], -1).flatten(0, 1)
     thrice = torch.arange(len(rows), device=rows.device).repeat_interleave(3)
     o_corners = torch.where(fixed[:, None], -1, bodies.face[other.clamp(min=0)])
     scale = (taken(bodies.mass, body) * share).repeat_interleave(3)
     return _Near(k.reshape(-1), k[thrice], o_corners[thrice], other_body[thrice], rows[thrice], features, taken(counts, thrice), scale, acts.reshape(-1, 3))
+
+
+def friction_of(unit: Tensor) -> Tensor:
+    """Friction from its place on the unit scale of `contact_params`."""
+    low, high = _FRICTION
+    return low * (high / low) ** ((unit + 1) / 2)
+
+
+def _in_cone(said: Tensor, normal: Tensor, friction: Tensor) -> Tensor:
+    """Impulses (K, 2, 3) within Coulomb's cones about `normal` (3,): a push away from the floor, and across it at most `friction` (K,) times as much.
+
+    MuJoCo's impulses lie there at each substep, so their sums do. A body that slides takes the cone's edge, so its deceleration is right to the
+    normal impulse's own error; a network that says impulses freely is off by some percent of friction, and stops in another place.
+    """
+    along = said @ normal
+    across = said - along[..., None] * normal
+    push = torch.nn.functional.softplus(_SHARP * _PUSH * along - 2.0) / _SHARP
+    size = (across * across).sum(-1, keepdim=True)
+    return push[..., None] * (normal + friction[:, None, None] * across / (1 + size * size) ** 0.25)
 
 
 def _balanced(near: _Near, impulse: Tensor, contacts: int) -> Tensor:

@@ -48,7 +48,7 @@ def carried(bodies: Bodies, state: State, contacts: Contacts, floor: Floor) -> C
 def near_boxes(bodies: Bodies, state: State, floor: Floor, pairs: Tensor | None = None, *, kept: int | None = None) -> Contacts:
     """Face pairs of boxes within reach, with the floor and, for pairs (P, 2) of bodies, with each other: what `sim.collide` finds, on any device.
 
-    With `kept`, shapes do not depend on the state: all faces with the floor, and the `kept` of most weight for each pair of bodies.
+    With `kept`, shapes do not depend on the state: six faces of each body with the floor, and the `kept` of most weight for each pair of bodies.
     """
     count, size = len(bodies), bodies.corner.reshape(len(bodies), 8, 3)
     middle = size.mean(1, keepdim=True)
@@ -61,6 +61,10 @@ def near_boxes(bodies: Bodies, state: State, floor: Floor, pairs: Tensor | None 
     p = triangle.gather(1, which[:, None, None].expand(-1, 1, 3))[:, 0]
     rows = torch.arange(12 * count, device=corner.device)
     found = Contacts(torch.stack([rows, torch.full_like(rows, -1)], 1), torch.stack([p, p - least[:, None] * normal], 1), len(rows))
+    if kept is not None:  # no more than three sides of a box, two faces each, look at the floor
+        down = weights(bodies, state, found, floor).reshape(-1, 12).topk(6, dim=1).indices
+        down = (down + 12 * torch.arange(count, device=corner.device)[:, None]).reshape(-1)
+        found = Contacts(found.face.index_select(0, down), found.point.index_select(0, down), len(down))
     if pairs is None or len(pairs) == 0:
         return found if kept is not None else faced(bodies, state, found, floor)
     if kept is None:
