@@ -26,9 +26,10 @@ def chip(kind: str) -> str:
     return f'<span style="display:inline-block;width:.75em;height:.75em;border-radius:2px;background:rgb({r},{g},{b});margin-right:.4em"></span>'
 
 
-def legend(kinds: Sequence[str]) -> str:
-    """Which colour is what."""
+def legend(kinds: Sequence[str], cell: float | None) -> str:
+    """Which colour is what, and how wide (m) a cell of the grid is, if there is one."""
     rows = "".join(f'<span style="white-space:nowrap;margin-right:.9em">{chip(k)}{escape(WORDS[k])}</span>' for k in kinds)
+    rows += "" if cell is None else f'<span style="white-space:nowrap;opacity:.65">grid: {1e3 * cell:g} mm</span>'
     return f'<div style="font-size:.8em;line-height:1.7;padding:0 .75em">{rows}</div>'
 
 

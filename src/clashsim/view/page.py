@@ -42,7 +42,7 @@ class Page:
         gui.set_panel_label(f"clashsim: {session.title}")
         for note in (*session.notes, *self.stage.left):
             gui.add_html(said(note))
-        gui.add_html(legend((*KINDS, "target")))
+        gui.add_html(legend((*KINDS, "target"), self.stage.cell if self.stage.grid else None))
         self._modes = gui.add_button_group("mode", ("Replay", "Plan", "Strike", "Route"))
         self._panels: dict[str, Panel] = {"Replay": Replaying(self, gui), "Plan": Planning(self, gui), "Strike": Striking(self, gui), "Route": Routing(self, gui)}
         self._status, self._figures = gui.add_html(""), gui.add_html("")

@@ -105,7 +105,7 @@ class Planning:
         if page.mode != "Plan":
             return
         self.found, stage, e = found, page.stage, found.expected
-        stage.ghost("expected", e.rest, COLOURS["hybrid"], opacity=0.35)
+        stage.ghost("expected", e.rest, COLOURS["hybrid"], opacity=0.15)
         stage.cloud(e.cloud, COLOURS["hybrid"])
         stage.arrows(e.before)
         page.show({}, plan_figures(found))

@@ -18,7 +18,7 @@ from clashsim.view.session import KINDS
 from clashsim.view.shapes import Shape, shapes
 
 _GROW = {"recorded": 1.0, "MuJoCo": 1.012, "hybrid": 1.024}  # bodies at the same place would flicker through each other
-_OPACITY = {"recorded": None, "MuJoCo": 0.45, "hybrid": 0.45}
+_OPACITY = {"recorded": None, "MuJoCo": 0.35, "hybrid": 0.35}
 _TABLE, _CELL, _SECTION = (248, 248, 246), (238, 238, 235), (214, 214, 208)
 
 
@@ -33,6 +33,7 @@ class Stage:
         self._shapes, self.left = shapes(scene.base, names)
         self.size = float(scene.base.geom(scene.struck).rbound[0])
         self._handles: dict[str, Any] = {}
+        self.grid = any(s.flat and not s.moves for s in self._shapes)
         self._still()
         self._layers = {kind: self._layer(kind) for kind in KINDS}
         self._moving: dict[str, dict[int, Any]] = {kind: nodes for kind, (_, nodes) in self._layers.items()}
@@ -103,7 +104,7 @@ class Stage:
                                                   active_axes=(True, True, False), position=at[:3], wxyz=at[3:])
         assert self.scene.plane is not None
         self._api.add_frame(f"{name}/body", show_axes=False, wxyz=_quaternion(self.scene.plane @ own))
-        self._body(f"{name}/body", self.scene.struck_body.body, colour, 0.45, 1.03)
+        self._body(f"{name}/body", self.scene.struck_body.body, colour, 0.5, 1.03, bold=True)
         return handle
 
     def upright(self, pose: np.ndarray) -> np.ndarray:
@@ -161,6 +162,11 @@ class Stage:
             self.ghost(f"between/{k}", poses[k] if k < len(poses) else None, colour, opacity=0.12)
 
     @property
+    def cell(self) -> float:
+        """Width of the grid's cells, m; every fifth line is stronger."""
+        return float(10.0 ** np.floor(np.log10(self.size)))
+
+    @property
     def _thick(self) -> float:
         """Half of how high the struck body stands over the plane, m."""
         if self.scene.plane is None:
@@ -169,7 +175,7 @@ class Stage:
         return float(up.max()) / 2
 
     def _still(self) -> None:
-        cell = 10.0 ** np.floor(np.log10(self.size))
+        cell = self.cell
         for shape in (s for s in self._shapes if not s.moves):
             if shape.flat:
                 corner = shape.vertices
@@ -190,17 +196,17 @@ class Stage:
             self._body(f"/{kind}/{body}", body, COLOURS[kind], _OPACITY[kind], _GROW[kind])
         return top, nodes
 
-    def _body(self, name: str, body: int, colour: Sequence[int], opacity: float | None, grow: float) -> None:
+    def _body(self, name: str, body: int, colour: Sequence[int], opacity: float | None, grow: float, *, bold: bool = False) -> None:
         for shape in (s for s in self._shapes if s.body == body):
-            self._mesh(f"{name}/{shape.name}", shape, colour, opacity, grow)
+            self._mesh(f"{name}/{shape.name}", shape, colour, opacity, grow, bold=bold)
 
-    def _mesh(self, name: str, shape: Shape, colour: Sequence[int], opacity: float | None, grow: float) -> None:
+    def _mesh(self, name: str, shape: Shape, colour: Sequence[int], opacity: float | None, grow: float, *, bold: bool = False) -> None:
         middle = shape.vertices.mean(0)
         self._api.add_mesh_simple(name, middle + grow * (shape.vertices - middle), shape.faces, color=np.array(colour), opacity=opacity, flat_shading=True,
                                   side="double" if opacity is None else "front")
         if len(shape.edges):
-            dark = (0.6 * np.array(colour)).astype(int)
-            self._api.add_line_segments(f"{name}/edges", middle + grow * (shape.edges - middle), dark, thickness=1.3, thickness_units="screen")
+            dark = ((0.85 if bold else 0.6) * np.array(colour)).astype(int)
+            self._api.add_line_segments(f"{name}/edges", middle + grow * (shape.edges - middle), dark, thickness=3.5 if bold else 1.3, thickness_units="screen")
 
     def _lines(self, name: str, points: np.ndarray, colour: Sequence[int], width: float) -> None:
         self._handles[name] = self._api.add_line_segments(name, points.astype(np.float32), np.array(colour), thickness=width, thickness_units="screen")
