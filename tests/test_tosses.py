@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clashsim.bench import real_tosses, toss_set
-from clashsim.core.boxes import Box
+from clashsim.core.boxes import SUBSTEPS, Box
 from clashsim.core.cubes import box_scene, contact_params
 from clashsim.core.errors import ClashError
 from clashsim.core.trials import Trial
@@ -53,7 +53,7 @@ def test_the_start_agrees_with_the_flight_whatever_the_centre_of_mass():
 def test_friction_is_recovered_from_whole_trajectories():
     trials, _ = simulated(3, 50, friction=0.4)
     params = contact_params()[:1]
-    scene = box_scene(CUBE, params, timestep=DT / 4)
+    scene = box_scene(CUBE, params, timestep=DT / SUBSTEPS)
     tosses = Tosses(tuple(flight(t, "box0", CUBE.corners) for t in trials), 0.1, 50)
     found = identify(Rollouts(scene, tosses), seed=0, generations=12)
     true = 0.08 * (0.6 / 0.08) ** 0.7

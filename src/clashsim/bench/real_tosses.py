@@ -17,6 +17,7 @@ import torch
 
 from clashsim.bench import toss_set
 from clashsim.bench.resume import keep, kept
+from clashsim.core.boxes import SUBSTEPS
 from clashsim.core.cubes import box_scene, contact_params, inertia_params, shape_params
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.params import Param
@@ -55,7 +56,7 @@ class Problem:
 
 def scene_of(params: Sequence[Param]) -> Scene:
     """The cube and its floor."""
-    return box_scene(toss_set.CUBE, params, timestep=1 / toss_set.RATE / 4)
+    return box_scene(toss_set.CUBE, params, timestep=1 / toss_set.RATE / SUBSTEPS)
 
 
 def _default(problem: Problem) -> Found:
