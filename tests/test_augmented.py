@@ -100,8 +100,8 @@ def test_untrained_networks_change_nothing_and_trained_ones_do(many: AugmentedSi
 def test_slopes_are_those_of_finite_differences(many: AugmentedSim) -> None:
     start, control = runs(2)
     weights, step, nominal = drawn(many), 1e-6, many.scene.nominal
-    states, slopes = many.slopes(start, control, nominal, free=(1, 0), weights=weights)
-    assert slopes.shape == (*states.shape, 2 + len(weights)) and np.allclose(states, many.rollout(start, control, theta=nominal, weights=weights), atol=1e-12)
+    states, slopes = many.slopes(start, control, nominal, free=(1, 0), weights=weights, starts=True)
+    assert slopes.shape == (*states.shape, 2 + len(weights) + 2) and np.allclose(states, many.rollout(start, control, theta=nominal, weights=weights), atol=1e-12)
     for j, i in enumerate((1, 0)):
         shift = step * np.eye(2)[i]
         above, below = (many.rollout(start, control, theta=from_unit(PARAMS, to_unit(PARAMS, nominal) + s), weights=weights) for s in (shift, -shift))
@@ -110,6 +110,9 @@ def test_slopes_are_those_of_finite_differences(many: AugmentedSim) -> None:
         shift = step * np.eye(len(weights))[k]
         above, below = (many.rollout(start, control, theta=nominal, weights=weights + s) for s in (shift, -shift))
         assert np.abs(slopes[..., 2 + k] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., 2 + k]).max()), k
+    for k in range(2):
+        above, below = (many.rollout(start + s, control, theta=nominal, weights=weights) for s in (step * np.eye(2)[k], -step * np.eye(2)[k]))
+        assert np.abs(slopes[..., k - 2] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., k - 2]).max()), k
     assert (np.abs(slopes).max((0, 1, 2)) > 1e-4).sum() > 0.9 * slopes.shape[-1]
 
 
@@ -159,7 +162,7 @@ def test_wrong_names_are_sentences(scalar: dict, words: list[str]) -> None:
 
 def test_other_refusals(swing: AugmentedSim) -> None:
     with pytest.raises(ParamError, match="RK4"):
-        pendulum(CURVE, integrator="RK4")
+        pendulum(NeuralScalar("state/swing", ("qvel/swing",)), integrator="RK4")
     with pytest.raises(ParamError, match="13 weights"):
         swing.trained(np.zeros(3))
     ball = Scene(BLOCK, "ball", "floor", name="ball")

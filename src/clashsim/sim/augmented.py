@@ -11,7 +11,8 @@ from clashsim.core.blueprint import NeuralScalar, initial_weights
 from clashsim.core.errors import ParamError
 from clashsim.core.places import place
 from clashsim.core.scene import Scene
-from clashsim.sim.augmented_step import WEIGHTS, once, refuse_fixed
+from clashsim.sim.augmented_slopes import push
+from clashsim.sim.augmented_step import WEIGHTS, Step, once, refuse_fixed, step_of
 from clashsim.sim.mjx_model import check_finite, put
 from clashsim.sim.mjx_run import Chunks
 from clashsim.sim.mujoco_sim import check
@@ -29,11 +30,17 @@ class AugmentedSim:
         places = tuple(place(scene.base, scalar) for scalar in self.blueprint)
         self.held = put(scene, timestep=timestep, faithful=True)
         self.model = self.held.plain
-        if self.blueprint and int(self.model.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4):
-            raise ParamError(f"neural scalars need the integrator Euler or implicitfast, and scene {scene.name!r} has RK4")
+        stages = int(self.model.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4)
+        if self.blueprint and stages and (self.model.nq != self.model.nv or self.model.na or any(p.kind == "state" for p in places)):
+            raise ParamError(f"with the integrator RK4, as in scene {scene.name!r}, neural scalars need hinges and slides alone, no activations and no 'state/JOINT': "
+                             "use Euler or implicitfast")
         refuse_fixed(self.held, self.blueprint, places)
         self.weights = self._checked(initial_weights(self.blueprint) if weights is None else weights)
-        self._chunks = Chunks(self.model, lambda differentiate: once(self.held, self.blueprint, places, differentiate=differentiate))
+
+        def step(differentiate: bool) -> Step:
+            return step_of(self.held, self.blueprint, places, differentiate=differentiate)
+
+        self._chunks = Chunks(self.model, lambda differentiate: once(step(differentiate)), (lambda: push(step(True))) if self.blueprint else None)
 
     def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None, weights: np.ndarray | None = None) -> np.ndarray:
         """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p), weights (w,) or (N, w)."""
@@ -42,21 +49,24 @@ class AugmentedSim:
         return self._chunks.run(start, control, fields | {WEIGHTS: self._rows(weights, len(start))})[0]
 
     def slopes(self, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None, *, free: Sequence[int] = (),
-               weights: np.ndarray | None = None, finite: bool = True) -> tuple[np.ndarray, np.ndarray]:
+               weights: np.ndarray | None = None, finite: bool = True, starts: bool = False, train: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """The same states, and their slopes (N, T + 1, s, q + w) in the unit-scaled parameters with indices `free` (q,), then in the weights.
 
-        theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start does not move.
+        theta: (p,) or (N, p); that of the simulator where None, else the nominal one. starts: the slopes in the entries (s,) of the start follow, else it does not move.
+        train: False leaves out those in the weights.
         finite: refuse slopes that are not; a search that takes such points back can do without.
         """
         check(self.model, start, control)
-        n, q, w = len(start), len(free), len(self.weights)
+        n, q, s = len(start), len(free), start.shape[1] if starts else 0
+        w = len(self.weights) if train else 0
         at = theta if theta is not None else self.theta if self.theta is not None else self.scene.nominal
         at = np.broadcast_to(at, (n, len(self.scene.params)))
-        fields = self.held.fields(at, n) | {WEIGHTS: self._rows(weights, n)}
-        # Fields do not move with weights, nor weights with parameters.
-        moved = {name: np.concatenate([a, np.zeros((n, w, *a.shape[2:]))], axis=1) for name, a in self.held.slopes(at, tuple(free)).items()}
-        moved[WEIGHTS] = np.tile(np.eye(q + w, w, -q), (n, 1, 1))
-        states, slopes = self._chunks.run(start, control, fields, slopes=moved, q=q + w)
+        fields, moved = self.held.fields(at, n) | {WEIGHTS: self._rows(weights, n)}, self.held.slopes(at, tuple(free))
+        if not self.blueprint:  # all directions are pushed alike
+            moved = {name: np.concatenate([a, np.zeros((n, s, *a.shape[2:]))], axis=1) for name, a in moved.items()}
+        moved[WEIGHTS] = np.tile(np.eye(q + w + s, len(self.weights), -q) if train else np.zeros((q + s, len(self.weights))), (n, 1, 1))
+        turned = np.tile(np.eye(q + w + s, s, -q - w), (n, 1, 1)) if starts else None
+        states, slopes = self._chunks.run(start, control, fields, slopes=moved, q=q + w + s, turned=turned)
         if finite:
             check_finite(self.scene, slopes)
         return states, slopes

@@ -6,7 +6,11 @@ the constraints are solved, so that contacts still hold; those of states come af
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import mujoco
 
 from clashsim.core.blueprint import Blueprint, parts
 from clashsim.core.errors import ParamError
@@ -14,27 +18,48 @@ from clashsim.core.places import Place, Read
 from clashsim.core.scene import field_of
 from clashsim.sim.mjx_model import MjxScene, engine, leaf
 from clashsim.sim.mjx_run import Once
-from clashsim.sim.mjx_step import stepper
+from clashsim.sim.mjx_step import forward_of, stepper
 
 WEIGHTS = "weights"
 _REST = 1e-12  # m^2/s^2 under the root of a speed, which has no slope at rest
 
 
-def once(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, differentiate: bool) -> Once:
-    """The function (fields, state, control) -> state of one step; `fields` holds the weights beside the fields of the model."""
+@dataclass(frozen=True)
+class Step:
+    """A step in two parts, so that slopes need not go through the dynamics once for every weight (`clashsim.sim.augmented_slopes`).
+
+    reads (fields, state, control) -> what each network reads; says (weights, reads) -> outputs (m,); acts (fields, state, control, outputs) -> the next
+    state or, with RK4, the rates of a state, which are asked for four times in a step.
+    """
+
+    reads: Callable[..., Any]
+    says: Callable[..., Any]
+    acts: Callable[..., Any]
+    rates: bool
+    timestep: float
+
+
+def step_of(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, differentiate: bool) -> Step:
+    """The step of a scene with its networks; `fields` are those of the model, without the weights."""
     jax, mjx = engine()
     from mujoco.mjx._src.smooth import solve_m
 
     jnp, own = jax.numpy, parts(blueprint)
     empty = mjx.make_data(held.model)
     chosen = {kind: [i for i, p in enumerate(places) if p.kind == kind] for kind in ("parameter", "force", "acceleration", "state")}
+    rates = bool(blueprint) and int(held.plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4)
 
-    def outputs(model: Any, data: Any, weights: Any) -> list[Any]:
+    def reads(fields: Any, state: Any, control: Any) -> list[Any]:
+        model, data = held.at(fields), empty.replace(**state, ctrl=control)
         moving = any(read.kind == "speed" for p in places for read in p.reads)
         seen = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data))) if moving else data
-        return [scalar.output(weights[part], jnp.stack([_value(jnp, seen, r, held) for r in p.reads]), jnp) for scalar, p, part in zip(blueprint, places, own, strict=True)]
+        return [jnp.stack([_value(jnp, seen, r, held) for r in p.reads]) for p in places]
 
-    def between(said: list[Any]) -> Any:
+    def says(weights: Any, seen: list[Any]) -> Any:
+        said = [scalar.output(weights[part], values, jnp) for scalar, part, values in zip(blueprint, own, seen, strict=True)]
+        return jnp.stack(said) if said else jnp.zeros(0)
+
+    def between(said: Any) -> Any:
         """Forces act on a joint's passive force (springs, dampers, fluid), accelerations on what all smooth forces give it."""
         def change(model: Any, data: Any) -> Any:
             force, pushed = data.qfrc_smooth, data.qacc_smooth
@@ -49,12 +74,13 @@ def once(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, dif
 
         return change if chosen["force"] or chosen["acceleration"] else None
 
-    def step_once(fields: Any, state: Any, control: Any) -> Any:
-        fields, weights = {name: a for name, a in fields.items() if name != WEIGHTS}, fields[WEIGHTS]
+    def acts(fields: Any, state: Any, control: Any, said: Any) -> Any:
         model, data = held.at(fields), empty.replace(**state, ctrl=control)
-        said = outputs(model, data, weights)
         for i in chosen["parameter"]:
             model = _changed(held, model, (blueprint[i], places[i]), said[i])
+        if rates:
+            data = forward_of(held, differentiate=differentiate, between=between(said))(model, data)
+            return {"qpos": data.qvel, "qvel": data.qacc, "act": 0 * state["act"], "qacc_warmstart": 0 * state["qacc_warmstart"]}
         data = stepper(held, differentiate=differentiate, between=between(said))(model, data)
         out = {name: getattr(data, name) for name in state}
         for i in chosen["state"]:
@@ -65,7 +91,36 @@ def once(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, dif
             out["qpos"] = out["qpos"].at[places[i].qpos].add(model.opt.timestep * (new - old))
         return out
 
+    return Step(reads, says, acts, rates, float(held.plain.opt.timestep))
+
+
+def once(step: Step) -> Once:
+    """The function (fields, state, control) -> state of one step; `fields` holds the weights beside the fields of the model."""
+    def step_once(fields: Any, state: Any, control: Any) -> Any:
+        fields, weights = apart(fields)
+
+        def acts(state: Any) -> Any:
+            return step.acts(fields, state, control, step.says(weights, step.reads(fields, state, control)))
+
+        return runge_kutta(acts, state, step.timestep) if step.rates else acts(state)
+
     return step_once
+
+
+def apart(fields: Any) -> tuple[Any, Any]:
+    """The fields of the model, and the weights."""
+    return {name: a for name, a in fields.items() if name != WEIGHTS}, fields[WEIGHTS]
+
+
+def runge_kutta(rates: Callable[[Any], Any], state: Any, timestep: float) -> Any:
+    """One step of the classical method on any tree of arrays."""
+    jax, _ = engine()
+    total, at = state, state
+    for share, reach in ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0)):
+        answer = rates(at)
+        total = jax.tree.map(lambda a, b, share=share: a + timestep / 6 * share * b, total, answer)
+        at = jax.tree.map(lambda a, b, reach=reach: a + timestep * reach * b, state, answer)
+    return total
 
 
 def refuse_fixed(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...]) -> None:

@@ -12,28 +12,35 @@ from clashsim.sim.mjx_model import engine, padded
 
 Arrays = dict[str, np.ndarray]
 Once = Callable[[Any, Any, Any], Any]
+Push = Callable[[Any, Any, Any, Any, Any], Any]
 _STATE = ("qpos", "qvel", "act")
 _CHUNK = 32  # steps in one compiled call: control of any length runs in such chunks, so that no length compiles again
 _LEAST = 8  # rows in one compiled call: fewer are padded, more to the next power of two, for the same reason
 
 
 class Chunks:
-    """Rows stepped by `once(differentiate)`, a function (fields, state, control) -> state of one row and one step."""
+    """Rows stepped by `once(differentiate)`, a function (fields, state, control) -> state of one row and one step.
 
-    def __init__(self, model: mujoco.MjModel, once: Callable[[bool], Once]) -> None:
-        self.model, self.once = model, once
+    push: (fields, slopes, state, turn, control) -> (state, turn), a cheaper way to the slopes of that step where there is one.
+    """
+
+    def __init__(self, model: mujoco.MjModel, once: Callable[[bool], Once], push: Callable[[], Push] | None = None) -> None:
+        self.model, self.once, self.push = model, once, push
         self._compiled: dict[bool, Callable[..., Any]] = {}
 
-    def run(self, start: np.ndarray, control: np.ndarray, fields: Arrays, *, slopes: Arrays | None = None, q: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """States (n, T + 1, s) and their slopes (n, T + 1, s, q), in directions along which fields (n, ...) have slopes (n, q, ...)."""
+    def run(self, start: np.ndarray, control: np.ndarray, fields: Arrays, *, slopes: Arrays | None = None, q: int = 0,
+            turned: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """States (n, T + 1, s) and their slopes (n, T + 1, s, q), in directions along which fields (n, ...) have slopes (n, q, ...) and the start turned (n, q, s)."""
         n, steps = control.shape[:2]
         rows, nq, nv = max(_LEAST, 1 << (n - 1).bit_length()), self.model.nq, self.model.nv
         control = np.pad(control, ((0, 0), (0, -steps % _CHUNK), (0, 0)))
         state: Arrays = dict(zip(_STATE, np.split(start, [nq, nq + nv], axis=1), strict=True)) | {"qacc_warmstart": np.zeros((n, nv))}
-        turn = padded({name: np.zeros((n, q, a.shape[1])) for name, a in state.items() if q}, rows)
+        first = np.zeros((n, q, start.shape[1])) if turned is None else turned
+        begun = dict(zip(_STATE, np.split(first, [nq, nq + nv], axis=2), strict=True)) | {"qacc_warmstart": np.zeros((n, q, nv))}
+        turn = padded(begun if q else {}, rows)
         fields, slopes, state = padded(fields, rows), padded(slopes or {}, rows), padded(state, rows)
         run = self._compiled.get(q > 0) or self._compiled.setdefault(q > 0, self._compile(differentiate=q > 0))
-        states, moved = [start[:, None]], [np.zeros((n, 1, start.shape[1], q))]
+        states, moved = [start[:, None]], [np.moveaxis(first, 1, -1)[:, None]]
         for i in range(0, control.shape[1], _CHUNK):
             state, turn, seen, slope = run(fields, slopes, state, turn, padded({"ctrl": control[:, i : i + _CHUNK]}, rows)["ctrl"])
             states.append(np.asarray(seen)[:n])
@@ -44,10 +51,13 @@ class Chunks:
         """The chunk (fields, slopes, state, turn, control) -> (state, turn, states, slopes of the states); `turn` is the state's slope so far."""
         jax, _ = engine()
         jnp, once = jax.numpy, self.once(differentiate)
+        push = self.push() if differentiate and self.push is not None else None
 
         def both(fields: Any, slopes: Any, state: Any, turn: Any, control: Any) -> Any:
             if not differentiate:
                 return once(fields, state, control), turn
+            if push is not None:
+                return push(fields, slopes, state, turn, control)
             return jax.vmap(lambda f, s: jax.jvp(lambda a, b: once(a, b, control), (fields, state), (f, s)), out_axes=(None, 0))(slopes, turn)
 
         def chunk(fields: Any, slopes: Any, state: Any, turn: Any, control: Any) -> Any:

@@ -27,7 +27,7 @@ def stepper(held: MjxScene, *, differentiate: bool, between: Callable[[Any, Any]
     jnp, plain = jax.numpy, held.plain
     dofs = _alone(plain)
     fast = int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
-    forward = _forward(between, differentiate=differentiate) if differentiate or between is not None else mjx.forward
+    forward = forward_of(held, differentiate=differentiate, between=between)
 
     def turned(model: Any, data: Any) -> Any:
         def bias(spin: Any) -> Any:
@@ -45,6 +45,11 @@ def stepper(held: MjxScene, *, differentiate: bool, between: Callable[[Any, Any]
         return mjx.implicit(model, turned(model, data) if len(dofs) else data) if fast else mjx.euler(model, data)
 
     return mjx.step if int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4) else step
+
+
+def forward_of(held: MjxScene, *, differentiate: bool, between: Callable[[Any, Any], Any] | None = None) -> Callable[[Any, Any], Any]:
+    """The function (model, data) -> data that computes the accelerations of a scene; `between` as in `stepper`."""
+    return _forward(between, differentiate=differentiate) if differentiate or between is not None else engine()[1].forward
 
 
 def _forward(between: Callable[[Any, Any], Any] | None, *, differentiate: bool) -> Callable[[Any, Any], Any]:
