@@ -18,12 +18,18 @@ from clashsim import cli
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
 from clashsim.fit import base as base_module
+from clashsim.fit import run as run_module
 from clashsim.fit.distil import Recipe, distil
 from clashsim.fit.sample import sample
+from clashsim.nets.strike_map import StrikeMap
+from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.strike_map import strike_map
 from snippets import PAGES, ROOT, Block, blocks, inline
 
 ALL = [block for path in PAGES for block in blocks(path)]
 TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
+
+MAPS: dict[str, StrikeMap] = {}
 
 # Commands that are not run here, and why.
 NOT_RUN = {
@@ -75,8 +81,16 @@ def models():
 @pytest.fixture
 def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(base_module, "base_model", models)
+    monkeypatch.setattr(run_module, "strike_map", kept)  # of one run there is one map, and it takes seconds
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return folder
+
+
+def kept(hybrid: HybridSim) -> StrikeMap:
+    """The map of strikes of a scene, made once."""
+    if hybrid.scene.name not in MAPS:
+        MAPS[hybrid.scene.name] = strike_map(hybrid)
+    return MAPS[hybrid.scene.name]
 
 
 def run(line: str) -> None:

@@ -16,7 +16,7 @@ from clashsim.fit.sample import draw
 from clashsim.report.metrics import weights
 from clashsim.report.trust import StrikeSpace
 
-_STRIKES = 4096
+_STRIKES = 2048
 _SLOWEST = 0.02  # of the approach speed: the spread of what hardly moves after impact is told relative to this
 
 
