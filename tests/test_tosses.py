@@ -13,10 +13,10 @@ import torch
 
 from clashsim.bench import real_tosses, toss_set
 from clashsim.core.boxes import SUBSTEPS, Box
-from clashsim.core.cubes import box_scene, contact_params
-from clashsim.core.errors import ClashError
+from clashsim.core.cubes import box_scene, contact_params, inertia_params
+from clashsim.core.errors import ClashError, DataError
 from clashsim.core.trials import Trial
-from clashsim.data.flight import flight, gravity
+from clashsim.data.flight import flight, gravity, windows
 from clashsim.fit.scale import Ranges, scaled, simulate
 from clashsim.fit.trajectories import Rollouts, Tosses, identify
 
@@ -97,3 +97,41 @@ def test_the_bench_has_its_rows(tmp_path):
     assert [r["method"] for r in rows] == list(real_tosses.METHODS)[:3] and rows[0]["n"] == 4
     assert rows[0]["position_pct"] > rows[2]["position_pct"]  # identified is better than not
     assert real_tosses.run(Path(root), quick=True, resume=tmp_path / "rows.jsonl") == rows
+
+
+def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():
+    trials, _ = simulated(4, 40, friction=0.4)
+    scene = box_scene(CUBE, contact_params()[:1], timestep=DT / SUBSTEPS)
+    flights = tuple(flight(t, "box0", CUBE.corners) for t in trials)
+    few, all_of_them = (identify(Rollouts(scene, Tosses(f, 0.1, 40)), seed=0, restarts=2, generations=4, hold_out=h) for f, h in ((flights, 2), (flights, 0)))
+    assert few.held_out is not None and few.held_out < 0.2 and all_of_them.held_out is None
+    assert few.evaluations * 2 == all_of_them.evaluations
+    with pytest.raises(DataError, match="cannot be held out"):
+        identify(Rollouts(scene, Tosses(flights, 0.1, 40)), seed=0, hold_out=4)
+
+
+def test_windows_begin_where_the_toss_is():
+    trials, _ = simulated(1, 40)
+    whole = flight(trials[0], "box0", CUBE.corners)
+    pieces = windows(whole, 12, 10)
+    assert len(pieces) == 3 and all(len(p.position) == 12 for p in pieces)
+    for k, piece in zip((0, 10, 20), pieces, strict=True):
+        start = piece.start(np.zeros((1, 3)), 9.81)[0]
+        assert np.abs(start[:3] - whole.position[k]).max() < 2e-3
+        assert np.abs(piece.turn - whole.rotation[k]).max() < 0.02
+    with pytest.raises(DataError, match="windows need"):
+        windows(whole, 2, 1)
+
+
+def test_slopes_of_mjx_identify_friction_and_the_centre_of_mass():
+    pytest.importorskip("mujoco.mjx")
+    from clashsim.fit.mjx_tosses import identify_mjx
+
+    centre = (0.0, 0.0, 0.006)
+    trials, _ = simulated(3, 40, friction=0.4, centre=centre)
+    params = (contact_params()[0], inertia_params(CUBE)[2])
+    scene = box_scene(CUBE, params, timestep=DT / SUBSTEPS)
+    flights = tuple(flight(t, "box0", CUBE.corners) for t in trials)
+    found = identify_mjx(Rollouts(scene, Tosses(flights, 0.1, 40)), seed=0, starts=2, after=8, steps=6)
+    assert found.theta[1] == pytest.approx(0.006, abs=0.002)
+    assert found.theta[0] == pytest.approx(0.08 * (0.6 / 0.08) ** 0.7, rel=0.3)

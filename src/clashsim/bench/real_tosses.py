@@ -73,8 +73,21 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
         scene = scene_of(params)
         generations = 3 if problem.quick else 100
         rollouts = Rollouts(scene, problem.tosses(problem.fit, 30 if problem.quick else LONGEST), gravity=problem.gravity)
-        # Few tosses leave many local minima, and cost little.
-        found = identify(rollouts, seed=problem.seed, generations=generations, restarts=3 if len(problem.fit) <= 8 else 1)
+        found = identify(rollouts, seed=problem.seed, generations=generations)
+        rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
+        return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
+
+    return run
+
+
+def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
+    """Identified by slopes of MJX; what was found is rolled out in MuJoCo, whose states MJX's agree with."""
+
+    def run(problem: Problem) -> Found:
+        from clashsim.fit.mjx_tosses import identify_mjx
+
+        scene = scene_of(params)
+        found = identify_mjx(Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity), seed=problem.seed, starts=1 if problem.quick else 2, steps=1 if problem.quick else 8)
         rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
         return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
 
@@ -112,6 +125,7 @@ METHODS: dict[str, Callable[[Problem], Found]] = {
     "mujoco-contact": _identified(contact_params()),
     "mujoco-inertia": _identified((*contact_params(), *inertia_params(_CUBE))),
     "mujoco-shape": _identified((*contact_params(), *inertia_params(_CUBE), *shape_params(_CUBE))),
+    "mjx-inertia": _mjx((*contact_params(), *inertia_params(_CUBE))),
     "graph": _graph,
     "graph-augmented": _augmented,
 }

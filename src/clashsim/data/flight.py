@@ -31,6 +31,11 @@ class Flight:
     spin: np.ndarray
     turn: np.ndarray
 
+    @property
+    def quaternion(self) -> np.ndarray:
+        """Orientations (T, 4), wxyz."""
+        return Rotation.from_matrix(self.rotation).as_quat(scalar_first=True)
+
     def start(self, centre: np.ndarray, gravity: np.ndarray | float) -> np.ndarray:
         """qpos and qvel (m, 13) for centres of mass (m, 3), m in the body's axes, and gravities (m,), m/s^2.
 
@@ -73,13 +78,27 @@ def flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
     low = np.flatnonzero(lowest < CLEAR)
     frames = max(int(low[0]) if len(low) else len(t), 2)
     dt = float(steps.mean())
-    # Turns from the first frame on, as vectors: R(t) = exp(spin t) R(0) for a body whose inertia is nearly even.
-    middle = frames // 2
-    vectors = (turns[:frames] * turns[middle].inv()).as_rotvec()
+    return _begun(trial.name, pose[:, :3], matrices, dt, frames)
+
+
+def windows(whole: Flight, frames: int, every: int) -> list[Flight]:
+    """Pieces of `frames` frames, one every so many: each starts from what its first three frames say, in the air or not.
+
+    Three frames tell a velocity worse than a flight does, and a piece that starts in contact has no parabola: whole tosses identify better.
+    """
+    if frames < _FEWEST or every < 1:
+        raise DataError(f"windows need at least {_FEWEST} frames and a step of at least 1, got {frames} and {every}")
+    return [_begun(f"{whole.name}@{k}", whole.position[k : k + frames], whole.rotation[k : k + frames], whole.dt, 3) for k in range(0, len(whole.position) - frames + 1, every)]
+
+
+def _begun(name: str, position: np.ndarray, rotation: np.ndarray, dt: float, frames: int) -> Flight:
+    """The spin and first rotation that fit the first `frames`: R(t) = exp(spin t) R(0), for a body whose inertia is nearly even."""
+    turns, middle = Rotation.from_matrix(rotation[:frames]), frames // 2
+    vectors = (turns * turns[middle].inv()).as_rotvec()
     at = (np.arange(frames) - middle) * dt
     spin, offset = np.linalg.lstsq(np.stack([at, np.ones(frames)], 1), vectors, rcond=None)[0]
     turn = (Rotation.from_rotvec(offset + spin * at[0]) * turns[middle]).as_matrix()
-    return Flight(trial.name, pose[:, :3], matrices, dt, frames, spin, turn)
+    return Flight(name, position, rotation, dt, frames, spin, turn)
 
 
 def gravity(flights: Sequence[Flight]) -> float:

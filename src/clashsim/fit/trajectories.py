@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,16 +18,22 @@ from clashsim.core.scene import Scene
 from clashsim.data.flight import Flight
 from clashsim.sim.mujoco_sim import MujocoSim
 
-POSITION, ROTATION = 14.0, 18.0  # % of the width, degrees: what the loss counts as one each, about what a fair fit is off by
-_PRIOR = 0.002  # weight of the squared distance from nominal, in standard deviations of each parameter, in a mean loss near 0.5
+POSITION, ROTATION = 14.0, 18.0  # % of the width, degrees: what the loss counts as one each over a whole toss, about what a fair fit is off by
+EARLY, EARLY_POSITION, EARLY_ROTATION = 20, 2.5, 3.5  # frames past the first contact that count by themselves, and the same for them
+PRIOR = 0.002  # weight of the squared distance from nominal, in standard deviations of each parameter, in a mean loss near 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Errors of rollouts against flights (m, n): time means of position (% of the width) and rotation (deg); at `after` frames past contact; wrong face at the end."""
+    """Errors of rollouts against flights (m, n): time means of position (% of the width) and rotation (deg), over all frames and up to `EARLY` past contact;
+
+    at `after` frames past contact; wrong face at the end.
+    """
 
     position: np.ndarray
     rotation: np.ndarray
+    early_position: np.ndarray
+    early_rotation: np.ndarray
     soon_position: np.ndarray
     soon_rotation: np.ndarray
     wrong: np.ndarray
@@ -85,7 +91,9 @@ class Tosses:
         up = np.take_along_axis(matrices[:, rows, last, 2], faces[1][None, :, None], -1)[..., 0]
         true = np.take_along_axis(self.rotation[rows, last, 2], faces[1][:, None], -1)[:, 0]
         wrong = (faces[0] != faces[1]) | (up * true < 0)
-        return Errors((far * self.counts).sum(-1) / total, (turn * self.counts).sum(-1) / total, far[:, rows, soon], turn[:, rows, soon], wrong)
+        early = self.counts & (np.arange(self.length) < np.array([f.frames + EARLY for f in self.flights])[:, None])
+        position, rotation, first_p, first_r = ((v * w).sum(-1) / w.sum(1) for w in (self.counts, early) for v in (far, turn))
+        return Errors(position, rotation, first_p, first_r, far[:, rows, soon], turn[:, rows, soon], wrong)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,68 +109,90 @@ class Rollouts:
     def sim(self) -> MujocoSim:
         return MujocoSim(self.scene, threads=self.threads)
 
-    def states(self, theta: np.ndarray) -> np.ndarray:
-        """States (m, n, T, 13) at the recorded frames for thetas (m, p)."""
+    def starts(self, theta: np.ndarray) -> np.ndarray:
+        """Starts (m, n, 13) that agree with the flights under thetas (m, p)."""
         names = [p.name for p in self.scene.params]
-        m, n = len(theta), len(self.tosses.flights)
 
         def column(name: str, other: float) -> np.ndarray:
-            return theta[:, names.index(name)] if name in names else np.full(m, other)
+            return theta[:, names.index(name)] if name in names else np.full(len(theta), other)
 
         centre = np.stack([column(f"centre_{a}", 0.0) for a in "xyz"], 1)
         start = self.tosses.starts(centre, column("gravity", self.gravity))
         # Euler's method moves by the velocity after each substep: half a substep of gravity ahead of the recorded one.
-        start[..., 9] += 0.5 * self.sim.model.opt.timestep * column("gravity", 9.81)[:, None]
-        start = start.reshape(m * n, 13)
+        start[..., 9] += 0.5 * self.scene.base.opt.timestep * column("gravity", 9.81)[:, None]
+        return start
+
+    def states(self, theta: np.ndarray) -> np.ndarray:
+        """States (m, n, T, 13) at the recorded frames for thetas (m, p)."""
+        m, n = len(theta), len(self.tosses.flights)
         still = np.zeros((m * n, (self.tosses.length - 1) * SUBSTEPS, 0))
-        states = self.sim.rollout(start, still, theta=np.repeat(theta, n, 0) if len(names) else None)
+        states = self.sim.rollout(self.starts(theta).reshape(m * n, 13), still, theta=np.repeat(theta, n, 0) if self.scene.params else None)
         return states[:, ::SUBSTEPS].reshape(m, n, self.tosses.length, -1)
 
 
 def loss(errors: Errors) -> np.ndarray:
-    """J / (1 + J / 2) a toss (m, n): one toss that lands on another face can cost no more than 2."""
-    j = 0.5 * (errors.position / POSITION + errors.rotation / ROTATION)
-    return j / (1 + j / 2)
+    """Mean of J / (1 + J / 2) over the whole toss and over its first frames in contact, (m, n): a toss that lands on another face can cost no more than 2.
+
+    After some bounces the smallest change moves everything, so a whole toss may be fitted by luck; its first frames cannot.
+    """
+    parts = ((errors.position / POSITION, errors.rotation / ROTATION), (errors.early_position / EARLY_POSITION, errors.early_rotation / EARLY_ROTATION))
+    return np.mean([j / (1 + j / 2) for j in (0.5 * (a + b) for a, b in parts)], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """theta (p,) of `scene.params`, the mean loss without the prior, and the rollouts that it took."""
+    """theta (p,) of `scene.params`, the mean loss without the prior, the rollouts that it took, and the mean loss of tosses held out, if any were."""
 
     theta: np.ndarray
     loss: float
     evaluations: int
+    held_out: float | None = None
 
 
-def identify(rollouts: Rollouts, *, seed: int, restarts: int = 1, generations: int = 100, population: int | None = None, progress: Progress = quiet) -> Fit:
-    """Minimise the mean loss, with a weak pull to each parameter's nominal, by CMA-ES; the restarts run side by side in one batch."""
-    params = rollouts.scene.params
+def identify(rollouts: Rollouts, *, seed: int, restarts: int = 1, generations: int = 100, population: int | None = None, hold_out: int = 0, progress: Progress = quiet) -> Fit:
+    """Minimise the mean loss, with a weak pull to each parameter's nominal, by CMA-ES; the restarts run side by side in one batch.
+
+    With `hold_out` the last so many tosses are not fitted: among the restarts' ends the one that predicts them best is kept, and how well is told.
+    """
+    params, flights = rollouts.scene.params, rollouts.tosses.flights
     q = len(params)
     if q == 0:
         raise DataError("the scene has no parameters to identify")
+    if not 0 <= hold_out < len(flights):
+        raise DataError(f"of {len(flights)} tosses {hold_out} cannot be held out")
+    fitted = rollouts if not hold_out else replace(rollouts, tosses=replace(rollouts.tosses, flights=flights[:-hold_out]))
     nominal = to_unit(params, rollouts.scene.nominal)
     sd = np.array([unit_sd(p) for p in params])
     rng = np.random.default_rng(seed)
     size = population or 6 + q
     means = [nominal, *(np.clip(nominal + 0.5 * sd * rng.normal(size=q), -0.9, 0.9) for _ in range(restarts - 1))]
-    runs = [CMA(mean=np.clip(m, -0.95, 0.95), sigma=0.25, bounds=np.tile([-1.0, 1.0], (q, 1)), seed=seed * 97 + i, population_size=size) for i, m in enumerate(means)]
-    best, lowest, plain, count = nominal, np.inf, np.inf, 0
+    runs = {i: CMA(mean=np.clip(m, -0.95, 0.95), sigma=0.25, bounds=np.tile([-1.0, 1.0], (q, 1)), seed=seed * 97 + i, population_size=size) for i, m in enumerate(means)}
+    best, lowest, plain, count = np.tile(nominal, (restarts, 1)), np.full(restarts, np.inf), np.full(restarts, np.inf), 0
     with progress("identifying", generations) as advance:
         for _ in range(generations):
-            asked = [np.array([run.ask() for _ in range(size)]) for run in runs]
-            points = np.concatenate(asked)
-            mean = loss(rollouts.tosses.errors(rollouts.states(from_unit(params, points)))).mean(1)
-            cost = mean + _PRIOR * (((points - nominal) / sd) ** 2).sum(1)
-            count += len(points) * len(rollouts.tosses.flights)
-            if cost.min() < lowest:
-                best, lowest, plain = points[cost.argmin()], float(cost.min()), float(mean[cost.argmin()])
-            for run, a, c in zip(runs, asked, np.split(cost, len(runs)), strict=True):
-                run.tell(list(zip(a, c, strict=True)))
-            runs = [run for run, a in zip(runs, asked, strict=True) if np.ptp(a, axis=0).max() > 2e-3 and not run.should_stop()]
+            asked = {i: np.array([run.ask() for _ in range(size)]) for i, run in runs.items()}
+            points = np.concatenate(list(asked.values()))
+            mean = loss(fitted.tosses.errors(fitted.states(from_unit(params, points)))).mean(1)
+            cost = mean + PRIOR * (((points - nominal) / sd) ** 2).sum(1)
+            count += len(points) * len(fitted.tosses.flights)
+            for (i, run), m, c in zip(list(runs.items()), np.split(mean, len(runs)), np.split(cost, len(runs)), strict=True):
+                k = int(c.argmin())
+                if c[k] < lowest[i]:
+                    best[i], lowest[i], plain[i] = asked[i][k], c[k], m[k]
+                run.tell(list(zip(asked[i], c, strict=True)))
+                if np.ptp(asked[i], axis=0).max() <= 2e-3 or run.should_stop():
+                    del runs[i]
             advance(1)
             if not runs:
                 break
-    return Fit(from_unit(params, best), plain, count)
+    ends = from_unit(params, best)
+    if not hold_out:
+        k = int(lowest.argmin())
+        return Fit(ends[k], float(plain[k]), count)
+    unseen = replace(rollouts, tosses=replace(rollouts.tosses, flights=flights[-hold_out:]))
+    held = loss(unseen.tosses.errors(unseen.states(ends))).mean(1)
+    k = int(held.argmin())
+    return Fit(ends[k], float(plain[k]), count, float(held[k]))
 
 
 def unit_sd(p: Param) -> float:

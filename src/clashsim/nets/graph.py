@@ -216,7 +216,7 @@ def _in_cone(said: Tensor, normal: Tensor, friction: Tensor) -> Tensor:
     across = said - along[..., None] * normal
     push = torch.nn.functional.softplus(_SHARP * _PUSH * along - 2.0) / _SHARP
     size = (across * across).sum(-1, keepdim=True)
-    return push[..., None] * (normal + friction[:, None, None] * across / (1 + size * size) ** 0.25)
+    return push[..., None] * (normal + friction[:, None, None] * across / size.clamp(min=1.0).sqrt())
 
 
 def _balanced(near: _Near, impulse: Tensor, contacts: int) -> Tensor:

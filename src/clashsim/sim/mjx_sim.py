@@ -32,17 +32,17 @@ class MjxSim:
         return self._chunks.run(start, control, self.held.fields(self.theta if theta is None else theta, len(start)))[0]
 
     def slopes(self, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None, *, free: Sequence[int],
-               finite: bool = True) -> tuple[np.ndarray, np.ndarray]:
+               finite: bool = True, turned: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The same states, and their slopes (N, T + 1, s, q) in the unit-scaled parameters with indices `free` (q,).
 
-        theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start does not move with the parameters.
-        finite: refuse slopes that are not; a search that takes such points back can do without.
+        theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start does not move with the
+        parameters unless `turned` (N, q, s) says how. finite: refuse slopes that are not; a search that takes such points back can do without.
         """
         check(self.model, start, control)
         n = len(start)
         at = theta if theta is not None else self.theta if self.theta is not None else self.scene.nominal
         at = np.broadcast_to(at, (n, len(self.scene.params)))
-        states, moved = self._chunks.run(start, control, self.held.fields(at, n), slopes=self.held.slopes(at, tuple(free)), q=len(free))
+        states, moved = self._chunks.run(start, control, self.held.fields(at, n), slopes=self.held.slopes(at, tuple(free)), q=len(free), turned=turned)
         if finite:
             check_finite(self.scene, moved)
         return states, moved
