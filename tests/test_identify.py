@@ -41,7 +41,7 @@ def impacts(scene: Scene) -> Impacts:
     return world(scene, TRUTH)
 
 
-@pytest.mark.parametrize("method", ["cmaes", pytest.param("sysid", marks=needs_sysid)])
+@pytest.mark.parametrize("method", ["cmaes", "hopping", pytest.param("sysid", marks=needs_sysid)])
 def test_known_truth_is_recovered_and_the_seed_decides(scene: Scene, impacts: Impacts, method: str) -> None:
     found = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
     value = dict(zip([p.name for p in scene.params], found.theta, strict=True))

@@ -24,14 +24,15 @@ from clashsim.fit.levenberg import Evaluate, levenberg
 class Hops:
     """How many rounds of descent there are, of how many steps, the sizes of hops (least and most, in half ranges), and how willing a worse end is accepted.
 
-    A chain whose loss rises by a factor f moves there with probability f^(-1/temperature). In every round the worst quarter of the chains begins anew at the best.
+    A chain whose loss rises by a factor f moves there with probability f^(-1/temperature). In every round the worst chains begin anew at the best point: a quarter of
+    them at first and all of them in the last round, so that a search over basins becomes one around the best of them.
     `polish`: further steps of descent for the best point at the end.
     """
 
     rounds: int = 8
     descent: int = 6
-    least: float = 0.02
-    most: float = 1.0
+    least: float = 0.01
+    most: float = 0.5
     temperature: float = 0.5
     polish: int = 12
 
@@ -77,7 +78,8 @@ def hop(evaluate: Evaluate, starts: np.ndarray, *, seed: int, low: np.ndarray | 
         else:
             points, losses, spent, trace = state["points"], state["losses"], state["spent"], state["trace"]
             origin = points.copy()
-            origin[np.argsort(losses, kind="stable")[m - m // 4 :]] = state["best"]
+            gathered = max(m // 4, round(m * round_ / max(hops.rounds - 1, 1)))
+            origin[np.argsort(losses, kind="stable")[m - gathered :]] = state["best"]
             end = levenberg(evaluate, _reflected(origin + size * rng.normal(size=(m, q)), low, high), low=low, high=high, steps=hops.descent)
             with np.errstate(divide="ignore", invalid="ignore"):
                 willing = rng.random(m) < np.power(np.where(np.isfinite(end.loss), losses / end.loss, 0.0), 1 / hops.temperature)

@@ -1,4 +1,4 @@
-"""Constant parameters identified on MuJoCo itself: grid search, CMA-ES, `mujoco.sysid` and gradients of MJX behind one call.
+"""Constant parameters identified on MuJoCo itself: grid search, CMA-ES, basin hopping, `mujoco.sysid` and gradients of MJX behind one call.
 
 All of them minimise the same loss, the mean of r^2 / (1 + r^2) over the impacts, with r the relative error of the twist after impact:
 one wild recording can then cost no more than 1.
@@ -26,7 +26,7 @@ from clashsim.sim.mujoco import Striker
 if TYPE_CHECKING:
     from mujoco import sysid
 
-Method = Literal["grid", "cmaes", "sysid", "mjx"]
+Method = Literal["grid", "cmaes", "hopping", "sysid", "mjx"]
 _POINTS = {1: 33, 2: 12, 3: 8}  # grid points on each axis, by how many axes there are
 _BATCH = 2048
 _STEP = 1e-2  # on the unit scale: contact is rough at a finer look, and differences drown in it
@@ -127,7 +127,7 @@ def identify(scene: Scene, impacts: Impacts, *, method: Method = "cmaes", seed: 
 
 def search(setup: Rig, rows: np.ndarray, method: str, *, seed: int = 0) -> Identified:
     """`identify` on some rows (n,) of a rig that is used many times."""
-    ways: dict[str, Callable[[Rig, np.ndarray, int], Identified]] = {"grid": _by_grid, "cmaes": _by_cmaes, "sysid": _by_sysid, "mjx": _by_mjx}
+    ways: dict[str, Callable[[Rig, np.ndarray, int], Identified]] = {"grid": _by_grid, "cmaes": _by_cmaes, "hopping": _by_hopping, "sysid": _by_sysid, "mjx": _by_mjx}
     if method not in ways:
         raise DataError(f"there is no method {method!r} of identification; {nearest(method, get_args(Method))}")
     if not setup.free:
@@ -206,6 +206,25 @@ def _by_cmaes(setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, gen
         if not runs:
             break
     return Identified(setup.natural(best), lowest, evaluations)
+
+
+def _by_hopping(setup: Rig, rows: np.ndarray, seed: int, *, chains: int = 6) -> Identified:
+    """Parallel basin hopping: all chains, and the central differences that their descents need, are one batch."""
+    from clashsim.fit.hopping import Hops, hop
+
+    q, count = len(setup.free), 0
+    shifts = _STEP * np.concatenate([np.zeros((1, q)), np.eye(q), -np.eye(q)])
+
+    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal count
+        asked = np.clip(points + shifts[:, None], -1, 1)  # (1 + 2 q, m, q)
+        count += asked.shape[0] * asked.shape[1] * len(rows)
+        value = setup.residual(setup.simulate(asked.reshape(-1, q), rows), rows).reshape(*asked.shape[:2], -1) / np.sqrt(len(rows))
+        width = np.einsum("jmj->mj", (asked[1 : q + 1] - asked[q + 1 :]))
+        return value[0], np.moveaxis(value[1 : q + 1] - value[q + 1 :], 0, -1) / width[:, None]
+
+    found = hop(evaluate, _starts(setup, chains, seed), seed=seed, hops=Hops(rounds=5, descent=4, polish=10))
+    return Identified(setup.natural(found.best), found.loss, count)
 
 
 def to_sysid(setup: Rig, rows: np.ndarray | None = None) -> tuple[sysid.ParameterDict, Callable[..., Any]]:
