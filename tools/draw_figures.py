@@ -44,10 +44,12 @@ def flow() -> Figure:
     box(1.85, 0.8, "100,000 strikes\nin MuJoCo", "sample")
     box(3.65, 0.8, "network\ndistilled")
     box(5.4, 1.55, "calibrated model\nreport, verdicts", "calibrate, show, view", ORANGE)
-    for y, words, verb in ((2.65, "which strikes next", "advise"), (1.75, "strikes to a target", "plan, execute"), (0.85, "policies", "train, evaluate"), (-0.05, "MJCF, ranges", "export")):
+    for y, words, verb in ((2.65, "which strikes next", "advise"), (1.75, "strikes to a target", "plan, execute"),
+                           (0.85, "policies", "train, evaluate"), (-0.05, "MJCF, ranges", "export")):
         box(7.15, y + 0.02, words, verb)
         arrow(axes, (6.82, 1.86), (7.1, y + 0.33), GREY, 1.2)
-    for start, end in (((1.45, 2.61), (1.8, 2.61)), ((3.25, 2.61), (3.6, 2.61)), ((1.45, 1.11), (1.8, 1.11)), ((3.25, 1.11), (3.6, 1.11)), ((5.05, 2.6), (5.36, 2.0)), ((5.05, 1.1), (5.36, 1.72))):
+    for start, end in (((1.45, 2.61), (1.8, 2.61)), ((3.25, 2.61), (3.6, 2.61)), ((1.45, 1.11), (1.8, 1.11)), ((3.25, 1.11), (3.6, 1.11)),
+                       ((5.05, 2.6), (5.36, 2.0)), ((5.05, 1.1), (5.36, 1.72))):
         arrow(axes, start, end)
     axes.set(ylim=(-0.35, 3.35))
     return figure
@@ -61,7 +63,7 @@ def contact_frame() -> Figure:
         axes.axis("off")
         c, s = np.cos(turn), np.sin(turn)
         move = np.array([[c, -s], [s, c]])
-        square = np.array([[0, -1.1], [1.8, -1.1], [1.8, 1.1], [0, 1.1]]) + [0, 0.35]
+        square = np.array([[0, -1.1], [1.8, -1.1], [1.8, 1.1], [0, 1.1]]) + np.array([0, 0.35])
         axes.add_patch(Polygon(square @ move.T, facecolor="#e6f1f4", edgecolor=TEAL, linewidth=1.5))
         tip = move @ np.array([-0.35, 0.0])
         axes.add_patch(matplotlib.patches.Circle(tuple(tip), 0.35, facecolor="#f7e0d4", edgecolor=ORANGE, linewidth=1.5))
@@ -75,7 +77,7 @@ def contact_frame() -> Figure:
         axes.text(*(tip - 1.85 * way + 0.25 * tangent), "v", color=ORANGE, ha="center", va="center")
         centre = move @ [0.9, 0.35]
         axes.plot(*centre, "o", color=INK, markersize=4)
-        axes.text(*(centre + [0.12, 0.1]), "mass centre", fontsize=8, color=INK)
+        axes.text(*(centre + np.array([0.12, 0.1])), "mass centre", fontsize=8, color=INK)
         if turn == 0.0:
             axes.add_patch(Arc((float(tip[0]), float(tip[1])), 2.2, 2.2, theta1=180, theta2=180 + np.degrees(0.25), color=ORANGE))
             axes.text(-1.75, -0.02, "deflection", fontsize=8, color=ORANGE, ha="right")
