@@ -87,7 +87,8 @@ def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
         from clashsim.fit.mjx_tosses import identify_mjx
 
         scene = scene_of(params)
-        found = identify_mjx(Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity), seed=problem.seed, starts=1 if problem.quick else 2, steps=1 if problem.quick else 8)
+        starts, steps = (1, 1) if problem.quick else (2, 8)
+        found = identify_mjx(Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity), seed=problem.seed, starts=starts, steps=steps)
         rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
         return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
 

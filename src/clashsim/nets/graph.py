@@ -126,9 +126,9 @@ class GraphNet(nn.Module):
         friction = taken(friction_of(bodies.contact[:, 0]), bodies.owner[near.corner])
         said = torch.where(fixed[:, None, None], _in_cone(said, floor.normal.to(said), friction), said)
         impulse = _balanced(near, said * (near.weight * near.scale * LENGTH / dt)[:, None, None], len(contacts.face))
-        arm = near.arm[:, None].expand_as(impulse)
         zero, body = torch.zeros(len(bodies), 2, 3, dtype=impulse.dtype, device=impulse.device), bodies.owner[near.corner]
-        return zero.index_add(0, body, impulse), zero.index_add(0, body, cross(arm, impulse))
+        twist = cross(near.arm[:, None].expand_as(impulse), impulse) - _couple(near, now, body, impulse, len(contacts.face))
+        return zero.index_add(0, body, impulse), zero.index_add(0, body, twist)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +224,14 @@ def _balanced(near: _Near, impulse: Tensor, contacts: int) -> Tensor:
     pair = near.other >= 0
     total = torch.zeros(contacts, 2, 3, dtype=impulse.dtype, device=impulse.device).index_add(0, near.contact, impulse * pair[:, None, None])
     return impulse - taken(total, near.contact) / 6 * pair[:, None, None]
+
+
+def _couple(near: _Near, now: State, body: Tensor, impulse: Tensor, contacts: int) -> Tensor:
+    """What balanced impulses (K, 2, 3) of a contact between two bodies add to angular momentum, shared out over its corners, to be taken away again."""
+    pair = (near.other >= 0)[:, None, None]
+    spot = (taken(now.place, body) + near.arm)[:, None].expand_as(impulse)
+    total = torch.zeros(contacts, 2, 3, dtype=impulse.dtype, device=impulse.device).index_add(0, near.contact, cross(spot, impulse) * pair)
+    return taken(total, near.contact) / 6 * pair
 
 
 def advanced(net: GraphNet, bodies: Bodies, now: State, free: State, contacts: Contacts, *, floor: Floor, dt: float) -> State:
