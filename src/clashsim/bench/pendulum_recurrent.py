@@ -11,9 +11,9 @@ from torch import nn
 from clashsim.bench.pendulum_camera import cut
 from clashsim.data.pendulum import ARM, Run
 
-_WIDTH, _BATCH, _ROUND = 96, 64, 100  # units, windows in a batch, batches between two looks at the runs kept aside
-_PATIENCE = 8  # looks without anything better, after which the learning rate falls, and after three falls it ends
-_SPAN = (60, 120, 240)  # frames predicted in training, one after the other
+_WIDTH, _BATCH, _ROUND = 64, 32, 50  # units, windows in a batch, batches between two looks at the runs kept aside
+_PATIENCE = 5  # looks without anything better, after which the learning rate falls, and after three falls it ends
+_SPAN = (60, 200)  # frames predicted in training, one after the other
 
 
 class _Net(nn.Module):
@@ -69,7 +69,7 @@ def train(runs: list[Run], aside: list[Run], *, seed: int, observed: int, quick:
     if not len(windows) or not len(kept):
         windows = kept = cut(runs + aside, frames=observed + spans[-1], every=25)[0]
     arms = np.linalg.norm(np.diff(windows, axis=2), axis=-1).mean((0, 1))
-    data, check = (torch.tensor(_angles(w), dtype=torch.float32) for w in (windows, kept[:256]))
+    data, check = (torch.tensor(_angles(w), dtype=torch.float32) for w in (windows, kept[:: max(1, len(kept) // 128)]))
     net, batches = _Net(), 0
     for span in spans:
         rate = 3e-3

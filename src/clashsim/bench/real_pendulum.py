@@ -35,7 +35,7 @@ from clashsim.sim.augmented import AugmentedSim
 OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
 FAR = 5.0  # mm
 # Units of each network, R, windows to fit on and the lengths they are fitted at: chosen on recordings kept aside of those to fit on (docs/augmented.md).
-UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 128, 224, 320)
+UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 160, 320)
 SKIP = 2  # frames a step in fitting, which is as exact and half the work; predictions step frame by frame
 _DRAWS = 1000  # of the bootstrap
 _WHOLE = tuple(range(len(PARAMS)))
@@ -59,7 +59,7 @@ class Setting:
     @property
     def steps(self) -> int:
         """Of Levenberg-Marquardt at each length."""
-        return 2 if self.quick else 15
+        return 2 if self.quick else 12
 
     @property
     def blueprint(self) -> Any:
@@ -99,8 +99,8 @@ class Setting:
         return self.fitted(self.geometry, Free(_WHOLE, tuple(range(len(CAMERA))), train=True, ridge=RIDGE))
 
     def fitted(self, before: Shot, free: Free) -> Shot:
-        """Fitted at one length after the other."""
-        begun, origin = shots(self.windows, observed=OBSERVED, skip=SKIP), before.sim.weights
+        """Fitted at one length after the other; weights on every other window, for their steps cost twice as much."""
+        begun, origin = shots(self.windows[:: 2 if free.train else 1], observed=OBSERVED, skip=SKIP), before.sim.weights
         for length in self.lengths if free.train else sorted({self.lengths[0], self.lengths[-1]}):
             start = shoot(before.sim, shortened(begun, OBSERVED // SKIP), EYE, camera=before.camera, steps=5).start
             before = shoot(before.sim, shortened(begun, length // SKIP + 1, start=start), EYE, camera=before.camera, free=free, steps=self.steps, origin=origin)
