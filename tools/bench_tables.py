@@ -79,6 +79,17 @@ def loops(rows: list[dict]) -> str:
     return table(["change", "algorithm", "method", *(f"{n}, mm" for n in counts), "last, rad", "strikes needed", "success"], body)
 
 
+def pendulum(rows: list[dict]) -> str:
+    """Median error at each frame with its interval, the mean, the ratio to the analytic model, and how long a prediction is good for."""
+    frames = sorted({r["frame"] for r in rows})
+    body = []
+    for method in dict.fromkeys(r["method"] for r in rows):
+        own = {r["frame"]: r for r in rows if r["method"] == method}
+        cells = [f"{own[f]['error_mm']:.2f} ({own[f]['low_mm']:.2f} to {own[f]['high_mm']:.2f}), {own[f]['mean_mm']:.2f}" for f in frames]
+        body.append([method, *cells, " / ".join(f"{own[f]['ratio']:.2f}" for f in frames), " / ".join(f"{own[f]['within_mm']:.2f}" for f in frames), f"{own[frames[0]]['until_5mm']:.0f}"])
+    return table(["method", *(f"frame {f}" for f in frames), "ratio", "within", "until 5 mm"], body)
+
+
 def figures(rows: list[dict], columns: dict[str, str]) -> str:
     """Rows as they are; columns: format by key."""
     return table(list(columns), [["" if r.get(k) is None else format(r[k], how) for k, how in columns.items()] for r in rows])
@@ -96,6 +107,8 @@ TABLES = {
     "bowling-cost": ("bowling", lambda r: figures([x for x in r if x["what"] == "cost"], dict.fromkeys(("cubes", "device", "graph_s", "mujoco_s", "ratio"), ""))),
     "routes": ("routes", lambda r: figures([x for x in r if x["seed"] == "all"] or r, dict.fromkeys(("route", "method", "success", "trials", "subgoals", "subgoals_of"), ""))),
     "loop": ("loop", loops),
+    "real-pendulum": ("real-pendulum", pendulum),
+    "basin-hopping": ("basin-hopping", lambda r: figures(r, {"set": "", "method": "", "reached": ".1f", "seeds": "d", "error": ".3g", "distance": ".3g", "steps": ",d", "spent": ".2f"})),
     "advise": ("advise", lambda r: figures(r, {"set": "", "method": "", "accuracy_0.1": ".3f", "sd_0.1": ".3f", "worst_0.1": ".2f", "accuracy_0.05": ".3f", "median": ".4f", "seeds": "d"})),
 }
 
