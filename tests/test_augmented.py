@@ -14,14 +14,15 @@ import pytest
 
 from clashsim.core.blueprint import NeuralScalar, initial_weights, silenced
 from clashsim.core.errors import ClashError, DataError, ParamError
-from clashsim.core.params import Param, from_unit, to_unit
+from clashsim.core.params import Param, from_unit, locate, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.augmented import curve, fit_augmented, windows_of
 from clashsim.fit.calibrate import Status
 from clashsim.fit.mjx_windows import Windows
-from clashsim.report.curves import draw_curves, learnt
+from clashsim.report.curves import draw_curves, draw_typical, learnt, typical
 from clashsim.sim.augmented import AugmentedSim
 from clashsim.sim.mjx_sim import MjxSim
+from clashsim.sim.mujoco_sim import MujocoSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
@@ -116,9 +117,13 @@ def test_slopes_are_those_of_finite_differences(many: AugmentedSim) -> None:
     assert (np.abs(slopes).max((0, 1, 2)) > 1e-4).sum() > 0.9 * slopes.shape[-1]
 
 
-def rolling() -> tuple[AugmentedSim, np.ndarray, np.ndarray]:
-    """A ball that slides and begins to roll, with a network in its friction; starts (2, 13), control (2, 30, 0)."""
-    sim = AugmentedSim(Scene(BLOCK, "ball", "floor", params=FRICTION, name="ball"), [NeuralScalar("pair/strike/friction[0:2]", ("speed/ball",), "scale", units=2)])
+CONTACT = ("pair/strike/friction[0:2]", "pair/strike/solref[0]", "pair/strike/solref[1]", "pair/strike/solimp[1]", "pair/strike/margin")
+
+
+def rolling(*targets: str) -> tuple[AugmentedSim, np.ndarray, np.ndarray]:
+    """A ball that slides and begins to roll, with a network in its friction, or in these quantities of its contact; starts (2, 13), control (2, 30, 0)."""
+    scalars = [NeuralScalar(target, ("speed/ball",), "add" if "margin" in target else "scale", units=2) for target in targets or CONTACT[:1]]
+    sim = AugmentedSim(Scene(BLOCK, "ball", "floor", params=FRICTION, name="ball"), scalars)
     start = np.tile(np.concatenate([sim.model.qpos0, [2.0, 0, 0, 0, 0, 0]]), (2, 1))
     start[:, 2] = 0.0995  # pressed in a little, so that it begins in contact
     return sim, start, np.zeros((2, 30, 0))
@@ -134,6 +139,25 @@ def test_friction_of_a_contact_may_depend_on_speed() -> None:
     weights[:] = 0
     weights[0], weights[4], weights[6] = 100.0, 2.0, -2.0  # (speed), last layer: exp(2 tanh(100 v) - 2), nothing but at rest
     assert np.abs(sim.rollout(start, control, theta=sim.scene.nominal, weights=weights) - plain).max() < 1e-6
+
+
+@pytest.mark.slow
+def test_other_quantities_of_a_contact_are_those_of_mujoco() -> None:
+    sim, start, control = rolling(*CONTACT)
+    start = start + np.random.default_rng(1).normal(size=start.shape) * np.r_[np.zeros(9), -0.3, np.zeros(3)]  # it lands at different speeds
+    scene, seen = sim.scene, []
+    for i, (target, change) in enumerate(zip(CONTACT, (np.log(1.7), np.log(2.5), np.log(0.4), np.log(0.97), 0.02), strict=True)):
+        weights = sim.weights.copy()
+        weights[7 * i + 6] = change  # the last bias alone: the same at every speed
+        mine = sim.rollout(start, control, theta=scene.nominal, weights=weights)
+        theirs = MujocoSim(scene, scene.nominal)
+        slot = locate(theirs.model, target)
+        row = getattr(theirs.model, slot.field).reshape(theirs.model.npair, -1)[0]
+        columns = list(slot.columns or (0,))
+        row[columns] = row[columns] + change if "margin" in target else row[columns] * np.exp(change)
+        seen.append(theirs.rollout(start, control))
+        assert np.abs(mine - seen[-1]).max() < 1e-6, target
+    assert min(np.abs(a - b).max() for j, a in enumerate(seen) for b in seen[:j]) > 1e-4  # each one matters
 
 
 @pytest.mark.slow
@@ -245,3 +269,17 @@ def test_curves_are_drawn_against_what_is_read(tmp_path) -> None:
     with pytest.raises(DataError, match="'sin/swing'"):
         draw_curves(tmp_path / "no.png", two, weights, ranges={"qvel/swing": (-4.0, 4.0)})
     assert not (tmp_path / "no.png").exists()
+
+
+def test_what_a_network_typically_says_is_told_over_the_records(tmp_path) -> None:
+    scalar = NeuralScalar("force/swing", ("sin/swing", "cos/swing", "qvel/swing"), units=1)
+    weights = np.array([0.0, 0, 1, 0, 2, 0])  # 2 tanh(speed)
+    recorded = np.column_stack([np.zeros(11), np.ones(11), np.linspace(-1, 1, 11)])
+    speeds = np.linspace(-3, 3, 7)
+    assert np.allclose(typical((scalar,), weights, 0, over="qvel/swing", at=speeds, recorded=recorded), 2 * np.tanh(speeds)[:, None])
+    low, middle, high = typical((scalar,), weights, 0, over="angle/swing", at=speeds, recorded=recorded).T
+    assert np.allclose(middle, 0) and np.allclose(high, 2 * np.tanh(0.8)) and np.allclose(low, -high)  # no turn matters, but speeds do
+    draw_typical(tmp_path / "t.png", (scalar,), weights, recorded=recorded, over={"qvel/swing": speeds, "angle/swing": speeds})
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match="does not read 'angle/arm'"):
+        typical((scalar,), weights, 0, over="angle/arm", at=speeds, recorded=recorded)

@@ -30,6 +30,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.data.pendulum import RATE, Run, load, split
 from clashsim.fit.shooting import Free, Shot, predicted, shoot, shortened
+from clashsim.report.curves import draw_typical
 from clashsim.sim.augmented import AugmentedSim
 
 OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
@@ -165,7 +166,7 @@ def run(root: Path, seeds: int = 1, quick: bool = False, *, methods: Sequence[st
                 at = {"method": method, "seed": seed, "quick": quick, "held": names}
                 one = next((r for r in done if {k: r.get(k) for k in at} == at), None)
                 if one is None:
-                    one = at | _measure(METHODS[method](setting))
+                    one = at | _measure(METHODS[method](setting)) | (_kept(setting.neural) if method == "neural" else {})
                     keep(resume, [one])
                 found.setdefault(method, []).append(np.array(one["errors"], float))
                 advance(1)
@@ -173,6 +174,24 @@ def run(root: Path, seeds: int = 1, quick: bool = False, *, methods: Sequence[st
     rows = [row for method, errors in found.items() for row in _rows(method, errors, recording)]
     base = {r["frame"]: r["error_mm"] for r in rows if r["method"] == "analytic-geometry"}
     return [row | ({"ratio": round(row["error_mm"] / base[row["frame"]], 3)} if base else {}) for row in rows]
+
+
+def _kept(model: Shot) -> Row:
+    """What the resume file holds of a trained model, for `draw`."""
+    return {"theta": model.sim.theta.tolist(), "weights": model.sim.weights.tolist(), "camera": model.camera.tolist()}  # type: ignore[union-attr]
+
+
+def draw(root: Path, resume: Path, picture: Path) -> None:
+    """What both networks of a run have learnt, over the speeds and turns of the runs they were fitted on; `resume` is the file of `run`."""
+    row = next((r for r in kept(resume) if r["method"] == "neural" and not r["quick"] and "weights" in r), None)
+    if row is None:
+        raise DataError(f"{resume.name} holds no trained model: run the bench with --resume {resume.name} first")
+    start = shots(cut(split(load(root))[0], frames=OBSERVED, every=400)[0], observed=OBSERVED).start
+    recorded = np.column_stack([np.sin(start[:, 0]), np.cos(start[:, 0]), np.sin(start[:, 1]), np.cos(start[:, 1]), start[:, 2:]])
+    reach = np.quantile(np.abs(start[:, 2:]), 0.95, axis=0)
+    turn = np.linspace(-np.pi, np.pi, 121)
+    over = {"qvel/upper": np.linspace(-reach[0], reach[0], 121), "qvel/lower": np.linspace(-reach[1], reach[1], 121), "angle/upper": turn, "angle/lower": turn}
+    draw_typical(picture, blueprint(UNITS), np.array(row["weights"]), recorded=recorded, over=over)
 
 
 def _measure(error: np.ndarray) -> Row:

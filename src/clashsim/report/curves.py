@@ -30,6 +30,44 @@ def learnt(blueprint: Blueprint, weights: np.ndarray, which: int, *, over: int =
     return values[:, over], np.exp(output) if scalar.enters == "scale" else output
 
 
+def typical(blueprint: Blueprint, weights: np.ndarray, which: int, *, over: str, at: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+    """What network `which` says at values at (n,) of one quantity while the others are as recorded (m, r): its tenth, half and nine tenths over the records, (n, 3).
+
+    over: a quantity that it reads, or "angle/JOINT" (rad) for one of which it reads sine and cosine, which belong together.
+    """
+    scalar = blueprint[which]
+    kind, _, joint = over.partition("/")
+    functions = {f"sin/{joint}": np.sin, f"cos/{joint}": np.cos} if kind == "angle" else {over: np.asarray}
+    if not set(functions) <= set(scalar.reads):
+        raise DataError(f"the neural scalar of {scalar.target!r} does not read {over!r}; it reads {', '.join(scalar.reads)}")
+    values = np.repeat(np.asarray(recorded, float)[None], len(at), 0)
+    for name, function in functions.items():
+        values[:, :, scalar.reads.index(name)] = function(at)[:, None]
+    output = scalar.output(weights[parts(blueprint)[which]], values)
+    return np.quantile(np.exp(output) if scalar.enters == "scale" else output, [0.1, 0.5, 0.9], axis=1).T
+
+
+def draw_typical(path: Path, blueprint: Blueprint, weights: np.ndarray, *, recorded: np.ndarray, over: Mapping[str, np.ndarray]) -> None:
+    """A picture with a row for each network and a panel for each quantity `over` (values (n,) by name): the middle of what it says, and where eight of ten records lie."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * len(over), 2.7 * len(blueprint)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(blueprint), len(over), squeeze=False, sharey="row")
+    for i, scalar in enumerate(blueprint):
+        for panel, (name, at) in zip(panels[i], over.items(), strict=True):
+            low, middle, high = typical(blueprint, weights, i, over=name, at=at, recorded=recorded).T
+            panel.axhline(1.0 if scalar.enters == "scale" else 0.0, color="0.7", linewidth=0.8)
+            panel.fill_between(at, low, high, color="tab:blue", alpha=0.2, linewidth=0)
+            panel.plot(at, middle, color="tab:blue")
+            panel.set(xlabel=name)
+        panels[i][0].set(ylabel=_ACTION[scalar.enters].format(scalar.target))
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix.lstrip(".") or "png", dpi=110)
+    write_atomic(path, content.getvalue())
+
+
 def draw_curves(path: Path, blueprint: Blueprint, weights: np.ndarray, *, ranges: Mapping[str, tuple[float, float]]) -> None:
     """A picture with one panel for each network and input."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
