@@ -71,10 +71,14 @@ def test_every_scene_is_drawn_and_struck(name):
 def test_edges_of_a_box_and_what_is_not_drawn():
     model = mujoco.MjModel.from_xml_string("""<mujoco><worldbody>
       <geom name="floor" type="plane" size="0 0 1"/><geom name="hidden" type="box" size="1 1 1" group="3"/>
-      <body><freejoint/><geom name="cap" type="capsule" size=".1 .2"/><geom name="box" type="box" size=".1 .2 .3" pos="1 0 0"/></body></worldbody></mujoco>""")
+      <body pos="0 0 2" euler="0 0 90"><geom name="post" type="box" size=".1 .2 .3" pos="1 0 0"/></body>
+      <body><freejoint/><body pos="0 5 0"><geom name="welded" type="sphere" size=".1"/></body>
+        <geom name="cap" type="capsule" size=".1 .2"/><geom name="box" type="box" size=".1 .2 .3" pos="1 0 0"/></body></worldbody></mujoco>""")
     found = {s.name: s for s in shapes(model)[0]}
-    assert set(found) == {"floor", "cap", "box"} and set(s.name for s in shapes(model, {"hidden"})[0]) >= {"hidden"}
+    assert set(found) == {"floor", "post", "welded", "cap", "box"} and set(s.name for s in shapes(model, {"hidden"})[0]) >= {"hidden"}
     box = found["box"]
+    assert np.allclose(found["post"].vertices.mean(0), [0, 1, 2]) and not found["post"].moves  # where it stands
+    assert np.allclose(found["welded"].vertices.mean(0), [0, 5, 0], atol=1e-3) and found["welded"].body == box.body  # moves with what carries it
     assert len(box.edges) == 12 and box.moves and not found["floor"].moves
     assert np.allclose(box.vertices.mean(0), [1, 0, 0]) and np.allclose(np.ptp(box.vertices, axis=0), [0.2, 0.4, 0.6])
 

@@ -83,7 +83,7 @@ def of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> Motio
     good = np.isfinite(states).all(1)
     n = len(good) if good.all() else max(1, int(np.argmin(good)))
     data = mujoco.MjData(model)
-    bodies = [b for b in range(1, model.nbody) if int(model.body_weldid[b]) != 0]
+    bodies = [b for b in range(1, model.nbody) if int(model.body_weldid[b]) == b]
     poses = {b: np.empty((n, 7)) for b in bodies}
     for k in range(n):
         data.qpos[:] = states[k, : model.nq]

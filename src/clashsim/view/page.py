@@ -40,7 +40,7 @@ class Page:
         self.stage = Stage(server, session.scene, session.height)
         gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, brand_color=(0, 114, 178))
         gui.set_panel_label(f"clashsim: {session.title}")
-        for note in (*session.notes, *self.stage.left):
+        for note in self.stage.left:
             gui.add_html(said(note))
         gui.add_html(legend((*KINDS, "target"), self.stage.cell if self.stage.grid else None))
         self._modes = gui.add_button_group("mode", ("Replay", "Plan", "Strike", "Route"))

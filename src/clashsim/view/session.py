@@ -26,7 +26,7 @@ KINDS = ("recorded", "MuJoCo", "hybrid")
 class Session:
     """rollers: simulators by what they are called on the page, the hybrid one as "hybrid", the others are MuJoCo with different values.
 
-    make_map: makes the map of strikes, or says why there is none. policy: one, or a sentence on why there is none. notes: sentences for the page.
+    make_map: makes the map of strikes, or says why there is none. policy: one, or a sentence on why there is none.
     """
 
     title: str
@@ -36,7 +36,6 @@ class Session:
     make_map: Callable[[], StrikeModel]
     policy: Policy | str
     routes: Mapping[str, Route] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
     @cached_property
     def map(self) -> StrikeModel:

@@ -19,7 +19,7 @@ _PLANE = 1.0  # m: half size at which a plane without an end is drawn
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A geom as drawn: vertices (V, 3) in its body's axes (m), faces (F, 3), edges (E, 2, 3), colour 0..1 with opacity (4,), its body, whether that moves."""
+    """A geom as drawn: vertices (V, 3) in the axes of the body that carries it (m), the world's if nothing does; faces (F, 3), edges (E, 2, 3), colour 0..1 with opacity (4,)."""
 
     name: str
     body: int
@@ -33,6 +33,8 @@ class Shape:
 
 def shapes(model: mujoco.MjModel, needed: Collection[str] = ()) -> tuple[list[Shape], list[str]]:
     """All geoms that can be drawn, and a sentence for each that cannot; `needed`: names of geoms that are drawn whatever their group."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
     out, left = [], []
     for g in range(model.ngeom):
         name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom {g}"
@@ -45,13 +47,12 @@ def shapes(model: mujoco.MjModel, needed: Collection[str] = ()) -> tuple[list[Sh
             kind = mujoco.mjtGeom(int(model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
             left.append(f"geom {name!r} is a {kind}, which is not drawn")
             continue
-        turn = np.zeros(9)
-        mujoco.mju_quat2Mat(turn, model.geom_quat[g])
-        vertices = points @ turn.reshape(3, 3).T + model.geom_pos[g]
-        body = int(model.geom_bodyid[g])
+        body = int(model.body_weldid[model.geom_bodyid[g]])  # what is welded together moves as one
+        world = points @ data.geom_xmat[g].reshape(3, 3).T + data.geom_xpos[g]
+        vertices = (world - data.xpos[body]) @ data.xmat[body].reshape(3, 3)
         material = int(model.geom_matid[g])
         r, g_, b, a = map(float, model.geom_rgba[g] if material < 0 else model.mat_rgba[material])
-        out.append(Shape(name, body, int(model.body_weldid[body]) != 0, vertices, faces, edges(vertices, faces), (r, g_, b, a), flat))
+        out.append(Shape(name, body, body != 0, vertices, faces, edges(vertices, faces), (r, g_, b, a), flat))
     return out, left
 
 

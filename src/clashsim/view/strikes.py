@@ -7,7 +7,6 @@ from typing import Protocol
 
 import numpy as np
 
-from clashsim.core.contact import touch
 from clashsim.core.draw import Range
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
@@ -143,11 +142,3 @@ def aimed(scene: Scene, aims: dict[str, float], start: np.ndarray) -> np.ndarray
     if scene.striker_body.fixed:  # a wall stays where it is
         return before[0]
     return moved_to(before, start)[0]
-
-
-def contact_of(scene: Scene, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Contact point and normal into the struck body of an impact `before` (12,), in the world (3,) each, at the height of the striker or of the struck body."""
-    assert scene.plane is not None
-    contact, _ = touch(scene, before[None])
-    body = scene.struck_body if scene.striker_body.fixed else scene.striker_body
-    return contact.point[0] @ scene.plane[:2] + float(body.position @ scene.plane[2]) * scene.plane[2], contact.normal[0] @ scene.plane[:2]
