@@ -3,7 +3,7 @@
     analytic           MuJoCo's double pendulum with identified parameters and the mean lengths of the arms
     analytic-geometry  the same with a calibrated camera: offsets of the markers, tilt, lens, and where the links are centred across
     neural             the same with a neural scalar in each joint's torque (`AugmentedSim`)
-    neural-upper/-lower  that with one of the two silenced: which of them mattered
+    neural-without-upper, neural-without-lower  that with one of the two silenced: which of them mattered
     recurrent          a recurrent network without physics
     floor              what neural would get were it the truth: its own trajectories, seen with the camera's noise
 
@@ -150,7 +150,7 @@ def _floor(setting: Setting) -> np.ndarray:
 
 METHODS: dict[str, Callable[[Setting], np.ndarray]] = {
     "analytic": lambda s: s.errors(s.analytic), "analytic-geometry": lambda s: s.errors(s.geometry), "neural": lambda s: s.errors(s.neural),
-    "neural-upper": lambda s: _silenced(s, 0), "neural-lower": lambda s: _silenced(s, 1), "recurrent": _recurrent, "floor": _floor}
+    "neural-without-upper": lambda s: _silenced(s, 0), "neural-without-lower": lambda s: _silenced(s, 1), "recurrent": _recurrent, "floor": _floor}
 
 
 def run(root: Path, seeds: int = 1, quick: bool = False, *, methods: Sequence[str] | None = None, resume: Path | None = None, progress: Progress = quiet) -> list[Row]:
