@@ -11,12 +11,12 @@ from clashsim.report.efficiency import Fewer
 from clashsim.report.metrics import relative_error
 
 _SIZES = (3, 5, 10, 20, 40)  # larger fits take seconds, and the curve is flat by then
-_DRAWS = 3
+_DRAWS = 2  # each costs a calibration
 _LEFT = 4  # impacts at least to judge by
 
 
 def fewer(calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: int) -> Fewer | None:
-    """Relative errors of calibrations on 3, 5, 10, ... of the fitted impacts, three draws each; None where the impacts are too few.
+    """Relative errors of calibrations on 3, 5, 10, ... of the fitted impacts, two draws each; None where the impacts are too few.
 
     Judged on the impacts held out, or on those fitted ones that a draw left, where none was held out.
     """

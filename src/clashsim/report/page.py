@@ -174,7 +174,7 @@ def _more(found: Comparison, fitted: int, fewer: Fewer | None, advice: str | Non
     if fewer is None or not len(found.measured):
         return card("Would more impacts help?", tag("p", _tight(" ".join(said))))
     whole, floor = (fitted, found.errors[found.ours]), next(((name, e) for name, e in found.errors.items() if name.endswith("nominal")), None)
-    hint = "Calibrated again on fewer of the same impacts, drawn three times; whiskers: least and greatest of the draws."
+    hint = "Calibrated again on fewer of the same impacts, a few draws each; whiskers: least and greatest of the draws."
     left = tag("div", tag("p", _tight(" ".join([sentence(fewer, whole), *said]))), tag("p", hint, class_="quiet"))
     return card("Would more impacts help?", tag("div", left, tag("div", chart(fewer, whole, floor), class_="plot drawing"), class_="pair"))
 
