@@ -220,7 +220,11 @@ def test_calibrate_takes_trials(capsys, strikes, quick):
     out = capsys.readouterr().out
     assert "8 impacts in 8 trials" in out and "Friction of the ground, from 8 slides" in out
     metrics = json.loads(Path("run/metrics.json").read_text())
-    assert "stand-in" not in Path("run/report.html").read_text() and metrics["impacts"] == 6 and 0.12 < metrics["ground"]["sliding"] < 0.25  # the sand has 0.17
+    page = Path("run/report.html").read_text()
+    for heading in ("How good it is", "Predicted against measured", "Where it is trusted", "Would more impacts help?", "Parameters", "Slide model", "The data", "Timing"):
+        assert f"<h2>{heading}" in page
+    assert "no_orientation, striker" in page and metrics["import"] and "fitted at" in page and "held out at" in page
+    assert "stand-in" not in page and metrics["impacts"] == 6 and 0.12 < metrics["ground"]["sliding"] < 0.25  # the sand has 0.17
     assert cli.main(["show", "run"]) == 0
     out = capsys.readouterr().out
     assert "8 impacts in 8 trials" in out and "Friction of the ground" in out and "Slide model, from 6 slides" in out and "slides held out end" in out
