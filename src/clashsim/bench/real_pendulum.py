@@ -36,7 +36,8 @@ from clashsim.sim.augmented import AugmentedSim
 OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
 FAR = 5.0  # mm
 # Units of each network, R, windows to fit on and the lengths they are fitted at: chosen on recordings kept aside of those to fit on (docs/augmented.md).
-UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 160, 320)
+UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 160, 320, 320)
+STEPS, TRAINING = 15, (12, 12, 6, 8)  # of Levenberg-Marquardt: at most, and with weights at each length, for long windows are dear
 SKIP = 2  # frames a step in fitting, which is as exact and half the work; predictions step frame by frame
 _DRAWS = 1000  # of the bootstrap
 _WHOLE = tuple(range(len(PARAMS)))
@@ -56,11 +57,6 @@ class Setting:
     def lengths(self) -> tuple[int, ...]:
         """Frames of a window, one after the other: short ones first, for long ones have many basins."""
         return LENGTHS[:1] if self.quick else LENGTHS
-
-    @property
-    def steps(self) -> int:
-        """Of Levenberg-Marquardt at each length."""
-        return 2 if self.quick else 12
 
     @property
     def blueprint(self) -> Any:
@@ -102,9 +98,11 @@ class Setting:
     def fitted(self, before: Shot, free: Free) -> Shot:
         """Fitted at one length after the other; weights on every other window, for their steps cost twice as much."""
         begun, origin = shots(self.windows[:: 2 if free.train else 1], observed=OBSERVED, skip=SKIP), before.sim.weights
-        for length in self.lengths if free.train else sorted({self.lengths[0], self.lengths[-1]}):
+        lengths = list(zip(self.lengths, TRAINING, strict=False)) if free.train else [(n, STEPS) for n in sorted({self.lengths[0], self.lengths[-1]})]
+        for length, steps in lengths:
             start = shoot(before.sim, shortened(begun, OBSERVED // SKIP), EYE, camera=before.camera, steps=5).start
-            before = shoot(before.sim, shortened(begun, length // SKIP + 1, start=start), EYE, camera=before.camera, free=free, steps=self.steps, origin=origin)
+            most = 2 if self.quick else steps
+            before = shoot(before.sim, shortened(begun, length // SKIP + 1, start=start), EYE, camera=before.camera, free=free, steps=most, origin=origin)
         return before
 
     @cached_property
