@@ -21,7 +21,9 @@ LENGTH = 0.05  # m: lengths are told to the network in this unit, velocities in 
 SKIN = 0.004  # m: faces are drawn in by this much for collision detection, so that bodies in contact are still apart and nearest points unique
 REACH = 0.02  # m: a face pair this far from contact is an edge
 _SHARP, _PUSH = 400.0, 0.05  # how sharply a push ends at zero, and the size of one, in LENGTH a step
-_GRIP = 2.0  # what a network says across the floor in cones' edges; trained at 1, sliding corners said 1 to 1.5, so that not all of them slid
+# What a network says across the floor counts so many edges of the cone, and slip itself has a small say; at _SLOW (m/s) half of it. The shipped network was trained with
+# 1 and 0: sliding corners then said 1 to 1.5, in directions that were a little apart. These were chosen against MuJoCo.
+_GRIP, _AGAINST, _SLOW = 2.0, 0.3, 0.5
 _FRICTION = next((p.low, p.high) for p in contact_params() if p.name == "friction")
 _CLOSE = 0.003  # m: heights are also told on this scale, and as the part of the step after which a corner touches
 _FADE = 0.25  # share of the reach over which an edge fades in
@@ -125,7 +127,7 @@ class GraphNet(nn.Module):
             o = o + layer.body(torch.cat([o, torch.zeros_like(o).index_add(0, bodies.owner, v)], 1))
         said = rotated(taken(now.turn, bodies.owner[near.corner])[:, None], self.out(c).to(now.place.dtype).reshape(-1, 2, 3))
         friction = taken(friction_of(bodies.contact[:, 0]), bodies.owner[near.corner])
-        said = torch.where(fixed[:, None, None], _in_cone(said, floor.normal.to(said), friction), said)
+        said = torch.where(fixed[:, None, None], _in_cone(said, near.slip / dt, floor.normal.to(said), friction), said)
         impulse = _balanced(near, said * (near.weight * near.scale * LENGTH / dt)[:, None, None], len(contacts.face))
         zero, body = torch.zeros(len(bodies), 2, 3, dtype=impulse.dtype, device=impulse.device), bodies.owner[near.corner]
         twist = cross(near.arm[:, None].expand_as(impulse), impulse) - _couple(near, now, body, impulse, len(contacts.face))
@@ -135,7 +137,8 @@ class GraphNet(nn.Module):
 @dataclass(frozen=True, eq=False)
 class _Near:
     """Corners of near faces: K = 3 a side. corner (K,) node; own_corners, other_corners (K, 3) nodes of both faces, -1 for the floor; other (K,) other body;
-    contact (K,) which contact; features (K, f); weight (K,) 0 to 1; scale (K,) kg; arm (K, 3) m, where an impulse acts, from the centre of mass."""
+    contact (K,) which contact; features (K, f); weight (K,) 0 to 1; scale (K,) kg; arm (K, 3) m, where an impulse acts, from the centre of mass;
+    slip (K, 3) m a step, against the other body in free motion."""
 
     corner: Tensor
     own_corners: Tensor
@@ -146,6 +149,7 @@ class _Near:
     weight: Tensor
     scale: Tensor
     arm: Tensor
+    slip: Tensor
 
 
 def weight(towards: Tensor, distance: Tensor, own: Tensor, other: Tensor) -> Tensor:
@@ -198,7 +202,7 @@ def _side(bodies: Bodies, now: State, free: State, contacts: Contacts, floor: Fl
     thrice = torch.arange(len(rows), device=rows.device).repeat_interleave(3)
     o_corners = torch.where(fixed[:, None], -1, bodies.face[other.clamp(min=0)])
     scale = (taken(bodies.mass, body) * share).repeat_interleave(3)
-    return _Near(k.reshape(-1), k[thrice], o_corners[thrice], other_body[thrice], rows[thrice], features, taken(counts, thrice), scale, acts.reshape(-1, 3))
+    return _Near(k.reshape(-1), k[thrice], o_corners[thrice], other_body[thrice], rows[thrice], features, taken(counts, thrice), scale, acts.reshape(-1, 3), slip.reshape(-1, 3))
 
 
 def friction_of(unit: Tensor) -> Tensor:
@@ -207,14 +211,16 @@ def friction_of(unit: Tensor) -> Tensor:
     return low * (high / low) ** ((unit + 1) / 2)
 
 
-def _in_cone(said: Tensor, normal: Tensor, friction: Tensor) -> Tensor:
-    """Impulses (K, 2, 3) within Coulomb's cones about `normal` (3,): a push away from the floor, and across it at most `friction` (K,) times as much.
+def _in_cone(said: Tensor, slip: Tensor, normal: Tensor, friction: Tensor) -> Tensor:
+    """Impulses (K, 2, 3) within Coulomb's cones about `normal` (3,): a push off from the floor, and across it at most `friction` (K,) times as much, with slip (K, 3) having a say.
 
     MuJoCo's impulses lie there at each substep, so their sums do. A body that slides takes the cone's edge, so its deceleration is right to the
     normal impulse's own error; a network that says impulses freely is off by some percent of friction, and stops in another place.
     """
     along = said @ normal
-    across = _GRIP * (said - along[..., None] * normal)
+    sliding = slip - (slip @ normal)[:, None] * normal
+    against = sliding / (torch.sqrt((sliding * sliding).sum(-1, keepdim=True) + 1e-12) + _SLOW)
+    across = _GRIP * (said - along[..., None] * normal) - _AGAINST * against[:, None]
     push = torch.nn.functional.softplus(_SHARP * _PUSH * along - 2.0) / _SHARP
     size = (across * across).sum(-1, keepdim=True)
     return push[..., None] * (normal + friction[:, None, None] * across / size.clamp(min=1.0).sqrt())
