@@ -32,7 +32,7 @@ class Hops:
     rounds: int = 8
     descent: int = 6
     least: float = 0.01
-    most: float = 0.5
+    most: float = 1.0
     temperature: float = 0.5
     polish: int = 12
 
