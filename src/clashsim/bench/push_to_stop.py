@@ -19,6 +19,7 @@ from clashsim.sim.graph import GraphSim
 EPOCHS, CLOSE = 10, 0.010  # m
 _FRAMES = 64
 _GAP = 0.14  # m, between the centres at the start
+_STEP = 0.06  # m/s, the first one
 _JITTER = (0.0, 0.0023, -0.0023)  # m
 Row = dict[str, Any]
 
@@ -38,7 +39,7 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> 
     rows_at = [lying(np.array([[-_GAP + j, 0.0], [0.0, 0.0]])) for j in _JITTER]
     still = torch.tensor(np.repeat(np.array(rows_at), count, 0))
     history: list[tuple[np.ndarray, np.ndarray]] = []
-    step, last = torch.full((count,), 0.5, dtype=torch.float64), None
+    step, last = torch.full((count,), _STEP, dtype=torch.float64), None
     with progress("epochs", epochs + 1) as advance:
         for _ in range(epochs + 1):
             pushed = velocity.clone().requires_grad_(True)
@@ -51,15 +52,10 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> 
             advance(1)
             if (np.array([d for _, d in history]) <= CLOSE).any(0).all():
                 break
-            # Gradient descent whose step length is Barzilai and Borwein's: from how the slope changed over the last step.
-            if last is not None:
-                moved, changed = velocity - last[0], slope - last[1]
-                found = (moved * changed) / (changed * changed + 1e-12)
-                step = torch.where((found > 0.05) & (found < 20), found, step)
-            else:
-                step = step / torch.clamp((slope / short.detach().abs().clamp(min=1e-6)).abs(), min=0.05)
-            last = (velocity.clone(), slope)
-            velocity = (velocity - (step * slope).clamp(-0.25, 0.25)).clamp(0.1, 2.5)
+            # Rprop (Riedmiller and Braun 1993): through an impact the size of a slope says little, its sign is right.
+            sign = torch.sign(slope)
+            step = torch.where(sign == last, 1.3 * step, 0.5 * step) if last is not None else step
+            velocity, last = (velocity - step * sign).clamp(0.1, 2.5), sign
     rows: list[Row] = [{"start": i, "epoch": e, "velocity": round(float(v[i]), 4), "distance_mm": round(1e3 * float(d[i]), 2), "target_m": round(float(target[i]), 4)}
                        for i in range(count) for e, (v, d) in enumerate(history)]
     best = np.array([d for _, d in history])
