@@ -552,7 +552,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"clashsim: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("clashsim: interrupted", file=sys.stderr)
+        print("clashsim: interrupted; long work keeps what was finished, and the same command goes on from it", file=sys.stderr)
         return 130
     return 0
 

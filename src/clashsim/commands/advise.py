@@ -55,8 +55,9 @@ def run(verb: Advise) -> None:
 
 def said(advice: Advice) -> str:
     """Whether ten more strikes would help, as a sentence."""
-    figures = f"after ten an error of {100 * advice.after_ten:.1f} % is expected instead of {100 * advice.error[0]:.1f} %, and noise alone leaves {100 * advice.floor:.1f} %"
-    return f"ten more strikes would {'help' if advice.worthwhile else 'not help'}: {figures}"
+    after, now, floor = (f"{100 * v:.1f} %" for v in (advice.after_ten, advice.error[0], advice.floor))
+    # What a calibration states is cautious: errors that were measured may well be smaller.
+    return f"ten more strikes would {'help' if advice.worthwhile else 'not help'}: by its own cautious account it errs by {now} now, by {after} after ten, by {floor} at best"
 
 
 def _model(path: Path) -> tuple[Calibration | Distilled, Scene]:

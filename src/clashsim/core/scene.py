@@ -56,7 +56,7 @@ class Scene:
         geoms = {g.name: g for g in spec.geoms if g.name}
         for role, name in (("struck", self.struck), ("striker", self.striker), ("ground", self.ground)):
             if name is not None and name not in geoms:
-                raise SceneError(f"scene {self.name!r} has no geom named {name!r} for the {role}; {nearest(name, geoms)}")
+                raise SceneError(f"scene {self.name!r} has no geom named {name!r} for the {role}; {nearest(name, geoms)}{_unnamed(spec)}")
         if self.struck == self.striker:
             raise SceneError(f"scene {self.name!r}: the pair needs two different geoms, got {self.struck!r} twice")
         named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
@@ -321,6 +321,12 @@ def _basis(normal: np.ndarray) -> np.ndarray:
     e1 = guess - normal * (guess @ normal)
     e1 /= np.linalg.norm(e1)
     return np.stack([e1, np.cross(normal, e1), normal])
+
+
+def _unnamed(spec: mujoco.MjSpec) -> str:
+    """A hint at geoms that cannot be called."""
+    count = sum(not g.name for g in spec.geoms)
+    return f" ({count} of its geoms have no name)" if count else ""
 
 
 def _first_line(error: Exception) -> str:

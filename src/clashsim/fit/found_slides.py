@@ -33,7 +33,7 @@ def level_gravity(scene: Scene) -> float | None:
 def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) -> tuple[SlideFit | None, dict[str, Any]]:
     """A slide model of the slides after the impacts in `fitted`, and figures: in words, and how far those held out end from where it says.
 
-    None, with the reason in words, where slides are too few; none and nothing where no free body slides on a plane without an edge.
+    None, with the reason in words, where slides are too few or the ground has an edge; none and nothing where no free body slides.
     """
     import mujoco
 
@@ -42,8 +42,10 @@ def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) 
     from clashsim.fit.sole import sole
 
     gravity = level_gravity(scene)
-    if gravity is None or scene.ground is None or not scene.struck_body.free or int(scene.base.geom(scene.ground).type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
+    if gravity is None or scene.ground is None or not scene.struck_body.free:
         return None, {}
+    if int(scene.base.geom(scene.ground).type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
+        return None, {"words": f"no slide model: the ground {scene.ground!r} is not a plane; make it one to plan and train with this scene"}
     slides, twists, impacts = _usable(fitted)
     if len(slides) < _FEWEST:
         return None, {"words": f"no slide model: {len(slides)} of {len(fitted)} slides are undisturbed and come to rest, at least {_FEWEST} are needed"}

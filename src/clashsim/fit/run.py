@@ -93,7 +93,7 @@ class Run:
     def strikes(self) -> StrikeMap:
         """The map from strikes to poses at rest, to plan and train with; it takes seconds to make."""
         if self.slide is None:
-            raise DataError("this run has no slide model, so that it does not tell where bodies come to rest: calibrate from trials that show the slides")
+            raise DataError("this run has no slide model, so it does not tell where bodies come to rest: calibrate from trials that show the slides, with a plane as the ground")
         return strike_map(self.hybrid())
 
     def mjcf(self) -> Edited:
