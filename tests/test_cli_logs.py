@@ -90,6 +90,12 @@ def test_import(capsys):
     assert cli.main([*IMPORT, "-o", "trials.safetensors", "--overwrite"]) == 0 and files() == before
 
 
+def test_a_guess_says_which_bodies_have_no_orientation(capsys):
+    Path("log.csv").write_text("t,hex x,hex y,hex z,hex k1,hex k2,hex k3,hex k4\n" + "".join(f"{i / 100},0.{i:02d},0,0,0,0,0,1\n" for i in range(40)))
+    assert cli.main(["import", "log.csv", "--guess", "-o", "log.toml"]) == 0
+    assert "orientation of hex, which counts as never turned" in capsys.readouterr().out
+
+
 def test_a_guessed_mapping_is_printed_written_and_used(capsys):
     logs = str(EXAMPLES / "strikes")
     assert cli.main(["import", logs, "--guess"]) == 0

@@ -56,9 +56,13 @@ def _propose(verb: Import) -> None:
         raise DataError("say where the trials are to go, as in -o trials.safetensors, or ask for a mapping to be proposed with --guess")
     if verb.out is not None:
         refuse_file(verb.out, (".toml",), overwrite=verb.overwrite)
-    text = mapping.dump(logs.guess_for(verb.logs, rate=verb.rate))
+    guessed = logs.guess_for(verb.logs, rate=verb.rate)
+    text = mapping.dump(guessed)
     if verb.out is None:
         print(text, end="")
         return
     write_atomic(verb.out, text.encode())
     print(f"proposed mapping written to {verb.out}; look at it, mend it, and give it as --mapping")
+    bare = [body.name for log in guessed.logs for body in log.bodies if not (body.quaternion or body.euler or body.yaw or body.source or body.markers)]
+    if bare:
+        print(f"no columns were taken for the orientation of {', '.join(bare)}, which counts as never turned; if the logs have them, write them in as quaternion, euler or yaw")

@@ -132,7 +132,8 @@ class _Problem:
         many = np.repeat(self.start[i : i + 1], len(self.shown), 0)
         for k, s in enumerate(strikes if self.model.unsure else ()):
             many = self.model.rest(many, np.repeat(s[None], len(many), 0), self.shown[:, k])
-        status, reason = Status.FOUND, f"expected {1e3 * far:.1f} mm and {np.degrees(turn):.1f} degrees from the target"
+        there = f"{1e3 * task.tolerance[0]:.0f} mm and {np.degrees(task.tolerance[1]):.0f} degrees count as there"
+        status, reason = Status.FOUND, f"expected {1e3 * far:.1f} mm and {np.degrees(turn):.1f} degrees from the target ({there})"
         if breached > _BREACHED:
             status, reason = Status.OUT_OF_REACH, "no strike within the arm's reach brings the body to the target: allow another side, speed or workspace"
         elif far > task.tolerance[0] or turn > task.tolerance[1]:
