@@ -32,7 +32,7 @@ def parameters(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
     """One row a parameter: nominal and identified value, interval, verdict."""
     table = Table(title="Parameters (effective values: what makes the model fit, not material constants)", title_justify="left")
     for name in ("parameter", "unit", "nominal", "identified", "90 % interval", "verdict"):
-        table.add_column(name, justify="right" if name in ("nominal", "identified", "90 % interval") else "left")
+        table.add_column(name, justify="right" if name in ("nominal", "identified", "90 % interval") else "left", overflow="fold")
     for param, estimate in zip(params, theta, strict=True):
         interval = f"{number(estimate.low)} to {number(estimate.high)}"
         table.add_row(param.name, param.unit or "-", number(param.nominal), number(estimate.value), interval, _coloured(str(estimate.status)))
@@ -65,7 +65,7 @@ def slide(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
     fit = content.get("fit", {"estimates": []})
     table = Table(title="Slide model" + (f", from {fit['slides']} slides" if "slides" in fit else ""), title_justify="left")
     for name in ("value", "unit", "identified", "90 % interval", "verdict"):
-        table.add_column(name, justify="right" if name in ("identified", "90 % interval") else "left")
+        table.add_column(name, justify="right" if name in ("identified", "90 % interval") else "left", overflow="fold")
     told = {e["name"]: e for e in fit["estimates"]}
     for name, value in content["values"].items():
         e = told.get(name)
