@@ -27,6 +27,17 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     return flat[ConvexHull(flat).vertices]
 
 
+def at_corner(corners: np.ndarray, point: np.ndarray, *, near: float = 0.0015, sharp: float = 0.45) -> bool:
+    """Whether what is nearest to a point (2,) of an outline (C, 2) lies within `near` (m) of a corner that turns by more than `sharp` (rad)."""
+    edge = np.roll(corners, -1, 0) - corners
+    along = np.clip(((point - corners) * edge).sum(1) / (edge * edge).sum(1), 0, 1)
+    nearest = corners + along[:, None] * edge
+    place = nearest[np.linalg.norm(nearest - point, axis=1).argmin()]
+    heading = np.arctan2(edge[:, 1], edge[:, 0])
+    turns = np.abs((heading - np.roll(heading, 1) + np.pi) % (2 * np.pi) - np.pi)
+    return bool((np.linalg.norm(corners[turns > sharp] - place, axis=1) < near).any())
+
+
 def surface(model: mujoco.MjModel, geom: int) -> np.ndarray:
     """Points (P, 3) of a geom's surface in its own axes whose hull has its outline from all sides."""
     kind, size = mujoco.mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
