@@ -59,13 +59,17 @@ def scene_of(params: Sequence[Param]) -> Scene:
     return box_scene(toss_set.CUBE, params, timestep=1 / toss_set.RATE / SUBSTEPS)
 
 
+def _judged(problem: Problem, scene: Scene, theta: np.ndarray) -> Found:
+    """MuJoCo at theta (p,) on the tosses to predict."""
+    rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
+    return rollouts.tosses.errors(rollouts.states(theta[None])), by_name(scene.params, theta)
+
+
 def _default(problem: Problem) -> Found:
     """MuJoCo's own contact, the cube as it is said to be."""
     standard = [p for p in contact_params("standard") if p.name in ("friction", "time_constant", "damping_ratio")]
     scene = scene_of(standard)
-    rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
-    theta = np.array([1.0, 0.02, 1.0])
-    return rollouts.tosses.errors(rollouts.states(theta[None])), by_name(standard, theta)
+    return _judged(problem, scene, np.array([1.0, 0.02, 1.0]))
 
 
 def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
@@ -74,8 +78,7 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
         generations = 3 if problem.quick else 100
         rollouts = Rollouts(scene, problem.tosses(problem.fit, 30 if problem.quick else LONGEST), gravity=problem.gravity)
         found = identify(rollouts, seed=problem.seed, generations=generations)
-        rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
-        return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
+        return _judged(problem, scene, found.theta)
 
     return run
 
@@ -89,8 +92,7 @@ def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
         scene = scene_of(params)
         starts, steps = (1, 1) if problem.quick else (2, 8)
         found = identify_mjx(Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity), seed=problem.seed, starts=starts, steps=steps)
-        rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
-        return rollouts.tosses.errors(rollouts.states(found.theta[None])), by_name(params, found.theta)
+        return _judged(problem, scene, found.theta)
 
     return run
 

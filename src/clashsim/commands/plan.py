@@ -25,6 +25,7 @@ def run(verb: PlanVerb) -> None:
     from clashsim.fit.runs import load
     from clashsim.plan.path import Limits
     from clashsim.plan.planner import plan, plan_few
+    from clashsim.plan.robot import at_corners
     from clashsim.plan.tasks import Reach, Task
 
     not_negative(seed=verb.seed, draws=verb.draws)
@@ -44,8 +45,8 @@ def run(verb: PlanVerb) -> None:
     found = plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
     console().print(_table(found, made.scene))
     print(f"{found.status}: {found.reason}")
-    if corners := _corners(found, made.scene):
-        print(f"strike {' and '.join(corners)} touches a corner, where bodies end further from what is expected than the spread says: try --strikes, --side or another target")
+    if corners := at_corners(made.scene, found):
+        print(f"strike {' and '.join(map(str, corners))} touches a corner, where bodies end further off than the spread says: try --strikes, --side or another target")
     if model.fidelity is not None and model.fidelity.doubted > 0.05:
         print(f"the model doubts itself on {100 * model.fidelity.doubted:.0f} % of the strikes it may choose from: record more of them")
     if verb.out is not None:
@@ -105,23 +106,6 @@ def _shape(text: str) -> str:
     if name not in lab.SHAPES:
         raise DataError(f"the laboratory has no block of scene {name!r}: it has {', '.join(lab.SHAPES)}")
     return name
-
-
-def _corners(plan: Plan, scene: Scene) -> list[str]:
-    """Which strikes, counted from one, touch a corner of the struck body with a round tip."""
-    import mujoco
-
-    from clashsim.core.outline import at_corner, outline
-    from clashsim.plan.robot import touches
-
-    if int(scene.base.geom(scene.striker).type[0]) not in (int(mujoco.mjtGeom.mjGEOM_SPHERE), int(mujoco.mjtGeom.mjGEOM_CAPSULE)):
-        return []
-    shape, poses, out = outline(scene, scene.struck, scene.struck_body), [plan.task.start, *plan.predicted], []
-    for k, (pose, touch) in enumerate(zip(poses, touches(scene, plan), strict=False), 1):
-        c, s = np.cos(pose[2]), np.sin(pose[2])
-        if at_corner(shape, np.array([[c, s], [-s, c]]) @ (np.asarray(touch[:2]) - np.asarray(pose[:2]))):
-            out.append(str(k))
-    return out
 
 
 def _table(plan: Plan, scene: Scene) -> Any:

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import mujoco
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.core.outline import at_corner, outline
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import moved_to, placed
 from clashsim.plan.path import Limits, Path, strike_path
@@ -22,6 +24,16 @@ def touches(scene: Scene, plan: Plan) -> np.ndarray:
     """The striker at each touch, (K, 6): x, y (m), yaw (rad) and their rates, world axes."""
     before, _ = placed(scene, dict(zip(plan.names, plan.strikes.T, strict=True)))
     return moved_to(before, plan.starts)[:, 6:]
+
+
+def at_corners(scene: Scene, plan: Plan) -> list[int]:
+    """Which strikes, counted from one, touch a corner of the struck body with a round tip."""
+    if mujoco.mjtGeom(int(scene.base.geom(scene.striker).type[0])) not in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE):
+        return []
+    before, _ = placed(scene, dict(zip(plan.names, plan.strikes.T, strict=True)))
+    tips = moved_to(before, np.zeros((len(before), 3)))[:, 6:8]  # in the axes of the struck body
+    shape = outline(scene, scene.struck, scene.struck_body)
+    return [k for k, tip in enumerate(tips, 1) if at_corner(shape, tip)]
 
 
 def paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[Path]:
