@@ -14,7 +14,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch>=2.11,<=2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,docs,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev]"
 	touch $(STAMP)
 
 demo: $(STAMP)

@@ -14,14 +14,16 @@ ROOT = Path(clashsim.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 MAY = {
     "core": {"core"}, "nets": {"core", "nets"}, "sim": {"core", "nets", "sim"}, "data": {"core", "data"}, "fit": {"core", "nets", "sim", "data", "fit"},
-    "plan": {"core", "plan"}, "rl": {"core", "rl"}, "lab": {"core", "lab"}, "report": {"core", "report"},
+    "plan": {"core", "plan"}, "rl": {"core", "rl"}, "lab": {"core", "lab"}, "report": {"core", "report"}, "scale": {"core", "scale"},
     # The viewer stands above the others: it shows what was recorded, steps it in sim, plans with plan and follows routes with rl. Runs are put together in commands.
     "view": {"core", "data", "sim", "fit", "plan", "rl", "view"},
 }
 HEAVY = {
-    "torch": re.compile(r"(nets|fit|rl|bench|commands)/|plan/gradient\.py|sim/(hybrid|graph)\.py|cli\.py"),
+    "torch": re.compile(r"(nets|fit|rl|bench|commands|scale)/|plan/gradient\.py|sim/(hybrid|graph)\.py|cli\.py"),
     "jax": re.compile(r"sim/(mjx\w*|augmented\w*)\.py|fit/|bench/|commands/"),
     "pydrake": re.compile(r"lab/"),
+    "ray": re.compile(r"scale/"),
+    "fsspec": re.compile(r"data/parts\.py"),
     "viser": re.compile(r"view/(page|stage)\.py|commands/view\.py"),
 }
 

@@ -26,7 +26,8 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "viser": ("clashsim view", ("viser",)), "viz": ("pages with charts that can be hovered", ("plotly", "jinja2")),
     "io": ("logs in HDF5, Parquet, C3D, ROS bags, MCAP", ("h5py", "pyarrow", "ezc3d", "rosbags", "mcap", "lz4", "zstandard")),
     "lab": ("the virtual laboratory: record, execute, evaluate", ("pydrake",)), "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
-    "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx", "optax")), "graph": ("GraphSim", ("coal",)), "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
+    "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx", "optax")), "graph": ("GraphSim", ("coal",)),
+    "scale": ("--on ray, shards on any file system", ("ray", "fsspec")), "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
     "dev": ("the tests", ("pytest",)), "docs": ("this documentation as a site", ("mkdocs",)),
 }
 

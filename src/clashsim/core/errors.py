@@ -31,6 +31,11 @@ class MissingExtraError(ClashError):
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f"{module} is not installed; get it with: pip install 'clashsim[{extra}]'")
+        self.lacks = module, extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        """So that it can be raised in a worker and told here."""
+        return MissingExtraError, self.lacks
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

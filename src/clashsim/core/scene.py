@@ -45,6 +45,10 @@ class Scene:
     assets: Mapping[str, bytes] = field(default_factory=dict)
     name: str = "scene"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: the fields; what was compiled of them is compiled again there."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     @cached_property
     def spec(self) -> mujoco.MjSpec:
         """The author's scene with a named `<pair>` for the strike (and the ground) and two sensors that see the strike."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import mujoco
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact import Contact, Poser, touch
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError
-from clashsim.core.files import write_atomic
 from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
+from clashsim.core.many import Engine, here
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import placed
+from clashsim.fit.shards import Arrays, Shard, shards
 from clashsim.nets.effects import apply_exact, exact
 from clashsim.sim.mujoco import End, Striker
 
@@ -86,50 +86,45 @@ def _perpendicular(v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 _SHARD = 4096
 
 
-def sample(scene: Scene, n: int, seed: int, *, parts: Path | None = None, threads: int = 0, progress: Progress = quiet) -> Impacts:
-    """Draw and run `n` strikes; the same bits for a seed at any number of threads, interrupted or not.
+def sample(scene: Scene, n: int, seed: int, *, parts: Path | str | None = None, threads: int = 0, engine: Engine = here, progress: Progress = quiet) -> Impacts:
+    """Draw and run `n` strikes; the same bits for a seed at any number of threads and workers, interrupted or not.
 
-    With `parts`, each shard of the work is written there as it is done, and a later call with the same arguments goes on from them.
+    With `parts`, a folder or a URL that fsspec knows, each shard of the work is written there as it is done, and a later call with the same
+    arguments goes on from them. `engine` runs the shards, `threads` are those of each of its workers.
     Impacts that did not end in time or went unstable are left out and counted in `ends`.
     """
     if n < 1:
         raise DataError(f"the number of strikes must be at least 1, got {n}")
-    count = -(-n // _SHARD)
-    if parts is not None:
-        claim(parts, {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__})
-    striker, shards = None, []
-    with progress("sampling", n) as advance:
-        for i in range(count):
-            size = min(_SHARD, n - i * _SHARD)
-            path = None if parts is None else parts / f"shard-{i:05d}.safetensors"
-            shard = finished(path)
-            if shard is None:
-                striker = striker or Striker(scene, min(n, _SHARD), threads=threads)
-                shard = run_shard(scene, striker, size, np.random.default_rng([seed, i]))
-                if path is not None:
-                    write_atomic(path, save(shard))
-            shards.append(shard)
-            advance(size)
-    whole = {k: np.concatenate([s[k] for s in shards]) for k in ("before", "after", "theta", "end")}
+    job = {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__}
+    made = shards(_Sampler(scene, min(n, _SHARD), seed, threads), n, _SHARD, job=job, parts=parts, engine=engine, progress=progress, title="sampling")
+    whole = {k: np.concatenate([s[k] for s in made]) for k in ("before", "after", "theta", "end")}
     usable = whole["end"] <= End.SETTLED
     ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in End} | {"missed": int((whole["end"] == _MISSED).sum())}
     return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source="simulated", ends=ends)
 
 
-def finished(path: Path | None) -> dict[str, np.ndarray] | None:
-    """A shard that an earlier call has written, or None; a damaged one is made again."""
-    if path is None or not path.is_file():
-        return None
-    try:
-        return load_file(path)
-    except SafetensorError:
-        return None
+@dataclass(frozen=True, eq=False)
+class _Sampler:
+    """Makes shards of one job; its simulations are built at the first one and used again."""
+
+    scene: Scene
+    size: int
+    seed: int
+    threads: int
+
+    @cached_property
+    def striker(self) -> Striker:
+        return Striker(self.scene, self.size, threads=self.threads)
+
+    def __call__(self, shard: Shard) -> Arrays:
+        i, n = shard
+        return run_shard(self.scene, self.striker, n, np.random.default_rng([self.seed, i]))
 
 
 _MISSED = 9  # the draw's bodies never meet
 
 
-def run_shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def run_shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> Arrays:
     """Draw and run one shard of `n` strikes, those that do not end included (`end`), with the steps that each took."""
     strikes = draw(scene, n, rng)
     outcome = striker(strikes.before, strikes.theta)
@@ -153,18 +148,3 @@ def fingerprint(scene: Scene) -> str:
     for name in sorted(scene.assets):
         digest.update(name.encode() + scene.assets[name])
     return digest.hexdigest()[:16]
-
-
-def claim(parts: Path, job: dict) -> None:
-    """Start a folder of shards, or make sure that the one there belongs to the same job."""
-    marker = parts / "job.json"
-    parts.mkdir(parents=True, exist_ok=True)
-    if marker.is_file():
-        try:
-            found = json.loads(marker.read_text())
-        except ValueError:
-            found = None
-        if found != job:
-            raise DataError(f"{str(parts)!r} holds the shards of another sampling job: delete it, or choose another output")
-    else:
-        write_atomic(marker, json.dumps(job).encode())

@@ -8,21 +8,19 @@ from pathlib import Path
 import mujoco
 import numpy as np
 from mujoco import batch
-from safetensors.numpy import save
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.boxes import SUBSTEPS, Box
 from clashsim.core.cubes import contact_params, mjcf
 from clashsim.core.errors import DataError
-from clashsim.core.files import write_atomic
+from clashsim.core.many import Engine, here
 from clashsim.core.params import Param, from_unit
 from clashsim.core.progress import Progress, quiet
-from clashsim.fit.sample import claim, finished
+from clashsim.fit.shards import Arrays, Shard, shards
 
 SHARD = 250  # trajectories
 _CONTACT_FIELDS = (("friction", "geom_friction", 0, 1), ("stiffness", "geom_solref", 0, -1), ("damping", "geom_solref", 1, -1),
                    ("d0", "geom_solimp", 0, 1), ("width", "geom_solimp", 2, 1))
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,28 +46,29 @@ class Ranges:
     contact: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
-def scaled(ranges: Ranges, n: int, seed: int, *, parts: Path | None = None, threads: int = 0, progress: Progress = quiet) -> Arrays:
+def scaled(ranges: Ranges, n: int, seed: int, *, parts: Path | str | None = None, threads: int = 0, engine: Engine = here, progress: Progress = quiet) -> Arrays:
     """`n` trajectories: states (n, frames + 1, 13 boxes), half, inertia, centre (n, boxes, 3), mass, rounding (n, boxes), contact (n, 5) unit, gravity (n,).
 
-    With `parts` each shard is written there as it is done, and a later call goes on from them; the same bits for a seed either way.
+    With `parts` (a folder or a URL) each shard is written there as it is done, and a later call goes on from them; the same bits for a seed either way.
     """
     if n < 1:
         raise DataError(f"the number of trajectories must be at least 1, got {n}")
-    if parts is not None:
-        claim(parts, {"ranges": repr(ranges), "n": n, "seed": seed, "shard": SHARD, "mujoco": mujoco.__version__})
-    shards = []
-    with progress("scaling", n) as advance:
-        for i in range(-(-n // SHARD)):
-            path = None if parts is None else parts / f"shard-{i:05d}.safetensors"
-            shard = finished(path)
-            size = min(SHARD, n - i * SHARD)
-            if shard is None:
-                shard = _shard(ranges, size, np.random.default_rng([seed, i]), threads)
-                if path is not None:
-                    write_atomic(path, save(shard))
-            shards.append(shard)
-            advance(size)
-    return {k: np.concatenate([s[k] for s in shards]) for k in shards[0]}
+    job = {"ranges": repr(ranges), "n": n, "seed": seed, "shard": SHARD, "mujoco": mujoco.__version__}
+    made = shards(_Scaler(ranges, seed, threads), n, SHARD, job=job, parts=parts, engine=engine, progress=progress, title="scaling")
+    return {k: np.concatenate([s[k] for s in made]) for k in made[0]}
+
+
+@dataclass(frozen=True)
+class _Scaler:
+    """Makes shards of one job."""
+
+    ranges: Ranges
+    seed: int
+    threads: int
+
+    def __call__(self, shard: Shard) -> Arrays:
+        i, n = shard
+        return _shard(self.ranges, n, np.random.default_rng([self.seed, i]), self.threads)
 
 
 def _shard(r: Ranges, n: int, rng: np.random.Generator, threads: int) -> Arrays:
