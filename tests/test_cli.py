@@ -267,7 +267,7 @@ def test_wrong_arguments_exit_2(here, capsys):
         assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["sample", "calibrate", "show", "export", "bench", "demo"])
+@pytest.mark.parametrize("verb", ["sample", "calibrate", "sweep", "show", "export", "bench", "demo"])
 def test_help_teaches_by_example(capsys, verb):
     with pytest.raises(SystemExit) as stop:
         cli.main([verb, "--help"])

@@ -87,8 +87,8 @@ def test_pages_of_verbs_have_every_flag(verb: str) -> None:
     shown = set(re.findall(r"--[a-z][a-z.-]*", page))
     for name in kind.__dataclass_fields__:
         flag = "--" + {"world": "in"}.get(name, name).replace("_", "-")
-        positional = f"| `{name.upper()}" in page or name in ("logs", "scene", "impacts", "trials", "run", "plan", "policy", "name")
-        assert flag in shown or positional or name in ("pair", "bodies", "limits"), f"{verb}: {name}"
+        positional = f"| `{name.upper()}" in page or name in ("logs", "scene", "impacts", "trials", "run", "plan", "policy", "name", "pairs")
+        assert flag in shown or positional or name in ("pair", "bodies", "limits", "where"), f"{verb}: {name}"
     assert "None" not in page and "(default" not in page
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import advise, bench, calibrate, demo, doctor, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, view
+from clashsim.commands import advise, bench, calibrate, demo, doctor, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, sweep, view
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -49,6 +49,17 @@ class Bodies:
     """Name of the striker likewise; without a scene, none is a wall or floor that was not recorded."""
     ground: Name = None
     """Name of the scene's geom on which the struck body slides, for an MJCF file without settings."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where work that is many and independent is done."""
+
+    on: Annotated[str | None, arg(metavar="WHERE")] = None
+    """ray joins the cluster of `ray start`, or starts one on this machine; local always starts one; an address (host:port, ray://host:port) joins that one.
+    By default all is done in this process. Needs clashsim[scale]."""
+    workers: int = 0
+    """Workers there, a core each; 0 is all of them."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,7 @@ class Sample:
     Example: clashsim sample semi_cylinder -n 100000 -o strikes.safetensors
 
     Work that is interrupted goes on where it stopped when the same command is given again.
+    On all cores of a cluster: clashsim sample semi_cylinder -n 10000000 -o strikes.safetensors --on ray --parts s3://bucket/strikes
     """
 
     scene: SceneArg
@@ -158,12 +170,15 @@ class Sample:
     samples: Annotated[int, arg(aliases=["-n"])] = 100_000
     """Strikes to draw."""
     seed: int = 0
-    """The same seed gives the same file, with any number of threads."""
+    """The same seed gives the same file, with any number of threads and workers."""
     threads: int = 0
-    """Threads to use; 0 is all cores."""
+    """Threads to use in this process; 0 is all cores."""
+    parts: Annotated[str | None, arg(metavar="PLACE")] = None
+    """Folder, or URL of any file system that fsspec knows, for what is finished while the rest is not; by default beside the output."""
     overwrite: bool = False
     """Replace the file if it exists."""
     pair: OmitArgPrefixes[Pair] = Pair()
+    where: OmitArgPrefixes[Where] = Where()
 
 
 @dataclass(frozen=True)
@@ -199,6 +214,32 @@ class Calibrate:
     write_mjcf: Place = None
     """File to write the scene to, with the identified values in it and otherwise as it was."""
     pair: OmitArgPrefixes[Pair] = Pair()
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Calibrate many pairs: one run for each line of a list.
+
+    Example: clashsim sweep pairs.csv --on ray
+
+    The list is a .csv file with columns scene, impacts and out, or a .toml file with a table [[run]] of them each; seed, hold_out, samples, known, struck,
+    striker and ground may be there as well, as clashsim calibrate has them. Paths are seen from the list. Runs that are there are kept, so that a sweep
+    that was interrupted goes on; one that fails is told at the end, and the others finish.
+    """
+
+    pairs: Positional[Annotated[Path, arg(metavar="LIST")]]
+    """File with the list, ending in .csv or .toml."""
+    samples: int = 100_000
+    """Simulated strikes to distil from, where the list does not say."""
+    base: Place = None
+    """Folder where distilled models are kept; by default clashsim's folder in the user's cache."""
+    seed: int = 0
+    """Of sampling, distilling, fitting and holding out, where the list does not say."""
+    hold_out: float = 0.0
+    """Share of the impacts kept back, where the list does not say; 0 judges by leaving each fifth out in turn."""
+    overwrite: bool = False
+    """Make runs again that are there."""
+    where: OmitArgPrefixes[Where] = Where()
 
 
 @dataclass(frozen=True)
@@ -356,6 +397,7 @@ class Train:
     Example: clashsim train runs/demo -o runs/push
 
     Interrupted, the same command goes on from the last checkpoint. Needs clashsim[rl].
+    Several at once: clashsim train runs/demo -o runs/push --seeds 8 --on ray
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
@@ -368,8 +410,11 @@ class Train:
     """Strikes to train with."""
     seed: int = 0
     """Of everything drawn."""
+    seeds: int = 1
+    """Policies to train, of as many seeds from --seed on, in folders seed-0, seed-1, ...; those that are there are kept."""
     overwrite: bool = False
     """Train again although there is a policy."""
+    where: OmitArgPrefixes[Where] = Where()
 
 
 @dataclass(frozen=True)
@@ -447,7 +492,7 @@ class Bench:
 
     name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise",
                              "basin-hopping", "real-pendulum", "real-tosses", "push-to-stop",
-                            "bowling"]]
+                            "bowling", "scaling"]]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
     real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
     throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
@@ -456,7 +501,8 @@ class Bench:
     basin-hopping: identification in MJX from poor guesses, against descent, multi-start and CMA-ES;
     real-pendulum: a real double pendulum predicted from 40 frames, with and without neural scalars;
     real-tosses: rollouts of a tossed cube on public recordings; push-to-stop: a pushing velocity found by slopes through the graph simulator;
-    bowling: the graph simulator against MuJoCo with ten cubes."""
+    bowling: the graph simulator against MuJoCo with ten cubes;
+    scaling: sampling and calibration with one and two workers of Ray, and with one of them killed."""
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
@@ -475,6 +521,7 @@ class Bench:
     """File to write the rows to."""
     plot: Place = None
     """File to draw accuracy against the number of impacts to (accuracy benches only)."""
+    where: OmitArgPrefixes[Where] = Where()
 
 
 @dataclass(frozen=True)
@@ -515,7 +562,7 @@ class Doctor:
 
 # In the order of the way from a recording to a judged model, which is the order in which --help lists them.
 VERBS: dict[type, Callable[[Any], None]] = {
-    Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Calibrate: calibrate.run, Show: show.run, View: view.run, Export: export.run,
+    Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Calibrate: calibrate.run, Sweep: sweep.run, Show: show.run, View: view.run, Export: export.run,
     Advise: advise.run, Plan: plan.run, Execute: plan.execute, Train: push.train, Evaluate: push.evaluate, Loop: loop.run,
     Sample: sample.run, Record: record.run, Bench: bench.run, Demo: demo.run, Doctor: doctor.run,
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from clashsim.bench import baselines
 from clashsim.bench.baselines import Problem
 from clashsim.bench.resume import keep, kept
 from clashsim.core.errors import ClashError, DataError, nearest
+from clashsim.core.many import Engine, each, here, processes
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.workers import leave_with_parent
@@ -96,9 +97,9 @@ class Task:
 
 
 def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str], ns: Sequence[int], seeds: int, quick: bool = False, resume: Path | None = None,
-            cache: Path | None = None, workers: int | None = None, progress: Progress = quiet) -> list[Row]:
+            cache: Path | None = None, workers: int | None = None, engine: Engine | None = None, progress: Progress = quiet) -> list[Row]:
     """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished rows are kept in that file (JSON lines) and
-    a later call goes on from them.
+    a later call goes on from them. Tasks are run by `engine`, by default by so many processes of this machine.
     """
     for method in methods:
         if method not in (choices := [*WAYS, "published"]):
@@ -111,25 +112,23 @@ def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str]
     done, rows = kept(resume), []
     if workers is None:
         workers = 1 if quick else os.cpu_count() or 1
-    with progress("measuring", len(tasks)) as advance:
-        for found in _work(tasks, done, resume, workers):
+    with nullcontext(engine) if engine is not None else _own(workers) as run_on, progress("measuring", len(tasks)) as advance:
+        if run_on is not here:
+            # Base models first, one worker each: two that train the same one at once would do it twice.
+            first = {(t.load().scene, t.method): t for t in tasks if t.method in ("clashsim", "clash-paper")}
+            _ = [*each(run_on, _prepare, [*first.values()])]
+        # Our own processes keep each row as it is made; workers on other machines do not see the file, so their rows are kept when a task is done.
+        for i, found in each(run_on, partial(_measure, done=done, resume=resume if engine is None else None), tasks):
+            if engine is not None and tasks[i].method != "published":
+                keep(resume, [row for row in found if row not in done])
             rows += found
             advance(1)
     order = [*WAYS]
     return sorted(rows, key=lambda r: (names.index(r["set"]), r["draw"] != "random", r["n"], order.index(r["method"]) if r["method"] in order else 99))
 
 
-def _work(tasks: list[Task], done: list[Row], resume: Path | None, workers: int) -> Iterator[list[Row]]:
-    if workers == 1:
-        yield from (_measure(task, done, resume) for task in tasks)
-        return
-    # Base models first, one process each: two that train the same one at once would do it twice.
-    first = {(t.load().scene, t.method): t for t in tasks if t.method in ("clashsim", "clash-paper")}
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_alone) as pool:
-        for made in as_completed([pool.submit(_prepare, task) for task in first.values()]):
-            made.result()
-        for future in as_completed([pool.submit(_measure, task, done, resume) for task in tasks]):
-            yield future.result()
+def _own(workers: int) -> AbstractContextManager[Engine]:
+    return nullcontext(here) if workers == 1 else processes(workers, start=_alone)
 
 
 def _alone() -> None:

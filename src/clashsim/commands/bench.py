@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.commands.shared import cache, console
+from clashsim.commands.shared import cache, console, engine
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.progress import bar
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BENCHES = {"real-impacts": "real_impacts", "shapes": "shapes", "materials": "materials", "real-slides": "real_slides", "sampling": "sampling", "base": "base",
             "throughput": "throughput", "planning": "planning", "search-time": "search_time", "routes": "routes", "loop": "loop", "advise": "advise",
             "basin-hopping": "basin_hopping", "real-pendulum": "real_pendulum",
-            "real-tosses": "real_tosses", "push-to-stop": "push_to_stop", "bowling": "bowling"}
+            "real-tosses": "real_tosses", "push-to-stop": "push_to_stop", "bowling": "bowling", "scaling": "scaling"}
 # What --quick means to benches that have a size instead.
 _QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "throughput": {"n": 256}, "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)}}
 
@@ -52,11 +52,13 @@ def run(verb: Bench) -> None:
     given: dict[str, Any] = {"seeds": verb.seeds, "sets": verb.sets, "methods": verb.methods, "resume": verb.resume, "device": verb.device}
     given |= _QUICK.get(verb.name, {"quick": True}) if verb.quick else {}
     given = {k: v for k, v in given.items() if v}  # what was not given is left to the bench's own defaults
-    for name in given:
+    for name in (*given, *(["on"] if verb.where.on is not None and "engine" not in takes else [])):
         if name not in takes:
             raise ParamError(f"the bench {verb.name} has no option --{name}")
     start = time.perf_counter()
-    rows = module.run(**given, **{k: v for k, v in {"root": data, "cache": cache(), "progress": bar}.items() if k in takes})
+    with engine(verb.where) as made:
+        given |= {"engine": made} if verb.where.on is not None else {}
+        rows = module.run(**given, **{k: v for k, v in {"root": data, "cache": cache(), "progress": bar}.items() if k in takes})
     seconds = time.perf_counter() - start
     console().print(plain(f"{verb.name}, {seconds:.0f} s", rows))
     if verb.json is not None:

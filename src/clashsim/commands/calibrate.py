@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from clashsim.commands.recorded import Recorded, ground, holds_trials, impacts_o
 from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
 from clashsim.core.errors import ParamError, SceneError
-from clashsim.core.progress import bar
+from clashsim.core.progress import Progress, bar
 from clashsim.fit.found_slides import fit_found
 from clashsim.fit.settings import beyond
 
@@ -28,17 +29,27 @@ if TYPE_CHECKING:
 
 def run(verb: Calibrate) -> None:
     """`clashsim calibrate`."""
+    from clashsim.fit.runs import read_notes
+
+    made = make(verb, progress=bar, say=print)
+    if verb.write_mjcf is not None:
+        _write_mjcf(verb, made)
+    report(made, read_notes(verb.out))
+    print(f"run written to {verb.out}; open {verb.out / 'report.html'} in a browser")
+
+
+def make(verb: Calibrate, *, progress: Progress, say: Callable[[str], object], threads: int = 0) -> Run:
+    """Calibrate and write the run; `say` is told at once what a user should know before minutes are spent."""
     from clashsim.core.frame import frame
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
-    from clashsim.fit.runs import read_notes
 
     not_negative(seed=verb.seed)
     enough_samples(verb.samples)
     if not 0 <= verb.hold_out < 1:
         raise ParamError(f"--hold-out must be at least 0 and below 1, got {verb.hold_out}")
     scene = load_scene(verb.scene, **asdict(verb.pair))
-    impacts, told, found, trials = _impacts(verb, scene)
+    impacts, told, found, trials = _impacts(verb, scene, say)
     refuse_taken(verb.out, overwrite=verb.overwrite)
     order = np.random.default_rng(verb.seed).permutation(len(impacts))
     kept = len(impacts) - round(verb.hold_out * len(impacts))
@@ -48,23 +59,19 @@ def run(verb: Calibrate) -> None:
     fitted, held_out = (impacts[part] for part in rows)
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
     if said := beyond(scene, impacts):
-        print(said)  # now, for what follows may take minutes
+        say(said)
     clock = Clock()
     with clock("base model"):
-        base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), progress=bar)
+        base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), threads=threads, progress=progress)
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
     recorded = Recorded(trials, *([found[i] for i in part] for part in rows)) if trials is not None else None
     with clock("slide model"):
         slide, figures = fit_found(scene, recorded.fitted, recorded.held_out) if recorded is not None else (None, {})
-    made = finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=told | ({"slide": figures} if figures else {}),
+    return finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=told | ({"slide": figures} if figures else {}),
                   slide=slide, source=impacts.source, recorded=recorded, seconds=clock.seconds)
-    if verb.write_mjcf is not None:
-        _write_mjcf(verb, made)
-    report(made, read_notes(verb.out))
-    print(f"run written to {verb.out}; open {verb.out / 'report.html'} in a browser")
 
 
-def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
+def _impacts(verb: Calibrate, scene: Scene, say: Callable[[str], object]) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
     """Impacts of the file; or those found in its trials, what else the trials told, what was found row by row, and the trials."""
     from clashsim.data.impact_files import read_impacts
 
@@ -74,7 +81,7 @@ def _impacts(verb: Calibrate, scene: Scene) -> tuple[Impacts, dict[str, Any], tu
     found = segmented(trials, scene)
     impacts = impacts_of(found, scene, verb.known, trials).checked()
     friction, said = ground(found, scene), sentences(found, trials)
-    print("\n".join(said))  # now, for what follows may take minutes
+    say("\n".join(said))
     return impacts, {"segmented": said} | ({"ground": friction} if friction else {}) | ({"import": list(trials.notes)} if trials.notes else {}), found.found, trials
 
 

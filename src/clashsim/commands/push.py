@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
+from clashsim.commands.shared import console, engine, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, MissingExtraError, ParamError
-from clashsim.core.progress import bar
+from clashsim.core.many import each
+from clashsim.core.progress import Progress, bar, quiet
+from clashsim.fit.threads import one_thread
 
 if TYPE_CHECKING:
     from clashsim.cli import Evaluate, Train
@@ -25,15 +27,48 @@ POLICY = "policy.safetensors"
 
 def train(verb: Train) -> None:
     """`clashsim train`."""
+    not_negative(seed=verb.seed)
+    if verb.steps < 1000:
+        raise ParamError(f"--steps must be at least 1000, got {verb.steps}")
+    if verb.seeds < 1:
+        raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
+    if verb.seeds > 1:
+        return _many(verb)
+    if verb.where.on is not None:
+        raise ParamError("--on trains several policies at once: say how many with --seeds")
+    begin = time.perf_counter()
+    _learn(verb, bar)
+    print(f"policy of {verb.steps} strikes written to {verb.out / POLICY} in {time.perf_counter() - begin:.0f} s; log for TensorBoard in {verb.out / 'log'}")
+    print(f"next: clashsim evaluate {verb.out / POLICY} --route 1")
+
+
+def _many(verb: Train) -> None:
+    """A policy of each seed, in a folder each; those that are there are kept."""
+    out = verb.out.absolute()  # workers stand elsewhere
+    jobs = [replace(verb, run=verb.run.absolute(), out=out / f"seed-{seed}", seed=seed, seeds=1) for seed in range(verb.seed, verb.seed + verb.seeds)]
+    left, begin = [job for job in jobs if verb.overwrite or not (job.out / POLICY).exists()], time.perf_counter()
+    with engine(verb.where) as run_on, bar("training", len(left)) as advance:
+        for i, _ in each(run_on, _learn_alone, left):
+            if not (left[i].out / POLICY).is_file():
+                raise DataError(f"the policy of seed {left[i].seed} was written on another machine: name an output that all machines see")
+            advance(1)
+    took = time.perf_counter() - begin
+    print(f"{len(left)} policies of {verb.steps} strikes trained in {took:.0f} s, {len(jobs) - len(left)} were there; they are in {verb.out}/seed-*/{POLICY}")
+
+
+def _learn_alone(verb: Train) -> None:
+    with one_thread():
+        _learn(verb, quiet)
+
+
+def _learn(verb: Train, progress: Progress) -> None:
+    """Train one policy, or go on with it, and write it."""
     if find_spec("stable_baselines3") is None:
         raise MissingExtraError("Stable-Baselines3", "rl")
     from clashsim.fit.runs import load
     from clashsim.rl.train import PAPER, Recipe
     from clashsim.rl.train import train as learn
 
-    not_negative(seed=verb.seed)
-    if verb.steps < 1000:
-        raise ParamError(f"--steps must be at least 1000, got {verb.steps}")
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
     ours = (POLICY, "checkpoint.safetensors")
@@ -41,15 +76,13 @@ def train(verb: Train) -> None:
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
         raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another output, or replace it with --overwrite")
-    made, begin = load(verb.run), time.perf_counter()
+    made = load(verb.run)
     if verb.overwrite:
         for name in ours:
             (verb.out / name).unlink(missing_ok=True)
     recipe = replace(PAPER if verb.recipe == "paper" else Recipe(), steps=verb.steps)
-    policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=bar)
+    policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=progress)
     policy.save(verb.out / POLICY)
-    print(f"policy of {verb.steps} strikes written to {verb.out / POLICY} in {time.perf_counter() - begin:.0f} s; log for TensorBoard in {verb.out / 'log'}")
-    print(f"next: clashsim evaluate {verb.out / POLICY} --route 1")
 
 
 def evaluate(verb: Evaluate) -> None:

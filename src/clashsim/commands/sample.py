@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clashsim.commands.shared import load_scene, not_negative, refuse_file
+from clashsim.commands.shared import engine, load_scene, not_negative, refuse_file
+from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -17,12 +17,17 @@ def run(verb: Sample) -> None:
     """`clashsim sample`."""
     from clashsim.data.impact_files import write_impacts
     from clashsim.fit.sample import sample
+    from clashsim.fit.shards import clear
 
     not_negative(seed=verb.seed, threads=verb.threads)
+    if verb.threads and verb.where.on is not None:
+        raise ParamError("--threads is for this process; with --on each worker has one, and --workers says how many")
     refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
     scene = load_scene(verb.scene, **asdict(verb.pair))
-    parts = verb.out.with_name(verb.out.name + ".parts")
-    impacts = sample(scene, verb.samples, verb.seed, parts=parts, threads=verb.threads, progress=bar)
+    parts = verb.parts or verb.out.with_name(verb.out.name + ".parts")
+    with engine(verb.where) as run_on:
+        threads = verb.threads if verb.where.on is None else 1
+        impacts = sample(scene, verb.samples, verb.seed, parts=parts, threads=threads, engine=run_on, progress=bar)
     write_impacts(verb.out, impacts)
-    shutil.rmtree(parts)
+    clear(parts)
     print(f"{len(impacts)} impacts of {verb.samples} strikes in {verb.out}: " + ", ".join(f"{count} {end}" for end, count in impacts.ends.items()))

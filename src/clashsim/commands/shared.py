@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from clashsim.core.errors import DataError, MissingExtraError, ParamError, SceneError
+from clashsim.core.many import Engine, here
 
 if TYPE_CHECKING:
+    from clashsim.cli import Where
     from clashsim.core.scene import Scene
 
 
@@ -68,3 +71,17 @@ def enough_samples(samples: int) -> None:
 def cache() -> Path:
     """Where distilled models are kept between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clashsim"
+
+
+@contextmanager
+def engine(where: Where) -> Iterator[Engine]:
+    """What does work that is many: this process, or the workers that --on names."""
+    if where.on is None:
+        if where.workers:
+            raise ParamError("--workers is the number of workers on Ray: give --on as well")
+        yield here
+        return
+    from clashsim.scale.engine import on_ray
+
+    with on_ray(where.on, where.workers) as made:
+        yield made

@@ -25,9 +25,11 @@ from clashsim.nets.impact import ImpactNet
 _VERSION = 1  # of how samples and networks are made: a cache made before a change of either must not serve after it
 
 
-def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, seed: int = 0, cache: Path | None = None, progress: Progress = quiet) -> Distilled:
+def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, seed: int = 0, cache: Path | None = None, threads: int = 0,
+               progress: Progress = quiet) -> Distilled:
     """The distilled model of a scene: shipped with clashsim, else from `cache` if it was made before with the same arguments, else made now.
 
+    `threads` are those of sampling, 0 for all cores.
     A `recipe` of one's own is always distilled; the default is `Recipe()` where no model of this very scene is shipped.
     """
     if recipe is None:
@@ -43,7 +45,7 @@ def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, 
         except (SafetensorError, KeyError, ValueError, RuntimeError):
             path.unlink()  # a damaged cache entry costs time, not correctness
     parts = None if path is None else path.with_suffix(".parts")
-    base = distil(scene, sample(scene, n, seed, parts=parts, progress=progress), recipe=recipe, seed=seed, progress=progress)
+    base = distil(scene, sample(scene, n, seed, parts=parts, threads=threads, progress=progress), recipe=recipe, seed=seed, progress=progress)
     if path is not None and parts is not None:
         write_atomic(path, base_bytes(base))
         shutil.rmtree(parts, ignore_errors=True)
