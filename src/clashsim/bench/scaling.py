@@ -1,0 +1,162 @@
+"""What more workers give: sampling and calibration with one and two workers of Ray, the bits they make, and a worker killed halfway."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from clashsim import lab
+from clashsim.bench.lab_sets import lab_set
+from clashsim.core.errors import ClashError, MissingExtraError
+from clashsim.core.many import Engine, Item, Result, each, here
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.sample import sample
+from clashsim.fit.threads import one_thread
+from clashsim.scale.engine import on_ray
+
+Row = dict[str, Any]
+_FITTED = 10  # strikes of a recording; the others are predicted
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """So many strikes of a scene, in shards."""
+
+    scene: str
+    size: int
+    what: str = "sampling"
+
+    def __call__(self, engine: Engine) -> np.ndarray:
+        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, engine=engine)
+        assert impacts.theta is not None
+        return np.concatenate([impacts.before, impacts.after, impacts.theta], 1)
+
+    def little(self) -> None:
+        """What a worker does before it is timed."""
+        sample(Scene.load(self.scene), 64, 1, threads=1)
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """So many recordings of the laboratory, a stand-in for reality, each calibrated alone."""
+
+    size: int
+    what: str = "calibration"
+
+    def __call__(self, engine: Engine) -> np.ndarray:
+        found = dict(each(engine, _calibrated, lab.settings()[: self.size]))
+        return np.concatenate([found[i] for i in range(self.size)])
+
+    def little(self) -> None:
+        """What a worker does before it is timed."""
+        _calibrated(lab.settings()[0])
+
+
+def _calibrated(setting: lab.Setting) -> np.ndarray:
+    """Read, segment and calibrate a recording: identified values, and what is predicted of the strikes that were not fitted."""
+    real = lab_set(setting.name, setting.shape, setting.material, setting.surface)
+    model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_FITTED])
+    return np.concatenate([[e.value for e in model.theta], model.predict(real.impacts[_FITTED:]).ravel()])
+
+
+_Job = _Sampling | _Calibration
+
+
+def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int] = (1, 2), progress: Progress = quiet) -> list[Row]:
+    """Rows of what, workers, killed, seconds, per_second, efficiency, same, retried, load.
+
+    Sampling: `strikes` of the semi-cylinder in shards of 4096. Calibration: the laboratory's 18 recordings, each read, segmented, calibrated on ten
+    strikes and asked for the others. Timed is from the first item that is given out to the last result here; before that the cluster is started, and
+    every worker has done a little of both. A worker is a process with one thread; workers 0 is this process with one thread, without Ray.
+    efficiency: rate over that of one worker, by the number of workers. same: the bits are those of this process. killed: a worker is killed (SIGKILL)
+    when half of the results are here; retried: items that were given out again. load: the machine's average when the row was begun.
+    The rows `nothing` are tasks without work: what the head can give out in a second.
+    """
+    if find_spec("ray") is None:
+        raise MissingExtraError("Ray", "scale")  # before minutes are spent without it
+    jobs = (_Sampling("puck", 4 * 4096), _Calibration(2)) if quick else (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
+    rows: list[Row] = []
+    with progress("measuring", len(jobs) * (len(workers) + 2)) as advance:
+        with one_thread():
+            wanted = {}
+            for job in jobs:
+                job.little()
+                wanted[job.what], row = _timed(job, here, 0)
+                rows.append(row)
+                advance(1)
+        for w in workers:
+            with on_ray("local", w) as engine:
+                for job, killed in [(job, killed) for killed in (False, True) for job in jobs if not killed or w == workers[-1]]:
+                    pids, before = _ready(engine, jobs, w), engine.retried
+                    bits, row = _timed(job, _killing(engine, pids[0]) if killed else engine, w)
+                    rows.append(row | {"killed": killed, "same": bool(np.array_equal(bits, wanted[job.what])), "retried": engine.retried - before})
+                    advance(1)
+                rows.append(_timed(_Nothing(), engine, w)[1])
+    one = {row["what"]: row["per_second"] for row in rows if row["workers"] == 1}
+    rows = [row | {"efficiency": row["per_second"] / (max(row["workers"], 1) * one[row["what"]])} for row in rows if row["what"] in one]
+    return sorted(rows, key=lambda row: (row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]))
+
+
+def _timed(job: _Job | _Nothing, engine: Engine, workers: int) -> tuple[np.ndarray, Row]:
+    load, start = os.getloadavg()[0], time.perf_counter()
+    bits = job(engine)
+    seconds = time.perf_counter() - start
+    row = {"what": job.what, "workers": workers, "killed": False, "seconds": seconds, "per_second": job.size / seconds, "efficiency": None, "same": True, "retried": 0}
+    return bits, row | {"load": load}
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """Tasks without work."""
+
+    size: int = 2000
+    what: str = "nothing"
+
+    def __call__(self, engine: Engine) -> np.ndarray:
+        return np.array(sorted(each(engine, _back, range(self.size))))
+
+
+def _back(item: int) -> int:
+    return item
+
+
+def _ready(engine: Engine, jobs: tuple[_Job, ...], workers: int) -> list[int]:
+    """Process ids of the workers, once every one of them has done a little of each job."""
+    pids: set[int] = set()
+    while len(pids) < workers:
+        pids = {pid for _, pid in each(engine, partial(_little, jobs), range(workers))}
+    return sorted(pids)
+
+
+def _little(jobs: tuple[_Job, ...], _: int) -> int:
+    for job in jobs:
+        _once(job)
+    time.sleep(0.2)  # so that the other worker takes the next one
+    return os.getpid()
+
+
+@cache
+def _once(job: _Job) -> None:
+    job.little()
+
+
+def _killing(engine: Engine, pid: int) -> Engine:
+    """The same engine, one of whose workers is killed when half of the results are here."""
+    def engine_(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result | ClashError]]:
+        for done, result in enumerate(engine(work, items), 1):
+            if done == len(items) // 2:
+                os.kill(pid, signal.SIGKILL)
+            yield result
+
+    return engine_
