@@ -36,8 +36,8 @@ from clashsim.sim.augmented import AugmentedSim
 OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
 FAR = 5.0  # mm
 # Units of each network, R, windows to fit on and the lengths they are fitted at: chosen on recordings kept aside of those to fit on (docs/augmented.md).
-UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 160, 320, 320)
-STEPS, TRAINING = 15, (12, 12, 6, 8)  # of Levenberg-Marquardt: at most, and with weights at each length, for long windows are dear
+UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 160, 320)
+STEPS, TRAINING = 15, (12, 12, 30)  # of Levenberg-Marquardt, at most: without weights, and with them at each length
 SKIP = 2  # frames a step in fitting, which is as exact and half the work; predictions step frame by frame
 _DRAWS = 1000  # of the bootstrap
 _WHOLE = tuple(range(len(PARAMS)))
@@ -96,8 +96,8 @@ class Setting:
         return self.fitted(self.geometry, Free(_WHOLE, tuple(range(len(CAMERA))), train=True, ridge=RIDGE))
 
     def fitted(self, before: Shot, free: Free) -> Shot:
-        """Fitted at one length after the other; weights on every other window, for their steps cost twice as much."""
-        begun, origin = shots(self.windows[:: 2 if free.train else 1], observed=OBSERVED, skip=SKIP), before.sim.weights
+        """Fitted at one length after the other."""
+        begun, origin = shots(self.windows, observed=OBSERVED, skip=SKIP), before.sim.weights
         lengths = list(zip(self.lengths, TRAINING, strict=False)) if free.train else [(n, STEPS) for n in sorted({self.lengths[0], self.lengths[-1]})]
         for length, steps in lengths:
             start = shoot(before.sim, shortened(begun, OBSERVED // SKIP), EYE, camera=before.camera, steps=5).start
