@@ -239,7 +239,9 @@ def test_it_says_where_it_is():
 
 def test_it_listens_on_the_loopback_and_stops_on_ctrl_c(runs):
     pytest.importorskip("viser")
-    run = subprocess.Popen([sys.executable, "-m", "clashsim", "view", str(runs / "plain"), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the tests in the background has its children ignore the signal.
+    run = subprocess.Popen([sys.executable, "-m", "clashsim", "view", str(runs / "plain"), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert run.stdout is not None
     first = run.stdout.readline()
     port = int(first.split("localhost:")[1].split()[0])
