@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ class ImpactNet(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, width: int = 128, layers: int = 3, members: int = 1, activation: str = "silu", seed: int = 0) -> None:
         super().__init__()
-        self.shape = {"inputs": inputs, "outputs": outputs, "width": width, "layers": layers, "members": members, "activation": activation}
+        self.shape: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "width": width, "layers": layers, "members": members, "activation": activation}
         choices: dict[str, Callable[[Tensor], Tensor]] = {"silu": nn.functional.silu, "relu": nn.functional.relu, "tanh": torch.tanh}
         self.activation = choices[activation]
         generator = torch.Generator().manual_seed(seed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +13,8 @@ from torch import Tensor, nn
 
 from clashsim.nets.slide import SlideModel
 from clashsim.nets.table import Table
+
+_TRITON = find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class StrikeMap(nn.Module):
         self.names, self.table, self.slide, self.fidelity = tuple(names), table, slide, fidelity
         self.low, self.high = table.low.numpy().copy(), (table.low + table.step * (torch.tensor(table.sizes) - 1)).numpy()
         self._speed = self.names.index("speed")
+        self._packed: dict[tuple[str, Any], Any] = {}  # tables in the order of the GPU's kernel, by what they hold and where
 
     @staticmethod
     def of(names: Sequence[str], grids: Sequence[np.ndarray], twist: np.ndarray, spread: np.ndarray, slide: SlideModel) -> StrikeMap:
@@ -64,10 +69,14 @@ class StrikeMap(nn.Module):
 
     def twist(self, strike: Tensor) -> Tensor:
         """Twist after the collision (N, 3) in the struck body's axes."""
+        if self._on_card(strike):
+            return self._read("twist", strike, power=1)
         return self.table(strike)[:, :3] * strike[:, self._speed, None]
 
     def forward(self, pose: Tensor, strike: Tensor, noise: Tensor | None = None) -> Tensor:
         """Pose at rest (N, 3) of bodies struck at pose (N, 3); noise (N, 3): by how many standard deviations each component of the twist is off."""
+        if self._on_card(pose, strike, noise):
+            return self._read("rest" if noise is None else "noise", strike, power=2, pose=pose, noise=noise)
         x, y, turn = self._moved(strike, noise).unbind(1)
         c, s = torch.cos(pose[:, 2]), torch.sin(pose[:, 2])
         return pose + torch.stack([c * x - s * y, s * x + c * y, turn], 1)
@@ -84,6 +93,23 @@ class StrikeMap(nn.Module):
         rows = self.table.rows
         with torch.no_grad():
             return self(*(None if a is None else torch.as_tensor(a, dtype=rows.dtype, device=rows.device) for a in (pose, strike, noise))).cpu().numpy()
+
+    def _on_card(self, *tensors: Tensor | None) -> bool:
+        """Whether the kernel of `clashsim.nets.fused` will do: single precision on a GPU, and nobody asks for gradients."""
+        given = [t for t in tensors if t is not None]
+        learning = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+        return all(t.is_cuda and t.dtype == torch.float32 for t in given) and not learning and len(self.names) <= 4 and _TRITON
+
+    def _read(self, what: str, strike: Tensor, **options: Any) -> Tensor:
+        from clashsim.nets import fused
+
+        rows = self.table.rows
+        key = (what, rows.device)
+        if key not in self._packed:
+            rest = rows[:, 3:6, None]
+            groups = {"twist": rows[:, :3, None], "rest": rest, "noise": torch.cat([rest, rows[:, 6:].reshape(-1, 3, 3)], 2)}[what]
+            self._packed[key] = fused.PackedTable(self.table, groups)
+        return fused.read(self._packed[key], strike, speed=self._speed, **options)
 
     def _moved(self, strike: Tensor, noise: Tensor | None) -> Tensor:
         """Where bodies at the origin come to rest, (N, 3)."""
