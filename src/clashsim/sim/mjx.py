@@ -7,14 +7,13 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
-import mujoco
 import numpy as np
 
 from clashsim.core.contact import Poser
 from clashsim.core.params import from_unit
-from clashsim.core.scene import STRIKE, Scene
+from clashsim.core.scene import Scene
 from clashsim.sim.mjx_model import MjxScene, Unsupported, check_finite, engine, padded, put
-from clashsim.sim.mjx_step import stepper
+from clashsim.sim.mjx_step import stepper, strike_of
 from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
 
 _ROWS = 48  # impacts in one compiled call: fewer are padded, for compiling again costs more than computing
@@ -57,13 +56,8 @@ class MjxImpacts:
         run = self._compiled.get(steps) or self._compiled.setdefault(steps, self._compile(steps))
         full = np.tile(theta, (m, 1))
         full[:, list(self.free)] = from_unit([self.scene.params[i] for i in self.free], np.repeat(unit, n, 0))
-        poser = Poser(self.scene, rest_height(self.scene, full))
-        qpos, qvel = np.tile(self.scene.base.qpos0, (m * n, 1)), np.zeros((m * n, self.scene.base.nv))
-        poser.write(np.tile(before, (m, 1)), qpos, qvel)
-        control = np.zeros((m * n, self.scene.base.nu))
-        for actuator, dof in velocity_drives(self.scene):
-            control[:, actuator] = qvel[:, dof]
-        starts = [self._held.fields(full, m * n), self._held.slopes(full, self.free), {"qpos": qpos, "qvel": qvel, "ctrl": control}]
+        poser, start = begun(self.scene, np.tile(before, (m, 1)), full)
+        starts = [self._held.fields(full, m * n), self._held.slopes(full, self.free), start]
         chunks = [run(*(padded({k: a[i : i + _ROWS] for k, a in part.items()}, _ROWS) for part in starts)) for i in range(0, m * n, _ROWS)]
         velocity, slope, place = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
         body, count = self.scene.struck_body, m * n
@@ -75,10 +69,7 @@ class MjxImpacts:
     def _compile(self, steps: int) -> Callable[..., tuple[np.ndarray, ...]]:
         jax, mjx = engine()
         jnp, held, step = jax.numpy, self._held, stepper(self._held, differentiate=True)
-        plain, empty = held.plain, mjx.make_data(held.model)
-        pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
-        geoms = {int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])}
-        strike = np.array([set(map(int, g)) == geoms for g in np.asarray(empty._impl.contact.geom)])
+        empty, strike = mjx.make_data(held.model), strike_of(held)
 
         def impact(fields: Any, start: Any) -> Any:
             own = held.at(fields)
@@ -86,7 +77,7 @@ class MjxImpacts:
             def once(carry: Any, _: None) -> Any:
                 data, touched, parted, velocity, place = carry
                 new = step(own, data)
-                near = ((new._impl.contact.dist < 0) & strike).any()
+                near = ((new._impl.contact.dist < 0) & strike(new)).any()
                 parted = parted | (touched & ~near)  # the contact describes the state before the step: the one kept last
                 return (new, touched | near, parted, jnp.where(parted, velocity, new.qvel), jnp.where(parted, place, new.qpos)), None
 
@@ -110,6 +101,17 @@ class MjxImpacts:
                 raise Unsupported(f"MJX cannot run scene {self.scene.name!r}: {' '.join(str(problem).split())[:160]}") from None
 
         return run
+
+
+def begun(scene: Scene, before: np.ndarray, theta: np.ndarray) -> tuple[Poser, dict[str, np.ndarray]]:
+    """What writes the poses of impacts before (n, d) at theta (n, p), and their qpos, qvel and ctrl (n, ...) in MuJoCo."""
+    poser = Poser(scene, rest_height(scene, theta))
+    n, base = len(before), scene.base
+    qpos, qvel, control = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv)), np.zeros((n, base.nu))
+    poser.write(before, qpos, qvel)
+    for actuator, dof in velocity_drives(scene):
+        control[:, actuator] = qvel[:, dof]
+    return poser, {"qpos": qpos, "qvel": qvel, "ctrl": control}
 
 
 def capped(off: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -105,12 +105,17 @@ def engine() -> tuple[Any, Any]:
     return jax, mjx
 
 
+def precision(single: bool) -> Any:
+    """A context in which jax computes in single or in double precision, whatever it is set to; programs have to be compiled and called in it."""
+    return engine()[0].enable_x64(not single)
+
+
 @lru_cache(maxsize=8)
-def put(scene: Scene, *, timestep: float | None = None, faithful: bool = False, iterations: int = 100, searches: int = 12) -> MjxScene:
+def put(scene: Scene, *, timestep: float | None = None, faithful: bool = False, iterations: int = 100, searches: int = 12, single: bool = False) -> MjxScene:
     """Put a scene into MJX, with at most so many iterations of its solver and of the line search in each, or refuse it by name.
 
-    faithful: also refuse what MJX collides otherwise than MuJoCo. MJX goes through all searches whether they are needed or not; with 12 states
-    are those of MuJoCo's 50 in a quarter of the time.
+    faithful: also refuse what MJX collides otherwise than MuJoCo. single: numbers of 32 bits, to be used within `precision`. MJX goes through all
+    searches whether they are needed or not; with 12 states are those of MuJoCo's 50 in a quarter of the time.
     """
     jax, mjx = engine()
     spec = scene.spec.copy()
@@ -124,7 +129,7 @@ def put(scene: Scene, *, timestep: float | None = None, faithful: bool = False, 
             slot.write(plain.dof_frictionloss, p.high)  # MJX makes room for the friction of joints that have some when they are put there
     _refuse_pairs(scene, plain, faithful=faithful)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as told, precision(single):
             warnings.simplefilter("always")
             model = mjx.put_model(plain, impl="jax")
     except NotImplementedError as problem:

@@ -12,6 +12,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from clashsim.core.scene import STRIKE
 from clashsim.sim.mjx_model import MjxScene, engine
 
 
@@ -79,6 +80,44 @@ def _forward(between: Callable[[Any, Any], Any] | None, *, differentiate: bool) 
         return data.replace(qacc=qacc, qfrc_constraint=solved.qfrc_constraint + (force - still(force)))
 
     return forward
+
+
+def strike_of(held: MjxScene) -> Callable[[Any], Any]:
+    """The function data -> mask (c,) of the contacts that are the strike's; MJX lists those of every pair, apart or not."""
+    plain = held.plain
+    pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
+    a, b = int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])
+
+    def strike(data: Any) -> Any:
+        first, second = data._impl.contact.geom.T
+        return ((first == a) & (second == b)) | ((first == b) & (second == a))
+
+    return strike
+
+
+def strike_sensor(held: MjxScene) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """The function (model, data) -> (found, rate) that stands for the scene's sensor of the strike, which MJX does not have.
+
+    found: whether MuJoCo would list a contact, that is nearer than margin and gap. rate: normal velocity of the deepest one, negative while the bodies
+    approach. Of the state of the last `forward`, as with MuJoCo's sensors; v(p) = v_c + w x (p - c), with c the mass centre to which MJX refers a velocity.
+    """
+    jnp, plain, strike = engine()[0].numpy, held.plain, strike_of(held)
+    pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
+    body = plain.geom_bodyid[[int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])]]
+    root = plain.body_rootid[body]
+
+    def sensor(model: Any, data: Any) -> tuple[Any, Any]:
+        contact = data._impl.contact
+        distance = jnp.where(strike(data), contact.dist - contact.includemargin, jnp.inf)
+        deepest = jnp.argmin(distance)
+        swapped = contact.geom[deepest, 0] != plain.pair_geom1[pair]  # the normal points from the first to the second
+        arm = contact.pos[deepest] - data.subtree_com[root]
+        spin, speed = data.cvel[body, :3], data.cvel[body, 3:]
+        velocity = speed + jnp.cross(spin, arm)
+        rate = contact.frame[deepest, 0] @ (velocity[1] - velocity[0])
+        return distance[deepest] < model.pair_gap[pair], jnp.where(swapped, -rate, rate)
+
+    return sensor
 
 
 def _alone(model: mujoco.MjModel) -> np.ndarray:

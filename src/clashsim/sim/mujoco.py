@@ -15,7 +15,7 @@ from clashsim.core.contact import Poser
 from clashsim.core.params import from_unit
 from clashsim.core.scene import GROUND, Scene
 
-_SETTLED = 0.02  # a pair that stays together has ended its impact when it closes at less than this share of the approach speed
+SETTLED = 0.02  # a pair that stays together has ended its impact when it closes at less than this share of the approach speed
 
 
 class End(IntEnum):
@@ -85,7 +85,7 @@ class Striker:
         last_pos, last_vel = np.empty_like(qpos), np.empty_like(qvel)
         touched, quiet = np.zeros(n, bool), np.zeros(n, int)
         active = ids
-        hold = max(2, round(0.003 / scene.base.opt.timestep))  # settled for 3 ms, not just passing through zero
+        hold = patience(scene)
         for _ in range(max(1, round(duration / scene.base.opt.timestep))):
             whole = len(active) == n
             qpos, qvel = (self.qpos[:n].copy(), self.qvel[:n].copy()) if whole else (self.qpos[active], self.qvel[active])
@@ -97,7 +97,7 @@ class Striker:
             rate = self.sensors[active, self.sensor + 1]  # normal velocity, negative while the bodies approach
             first = found & ~touched[active]
             speed[active[first]] = np.abs(rate[first])
-            quiet[active] = np.where(found & (np.abs(rate) < _SETTLED * speed[active]), quiet[active] + 1, 0)
+            quiet[active] = np.where(found & (np.abs(rate) < SETTLED * speed[active]), quiet[active] + 1, 0)
             parted = touched[active] & ~found
             touched[active] |= found
             broken = ~np.isfinite(qvel).all(1) | (np.abs(qvel) > 1e6).any(1)
@@ -110,6 +110,11 @@ class Striker:
                 break
         after = poser.local(*scene.struck_body.twist(last_pos, last_vel))
         return Outcome(after, end, steps)
+
+
+def patience(scene: Scene) -> int:
+    """Steps that a pair has to stay together to be settled: 3 ms of them, for it may just pass through zero."""
+    return max(2, round(0.003 / scene.base.opt.timestep))
 
 
 def velocity_drives(scene: Scene) -> list[tuple[int, int]]:
