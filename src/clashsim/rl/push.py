@@ -2,22 +2,30 @@
 
 All is seen from the segment: it begins at the origin and goes along x. A body's heading is the way it goes when struck in the middle of
 the side that may be struck.
+
+The formulas take `xp`, the library whose arrays they are given: numpy here, torch on a card (`rl.card`). They load neither scenes nor MuJoCo,
+so that they serve where it is not installed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.core.protocols import StrikeModel
-from clashsim.core.scene import Scene
 from clashsim.rl.routes import LENGTH, NEAR, WIDTH
+
+if TYPE_CHECKING:
+    from clashsim.core.protocols import StrikeModel
+    from clashsim.core.scene import Scene
 
 STRIKES = 5  # T: at most
 LEFT = -10.0  # r_0: for leaving the corridor
 _AFTER = NEAR  # m before the start and behind the end that still belong to a segment: the last one ended within that
 OBSERVED = 7
+DRAWS = 7  # even numbers in [0, 1) that a start is made of
+TRIES = 48  # strikes that a look ahead chooses from
 
 
 @dataclass(frozen=True)
@@ -54,27 +62,19 @@ class Push:
 
     def restart(self, rows: np.ndarray, rng: np.random.Generator) -> None:
         """Begin anew in some rows (m,)."""
-        m, s = len(rows), self.spread
-        angle, far = rng.uniform(0, 2 * np.pi, m), s.near * np.sqrt(rng.uniform(size=m))
-        heading = rng.uniform(-s.heading, s.heading, m)
-        further = rng.uniform(0, LENGTH - NEAR, m) * (rng.uniform(size=m) < s.along)
-        self.pose[rows] = np.stack([further + far * np.cos(angle), far * np.sin(angle), heading - self.ahead], 1)
-        self.turn[rows], self.made[rows] = rng.uniform(-s.turn, s.turn, m) * (rng.uniform(size=m) > 0.25), 0
+        self.pose[rows], self.turn[rows] = starts(rng.uniform(size=(DRAWS, len(rows))), self.spread, self.ahead)
+        self.made[rows] = 0
 
     def observe(self) -> np.ndarray:
         """Observations (N, 7)."""
         return observed(self.pose, self.ahead, self.turn, np.full(len(self.pose), LENGTH), self.made)
 
-    def guide(self, rng: np.random.Generator, *, tries: int = 48) -> np.ndarray:
+    def guide(self, rng: np.random.Generator, *, tries: int = TRIES) -> np.ndarray:
         """Actions (N, d) that a look one strike ahead finds best among `tries` random ones: towards the sub-goal, headed for it, inside the corridor."""
         n = len(self.pose)
         action = rng.uniform(-1, 1, (n * tries, len(self.model.low)))
         pose = self.model.rest(np.repeat(self.pose, tries, 0), strikes(self.model, action))
-        gap, there, gone = _placed(pose)
-        heading, turn = pose[:, 2] + self.ahead, np.repeat(self.turn, tries)
-        towards = np.cos(heading - np.arctan2(-pose[:, 1], LENGTH - pose[:, 0]))
-        worth = np.where(there, 2 + np.cos(heading - turn), 0.3 * towards - gap / LENGTH - 2 * np.abs(pose[:, 1]) / WIDTH) - 10.0 * gone
-        best = worth.reshape(n, tries).argmax(1)
+        best = worth(pose, self.ahead, np.repeat(self.turn, tries)).reshape(n, tries).argmax(1)
         return action.reshape(n, tries, -1)[np.arange(n), best]
 
     def strike(self, action: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,20 +88,12 @@ class Push:
     def arrive(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What `strike` says, for bodies that came to rest at pose (N, 3) wherever they were struck."""
         self.pose, self.made = pose, self.made + 1
-        gap, there, gone = _placed(pose)
-        return rewards(gap, self.pose[:, 2] + self.ahead - self.turn, self.made, there, gone), there | gone | (self.made >= STRIKES), there
+        return judged(pose, self.ahead, self.turn, self.made)
 
 
 def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:
     """Strikes (N, d) by actions (N, d), of which -1 is the least and 1 the greatest."""
-    return model.low + (model.high - model.low) * (np.clip(action, -1, 1) + 1) / 2
-
-
-def _placed(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distance (N,) of poses from the sub-goal, whether they are there, and whether they have left the corridor."""
-    gap = np.hypot(pose[:, 0] - LENGTH, pose[:, 1])
-    there = gap < NEAR
-    return gap, there, ~there & ((np.abs(pose[:, 1]) > WIDTH / 2) | (pose[:, 0] < -_AFTER) | (pose[:, 0] > LENGTH + _AFTER))
+    return spanned(model.low, model.high, action)
 
 
 def heading_of(scene: Scene) -> float:
@@ -109,21 +101,61 @@ def heading_of(scene: Scene) -> float:
     return float(np.mean(scene.draw.point) + np.pi)
 
 
+def spanned(low: Any, high: Any, action: Any, *, xp: Any = np) -> Any:
+    """What actions (N, d) mean, of which -1 is low (d,) and 1 is high (d,)."""
+    return low + (high - low) * (xp.clip(action, -1, 1) + 1) / 2
+
+
+def starts(draws: Any, spread: Spread, ahead: float, *, xp: Any = np) -> tuple[Any, Any]:
+    """Poses (N, 3) to begin with and turns (N,) of the way, from even numbers (7, N) in [0, 1)."""
+    s, (angle, far, heading, further, along, turn, straight) = spread, draws
+    angle, far = 2 * np.pi * angle, s.near * xp.sqrt(far)
+    further = (LENGTH - NEAR) * further * (along < s.along)
+    pose = xp.stack([further + far * xp.cos(angle), far * xp.sin(angle), -s.heading + 2 * s.heading * heading - ahead], 1)
+    return pose, (-s.turn + 2 * s.turn * turn) * (straight > 0.25)
+
+
+def worth(pose: Any, ahead: float, turn: Any, *, xp: Any = np) -> Any:
+    """How good poses (N, 3) look to one who does not know what follows, (N,): towards the sub-goal, headed for it, inside the corridor."""
+    gap, there, gone = _placed(pose, xp)
+    heading = pose[:, 2] + ahead
+    towards = xp.cos(heading - xp.arctan2(-pose[:, 1], LENGTH - pose[:, 0]))
+    return xp.where(there, 2 + xp.cos(heading - turn), 0.3 * towards - gap / LENGTH - 2 * xp.abs(pose[:, 1]) / WIDTH) - 10.0 * gone
+
+
+def judged(pose: Any, ahead: float, turn: Any, made: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
+    """Rewards (N,) of bodies at rest at pose (N, 3) after strikes made (N,), whether an episode ended (N,), and whether at the sub-goal (N,)."""
+    gap, there, gone = _placed(pose, xp)
+    return rewards(gap, pose[:, 2] + ahead - turn, made, there, gone, xp=xp), there | gone | (made >= STRIKES), there
+
+
+def _placed(pose: Any, xp: Any) -> tuple[Any, Any, Any]:
+    """Distance (N,) of poses from the sub-goal, whether they are there, and whether they have left the corridor."""
+    gap = xp.hypot(pose[:, 0] - LENGTH, pose[:, 1])
+    there = gap < NEAR
+    return gap, there, ~there & ((xp.abs(pose[:, 1]) > WIDTH / 2) | (pose[:, 0] < -_AFTER) | (pose[:, 0] > LENGTH + _AFTER))
+
+
 def observed(pose: np.ndarray, ahead: float, turn: np.ndarray, length: np.ndarray, made: np.ndarray) -> np.ndarray:
+    """Observations (N, 7), as `seen` has them, in single precision."""
+    return seen(pose, ahead, turn, length, made).astype(np.float32)
+
+
+def seen(pose: Any, ahead: float, turn: Any, length: Any, made: Any, *, xp: Any = np) -> Any:
     """Observations (N, 7) of poses (N, 3) seen from segments of lengths (N,) at whose end the way turns by turn (N,): the place in it, where
     the sub-goal is from the body, how it is turned against it (cosine and sine), lengths over that of a segment; and the share of the strikes
     allowed that were made (N,), which the paper's observation leaves out although its reward depends on it.
     """
     heading = pose[:, 2] + ahead
-    c, s = np.cos(heading), np.sin(heading)
+    c, s = xp.cos(heading), xp.sin(heading)
     x, y = length - pose[:, 0], -pose[:, 1]
     off = turn - heading
     # A longer or shorter corridor looks like the end of one of the usual length.
-    place = np.stack([pose[:, 0] + LENGTH - length, pose[:, 1]], 1)
-    return np.column_stack([place / LENGTH, (c * x + s * y) / LENGTH, (c * y - s * x) / LENGTH, np.cos(off), np.sin(off), made / STRIKES]).astype(np.float32)
+    place = pose[:, 0] + LENGTH - length
+    return xp.stack([place / LENGTH, pose[:, 1] / LENGTH, (c * x + s * y) / LENGTH, (c * y - s * x) / LENGTH, xp.cos(off), xp.sin(off), made / STRIKES], 1)
 
 
-def rewards(gap: np.ndarray, off: np.ndarray, made: np.ndarray, there: np.ndarray, gone: np.ndarray) -> np.ndarray:
+def rewards(gap: Any, off: Any, made: Any, there: Any, gone: Any, *, xp: Any = np) -> Any:
     """R1 + R2 + R3 + R4 of Table V, (N,): gap (m) to the sub-goal, off (rad) its orientation, strikes made."""
-    near = np.exp(-(gap**2))
-    return near + there * ((1 + np.cos(off)) / 2 + STRIKES - made) + gone * LEFT
+    near = xp.exp(-(gap**2))
+    return near + there * ((1 + xp.cos(off)) / 2 + STRIKES - made) + gone * LEFT
