@@ -80,6 +80,27 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(runs, tmp_path, capsys):
         assert words in said(capsys), arguments
 
 
+def test_many_targets_of_a_file_are_planned(runs, tmp_path, capsys):
+    targets, whole = tmp_path / "targets.csv", str(runs / "whole")
+    targets.write_text("x, y, yaw\n-0.05,-0.06,-20\n-0.03,-0.05,-10\n0.9,0.9,0\n")
+    for out in ("plans.csv", "again.csv", "plans.json"):
+        assert cli.main(["plan", whole, "--targets", str(targets), "--strikes", "1", "-o", str(tmp_path / out)]) == 0
+    assert "2 of 3 targets are reached: 2 with 1 strike" in capsys.readouterr().out
+    rows = (tmp_path / "plans.csv").read_text().splitlines()
+    assert len(rows) == 4 and rows[0].startswith("start_x,start_y,start_yaw,x,y,yaw,status") and "out of reach" in rows[3]
+    assert (tmp_path / "plans.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
+    expected = np.array(rows[1].split(","), object)[np.isin(rows[0].split(","), ["expected_x", "expected_y", "expected_yaw"])].astype(float)
+    assert (np.abs(expected - [-0.05, -0.06, -20]) < [0.01, 0.01, 12]).all()
+    assert len(json.loads((tmp_path / "plans.json").read_text())) == 3
+    for text, words in (("x,y\n1,2\n", "lacks the column yaw"), ("x,y,yaw\n", "1 to"), ("x,y,yaw\n1,b,0\n", "line 2"), ("x,y,yaw\nnan,0,0\n", "finite"),
+                        ("x,y,yaw,start_x\n0,0,0,0\n", "start_x alone"), ("x,y,yaw\n0,0\n", "line 2"), ("\x00", "targets")):
+        targets.write_text(text)
+        assert cli.main(["plan", whole, "--targets", str(targets)]) == 2 and words in said(capsys), text
+    for more, words in (([], "--targets"), (["--target", "0", "0", "0", "--targets", str(targets)], "one of them"), (["--target", "0", "0", "0", "--on", "ray"], "many targets"),
+                        (["--targets", str(tmp_path / "none.csv")], "cannot be read"), (["--target", "0", "0", "0", "--device", "tpu"], "no device")):
+        assert cli.main(["plan", whole, *more]) == 2 and words in said(capsys), more
+
+
 def test_a_target_out_of_reach_is_no_mistake(runs, capsys):
     assert cli.main(["plan", str(runs / "whole"), "--target", "0.5", "0.5", "0", "--strikes", "1"]) == 0
     assert "out of reach" in capsys.readouterr().out

@@ -19,7 +19,7 @@ MAY = {
     "view": {"core", "data", "sim", "fit", "plan", "rl", "view"},
 }
 HEAVY = {
-    "torch": re.compile(r"(nets|fit|rl|bench|commands|scale)/|plan/gradient\.py|sim/(hybrid|graph)\.py|cli\.py"),
+    "torch": re.compile(r"(nets|fit|rl|bench|commands|scale)/|plan/(gradient|batch)\.py|sim/(hybrid|graph)\.py|cli\.py"),
     "jax": re.compile(r"sim/(mjx\w*|augmented\w*)\.py|fit/|bench/|commands/"),
     "pydrake": re.compile(r"lab/"),
     "ray": re.compile(r"scale/"),

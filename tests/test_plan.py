@@ -18,7 +18,7 @@ from clashsim.core.strikes import axes, placed
 from clashsim.fit.base import base_model
 from clashsim.nets.slide import SlideModel
 from clashsim.nets.strike_map import StrikeMap
-from clashsim.plan.planner import _Problem, plan, plan_few, plan_many
+from clashsim.plan.planner import _Problem, plan, plan_few, plan_few_each, plan_many
 from clashsim.plan.search import Cem, CmaEs, minimise, scatter
 from clashsim.plan.tasks import Reach, Status, Task, breach, loss, off
 from clashsim.sim.hybrid import HybridSim
@@ -36,17 +36,19 @@ def planted(model: StrikeMap, n: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return strike, model.rest(np.zeros((n, 3)), strike)
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("method", ["cmaes", "cem", "gradient"])
-def test_planted_targets_are_found(square, method):
+def test_planted_targets_are_found(square, method, device):
     _, targets = planted(square, 12)
-    plans = plan_many(square, [Task(tuple(t)) for t in targets], method=method)
+    options = {"method": method} if device is None else {"method": method, "device": device, "population": 96, "rounds": 48}
+    plans = plan_many(square, [Task(tuple(t)) for t in targets], **options)
     far, turn = off(np.array([p.predicted[-1] for p in plans]), targets)
-    assert all(p.status is Status.FOUND for p in plans)
-    assert far.max() < 2e-3 and np.abs(turn).max() < 0.02
-    again = plan_many(square, [Task(tuple(t)) for t in targets], method=method)
+    close = [p.status is Status.FOUND and f < 2e-3 and abs(t) < 0.02 for p, f, t in zip(plans, far, turn, strict=True)]
+    assert sum(close) >= (12 if device is None else 11)  # other draws, and one in twenty lies in a narrow valley
+    again = plan_many(square, [Task(tuple(t)) for t in targets], **options)
     assert all(np.array_equal(a.strikes, b.strikes) for a, b in zip(plans, again, strict=True))
-    alone = plan(square, Task(tuple(targets[3])), method=method)
-    np.testing.assert_allclose(alone.strikes, plans[3].strikes, atol=1e-6)  # what is planned beside it does not matter
+    alone = plan(square, Task(tuple(targets[3])), **options)
+    np.testing.assert_allclose(alone.strikes, plans[3].strikes, atol=1e-6 if device is None else 1e-3)  # what is planned beside it does not matter
 
 
 @settings(max_examples=20, deadline=None)
@@ -63,9 +65,10 @@ def test_searchers_find_planted_minima(d, seed):
         assert (value <= y[:, 0]).all() and np.abs(best - middle).max() < 0.02
 
 
-def test_hardly_any_target_that_can_be_reached_is_given_up(square):
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_hardly_any_target_that_can_be_reached_is_given_up(square, device):
     _, targets = planted(square, 100, seed=3)
-    assert np.mean([p.status is Status.FOUND for p in plan_many(square, [Task(tuple(t)) for t in targets])]) >= 0.93  # one in twenty lies in a narrow valley
+    assert np.mean([p.status is Status.FOUND for p in plan_many(square, [Task(tuple(t)) for t in targets], device=device)]) >= 0.93  # one in twenty lies in a narrow valley
 
 
 def test_fewer_strikes_that_leave_the_reach_are_not_preferred(square):
@@ -73,6 +76,13 @@ def test_fewer_strikes_that_leave_the_reach_are_not_preferred(square):
     for target in ((0.0, 0.2, 0.0), (0.15, 0.0, 1.0)):
         told = plan_few(square, Task(target, reach=reach), method="cem")
         assert told.status is Status.OUT_OF_REACH and not told.breached
+
+
+def test_many_tasks_take_as_few_strikes_each_as_one_alone_does(square):
+    tasks = [Task((*t[:2], float(t[2]))) for t in planted(square, 3)[1]] + [Task((0.0, 0.25, 0.3)), Task((0.9, 0.9, 0.0))]
+    together, alone = plan_few_each(square, tasks, method="cem"), [plan_few(square, t, method="cem") for t in tasks]
+    assert [len(p.strikes) for p in together] == [len(p.strikes) for p in alone] and [p.status for p in together] == [p.status for p in alone]
+    assert {len(p.strikes) for p in together if p.status is Status.FOUND} >= {1, 2} and together[-1].status is Status.OUT_OF_REACH
 
 
 def test_a_target_out_of_reach_says_so(square):

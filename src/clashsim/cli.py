@@ -173,6 +173,8 @@ class Sample:
     """The same seed gives the same file, with any number of threads and workers."""
     threads: int = 0
     """Threads to use in this process; 0 is all cores."""
+    by: Literal["mujoco", "mjx", "auto"] = "mujoco"
+    """What runs the strikes: MuJoCo on the processor, MJX on jax's device, or whichever is quicker in a call of each."""
     parts: Annotated[str | None, arg(metavar="PLACE")] = None
     """Folder, or URL of any file system that fsspec knows, for what is finished while the rest is not; by default beside the output."""
     overwrite: bool = False
@@ -317,16 +319,19 @@ class Plan:
     Example: clashsim plan runs/demo --target -0.05 -0.02 -20 -o plan
 
     The folder gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as path-1.csv and path-1.json.
+    Many targets at once: clashsim plan runs/demo --targets targets.csv -o plans.csv
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """Run folder of clashsim calibrate or demo, with a slide model."""
-    target: Annotated[tuple[float, float, float], arg(metavar="X Y YAW")]
+    target: Annotated[tuple[float, float, float] | None, arg(metavar="X Y YAW")] = None
     """Where the body shall come to rest: m, m, degrees."""
+    targets: Place = None
+    """Instead of one: a .csv file with the columns x, y (m), yaw (degrees), and start_x, start_y, start_yaw if they differ."""
     start: Annotated[tuple[float, float, float], arg(metavar="X Y YAW")] = (0.0, 0.0, 0.0)
     """Where it lies: m, m, degrees."""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
-    """Folder to write to."""
+    """Folder to write to; with --targets a file, .csv or .json."""
     strikes: Annotated[int | None, arg(metavar="INT")] = None
     """How many strikes, 1 to 3; by default as few as reach the target."""
     method: Literal["cmaes", "cem", "gradient"] = "cmaes"
@@ -340,7 +345,10 @@ class Plan:
     seed: int = 0
     """Of the search."""
     overwrite: bool = False
-    """Replace the folder if it exists."""
+    """Replace the folder or file if it exists."""
+    device: Annotated[str | None, arg(metavar="DEVICE")] = None
+    """Where torch searches, all targets and populations in one batch: cpu or cuda."""
+    where: OmitArgPrefixes[Where] = Where()
     limits: ArmLimits = ArmLimits()
 
 

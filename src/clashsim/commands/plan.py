@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.commands import plan_each
 from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
 
@@ -29,6 +30,10 @@ def run(verb: PlanVerb) -> None:
     from clashsim.plan.tasks import Reach, Task
 
     not_negative(seed=verb.seed, draws=verb.draws)
+    if (verb.target is None) == (verb.targets is None):
+        raise ParamError("say where the body shall come to rest: --target X Y YAW, or --targets FILE.csv, one of them")
+    if verb.targets is None and (verb.where.on is not None or verb.where.workers):
+        raise ParamError("--on and --workers are for many targets: give --targets as well")
     made = load(verb.run)
     if verb.draws > 10_000:
         raise ParamError(f"--draws must be at most 10000, got {verb.draws}")
@@ -38,9 +43,13 @@ def run(verb: PlanVerb) -> None:
         raise ParamError(f"the arm's speed of {limits.speed:g} m/s is not above the slowest strike that was calibrated, {low:g} m/s")
     side = None if verb.side is None else tuple(np.radians(verb.side).tolist())
     reach = Reach(speed=(low, limits.speed), bearing=side, workspace=verb.workspace)  # type: ignore[arg-type]
-    target, start = ((*pose[:2], float(np.radians(pose[2]))) for pose in (verb.target, verb.start))
+    target, start = ((*pose[:2], float(np.radians(pose[2]))) for pose in (verb.target or (0.0, 0.0, 0.0), verb.start))
     task = Task(target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach)
     options: dict[str, Any] = {"method": verb.method, "draws": verb.draws, "seed": verb.seed}
+    if verb.targets is not None:
+        plan_each.run(verb, made.scene, task, options)
+        return
+    options["device"] = verb.device
     model = made.strikes()
     found = plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
     console().print(_table(found, made.scene))

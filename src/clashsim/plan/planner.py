@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
-from clashsim.plan.gradient import Tensor, as_tensor, descend, repeat
+from clashsim.plan import batch
+from clashsim.plan.gradient import Tensor, as_tensor, descend, moved_to, repeat
 from clashsim.plan.search import Cem, CmaEs, apart, minimise, scatter
 from clashsim.plan.tasks import Plan, Status, Task, box, breach, loss, off
 
@@ -22,25 +23,31 @@ _SCATTER = 8  # populations scattered over all strikes to begin with
 _SHOWN = 32  # draws from which the spread of a plan is told
 
 
-def plan(model: StrikeModel, task: Task, *, method: Method = "cmaes", draws: int = 0, population: int = 24, rounds: int = 24, seed: int = 0) -> Plan:
+def plan(model: StrikeModel, task: Task, **options: Any) -> Plan:
     """Strikes for one task; as `plan_many`."""
-    return plan_many(model, [task], method=method, draws=draws, population=population, rounds=rounds, seed=seed)[0]
+    return plan_many(model, [task], **options)[0]
 
 
 def plan_few(model: StrikeModel, task: Task, **options: Any) -> Plan:
     """As few strikes as reach the target, three at most; if none do, the plan that comes nearest."""
-    best: Plan | None = None
-    for k in range(task.strikes, _LONGEST + 1):
-        found = plan(model, replace(task, strikes=k), **options)
-        if found.status is Status.FOUND:
-            return found
-        best = found if best is None or (found.breached, found.cost) < (best.breached, best.cost) else best
-    assert best is not None
-    return best
+    return plan_few_each(model, [task], **options)[0]
+
+
+def plan_few_each(model: StrikeModel, tasks: Sequence[Task], **options: Any) -> list[Plan]:
+    """The same for each of many tasks of equally many strikes at the least; those that one number of strikes does not bring there go on together to the next."""
+    best: list[Plan | None] = [None] * len(tasks)
+    left = list(range(len(tasks)))
+    for k in range(min((t.strikes for t in tasks), default=1), _LONGEST + 1):
+        for i, found in zip(left, plan_many(model, [replace(tasks[i], strikes=k) for i in left], **options), strict=True):
+            last = best[i]
+            if last is None or found.status is Status.FOUND or (found.breached, found.cost) < (last.breached, last.cost):
+                best[i] = found
+        left = [i for i in left if (made := best[i]) is not None and made.status is not Status.FOUND]
+    return [made for made in best if made is not None]
 
 
 def plan_many(model: StrikeModel, tasks: Sequence[Task], *, method: Method = "cmaes", draws: int = 0, population: int = 24, rounds: int = 24,
-              seed: int = 0) -> list[Plan]:
+              seed: int = 0, device: str | None = None) -> list[Plan]:
     """Strikes for tasks of equally many strikes and the same reach; a plan does not depend on what others are made beside it.
 
     Minimised is the loss of Eq. 5 where the body is expected to come to rest or, with `draws`, its mean over so many draws of what the model
@@ -48,6 +55,8 @@ def plan_many(model: StrikeModel, tasks: Sequence[Task], *, method: Method = "cm
     could be (in the laboratory it doubled the error of the semi-cylinder, so it is not the default). A population is evaluated in one batch
     for all tasks, `rounds` times, after one scattered over all strikes to begin with; gradient descent takes as many evaluations from the
     best of these. The same seed gives the same plans.
+
+    device: where torch searches, as in cuda, in single precision and one batch of all tasks and populations (`clashsim.plan.batch`); a map of strikes can.
     """
     if not tasks:
         return []
@@ -56,28 +65,33 @@ def plan_many(model: StrikeModel, tasks: Sequence[Task], *, method: Method = "cm
         raise DataError("tasks that are planned together must have the same number of strikes, reach and tau")
     if method == "gradient" and not callable(model):
         raise DataError(f"a {type(model).__name__} has no gradient: plan with cmaes or cem, or through a map of strikes")
+    if device is not None and not callable(model):
+        raise DataError(f"a {type(model).__name__} cannot be moved to a device: plan through a map of strikes")
     problem = _Problem(model, tasks, draws, seed)
     size = population * first.strikes  # more strikes, more to search
+    starts, descents = _STARTS if method == "cmaes" else 1, max(4, size // 2)
+    each = max(4, size // starts)
+    count = _SCATTER * size + (descents * 2 * rounds if method == "gradient" else starts * each * rounds)
+    if device is not None:
+        cost, shape = problem.cost_on(moved_to(model, device)), (len(tasks), problem.dim)
+        if method == "gradient":
+            near, _ = batch.scatter(cost, *shape, points=_SCATTER * size, draws=batch.drawing(seed), device=device)
+            return problem.told(descend(cost, near[:, :descents], steps=2 * rounds)[0], count)
+        found = batch.searched(cost, *shape, method=method, each=each, starts=starts, scattered=_SCATTER * size, rounds=rounds, seed=seed, device=device)
+        return problem.told(found, count)
     x, y = scatter(problem.cost, len(tasks), problem.dim, points=_SCATTER * size, seed=seed)
-    count = _SCATTER * size
     if method == "gradient":
-        point, _ = descend(problem.torch_cost, x[:, : max(4, size // 2)], steps=2 * rounds)
-        count += max(4, size // 2) * 2 * rounds
-    else:
-        # The population is split among starts that lie apart: strikes on different sides of a body may end at the same place, and one valley is not enough.
-        starts = _STARTS if method == "cmaes" else 1
-        centre, value = (a.reshape(len(tasks) * starts, *a.shape[2:]) for a in apart(x, y, starts))
-        each = max(4, size // starts)
-        searcher = (CmaEs if method == "cmaes" else Cem)(centre, each, seed)
+        return problem.told(descend(problem.torch_cost, x[:, :descents], steps=2 * rounds)[0], count)
+    # The population is split among starts that lie apart: strikes on different sides of a body may end at the same place, and one valley is not enough.
+    centre, value = (a.reshape(len(tasks) * starts, *a.shape[2:]) for a in apart(x, y, starts))
+    searcher = (CmaEs if method == "cmaes" else Cem)(centre, each, seed)
 
-        def cost(points: np.ndarray) -> np.ndarray:
-            return problem.cost(points.reshape(len(tasks), starts * each, problem.dim)).reshape(len(tasks) * starts, each)
+    def together(points: np.ndarray) -> np.ndarray:
+        return problem.cost(points.reshape(len(tasks), starts * each, problem.dim)).reshape(len(tasks) * starts, each)
 
-        point, value = minimise(cost, searcher, (centre, value), rounds=rounds)
-        best = value.reshape(len(tasks), starts).argmin(1)
-        point = point.reshape(len(tasks), starts, problem.dim)[np.arange(len(tasks)), best]
-        count += starts * each * rounds
-    return [problem.told(i, point[i], count) for i in range(len(tasks))]
+    point, value = minimise(together, searcher, (centre, value), rounds=rounds)
+    best = value.reshape(len(tasks), starts).argmin(1)
+    return problem.told(point.reshape(len(tasks), starts, problem.dim)[np.arange(len(tasks)), best], count)
 
 
 class _Problem:
@@ -120,24 +134,36 @@ class _Problem:
         total = total + loss(pose, target, first.tau)
         return total.reshape(tasks, points, draws).mean(2)
 
-    def told(self, i: int, point: np.ndarray, evaluations: int) -> Plan:
-        """The plan at a point (k d,)."""
-        task, names = self.tasks[i], self.model.names
-        strikes = self.low + (self.high - self.low) * point.reshape(self.k, self.d)
-        poses, breached = [self.start[i]], 0.0
-        for s in strikes:
-            poses.append(self.model.rest(poses[-1][None], s[None])[0])
-            breached += float(breach(task.reach, names, poses[-2][None], s[None], poses[-1][None])[0])
-        far, turn = (float(abs(v)) for v in off(poses[-1], self.target[i]))
-        many = np.repeat(self.start[i : i + 1], len(self.shown), 0)
-        for k, s in enumerate(strikes if self.model.unsure else ()):
-            many = self.model.rest(many, np.repeat(s[None], len(many), 0), self.shown[:, k])
+    def cost_on(self, model: Any) -> Callable[[Tensor], Tensor]:
+        """`torch_cost` by a copy of the model on a device."""
+        return lambda x: self._cost(x, model, lambda a: as_tensor(a).to(x.device, x.dtype), repeat)
+
+    def told(self, points: np.ndarray, evaluations: int) -> list[Plan]:
+        """The plans at points (T, k d)."""
+        strikes = self.low + (self.high - self.low) * points.reshape(len(self.tasks), self.k, self.d)
+        reach, names, pose, shown = self.tasks[0].reach, self.model.names, self.start, len(self.shown)
+        poses, breached, many = [], np.zeros(len(strikes)), np.repeat(pose, shown, 0)
+        for k in range(self.k):
+            end = self.model.rest(pose, strikes[:, k])
+            breached += breach(reach, names, pose, strikes[:, k], end)
+            if self.model.unsure:
+                many = self.model.rest(many, np.repeat(strikes[:, k], shown, 0), np.tile(self.shown[:, k], (len(strikes), 1)))
+            poses.append(end)
+            pose = end
+        spread = many.reshape(len(strikes), shown, 3).std(1)
+        each = zip(self.tasks, strikes, np.stack(poses, 1), spread, breached > _BREACHED, strict=True)
+        return [self._told(*one, evaluations) for one in each]
+
+    def _told(self, task: Task, strikes: np.ndarray, poses: np.ndarray, spread: np.ndarray, breached: bool, evaluations: int) -> Plan:
+        """One plan, in words."""
+        target = np.array(task.target)
+        far, turn = (float(abs(v)) for v in off(poses[-1], target))
         there = f"{1e3 * task.tolerance[0]:.0f} mm and {np.degrees(task.tolerance[1]):.0f} degrees count as there"
         status, reason = Status.FOUND, f"expected {1e3 * far:.1f} mm and {np.degrees(turn):.1f} degrees from the target ({there})"
-        if breached > _BREACHED:
+        if breached:
             status, reason = Status.OUT_OF_REACH, "no strike within the arm's reach brings the body to the target: allow another side, speed or workspace"
         elif far > task.tolerance[0] or turn > task.tolerance[1]:
             many_words = ("one strike", "two strikes", "three strikes")[self.k - 1]
             status = Status.OUT_OF_REACH
             reason = f"the nearest found that {many_words} can bring the body is {1e3 * far:.0f} mm and {np.degrees(turn):.0f} degrees from the target"
-        return Plan(task, names, strikes, np.array(poses[1:]), many.std(0), float(loss(poses[-1], self.target[i], task.tau)), status, reason, evaluations, breached > _BREACHED)
+        return Plan(task, self.model.names, strikes, poses, spread, float(loss(poses[-1], target, task.tau)), status, reason, evaluations, bool(breached))
