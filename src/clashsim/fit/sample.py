@@ -1,4 +1,4 @@
-"""Draw strikes from a scene's ranges and run them in MuJoCo."""
+"""Draw strikes from a scene's ranges and run them in MuJoCo or MJX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact import Contact, Poser, touch
 from clashsim.core.effects import with_effects
-from clashsim.core.errors import DataError
+from clashsim.core.errors import DataError, MissingExtraError
 from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.many import Engine, here
@@ -24,8 +24,10 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import placed
 from clashsim.fit.shards import Arrays, Shard, shards
+from clashsim.fit.strikers import ENGINES, Strike, marks, speed, striker, together
 from clashsim.nets.effects import apply_exact, exact
-from clashsim.sim.mujoco import End, Striker
+from clashsim.sim.mjx_model import Unsupported
+from clashsim.sim.mujoco import End, Outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,48 +88,90 @@ def _perpendicular(v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 _SHARD = 4096
 
 
-def sample(scene: Scene, n: int, seed: int, *, parts: Path | str | None = None, threads: int = 0, engine: Engine = here, progress: Progress = quiet) -> Impacts:
+def sample(scene: Scene, n: int, seed: int, *, by: str = "mujoco", parts: Path | str | None = None, threads: int = 0, engine: Engine = here,
+           progress: Progress = quiet) -> Impacts:
     """Draw and run `n` strikes; the same bits for a seed at any number of threads and workers, interrupted or not.
 
     With `parts`, a folder or a URL that fsspec knows, each shard of the work is written there as it is done, and a later call with the same
     arguments goes on from them. `engine` runs the shards, `threads` are those of each of its workers.
+    by: "mujoco", or "mjx" for the same strikes in MJX on jax's device (docs/mjx.md says how far their impacts are from MuJoCo's).
     Impacts that did not end in time or went unstable are left out and counted in `ends`.
     """
     if n < 1:
         raise DataError(f"the number of strikes must be at least 1, got {n}")
-    job = {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__}
-    made = shards(_Sampler(scene, min(n, _SHARD), seed, threads), n, _SHARD, job=job, parts=parts, engine=engine, progress=progress, title="sampling")
+    job = {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__} | marks(by)
+    made = shards(_Sampler(scene, n, seed, threads, by), n, _SHARD, job=job, parts=parts, engine=engine, progress=progress, title="sampling")
     whole = {k: np.concatenate([s[k] for s in made]) for k in ("before", "after", "theta", "end")}
     usable = whole["end"] <= End.SETTLED
     ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in End} | {"missed": int((whole["end"] == _MISSED).sum())}
-    return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source="simulated", ends=ends)
+    source = "simulated" if by == "mujoco" else f"simulated in {ENGINES[by]}"
+    return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source=source, ends=ends)
+
+
+def quickest(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tuple[str, str]:
+    """The engine that runs most strikes a second, in one call each as `sample` would make it, and a sentence with what was measured."""
+    rates, told = {}, []
+    for by, name in ENGINES.items():
+        try:
+            size = min(n, _SHARD * together(by))
+            strikes = draw(scene, size, np.random.default_rng([seed, 0]))
+            rates[by], built = speed(striker(by, scene, size, threads=threads), strikes.before, strikes.theta)
+            told.append(f"{name} runs {rates[by]:.0f} strikes/s after {built:.0f} s of building")
+        except (Unsupported, MissingExtraError) as refusal:
+            told.append(f"{name} is out ({refusal})")
+    best = max(rates, key=rates.__getitem__)
+    return best, f"{'; '.join(told)}: {ENGINES[best]} is taken"
 
 
 @dataclass(frozen=True, eq=False)
 class _Sampler:
-    """Makes shards of one job; its simulations are built at the first one and used again."""
+    """Makes shards of one job; its simulations are built at the first one and used again.
+
+    Where one call runs several shards, the ones that follow are kept until they are asked for.
+    """
 
     scene: Scene
-    size: int
+    n: int
     seed: int
     threads: int
+    by: str
 
     @cached_property
-    def striker(self) -> Striker:
-        return Striker(self.scene, self.size, threads=self.threads)
+    def together(self) -> int:
+        return together(self.by)
+
+    @cached_property
+    def strike(self) -> Strike:
+        return striker(self.by, self.scene, min(self.n, _SHARD * self.together), threads=self.threads)
+
+    @cached_property
+    def _ahead(self) -> dict[int, Arrays]:
+        return {}
 
     def __call__(self, shard: Shard) -> Arrays:
-        i, n = shard
-        return run_shard(self.scene, self.striker, n, np.random.default_rng([self.seed, i]))
+        i = shard[0]
+        if i not in self._ahead:
+            self._ahead.clear()
+            numbers = [j for j in range(i, i + self.together) if j * _SHARD < self.n]
+            drawn = [draw(self.scene, min(_SHARD, self.n - j * _SHARD), np.random.default_rng([self.seed, j])) for j in numbers]
+            whole = self.strike(np.concatenate([d.before for d in drawn]), np.concatenate([d.theta for d in drawn]))
+            for k, (j, d) in enumerate(zip(numbers, drawn, strict=True)):
+                own = slice(k * _SHARD, k * _SHARD + len(d.before))
+                self._ahead[j] = _seen(self.scene, d, Outcome(whole.after[own], whole.end[own], whole.steps[own]))
+        return self._ahead.pop(i)
 
 
 _MISSED = 9  # the draw's bodies never meet
 
 
-def run_shard(scene: Scene, striker: Striker, n: int, rng: np.random.Generator) -> Arrays:
+def run_shard(scene: Scene, strike: Strike, n: int, rng: np.random.Generator) -> Arrays:
     """Draw and run one shard of `n` strikes, those that do not end included (`end`), with the steps that each took."""
     strikes = draw(scene, n, rng)
-    outcome = striker(strikes.before, strikes.theta)
+    return _seen(scene, strikes, strike(strikes.before, strikes.theta))
+
+
+def _seen(scene: Scene, strikes: Strikes, outcome: Outcome) -> Arrays:
+    """A shard of strikes as a recording would show them, with the effects that no engine has."""
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
     before, after = with_effects(scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED)
     if before is not strikes.before:

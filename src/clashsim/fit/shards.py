@@ -79,15 +79,19 @@ def _finished(place: Parts | None, i: int) -> Arrays | None:
         return None
 
 
+def begun(parts: Path | str) -> dict[str, Any] | None:
+    """The job whose shards lie there, or None; an empty one where that cannot be read."""
+    marker = Parts.of(parts).read(_JOB)
+    try:
+        return None if marker is None else dict(json.loads(marker))
+    except (ValueError, TypeError):
+        return {}
+
+
 def _claim(place: Parts, job: dict[str, Any]) -> None:
     """Start a place for shards, or make sure that the one there belongs to the same job."""
-    marker = place.read(_JOB)
-    if marker is None:
+    found = begun(place.place)
+    if found is None:
         place.write(_JOB, json.dumps(job).encode())
-        return
-    try:
-        found = json.loads(marker)
-    except ValueError:
-        found = None
-    if found != job:
+    elif found != job:
         raise DataError(f"{place.place!r} holds the shards of another sampling job: delete it, or choose another output")

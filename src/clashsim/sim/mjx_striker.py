@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import mujoco
@@ -22,8 +22,8 @@ _STATE = ("qpos", "qvel", "act", "qacc_warmstart")  # all that the next step nee
 class MjxStriker:
     """Runs impacts of one scene, up to `size` of them in one call of one compiled program; the first call compiles it, which takes 10 to 40 s.
 
-    lanes: how many are stepped together, `size` / 4 by default. All lanes step until the last has ended, so one whose impact has ended takes the next
-    impact. single: numbers of 32 bits, which cards are quicker with. Scenes that MJX would collide otherwise than MuJoCo are refused.
+    lanes: how many are stepped together, a part of `size` by default. All lanes step until the last has ended, so one whose impact has ended takes the
+    next impact. single: numbers of 32 bits, which cards are quicker with. Scenes that MJX would collide otherwise than MuJoCo are refused.
     """
 
     def __init__(self, scene: Scene, size: int = 4096, *, lanes: int = 0, single: bool = False) -> None:
@@ -33,8 +33,15 @@ class MjxStriker:
             raise Unsupported(f"MJX keeps no contact of the state before a step of RK4, by which impacts of scene {scene.name!r} would end: "
                               "use Euler or implicitfast, or Striker")
         self.scene, self.size, self.single = scene, size, single
-        self.lanes = min(lanes or max(64, size // 4), size)
+        quick = engine()[0].devices()[0].platform != "cpu"  # a card steps few lanes no quicker than some thousands
+        self.lanes = min(lanes or (max(4096, size // 4) if quick else max(16, size // 16)), size)
         self.held = put(scene, faithful=True, single=single)
+
+    @staticmethod
+    @lru_cache(maxsize=2)
+    def of(scene: Scene, size: int) -> MjxStriker:
+        """The one for this scene and size; compiling takes long, so it is kept."""
+        return MjxStriker(scene, size)
 
     @property
     def device(self) -> str:
