@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,7 @@ CORNERS = 20  # of a mesh's face that MJX keeps
 # Pairs of kinds that MJX collides as MuJoCo does (docs/mjx.md has the figures), the first before the second in MuJoCo's order.
 FAITHFUL = {*((a, b) for a, them in {"plane": ("sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh"), "sphere": ("sphere", "capsule", "box", "mesh"),
                                      "capsule": ("capsule",)}.items() for b in them)}
+BLIND = {("sphere", "box"), ("sphere", "mesh")}  # those of them that MJX calls 1 m apart when they do not overlap
 
 
 class Unsupported(SceneError):
@@ -102,9 +104,15 @@ def engine() -> tuple[Any, Any]:
     return jax, mjx
 
 
-def precision(single: bool) -> Any:
-    """A context in which jax computes in single or in double precision, whatever it is set to; programs have to be compiled and called in it."""
-    return engine()[0].enable_x64(not single)
+@contextlib.contextmanager
+def precision(single: bool) -> Iterator[None]:
+    """Within, jax computes in single or in double precision, whatever it is set to; programs have to be compiled and called there.
+
+    Products of matrices are in full: cards would cut single numbers to 10 bits there.
+    """
+    jax, _ = engine()
+    with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
+        yield
 
 
 @lru_cache(maxsize=8)
@@ -165,7 +173,7 @@ def _refuse_pairs(scene: Scene, plain: mujoco.MjModel, *, faithful: bool) -> Non
     """Refuse pairs of geoms that MJX cannot collide at all or, if faithful, not as MuJoCo does."""
     from mujoco.mjx._src.collision_driver import geom_pairs, has_collision_fn
 
-    for first, second, _ in geom_pairs(plain):
+    for first, second, pair in geom_pairs(plain):
         missing = not has_collision_fn(plain.geom_type[first], plain.geom_type[second])
         kinds = _kind(plain, first), _kind(plain, second)
         if missing or (faithful and kinds not in FAITHFUL):
@@ -173,6 +181,11 @@ def _refuse_pairs(scene: Scene, plain: mujoco.MjModel, *, faithful: bool) -> Non
             partners = sorted(x if y == kinds[1] else y for x, y in FAITHFUL if kinds[1] in (x, y))
             advice = f"beside a {kinds[1]}, a {' or a '.join(partners)} can be used" if partners else "a sphere, capsule, box or convex mesh can be used in place of one of them"
             raise Unsupported(f"MJX cannot collide geoms {a} and {b} of scene {scene.name!r}{'' if missing else ' as MuJoCo does'}: {advice}, or MujocoSim")
+        margin = plain.pair_margin[pair] if pair >= 0 else plain.geom_margin[first] + plain.geom_margin[second]
+        if faithful and kinds in BLIND and margin > 0:
+            a, b = (repr(plain.geom(g).name or int(g)) for g in (first, second))
+            raise Unsupported(f"MJX sees no distance between geoms {a} ({kinds[0]}) and {b} ({kinds[1]}) of scene {scene.name!r} before they touch, "
+                              "so their margin would not count: set it to 0, or use MujocoSim")
 
 
 def _refuse_meshes(scene: Scene, plain: mujoco.MjModel, told: list[str]) -> None:

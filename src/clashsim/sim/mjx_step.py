@@ -95,10 +95,10 @@ def strike_of(held: MjxScene) -> Callable[[Any], Any]:
     return strike
 
 
-def strike_sensor(held: MjxScene) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """The function (model, data) -> (found, rate) that stands for the scene's sensor of the strike, which MJX does not have.
+def strike_sensor(held: MjxScene) -> Callable[[Any], tuple[Any, Any]]:
+    """The function data -> (found, rate) that stands for the scene's sensor of the strike, which MJX does not have.
 
-    found: whether MuJoCo would list a contact, that is nearer than margin and gap. rate: normal velocity of the deepest one, negative while the bodies
+    found: whether MuJoCo would list a contact of a pair without a gap. rate: normal velocity of the deepest one, negative while the bodies
     approach. Of the state of the last `forward`, as with MuJoCo's sensors; v(p) = v_c + w x (p - c), with c the mass centre to which MJX refers a velocity.
     """
     jnp, plain, strike = engine()[0].numpy, held.plain, strike_of(held)
@@ -106,7 +106,7 @@ def strike_sensor(held: MjxScene) -> Callable[[Any, Any], tuple[Any, Any]]:
     body = plain.geom_bodyid[[int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])]]
     root = plain.body_rootid[body]
 
-    def sensor(model: Any, data: Any) -> tuple[Any, Any]:
+    def sensor(data: Any) -> tuple[Any, Any]:
         contact = data._impl.contact
         distance = jnp.where(strike(data), contact.dist - contact.includemargin, jnp.inf)
         deepest = jnp.argmin(distance)
@@ -115,7 +115,7 @@ def strike_sensor(held: MjxScene) -> Callable[[Any, Any], tuple[Any, Any]]:
         spin, speed = data.cvel[body, :3], data.cvel[body, 3:]
         velocity = speed + jnp.cross(spin, arm)
         rate = contact.frame[deepest, 0] @ (velocity[1] - velocity[0])
-        return distance[deepest] < model.pair_gap[pair], jnp.where(swapped, -rate, rate)
+        return distance[deepest] <= 0, jnp.where(swapped, -rate, rate)
 
     return sensor
 

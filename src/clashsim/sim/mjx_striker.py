@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import ParamError
-from clashsim.core.scene import Scene
+from clashsim.core.scene import STRIKE, Scene
 from clashsim.sim.mjx import begun
 from clashsim.sim.mjx_model import Unsupported, engine, padded, precision, put
 from clashsim.sim.mjx_step import stepper, strike_sensor
@@ -32,6 +32,8 @@ class MjxStriker:
         if int(scene.base.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4):
             raise Unsupported(f"MJX keeps no contact of the state before a step of RK4, by which impacts of scene {scene.name!r} would end: "
                               "use Euler or implicitfast, or Striker")
+        if scene.base.pair(STRIKE).gap[0] or any(slot is not None and slot.field == "pair_gap" for slot in scene.slots):
+            raise Unsupported(f"the pair {STRIKE!r} of scene {scene.name!r} has a gap, by which MuJoCo sees a contact that MJX does not: set it to 0, or use Striker")
         self.scene, self.size, self.single = scene, size, single
         quick = engine()[0].devices()[0].platform != "cpu"  # a card steps few lanes no quicker than some thousands
         self.lanes = min(lanes or (max(4096, size // 4) if quick else max(16, size // 16)), size)
@@ -74,9 +76,8 @@ class MjxStriker:
         step, sensor, empty = stepper(held, differentiate=False), strike_sensor(held), mjx.make_data(held.model)
 
         def once(fields: Any, state: Any, control: Any) -> Any:
-            own = held.at(fields)
-            data = step(own, empty.replace(**state, ctrl=control))
-            return {name: getattr(data, name) for name in _STATE}, *sensor(own, data)
+            data = step(held.at(fields), empty.replace(**state, ctrl=control))
+            return {name: getattr(data, name) for name in _STATE}, *sensor(data)
 
         def strike(fields: Any, start: Any, n: Any, limit: Any) -> Any:
             def taken(arrays: Any, row: Any) -> Any:

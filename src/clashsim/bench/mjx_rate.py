@@ -1,0 +1,56 @@
+"""Strikes a second in MJX on jax's device, and how far their impacts are from MuJoCo's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.scene import Scene
+from clashsim.fit.sample import draw
+from clashsim.sim.mjx_striker import MjxStriker
+from clashsim.sim.mujoco import Outcome, Striker
+
+
+def rates(scene_name: str, sizes: Sequence[int] = (1024, 8192, 65536), *, single: bool = False, turns: int = 4, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of what, method, per_second, steps_per_second and compile_s: impacts in lanes of `sizes`, `turns` to a lane, whole calls from arrays to arrays.
+
+    steps_per_second counts the steps that impacts took, not those of lanes that wait for the last one. The first row is MuJoCo on all cores.
+    """
+    scene = Scene.load(scene_name)
+    strikes = draw(scene, turns * max(sizes), np.random.default_rng(seed))
+    few = min(4096, len(strikes.before))
+    rows = [_row("strikes in MuJoCo", "all cores", Striker(scene, few), strikes.before[:few], strikes.theta[:few])]
+    for lanes in sizes:
+        n = turns * lanes
+        run = MjxStriker(scene, n, lanes=lanes, single=single)
+        method = f"{lanes} at once on {run.device}, float{32 if single else 64}"
+        rows.append(_row("strikes in MJX", method, run, strikes.before[:n], strikes.theta[:n]))
+    return rows
+
+
+def agreement(scene_name: str, n: int = 4096, *, single: bool = False, seed: int = 0) -> dict[str, Any]:
+    """How far `n` impacts are from MuJoCo's: share with the same end and with as many steps; median, 99th percentile and largest of |twist - MuJoCo's| / |MuJoCo's|."""
+    scene = Scene.load(scene_name)
+    strikes = draw(scene, n, np.random.default_rng(seed))
+    theirs, mine = (run(strikes.before, strikes.theta) for run in (Striker(scene, n), MjxStriker(scene, n, single=single)))
+    kept = theirs.usable & mine.usable
+    off = (np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1))[kept]
+    middle, high, most = np.percentile(off, [50, 99, 100])
+    return {"scene": scene_name, "n": n, "single": single, "same_end": float((mine.end == theirs.end).mean()), "same_steps": float((mine.steps == theirs.steps).mean()),
+            "median": middle, "percentile_99": high, "largest": most}
+
+
+def _row(what: str, method: str, run: Striker | MjxStriker, before: np.ndarray, theta: np.ndarray) -> dict[str, Any]:
+    begin = time.perf_counter()
+    run(before[:1], theta[:1], duration=0.0)  # one step: compiles
+    first = time.perf_counter() - begin
+    run(before, theta)  # warms up
+    best, outcome = np.inf, Outcome(*[np.zeros(0)] * 3)
+    for _ in range(2):
+        begin = time.perf_counter()
+        outcome = run(before, theta)
+        best = min(best, time.perf_counter() - begin)
+    return {"what": what, "method": method, "per_second": len(before) / best, "steps_per_second": float(outcome.steps.sum()) / best, "compile_s": first}
