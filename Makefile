@@ -20,11 +20,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/clashsim demo -o runs/demo --overwrite
 
+# Tests of one group stay on one worker of pytest: those on Ray share a cluster.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 # Into build/site, to be opened without a server; a warning is an error. Material speaks of its successor at every build, unless told not to.
 docs: $(STAMP)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import threading
+import socket
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, TextIO
+from typing import Any
 
 from clashsim.core.errors import MissingExtraError, ParamError
 
 _ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d+")
 _STORE = 256 << 20  # bytes of shared memory of a cluster of our own: results are a megabyte, and few wait at a time
+_PATIENCE = 5.0  # s for an address to answer at all; Ray itself would try for minutes
 _SILENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -37,7 +38,7 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
     if ray.is_initialized():
         yield False
         return
-    with redirect_stdout(_Ours(sys.stdout)):
+    with _silence():
         own = where == "local" or not _joined(where)
         if own:
             ray.init(address="local", num_cpus=workers or None, include_dashboard=False, object_store_memory=_STORE, **_quiet())
@@ -50,30 +51,42 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
 def _joined(where: str) -> bool:
     """Whether there is a cluster to join, and it was joined."""
     import ray
+    from ray.exceptions import RayError
 
+    address = where if where != "ray" else os.environ.get("RAY_ADDRESS") or "auto"
     try:
-        ray.init(address="auto" if where == "ray" else where, **_quiet())
-    except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
-        if where == "ray" and not os.environ.get("RAY_ADDRESS"):
+        if address != "auto":
+            _answers(address)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the sentence below says it
+            ray.init(address=address, **_quiet())
+    except (OSError, RuntimeError, ValueError, ImportError, RayError) as error:
+        if where == "ray" and address == "auto":
             return False
         said = " ".join(str(error).split())[:200]
-        raise ParamError(f"no Ray cluster can be joined at {where!r}, start one with `ray start --head` or give --on local ({said})") from None
+        raise ParamError(f"no Ray cluster can be joined at {address!r}: start one with `ray start --head`, set RAY_AUTH_MODE=token here if it was started so, "
+                         f"or give --on local ({said})") from None
     return True
+
+
+def _answers(address: str) -> None:
+    """Raise OSError unless something listens at host:port."""
+    host, port = address.removeprefix("ray://").rsplit(":", 1)
+    socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
 def _quiet() -> dict[str, Any]:
     return {"logging_level": "CRITICAL", "log_to_driver": False}
 
 
-class _Ours:
-    """Standard output without the lines of Ray's own threads: it prints a paragraph for each worker that is lost, which is not an error here."""
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep Ray's own thread from printing a paragraph for each worker that is lost, which is no error here; it has no setting for that."""
+    from ray._private import worker
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write what does not come from Ray."""
-        return len(text) if threading.current_thread().name.startswith("ray_") else self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+    before = getattr(worker, "print_to_stdstream", None)
+    worker.print_to_stdstream = lambda *args, **options: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before  # type: ignore[assignment]

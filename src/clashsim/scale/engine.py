@@ -96,7 +96,7 @@ def _fetched(ref: Any) -> Any:
     except (gone.WorkerCrashedError, gone.NodeDiedError, gone.ObjectLostError, gone.OutOfMemoryError, gone.LocalRayletDiedError) as error:
         return _Lost(type(error).__name__)
     except gone.RayTaskError as error:
-        raise error.cause from None  # an error of the work itself, as it would be here
+        raise error.cause from error  # an error of the work itself, as it would be here, with where it was in the worker
 
 
 # In a worker: the work of the last call, kept so that it travels and is built once.
