@@ -61,19 +61,20 @@ def _apart(x: Tensor, y: Tensor, n: int, *, gap: float = 0.15) -> tuple[Tensor, 
 
 
 class _CmaEs:
-    """CMA-ES (Hansen 2016) with positive weights for B problems at once, from centres (B, d)."""
+    """CMA-ES (Hansen 2016, with active weights) for B problems at once, from centres (B, d)."""
 
     def __init__(self, centre: Tensor, population: int, draws: torch.Generator, *, sigma: float = 0.15) -> None:
         count, d = centre.shape
-        mu = population // 2
-        weights = math.log((population + 1) / 2) - torch.arange(1, mu + 1, dtype=centre.dtype, device=centre.device).log()
-        self.weights = weights / weights.sum()
-        self.effective = 1 / float((self.weights**2).sum())
-        e = self.effective
+        raw = math.log((population + 1) / 2) - torch.arange(1, population + 1, dtype=torch.float64).log()
+        good, bad = raw.clamp_min(0), raw.clamp_max(0)
+        self.effective = e = float(good.sum() ** 2 / (good**2).sum())
         self.path_rate, self.sigma_rate = (4 + e / d) / (d + 4 + 2 * e / d), (e + 2) / (d + e + 5)
         self.damping = 1 + 2 * max(0.0, math.sqrt((e - 1) / (d + 1)) - 1) + self.sigma_rate
         self.one = 2 / ((d + 1.3) ** 2 + e)
         self.many = min(1 - self.one, 2 * (e - 2 + 1 / e) / ((d + 2) ** 2 + e))
+        against = float(bad.sum() ** 2 / (bad**2).sum())
+        most = min(1 + self.one / self.many, 1 + 2 * against / (e + 2), (1 - self.one - self.many) / (d * self.many))
+        self.weights, self.active = (w.to(centre) for w in (good / good.sum(), good / good.sum() - most * bad / bad.sum()))
         self.length = math.sqrt(d) * (1 - 1 / (4 * d) + 1 / (21 * d * d))  # of a normal vector, expected
         self.mean, self.sigma = centre.clamp(0.02, 0.98), torch.full((count, 1), sigma, dtype=centre.dtype, device=centre.device)
         self.shape = torch.eye(d, dtype=centre.dtype, device=centre.device).repeat(count, 1, 1)
@@ -94,20 +95,22 @@ class _CmaEs:
 
     def tell(self, points: Tensor, costs: Tensor) -> None:
         """Take the costs of the populations last asked for."""
-        order = costs.argsort(1)[:, : len(self.weights)]
+        order = costs.argsort(1)
         steps = (points.gather(1, order[..., None].expand(-1, -1, points.shape[2])) - self.mean[:, None]) / self.sigma[:, None]
         step = (self.weights[:, None] * steps).sum(1)
         self.mean, self.round = self.mean + self.sigma * step, self.round + 1
         turned = self.axes.transpose(1, 2)
         even = (self.axes @ ((turned @ step[..., None])[..., 0] / self.roots)[..., None])[..., 0]
+        far = ((steps @ self.axes / self.roots[:, None]) ** 2).sum(-1)
+        active = torch.where(self.active < 0, self.active * step.shape[1] / (far + 1e-8), self.active)  # however far bad points lie, the shape stays positive
         a, b, c = self.sigma_rate, self.path_rate, self.one
         self.sigma_path = (1 - a) * self.sigma_path + math.sqrt(a * (2 - a) * self.effective) * even
         length = self.sigma_path.norm(dim=1, keepdim=True)
         short = (length / math.sqrt(1 - (1 - a) ** (2 * self.round)) < (1.4 + 2 / (step.shape[1] + 1)) * self.length).to(step)
         self.path = (1 - b) * self.path + short * math.sqrt(b * (2 - b) * self.effective) * step
         outer = self.path[:, :, None] * self.path[:, None] + ((1 - short) * b * (2 - b))[..., None] * self.shape
-        spread = torch.einsum("p,bpi,bpj->bij", self.weights, steps, steps)
-        self.shape = (1 - c - self.many) * self.shape + c * outer + self.many * spread
+        spread = torch.einsum("bp,bpi,bpj->bij", active, steps, steps)
+        self.shape = (1 - c - self.many * float(self.active.sum())) * self.shape + c * outer + self.many * spread
         self.sigma = (self.sigma * torch.exp(a / self.damping * (length / self.length - 1))).clamp(1e-7, 1.0)
 
 
