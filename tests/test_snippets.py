@@ -39,6 +39,8 @@ NOT_RUN = {
     r"clashsim (train|evaluate) .*": "minutes of training; test_push.py and the slow test below run them",
     r"clashsim loop .*": "trains policies, round after round; test_loop.py runs it",
     r"clashsim (view|doctor).*": "serves a page until it is stopped, or looks at the machine; they have tests of their own",
+    r"clashsim .*--on .*": "starts a cluster; test_scale.py runs them on two workers",
+    r"ray start .*": "starts a cluster on the reader's machines",
     r"clashsim bench .*": "minutes to hours; the benches run with --quick in tests of their own",
     r"python tools/train_graph\.py .*": "minutes on a GPU; test_graph.py runs its parts",
 }

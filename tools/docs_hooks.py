@@ -17,7 +17,7 @@ SRC = Path(__file__).parent.parent / "src"
 # Where a verb is explained at length.
 GUIDES = {"import": ["logs"], "inspect": ["tutorial", "logs"], "segment": ["logs"], "calibrate": ["tutorial", "how-it-works"], "show": ["tutorial"], "view": ["viewer"],
           "export": ["tutorial"], "advise": ["advise"], "plan": ["planning"], "execute": ["planning", "laboratory"], "train": ["pushing"], "evaluate": ["pushing"],
-          "loop": ["loop"], "sample": ["how-it-works"], "record": ["laboratory"], "bench": ["benchmarks"]}
+          "loop": ["loop"], "sample": ["how-it-works", "scaling"], "sweep": ["scaling"], "record": ["laboratory"], "bench": ["benchmarks"]}
 # What users call from Python, in the order of the way through it; the public names of `clashsim` come first.
 API = {
     "Data": ["clashsim.core.impacts", "clashsim.core.trials", "clashsim.core.slides", "clashsim.data.logs", "clashsim.data.segment",
@@ -32,6 +32,7 @@ API = {
     "Planning": ["clashsim.plan.tasks", "clashsim.plan.planner", "clashsim.plan.search", "clashsim.plan.path"],
     "Learning": ["clashsim.rl.task", "clashsim.rl.env", "clashsim.rl.train", "clashsim.rl.informative"],
     "Laboratory": ["clashsim.lab"],
+    "Many machines": ["clashsim.core.many", "clashsim.scale.engine", "clashsim.scale.cluster", "clashsim.data.parts"],
     "Errors": ["clashsim.core.errors"],
 }
 
