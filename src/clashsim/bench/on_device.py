@@ -1,16 +1,26 @@
-"""Impacts and strikes a second on a torch device, beside what the device could do at most. Needs torch alone, so that it runs where MuJoCo does not."""
+"""Impacts and strikes a second on a torch device, beside what the device could do at most. Needs no MuJoCo, so that it runs where that is not installed."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_map import StrikeMap
+from clashsim.plan.planner import plan_many
+from clashsim.plan.tasks import Status, Task
+
+fused: Any = None
+if find_spec("triton") is not None:
+    from clashsim.nets import fused
 
 _MATRIX = 8192  # side of the matrices whose product tells a device's limit
 
@@ -25,53 +35,66 @@ def present(device: str) -> bool:
 
 
 def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) -> list[dict[str, Any]]:
-    """Rows of what, method, per_second, and `limit`: the share of the fastest matrix product (network) or of the fastest copy (map) that it comes to."""
+    """Rows of what, method, per_second, `limit` (the share of the fastest matrix product for a network, of the fastest copy for a map, that it comes to),
+    and `off`: how far it is from double precision on the CPU, the 99th percentile (of the size of the outcome for impacts, m for poses).
+    """
     slide = strikes.slide
     assert slide is not None
-    net, strikes = net.to(device), strikes.to(device).float()
     card = torch.device(device).type == "cuda"
-    half = torch.bfloat16 if card else torch.float32
-    product, copied = _product(device, half), _copied(device)
-    flops = 2 * sum(w.numel() for w in net.weights)
-    x = torch.randn(n // 8, net.weights[0].shape[1], device=device) / net.scale.clamp_min(1e-6) + net.mean
+    exact, precise = copy.deepcopy(net).cpu().double(), copy.deepcopy(strikes).cpu().double()
+    net, strikes = copy.deepcopy(net).to(device), copy.deepcopy(strikes).to(device).float()
+    product, copied = _product(device, torch.bfloat16 if card else torch.float32), _copied(device)
+    draws = torch.Generator(device).manual_seed(0)
+    live = net.scale > 0
+    x = torch.randn(n // 8, len(live), device=device, generator=draws) * torch.where(live, 1 / net.scale.clamp_min(1e-6), 0) + net.mean
     low, high = (torch.as_tensor(v, dtype=torch.float32, device=device) for v in (strikes.low, strikes.high))
-    strike = low + (high - low) * torch.rand(n, len(strikes.names), device=device)
+    strike = low + (high - low) * torch.rand(n, len(strikes.names), device=device, generator=draws)
     pose = torch.zeros(n, 3, device=device)
+    few = slice(0, min(n // 8, 4096))
+    seen, struck, at = (a[few].cpu().double() for a in (x, strike, pose))
+    with torch.no_grad():
+        wanted = {"impacts": exact(seen), "twists": precise.twist(struck), "rest": precise(at, struck)}
     rows: list[dict[str, Any]] = []
 
-    def add(what: str, method: str, work: Callable[[], Tensor], count: int, share: Callable[[float], float]) -> None:
+    def add(what: str, method: str, work: Callable[[], Tensor], count: int, share: Callable[[float], float], against: str) -> None:
+        found, truth = work(), wanted[against]
+        gap = (found[..., few, :].cpu().double() - truth[: found.shape[0]] if found.dim() == 3 else found[few].cpu().double() - truth)
+        off = gap[..., :2].norm(dim=-1) if against == "rest" else gap.norm(dim=-1) / truth[: len(gap)].norm(dim=-1)
         per_second = count / _seconds(work, device)
-        rows.append({"what": what, "method": method, "per_second": per_second, "limit": share(per_second)})
+        rows.append({"what": what, "method": method, "per_second": per_second, "limit": share(per_second), "off": float(off.quantile(0.99))})
+
+    def flops(members: int) -> Callable[[float], float]:
+        one = 2 * sum(w[0].numel() for w in net.weights)
+        return lambda r: r * members * one / product
 
     # Bytes that have to move at the least: a strike and a pose in, three numbers out.
     moved = 4 * (len(strikes.names) + 3)
+    members = net.shape["members"]
     with torch.no_grad():
-        add("impacts", f"network, float32 on {device}", lambda: net(x), len(x), lambda r: r * flops / product)
-        if card:
-            small, y = net.to(half), x.to(half)
-            quick = torch.compile(small)
-            add("impacts", "network, bfloat16, compiled", lambda: quick(y), len(y), lambda r: r * flops / product)
-        fast: Callable[[Any], Any] = torch.compile if card else lambda f: f
-        look, then = fast(lambda s: _looked_up(strikes, s, 0, 1)), fast(lambda p, s: slide.rest(p, _looked_up(strikes, s, 0, 1)))
-        whole = fast(lambda p, s: _moved(p, _looked_up(strikes, s, 3, 2)))
-        add("impacts", f"map of strikes, float32 on {device}", lambda: look(strike), n, lambda r: r * moved / copied)
-        add("strikes to rest", f"map of twists, then slide model on {device}", lambda: then(pose, strike), n, lambda r: r * (moved + 12) / copied)
-        add("strikes to rest", f"map of strikes on {device}", lambda: whole(pose, strike), n, lambda r: r * (moved + 12) / copied)
+        add("impacts", f"network of {members}, float32 on {device}", lambda: net(x), len(x), flops(members), "impacts")
+        if card and fused is not None and fused.fits(net):
+            packed = fused.PackedNet(net)
+            for count in sorted({members, 1}, reverse=True):
+                add("impacts", f"network of {count}, one kernel in half precision", partial(packed, x, members=count), len(x), flops(count), "impacts")
+        add("impacts", f"map of strikes on {device}", lambda: strikes.twist(strike), n, lambda r: r * moved / copied, "twists")
+        then = torch.compile(slide.rest) if card else slide.rest
+        add("strikes to rest", f"map of twists, then slide model on {device}", lambda: then(pose, strikes.twist(strike)), n, lambda r: r * (moved + 12) / copied, "rest")
+        add("strikes to rest", f"map of strikes on {device}", lambda: strikes(pose, strike), n, lambda r: r * (moved + 12) / copied, "rest")
     return rows
 
 
-def _looked_up(strikes: StrikeMap, strike: Tensor, first: int, power: int) -> Tensor:
-    """Three columns of the table times a power of the speed, written so that a compiler makes one kernel of it, without tables of indices and weights."""
-    columns, out = strikes.table.rows[:, first : first + 3], torch.zeros(len(strike), 3, dtype=strike.dtype, device=strike.device)
-    for row, weight in strikes.table.taps(strike):
-        out = out + weight[:, None] * columns[row]
-    return out * strike[:, strikes.names.index("speed"), None] ** power
-
-
-def _moved(pose: Tensor, own: Tensor) -> Tensor:
-    """Poses (N, 3) moved by own (N, 3), in the body's axes."""
-    c, s = torch.cos(pose[:, 2]), torch.sin(pose[:, 2])
-    return pose + torch.stack([c * own[:, 0] - s * own[:, 1], s * own[:, 0] + c * own[:, 1], own[:, 2]], 1)
+def planned(strikes: StrikeMap, device: str, *, n: int = 1000, seed: int = 7) -> list[dict[str, Any]]:
+    """A row of so many targets that one strike can reach, planned in one call: per_second, seconds, the share reached, and the median distance (m) that is left."""
+    strike = np.random.default_rng(seed).uniform(strikes.low, strikes.high, (n, len(strikes.names)))
+    tasks = [Task(tuple(pose)) for pose in strikes.rest(np.zeros((n, 3)), strike).tolist()]
+    options: dict[str, Any] = {"device": device, "population": 96, "rounds": 48}
+    plan_many(strikes, tasks[:2], **options)
+    begin = time.perf_counter()
+    plans = plan_many(strikes, tasks, **options)
+    seconds = time.perf_counter() - begin
+    left = [float(np.hypot(*(p.predicted[-1][:2] - np.array(p.task.target)[:2]))) for p in plans]
+    return [{"what": f"{n} targets in one call", "method": f"CMA-ES on {device}", "per_second": n / seconds, "seconds": seconds, "evaluations": sum(p.evaluations for p in plans),
+             "reached": float(np.mean([p.status is Status.FOUND for p in plans])), "off": float(np.median(left))}]
 
 
 def _product(device: str, kind: torch.dtype) -> float:

@@ -20,6 +20,7 @@ from clashsim.core.strikes import moved_to, placed
 from clashsim.fit.base import base_model
 from clashsim.fit.slide_model import fit_slides
 from clashsim.fit.sole import sole
+from clashsim.nets.impact import ImpactNet
 from clashsim.nets.slide import SlideModel
 from clashsim.nets.strike_map import StrikeMap
 from clashsim.sim.hybrid import HybridSim
@@ -29,6 +30,7 @@ from clashsim.sim.strike_map import strike_map
 
 _SECONDS = 0.8  # after which every block lies still
 _COARSE = 0.005  # s: timestep of the hybrid; MuJoCo needs the author's, for the collision
+_FOR_MJX = "square"  # MJX refuses the semi-cylinder, whose face has too many corners
 SAME = (0.015, 15.0)  # m, degrees: poses at rest that count as the same; MuJoCo's block hops when it is struck, which learned collisions do not follow
 
 
@@ -72,7 +74,18 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: s
         rows.append({"what": f"strikes of {scene}", "method": method, "per_second": rate, "ratio": rate / mujoco, "off_mm": float(1e3 * np.median(far)),
                      "off_deg": float(np.median(turn)), "same": float(((far < SAME[0]) & (turn < SAME[1])).mean())})
     rows += _environments(world, plain, table)
-    return rows + ([] if device is None else on_device.rates(base.net, table, device, n=n if device == "cpu" else 1 << 22))
+    return rows + ([] if device is None else _on_device(base.net, table, device, n))
+
+
+def _on_device(net: ImpactNet, table: StrikeMap, device: str, n: int) -> list[dict]:
+    """What a device does: networks and maps, a thousand targets, the pushing task, and MJX where it is installed."""
+    small = device == "cpu"
+    rows = on_device.rates(net, table, device, n=n if small else 1 << 24) + on_device.planned(table, device, n=32 if small else 1000)
+    if find_spec("jax") is not None and find_spec("mujoco.mjx") is not None:
+        from clashsim.bench import mjx_rate
+
+        rows += [r | {"what": f"{r['what']} of {_FOR_MJX}"} for r in mjx_rate.rates(_FOR_MJX, (16,) if small else (8192, 65536), single=True)]
+    return rows
 
 
 def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[dict]:
