@@ -72,7 +72,8 @@ def _learn(verb: Train, progress: Progress) -> None:
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
     ours = (POLICY, "checkpoint.safetensors")
-    if verb.out.is_dir() and any(verb.out.iterdir()) and not any((verb.out / name).exists() for name in ours):
+    # A kill before the first checkpoint leaves the log alone.
+    if verb.out.is_dir() and any(p.name != "log" for p in verb.out.iterdir()) and not any((verb.out / name).exists() for name in ours):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
         raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another output, or replace it with --overwrite")

@@ -8,6 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from importlib.metadata import version
 from typing import Any
 
@@ -92,7 +93,7 @@ def _fetched(ref: Any) -> Any:
     from ray import exceptions as gone
 
     try:
-        return ray.get(ref)
+        return deepcopy(ray.get(ref))  # arrays lie in the store, read-only, and would fill it for as long as they are held
     except (gone.WorkerCrashedError, gone.NodeDiedError, gone.ObjectLostError, gone.OutOfMemoryError, gone.LocalRayletDiedError) as error:
         return _Lost(type(error).__name__)
     except gone.RayTaskError as error:
