@@ -406,6 +406,7 @@ class Train:
 
     Interrupted, the same command goes on from the last checkpoint. Needs clashsim[rl].
     Several at once: clashsim train runs/demo -o runs/push --seeds 8 --on ray
+    On a card: clashsim train runs/demo -o runs/push --device cuda, with PPO, which needs no clashsim[rl].
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
@@ -414,8 +415,12 @@ class Train:
     """Folder to write policy, checkpoints and a log for TensorBoard to."""
     recipe: Literal["default", "paper"] = "default"
     """default: many copies at once; paper: the library's own hyper-parameters, one copy."""
-    steps: int = 200_000
-    """Strikes to train with."""
+    steps: int | None = None
+    """Strikes to train with: 200,000, and with --device ten times that."""
+    device: Annotated[str | None, arg(metavar="DEVICE")] = None
+    """Device of torch on which thousands of copies are struck and the policy is trained, as in: --device cuda."""
+    copies: int | None = None
+    """Copies struck at once with --device: 4096."""
     seed: int = 0
     """Of everything drawn."""
     seeds: int = 1

@@ -18,6 +18,7 @@ from clashsim.fit.threads import one_thread
 if TYPE_CHECKING:
     from clashsim.cli import Evaluate, Train
     from clashsim.core.scene import Scene
+    from clashsim.rl.card_ppo import CardRecipe
     from clashsim.rl.follow import Followed
     from clashsim.rl.policy import Policy
     from clashsim.rl.routes import Route
@@ -28,8 +29,12 @@ POLICY = "policy.safetensors"
 def train(verb: Train) -> None:
     """`clashsim train`."""
     not_negative(seed=verb.seed)
-    if verb.steps < 1000:
+    if verb.steps is not None and verb.steps < 1000:
         raise ParamError(f"--steps must be at least 1000, got {verb.steps}")
+    if verb.device is not None and verb.where.on is None:  # workers elsewhere may have what is not here
+        _card_recipe(verb)
+    elif verb.device is None and verb.copies is not None:
+        raise ParamError("--copies is for training on a device: name one with --device, as in --device cuda")
     if verb.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
     if verb.seeds > 1:
@@ -37,8 +42,13 @@ def train(verb: Train) -> None:
     if verb.where.on is not None:
         raise ParamError("--on trains several policies at once: say how many with --seeds")
     begin = time.perf_counter()
-    _learn(verb, bar)
-    print(f"policy of {verb.steps} strikes written to {verb.out / POLICY} in {time.perf_counter() - begin:.0f} s; log for TensorBoard in {verb.out / 'log'}")
+    policy = _learn(verb, bar)
+    took, notes = time.perf_counter() - begin, policy.notes
+    if verb.device is None:
+        print(f"policy of {notes['recipe']['steps']} strikes written to {verb.out / POLICY} in {took:.0f} s; log for TensorBoard in {verb.out / 'log'}")
+    else:
+        print(f"policy of {notes['strikes']} strikes written to {verb.out / POLICY} in {took:.0f} s")
+        print(f"in the run's own map it reaches the sub-goal in {100 * notes['reached']:.1f} % of episodes, with a mean return of {notes['return']:.2f}")
     print(f"next: clashsim evaluate {verb.out / POLICY} --route 1")
 
 
@@ -52,8 +62,8 @@ def _many(verb: Train) -> None:
             if not (left[i].out / POLICY).is_file():
                 raise DataError(f"the policy of seed {left[i].seed} was written on another machine: name an output that all machines see")
             advance(1)
-    took = time.perf_counter() - begin
-    print(f"{len(left)} policies of {verb.steps} strikes trained in {took:.0f} s, {len(jobs) - len(left)} were there; they are in {verb.out}/seed-*/{POLICY}")
+    took, told = time.perf_counter() - begin, "" if verb.steps is None else f" of {verb.steps} strikes"
+    print(f"{len(left)} policies{told} trained in {took:.0f} s, {len(jobs) - len(left)} were there; they are in {verb.out}/seed-*/{POLICY}")
 
 
 def _learn_alone(verb: Train) -> None:
@@ -61,13 +71,11 @@ def _learn_alone(verb: Train) -> None:
         _learn(verb, quiet)
 
 
-def _learn(verb: Train, progress: Progress) -> None:
+def _learn(verb: Train, progress: Progress) -> Policy:
     """Train one policy, or go on with it, and write it."""
-    if find_spec("stable_baselines3") is None:
+    if verb.device is None and find_spec("stable_baselines3") is None:
         raise MissingExtraError("Stable-Baselines3", "rl")
     from clashsim.fit.runs import load
-    from clashsim.rl.train import PAPER, Recipe
-    from clashsim.rl.train import train as learn
 
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
@@ -81,9 +89,40 @@ def _learn(verb: Train, progress: Progress) -> None:
     if verb.overwrite:
         for name in ours:
             (verb.out / name).unlink(missing_ok=True)
-    recipe = replace(PAPER if verb.recipe == "paper" else Recipe(), steps=verb.steps)
-    policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=progress)
+    if verb.device is None:
+        from clashsim.rl.train import PAPER, Recipe
+        from clashsim.rl.train import train as learn
+
+        recipe = PAPER if verb.recipe == "paper" else Recipe()
+        recipe = recipe if verb.steps is None else replace(recipe, steps=verb.steps)
+        policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=progress)
+    else:
+        from clashsim.rl import card_train
+
+        policy = card_train.train(made.scene, made.strikes(), recipe=_card_recipe(verb), seed=verb.seed, device=verb.device, folder=verb.out, progress=progress)
     policy.save(verb.out / POLICY)
+    return policy
+
+
+def _card_recipe(verb: Train) -> CardRecipe:
+    """How a policy is trained on a device, which must be there."""
+    import torch
+
+    from clashsim.bench.on_device import present
+    from clashsim.rl.card_ppo import CardRecipe
+
+    assert verb.device is not None
+    if verb.recipe != "default":
+        raise ParamError(f"--recipe {verb.recipe} is of Stable-Baselines3, which trains without --device")
+    if verb.copies is not None and verb.copies < 1:
+        raise ParamError(f"--copies must be at least 1, got {verb.copies}")
+    if not present(verb.device) or torch.device(verb.device).type == "meta":  # which has shapes and no numbers
+        raise ParamError(f"this torch has no device {verb.device!r} (torch {torch.__version__})")
+    recipe = CardRecipe()
+    recipe = replace(recipe, copies=verb.copies or recipe.copies, steps=verb.steps or recipe.steps)
+    if recipe.steps < recipe.copies * recipe.horizon:
+        raise ParamError(f"{recipe.copies} copies are struck {recipe.horizon} times a round: --steps must be at least {recipe.copies * recipe.horizon}, got {recipe.steps}")
+    return recipe
 
 
 def evaluate(verb: Evaluate) -> None:

@@ -15,25 +15,28 @@ from torch import Tensor, nn
 from clashsim.rl.card import CardPush
 from clashsim.rl.push import OBSERVED, Spread
 
+_INNER = 0.99  # of an action that is imitated, for the greatest one has no finite draw
+
 
 @dataclass(frozen=True)
 class CardRecipe:
-    """How a policy is trained: `copies` are struck `horizon` times, then all of these strikes are gone over `epochs` times in `batches` parts."""
+    """How a policy is trained: `copies` are struck `horizon` times, then all of these strikes are gone over `epochs` times in batches of about `batch`."""
 
-    steps: int = 4_000_000
+    steps: int = 2_000_000
     copies: int = 4096
-    horizon: int = 8
+    horizon: int = 4
     epochs: int = 4
-    batches: int = 8
+    batch: int = 1024
     width: int = 128
     rate: float = 1e-3  # at first; it falls to nothing evenly
     gamma: float = 0.95
     trace: float = 0.9  # lambda of the generalised advantage
     clip: float = 0.2
-    spread: float = -0.5  # logarithm of the policy's first standard deviation
+    spread: float = -2.5  # logarithm of the policy's first standard deviation: with much more, strikes miss so often that to stay in the corridor pays better
+    guided: int = 200_000  # strikes by a look one strike ahead, to begin with, which the policy imitates: at random, two in three leave the corridor
     along: float = 0.5  # share of starts anywhere in the corridor
-    noise: float = 0.3  # standard deviations of the model's own by which outcomes scatter
-    every: int = 1_000_000  # strikes between checkpoints
+    noise: float = 1.0  # standard deviations of the model's own by which outcomes scatter
+    every: int = 200_000  # strikes between checkpoints
 
     @property
     def starts(self) -> Spread:
@@ -44,6 +47,12 @@ class CardRecipe:
     def rounds(self) -> int:
         """Rounds of strikes and updates."""
         return max(1, self.steps // (self.copies * self.horizon))
+
+
+    @property
+    def guided_rounds(self) -> int:
+        """Those that a look ahead strikes, at least one if any, and never more than a quarter of all."""
+        return min(-(-self.guided // (self.copies * self.horizon)), self.rounds // 4)
 
 
 class Learner(nn.Module):
@@ -69,7 +78,7 @@ class Learner(nn.Module):
         target = advantage + value
         n = len(seen)
         for _ in range(self.recipe.epochs):
-            for rows in torch.randperm(n, generator=self.task.rng, device=seen.device).chunk(self.recipe.batches):
+            for rows in torch.randperm(n, generator=self.task.rng, device=seen.device).chunk(max(1, n // self.recipe.batch)):
                 self._update(seen[rows], drawn[rows], before[rows], advantage[rows], target[rows])
         self.done += 1
 
@@ -80,7 +89,7 @@ class Learner(nn.Module):
         for _ in range(self.recipe.horizon):
             seen = task.observe()
             mean = self.actor(seen)
-            drawn = mean + self.log_sd.exp() * torch.randn(mean.shape, generator=task.rng, device=mean.device)
+            drawn = torch.atanh(_INNER * task.guide().float()) if self._guided else mean + self.log_sd.exp() * torch.randn(mean.shape, generator=task.rng, device=mean.device)
             reward, ended, _ = task.step(torch.tanh(drawn))
             rows.append((seen, drawn, self._log(mean, drawn), self.critic(seen)[:, 0], reward.float(), ended.float()))
         seen, drawn, before, value, reward, ended = (torch.stack(part) for part in zip(*rows, strict=True))
@@ -92,13 +101,21 @@ class Learner(nn.Module):
         return seen.flatten(0, 1), drawn.flatten(0, 1), before.flatten(), advantage.flatten(), value.flatten()
 
     def _update(self, seen: Tensor, drawn: Tensor, before: Tensor, advantage: Tensor, target: Tensor) -> None:
-        ratio = (self._log(self.actor(seen), drawn) - before).exp()
-        scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        gain = torch.minimum(ratio * scaled, ratio.clamp(1 - self.recipe.clip, 1 + self.recipe.clip) * scaled).mean()
+        mean = self.actor(seen)
+        if self._guided:
+            gain = -(torch.tanh(mean) - torch.tanh(drawn)).square().mean()
+        else:
+            ratio = (self._log(mean, drawn) - before).exp()
+            scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            gain = torch.minimum(ratio * scaled, ratio.clamp(1 - self.recipe.clip, 1 + self.recipe.clip) * scaled).mean()
         self.optimiser.zero_grad()
         (0.5 * (self.critic(seen)[:, 0] - target).square().mean() - gain).backward()
         nn.utils.clip_grad_norm_(self.parameters(), 0.5)
         self.optimiser.step()
+
+    @property
+    def _guided(self) -> bool:
+        return self.done < self.recipe.guided_rounds
 
     def _log(self, mean: Tensor, drawn: Tensor) -> Tensor:
         """Logarithm of a draw's probability (N,), up to a constant."""

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from stable_baselines3 import SAC
 from stable_baselines3.common.logger import configure
 
-from clashsim.core.errors import DataError
-from clashsim.core.files import write_atomic
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
+from clashsim.rl import checkpoint
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import Push, Spread, heading_of
-
-_CHECKPOINT, _PROGRESS = "checkpoint.safetensors", "checkpoint.json"
 
 
 @dataclass(frozen=True)
@@ -53,11 +46,11 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
     """A policy for one segment; with `folder`, checkpoints and a log for TensorBoard are kept there, and a later call goes on from them."""
     env = StrikeVecEnv(Push.of(scene, model, recipe.envs, Spread(along=recipe.along, noise=recipe.noise)), seed=seed)
     sac = _sac(env, recipe, seed)
-    job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names), "model": _fingerprint(model)}
+    job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names), "model": checkpoint.fingerprint(model)}
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         sac.set_logger(configure(str(folder / "log"), ["tensorboard"]))
-        _resume(sac, env, folder, job)
+        checkpoint.resume(folder, job, lambda about, tensors: _restore(sac, env, about, tensors))
     else:
         sac.set_logger(configure(None, []))
     with progress("training", recipe.steps) as advance:
@@ -76,13 +69,6 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
 def _sac(env: StrikeVecEnv, recipe: Recipe, seed: int) -> SAC:
     return SAC("MlpPolicy", env, learning_rate=recipe.rate, buffer_size=recipe.steps, learning_starts=recipe.warm, batch_size=recipe.batch, gamma=recipe.gamma,
                train_freq=1, gradient_steps=recipe.updates, policy_kwargs={"net_arch": [recipe.width, recipe.width]}, seed=seed, device="cpu")
-
-
-def _fingerprint(model: StrikeModel) -> str:
-    """A hash of where a few strikes end: a training may only go on in the model that it was begun in."""
-    low, high = model.low, model.high
-    strikes = low + (high - low) * np.random.default_rng(0).uniform(size=(16, len(low)))
-    return hashlib.sha256(np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()).hexdigest()[:16]
 
 
 def guided(sac: SAC, env: Any, strikes: int) -> None:
@@ -127,8 +113,7 @@ def _keep(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> Non
     filled = buffer.buffer_size if buffer.full else buffer.pos
     tensors = {f"{name}.{key}": value.contiguous() for name, module in _modules(sac).items() for key, value in module.state_dict().items()}
     for name, optimiser in _optimisers(sac).items():
-        for i, moments in optimiser.state_dict()["state"].items():
-            tensors |= {f"{name}.moments.{i}.{key}": torch.as_tensor(value).clone() for key, value in moments.items()}
+        tensors |= checkpoint.moments(name, optimiser)
     assert sac.log_ent_coef is not None
     state: Any = np.random.get_state()  # the library draws batches from numpy's global generator
     tensors |= {"log_entropy": sac.log_ent_coef.detach().clone(), "torch": torch.get_rng_state(), "numpy": torch.from_numpy(state[1].astype(np.int64))}
@@ -136,34 +121,14 @@ def _keep(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> Non
     tensors |= {f"buffer.{k}": torch.from_numpy(np.ascontiguousarray(v)) for k, v in arrays.items()}
     about = {"job": job, "env": env.state(), "steps": sac.num_timesteps, "updates": sac._n_updates, "pos": buffer.pos, "full": buffer.full,
              "numpy": [int(state[2]), int(state[3]), float(state[4])], "space": _plain(env.action_space.np_random.bit_generator.state)}
-    write_atomic(folder / _CHECKPOINT, save(tensors, {"about": json.dumps(about)}))
-    write_atomic(folder / _PROGRESS, json.dumps({"steps": sac.num_timesteps, "of": job["recipe"]["steps"]}).encode())
-
-
-def _resume(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> None:
-    path = folder / _CHECKPOINT
-    if not path.is_file():
-        return
-    try:
-        content = path.read_bytes()
-        size = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["about"])
-        tensors = load_file(path)
-        if about["job"] != job:
-            raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
-        _restore(sac, env, about, tensors)
-    except (ValueError, KeyError, TypeError, OSError, RuntimeError, SafetensorError) as error:
-        raise DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew") from None
+    checkpoint.keep(folder, tensors, about, steps=sac.num_timesteps, of=job["recipe"]["steps"])
 
 
 def _restore(sac: SAC, env: StrikeVecEnv, about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     for name, module in _modules(sac).items():
         module.load_state_dict({k: tensors[f"{name}.{k}"] for k in module.state_dict()})
     for name, optimiser in _optimisers(sac).items():
-        state = optimiser.state_dict()
-        found = [k.split(".")[2:] for k in tensors if k.startswith(f"{name}.moments.")]
-        state["state"] = {int(i): {key: tensors[f"{name}.moments.{j}.{key}"] for j, key in found if j == i} for i in {i for i, _ in found}}
-        optimiser.load_state_dict(state)
+        checkpoint.remember(name, optimiser, tensors)
     assert sac.log_ent_coef is not None
     with torch.no_grad():
         sac.log_ent_coef.copy_(tensors["log_entropy"])
