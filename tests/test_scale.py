@@ -244,6 +244,19 @@ def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
     assert bits(read_impacts("s.safetensors")) == bits(whole) == bits(wanted)
 
 
+@pytest.mark.slow
+def test_ctrl_c_is_one_sentence(folder):
+    command = [sys.executable, "-m", "clashsim", "sample", "puck", "-n", "400000", "-o", "s.safetensors", "--on", "local", "--workers", "2"]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))  # a shell in the background has it ignored
+    while not [*Path("s.safetensors.parts").glob("shard-*")]:
+        assert job.poll() is None, job.stdout.read()
+        time.sleep(0.05)
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to all of them
+    out = job.communicate(timeout=60)[0]
+    assert job.returncode == 130 and out == "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it\n"
+
+
 def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     scene = Scene.load("puck")
     for name, seed in (("a", 3), ("b", 2)):

@@ -38,6 +38,7 @@ class RayEngine:
 
     def __init__(self, workers: int, *, own: bool) -> None:
         self.retried = 0
+        self._own = own
         self._most = 0 if own else workers  # a cluster of our own has no more workers than were asked for
         self._room, self._looked = 0, -_LOOK
 
@@ -66,9 +67,9 @@ class RayEngine:
                         result = LostError(f"item {i + 1} of {len(items)} was given up: its worker was killed {_TRIES} times ({result.why})")
                     yield i, result
         finally:
-            for ref in out:  # whoever asked has had enough
+            for ref in () if self._own else out:  # whoever asked has had enough; a cluster of our own ends anyway
                 with suppress(Exception):
-                    ray.cancel(ref, force=True)
+                    ray.cancel(ref)
 
     def _capacity(self) -> int:
         """Items that may be out at once."""
