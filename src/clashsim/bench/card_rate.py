@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SUCCESS = 0.999  # share of episodes that reach the sub-goal at which a training counts as done
 _SECONDS = 1.0
-_EPISODES, _LOOKS = 4096, 8  # by which a policy is judged, and how often in a training
+_EPISODES = 4096  # by which a policy is judged
 
 
 def rates(strike_map: StrikeMap, scene: Scene, device: str, copies: Sequence[int] = (4096, 65536, 1 << 20), *, recipe: CardRecipe = CardRecipe()) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def _trained(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe) ->
         learner.round()
         _wait(torch.device(device))
         took += time.perf_counter() - begin
-        if learner.done == recipe.rounds or learner.done % max(1, recipe.rounds // _LOOKS) == 0:
+        if until is None or learner.done == recipe.rounds:
             task = CardPush.of(scene, model, _EPISODES, spread=Spread(noise=1.0), device=device, seed=2)
             reached = float(played(task, learner.act)[0].double().mean())
             until = (took, learner.done * a_round) if until is None and reached >= SUCCESS else until

@@ -48,10 +48,9 @@ class CardRecipe:
         """Rounds of strikes and updates."""
         return max(1, self.steps // (self.copies * self.horizon))
 
-
     @property
     def guided_rounds(self) -> int:
-        """Those that a look ahead strikes, at least one if any, and never more than a quarter of all."""
+        """Those that a look ahead strikes, never more than a quarter of all."""
         return min(-(-self.guided // (self.copies * self.horizon)), self.rounds // 4)
 
 
@@ -126,7 +125,7 @@ def _perceptron(inputs: int, width: int, outputs: int, rng: torch.Generator, gai
     """Rectifiers between three layers, as `Policy` has them; drawn from `rng`, on its device, and the last one small."""
     layers: list[nn.Module] = []
     for (a, b), scale in zip(pairwise((inputs, width, width, outputs)), (2**0.5, 2**0.5, gain), strict=True):
-        linear = nn.Linear(a, b, device=rng.device)
+        linear = nn.utils.skip_init(nn.Linear, a, b, device=rng.device)  # which would draw from the generator that all share
         nn.init.orthogonal_(linear.weight, scale, generator=rng)
         nn.init.zeros_(linear.bias)
         layers += [linear, nn.ReLU()]
