@@ -27,8 +27,8 @@ from clashsim.sim.mujoco import End, Outcome, Striker
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
 SIZE = 96
-# The tolerance of docs/mjx.md: median and largest of the twists' differences, by the size of a twist.
-EXACT, EDGES = (1e-12, 1e-6), (1e-4, 0.1)
+# The tolerance of docs/mjx.md: median and 99th percentile of the twists' differences, by the size of a twist; without and with edges that a sphere meets.
+EXACT, EDGES = (1e-12, 1e-9), (1e-5, 1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +56,15 @@ def off(mine: Outcome, theirs: Outcome) -> np.ndarray:
     return np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1)
 
 
-@pytest.mark.parametrize(("name", "median", "most"), [("ellipse", *EXACT), ("square", *EDGES), pytest.param("puck", *EXACT, marks=pytest.mark.slow),
+@pytest.mark.parametrize(("name", "median", "high"), [("ellipse", *EXACT), ("square", *EDGES), pytest.param("puck", *EXACT, marks=pytest.mark.slow),
                                                       pytest.param("triangle", *EDGES, marks=pytest.mark.slow)])
-def test_impacts_end_as_mujocos_do(name: str, median: float, most: float, request: pytest.FixtureRequest) -> None:
+def test_impacts_end_as_mujocos_do(name: str, median: float, high: float, request: pytest.FixtureRequest) -> None:
     run = request.getfixturevalue(name)
     strikes = draw(run.scene, SIZE, np.random.default_rng(7))
     mine, theirs = run(strikes.before, strikes.theta), Striker(run.scene, SIZE)(strikes.before, strikes.theta)
     assert run.lanes < SIZE / 4 and len(set(theirs.steps)) > 4  # lanes go on to other impacts at different times
     assert (mine.end == theirs.end).all() and (np.abs(mine.steps - theirs.steps) <= 1).all()
-    assert np.median(off(mine, theirs)) < median and off(mine, theirs).max() < most
+    assert np.median(off(mine, theirs)) < median and np.percentile(off(mine, theirs), 99) < high
 
 
 def test_rows_have_their_own_theta_and_any_number_of_them_is_one_program(ellipse: MjxStriker) -> None:
@@ -114,10 +114,10 @@ def test_the_rate_of_approach_is_that_of_the_sensor() -> None:
     assert np.allclose(rate[there], np.array(want)[there, 1], rtol=1e-6, atol=1e-6) and np.ptp(rate[there]) > 1
 
 
-def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker) -> None:
+def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_path) -> None:
     with pytest.raises(ClashError, match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does") as refused:
-        sample(Scene.load("plate"), 10, 0, by="mjx")
-    assert "\n" not in str(refused.value)
+        sample(Scene.load("plate"), 10, 0, by="mjx", parts=tmp_path / "parts")
+    assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
     with pytest.raises(ClashError, match="RK4"):
         MjxStriker(replace(ellipse.scene, xml=ellipse.scene.xml.replace("implicitfast", "RK4")), 8)
     with pytest.raises(ClashError, match="'strike' of scene 'ellipse' has a gap"):

@@ -99,6 +99,8 @@ def sample(scene: Scene, n: int, seed: int, *, by: str = "mujoco", parts: Path |
     """
     if n < 1:
         raise DataError(f"the number of strikes must be at least 1, got {n}")
+    if by != "mujoco":
+        striker(by, scene, min(n, _SHARD * together(by)))  # is kept there; what it refuses is refused before a place is claimed
     job = {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__} | marks(by)
     made = shards(_Sampler(scene, n, seed, threads, by), n, _SHARD, job=job, parts=parts, engine=engine, progress=progress, title="sampling")
     whole = {k: np.concatenate([s[k] for s in made]) for k in ("before", "after", "theta", "end")}
