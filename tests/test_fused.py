@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -24,7 +26,7 @@ def test_a_map_on_the_card_is_the_map(sizes):
     table = Table([0.2] * d, [1.0] * d, rng.normal(size=(*sizes, 15)))
     names = ("speed", "point", "deflection", "turn")[:d]
     here = StrikeMap(names, table, SlideModel({"friction": 0.3}, gyration=0.03))
-    card = StrikeMap(names, table, None).to("cuda").float()
+    card = copy.deepcopy(here).to("cuda").float()
     strike = torch.tensor(rng.uniform(0, 1.2, (1003, d)))  # beyond the box as well, and no whole number of blocks
     pose, noise = torch.tensor(rng.normal(size=(1003, 3))), torch.tensor(rng.normal(size=(1003, 3)))
     there = [a.float().cuda() for a in (pose, strike, noise)]

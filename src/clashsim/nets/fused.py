@@ -6,7 +6,7 @@ numbers, and hidden layers stay in registers. Needs Triton, which comes with tor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from clashsim.nets.impact import ImpactNet
     from clashsim.nets.table import Table
 
-MOST_AXES = 4
+_ROWS = 64  # strikes or impacts in a block: the quickest of 32 to 256 on an H200, with 4 warps and, for noise, 8
 WIDTH = 192  # of the hidden layers: three blocks of 64, which is what tensor cores take; narrower ones are filled up with zeros
-_INPUTS, _OUTPUTS = 32, 16  # likewise
+_INPUTS, _OUTPUTS = 32, 64  # likewise; with 16 outputs Triton 3.6 reads beyond its shared memory
 
 
 class PackedTable:
@@ -38,14 +38,13 @@ def read(packed: PackedTable, strike: Tensor, *, speed: int, power: int, pose: T
     """Three columns (N, 3) of a table at strikes (N, d), times the speed (its index) to a power; moved from pose (N, 3), in whose axes they are."""
     strike, n, d = strike.contiguous(), *strike.shape
     out = torch.empty(n, 3, device=strike.device)
-    block = 128 if packed.columns == 4 else 32
-    _read[(triton.cdiv(n, block),)](strike, strike if pose is None else pose.contiguous(), strike if noise is None else noise.contiguous(), out, packed.rows, packed.axes, n,
-                                    AXES=d, SPEED=speed, POWER=power, POSE=pose is not None, COLUMNS=packed.columns, BLOCK=block, num_warps=4)
+    _read[(triton.cdiv(n, _ROWS),)](strike, strike if pose is None else pose.contiguous(), strike if noise is None else noise.contiguous(), out, packed.rows, packed.axes, n,
+                                    AXES=d, SPEED=speed, POWER=power, POSE=pose is not None, COLUMNS=packed.columns, BLOCK=_ROWS, num_warps=4 if packed.columns == 4 else 8)
     return out
 
 
 @triton.jit
-def _spline(z: Any, TAP: tl.constexpr) -> Any:
+def _spline(z, TAP: tl.constexpr):
     """One of the four cubic B-splines about a cell, as in `clashsim.nets.table`."""
     if TAP == 0:
         w = (1 - z) * (1 - z) * (1 - z)
@@ -59,7 +58,7 @@ def _spline(z: Any, TAP: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _cell(strike: Any, axes: Any, row: Any, inside: Any, AXIS: tl.constexpr, AXES: tl.constexpr) -> Any:
+def _cell(strike, axes, row, inside, AXIS: tl.constexpr, AXES: tl.constexpr):
     """The row of the table at which the window of an axis begins, and the place (0 to 1) in its cell."""
     low, per, last, stride = tl.load(axes + 4 * AXIS), tl.load(axes + 4 * AXIS + 1), tl.load(axes + 4 * AXIS + 2), tl.load(axes + 4 * AXIS + 3)
     at = (tl.load(strike + row * AXES + AXIS, mask=inside, other=0.0) - low) * per
@@ -69,8 +68,8 @@ def _cell(strike: Any, axes: Any, row: Any, inside: Any, AXIS: tl.constexpr, AXE
 
 
 @triton.jit
-def _read(strike: Any, pose: Any, noise: Any, out: Any, table: Any, axes: Any, n: Any, AXES: tl.constexpr, SPEED: tl.constexpr, POWER: tl.constexpr, POSE: tl.constexpr,
-          COLUMNS: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _read(strike, pose, noise, out, table, axes, n, AXES: tl.constexpr, SPEED: tl.constexpr, POWER: tl.constexpr, POSE: tl.constexpr,
+          COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = row < n
     first, z = _cell(strike, axes, row, inside, AXES - 1, AXES)
@@ -154,12 +153,12 @@ class PackedNet:
         self.mean, self.scale = (pad(a.detach().float(), (0, _INPUTS - self.inputs)) for a in (net.mean, net.scale))
         self.size = pad(net.size.detach().float(), (0, _OUTPUTS - self.outputs))
 
-    def __call__(self, x: Tensor, *, block: int = 128, warps: int = 8, members: int | None = None) -> Tensor:
+    def __call__(self, x: Tensor, *, members: int | None = None) -> Tensor:
         """Outputs (E, N, k) at x (N, inputs) in float32; products in half precision, sums in single. members: only the first so many."""
         n, count = len(x), members or self.members
         out = torch.empty(count, n, self.outputs, device=x.device)
-        _perceptrons[(triton.cdiv(n, block), count)](x.contiguous(), out, self.first, self.hidden, self.last, self.bias, self.end, self.mean, self.scale, self.size, n, self.inputs,
-                                                     self.outputs, self.layers - 2, BLOCK=block, num_warps=warps, num_stages=2)
+        _perceptrons[(triton.cdiv(n, _ROWS), count)](x.contiguous(), out, self.first, self.hidden, self.last, self.bias, self.end, self.mean, self.scale, self.size, n, self.inputs,
+                                                     self.outputs, MIDDLE=self.layers - 2, BLOCK=_ROWS, num_warps=4, num_stages=1)
         return out
 
 
@@ -170,12 +169,12 @@ def fits(net: ImpactNet) -> bool:
 
 
 @triton.jit
-def _silu(x: Any) -> Any:
+def _silu(x):
     return (x / (1 + tl.exp(-x))).to(tl.float16)
 
 
 @triton.jit
-def _block(h0: Any, h1: Any, h2: Any, weight: Any, bias: Any, J: tl.constexpr) -> Any:
+def _block(h0, h1, h2, weight, bias, J: tl.constexpr):
     """64 units of a layer of 192."""
     k = tl.arange(0, 64)
     place = weight + k[:, None] * 192 + J * 64 + k[None, :]
@@ -186,27 +185,27 @@ def _block(h0: Any, h1: Any, h2: Any, weight: Any, bias: Any, J: tl.constexpr) -
 
 
 @triton.jit
-def _perceptrons(x: Any, out: Any, first: Any, hidden: Any, last: Any, bias: Any, end: Any, mean: Any, scale: Any, size: Any, n: Any, inputs: Any, outputs: Any, middle: Any,
-                 BLOCK: tl.constexpr) -> None:
+def _perceptrons(x, out, first, hidden, last, bias, end, mean, scale, size, n, inputs, outputs,
+                 MIDDLE: tl.constexpr, BLOCK: tl.constexpr):
     member = tl.program_id(1)
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    i, k, o = tl.arange(0, 32), tl.arange(0, 64), tl.arange(0, 16)
+    i, k = tl.arange(0, 32), tl.arange(0, 64)
     seen = tl.load(x + row[:, None] * inputs + i[None, :], mask=(row < n)[:, None] & (i < inputs)[None, :], other=0.0)
     seen = ((seen - tl.load(mean + i)[None, :]) * tl.load(scale + i)[None, :]).to(tl.float16)
     first += member * 32 * 192
-    hidden += member * middle * 192 * 192
-    bias += member * (middle + 1) * 192
+    hidden += member * MIDDLE * 192 * 192
+    bias += member * (MIDDLE + 1) * 192
     place = first + i[:, None] * 192 + k[None, :]
     h0 = _silu(tl.dot(seen, tl.load(place)) + tl.load(bias + k)[None, :])
     h1 = _silu(tl.dot(seen, tl.load(place + 64)) + tl.load(bias + 64 + k)[None, :])
     h2 = _silu(tl.dot(seen, tl.load(place + 128)) + tl.load(bias + 128 + k)[None, :])
-    for layer in range(middle):
+    for layer in tl.static_range(MIDDLE):
         weight, own = hidden + layer * 192 * 192, bias + (layer + 1) * 192
         a, b, c = _block(h0, h1, h2, weight, own, 0), _block(h0, h1, h2, weight, own, 1), _block(h0, h1, h2, weight, own, 2)
         h0, h1, h2 = a, b, c
-    place = last + member * 192 * 16 + k[:, None] * 16 + o[None, :]
+    place = last + member * 192 * 64 + k[:, None] * 64 + k[None, :]
     y = tl.dot(h0, tl.load(place))
-    y = tl.dot(h1, tl.load(place + 64 * 16), y)
-    y = tl.dot(h2, tl.load(place + 128 * 16), y)
-    y = (y + tl.load(end + member * 16 + o)[None, :]) * tl.load(size + o)[None, :]
-    tl.store(out + (member * n + row)[:, None] * outputs + o[None, :], y, mask=(row < n)[:, None] & (o < outputs)[None, :])
+    y = tl.dot(h1, tl.load(place + 64 * 64), y)
+    y = tl.dot(h2, tl.load(place + 128 * 64), y)
+    y = (y + tl.load(end + member * 64 + k)[None, :]) * tl.load(size + k)[None, :]
+    tl.store(out + (member * n + row)[:, None] * outputs + k[None, :], y, mask=(row < n)[:, None] & (k < outputs)[None, :])
