@@ -22,11 +22,15 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.fit.hopping import Hops, hop
 from clashsim.fit.levenberg import levenberg
 
-CHAINS, HOPS = 8, Hops(rounds=10, descent=5, polish=20)
-POINTS = CHAINS * HOPS.rounds * (HOPS.descent + 1) + HOPS.polish + 1  # that basin hopping evaluates with slopes
+CHAINS, HOPS = 8, Hops(descent=5, polish=20)
 NEAR = 0.05  # of the half range: a point this near to the truth in every parameter has reached it
 Row = dict[str, Any]
 Found = tuple[np.ndarray, int]
+
+
+def _points(problem: Problem) -> int:
+    """That basin hopping evaluates with slopes, and so every method."""
+    return CHAINS * problem.rounds * (HOPS.descent + 1) + HOPS.polish + 1
 
 
 def _descent(problem: Problem, seed: int, points: int) -> Found:
@@ -81,11 +85,12 @@ def run(seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = No
         progress: Progress = quiet) -> list[Row]:
     """Rows of every problem (`set`) and method: the share that reached the truth, and the median relative error and distance from the truth."""
     names, ways = choose(sets, ["pendulum"] if quick and not sets else [*PROBLEMS]), choose(methods, [*METHODS])
-    seeds, points = (min(seeds, 2), CHAINS * (HOPS.descent + 1) * 2) if quick else (seeds, POINTS)
+    seeds = min(seeds, 2) if quick else seeds
     done, rows = kept(resume), list[Row]()
     with progress("searching", len(names) * len(ways) * seeds) as advance:
         for name in names:
             problem = PROBLEMS[name]()
+            points = CHAINS * (HOPS.descent + 1) * 2 if quick else _points(problem)
             for method in ways:
                 found = []
                 for seed in range(seeds):

@@ -38,13 +38,17 @@ _ARM = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><wor
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A scene whose parameters are to be found from states that it gave at the nominal ones; guesses are drawn between `worst` and `best` (q,), unit scale."""
+    """A scene whose parameters are to be found from states that it gave at the nominal ones; guesses are drawn between `worst` and `best` (q,), unit scale.
+
+    rounds: of basin hopping; what they cost in simulator steps is what every method may spend.
+    """
 
     scene: Scene
     start: np.ndarray
     control: np.ndarray
     worst: np.ndarray
     best: np.ndarray
+    rounds: int = 10
 
     @cached_property
     def sim(self) -> MjxSim:
@@ -99,7 +103,7 @@ def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, 
 def _thrown_box() -> Problem:
     scene = Scene(_BOX, "box", "floor", params=_contact(2e4, 80.0, 0.4), name="thrown-box")
     start = np.array([[0, 0, 0.3, 1, 0, 0, 0, 1.5, 0, 0.5, 0, 1.0, 0]], float)
-    return Problem(scene, start, np.zeros((1, 96, 0)), np.array([-1, -1, -0.9]), np.array([-0.4, -0.4, 0.9]))
+    return Problem(scene, start, np.zeros((1, 96, 0)), np.array([-1, -1, -0.9]), np.array([-0.4, -0.4, 0.9]), rounds=16)
 
 
 def _pendulum() -> Problem:
