@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from clashsim.bench import on_device
+from clashsim.bench import card_rate, on_device
 from clashsim.core.errors import ParamError
 from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
@@ -74,13 +74,15 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: s
         rows.append({"what": f"strikes of {scene}", "method": method, "per_second": rate, "ratio": rate / mujoco, "off_mm": float(1e3 * np.median(far)),
                      "off_deg": float(np.median(turn)), "same": float(((far < SAME[0]) & (turn < SAME[1])).mean())})
     rows += _environments(world, plain, table)
-    return rows + ([] if device is None else _on_device(base.net, table, device, n))
+    return rows + ([] if device is None else _on_device(world, base.net, table, device, n))
 
 
-def _on_device(net: ImpactNet, table: StrikeMap, device: str, n: int) -> list[dict]:
+def _on_device(world: Scene, net: ImpactNet, table: StrikeMap, device: str, n: int) -> list[dict]:
     """What a device does: networks and maps, a thousand targets, the pushing task, and MJX where it is installed."""
     small = device == "cpu"
     rows = on_device.rates(net, table, device, n=n if small else 1 << 24) + on_device.planned(table, device, n=32 if small else 1000)
+    if not small:  # a whole training, which takes minutes on a CPU
+        rows += card_rate.rates(table, world, device)
     if find_spec("jax") is not None and find_spec("mujoco.mjx") is not None:
         from clashsim.bench import mjx_rate
 
