@@ -11,6 +11,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from clashsim.bench.mjx_rate import agreement, rates
 from clashsim.cli import Sample, Where
 from clashsim.commands import sample as command
 from clashsim.core.errors import ClashError, DataError, ParamError
@@ -178,3 +179,12 @@ def test_several_shards_in_one_call_are_the_same_shards(ellipse: MjxStriker, mon
 def test_the_quicker_one_is_measured(ellipse: MjxStriker) -> None:
     by, why = quickest(ellipse.scene, SIZE, 0)
     assert by in ("mujoco", "mjx") and "MuJoCo runs" in why and "MJX runs" in why and why.count("strikes/s") == 2
+
+
+@pytest.mark.slow
+def test_32_bits_are_as_near_as_documented_and_rates_are_those_of_whole_calls() -> None:
+    found = agreement("ellipse", 128, single=True)
+    assert found["same_end"] == 1 and 1e-9 < found["median"] < 1e-5 and found["percentile_99"] < 1e-3  # not those of 64 bits
+    theirs, mine = rates("ellipse", (32,), single=True, turns=2)
+    assert theirs["what"] == "strikes in MuJoCo" and mine["what"] == "strikes in MJX" and mine["method"].startswith("32 at once on ") and mine["method"].endswith("float32")
+    assert mine["compile_s"] > 64 / mine["per_second"] and mine["steps_per_second"] > 10 * mine["per_second"]
