@@ -26,6 +26,7 @@ from clashsim.rl.policy import Policy
 from clashsim.rl.push import STRIKES, Push, Spread, heading_of
 from clashsim.rl.routes import LENGTH, NEAR, ROUTES
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SCENE = Scene.load("semi_cylinder")
 TINY = CardRecipe(steps=4096, copies=64, horizon=4, epochs=2, batch=128, width=16, guided=512, every=1024)
 
@@ -86,9 +87,10 @@ def test_starts_are_drawn_as_the_spread_says():
     assert (task.made[::2] == 0).all() and (task.made[1::2] == 2).all()
 
 
-def test_the_same_seed_gives_the_same_numbers():
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_same_seed_gives_the_same_numbers(device):
     def ran(seed):
-        task = CardPush.of(SCENE, Toy().float(), 256, spread=Spread(noise=1.0), seed=seed)
+        task = CardPush.of(SCENE, Toy().float().to(device), 256, spread=Spread(noise=1.0), device=device, seed=seed)
         rewards = [task.step(task.guide(tries=2))[0] for _ in range(8)]
         return torch.stack([*rewards, task.turn])
 
@@ -149,8 +151,9 @@ class Killed(Exception):
     """Stands for a kill."""
 
 
-def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
-    whole = train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "whole")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
+    whole = train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "whole")
 
     @contextmanager
     def dies(title, total):
@@ -164,20 +167,20 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
         yield advance
 
     with pytest.raises(Killed):
-        train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "part", progress=dies)
+        train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "part", progress=dies)
     path = tmp_path / "part" / "checkpoint.safetensors"
     assert path.is_file()
-    again = train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "part")
+    again = train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "part")
     for (a, b), (c, d) in zip(whole.layers, again.layers, strict=True):
         np.testing.assert_array_equal(a, c)
         np.testing.assert_array_equal(b, d)
     assert again.notes == whole.notes
     for other in ({"seed": 4}, {"model": Toy(0.31)}, {"recipe": replace(TINY, rate=1e-4)}):
         with pytest.raises(ClashError, match="another training"):
-            train(SCENE, **({"model": Toy(), "recipe": TINY, "seed": 3} | other), folder=tmp_path / "part")
+            train(SCENE, **({"model": Toy(), "recipe": TINY, "seed": 3} | other), device=device, folder=tmp_path / "part")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ClashError, match="damaged"):
-        train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "part")
+        train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "part")
 
 
 def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):

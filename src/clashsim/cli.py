@@ -415,11 +415,11 @@ class Train:
     """Folder to write policy, checkpoints and a log for TensorBoard to."""
     recipe: Literal["default", "paper"] = "default"
     """default: many copies at once; paper: the library's own hyper-parameters, one copy."""
-    steps: int | None = None
+    steps: Annotated[int | None, arg(metavar="INT")] = None
     """Strikes to train with: 200,000, and with --device ten times that."""
     device: Annotated[str | None, arg(metavar="DEVICE")] = None
     """Device of torch on which thousands of copies are struck and the policy is trained, as in: --device cuda."""
-    copies: int | None = None
+    copies: Annotated[int | None, arg(metavar="INT")] = None
     """Copies struck at once with --device: 4096."""
     seed: int = 0
     """Of everything drawn."""
