@@ -77,8 +77,7 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
             for count in sorted({members, 1}, reverse=True):
                 add("impacts", f"network of {count}, one kernel in half precision", partial(packed, x, members=count), len(x), flops(count), "impacts")
         add("impacts", f"map of strikes on {device}", lambda: strikes.twist(strike), n, lambda r: r * moved / copied, "twists")
-        then = torch.compile(slide.rest) if card else slide.rest
-        add("strikes to rest", f"map of twists, then slide model on {device}", lambda: then(pose, strikes.twist(strike)), n, lambda r: r * (moved + 12) / copied, "rest")
+        add("strikes to rest", f"map of twists, then slide model on {device}", lambda: slide.rest(pose, strikes.twist(strike)), n, lambda r: r * (moved + 12) / copied, "rest")
         add("strikes to rest", f"map of strikes on {device}", lambda: strikes(pose, strike), n, lambda r: r * (moved + 12) / copied, "rest")
     return rows
 

@@ -80,13 +80,13 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: s
 def _on_device(world: Scene, net: ImpactNet, table: StrikeMap, device: str, n: int) -> list[dict]:
     """What a device does: networks and maps, a thousand targets, the pushing task, and MJX where it is installed."""
     small = device == "cpu"
-    rows = on_device.rates(net, table, device, n=n if small else 1 << 24) + on_device.planned(table, device, n=32 if small else 1000)
+    rows = on_device.rates(net, table, device, n=n if small else 1 << 22) + on_device.planned(table, device, n=32 if small else 1000)
     if not small:  # a whole training, which takes minutes on a CPU
         rows += card_rate.rates(table, world, device)
     if find_spec("jax") is not None and find_spec("mujoco.mjx") is not None:
         from clashsim.bench import mjx_rate
 
-        rows += [r | {"what": f"{r['what']} of {_FOR_MJX}"} for r in mjx_rate.rates(_FOR_MJX, (16,) if small else (8192, 65536), single=True)]
+        rows += [r | {"what": f"{r['what']} of {_FOR_MJX}"} for r in mjx_rate.rates(_FOR_MJX, (16,) if small else (8192,), single=True)]
     return rows
 
 
