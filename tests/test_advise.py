@@ -181,6 +181,7 @@ def test_mistakes_are_said_in_a_sentence(runs, tmp_path, capsys):
         assert err.startswith("clashsim: ") and err.count("\n") == 1 and words in err, (arguments, err)
 
 
+@pytest.mark.slow
 def test_the_bench_has_its_rows_and_keeps_them(tmp_path):
     rows = bench.run(quick=True, resume=tmp_path / "rows.jsonl")
     assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [("semi-cylinder", m, 10, 1) for m in ("random", "advised", "advised-5-5")]

@@ -235,6 +235,7 @@ def test_mistakes_are_told_in_a_sentence(words, said, tmp_path, capsys):
     assert said in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_bench_in_short_form():
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     rows = bench.run(quick=True)

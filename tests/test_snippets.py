@@ -40,6 +40,8 @@ NOT_RUN = {
     r"clashsim loop .*": "trains policies, round after round; test_loop.py runs it",
     r"clashsim (view|doctor).*": "serves a page until it is stopped, or looks at the machine; they have tests of their own",
     r"clashsim .*--on .*": "starts a cluster; test_scale.py runs them on two workers",
+    r"clashsim .*--device cuda.*": "needs a GPU; tests run the same with --device cpu",
+    r"clashsim sample .*--by auto": "a million strikes; test_mjx_striker.py samples both ways in short form",
     r"ray start .*": "starts a cluster on the reader's machines",
     r"clashsim bench .*": "minutes to hours; the benches run with --quick in tests of their own",
     r"python tools/train_graph\.py .*": "minutes on a GPU; test_graph.py runs its parts",
@@ -60,6 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scene = Scene.load("square")
     xml = scene.xml.replace('geom name="striker"', 'geom name="tool"').replace('geom1="striker"', 'geom1="tool"').replace('geom2="striker"', 'geom2="tool"')
     (out / "scene.xml").write_text(xml)
+    (out / "targets.csv").write_text("x,y,yaw\n-0.05,-0.02,-20\n-0.03,-0.05,10\n")
     write_impacts(out / "impacts.csv", replace(sample(scene, 12, 1), theta=None))
     return out
 
