@@ -165,6 +165,7 @@ def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
         cut(scene, paths[:, :4] + np.eye(6)[1], control)
 
 
+@pytest.mark.slow
 def test_a_truth_beyond_the_range_is_at_its_bound(ellipse: MjxSim) -> None:
     start, control = strikes(ellipse.scene, 4, seed=4, steps=64)
     harder = ellipse.scene.nominal

@@ -105,6 +105,7 @@ def test_observations_do_not_depend_on_where_the_route_lies(turned, x, y, headin
     np.testing.assert_allclose(seen, observed(pose[None], 1.0, np.zeros(1), np.array([LENGTH]), np.zeros(1)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_trivial_route_is_learned():
     policy = train(SCENE, Toy(), recipe=replace(TINY, steps=12_000, guided=4_000, updates=8, batch=128, width=64), seed=0)
     rng = np.random.default_rng(0)

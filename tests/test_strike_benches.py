@@ -23,6 +23,7 @@ def test_planned_strikes_end_near_their_targets(tmp_path):
         planning.run(sets=["cube"])
 
 
+@pytest.mark.slow
 def test_policies_are_trained_executed_and_kept(tmp_path):
     rows = routes.run(quick=True, workers=1, resume=tmp_path / "rows.jsonl")
     assert rows[0]["route"] == "1" and rows[0]["trials"] == 1 and rows[0]["subgoals_of"] == 1
