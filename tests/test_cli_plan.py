@@ -97,7 +97,8 @@ def test_many_targets_of_a_file_are_planned(runs, tmp_path, capsys):
         targets.write_text(text)
         assert cli.main(["plan", whole, "--targets", str(targets)]) == 2 and words in said(capsys), text
     for more, words in (([], "--targets"), (["--target", "0", "0", "0", "--targets", str(targets)], "one of them"), (["--target", "0", "0", "0", "--on", "ray"], "many targets"),
-                        (["--targets", str(tmp_path / "none.csv")], "cannot be read"), (["--target", "0", "0", "0", "--device", "tpu"], "no device")):
+                        (["--targets", str(tmp_path / "none.csv")], "cannot be read"), (["--target", "0", "0", "0", "--device", "tpu"], "no device"),
+                        (["--target", "0", "0", "0", "--device", "meta"], "no device")):
         assert cli.main(["plan", whole, *more]) == 2 and words in said(capsys), more
 
 

@@ -23,6 +23,7 @@ def as_tensor(array: np.ndarray) -> Tensor:
 def moved_to(model: Any, device: str) -> Any:
     """A copy of a model on a device in single precision, which is what a GPU is quick in."""
     try:
+        torch.zeros(1, device=device).item()  # the device "meta" has shapes and no numbers
         return copy.deepcopy(model).to(device).float()
     except (RuntimeError, AssertionError) as error:
         raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__}): {str(error).splitlines()[0][:100]}") from None
