@@ -78,6 +78,8 @@ def serve(host: str, port: int) -> Any:
         raise ParamError(f"the page cannot listen on {host} port {port} ({(error.strerror or str(error)).lower()}): choose another with --port, or end what uses it") from None
     import viser
 
+    from clashsim.view.access import Access, guarding
+
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # whoever knocks and goes away again is no error of ours
 
     class Server(viser.ViserServer):
@@ -86,8 +88,15 @@ def serve(host: str, port: int) -> Any:
         def request_share_url(self, verbose: bool = True) -> None:
             """Share nothing."""
 
-    with contextlib.redirect_stdout(io.StringIO()):  # its own banner
+    access = Access.of(host, str(address[0]))
+    with guarding(access) as guarded, contextlib.redirect_stdout(io.StringIO()):  # its own banner
         server = Server(host=host, port=port, verbose=False)
+    if not guarded.is_set():
+        server.stop()
+        raise ParamError(
+            f"viser {viser.__version__} opens its server in a way in which requests of other pages "
+            "cannot be refused: install viser 1.1"
+        )
     if port and server.get_port() != port:  # taken in between; viser goes on to the next
         server.stop()
         raise ParamError(f"port {port} of {host} is in use: choose another with --port")
