@@ -43,8 +43,9 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     out = tmp_path_factory.mktemp("site")
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)], cwd=ROOT, capture_output=True, text=True, timeout=200,
-                          env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
     return {path: Page(path) for path in sorted(out.rglob("*.html"))}
 

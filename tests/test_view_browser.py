@@ -1,11 +1,16 @@
-"""The viewer in a real browser: it loads, the slider moves the block, a dragged target gives a plan, and the console stays clean."""
+"""The viewer in a real browser: it loads, the slider moves the block, a dragged target is planned.
+
+Nothing here waits for a time: tests wait for what the page, the server or the picture has become,
+and the mouse waits for the picture. `PATIENCE` is how long a test that fails takes to give up.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import shutil
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +20,25 @@ import view_run
 from clashsim.commands import view
 
 pytest.importorskip("viser", reason="the viewer needs viser: pip install 'clashsim[viser]'")
-api = pytest.importorskip("playwright.sync_api", reason="a browser is driven by playwright: pip install 'clashsim[dev]'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"), pytest.mark.timeout(600)]
+api = pytest.importorskip(
+    "playwright.sync_api", reason="a browser is driven by playwright: pip install 'clashsim[dev]'"
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((path for path in map(shutil.which, NAMES) if path is not None), None)
+PATIENCE = 300.0  # s
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+    pytest.mark.timeout(4 * PATIENCE),
+    pytest.mark.xdist_group("browser"),  # one browser: two would draw on the same cores
+]
 WIDE = {"width": 1000, "height": 620}  # small and coarse, for pictures are drawn without a GPU
-SLOW = 120_000  # ms: on a busy machine
+FLAGS = [
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +48,10 @@ def page():
 
     server = view.serve("127.0.0.1", 0)
     shown = Page(server, view_run.session())
-    server.scene.configure_default_lights(cast_shadow=False)  # they cost most of the time of a browser that draws without a GPU
+    # Shadows cost most of the time of a browser that draws without a GPU.
+    server.scene.configure_default_lights(cast_shadow=False)
     yield server, shown
+    assert shown.worker.join(PATIENCE)
     assert shown.end()
     server.stop()
 
@@ -39,12 +60,20 @@ def page():
 def browser(page):
     """A tab on that page, and what its console said."""
     server, _ = page
+    patience = 1e3 * PATIENCE  # ms
     with api.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox",
-                                                                                       "--disable-dev-shm-usage"])
-        tab, errors = chromium.new_page(viewport=WIDE, device_scale_factor=0.5), []
-        tab.set_default_timeout(SLOW)
-        tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        chromium = driver.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, timeout=patience
+        )
+        tab = chromium.new_page(viewport=WIDE, device_scale_factor=0.5)
+        tab.set_default_timeout(patience)
+        errors: list[str] = []
+
+        def heard(message: Any) -> None:
+            if message.type == "error":
+                errors.append(message.text)
+
+        tab.on("console", heard)
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.goto(f"http://127.0.0.1:{server.get_port()}")
         tab.get_by_role("button", name="Strike").wait_for()
@@ -52,59 +81,127 @@ def browser(page):
         chromium.close()
 
 
-def settled(shown, what, seconds: float = 100.0):
+def wait_until(shown, reached: Callable[[], Any]) -> None:
     """Wait until something is so."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if what():
-            return
+    until = time.monotonic() + PATIENCE
+    while not reached():
+        said = f"the page says {shown.status!r} and {shown.figures!r}"
+        assert time.monotonic() < until, f"not so after {PATIENCE} s; {said}"
         time.sleep(0.05)
-    raise AssertionError(f"not so after {seconds} s; the page says {shown.status!r} and {shown.figures!r}")
+
+
+def wait_for_frames(tab) -> None:
+    """Wait until the browser has drawn what it knows now: the frame begun may be older."""
+    tab.evaluate(
+        "() => new Promise(done =>"
+        " requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+    )
 
 
 def picture(tab) -> np.ndarray:
     """The 3D part of what is seen, (H, W, 3)."""
     from PIL import Image
 
-    return np.asarray(Image.open(io.BytesIO(tab.screenshot(clip={"x": 150, "y": 0, "width": 440, "height": 620}))).convert("RGB")).astype(int)
+    part = {"x": 150, "y": 0, "width": 440, "height": 620}
+    image = Image.open(io.BytesIO(tab.screenshot(clip=part))).convert("RGB")
+    return np.asarray(image).astype(int)
 
 
-def changes(tab, was: np.ndarray, share: float, seconds: float = 60.0) -> bool:
-    """Whether at least a share of the picture becomes another than it was."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if (np.abs(picture(tab) - was).max(2) > 25).mean() > share:
-            return True
-        time.sleep(0.2)
-    return False
+def share_changed(now: np.ndarray, before: np.ndarray) -> float:
+    """Share of pixels that are clearly others in one of two pictures."""
+    return float((np.abs(now - before).max(2) > 25).mean())
+
+
+def picture_at_rest(shown, tab) -> np.ndarray:
+    """The picture once it no longer changes."""
+    pictures = [picture(tab)]
+
+    def at_rest() -> bool:
+        wait_for_frames(tab)
+        pictures.append(picture(tab))
+        return share_changed(pictures[-1], pictures[-2]) == 0.0
+
+    wait_until(shown, at_rest)
+    return pictures[-1]
 
 
 def on_screen(client, point: np.ndarray) -> tuple[float, float]:
     """Where a point of the world (3,) is on the page, in pixels."""
     camera = client.camera
-    x, y, z = Rotation.from_quat(camera.wxyz, scalar_first=True).as_matrix().T @ (point - camera.position)
+    to_world = Rotation.from_quat(camera.wxyz, scalar_first=True).as_matrix()
+    x, y, z = to_world.T @ (point - camera.position)
     focus = WIDE["height"] / 2 / np.tan(camera.fov / 2)
     return WIDE["width"] / 2 + focus * x / z, WIDE["height"] / 2 + focus * y / z
 
 
-def test_it_loads_and_the_slider_moves_the_block(page, browser):
+def drag_target(shown, tab, client, wanted: np.ndarray) -> None:
+    """Drag the target by its square towards a place (3,), as far as the camera is known.
+
+    Where the mouse misses the square, the camera turns instead. Whichever of the two happens, this
+    returns once the server knows of it, so that the next try begins with what is true.
+    """
+    gizmo = shown.panel("Plan").gizmo
+    phases: list[str] = []
+
+    def note_phase(event: Any) -> None:
+        phases.append(event.phase)
+
+    gizmo.on_update(note_phase)
+    camera_before = client.camera.position.copy()
+    to_world = Rotation.from_quat(gizmo.wxyz, scalar_first=True).as_matrix()
+    square = gizmo.position + to_world @ (0.255 * gizmo.scale * np.array([1.0, 1.0, 0.0]))
+    way = np.append((wanted - gizmo.position)[:2], 0.0)
+    tab.mouse.move(*on_screen(client, square))
+    wait_for_frames(tab)
+    tab.mouse.down()
+    for share in (0.25, 0.5, 0.75, 1.0):
+        tab.mouse.move(*on_screen(client, square + share * way), steps=2)
+        wait_for_frames(tab)
+    tab.mouse.up()
+
+    def moved() -> bool:
+        return "end" in phases or not np.allclose(client.camera.position, camera_before, atol=1e-4)
+
+    wait_until(shown, moved)
+    gizmo.remove_update_callback(note_phase)
+
+
+def test_it_loads_and_the_slider_moves_the_block(page, browser, monkeypatch):
     (_, shown), (tab, errors) = page, browser
-    settled(shown, lambda: "off by" in shown.figures)
+    from clashsim.view.player import _RATES as rates
+
+    player = shown.player
+    wait_until(shown, lambda: "off by" in shown.figures)
     tab.get_by_text("after impact").wait_for()
-    body = shown.session.scene.struck_body.body
-    for text in ("hybrid: MuJoCo with the learned collision", "a stand-in for reality", "time, ms"):
+    for text in (
+        "hybrid: MuJoCo with the learned collision",
+        "a stand-in for reality",
+        "time, ms",
+    ):
         tab.get_by_text(text).wait_for()
-    time.sleep(1.0)  # until what was sent is drawn
-    at_rest = shown.stage.where("recorded", body), picture(tab)
+    body = shown.session.scene.struck_body.body
+    place_at_end = shown.stage.where("recorded", body)[:3]
+    picture_at_end = picture_at_rest(shown, tab)
+
+    def block_moved() -> bool:
+        place = shown.stage.where("recorded", body)[:3]
+        return bool(np.linalg.norm(place - place_at_end) > 0.02)
+
     slider = tab.get_by_role("slider").nth(1)
     slider.focus()
     slider.press("Home")
-    settled(shown, lambda: shown.player.slider.value == shown.player.slider.min)
-    settled(shown, lambda: np.linalg.norm(shown.stage.where("recorded", body)[:3] - at_rest[0][:3]) > 0.02)
-    assert changes(tab, at_rest[1], 0.005)  # the picture itself, by more than an outline
+    wait_until(shown, lambda: player.slider.value == player.slider.min)
+    wait_until(shown, block_moved)
+    # The picture itself, by more than an outline.
+    wait_until(shown, lambda: share_changed(picture(tab), picture_at_end) > 0.005)
+
+    # So slow that it cannot reach its end, which would turn Pause into Play, before the click.
+    monkeypatch.setitem(rates, "1/10 of real time", 0.002)
     tab.get_by_role("button", name="Play", exact=True).click()
-    settled(shown, lambda: shown.player.slider.value > shown.player.slider.min + 5)
+    wait_until(shown, lambda: player.slider.value > player.slider.min)
     tab.get_by_role("button", name="Pause", exact=True).click()
+    tab.get_by_role("button", name="Play", exact=True).wait_for()
+    assert player.slider.value < player.slider.max
     assert not errors
 
 
@@ -112,32 +209,28 @@ def test_a_dragged_target_gives_a_plan(page, browser):
     (server, shown), (tab, errors) = page, browser
     tab.get_by_role("button", name="Plan").click()
     planning = shown.panel("Plan")
-    settled(shown, lambda: planning.found is not None and "stepped" in shown.figures)
-    assert shown.worker.join()
-    time.sleep(1.0)  # the camera has turned to it
+    wait_until(shown, lambda: planning.found is not None and "stepped" in shown.figures)
+    assert shown.worker.join(PATIENCE)
+    shown.player.pause()
+    wait_until(shown, server.get_clients)
     client = next(iter(server.get_clients().values()))
     first, target = planning.found, planning.target()
     wanted = np.array([target[0] + 0.02, target[1] + 0.015, 0.0])
 
-    def there() -> bool:
-        return bool(np.linalg.norm(planning.target()[:2] - wanted[:2]) < 0.004)
+    def dragged() -> bool:
+        if np.linalg.norm(planning.target()[:2] - wanted[:2]) < 0.004:
+            return True
+        picture_at_rest(shown, tab)  # the camera turns to what is shown first
+        drag_target(shown, tab, client, wanted)
+        return False
 
-    for _ in range(3):  # a mouse is quicker than pictures are drawn without a GPU, and may miss the handle while the camera still turns
-        turn = Rotation.from_quat(planning.gizmo.wxyz, scalar_first=True).as_matrix()
-        handle = planning.gizmo.position + turn @ (0.255 * planning.gizmo.scale * np.array([1.0, 1.0, 0.0]))  # the square that moves it in the plane
-        way = np.append((wanted - planning.gizmo.position)[:2], 0.0)
-        tab.mouse.move(*on_screen(client, handle))
-        time.sleep(0.3)
-        tab.mouse.down()
-        for share in (0.25, 0.5, 0.75, 1.0):
-            tab.mouse.move(*on_screen(client, handle + share * way), steps=2)
-            time.sleep(0.1)
-        tab.mouse.up()
-        with contextlib.suppress(AssertionError):
-            settled(shown, there, 15.0)
-            break
-    assert there(), planning.target()
-    settled(shown, lambda: planning.found is not first and np.allclose(planning.found.plan.task.target, planning.target(), atol=1e-9) and "stepped" in shown.figures)
+    def planned() -> bool:
+        task = planning.found.plan.task
+        is_new = planning.found is not first
+        return is_new and np.allclose(task.target, planning.target(), atol=1e-9)
+
+    wait_until(shown, dragged)
+    wait_until(shown, lambda: planned() and "stepped" in shown.figures)
     tab.get_by_text("Planned in").wait_for()
     tab.get_by_text("hybrid, stepped").wait_for()
     assert not errors
@@ -146,19 +239,19 @@ def test_a_dragged_target_gives_a_plan(page, browser):
 def test_strikes_by_hand_toggles_and_a_missing_policy(page, browser):
     (_, shown), (tab, errors) = page, browser
     tab.get_by_role("button", name="Strike").click()
-    settled(shown, lambda: "foretold" in shown.figures)
+    wait_until(shown, lambda: "foretold" in shown.figures)
     tab.get_by_text("Choose where and how fast").wait_for()
     before = shown.figures
     slider = tab.get_by_role("slider").first
     slider.focus()
     slider.press("End")
-    settled(shown, lambda: shown.figures != before and "foretold" in shown.figures)
-    assert shown.worker.join()
+    wait_until(shown, lambda: shown.figures != before and "foretold" in shown.figures)
+    assert shown.worker.join(PATIENCE)
     shown.player.pause()
-    time.sleep(1.0)  # until what was sent is drawn
-    drawn = picture(tab)
+    with_hybrid = picture_at_rest(shown, tab)
     tab.get_by_role("checkbox").nth(2).click()
-    assert changes(tab, drawn, 0.002)  # the body of the learned collision is gone
+    # The body of the learned collision is gone.
+    wait_until(shown, lambda: share_changed(picture(tab), with_hybrid) > 0.002)
     tab.get_by_role("button", name="Route").click()
     tab.get_by_text("No policy was given").wait_for()
     tab.set_viewport_size({"width": 420, "height": 860})

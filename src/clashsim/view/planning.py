@@ -82,9 +82,14 @@ class Planning:
         if self.gizmo is None:
             first = model.rest(np.zeros((1, 3)), ((model.low + model.high) / 2)[None])[0] + [0.2 * page.stage.size, 0.0, 0.3]
             self.gizmo = page.stage.gizmo("/target", first, COLOURS["target"])
-            self.gizmo.on_update(lambda event: self._ask(final=event.phase == "end"))
+            self.gizmo.on_update(self._dragged)
         self.gizmo.visible = True
         self._ask(final=True)
+
+    async def _dragged(self, event: Any) -> None:
+        # Not a plain function: those run on a pool, where the last but one step of a drag could
+        # come after its end, and take the place of the plan that is simulated.
+        self._ask(final=event.phase == "end")
 
     def _typed(self) -> None:
         if self.gizmo is not None:
