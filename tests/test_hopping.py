@@ -88,6 +88,7 @@ def test_what_cannot_hop_is_refused() -> None:
         Hops(rounds=0)
 
 
+@pytest.mark.slow
 def test_the_bench_in_short(tmp_path) -> None:
     pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
     out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"

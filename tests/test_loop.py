@@ -176,6 +176,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_loop_goes_on_to_the_same_result(tmp_path):
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     script = tmp_path / "loop.py"

@@ -147,7 +147,7 @@ def strikes() -> dict[str, tuple[Scene, list[Run]]]:
     out = {}
     for name in ("semi_cylinder", "square", "triangle"):
         scene = Scene.load(name)
-        before = draw(scene, 12, np.random.default_rng(11)).before
+        before = draw(scene, 6, np.random.default_rng(11)).before
         out[name] = scene, [strike(scene, row, scene.nominal) for row in before]
     return out
 
@@ -168,7 +168,7 @@ def _strikes_at(strikes: dict[str, tuple[Scene, list[Run]]], hz: float) -> tuple
     return total, np.array(wide)
 
 
-@pytest.mark.parametrize("hz", [120, 200, 500, pytest.param(60, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hz", [120, *(pytest.param(hz, marks=pytest.mark.slow) for hz in (60, 200, 500, 1000))])
 def test_twist_after_strikes(strikes: dict[str, tuple[Scene, list[Run]]], hz: float) -> None:
     result, wide = _strikes_at(strikes, hz)
     assert result.found >= 0.98 * result.events and result.invented <= 0.01 * result.events
@@ -189,23 +189,23 @@ TOSS = """<mujoco><option timestep="0.0002" integrator="implicitfast" cone="elli
 @pytest.fixture(scope="module")
 def pucks() -> list[Run]:
     rng, out = np.random.default_rng(0), []
-    for _ in range(10):
+    for _ in range(6):
         way, speed = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 3)
         place, spin = rng.uniform([-0.7, -0.3], [0.7, 0.3]), rng.uniform(-20, 20)
         out.append(free(ARENA, "puck", [*place, 0.0], [speed * np.cos(way), speed * np.sin(way), spin], duration=2.0, planar=True))
     return out
 
 
-@pytest.mark.parametrize("hz", [120, 200, 500])
+@pytest.mark.parametrize("hz", [200, *(pytest.param(hz, marks=pytest.mark.slow) for hz in (120, 500))])
 def test_puck_off_walls_that_were_not_recorded(pucks: list[Run], hz: float) -> None:
     rng = np.random.default_rng(5)
     out = segment([camera(run, hz, rng, f"trial {i}") for i, run in enumerate(pucks)], struck="puck", lever=0.022)
     result = score(pucks, out, 0.022, hz)
-    assert result.events >= 15 and result.found >= 0.98 * result.events and result.invented == 0
+    assert result.events >= 8 and result.found >= 0.98 * result.events and result.invented == 0
     assert np.median(result.after) < 0.02 and np.median(result.before) < 0.03
 
 
-@pytest.mark.parametrize("hz", [120, 200, 500])
+@pytest.mark.parametrize("hz", [500, *(pytest.param(hz, marks=pytest.mark.slow) for hz in (120, 200))])
 def test_free_flight_off_the_floor(hz: float) -> None:
     rng, runs = np.random.default_rng(2), []
     for _ in range(8):

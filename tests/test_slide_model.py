@@ -253,6 +253,7 @@ def test_the_laboratorys_square_stops_where_the_model_says():
     assert far[test].mean() < 0.004 and angle[test].mean() < 0.05
 
 
+@pytest.mark.slow
 def test_the_bench_runs_on_the_laboratorys_shapes():
     rows = real_slides.run(seeds=1, quick=True, sets=["lab/triangle"], methods=["clashsim"])
     assert {(r["set"], r["method"], r["input"], r["n"]) for r in rows} == {("lab/triangle", "clashsim", kind, 10) for kind in ("twist", "strike")}

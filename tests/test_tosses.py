@@ -123,6 +123,7 @@ def test_windows_begin_where_the_toss_is():
         windows(whole, 2, 1)
 
 
+@pytest.mark.slow
 def test_slopes_of_mjx_identify_friction_and_the_centre_of_mass():
     pytest.importorskip("mujoco.mjx")
     from clashsim.fit.mjx_tosses import identify_mjx

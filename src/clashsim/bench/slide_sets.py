@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import mujoco
@@ -162,6 +162,7 @@ def _box_model(mass: float) -> mujoco.MjModel:
       </mujoco>""")
 
 
+@lru_cache(maxsize=4)
 def _lab(name: str) -> SlideSet:
     """Strikes of resin on high-friction sand, seen as any log would be: segmented, the first impact of each trial."""
     shape = name.removeprefix("lab/").replace("-", "_")

@@ -21,7 +21,7 @@ from clashsim.sim.mujoco_sim import check
 class AugmentedSim:
     """A scene at theta (author's values where None) in MJX, augmented by a blueprint with weights (w,), untrained where None.
 
-    With an empty blueprint it is `MjxSim` to the bit. `timestep` (s) replaces the author's.
+    With an empty blueprint it is `MjxSim`, up to rounding. `timestep` (s) replaces the author's.
     """
 
     def __init__(self, scene: Scene, blueprint: Sequence[NeuralScalar] = (), *, theta: np.ndarray | None = None, weights: np.ndarray | None = None,

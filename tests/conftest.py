@@ -1,0 +1,93 @@
+"""What all tests share: work that takes seconds is done once per worker, and the longest modules start first."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+
+import numpy as np
+import pytest
+
+# Modules whose tests share fixtures that take seconds to make. Each runs on one worker of pytest-xdist, so
+# that a fixture is made once, and they start first, in this order, so that no worker ends long after the other.
+SHARED_FIXTURES = (
+    "test_scale",
+    "test_mjx_sim",
+    "test_snippets",
+    "test_mjx_striker",
+    "test_augmented",
+    "test_segment",
+    "test_view",
+    "test_cli_plan",
+    "test_slide_model",
+)
+LABORATORY_SET = "test_cli_plan", "test_strike_benches", "test_slide_model"  # these segment the same recordings
+STRIKE_TABLES: dict[bytes, object] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Workers inherit this: a program that one of them has compiled is read by the other, and by the next session.
+    flags = hashlib.sha256(os.environ.get("XLA_FLAGS", "").encode()).hexdigest()[:8]
+    folder = config.rootpath / "build" / "jax-cache" / flags
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        module = item.path.stem
+        group = "laboratory" if module in LABORATORY_SET else module
+        if module in SHARED_FIXTURES and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    order = {name: place for place, name in enumerate(SHARED_FIXTURES)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))  # the sort is stable
+
+
+@pytest.fixture(autouse=True)
+def one_strike_table_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the strike table of a calibrated run once: it takes seconds, and many tests plan with the same run."""
+    from clashsim.fit import run
+    from clashsim.sim.strike_map import strike_map
+
+    def kept(hybrid: object, theta: np.ndarray | None = None) -> object:
+        key = _identity(hybrid, theta)
+        if key not in STRIKE_TABLES:
+            STRIKE_TABLES[key] = strike_map(hybrid, theta)
+        return STRIKE_TABLES[key]
+
+    monkeypatch.setattr(run, "strike_map", kept)
+
+
+def _identity(hybrid, theta: np.ndarray | None) -> bytes:
+    """A hash of what a strike table depends on, the predictions for a few strikes among it."""
+    from clashsim.fit.sample import draw
+
+    probes = draw(hybrid.scene, 8, np.random.default_rng(0)).before
+    outcome = hybrid.outcome(probes) if theta is None else hybrid.outcome(probes, theta)
+    slide = None if hybrid.slide_model is None else repr(hybrid.slide_model.content())
+    text = f"{hybrid.scene.xml} {hybrid.scene.draw} {slide}"
+    return hashlib.sha256(text.encode() + np.asarray(outcome).tobytes()).digest()
+
+
+def _cpu_seconds() -> float:
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(sum(resource.getrusage(kind)[:2]) for kind in kinds)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Note the CPU time of each test, fixtures included, for `--junitxml`: unlike its duration, it does not depend on load."""
+    before = _cpu_seconds()
+    item.user_properties.append(("cpu_seconds_before", before))
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    if call.when == "teardown":
+        before = dict(item.user_properties).get("cpu_seconds_before", 0.0)
+        item.user_properties[:] = [("cpu_seconds", round(_cpu_seconds() - before, 2))]
+        report.user_properties = list(item.user_properties)
+    return report
