@@ -560,7 +560,7 @@ class Demo:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is installed, which extras are missing and what gives them, and test the main path in about ten seconds.
+    """Say what is installed, which extras are missing and what gives them, and test the main path.
 
     Example: clashsim doctor
 

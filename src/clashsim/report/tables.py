@@ -6,10 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from clashsim.core.params import Param
 
+# Words of the keys of bench rows that are long and come often.
+_SHORT = {"accuracy": "acc", "position": "pos", "orientation": "orient", "rotation": "rot", "evaluations": "evals", "median": "med"}
+_GAP = 2  # spaces between two columns
 _COLOURS = {"fitted": "green", "at bound": "yellow", "unidentifiable": "red", "known": "cyan"}
 
 
@@ -84,16 +91,68 @@ def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def plain(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows of a bench, one column a key."""
-    table = Table(title=title, title_justify="left")
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    for key in keys:
-        numeric = any(isinstance(row.get(key), int | float) for row in rows)
-        table.add_column(key, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in keys))
-    return table
+def plain(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group:
+    """Rows of a bench: a table for each kind of row, a column for each key.
+
+    A row belongs to the first kind that has all of its keys; rows that say `why` are a kind of
+    their own. Columns are named by their keys with some words shortened. No word is broken as
+    long as the longest words of all columns fit into the width.
+
+    Args:
+        title: Of the first table.
+        rows: All of them, in order.
+        width: Columns of the terminal.
+    """
+    tables: list[Table | str] = []
+    for keys, members in _kinds(rows):
+        cells = [[_cell(row.get(key)) for row in members] for key in keys]
+        headers = [_header(key) for key in keys]
+        widths = _widths([[header, *column] for header, column in zip(headers, cells, strict=True)], width)
+        table = Table(title=title if not tables else None, title_justify="left", box=SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False)
+        for key, header, wide in zip(keys, headers, widths, strict=True):
+            numeric = any(isinstance(row.get(key), int | float) for row in members)
+            table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold", width=wide)
+        for line in zip(*cells, strict=True):
+            table.add_row(*(Text(cell) for cell in line))  # as text: clashsim[mjx] is no markup
+        tables.append(table)
+    return Group(*tables)
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
+    """Keys and rows of each kind, in the order in which they first come; what only JSON can show is left out."""
+    shown = [{key: value for key, value in row.items() if not isinstance(value, Mapping | list)} for row in rows]
+    key_sets = list(dict.fromkeys(frozenset(row) for row in shown))
+    largest = [keys for keys in key_sets if not any(_within(keys, other) and keys != other for other in key_sets)]
+    kinds: dict[frozenset[str], list[Mapping[str, Any]]] = {}
+    for row in shown:
+        kind = next(keys for keys in largest if _within(frozenset(row), keys))
+        kinds.setdefault(kind, []).append(row)
+    return [(list(dict.fromkeys(key for row in members for key in row)), members) for members in kinds.values()]
+
+
+def _within(keys: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether a row of these keys fits into a table of the others."""
+    return keys <= other and ("why" in keys) == ("why" in other)
+
+
+def _header(key: str) -> str:
+    """A key as words, between which a line can be broken."""
+    return " ".join(_SHORT.get(word, word) for word in key.split("_"))
+
+
+def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
+    """Widths of columns whose texts are given: each as wide as its longest word, and wider as far as there is room, the first ones first."""
+    least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in columns]
+    most = [max(cell_len(text) for text in column) for column in columns]
+    room = width - sum(least) - _GAP * len(columns)
+    if room < 0:
+        return [None] * len(columns)  # then words have to be broken somewhere
+    widths: list[int | None] = []
+    for narrow, wide in zip(least, most, strict=True):
+        more = min(wide - narrow, room)
+        room -= more
+        widths.append(narrow + more)
+    return widths
 
 
 def number(value: float) -> str:
