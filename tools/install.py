@@ -2,9 +2,9 @@
 
     python tools/install.py LOG ARGUMENTS OF PIP INSTALL
 
-pip says three lines per package, or nothing at all when it is asked to be quiet. Here it gets a
-line for each large package and each twenty-five others; all that it says is in the file LOG, whose end is
-shown if it fails.
+pip says three lines per package, or nothing at all when it is asked to be quiet. Here a line is
+shown for each large package, and for each twenty-five that were found. All that pip says is in the
+file LOG, whose end is shown if it fails.
 """
 
 import os
@@ -52,7 +52,10 @@ def main(log: Path, arguments: list[str]) -> int:
     tail: deque[str] = deque(maxlen=TAIL)
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with log.open("w") as file, subprocess.Popen(command, text=True, env=environment, **streams) as pip:
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, text=True, env=environment, **streams) as pip,
+    ):
         for line in pip.stdout or ():
             file.write(line)
             tail.append(line)

@@ -35,7 +35,9 @@ def run(*, scenes: tuple[str, ...] = (), n: int = 100_000, held_out: int = 10_00
                 base = base_model(scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress)
                 assert unseen.theta is not None
                 error = relative_error(base.predict(unseen, unseen.theta), unseen.after, gyration)
-                shares = {f"accuracy_{alpha}": float((error < alpha).mean()) for alpha in (0.1, 0.2)}
+                shares = {
+                    f"accuracy_{alpha}": float((error < alpha).mean()) for alpha in (0.1, 0.2)
+                }
                 rows.append(row | shares | {"median": float(np.median(error))})
             save(rows)
     return rows

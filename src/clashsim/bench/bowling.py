@@ -41,7 +41,9 @@ def scene(cubes: int, seed: int = 0) -> np.ndarray:
 
 def _simulator(cubes: int) -> GraphSim:
     """With Coal where it is installed; it cannot be on every machine with a GPU."""
-    return GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal"))
+    return GraphSim(
+        [CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal")
+    )
 
 
 def both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -51,8 +53,14 @@ def both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray
     return in_mujoco(start, frames)[0], sim.rollout(start, np.zeros((1, frames, 0)))[0]
 
 
-def run(seeds: int = 2, quick: bool = False, *, device: str | None = None, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    seeds: int = 2,
+    quick: bool = False,
+    *,
+    device: str | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of the bench."""
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
         raise DataError(f"there is no device {device!r} on this machine")

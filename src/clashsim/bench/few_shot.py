@@ -96,9 +96,20 @@ class Task:
         return Problem(Scene.load(real.scene).with_nominal(real.nominal), real.impacts, real.gyration, cache=self.cache, **small)  # type: ignore[arg-type]
 
 
-def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str], ns: Sequence[int], seeds: int, quick: bool = False, resume: Path | None = None,
-            cache: Path | None = None, workers: int | None = None, engine: Engine | None = None, progress: Progress = quiet,
-            save: Save = discard) -> list[Row]:
+def measure(
+    sets: Mapping[str, Callable[[], RealSet]],
+    *,
+    methods: Sequence[str],
+    ns: Sequence[int],
+    seeds: int,
+    quick: bool = False,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished rows are kept in that file (JSON lines) and
     a later call goes on from them. Tasks are run by `engine`, by default by so many processes of this machine.
     """

@@ -57,12 +57,25 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
         with optional(rows, what=what, method=method):
             rows.append(measured(what, method, work, count, share, against))
 
-    def measured(what: str, method: str, work: Callable[[], Tensor], count: int, share: Callable[[float], float], against: str) -> Row:
+    def measured(
+        what: str,
+        method: str,
+        work: Callable[[], Tensor],
+        count: int,
+        share: Callable[[float], float],
+        against: str,
+    ) -> Row:
         found, truth = work(), wanted[against]
         gap = (found[..., few, :].cpu().double() - truth[: found.shape[0]] if found.dim() == 3 else found[few].cpu().double() - truth)
         off = gap[..., :2].norm(dim=-1) if against == "rest" else gap.norm(dim=-1) / truth[: len(gap)].norm(dim=-1)
         per_second = count / _seconds(work, device)
-        return {"what": what, "method": method, "per_second": per_second, "limit": share(per_second), "off": float(off.quantile(0.99))}
+        return {
+            "what": what,
+            "method": method,
+            "per_second": per_second,
+            "limit": share(per_second),
+            "off": float(off.quantile(0.99)),
+        }
 
     def flops(members: int) -> Callable[[float], float]:
         one = 2 * sum(w[0].numel() for w in net.weights)
@@ -74,13 +87,22 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
     with torch.no_grad():
         add("impacts", f"network of {members}, float32 on {device}", lambda: net(x), len(x), flops(members), "impacts")
         if card:
-            with optional(rows, what="impacts", method=f"network of {members}, one kernel in half precision"):
+            with optional(
+                rows, what="impacts", method=f"network of {members}, one kernel in half precision"
+            ):
                 fused = _fused()
                 if fused.fits(net):
                     packed = fused.PackedNet(net)
                     for count in sorted({members, 1}, reverse=True):
                         method = f"network of {count}, one kernel in half precision"
-                        add("impacts", method, partial(packed, x, members=count), len(x), flops(count), "impacts")
+                        add(
+                            "impacts",
+                            method,
+                            partial(packed, x, members=count),
+                            len(x),
+                            flops(count),
+                            "impacts",
+                        )
         add("impacts", f"map of strikes on {device}", lambda: strikes.twist(strike), n, lambda r: r * moved / copied, "twists")
         add("strikes to rest", f"map of twists, then slide model on {device}", lambda: slide.rest(pose, strikes.twist(strike)), n, lambda r: r * (moved + 12) / copied, "rest")
         add("strikes to rest", f"map of strikes on {device}", lambda: strikes(pose, strike), n, lambda r: r * (moved + 12) / copied, "rest")

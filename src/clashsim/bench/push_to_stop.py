@@ -70,10 +70,22 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet,
 
 
 def _epochs(history: list[tuple[np.ndarray, np.ndarray]], target: np.ndarray) -> list[Row]:
-    """One row per start and epoch, from velocities (count,) m/s and distances (count,) m of each epoch."""
+    """One row per start and epoch.
+
+    Args:
+        history: Velocities (count,) m/s and distances (count,) m of each epoch.
+        target: How far cube 1 should go (count,), m.
+    """
     rows: list[Row] = []
     for start, goal in enumerate(target):
         for epoch, (velocity, distance) in enumerate(history):
-            rows.append({"start": start, "epoch": epoch, "velocity": round(float(velocity[start]), 4),
-                         "distance_mm": round(1e3 * float(distance[start]), 2), "target_m": round(float(goal), 4)})
+            rows.append(
+                {
+                    "start": start,
+                    "epoch": epoch,
+                    "velocity": round(float(velocity[start]), 4),
+                    "distance_mm": round(1e3 * float(distance[start]), 2),
+                    "target_m": round(float(goal), 4),
+                }
+            )
     return rows

@@ -151,8 +151,16 @@ METHODS: dict[str, Callable[[Setting], np.ndarray]] = {
     "neural-without-upper": lambda s: _silenced(s, 0), "neural-without-lower": lambda s: _silenced(s, 1), "recurrent": _recurrent, "floor": _floor}
 
 
-def run(root: Path, seeds: int = 1, quick: bool = False, *, methods: Sequence[str] | None = None, resume: Path | None = None, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    root: Path,
+    seeds: int = 1,
+    quick: bool = False,
+    *,
+    methods: Sequence[str] | None = None,
+    resume: Path | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of every method and frame: median and mean over windows and seeds, the median's 95 % interval by drawing recordings anew, and the ratio to analytic-geometry."""
     ways, seeds = choose(methods, [*METHODS]), 1 if quick else seeds
     fit, held = split(load(root))
@@ -168,7 +176,11 @@ def run(root: Path, seeds: int = 1, quick: bool = False, *, methods: Sequence[st
                 with optional(missing, method=method, seed=seed):
                     one = next((r for r in done if {k: r.get(k) for k in at} == at), None)
                     if one is None:
-                        one = at | _measure(METHODS[method](setting)) | (_kept(setting.neural) if method == "neural" else {})
+                        one = (
+                            at
+                            | _measure(METHODS[method](setting))
+                            | (_kept(setting.neural) if method == "neural" else {})
+                        )
                         keep(resume, [one])
                     found.setdefault(method, []).append(np.array(one["errors"], float))
                 save(_compared(found, recording) + missing)

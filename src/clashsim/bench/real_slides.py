@@ -200,8 +200,13 @@ def _rows(problem: Problem, n: int, draw: str, methods: Sequence[str], cut: Draw
                 errors["twist"].append((far[test], angle[test]))
                 if seed < len(struck):
                     some = test[:_TESTED]
-                    errors["strike"].append(problem.errors(tell(*(part[some] for part in struck[seed])), some))
-            out += [_row(problem.data.name, method, kind, n, draw, found) | {"of": len(cut)} for kind, found in errors.items()]
+                    errors["strike"].append(
+                        problem.errors(tell(*(part[some] for part in struck[seed])), some)
+                    )
+            out += [
+                _row(problem.data.name, method, kind, n, draw, found) | {"of": len(cut)}
+                for kind, found in errors.items()
+            ]
     return out
 
 

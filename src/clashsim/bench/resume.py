@@ -10,7 +10,10 @@ from clashsim.bench.rows import Row
 
 
 def kept(resume: Path | None) -> list[Row]:
-    """Rows of an earlier run; a line that a kill cut short is left out, and so is a row with `why`, which may be made this time."""
+    """Rows of an earlier run, without a line that a kill cut short.
+
+    A row with `why` is left out as well: what was missing may be there this time.
+    """
     if resume is None or not resume.is_file():
         return []
     rows = []

@@ -31,9 +31,20 @@ from clashsim.sim.strike_map import tabulated
 METHODS = ("mujoco-grid", "clashsim")
 
 
-def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, trials: int = 10, steps: int = 60_000,
-        resume: Path | None = None, cache: Path | None = None, workers: int = 2, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    seeds: int = 3,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    trials: int = 10,
+    steps: int = 60_000,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    workers: int = 2,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of route, method, seed of training, successes of `trials` and sub-goals reached; sets are routes. Policies are kept beside `resume`."""
     for name, choices in [*((s, list(ROUTES)) for s in sets or ()), *((m, METHODS) for m in methods or ())]:
         if name not in choices:
@@ -50,7 +61,11 @@ def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = Non
                 path = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
                 recipe = replace(Recipe(), steps=steps)
                 with optional(rows, method=method, seed=seed):
-                    if path is not None and path.is_file() and Policy.load(path).notes["recipe"] == asdict(recipe):
+                    if (
+                        path is not None
+                        and path.is_file()
+                        and Policy.load(path).notes["recipe"] == asdict(recipe)
+                    ):
                         policy = Policy.load(path)
                     else:
                         if model is None:

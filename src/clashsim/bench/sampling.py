@@ -19,8 +19,14 @@ from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
 _SIZE = 4096
 
 
-def run(*, n: int = 100_000, scene: str = "semi_cylinder", seed: int = 0, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    *,
+    n: int = 100_000,
+    scene: str = "semi_cylinder",
+    seed: int = 0,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Sample `n` strikes shard by shard, each followed by a bare replay of its steps; rows of what, method, per_second, ratio."""
     world = Scene.load(scene)
     striker, bare = Striker(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
@@ -40,7 +46,11 @@ def run(*, n: int = 100_000, scene: str = "semi_cylinder", seed: int = 0, progre
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             size_of = {"n": done, "steps": steps, "peak_mb": peak}
             head = {"what": f"strikes of {scene}"}
-            ours = {"method": "clashsim", "per_second": done / sampling, "ratio": stepping / sampling}
+            ours = {
+                "method": "clashsim",
+                "per_second": done / sampling,
+                "ratio": stepping / sampling,
+            }
             bare_steps = {"method": "bare Batch.step", "per_second": done / stepping, "ratio": 1.0}
             rows = [head | ours | size_of, head | bare_steps | size_of]
             save(rows)

@@ -72,8 +72,14 @@ def _calibrated(setting: lab.Setting) -> np.ndarray:
 _Job = _Sampling | _Calibration
 
 
-def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int] = (1, 2), progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    quick: bool = False,
+    *,
+    strikes: int = 48 * 4096,
+    workers: Sequence[int] = (1, 2),
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of what, workers, killed, seconds, per_second, efficiency, same, retried, load.
 
     Sampling: `strikes` of the semi-cylinder in shards of 4096. Calibration: the laboratory's 18 recordings, each read, segmented, calibrated on ten
@@ -102,7 +108,10 @@ def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int]
                         pids, before = _ready(engine, jobs, w), engine.retried
                         bits, row = _timed(job, _killing(engine, pids[0]) if killed else engine, w)
                         same = bool(np.array_equal(bits, wanted[job.what]))
-                        rows.append(row | {"killed": killed, "same": same, "retried": engine.retried - before})
+                        rows.append(
+                            row
+                            | {"killed": killed, "same": same, "retried": engine.retried - before}
+                        )
                     save(_compared(rows))
                     advance(1)
                 rows.append(_timed(_Nothing(), engine, w)[1])
@@ -111,7 +120,11 @@ def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int]
 
 def _compared(rows: list[Row]) -> list[Row]:
     """The rows in order, each with its efficiency where the rate of one worker is known."""
-    one = {row["what"]: row["per_second"] for row in measured(rows) if row["workers"] == 1 and not row["killed"]}
+    one = {
+        row["what"]: row["per_second"]
+        for row in measured(rows)
+        if row["workers"] == 1 and not row["killed"]
+    }
     out = []
     for row in rows:
         if "why" not in row and row["what"] in one:

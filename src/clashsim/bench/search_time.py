@@ -28,8 +28,14 @@ _CHECKED = 32  # strikes whose pose at rest is compared between the steps
 _AT_ONCE = 16  # targets in one call: small populations leave cores idle that large ones fill
 
 
-def run(seeds: int = 2, quick: bool = False, *, sets: Sequence[str] | None = None, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    seeds: int = 2,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of what, method, seconds a plan, per_second and ratio (to MuJoCo); sets are shapes, `seeds` the targets that are planned one by one.
 
     expected_mm: how far from the target the plans end in their own simulator (mean). setup_s: what is paid once, before the first plan.
@@ -61,12 +67,19 @@ def run(seeds: int = 2, quick: bool = False, *, sets: Sequence[str] | None = Non
             for method, model, count, together, paid in ways:
                 head = {"what": f"plan of {shape.replace('_', '-')}", "method": method}
                 with optional(rows, **head):
-                    seconds, far, evaluations = _timed(model, targets[:count], together, rounds=2 if quick else 24)
+                    seconds, far, evaluations = _timed(
+                        model, targets[:count], together, rounds=2 if quick else 24
+                    )
                     if model is plain:
                         first = seconds
                     ratio = None if first is None else first / seconds
                     speed = {"seconds": seconds, "per_second": 1 / seconds, "ratio": ratio}
-                    plans = {"evaluations": evaluations, "expected_mm": 1e3 * far, "setup_s": paid, "plans": count}
+                    plans = {
+                        "evaluations": evaluations,
+                        "expected_mm": 1e3 * far,
+                        "setup_s": paid,
+                        "plans": count,
+                    }
                     steps = {"coarse_mm": 1e3 * coarse} if model is hybrid else {}
                     rows.append(head | speed | plans | steps)
                 save(rows)

@@ -98,7 +98,11 @@ def _apart(rest: np.ndarray, reference: np.ndarray) -> Row:
     far = np.linalg.norm(gap[:, :2], axis=1)
     turn = np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
     same = (far < SAME[0]) & (turn < SAME[1])
-    return {"off_mm": float(1e3 * np.median(far)), "off_deg": float(np.median(turn)), "same": float(same.mean())}
+    return {
+        "off_mm": float(1e3 * np.median(far)),
+        "off_deg": float(np.median(turn)),
+        "same": float(same.mean()),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +141,11 @@ def _in_mjx(on: _Device) -> list[Row]:
 
 
 _ON_DEVICE: dict[str, Callable[[_Device], list[Row]]] = {
-    "networks and maps": _networks, "targets in one call": _targets, "the pushing task": _pushing, "strikes in MJX": _in_mjx}
+    "networks and maps": _networks,
+    "targets in one call": _targets,
+    "the pushing task": _pushing,
+    "strikes in MJX": _in_mjx,
+}
 
 
 def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[Row]:
@@ -150,7 +158,9 @@ def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[Row]:
             rate = _environment_rate(scene, model, n, steps)
             if model is plain:
                 first = rate
-            rows.append(head | {"per_second": rate, "ratio": None if first is None else rate / first})
+            rows.append(
+                head | {"per_second": rate, "ratio": None if first is None else rate / first}
+            )
     return rows
 
 

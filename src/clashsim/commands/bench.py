@@ -73,7 +73,7 @@ def run(verb: Bench) -> None:
 
 @dataclass
 class Results:
-    """Rows of a bench so far: in its JSON file as soon as they are made, and in tables when it ends.
+    """Rows of a bench so far: in its JSON file as they are made, in tables when it ends.
 
     Args:
         bench: Name of the bench.
@@ -98,8 +98,18 @@ class Results:
         self.rows = list(rows)
         if self.file is None:
             return
-        machine = {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()}
-        content = {"bench": self.bench, "versions": versions(), "machine": machine, "seconds": round(self.seconds, 1), "rows": _plain_numbers(self.rows)}
+        machine = {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        }
+        content = {
+            "bench": self.bench,
+            "versions": versions(),
+            "machine": machine,
+            "seconds": round(self.seconds, 1),
+            "rows": _plain_numbers(self.rows),
+        }
         write_atomic(self.file, (json.dumps(content, indent=1) + "\n").encode())
 
     def show(self) -> None:
@@ -113,7 +123,9 @@ class Results:
     def refuse_empty(self) -> None:
         """Fail where every row is missing: some may be, for what is not installed here."""
         if self.rows and all("why" in row for row in self.rows):
-            raise ClashError(f"no row of the bench {self.bench} could be measured: {self.rows[0]['why']}")
+            raise ClashError(
+                f"no row of the bench {self.bench} could be measured: {self.rows[0]['why']}"
+            )
 
 
 def _plain_numbers(value: Any) -> Any:

@@ -90,7 +90,9 @@ def _self_test(say: Say) -> list[dict[str, Any]]:
     checks = []
     for check in SelfTest(begin=lambda name: say(f"  {name} ...")):
         checks.append(asdict(check))
-        say(f"{'pass' if check.passed else 'FAIL'}: {check.found} ({check.seconds:.1f} s)", end="\n")
+        say(
+            f"{'pass' if check.passed else 'FAIL'}: {check.found} ({check.seconds:.1f} s)", end="\n"
+        )
     return checks
 
 
@@ -99,7 +101,11 @@ def _described(found: list[Extra]) -> list[dict[str, Any]]:
 
 
 def extras(say: Say = _silent) -> list[Extra]:
-    """The extras of this installation, those that are ready first; `say` hears of each as it is imported."""
+    """The extras of this installation, those that are ready first.
+
+    Args:
+        say: Prints which extra is imported and how long that took.
+    """
     wanted: dict[str, list[Requirement]] = {name: [] for name in metadata.metadata("clashsim").get_all("Provides-Extra") or ()}
     for line in metadata.requires("clashsim") or ():
         need = Requirement(line)

@@ -1,4 +1,7 @@
-"""The main path in short: sample, distil, calibrate, judge, plan, step and keep, each on real work with a bound that it must hold."""
+"""The main path in short: sample, distil, calibrate, judge, plan, step and keep.
+
+Each is done on real work, with a bound that it must hold.
+"""
 
 from __future__ import annotations
 

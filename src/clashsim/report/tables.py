@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -15,7 +15,14 @@ from rich.text import Text
 from clashsim.core.params import Param
 
 # Words of the keys of bench rows that are long and come often.
-_SHORT = {"accuracy": "acc", "position": "pos", "orientation": "orient", "rotation": "rot", "evaluations": "evals", "median": "med"}
+_SHORT = {
+    "accuracy": "acc",
+    "position": "pos",
+    "orientation": "orient",
+    "rotation": "rot",
+    "evaluations": "evals",
+    "median": "med",
+}
 _GAP = 2  # spaces between two columns
 _COLOURS = {"fitted": "green", "at bound": "yellow", "unidentifiable": "red", "known": "cyan"}
 
@@ -103,36 +110,58 @@ def plain(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group
         rows: All of them, in order.
         width: Columns of the terminal.
     """
-    tables: list[Table | str] = []
+    tables: list[Table] = []
     for keys, members in _kinds(rows):
-        cells = [[_cell(row.get(key)) for row in members] for key in keys]
         headers = [_header(key) for key in keys]
-        widths = _widths([[header, *column] for header, column in zip(headers, cells, strict=True)], width)
-        table = Table(title=title if not tables else None, title_justify="left", box=SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False)
-        for key, header, wide in zip(keys, headers, widths, strict=True):
+        cells = [[_cell(row.get(key)) for row in members] for key in keys]
+        texts = [[header, *column] for header, column in zip(headers, cells, strict=True)]
+        table = Table(
+            title=None if tables else title,
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            padding=(0, _GAP - 1, 0, 0),
+            pad_edge=False,
+        )
+        for key, header, wide in zip(keys, headers, _widths(texts, width), strict=True):
             numeric = any(isinstance(row.get(key), int | float) for row in members)
-            table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold", width=wide)
+            side: Literal["left", "right"] = "right" if numeric else "left"
+            table.add_column(Text(header), justify=side, overflow="fold", width=wide)
         for line in zip(*cells, strict=True):
-            table.add_row(*(Text(cell) for cell in line))  # as text: clashsim[mjx] is no markup
+            table.add_row(*map(Text, line))  # as text: clashsim[mjx] is no markup
         tables.append(table)
     return Group(*tables)
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
-    """Keys and rows of each kind, in the order in which they first come; what only JSON can show is left out."""
-    shown = [{key: value for key, value in row.items() if not isinstance(value, Mapping | list)} for row in rows]
+    """Keys and rows of each kind, in the order in which they first come.
+
+    Values that only JSON can show are left out.
+    """
+    shown = [_printable(row) for row in rows]
     key_sets = list(dict.fromkeys(frozenset(row) for row in shown))
-    largest = [keys for keys in key_sets if not any(_within(keys, other) and keys != other for other in key_sets)]
+    largest = [keys for keys in key_sets if not _within_another(keys, key_sets)]
     kinds: dict[frozenset[str], list[Mapping[str, Any]]] = {}
     for row in shown:
         kind = next(keys for keys in largest if _within(frozenset(row), keys))
         kinds.setdefault(kind, []).append(row)
-    return [(list(dict.fromkeys(key for row in members for key in row)), members) for members in kinds.values()]
+    out = []
+    for members in kinds.values():
+        keys_in_order = list(dict.fromkeys(key for row in members for key in row))
+        out.append((keys_in_order, members))
+    return out
+
+
+def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
 
 
 def _within(keys: frozenset[str], other: frozenset[str]) -> bool:
     """Whether a row of these keys fits into a table of the others."""
     return keys <= other and ("why" in keys) == ("why" in other)
+
+
+def _within_another(keys: frozenset[str], key_sets: Sequence[frozenset[str]]) -> bool:
+    return any(keys != other and _within(keys, other) for other in key_sets)
 
 
 def _header(key: str) -> str:
@@ -141,9 +170,9 @@ def _header(key: str) -> str:
 
 
 def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
-    """Widths of columns whose texts are given: each as wide as its longest word, and wider as far as there is room, the first ones first."""
-    least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in columns]
-    most = [max(cell_len(text) for text in column) for column in columns]
+    """Widths of columns of texts: the longest word, and more where there is room, left ones first."""
+    least = [max(map(_longest_word, column)) for column in columns]
+    most = [max(map(cell_len, column)) for column in columns]
     room = width - sum(least) - _GAP * len(columns)
     if room < 0:
         return [None] * len(columns)  # then words have to be broken somewhere
@@ -153,6 +182,10 @@ def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
         room -= more
         widths.append(narrow + more)
     return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 def number(value: float) -> str:

@@ -99,7 +99,8 @@ def engine() -> tuple[Any, Any]:
 
         # MJX prints that it could not import warp, which is not needed.
         with contextlib.redirect_stdout(io.StringIO()):
-            import mujoco.mjx as mjx  # and not `from mujoco`, which hides that the module is missing
+            # And not `from mujoco import`, which hides that the module is missing.
+            import mujoco.mjx as mjx
     jax.config.update("jax_enable_x64", True)
     return jax, mjx
 
