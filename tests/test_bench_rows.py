@@ -427,13 +427,13 @@ def _words(row):
 def test_no_word_of_a_bench_is_broken(name, width):
     labels = {key: value for key, value in ROWS[name][0].items() if isinstance(value, str)}
     missing = labels | {"why": str(MissingExtraError("mujoco-mjx", "mjx"))}
-    rows = [*ROWS[name], missing]
-    out = Console(file=io.StringIO(), width=width)
-    out.print(tables.plain(f"{name}, 12345 s", rows, width=width))
-    lines = out.file.getvalue().splitlines()
-    shown = {word for line in lines for word in line.split()}
-    broken = {word for row in rows for word in _words(row)} - shown
-    assert not broken and max(map(len, lines)) <= width
+    for rows in (ROWS[name], [missing]):  # apart, for they share words
+        out = Console(file=io.StringIO(), width=width)
+        out.print(tables.plain(f"{name}, 12345 s", rows, width=width))
+        lines = out.file.getvalue().splitlines()
+        shown = {word for line in lines for word in line.split()}
+        broken = {word for row in rows for word in _words(row)} - shown
+        assert not broken and max(map(len, lines)) <= width
 
 
 def test_each_kind_of_row_is_a_table():

@@ -110,15 +110,16 @@ def plain(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group
         rows: All of them, in order.
         width: Columns of the terminal.
     """
-    tables: list[Table] = []
+    parts: list[Table | str] = []
     for keys, members in _kinds(rows):
         headers = [_header(key) for key in keys]
         cells = [[_cell(row.get(key)) for row in members] for key in keys]
         texts = [[header, *column] for header, column in zip(headers, cells, strict=True)]
         table = Table(
-            title=None if tables else title,
+            title=None if parts else title,
             title_justify="left",
             box=SIMPLE_HEAD,
+            show_edge=False,
             padding=(0, _GAP - 1, 0, 0),
             pad_edge=False,
         )
@@ -128,8 +129,8 @@ def plain(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group
             table.add_column(Text(header), justify=side, overflow="fold", width=wide)
         for line in zip(*cells, strict=True):
             table.add_row(*map(Text, line))  # as text: clashsim[mjx] is no markup
-        tables.append(table)
-    return Group(*tables)
+        parts += [table, ""]
+    return Group(*parts)
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
@@ -173,7 +174,7 @@ def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
     """Widths of columns of texts: the longest word, and more where there is room, left ones first."""
     least = [max(map(_longest_word, column)) for column in columns]
     most = [max(map(cell_len, column)) for column in columns]
-    room = width - sum(least) - _GAP * len(columns)
+    room = width - sum(least) - _GAP * (len(columns) - 1)
     if room < 0:
         return [None] * len(columns)  # then words have to be broken somewhere
     widths: list[int | None] = []
