@@ -10,12 +10,12 @@ export OMP_NUM_THREADS ?= 1
 
 setup: $(STAMP)
 
-# torch comes first and pinned, so that no other package pulls a CUDA build.
+# One pass of the resolver: constraints.txt pins the torch that has a CPU build, so that no other package pulls CUDA.
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch>=2.11,<=2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev]"
-	touch $(STAMP)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up .venv: about 3 GB of packages, some minutes; what pip says is in .venv/install.log"
+	@$(BIN)/python tools/install.py .venv/install.log -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev]"
+	@touch $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/clashsim demo -o runs/demo --overwrite

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clashsim import cli
 from clashsim.bench import card_rate
-from clashsim.commands import push as command
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
 from clashsim.rl.card import CardPush, played
@@ -185,7 +184,7 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
 
 def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("clashsim.fit.runs.load", lambda run: type("Run", (), {"scene": SCENE, "strikes": lambda self: Toy()})())
-    monkeypatch.setattr(command, "find_spec", lambda name: None)  # the training library is not asked for
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)  # the training library is not asked for
     line = ["train", "run", "-o", str(tmp_path / "push"), "--device", "cpu", "--copies", "64", "--steps", "2048"]
     assert cli.main(line) == 0
     out = capsys.readouterr().out

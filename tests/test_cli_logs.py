@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 import pytest
 
 from clashsim import cli, lab
-from clashsim.commands import shared
 from clashsim.commands.recorded import holds_trials
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
@@ -247,7 +247,7 @@ def test_too_few_slides_are_said_and_do_without(capsys, strikes, quick):
 
 
 def test_record_needs_drake(capsys, monkeypatch):
-    monkeypatch.setattr(shared, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pydrake", None)
     assert cli.main(["record", "-o", "out"]) == 2
     assert "clashsim[lab]" in sentence(capsys) and not os.listdir()
 

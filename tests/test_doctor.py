@@ -14,7 +14,7 @@ from clashsim.commands.self_test import SelfTest
 def test_all_is_well(capsys):
     assert cli.main(["doctor"]) == 0
     out, err = capsys.readouterr()
-    assert out.count("  pass  ") == 6 and "FAIL" not in out and "all is well" in out and not err
+    assert out.count("... pass: ") == 6 and "FAIL" not in out and "all is well" in out and not err
     assert "mujoco" in out and "cores" in out and "GPU" in out and "strikes held out" in out
 
 

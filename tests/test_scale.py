@@ -336,7 +336,7 @@ def test_what_stands_in_the_way_of_a_cluster_is_told(monkeypatch):
         cluster._joined("127.0.0.1:9")
     with one_thread(), pytest.raises(ClashError, match=r"the head has 0\.0\.1: install the same on all machines"):
         _settle({"mujoco": "0.0.1"})
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"clashsim\[scale\]"), on_ray():
         pass
 

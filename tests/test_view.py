@@ -226,7 +226,7 @@ def test_mistakes_are_one_sentence(runs, tmp_path, capsys, monkeypatch):
     assert "70000" in said(capsys)
     assert cli.main(["view", str(runs / "plain"), "--host", "256.1.1.1"]) == 2
     assert "256.1.1.1" in said(capsys)
-    monkeypatch.setattr(view, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "viser", None)
     assert cli.main(["view", str(runs / "demo")]) == 2
     assert "clashsim[viser]" in said(capsys)
 

@@ -59,6 +59,8 @@ def laboratory(rows: list[dict], draw: str) -> str:
 def planning(rows: list[dict]) -> str:
     """Position and orientation error of executed plans."""
     def cell(r: dict | None) -> str:
+        if r is not None and "why" in r:
+            return "cannot"
         return "" if r is None else f"{1e3 * r['position_m']:.1f} ± {1e3 * r['position_sd']:.1f} mm, {r['orientation_rad']:.3f} ± {r['orientation_sd']:.3f} rad"
 
     body = [[name(m), *(cell(next((r for r in rows if (r["shape"], r["method"]) == (s, m)), None)) for s in SHAPES)] for m in dict.fromkeys(r["method"] for r in rows)]
@@ -81,6 +83,7 @@ def loops(rows: list[dict]) -> str:
 
 def pendulum(rows: list[dict]) -> str:
     """Median error at each frame with its interval, the mean, the ratio to the analytic model, and how long a prediction is good for."""
+    rows = [r for r in rows if "why" not in r]
     frames = sorted({r["frame"] for r in rows})
     body = []
     for method in dict.fromkeys(r["method"] for r in rows):

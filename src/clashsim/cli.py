@@ -531,7 +531,7 @@ class Bench:
     quick: bool = False
     """A small version, to see that it runs."""
     json: Place = None
-    """File to write the rows to."""
+    """File to write the rows to, as they are made; a row that cannot be made says why."""
     plot: Place = None
     """File to draw accuracy against the number of impacts to (accuracy benches only)."""
     where: OmitArgPrefixes[Where] = Where()
@@ -560,7 +560,7 @@ class Demo:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is installed, which extras are missing and what gives them, and test the main path in about ten seconds.
+    """Say what is installed, which extras are missing and what gives them, and test the main path.
 
     Example: clashsim doctor
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import choose, lab_set
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -31,7 +31,6 @@ from clashsim.report.metrics import relative_error, summary
 N = 10
 _POOL = 60  # strikes to choose from, in sets that have more than twice as many; else half of them
 _TESTED = 400  # at most
-Row = dict[str, Any]
 Way = Callable[[Distilled, Impacts, int], np.ndarray]
 
 
@@ -55,7 +54,8 @@ WAYS: dict[str, Way] = {"random": _random, "advised": _advised, "advised-5-5": _
 
 
 def run(root: Path | None = None, seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None,
-        resume: Path | None = None, cache: Path | None = None, progress: Progress = quiet) -> list[Row]:
+        resume: Path | None = None, cache: Path | None = None, progress: Progress = quiet,
+        save: Save = discard) -> list[Row]:
     """Rows of all methods on every set; sets of struck boxes are those that lie in `root`."""
     present: dict[str, Callable[[], RealSet]] = {s.replace("_", "-"): partial(lab_set, s.replace("_", "-"), s, "resin", "high") for s in lab.SHAPES}
     if root is not None:
@@ -65,15 +65,22 @@ def run(root: Path | None = None, seeds: int = 10, quick: bool = False, *, sets:
     seeds, done, rows = 1 if quick else seeds, kept(resume), list[Row]()
     with progress("measuring", len(chosen) * len(ways)) as advance:
         for name in chosen:
-            real = present[name]()
-            base = base_model(Scene.load(real.scene).with_nominal(real.nominal), cache=cache)
-            for method in ways:
-                row = next((r for r in done if (r["set"], r["method"], r["seeds"]) == (name, method, seeds)), None)
-                if row is None:
-                    row = {"set": name, "method": method, "n": N} | summary([_errors(real, base, WAYS[method], seed) for seed in range(seeds)])
-                    keep(resume, [row])
-                rows.append(row)
-                advance(1)
+            with optional(rows, set=name):
+                real = present[name]()
+                base = base_model(Scene.load(real.scene).with_nominal(real.nominal), cache=cache)
+                for method in ways:
+                    head = {"set": name, "method": method, "n": N}
+                    whole = head | {"seeds": seeds}
+                    with optional(rows, **head):
+                        row = next((r for r in done if r | whole == r), None)
+                        if row is None:
+                            way = WAYS[method]
+                            errors = [_errors(real, base, way, seed) for seed in range(seeds)]
+                            row = head | summary(errors)
+                            keep(resume, [row])
+                        rows.append(row)
+                    save(rows)
+                    advance(1)
     return rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clashsim.core.errors import ClashError
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.frame import inertia
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene, shipped_scenes
@@ -21,21 +21,23 @@ _UNSEEN = 1_000_003  # seed of the held-out impacts; training uses small seeds
 
 
 def run(*, scenes: tuple[str, ...] = (), n: int = 100_000, held_out: int = 10_000, seed: int = 0, cache: Path | None = None,
-        recipes: Mapping[str, Recipe | None] = DEFAULTS, progress: Progress = quiet) -> list[dict]:
+        recipes: Mapping[str, Recipe | None] = DEFAULTS, progress: Progress = quiet,
+        save: Save = discard) -> list[Row]:
     """Rows of set (the scene), method (`clash-paper` or `clashsim`), accuracy_0.1, accuracy_0.2, median."""
-    rows = []
+    rows: list[Row] = []
     for name in scenes or tuple(shipped_scenes()):
         scene = Scene.load(name)
         unseen = sample(scene, held_out, _UNSEEN + seed, progress=progress)
         gyration = inertia(scene, scene.struck_body).gyration
         for method, recipe in recipes.items():
-            row: dict = {"set": name, "method": method, "n": n}
-            try:
+            row = {"set": name, "method": method, "n": n}
+            with optional(rows, **row):
                 base = base_model(scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress)
                 assert unseen.theta is not None
                 error = relative_error(base.predict(unseen, unseen.theta), unseen.after, gyration)
-                row |= {"accuracy_0.1": float((error < 0.1).mean()), "accuracy_0.2": float((error < 0.2).mean()), "median": float(np.median(error))}
-            except ClashError as reason:
-                row["why"] = str(reason)
-            rows.append(row)
+                shares = {
+                    f"accuracy_{alpha}": float((error < alpha).mean()) for alpha in (0.1, 0.2)
+                }
+                rows.append(row | shares | {"median": float(np.median(error))})
+            save(rows)
     return rows

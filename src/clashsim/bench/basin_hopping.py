@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cmaes import CMA
@@ -18,13 +17,13 @@ from scipy.stats import qmc
 from clashsim.bench.hard_starts import PROBLEMS, Problem
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.hopping import Hops, hop
 from clashsim.fit.levenberg import levenberg
 
 CHAINS, HOPS = 8, Hops(descent=5, polish=20)
 NEAR = 0.05  # of the half range: a point this near to the truth in every parameter has reached it
-Row = dict[str, Any]
 Found = tuple[np.ndarray, int]
 
 
@@ -82,7 +81,7 @@ METHODS: dict[str, Callable[[Problem, int, int], Found]] = {"descent": _descent,
 
 
 def run(seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, resume: Path | None = None,
-        progress: Progress = quiet) -> list[Row]:
+        progress: Progress = quiet, save: Save = discard) -> list[Row]:
     """Rows of every problem (`set`) and method: the share that reached the truth, and the median relative error and distance from the truth."""
     names, ways = choose(sets, ["pendulum"] if quick and not sets else [*PROBLEMS]), choose(methods, [*METHODS])
     seeds = min(seeds, 2) if quick else seeds
@@ -92,15 +91,18 @@ def run(seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = No
             problem = PROBLEMS[name]()
             points = CHAINS * (HOPS.descent + 1) * 2 if quick else _points(problem)
             for method in ways:
-                found = []
-                for seed in range(seeds):
-                    one = next((r for r in done if (r["set"], r["method"], r["seed"], r["points"]) == (name, method, seed, points)), None)
-                    if one is None:
-                        one = {"set": name, "method": method, "seed": seed, "points": points} | _measure(problem, METHODS[method](problem, seed, points))
-                        keep(resume, [one])
-                    found.append(one)
-                    advance(1)
-                rows.append(_row(problem, name, method, found))
+                with optional(rows, set=name, method=method):
+                    found = []
+                    for seed in range(seeds):
+                        head = {"set": name, "method": method, "seed": seed, "points": points}
+                        one = next((r for r in done if r | head == r), None)
+                        if one is None:
+                            one = head | _measure(problem, METHODS[method](problem, seed, points))
+                            keep(resume, [one])
+                        found.append(one)
+                        advance(1)
+                    rows.append(_row(problem, name, method, found))
+                save(rows)
     return rows
 
 

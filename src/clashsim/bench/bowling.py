@@ -7,16 +7,16 @@ what `error`: mean distance (% of a cube's width) and turn (degrees) of all cube
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
 from clashsim.bench.box_scenes import CUBE, HALF, RATE, ROUNDING, in_mujoco, lying, triangle, unit_contact
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.errors import DataError
+from clashsim.core.extras import importable
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.graph_train import all_pairs, rolled
 from clashsim.nets.bodies import State
@@ -27,7 +27,6 @@ _COUNTS = (2, 5, 10, 20)
 _SPACING = 0.14  # m, between centres
 _SPEED = 1.6  # m/s
 _SCENES = 128  # in one batch, for the cost on a device
-Row = dict[str, Any]
 
 
 def scene(cubes: int, seed: int = 0) -> np.ndarray:
@@ -42,7 +41,9 @@ def scene(cubes: int, seed: int = 0) -> np.ndarray:
 
 def _simulator(cubes: int) -> GraphSim:
     """With Coal where it is installed; it cannot be on every machine with a GPU."""
-    return GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=find_spec("coal") is not None)
+    return GraphSim(
+        [CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal")
+    )
 
 
 def both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +53,14 @@ def both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray
     return in_mujoco(start, frames)[0], sim.rollout(start, np.zeros((1, frames, 0)))[0]
 
 
-def run(seeds: int = 2, quick: bool = False, *, device: str | None = None, progress: Progress = quiet) -> list[Row]:
+def run(
+    seeds: int = 2,
+    quick: bool = False,
+    *,
+    device: str | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of the bench."""
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
         raise DataError(f"there is no device {device!r} on this machine")
@@ -67,8 +75,11 @@ def run(seeds: int = 2, quick: bool = False, *, device: str | None = None, progr
             far, turn = (np.mean(v) for v in zip(*(_apart(a[f], b[f], cubes) for a, b in pairs), strict=True))
             rows.append({"what": "error", "frame": f, "seconds": round(f / RATE, 4), "cubes": cubes, "position_pct": round(float(far), 2),
                          "rotation_deg": round(float(turn), 2), "scenes": len(pairs)})
+        save(rows)
         for count in counts:
-            rows += _costs(count, 4 if quick else 12, device)
+            with optional(rows, what="cost", cubes=count):
+                rows += _costs(count, 4 if quick else 12, device)
+            save(rows)
             advance(1)
     return rows
 
@@ -89,8 +100,12 @@ def _costs(cubes: int, steps: int, device: str | None) -> list[Row]:
     network, alone, many = (time.perf_counter() - begin) / steps, _in_mujoco(start, 40 * steps), np.repeat(start, _SCENES, 0)
     rows = [_cost(cubes, "cpu", 1, network, alone)]
     if device is not None:
-        rows.append(_cost(cubes, device, 1, _on_device(sim, start, steps, device), alone))
-        rows.append(_cost(cubes, device, _SCENES, _on_device(sim, many, steps, device) / _SCENES, _in_mujoco(many, 4 * steps) / _SCENES))
+        with optional(rows, what="cost", cubes=cubes, device=device, scenes=1):
+            rows.append(_cost(cubes, device, 1, _on_device(sim, start, steps, device), alone))
+        with optional(rows, what="cost", cubes=cubes, device=device, scenes=_SCENES):
+            on_device = _on_device(sim, many, steps, device) / _SCENES
+            in_batch = _in_mujoco(many, 4 * steps) / _SCENES
+            rows.append(_cost(cubes, device, _SCENES, on_device, in_batch))
     return rows
 
 

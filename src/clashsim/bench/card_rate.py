@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from clashsim.bench.rows import Row, optional
 from clashsim.nets.strike_map import StrikeMap
 from clashsim.rl.card import CardPush, played
 from clashsim.rl.card_ppo import CardRecipe, Learner
@@ -30,11 +31,15 @@ def rates(strike_map: StrikeMap, scene: Scene, device: str, copies: Sequence[int
     after which `SUCCESS` was met first, None if it never was.
     """
     model = copy.deepcopy(strike_map).to(device).float()
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for n in copies:
-        task = CardPush.of(scene, model, n, spread=recipe.starts, device=device)
-        rows.append({"what": "environment steps", "method": f"{n} copies on {device}", "per_second": n * _steps_a_second(task)})
-    return [*rows, _trained(model, scene, device, recipe)]
+        head = {"what": "environment steps", "method": f"{n} copies on {device}"}
+        with optional(rows, **head):
+            task = CardPush.of(scene, model, n, spread=recipe.starts, device=device)
+            rows.append(head | {"per_second": n * _steps_a_second(task)})
+    with optional(rows, what="training", method=f"PPO, {recipe.copies} copies on {device}"):
+        rows.append(_trained(model, scene, device, recipe))
+    return rows
 
 
 @torch.no_grad()

@@ -17,8 +17,9 @@ import numpy as np
 from clashsim.bench import baselines
 from clashsim.bench.baselines import Problem
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, why
 from clashsim.core.errors import ClashError, DataError, nearest
-from clashsim.core.many import Engine, each, here, processes
+from clashsim.core.many import Engine, here, processes
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.workers import leave_with_parent
@@ -31,7 +32,6 @@ _MANY = 20  # seeds at N <= 20, where draws differ most
 # Impacts that a handful of constants is identified from on MuJoCo itself. Physics alone has a floor that more do not lower (mit_ellipse,
 # CMA-ES: accuracy(0.1) 0.109 from 64 impacts, 0.105 from 300), and each costs minutes.
 _ENOUGH = {"cmaes": 32, "sysid": 32, "mjx": 12}
-Row = dict[str, Any]
 Way = Callable[[Problem, np.ndarray, int], np.ndarray]
 
 
@@ -96,8 +96,20 @@ class Task:
         return Problem(Scene.load(real.scene).with_nominal(real.nominal), real.impacts, real.gyration, cache=self.cache, **small)  # type: ignore[arg-type]
 
 
-def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str], ns: Sequence[int], seeds: int, quick: bool = False, resume: Path | None = None,
-            cache: Path | None = None, workers: int | None = None, engine: Engine | None = None, progress: Progress = quiet) -> list[Row]:
+def measure(
+    sets: Mapping[str, Callable[[], RealSet]],
+    *,
+    methods: Sequence[str],
+    ns: Sequence[int],
+    seeds: int,
+    quick: bool = False,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished rows are kept in that file (JSON lines) and
     a later call goes on from them. Tasks are run by `engine`, by default by so many processes of this machine.
     """
@@ -109,22 +121,39 @@ def measure(sets: Mapping[str, Callable[[], RealSet]], *, methods: Sequence[str]
     tasks = [Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache) for name, load in sets.items() for method in methods]
     # The longest first, so that no core idles at the end.
     tasks.sort(key=lambda t: (t.method != "clashsim", t.method not in _SLOW, names.index(t.name)))
-    done, rows = kept(resume), []
+    done, rows = kept(resume), list[Row]()
     if workers is None:
         workers = 1 if quick else os.cpu_count() or 1
     with nullcontext(engine) if engine is not None else _own(workers) as run_on, progress("measuring", len(tasks)) as advance:
         if run_on is not here:
             # Base models first, one worker each: two that train the same one at once would do it twice.
             first = {(t.load().scene, t.method): t for t in tasks if t.method in ("clashsim", "clash-paper")}
-            _ = [*each(run_on, _prepare, [*first.values()])]
+            for _ in run_on(_prepare, [*first.values()]):
+                pass  # what is wrong with a base model is told by the rows that need it
         # Our own processes keep each row as it is made; workers on other machines do not see the file, so their rows are kept when a task is done.
-        for i, found in each(run_on, partial(_measure, done=done, resume=resume if engine is None else None), tasks):
+        work = partial(_measure, done=done, resume=resume if engine is None else None)
+        for i, found in run_on(work, tasks):
+            if isinstance(found, ClashError):
+                head = _row(tasks[i].name, tasks[i].method, min(tasks[i].ns), DRAWS[0])
+                found = [head | {"why": why(found)}]
             if engine is not None and tasks[i].method != "published":
                 keep(resume, [row for row in found if row not in done])
-            rows += found
+            rows = _sorted([*rows, *found], names)
+            save(rows)
             advance(1)
-    order = [*WAYS]
-    return sorted(rows, key=lambda r: (names.index(r["set"]), r["draw"] != "random", r["n"], order.index(r["method"]) if r["method"] in order else 99))
+    return rows
+
+
+def _sorted(rows: list[Row], sets: list[str]) -> list[Row]:
+    """By set, draw, number of impacts and method, published models last."""
+    methods = [*WAYS]
+
+    def key(row: Row) -> tuple[int, bool, int, int]:
+        known = row["method"] in methods
+        method = methods.index(row["method"]) if known else len(methods)
+        return sets.index(row["set"]), row["draw"] != "random", row["n"], method
+
+    return sorted(rows, key=key)
 
 
 def _own(workers: int) -> AbstractContextManager[Engine]:
@@ -200,8 +229,8 @@ def _judged(problem: Problem, way: Way, cut: list[tuple[np.ndarray, np.ndarray]]
     for seed, (rows, test) in enumerate(cut):
         try:
             predicted = way(problem, rows, seed)
-        except ClashError as problem_:
-            return {"why": str(problem_)}
+        except Exception as error:  # one method that fails is one row
+            return {"why": why(error)}
         errors.append(relative_error(predicted, problem.impacts.after, problem.gyration)[test])
     return _figures(errors, (time.perf_counter() - start) / len(cut))
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
@@ -45,11 +46,11 @@ METHODS = ("informative", "plain", "random", "randomised")
 ALGORITHMS = ("sac", "ppo")
 _MAPS, _WIDE = 6, 0.6  # simulators of domain randomisation, and how much of each parameter's range they span
 _FRICTION = (0.5, 1.5)  # their ground's friction over the author's
-Row = dict[str, Any]
 
 
 def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, rounds: int = 4, each: int = 5, tested: int = 40,
-        trials: int = 5, resume: Path | None = None, workers: int = 2, progress: Progress = quiet) -> list[Row]:
+        trials: int = 5, resume: Path | None = None, workers: int = 2, progress: Progress = quiet,
+        save: Save = discard) -> list[Row]:
     """Rows of change, algorithm, method, seed, round, strikes made, error of the simulator (mm, rad), and at the end successes of `trials`; sets are
     changes. Means over seeds follow, and at how many strikes each method reached the error at which random strikes ended.
     """
@@ -70,19 +71,32 @@ def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = Non
             with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=leave_with_parent) as pool:
                 for done in as_completed([pool.submit(_job, job) for job in jobs]):
                     rows += done.result()
+                    save(_with_means(rows))
                     advance(1)
         else:
             for job in jobs:
                 rows += _job(job)
+                save(_with_means(rows))
                 advance(1)
-    rows.sort(key=lambda r: (CHANGED.index(r["change"]), ALGORITHMS.index(r["algorithm"]), METHODS.index(r["method"]), r["seed"], r["round"]))
-    return rows + _means(rows) + _needed(rows)
+    return _with_means(rows)
+
+
+def _with_means(rows: list[Row]) -> list[Row]:
+    """All rows in order, and after them what they come to."""
+    figures = measured(rows)
+    return sorted(rows, key=_order) + _means(figures) + _needed(figures)
+
+
+def _order(row: Row) -> tuple[int, int, int, int, int]:
+    change = CHANGED.index(row["change"])
+    algorithm = ALGORITHMS.index(row["algorithm"])
+    return change, algorithm, METHODS.index(row["method"]), row["seed"], row.get("round", 0)
 
 
 def _job(job: tuple[Any, ...]) -> list[Row]:
     """All loops of one algorithm and seed, which share the first policy."""
     algorithm, seed, changes, methods, size, resume, practice = job
-    done, rows = kept(resume), []
+    done, rows = kept(resume), list[Row]()
     scene = Scene.load("semi_cylinder")
     usual = Options(algorithm=algorithm, strikes=size["each"], seed=seed, practice=practice)
     begun: Round | None = None
@@ -93,14 +107,18 @@ def _job(job: tuple[Any, ...]) -> list[Row]:
             if told:
                 rows += told
                 continue
-            begun = begun or Loop(scene, usual).begin()
-            assert begun.agent is not None
-            test = _tests(change, size["tested"], resume)
             key = {"change": change, "algorithm": algorithm, "method": method, "seed": seed}
-            found = _randomised(begun, usual, world, test, size) if method == "randomised" else _looped(begun, replace(usual, collect=method), world, test, size)
-            new = [key | row | {"size": size} for row in found]
-            keep(resume, new)
-            rows += new
+            with optional(rows, **key):
+                begun = begun or Loop(scene, usual).begin()
+                assert begun.agent is not None
+                test = _tests(change, size["tested"], resume)
+                if method == "randomised":
+                    found = _randomised(begun, usual, world, test, size)
+                else:
+                    found = _looped(begun, replace(usual, collect=method), world, test, size)
+                new = [key | row | {"size": size} for row in found]
+                keep(resume, new)
+                rows += new
     return rows
 
 

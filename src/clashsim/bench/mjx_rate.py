@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from clashsim.bench.rows import Row, optional
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import draw
 from clashsim.sim.mjx_striker import MjxStriker
@@ -22,12 +23,15 @@ def rates(scene_name: str, sizes: Sequence[int] = (1024, 8192, 65536), *, single
     scene = Scene.load(scene_name)
     strikes = draw(scene, turns * max(sizes), np.random.default_rng(seed))
     few = min(4096, len(strikes.before))
-    rows = [_row("strikes in MuJoCo", "all cores", Striker(scene, few), strikes.before[:few], strikes.theta[:few])]
+    before, theta = strikes.before[:few], strikes.theta[:few]
+    rows: list[Row] = [_row("strikes in MuJoCo", "all cores", Striker(scene, few), before, theta)]
+    number = "float32" if single else "float64"
     for lanes in sizes:
-        n = turns * lanes
-        run = MjxStriker(scene, n, lanes=lanes, single=single)
-        method = f"{lanes} at once on {run.device}, float{32 if single else 64}"
-        rows.append(_row("strikes in MJX", method, run, strikes.before[:n], strikes.theta[:n]))
+        with optional(rows, what="strikes in MJX", method=f"{lanes} at once, {number}"):
+            n = turns * lanes
+            run = MjxStriker(scene, n, lanes=lanes, single=single)
+            method = f"{lanes} at once on {run.device}, {number}"
+            rows.append(_row("strikes in MJX", method, run, strikes.before[:n], strikes.theta[:n]))
     return rows
 
 

@@ -6,21 +6,18 @@ import copy
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.bench.rows import Row, optional
+from clashsim.core.errors import ParamError
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_map import StrikeMap
 from clashsim.plan.planner import plan_many
 from clashsim.plan.tasks import Status, Task
-
-fused: Any = None
-if find_spec("triton") is not None:
-    from clashsim.nets import fused
 
 _MATRIX = 8192  # side of the matrices whose product tells a device's limit
 
@@ -54,14 +51,31 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
     seen, struck, at = (a[few].cpu().double() for a in (x, strike, pose))
     with torch.no_grad():
         wanted = {"impacts": exact(seen), "twists": precise.twist(struck), "rest": precise(at, struck)}
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
 
     def add(what: str, method: str, work: Callable[[], Tensor], count: int, share: Callable[[float], float], against: str) -> None:
+        with optional(rows, what=what, method=method):
+            rows.append(measured(what, method, work, count, share, against))
+
+    def measured(
+        what: str,
+        method: str,
+        work: Callable[[], Tensor],
+        count: int,
+        share: Callable[[float], float],
+        against: str,
+    ) -> Row:
         found, truth = work(), wanted[against]
         gap = (found[..., few, :].cpu().double() - truth[: found.shape[0]] if found.dim() == 3 else found[few].cpu().double() - truth)
         off = gap[..., :2].norm(dim=-1) if against == "rest" else gap.norm(dim=-1) / truth[: len(gap)].norm(dim=-1)
         per_second = count / _seconds(work, device)
-        rows.append({"what": what, "method": method, "per_second": per_second, "limit": share(per_second), "off": float(off.quantile(0.99))})
+        return {
+            "what": what,
+            "method": method,
+            "per_second": per_second,
+            "limit": share(per_second),
+            "off": float(off.quantile(0.99)),
+        }
 
     def flops(members: int) -> Callable[[float], float]:
         one = 2 * sum(w[0].numel() for w in net.weights)
@@ -72,14 +86,36 @@ def rates(net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22) 
     members = net.shape["members"]
     with torch.no_grad():
         add("impacts", f"network of {members}, float32 on {device}", lambda: net(x), len(x), flops(members), "impacts")
-        if card and fused is not None and fused.fits(net):
-            packed = fused.PackedNet(net)
-            for count in sorted({members, 1}, reverse=True):
-                add("impacts", f"network of {count}, one kernel in half precision", partial(packed, x, members=count), len(x), flops(count), "impacts")
+        if card:
+            with optional(
+                rows, what="impacts", method=f"network of {members}, one kernel in half precision"
+            ):
+                fused = _fused()
+                if fused.fits(net):
+                    packed = fused.PackedNet(net)
+                    for count in sorted({members, 1}, reverse=True):
+                        method = f"network of {count}, one kernel in half precision"
+                        add(
+                            "impacts",
+                            method,
+                            partial(packed, x, members=count),
+                            len(x),
+                            flops(count),
+                            "impacts",
+                        )
         add("impacts", f"map of strikes on {device}", lambda: strikes.twist(strike), n, lambda r: r * moved / copied, "twists")
         add("strikes to rest", f"map of twists, then slide model on {device}", lambda: slide.rest(pose, strikes.twist(strike)), n, lambda r: r * (moved + 12) / copied, "rest")
         add("strikes to rest", f"map of strikes on {device}", lambda: strikes(pose, strike), n, lambda r: r * (moved + 12) / copied, "rest")
     return rows
+
+
+def _fused() -> Any:
+    """The network as one kernel, which is compiled by Triton."""
+    try:
+        from clashsim.nets import fused
+    except ImportError as error:
+        raise ParamError(f"the kernel needs Triton, which cannot be imported ({error})") from None
+    return fused
 
 
 def planned(strikes: StrikeMap, device: str, *, n: int = 1000, seed: int = 7) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ import numpy as np
 from clashsim import lab
 from clashsim.bench import baselines, real_slides, slide_sets
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.bench.slide_sets import SlideSet
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.impacts import Impacts
@@ -41,7 +42,6 @@ from clashsim.sim.strike_map import grid, strike_map
 FIT = 10
 _SECONDS = 0.8  # after which every block lies still in MuJoCo
 _LAST = 10  # frames at rest whose median is the pose at rest
-Row = dict[str, Any]
 Way = Callable[["Problem", int], StrikeModel]
 
 
@@ -142,7 +142,8 @@ WAYS: dict[str, Way] = {"mujoco-grid": _mujoco, "hybrid-scratch": _regressed(bas
 
 
 def run(seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, targets: int = 5, resume: Path | None = None,
-        cache: Path | None = None, workers: int | None = None, progress: Progress = quiet) -> list[Row]:
+        cache: Path | None = None, workers: int | None = None, progress: Progress = quiet,
+        save: Save = discard) -> list[Row]:
     """Rows of position (m) and orientation (rad) error, mean and sd over `targets` x `seeds` executed strikes; sets are shapes.
 
     expected_m, expected_rad: how far from the target the plan itself ends in its own simulator.
@@ -158,11 +159,15 @@ def run(seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = Non
         for name in chosen:
             problem = Problem(lab.Setting(name.replace("-", "_")), slide_sets.load(f"lab/{name}", None), cache)
             for method in methods or WAYS:
-                row = next((r for r in done if (r["shape"], r["method"], r["executed"]) == (name, method, targets * repeats)), None)
-                if row is None:
-                    row = {"shape": name, "method": method} | _measured(problem, WAYS[method], targets, repeats, workers)
-                    keep(resume, [row])
-                rows.append(row)
+                head = {"shape": name, "method": method}
+                whole = head | {"executed": targets * repeats}
+                with optional(rows, **head):
+                    row = next((r for r in done if r | whole == r), None)
+                    if row is None:
+                        row = head | _measured(problem, WAYS[method], targets, repeats, workers)
+                        keep(resume, [row])
+                    rows.append(row)
+                save(rows)
                 advance(1)
     return rows
 

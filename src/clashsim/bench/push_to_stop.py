@@ -7,12 +7,11 @@ means over three first gaps within the way of a frame; distances are those of th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from clashsim.bench.box_scenes import CUBE, RATE, ROUNDING, in_mujoco, lying, unit_contact
+from clashsim.bench.rows import Row, Save, discard
 from clashsim.core.progress import Progress, quiet
 from clashsim.sim.graph import GraphSim
 
@@ -21,7 +20,6 @@ _FRAMES = 64
 _GAP = 0.14  # m, between the centres at the start
 _STEP = 0.06  # m/s, the first one
 _JITTER = (0.0, 0.0023, -0.0023)  # m
-Row = dict[str, Any]
 
 
 def problems(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +28,8 @@ def problems(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.uniform(0.7, 1.2, count), rng.uniform(0.04, 0.1, count)
 
 
-def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> list[Row]:
+def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet,
+        save: Save = discard) -> list[Row]:
     """One row a start and epoch, and one for all; `seeds` is the number of starts."""
     count, epochs, frames = (2, 2, 40) if quick else (seeds, EPOCHS, _FRAMES)
     sim = GraphSim([CUBE, CUBE], unit_contact(), dt=1 / RATE, rounding=ROUNDING)
@@ -49,6 +48,7 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> 
             (slope,) = torch.autograd.grad((0.5 * short**2).mean(0).sum(), pushed)
             short = short[0]
             history.append((velocity.numpy().copy(), short.detach().abs().numpy()))
+            save(_epochs(history, target))
             advance(1)
             if (np.array([d for _, d in history]) <= CLOSE).any(0).all():
                 break
@@ -56,8 +56,7 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> 
             sign = torch.sign(slope)
             step = torch.where(sign == last, 1.3 * step, 0.5 * step) if last is not None else step
             velocity, last = (velocity - step * sign).clamp(0.1, 2.5), sign
-    rows: list[Row] = [{"start": i, "epoch": e, "velocity": round(float(v[i]), 4), "distance_mm": round(1e3 * float(d[i]), 2), "target_m": round(float(target[i]), 4)}
-                       for i in range(count) for e, (v, d) in enumerate(history)]
+    rows = _epochs(history, target)
     best = np.array([d for _, d in history])
     reached = np.asarray((best <= CLOSE).any(0))
     chosen = np.array([history[int(e)][0][i] for i, e in enumerate(best.argmin(0))])
@@ -67,4 +66,26 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet) -> 
     needed = (best <= CLOSE).argmax(0)[reached]
     rows.append({"start": "all", "epoch": len(history) - 1, "converged": int(reached.sum()), "of": count, "distance_mm": round(1e3 * float(best.min(0).mean()), 2),
                  "mujoco_mm": round(1e3 * float(np.abs(real - target).mean()), 2), "epochs_needed": round(float(needed.mean()), 2) if len(needed) else None})
+    return rows
+
+
+def _epochs(history: list[tuple[np.ndarray, np.ndarray]], target: np.ndarray) -> list[Row]:
+    """One row per start and epoch.
+
+    Args:
+        history: Velocities (count,) m/s and distances (count,) m of each epoch.
+        target: How far cube 1 should go (count,), m.
+    """
+    rows: list[Row] = []
+    for start, goal in enumerate(target):
+        for epoch, (velocity, distance) in enumerate(history):
+            rows.append(
+                {
+                    "start": start,
+                    "epoch": epoch,
+                    "velocity": round(float(velocity[start]), 4),
+                    "distance_mm": round(1e3 * float(distance[start]), 2),
+                    "target_m": round(float(goal), 4),
+                }
+            )
     return rows

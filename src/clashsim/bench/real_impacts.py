@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from clashsim.bench.few_shot import QUICK, WAYS, Row, measure, plot
+from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
+from clashsim.bench.rows import Row, Save, discard
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.many import Engine
 from clashsim.core.progress import Progress, quiet
@@ -17,8 +18,21 @@ __all__ = ["plot", "run"]
 NS = (5, 10, 20, 50, 100, 300)
 
 
-def run(root: Path, seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, ns: Sequence[int] | None = None,
-        resume: Path | None = None, cache: Path | None = None, workers: int | None = None, engine: Engine | None = None, progress: Progress = quiet) -> list[Row]:
+def run(
+    root: Path,
+    seeds: int = 5,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    ns: Sequence[int] | None = None,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of the bench, on the sets that lie in `root`."""
     root = datasets.root_or_fail(root).absolute()  # workers may stand elsewhere
     present = datasets.names(root)
@@ -27,5 +41,16 @@ def run(root: Path, seeds: int = 5, quick: bool = False, *, sets: Sequence[str] 
     for name in chosen:
         if name not in present:
             raise DataError(f"the bench has no set {name!r}; {nearest(name, present)}")
-    return measure({name: partial(datasets.load, name, root) for name in chosen}, methods=methods or (QUICK if quick else (*WAYS, "published")),
-                   ns=ns or ((10,) if quick else NS), seeds=seeds, quick=quick, resume=resume, cache=cache, workers=workers, engine=engine, progress=progress)
+    return measure(
+        {name: partial(datasets.load, name, root) for name in chosen},
+        methods=methods or (QUICK if quick else (*WAYS, "published")),
+        ns=ns or ((10,) if quick else NS),
+        seeds=seeds,
+        quick=quick,
+        resume=resume,
+        cache=cache,
+        workers=workers,
+        engine=engine,
+        progress=progress,
+        save=save,
+    )

@@ -25,6 +25,7 @@ from clashsim.bench import pendulum_recurrent
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.pendulum_camera import CAMERA, EYE, FIRST, NOISE, PARAMS, PLAIN, RADII, SCENE, blueprint, cut, seen, shots
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.blueprint import initial_weights, silenced
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
@@ -41,7 +42,6 @@ STEPS, TRAINING = 15, (12, 12, 30)  # of Levenberg-Marquardt, at most: without w
 SKIP = 2  # frames a step in fitting, which is as exact and half the work; predictions step frame by frame
 _DRAWS = 1000  # of the bootstrap
 _WHOLE = tuple(range(len(PARAMS)))
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,24 +151,45 @@ METHODS: dict[str, Callable[[Setting], np.ndarray]] = {
     "neural-without-upper": lambda s: _silenced(s, 0), "neural-without-lower": lambda s: _silenced(s, 1), "recurrent": _recurrent, "floor": _floor}
 
 
-def run(root: Path, seeds: int = 1, quick: bool = False, *, methods: Sequence[str] | None = None, resume: Path | None = None, progress: Progress = quiet) -> list[Row]:
+def run(
+    root: Path,
+    seeds: int = 1,
+    quick: bool = False,
+    *,
+    methods: Sequence[str] | None = None,
+    resume: Path | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of every method and frame: median and mean over windows and seeds, the median's 95 % interval by drawing recordings anew, and the ratio to analytic-geometry."""
     ways, seeds = choose(methods, [*METHODS]), 1 if quick else seeds
     fit, held = split(load(root))
     done, found = kept(resume), dict[str, list[np.ndarray]]()
+    recording = Setting(fit, held, 0, quick).tested[1]
     names = [run.name for run in held]
+    missing: list[Row] = []
     with progress("pendulum", len(ways) * seeds) as advance:
         for seed in range(seeds):
             setting = Setting(fit, held, seed, quick)
             for method in ways:
                 at = {"method": method, "seed": seed, "quick": quick, "held": names}
-                one = next((r for r in done if {k: r.get(k) for k in at} == at), None)
-                if one is None:
-                    one = at | _measure(METHODS[method](setting)) | (_kept(setting.neural) if method == "neural" else {})
-                    keep(resume, [one])
-                found.setdefault(method, []).append(np.array(one["errors"], float))
+                with optional(missing, method=method, seed=seed):
+                    one = next((r for r in done if {k: r.get(k) for k in at} == at), None)
+                    if one is None:
+                        one = (
+                            at
+                            | _measure(METHODS[method](setting))
+                            | (_kept(setting.neural) if method == "neural" else {})
+                        )
+                        keep(resume, [one])
+                    found.setdefault(method, []).append(np.array(one["errors"], float))
+                save(_compared(found, recording) + missing)
                 advance(1)
-    recording = Setting(fit, held, 0, quick).tested[1]
+    return _compared(found, recording) + missing
+
+
+def _compared(found: dict[str, list[np.ndarray]], recording: np.ndarray) -> list[Row]:
+    """Rows of all methods, with the ratio to analytic-geometry where that was measured."""
     rows = [row for method, errors in found.items() for row in _rows(method, errors, recording)]
     base = {r["frame"]: r["error_mm"] for r in rows if r["method"] == "analytic-geometry"}
     return [row | ({"ratio": round(row["error_mm"] / base[row["frame"]], 3)} if base else {}) for row in rows]

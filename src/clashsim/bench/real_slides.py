@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from clashsim.bench import slide_sets
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.bench.slide_sets import SlideSet
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.progress import Progress, quiet
@@ -33,7 +33,6 @@ _STRIKES, _TESTED = 5, 100  # repetitions from the strike and slides tested in e
 _FRICTION = np.geomspace(0.6, 1 / 0.6, 5)  # of what a slide without turn would need
 _TORSIONAL = (1e-5, 0.005, 0.02)  # m; the second is MuJoCo's default
 _DEFAULT = 1
-Row = dict[str, Any]
 Draws = list[tuple[np.ndarray, np.ndarray]]
 # (problem, rows to use) -> what tells poses at rest (N, 3) from poses and twists (N, 3)
 Way = Callable[["Problem", np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]
@@ -154,7 +153,8 @@ def _struck(problem: Problem, rows: np.ndarray, seed: int) -> tuple[np.ndarray, 
 
 
 def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None,
-        ns: Sequence[int] | None = None, resume: Path | None = None, progress: Progress = quiet) -> list[Row]:
+        ns: Sequence[int] | None = None, resume: Path | None = None, progress: Progress = quiet,
+        save: Save = discard) -> list[Row]:
     """Rows of the bench; without a data root the laboratory's sets alone. With `resume`, finished rows are kept in that file (JSON lines) and
     a later call goes on from them.
     """
@@ -166,32 +166,47 @@ def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets:
     rows: list[Row] = []
     with progress("measuring", len(chosen)) as advance:
         for name in chosen:
-            problem = Problem(slide_sets.load(name, root).thinned(40 if quick else _MOST))
-            for draw in ("random", "session"):
-                for n in ns or ((10,) if quick else NS):
-                    cut = draws(problem.data, n, draw, seeds=min(seeds, 3) if quick else seeds)
-                    done = [row for row in kept(resume) if (row["set"], row["draw"], row["n"]) == (name, draw, n) and row["of"] == len(cut)]
-                    left = [m for m in methods or WAYS if m not in {row["method"] for row in done}] if cut else []
-                    new = _rows(problem, n, draw, left, cut) if left else []
-                    keep(resume, new)
-                    rows += sorted(done + new, key=lambda row: (row["input"] != "twist", list(WAYS).index(row["method"])))
+            with optional(rows, set=name):
+                problem = Problem(slide_sets.load(name, root).thinned(40 if quick else _MOST))
+                for draw in ("random", "session"):
+                    for n in ns or ((10,) if quick else NS):
+                        cut = draws(problem.data, n, draw, seeds=min(seeds, 3) if quick else seeds)
+                        head = {"set": name, "draw": draw, "n": n, "of": len(cut)}
+                        done = [row for row in kept(resume) if row | head == row]
+                        finished = {row["method"] for row in done}
+                        left = [m for m in methods or WAYS if m not in finished] if cut else []
+                        new = _rows(problem, n, draw, left, cut) if left else []
+                        keep(resume, measured(new))
+                        rows += sorted(done + new, key=_order)
+                        save(rows)
             advance(1)
     return rows
 
 
+def _order(row: Row) -> tuple[bool, int]:
+    """By what is predicted from, then by method."""
+    return row.get("input") != "twist", list(WAYS).index(row["method"])
+
+
 def _rows(problem: Problem, n: int, draw: str, methods: Sequence[str], cut: Draws) -> list[Row]:
     struck = [_struck(problem, rows, seed) for seed, (rows, _) in enumerate(cut[:_STRIKES])]
-    out = []
+    out: list[Row] = []
     for method in methods:
-        errors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"twist": [], "strike": []}
-        for seed, (rows, test) in enumerate(cut):
-            tell = WAYS[method](problem, rows)
-            far, angle = problem.errors(tell(problem.data.pose, problem.data.twist))
-            errors["twist"].append((far[test], angle[test]))
-            if seed < len(struck):
-                some = test[:_TESTED]
-                errors["strike"].append(problem.errors(tell(*(part[some] for part in struck[seed])), some))
-        out += [_row(problem.data.name, method, kind, n, draw, found) | {"of": len(cut)} for kind, found in errors.items()]
+        with optional(out, set=problem.data.name, method=method, n=n, draw=draw):
+            errors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"twist": [], "strike": []}
+            for seed, (rows, test) in enumerate(cut):
+                tell = WAYS[method](problem, rows)
+                far, angle = problem.errors(tell(problem.data.pose, problem.data.twist))
+                errors["twist"].append((far[test], angle[test]))
+                if seed < len(struck):
+                    some = test[:_TESTED]
+                    errors["strike"].append(
+                        problem.errors(tell(*(part[some] for part in struck[seed])), some)
+                    )
+            out += [
+                _row(problem.data.name, method, kind, n, draw, found) | {"of": len(cut)}
+                for kind, found in errors.items()
+            ]
     return out
 
 

@@ -17,6 +17,7 @@ import torch
 
 from clashsim.bench import toss_set
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.boxes import SUBSTEPS
 from clashsim.core.cubes import box_scene, contact_params, inertia_params, shape_params
 from clashsim.core.errors import DataError, nearest
@@ -31,7 +32,6 @@ from clashsim.nets.graph_file import shipped_net
 
 NS = (4, 16)
 LONGEST = 100  # frames of a toss that identification rolls out
-Row = dict[str, Any]
 Found = tuple[Errors, dict[str, Any]]
 
 
@@ -135,7 +135,7 @@ METHODS: dict[str, Callable[[Problem], Found]] = {
 
 
 def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[str] | None = None, ns: Sequence[int] | None = None, resume: Path | None = None,
-        progress: Progress = quiet) -> list[Row]:
+        progress: Progress = quiet, save: Save = discard) -> list[Row]:
     """Rows of the bench. With `resume`, finished repetitions are kept in that file (JSON lines) and a later call goes on from them."""
     for name in methods or ():
         if name not in METHODS:
@@ -145,7 +145,7 @@ def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[st
     if len(flights) < max(counts) + 4:
         raise DataError(f"the data root holds {len(flights)} tosses; at least {max(counts) + 4} are needed")
     chosen = list(methods or (METHODS if not quick else list(METHODS)[:3]))
-    done = kept(resume)
+    done, missing = kept(resume), list[Row]()
     with progress("tosses", len(counts) * len(chosen) * (1 if quick else seeds)) as advance:
         for n in counts:
             for seed in range(1 if quick else seeds):
@@ -155,12 +155,25 @@ def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[st
                 problem = Problem(tuple(flights[i] for i in order[:n]), tuple(flights[i] for i in test), seed, quick, {m: row["theta"] for m, row in old.items()})
                 for method in chosen:
                     if method not in old:
-                        errors, theta = METHODS[method](problem)
-                        problem.thetas[method] = theta
-                        done.append(_repetition(method, n, seed, errors, theta))
-                        keep(resume, done[-1:])
+                        with optional(missing, method=method, n=n, seed=seed):
+                            errors, theta = METHODS[method](problem)
+                            problem.thetas[method] = theta
+                            done.append(_repetition(method, n, seed, errors, theta))
+                            keep(resume, done[-1:])
+                        save(_means(done, counts, chosen) + missing)
                     advance(1)
-    return [_row(method, n, [r for r in done if (r["method"], r["n"]) == (method, n)]) for n in counts for method in chosen]
+    return _means(done, counts, chosen) + missing
+
+
+def _means(done: list[Row], counts: Sequence[int], methods: Sequence[str]) -> list[Row]:
+    """One row per method and number of tosses, from the repetitions that are done."""
+    rows = []
+    for n in counts:
+        for method in methods:
+            repetitions = [r for r in done if (r["method"], r["n"]) == (method, n)]
+            if repetitions:
+                rows.append(_row(method, n, repetitions))
+    return rows
 
 
 _KEYS = ("position_pct", "rotation_deg", "position_median", "rotation_median", "position_soon", "rotation_soon", "wrong_face")

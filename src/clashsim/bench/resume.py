@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-Row = dict[str, Any]
+from clashsim.bench.rows import Row
 
 
 def kept(resume: Path | None) -> list[Row]:
-    """Rows of an earlier run; a line that a kill cut short is left out."""
+    """Rows of an earlier run, without a line that a kill cut short.
+
+    A row with `why` is left out as well: what was missing may be there this time.
+    """
     if resume is None or not resume.is_file():
         return []
     rows = []
     for line in resume.read_text().splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             continue
+        if "why" not in row:
+            rows.append(row)
     return rows
 
 

@@ -12,13 +12,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from clashsim import lab
 from clashsim.bench import planning, slide_sets
 from clashsim.bench.resume import keep, kept
+from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.commands.push import in_lab
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.progress import Progress, quiet
@@ -29,18 +29,29 @@ from clashsim.rl.train import Recipe, train
 from clashsim.sim.strike_map import tabulated
 
 METHODS = ("mujoco-grid", "clashsim")
-Row = dict[str, Any]
 
 
-def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, trials: int = 10, steps: int = 60_000,
-        resume: Path | None = None, cache: Path | None = None, workers: int = 2, progress: Progress = quiet) -> list[Row]:
+def run(
+    seeds: int = 3,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    trials: int = 10,
+    steps: int = 60_000,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    workers: int = 2,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of route, method, seed of training, successes of `trials` and sub-goals reached; sets are routes. Policies are kept beside `resume`."""
     for name, choices in [*((s, list(ROUTES)) for s in sets or ()), *((m, METHODS) for m in methods or ())]:
         if name not in choices:
             raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
     if quick:
         seeds, trials, steps, sets, methods = 1, 1, 4_000, ["1"], ["clashsim"]
-    done, rows = kept(resume), []
+    done, rows = kept(resume), list[Row]()
     setting = lab.Setting("semi_cylinder")
     problem = planning.Problem(setting, slide_sets.load("lab/semi-cylinder", None), cache)
     with progress("routes", len(methods or METHODS) * seeds * (1 + len(sets or ROUTES))) as advance:
@@ -49,24 +60,33 @@ def run(seeds: int = 3, quick: bool = False, *, sets: Sequence[str] | None = Non
             for seed in range(seeds):
                 path = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
                 recipe = replace(Recipe(), steps=steps)
-                if path is not None and path.is_file() and Policy.load(path).notes["recipe"] == asdict(recipe):
-                    policy = Policy.load(path)
-                else:
-                    if model is None:
-                        model = planning.WAYS[method](problem, 0)
-                        model = model if model.unsure else tabulated(model)
-                    policy = train(problem.scene, model, recipe=recipe, seed=seed)
-                    if path is not None:
-                        policy.save(path)
-                advance(1)
-                for name in sets or ROUTES:
-                    row = next((r for r in done if (r["route"], r["method"], r["seed"], r["trials"]) == (name, method, seed, trials)), None)
-                    if row is None:
-                        row = {"route": name, "method": method, "seed": seed} | _executed(policy, name, setting, trials, workers)
-                        keep(resume, [row])
-                    rows.append(row)
+                with optional(rows, method=method, seed=seed):
+                    if (
+                        path is not None
+                        and path.is_file()
+                        and Policy.load(path).notes["recipe"] == asdict(recipe)
+                    ):
+                        policy = Policy.load(path)
+                    else:
+                        if model is None:
+                            model = planning.WAYS[method](problem, 0)
+                            model = model if model.unsure else tabulated(model)
+                        policy = train(problem.scene, model, recipe=recipe, seed=seed)
+                        if path is not None:
+                            policy.save(path)
                     advance(1)
-    return rows + _summed(rows)
+                    for name in sets or ROUTES:
+                        head = {"route": name, "method": method, "seed": seed}
+                        whole = head | {"trials": trials}
+                        with optional(rows, **head):
+                            row = next((r for r in done if r | whole == r), None)
+                            if row is None:
+                                row = head | _executed(policy, name, setting, trials, workers)
+                                keep(resume, [row])
+                            rows.append(row)
+                        save(rows + _summed(measured(rows)))
+                        advance(1)
+    return rows + _summed(measured(rows))
 
 
 def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, workers: int) -> Row:

@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
+from clashsim.bench.rows import Row, Save, discard
 from clashsim.core.contact import Poser
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -18,12 +19,20 @@ from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
 _SIZE = 4096
 
 
-def run(*, n: int = 100_000, scene: str = "semi_cylinder", seed: int = 0, progress: Progress = quiet) -> list[dict]:
+def run(
+    *,
+    n: int = 100_000,
+    scene: str = "semi_cylinder",
+    seed: int = 0,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Sample `n` strikes shard by shard, each followed by a bare replay of its steps; rows of what, method, per_second, ratio."""
     world = Scene.load(scene)
     striker, bare = Striker(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
     sampling = stepping = 0.0
     steps = 0
+    rows: list[Row] = []
     with progress("sampling", n) as advance:
         for i in range(-(-n // _SIZE)):
             size = min(_SIZE, n - i * _SIZE)
@@ -33,10 +42,20 @@ def run(*, n: int = 100_000, scene: str = "semi_cylinder", seed: int = 0, progre
             strikes = draw(world, size, np.random.default_rng([seed, i]))  # as they were run; the shard holds them as a recording would show them
             stepping += bare.replay(strikes.before, strikes.theta, shard["steps"])
             steps += int(shard["steps"].sum())
+            done = i * _SIZE + size
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            size_of = {"n": done, "steps": steps, "peak_mb": peak}
+            head = {"what": f"strikes of {scene}"}
+            ours = {
+                "method": "clashsim",
+                "per_second": done / sampling,
+                "ratio": stepping / sampling,
+            }
+            bare_steps = {"method": "bare Batch.step", "per_second": done / stepping, "ratio": 1.0}
+            rows = [head | ours | size_of, head | bare_steps | size_of]
+            save(rows)
             advance(size)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [{"what": f"strikes of {scene}", "method": "clashsim", "per_second": n / sampling, "ratio": stepping / sampling, "n": n, "steps": steps, "peak_mb": peak},
-            {"what": f"strikes of {scene}", "method": "bare Batch.step", "per_second": n / stepping, "ratio": 1.0, "n": n, "steps": steps, "peak_mb": peak}]
+    return rows
 
 
 class _Bare:

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import lab_set
-from clashsim.core.errors import ClashError, MissingExtraError
+from clashsim.bench.rows import Row, Save, discard, measured, optional
+from clashsim.core.errors import ClashError
 from clashsim.core.many import Engine, Item, Result, each, here
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -23,9 +22,9 @@ from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.sample import sample
 from clashsim.fit.threads import one_thread
+from clashsim.scale.cluster import needs_ray
 from clashsim.scale.engine import on_ray
 
-Row = dict[str, Any]
 _FITTED = 10  # strikes of a recording; the others are predicted
 
 
@@ -73,7 +72,14 @@ def _calibrated(setting: lab.Setting) -> np.ndarray:
 _Job = _Sampling | _Calibration
 
 
-def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int] = (1, 2), progress: Progress = quiet) -> list[Row]:
+def run(
+    quick: bool = False,
+    *,
+    strikes: int = 48 * 4096,
+    workers: Sequence[int] = (1, 2),
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of what, workers, killed, seconds, per_second, efficiency, same, retried, load.
 
     Sampling: `strikes` of the semi-cylinder in shards of 4096. Calibration: the laboratory's 18 recordings, each read, segmented, calibrated on ten
@@ -83,8 +89,7 @@ def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int]
     when half of the results are here; retried: items that were given out again. load: the machine's average when the row was begun.
     The rows `nothing` are tasks without work: what the head can give out in a second.
     """
-    if find_spec("ray") is None:
-        raise MissingExtraError("Ray", "scale")  # before minutes are spent without it
+    needs_ray()  # before minutes are spent without it
     jobs = (_Sampling("puck", 4 * 4096), _Calibration(2)) if quick else (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
     rows: list[Row] = []
     with progress("measuring", len(jobs) * (len(workers) + 2)) as advance:
@@ -94,18 +99,43 @@ def run(quick: bool = False, *, strikes: int = 48 * 4096, workers: Sequence[int]
                 job.little()
                 wanted[job.what], row = _timed(job, here, 0)
                 rows.append(row)
+                save(_compared(rows))
                 advance(1)
         for w in workers:
-            with on_ray("local", w) as engine:
+            with optional(rows, what="all", workers=w, killed=False), on_ray("local", w) as engine:
                 for job, killed in [(job, killed) for killed in (False, True) for job in jobs if not killed or w == workers[-1]]:
-                    pids, before = _ready(engine, jobs, w), engine.retried
-                    bits, row = _timed(job, _killing(engine, pids[0]) if killed else engine, w)
-                    rows.append(row | {"killed": killed, "same": bool(np.array_equal(bits, wanted[job.what])), "retried": engine.retried - before})
+                    with optional(rows, what=job.what, workers=w, killed=killed):
+                        pids, before = _ready(engine, jobs, w), engine.retried
+                        bits, row = _timed(job, _killing(engine, pids[0]) if killed else engine, w)
+                        same = bool(np.array_equal(bits, wanted[job.what]))
+                        rows.append(
+                            row
+                            | {"killed": killed, "same": same, "retried": engine.retried - before}
+                        )
+                    save(_compared(rows))
                     advance(1)
                 rows.append(_timed(_Nothing(), engine, w)[1])
-    one = {row["what"]: row["per_second"] for row in rows if row["workers"] == 1}
-    rows = [row | {"efficiency": row["per_second"] / (max(row["workers"], 1) * one[row["what"]])} for row in rows if row["what"] in one]
-    return sorted(rows, key=lambda row: (row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]))
+    return _compared(rows)
+
+
+def _compared(rows: list[Row]) -> list[Row]:
+    """The rows in order, each with its efficiency where the rate of one worker is known."""
+    one = {
+        row["what"]: row["per_second"]
+        for row in measured(rows)
+        if row["workers"] == 1 and not row["killed"]
+    }
+    out = []
+    for row in rows:
+        if "why" not in row and row["what"] in one:
+            workers = max(row["workers"], 1)
+            row = row | {"efficiency": row["per_second"] / (workers * one[row["what"]])}
+        out.append(row)
+    return sorted(out, key=_order)
+
+
+def _order(row: Row) -> tuple[bool, bool, int, bool]:
+    return row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]
 
 
 def _timed(job: _Job | _Nothing, engine: Engine, workers: int) -> tuple[np.ndarray, Row]:

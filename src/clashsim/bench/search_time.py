@@ -9,6 +9,7 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import choose
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.bench.throughput import slide_of_mujoco
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
@@ -27,14 +28,21 @@ _CHECKED = 32  # strikes whose pose at rest is compared between the steps
 _AT_ONCE = 16  # targets in one call: small populations leave cores idle that large ones fill
 
 
-def run(seeds: int = 2, quick: bool = False, *, sets: Sequence[str] | None = None, progress: Progress = quiet) -> list[dict]:
+def run(
+    seeds: int = 2,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of what, method, seconds a plan, per_second and ratio (to MuJoCo); sets are shapes, `seeds` the targets that are planned one by one.
 
     expected_mm: how far from the target the plans end in their own simulator (mean). setup_s: what is paid once, before the first plan.
     coarse_mm: how far bodies come to rest with the hybrid's long step from where they do with MuJoCo's own (mean over strikes).
     """
     chosen = [s.replace("-", "_") for s in choose(sets, [s.replace("_", "-") for s in lab.SHAPES])][: 1 if quick else None]
-    rows: list[dict] = []
+    rows: list[Row] = []
     with progress("planning", 5 * len(chosen)) as advance:
         for shape in chosen:
             scene = Scene.load(shape)
@@ -57,11 +65,24 @@ def run(seeds: int = 2, quick: bool = False, *, sets: Sequence[str] | None = Non
             ways = (("MuJoCo", plain, n, 1, 0.0), ("hybrid, MuJoCo's slide", hybrid, n, 1, 0.0), (f"hybrid, MuJoCo's slide, {many} targets at once", hybrid, many, many, 0.0),
                     ("map of strikes", table, 5 * n, 1, setup), (f"map of strikes, {many} targets at once", table, many, many, setup))
             for method, model, count, together, paid in ways:
-                seconds, far, evaluations = _timed(model, targets[:count], together, rounds=2 if quick else 24)
-                first = first or seconds
-                rows.append({"what": f"plan of {shape.replace('_', '-')}", "method": method, "seconds": seconds, "per_second": 1 / seconds, "ratio": first / seconds,
-                             "evaluations": evaluations, "expected_mm": 1e3 * far, "setup_s": paid, "plans": count}
-                            | ({"coarse_mm": 1e3 * coarse} if model is hybrid else {}))
+                head = {"what": f"plan of {shape.replace('_', '-')}", "method": method}
+                with optional(rows, **head):
+                    seconds, far, evaluations = _timed(
+                        model, targets[:count], together, rounds=2 if quick else 24
+                    )
+                    if model is plain:
+                        first = seconds
+                    ratio = None if first is None else first / seconds
+                    speed = {"seconds": seconds, "per_second": 1 / seconds, "ratio": ratio}
+                    plans = {
+                        "evaluations": evaluations,
+                        "expected_mm": 1e3 * far,
+                        "setup_s": paid,
+                        "plans": count,
+                    }
+                    steps = {"coarse_mm": 1e3 * coarse} if model is hybrid else {}
+                    rows.append(head | speed | plans | steps)
+                save(rows)
                 advance(1)
     return rows
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from clashsim.bench import card_rate, on_device
+from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.errors import ParamError
 from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
+from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.slides import Slide
 from clashsim.core.strikes import moved_to, placed
@@ -34,7 +36,8 @@ _FOR_MJX = "square"  # MJX refuses the semi-cylinder, whose face has too many co
 SAME = (0.015, 15.0)  # m, degrees: poses at rest that count as the same; MuJoCo's block hops when it is struck, which learned collisions do not follow
 
 
-def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: str | None = None, progress: Progress = quiet) -> list[dict]:
+def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: str | None = None,
+        progress: Progress = quiet, save: Save = discard) -> list[Row]:
     """Rows of what, method, per_second, ratio (to MuJoCo) and how far poses at rest are from MuJoCo's.
 
     device: where network and map are measured once more, beside what the device can do at most (`on_device.rates`), as in cuda.
@@ -53,63 +56,129 @@ def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: s
     at_once = HybridSim(world, base, theta, slide_model=slide_of_mujoco(hybrid, seed + 1))
     before = moved_to(placed(world, dict(zip(plain.names, strike.T, strict=True)))[0], pose)
     seen = frame(world, Impacts(True, before, np.zeros((n, 3))))
-    with progress("throughput", 5) as advance:
+    what = f"strikes of {scene}"
+    rows: list[Row] = []
+
+    with progress("throughput", 6 if device is None else 6 + len(_ON_DEVICE)) as advance:
+
+        def made(*new: Row) -> None:
+            rows.extend(new)
+            save(rows)
+            advance(1)
+
         net = _rate(lambda: base.members(seen, theta), n)
-        advance(1)
+        made({"what": "impacts", "method": "network alone", "per_second": net, "ratio": None})
         mujoco, reference = _timed(lambda: plain.rest(pose[:slow], strike[:slow]), slow)
-        advance(1)
+
+        def compared(method: str, rate: float, rest: np.ndarray) -> Row:
+            head = {"what": what, "method": method, "per_second": rate, "ratio": rate / mujoco}
+            return head | _apart(rest[:slow], reference)
+
+        made(compared("MuJoCo", mujoco, reference))
         hybrid.rest(pose[:16], strike[:16])
-        stepped, b = _timed(lambda: hybrid.rest(pose, strike), n)
-        advance(1)
-        direct, c = _timed(lambda: at_once.rest(before), n)
-        advance(1)
+        made(compared("hybrid, MuJoCo's slide", *_timed(lambda: hybrid.rest(pose, strike), n)))
+        made(compared("hybrid, slide model", *_timed(lambda: at_once.rest(before), n)))
         table = strike_map(at_once)
-        mapped, d = _rate(lambda: table.rest(pose, strike), n), table.rest(pose, strike)
-        advance(1)
-    rows: list[dict] = [{"what": "impacts", "method": "network alone", "per_second": net, "ratio": None}]
-    ends = (("MuJoCo", mujoco, reference), ("hybrid, MuJoCo's slide", stepped, b), ("hybrid, slide model", direct, c), ("map of strikes, slide model", mapped, d))
-    for method, rate, rest in ends:
-        gap = rest[:slow] - reference
-        far, turn = np.linalg.norm(gap[:, :2], axis=1), np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
-        rows.append({"what": f"strikes of {scene}", "method": method, "per_second": rate, "ratio": rate / mujoco, "off_mm": float(1e3 * np.median(far)),
-                     "off_deg": float(np.median(turn)), "same": float(((far < SAME[0]) & (turn < SAME[1])).mean())})
-    rows += _environments(world, plain, table)
-    return rows + ([] if device is None else _on_device(world, base.net, table, device, n))
-
-
-def _on_device(world: Scene, net: ImpactNet, table: StrikeMap, device: str, n: int) -> list[dict]:
-    """What a device does: networks and maps, a thousand targets, the pushing task, and MJX where it is installed."""
-    small = device == "cpu"
-    rows = on_device.rates(net, table, device, n=n if small else 1 << 22) + on_device.planned(table, device, n=32 if small else 1000)
-    if not small:  # a whole training, which takes minutes on a CPU
-        rows += card_rate.rates(table, world, device)
-    if find_spec("jax") is not None and find_spec("mujoco.mjx") is not None:
-        from clashsim.bench import mjx_rate
-
-        rows += [r | {"what": f"{r['what']} of {_FOR_MJX}"} for r in mjx_rate.rates(_FOR_MJX, (16,) if small else (8192,), single=True)]
+        mapped = _rate(lambda: table.rest(pose, strike), n)
+        made(compared("map of strikes, slide model", mapped, table.rest(pose, strike)))
+        made(*_environments(world, plain, table))
+        if device is not None:
+            on = _Device(device, world, base.net, table, n)
+            for kind, measure in _ON_DEVICE.items():
+                new: list[Row] = []
+                with optional(new, what=kind, method=f"on {device}"):
+                    new += measure(on)
+                made(*new)
     return rows
 
 
-def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[dict]:
-    """Steps a second of the pushing task in MuJoCo and in the map, where its extra is installed."""
-    if find_spec("stable_baselines3") is None:
-        return []
+def _apart(rest: np.ndarray, reference: np.ndarray) -> Row:
+    """How far poses at rest (N, 3) are from MuJoCo's (N, 3)."""
+    gap = rest - reference
+    far = np.linalg.norm(gap[:, :2], axis=1)
+    turn = np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
+    same = (far < SAME[0]) & (turn < SAME[1])
+    return {
+        "off_mm": float(1e3 * np.median(far)),
+        "off_deg": float(np.median(turn)),
+        "same": float(same.mean()),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Device:
+    """A torch device and what is measured on it; `small` where that is a CPU."""
+
+    name: str
+    scene: Scene
+    net: ImpactNet
+    table: StrikeMap
+    n: int
+
+    @property
+    def small(self) -> bool:
+        return self.name == "cpu"
+
+
+def _networks(on: _Device) -> list[Row]:
+    return on_device.rates(on.net, on.table, on.name, n=on.n if on.small else 1 << 22)
+
+
+def _targets(on: _Device) -> list[Row]:
+    return on_device.planned(on.table, on.name, n=32 if on.small else 1000)
+
+
+def _pushing(on: _Device) -> list[Row]:
+    """A whole training among them, which takes minutes on a CPU."""
+    return [] if on.small else card_rate.rates(on.table, on.scene, on.name)
+
+
+def _in_mjx(on: _Device) -> list[Row]:
+    from clashsim.bench import mjx_rate
+
+    rows = mjx_rate.rates(_FOR_MJX, (16,) if on.small else (8192,), single=True)
+    return [row | {"what": f"{row['what']} of {_FOR_MJX}"} for row in rows]
+
+
+_ON_DEVICE: dict[str, Callable[[_Device], list[Row]]] = {
+    "networks and maps": _networks,
+    "targets in one call": _targets,
+    "the pushing task": _pushing,
+    "strikes in MJX": _in_mjx,
+}
+
+
+def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[Row]:
+    """Steps a second of the pushing task in MuJoCo and in the map."""
+    rows: list[Row] = []
+    first: float | None = None
+    for name, model, n, steps in (("MuJoCo", plain, 32, 1), ("map of strikes", table, 256, 100)):
+        head = {"what": "environment steps", "method": f"{name}, {n} copies"}
+        with optional(rows, **head):
+            rate = _environment_rate(scene, model, n, steps)
+            if model is plain:
+                first = rate
+            rows.append(
+                head | {"per_second": rate, "ratio": None if first is None else rate / first}
+            )
+    return rows
+
+
+def _environment_rate(scene: Scene, model: StrikeModel, n: int, steps: int) -> float:
+    """Environment steps per second of `n` copies."""
     from clashsim.rl.env import StrikeVecEnv
     from clashsim.rl.push import Push
 
-    rates: dict[str, float] = {}
-    for method, model, n, steps in (("MuJoCo, 32 copies", plain, 32, 1), ("map of strikes, 256 copies", table, 256, 100)):
-        env = StrikeVecEnv(Push.of(scene, model, n))
-        env.reset()
-        env.step_async(np.zeros((n, len(model.names))))
-        env.step_wait()  # batches are made once
-        begin = time.perf_counter()
-        for _ in range(steps):
-            env.step_async(np.zeros((n, len(model.names))))
-            env.step_wait()
-        rates[method] = n * steps / (time.perf_counter() - begin)
-    first = next(iter(rates.values()))
-    return [{"what": "environment steps", "method": method, "per_second": rate, "ratio": rate / first} for method, rate in rates.items()]
+    env = StrikeVecEnv(Push.of(scene, model, n))
+    still = np.zeros((n, len(model.names)))
+    env.reset()
+    env.step_async(still)
+    env.step_wait()  # batches are made once
+    begin = time.perf_counter()
+    for _ in range(steps):
+        env.step_async(still)
+        env.step_wait()
+    return n * steps / (time.perf_counter() - begin)
 
 
 def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:

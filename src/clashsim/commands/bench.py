@@ -7,6 +7,8 @@ import math
 import os
 import platform
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.commands.shared import cache, console, engine
-from clashsim.core.errors import DataError, ParamError
+from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -31,10 +33,6 @@ _QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "throughput": {"n"
 def run(verb: Bench) -> None:
     """`clashsim bench`."""
     from inspect import signature
-
-    from clashsim.core.files import write_atomic
-    from clashsim.fit.runs import versions
-    from clashsim.report.tables import plain
 
     if verb.seeds is not None and verb.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
@@ -55,23 +53,84 @@ def run(verb: Bench) -> None:
     for name in (*given, *(["on"] if verb.where.on is not None and "engine" not in takes else [])):
         if name not in takes:
             raise ParamError(f"the bench {verb.name} has no option --{name}")
-    start = time.perf_counter()
-    with engine(verb.where) as made:
-        given |= {"engine": made} if verb.where.on is not None else {}
-        rows = module.run(**given, **{k: v for k, v in {"root": data, "cache": cache(), "progress": bar}.items() if k in takes})
-    seconds = time.perf_counter() - start
-    console().print(plain(f"{verb.name}, {seconds:.0f} s", rows))
-    if verb.json is not None:
-        machine = {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()}
-        content = {"bench": verb.name, "versions": versions(), "machine": machine, "seconds": round(seconds, 1), "rows": _plain_numbers(rows)}
-        write_atomic(verb.json, (json.dumps(content, indent=1) + "\n").encode())
+    if verb.json is not None and verb.json.is_dir():
+        raise DataError(f"--json {str(verb.json)!r} is a folder, not a file")
+    results = Results(verb.name, verb.json)
+    known: dict[str, Any] = {"root": data, "cache": cache(), "progress": bar, "save": results.save}
+    given |= {name: value for name, value in known.items() if name in takes}
+    try:
+        with engine(verb.where) as made:
+            if verb.where.on is not None:
+                given["engine"] = made
+            results.save(module.run(**given))
+    finally:
+        # Whatever ended the bench, an interrupt included: what was measured is shown.
+        results.show()
+    results.refuse_empty()
     if verb.plot is not None:
-        module.plot(rows, verb.plot)
+        module.plot(results.rows, verb.plot)
+
+
+@dataclass
+class Results:
+    """Rows of a bench so far: in its JSON file as they are made, in tables when it ends.
+
+    Args:
+        bench: Name of the bench.
+        file: JSON file that is replaced whenever there are more rows; none is written without.
+    """
+
+    bench: str
+    file: Path | None
+    rows: Sequence[Mapping[str, Any]] = ()
+    start: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """Since the bench began."""
+        return time.perf_counter() - self.start
+
+    def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take over all rows that there are, and write them."""
+        from clashsim.core.files import write_atomic
+        from clashsim.fit.runs import versions
+
+        self.rows = list(rows)
+        if self.file is None:
+            return
+        machine = {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        }
+        content = {
+            "bench": self.bench,
+            "versions": versions(),
+            "machine": machine,
+            "seconds": round(self.seconds, 1),
+            "rows": _plain_numbers(self.rows),
+        }
+        write_atomic(self.file, (json.dumps(content, indent=1) + "\n").encode())
+
+    def show(self) -> None:
+        """Print the rows, if there are any."""
+        from clashsim.report.tables import plain
+
+        if self.rows:
+            out = console()
+            out.print(plain(f"{self.bench}, {self.seconds:.0f} s", self.rows, width=out.width))
+
+    def refuse_empty(self) -> None:
+        """Fail where every row is missing: some may be, for what is not installed here."""
+        if self.rows and all("why" in row for row in self.rows):
+            raise ClashError(
+                f"no row of the bench {self.bench} could be measured: {self.rows[0]['why']}"
+            )
 
 
 def _plain_numbers(value: Any) -> Any:
     """What JSON can hold: numpy numbers as Python's, those that are not finite as null."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {k: _plain_numbers(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain_numbers(v) for v in value]

@@ -9,9 +9,10 @@ import json
 import os
 import platform
 import sys
+import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from packaging.requirements import Requirement
 
@@ -32,6 +33,12 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+class Say(Protocol):
+    """Prints a text, followed by `end`."""
+
+    def __call__(self, text: str, end: str = " ") -> None: ...
+
+
 @dataclass(frozen=True)
 class Extra:
     """An extra: what it is for, versions of its packages, and what is missing, too old or broken."""
@@ -49,37 +56,71 @@ class Extra:
 
 def run(verb: Doctor) -> None:
     """`clashsim doctor`."""
-    found = {"clashsim": _clashsim(), "packages": _core(), "extras": [asdict(e) | {"ready": not e.lacks, "install": e.install} for e in extras()], "machine": machine()}
+    say = _silent if verb.json else _say
+    about: dict[str, Any] = {"clashsim": _clashsim(), "packages": _core()}
+    _say_about(about, say)
+    about["extras"] = _described(extras(say))
+    about["machine"] = machine()
     if not verb.json:
-        _print(found)
-    checks: list[dict[str, Any]] = []
-    if not verb.quick:
-        from clashsim.commands.self_test import SelfTest
-
-        if not verb.json:
-            print("self-test, about ten seconds:", flush=True)
-        for check in SelfTest():
-            checks.append(asdict(check))
-            if not verb.json:
-                print(f"  {'pass' if check.passed else 'FAIL'}  {check.name}: {check.found} ({check.seconds:.1f} s)", flush=True)
+        _print(about)
+    checks = [] if verb.quick else _self_test(say)
     failed = [str(c["name"]) for c in checks if not c["passed"]]
     if verb.json:
-        print(json.dumps(found | {"self_test": checks, "healthy": not failed}, indent=1))
+        print(json.dumps(about | {"self_test": checks, "healthy": not failed}, indent=1))
     elif checks and not failed:
         print("all is well")
     if failed:
         raise ClashError(f"the self-test failed: {'; '.join(failed)}")
 
 
-def extras() -> list[Extra]:
-    """The extras of this installation, those that are ready first."""
+def _say(text: str, end: str = " ") -> None:
+    """Print what is begun without ending the line: its time follows when it is done."""
+    print(text, end=end, flush=True)
+
+
+def _silent(text: str, end: str = " ") -> None:
+    """Print nothing."""
+
+
+def _self_test(say: Say) -> list[dict[str, Any]]:
+    """Run the checks; each is named when it begins, and what it found follows when it ends."""
+    from clashsim.commands.self_test import SelfTest
+
+    say("self-test:", end="\n")
+    checks = []
+    for check in SelfTest(begin=lambda name: say(f"  {name} ...")):
+        checks.append(asdict(check))
+        say(
+            f"{'pass' if check.passed else 'FAIL'}: {check.found} ({check.seconds:.1f} s)", end="\n"
+        )
+    return checks
+
+
+def _described(found: list[Extra]) -> list[dict[str, Any]]:
+    return [asdict(e) | {"ready": not e.lacks, "install": e.install} for e in found]
+
+
+def extras(say: Say = _silent) -> list[Extra]:
+    """The extras of this installation, those that are ready first.
+
+    Args:
+        say: Prints which extra is imported and how long that took.
+    """
     wanted: dict[str, list[Requirement]] = {name: [] for name in metadata.metadata("clashsim").get_all("Provides-Extra") or ()}
     for line in metadata.requires("clashsim") or ():
         need = Requirement(line)
         for name, needs in wanted.items():
             if need.marker is not None and need.marker.evaluate({"extra": name}) and not need.marker.evaluate({"extra": ""}):
                 needs.append(need)
-    return sorted((_extra(name, needs) for name, needs in wanted.items()), key=lambda e: (bool(e.lacks), e.name))
+    say("importing the packages of the extras, with the seconds each takes:", end="\n ")
+    found = []
+    for name, needs in wanted.items():
+        start = time.perf_counter()
+        say(f" {name}")
+        found.append(_extra(name, needs))
+        say(f"{time.perf_counter() - start:.1f}", end="")
+    say("", end="\n")
+    return sorted(found, key=lambda e: (bool(e.lacks), e.name))
 
 
 def _extra(name: str, needs: list[Requirement]) -> Extra:
@@ -139,12 +180,17 @@ def _broken(module: str) -> str | None:
     return None
 
 
+def _say_about(found: dict[str, Any], say: Say) -> None:
+    about = found["clashsim"]
+    packages = ", ".join(f"{name} {version}" for name, version in found["packages"].items())
+    say(f"clashsim {about['version']}, Python {about['python']}; {packages}", end="\n")
+
+
 def _print(found: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    about, here = found["clashsim"], found["machine"]
-    print(f"clashsim {about['version']}, Python {about['python']}; " + ", ".join(f"{k} {v}" for k, v in found["packages"].items()))
+    here = found["machine"]
     threads = f"{here['cores']} cores, torch uses {here['threads_of_torch']} threads" + (f" (OMP_NUM_THREADS={here['OMP_NUM_THREADS']})" if here["OMP_NUM_THREADS"] else "")
     print(f"{here['system']}; {threads}; {here['memory_gb']} GB of memory; GPU: {', '.join(here['gpus']) or 'none that torch can use, and none is needed'}")
     print(f"distilled models are kept in {here['cache']} ({here['cached_models']} there); public sets: {here['CLASHSIM_DATA'] or 'CLASHSIM_DATA is not set'}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clashsim.commands.shared import cache, console, load_scene, needs_drake, not_negative
-from clashsim.core.errors import DataError, MissingExtraError, ParamError, SceneError
+from clashsim.core.errors import DataError, ParamError, SceneError
+from clashsim.core.extras import require
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def run(verb: Loop) -> None:
     """`clashsim loop`."""
-    if find_spec("stable_baselines3") is None:
-        raise MissingExtraError("Stable-Baselines3", "rl")
+    require("stable_baselines3", "Stable-Baselines3", "rl")
     from clashsim import lab
     from clashsim.loop.in_lab import InLab
     from clashsim.loop.rounds import Loop as Rounds

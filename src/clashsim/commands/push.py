@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clashsim.commands.shared import console, engine, needs_drake, not_negative, refuse_file
-from clashsim.core.errors import DataError, MissingExtraError, ParamError
+from clashsim.core.errors import DataError, ParamError
+from clashsim.core.extras import require
 from clashsim.core.many import each
 from clashsim.core.progress import Progress, bar, quiet
 from clashsim.fit.threads import one_thread
@@ -73,8 +73,8 @@ def _learn_alone(verb: Train) -> None:
 
 def _learn(verb: Train, progress: Progress) -> Policy:
     """Train one policy, or go on with it, and write it."""
-    if verb.device is None and find_spec("stable_baselines3") is None:
-        raise MissingExtraError("Stable-Baselines3", "rl")
+    if verb.device is None:
+        require("stable_baselines3", "Stable-Baselines3", "rl")
     from clashsim.fit.runs import load
 
     if verb.out.exists() and not verb.out.is_dir():

@@ -1,4 +1,7 @@
-"""The main path in ten seconds: sample, distil, calibrate, judge, plan, step and keep, each on real work with a bound that it must hold."""
+"""The main path in short: sample, distil, calibrate, judge, plan, step and keep.
+
+Each is done on real work, with a bound that it must hold.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,16 @@ class Check:
 
 
 class SelfTest:
-    """The checks, each with what the ones before it made."""
+    """The checks, each with what the ones before it made.
 
-    def __init__(self) -> None:
+    Args:
+        begin: Called with the name of each check before its work begins.
+    """
+
+    def __init__(self, begin: Callable[[str], None] = lambda name: None) -> None:
         from clashsim.core.scene import Scene
 
+        self._begin = begin
         self._scene = Scene.load("semi_cylinder")
         self._run: Run | None = None
         self._plan: Plan | None = None
@@ -47,6 +55,7 @@ class SelfTest:
             ("MuJoCo samples strikes", self._sample), ("the shipped model predicts them", self._distilled), ("recorded strikes calibrate it", self._calibrate),
             ("a strike is planned", self._planned), ("stepped, it does what was planned", self._stepped), ("the run is written and read back", self._kept))
         for name, step in steps:
+            self._begin(name)
             began = time.perf_counter()
             try:
                 passed, found = step()

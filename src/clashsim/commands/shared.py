@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from clashsim.core.errors import DataError, MissingExtraError, ParamError, SceneError
+from clashsim.core.errors import DataError, ParamError, SceneError
+from clashsim.core.extras import require
 from clashsim.core.many import Engine, here
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def refuse_file(path: Path, endings: Sequence[str], *, overwrite: bool) -> None:
 
 def needs_drake() -> None:
     """Refuse before any work where the laboratory cannot run."""
-    if find_spec("pydrake") is None:
-        raise MissingExtraError("Drake (pydrake)", "lab")
+    require("pydrake", "Drake (pydrake)", "lab")
 
 
 def enough_samples(samples: int) -> None:

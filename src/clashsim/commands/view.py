@@ -9,14 +9,14 @@ import os
 import socket
 import threading
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clashsim.commands.recorded import holds_trials, read_recorded
-from clashsim.core.errors import ClashError, DataError, MissingExtraError, ParamError
+from clashsim.core.errors import ClashError, DataError, ParamError
+from clashsim.core.extras import require
 
 if TYPE_CHECKING:
     from clashsim.cli import View
@@ -33,8 +33,7 @@ _POLICY = "policy.safetensors"
 
 def run(verb: View) -> None:
     """`clashsim view`."""
-    if find_spec("viser") is None:
-        raise MissingExtraError("viser", "viser")
+    require("viser", "viser", "viser")
     session = session_of(verb.run, trials=verb.trials, policy=verb.policy, route=verb.route)
     server = serve(verb.host, verb.port)
     from clashsim.view.page import Page

@@ -27,13 +27,21 @@ class RunError(ClashError):
 
 
 class MissingExtraError(ClashError):
-    """An optional dependency is needed and is not installed."""
+    """An optional dependency is needed and cannot be imported.
 
-    def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module} is not installed; get it with: pip install 'clashsim[{extra}]'")
-        self.lacks = module, extra
+    Args:
+        package: What is needed, as a reader knows it.
+        extra: The extra of clashsim that installs it.
+        problem: What is wrong, as a clause; by default that the package is not installed.
+    """
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+    def __init__(self, package: str, extra: str, problem: str | None = None) -> None:
+        if problem is None:
+            problem = f"{package} is not installed"
+        super().__init__(f"{problem}; get it with: pip install 'clashsim[{extra}]'")
+        self.lacks = package, extra, problem
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
         """So that it can be raised in a worker and told here."""
         return MissingExtraError, self.lacks
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 from clashsim.data import mat5
 from clashsim.data.convert import column_of
 from clashsim.data.streams import Columns
@@ -24,10 +25,8 @@ _WIDTH = 256  # numbers a row: a longer row is an image, or an array that lies o
 
 def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
     """Columns of an HDF5 file (and of MAT 7.3, which is one): each dataset of numbers by its path, as in `mocap/box/position`."""
-    try:
+    with needs("h5py", "io"):
         import h5py
-    except ImportError:
-        raise MissingExtraError("h5py", "io") from None
     try:
         with h5py.File(path, "r", locking=False) as file:
             sets = dict(_datasets(file, h5py))

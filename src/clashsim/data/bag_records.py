@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 
 RECORD = 1 << 28  # bytes of one record, packed or not: a chunk has about one MB
 RATIO, FREE = 100, 256 << 20  # as for archives: bytes a file may unpack to for each of its own, and those that need no reason
@@ -172,10 +173,8 @@ class _Room:
 def _library(name: str) -> Any:
     import importlib
 
-    try:
+    with needs(name, "io"):
         return importlib.import_module(name)
-    except ImportError:
-        raise MissingExtraError(name, "io") from None
 
 
 def _ros1_records(file: BinaryIO | _Bytes) -> Iterator[tuple[dict[bytes, bytes], bytes]]:

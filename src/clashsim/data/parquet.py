@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 from clashsim.data.convert import column_of
 from clashsim.data.streams import Columns
 from clashsim.data.tables import NUMBERS
@@ -18,11 +19,9 @@ _MANY = f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name few
 
 def read_parquet(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
     """Columns of a Parquet file; fields of structures are `a.b`, lists of one length make columns (N, k), time stamps become seconds."""
-    try:
+    with needs("pyarrow", "io"):
         import pyarrow as arrow  # type: ignore[import-untyped]
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("pyarrow", "io") from None
     try:
         file = parquet.ParquetFile(path, memory_map=False, pre_buffer=False)
         tops = list(dict.fromkeys(name for name in file.schema_arrow.names))

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 from clashsim.core.files import write_atomic
 
 
@@ -72,10 +73,8 @@ class Parts:
     @contextmanager
     def _told(self) -> Iterator[tuple[Any, str]]:
         """The file system and the folder in it; whatever goes wrong there is one sentence."""
-        try:
+        with needs("fsspec", "scale"):
             import fsspec
-        except ImportError:
-            raise MissingExtraError("fsspec", "scale") from None
         try:
             yield fsspec.core.url_to_fs(self.place)
         except Exception as error:  # each file system fails in its own ways

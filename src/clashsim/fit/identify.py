@@ -16,7 +16,8 @@ import numpy as np
 from scipy.stats import qmc
 
 from clashsim.core.contact import touch
-from clashsim.core.errors import DataError, MissingExtraError, nearest
+from clashsim.core.errors import DataError, nearest
+from clashsim.core.extras import needs
 from clashsim.core.frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
@@ -233,10 +234,8 @@ def to_sysid(setup: Rig, rows: np.ndarray | None = None) -> tuple[sysid.Paramete
     Values are on the unit scale [-1, 1] of each parameter, where one step of finite differences fits all; each parameter's modifier
     writes its natural value into an MjSpec. The residual takes x (q,) or (q, m) and runs all m points in one batch.
     """
-    try:
+    with needs("mujoco.sysid", "sysid"):
         from mujoco.sysid import Parameter, ParameterDict
-    except ImportError:
-        raise MissingExtraError("mujoco.sysid", "sysid") from None
     rows = np.arange(len(setup.before)) if rows is None else rows
     start = np.clip(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), -0.99, 0.99)
     params = ParameterDict({p.name: Parameter(p.name, s, -1.0, 1.0, modifier=_modifier(p)) for p, s in zip(setup.params, start, strict=True)})

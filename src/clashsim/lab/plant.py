@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from scipy.spatial import Delaunay
 
-from clashsim.core.errors import MissingExtraError
+from clashsim.core.extras import needs
 from clashsim.lab import arm
 from clashsim.lab.settings import CHANGES, MATERIALS, Setting, table_friction
 from clashsim.lab.strike import TIP, Outline
 
-try:
+with needs("Drake (pydrake)", "lab"):
     from pydrake.common import MemoryFile
     from pydrake.geometry import (
         AddCompliantHydroelasticProperties,
@@ -40,8 +40,6 @@ try:
     from pydrake.systems.framework import DiagramBuilder
     from pydrake.systems.primitives import TrajectorySource
     from pydrake.trajectories import PiecewisePolynomial
-except ImportError:
-    raise MissingExtraError("Drake (pydrake)", "lab") from None
 
 TILE, HALF = 0.05, 0.6  # m, edge of a table tile and half the table: each tile has its own friction
 TABLE_MODULUS, TABLE_DISSIPATION = 1e6, 5.0  # Pa, s/m: 40 MN/m3, as of a bed of sand; a block sinks in by 6 micrometres and does not bounce

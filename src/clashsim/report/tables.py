@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from clashsim.core.params import Param
 
+# Words of the keys of bench rows that are long and come often.
+_SHORT = {
+    "accuracy": "acc",
+    "position": "pos",
+    "orientation": "orient",
+    "rotation": "rot",
+    "evaluations": "evals",
+    "median": "med",
+}
+_GAP = 2  # spaces between two columns
 _COLOURS = {"fitted": "green", "at bound": "yellow", "unidentifiable": "red", "known": "cyan"}
 
 
@@ -84,16 +98,95 @@ def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def plain(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows of a bench, one column a key."""
-    table = Table(title=title, title_justify="left")
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    for key in keys:
-        numeric = any(isinstance(row.get(key), int | float) for row in rows)
-        table.add_column(key, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in keys))
-    return table
+def plain(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group:
+    """Rows of a bench: a table for each kind of row, a column for each key.
+
+    A row belongs to the first kind that has all of its keys; rows that say `why` are a kind of
+    their own. Columns are named by their keys with some words shortened. No word is broken as
+    long as the longest words of all columns fit into the width.
+
+    Args:
+        title: Of the first table.
+        rows: All of them, in order.
+        width: Columns of the terminal.
+    """
+    parts: list[Table | str] = []
+    for keys, members in _kinds(rows):
+        headers = [_header(key) for key in keys]
+        cells = [[_cell(row.get(key)) for row in members] for key in keys]
+        texts = [[header, *column] for header, column in zip(headers, cells, strict=True)]
+        table = Table(
+            title=None if parts else title,
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            padding=(0, _GAP - 1, 0, 0),
+            pad_edge=False,
+        )
+        for key, header, wide in zip(keys, headers, _widths(texts, width), strict=True):
+            numeric = any(isinstance(row.get(key), int | float) for row in members)
+            side: Literal["left", "right"] = "right" if numeric else "left"
+            table.add_column(Text(header), justify=side, overflow="fold", width=wide)
+        for line in zip(*cells, strict=True):
+            table.add_row(*map(Text, line))  # as text: clashsim[mjx] is no markup
+        parts += [table, ""]
+    return Group(*parts)
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
+    """Keys and rows of each kind, in the order in which they first come.
+
+    Values that only JSON can show are left out.
+    """
+    shown = [_printable(row) for row in rows]
+    key_sets = list(dict.fromkeys(frozenset(row) for row in shown))
+    largest = [keys for keys in key_sets if not _within_another(keys, key_sets)]
+    kinds: dict[frozenset[str], list[Mapping[str, Any]]] = {}
+    for row in shown:
+        kind = next(keys for keys in largest if _within(frozenset(row), keys))
+        kinds.setdefault(kind, []).append(row)
+    out = []
+    for members in kinds.values():
+        keys_in_order = list(dict.fromkeys(key for row in members for key in row))
+        out.append((keys_in_order, members))
+    return out
+
+
+def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
+
+
+def _within(keys: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether a row of these keys fits into a table of the others."""
+    return keys <= other and ("why" in keys) == ("why" in other)
+
+
+def _within_another(keys: frozenset[str], key_sets: Sequence[frozenset[str]]) -> bool:
+    return any(keys != other and _within(keys, other) for other in key_sets)
+
+
+def _header(key: str) -> str:
+    """A key as words, between which a line can be broken."""
+    return " ".join(_SHORT.get(word, word) for word in key.split("_"))
+
+
+def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
+    """Widths of columns of texts: the longest word, and more where there is room, left ones first."""
+    least = [max(map(_longest_word, column)) for column in columns]
+    most = [max(map(cell_len, column)) for column in columns]
+    room = width - sum(least) - _GAP * (len(columns) - 1)
+    if room < 0:
+        return [None] * len(columns)  # then words have to be broken somewhere
+    widths: list[int | None] = []
+    for narrow, wide in zip(least, most, strict=True):
+        more = min(wide - narrow, room)
+        room -= more
+        widths.append(narrow + more)
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 def number(value: float) -> str:

@@ -11,15 +11,18 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from stable_baselines3 import PPO, SAC
-from stable_baselines3.common.logger import configure
-from stable_baselines3.common.utils import set_random_seed
 
 from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 from clashsim.core.files import write_atomic
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.informative import InformativeVecEnv
 from clashsim.rl.train import guided
+
+with needs("Stable-Baselines3", "rl"):
+    from stable_baselines3 import PPO, SAC
+    from stable_baselines3.common.logger import configure
+    from stable_baselines3.common.utils import set_random_seed
 
 Algorithm = Literal["sac", "ppo"]
 Weights = Mapping[str, torch.Tensor]

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.errors import MissingExtraError
+from clashsim.core.extras import needs
 
-try:
+with needs("Stable-Baselines3", "rl"):
     import gymnasium
     from gymnasium import spaces
     from stable_baselines3.common.vec_env import VecEnv
-except ImportError:
-    raise MissingExtraError("Gymnasium with Stable-Baselines3", "rl") from None
 
 from clashsim.core.outline import outline
 from clashsim.core.protocols import StrikeModel

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 
-try:
+with needs("Stable-Baselines3", "rl"):
     from stable_baselines3.common.vec_env import VecEnvWrapper
-except ImportError:
-    raise MissingExtraError("Gymnasium with Stable-Baselines3", "rl") from None
 
 from clashsim.rl.env import StrikeVecEnv
 

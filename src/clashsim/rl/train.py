@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from stable_baselines3 import SAC
-from stable_baselines3.common.logger import configure
 
+from clashsim.core.extras import needs
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
@@ -18,6 +17,10 @@ from clashsim.rl import checkpoint
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import Push, Spread, heading_of
+
+with needs("Stable-Baselines3", "rl"):
+    from stable_baselines3 import SAC
+    from stable_baselines3.common.logger import configure
 
 
 @dataclass(frozen=True)

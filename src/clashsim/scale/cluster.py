@@ -8,10 +8,10 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from clashsim.core.errors import MissingExtraError, ParamError
+from clashsim.core.errors import ParamError
+from clashsim.core.extras import needs
 
 _ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d+")
 _STORE = 256 << 20  # bytes of shared memory of a cluster of our own: results are a megabyte, and few wait at a time
@@ -30,9 +30,7 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
         raise ParamError(f"--on must be ray, local, auto or the address of a Ray cluster as host:port or ray://host:port, got {where!r}")
     if workers < 0:
         raise ParamError(f"--workers must not be negative, got {workers}")
-    if find_spec("ray") is None:
-        raise MissingExtraError("Ray", "scale")
-    os.environ.update({k: v for k, v in _SILENT.items() if k not in os.environ})  # read when ray is imported, and by the processes it starts
+    needs_ray()
     import ray
 
     if ray.is_initialized():
@@ -46,6 +44,14 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
             yield own
         finally:
             ray.shutdown()
+
+
+def needs_ray() -> None:
+    """Refuse before any work where Ray cannot be imported."""
+    # Read when ray is imported, and by the processes it starts.
+    os.environ.update({k: v for k, v in _SILENT.items() if k not in os.environ})
+    with needs("Ray", "scale"):
+        import ray  # noqa: F401
 
 
 def _joined(where: str) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.errors import DataError, MissingExtraError
+from clashsim.core.errors import DataError
+from clashsim.core.extras import needs
 
 _FLOOR = 200.0  # m: side of the one triangle that is the floor; one, so that no seam runs through it
 
@@ -31,10 +32,8 @@ class Detector:
     """
 
     def __init__(self, corners: Sequence[np.ndarray], faces: Sequence[np.ndarray], scene: np.ndarray, *, normal: np.ndarray, height: float, skin: float, reach: float) -> None:
-        try:
+        with needs("coal", "graph"):
             import coal
-        except ImportError:
-            raise MissingExtraError("coal", "graph") from None
         self._coal = coal
         self.reach, self.normal, self.level = reach, normal, height - skin
         inner = [drawn_in(c, f, skin) for c, f in zip(corners, faces, strict=True)]

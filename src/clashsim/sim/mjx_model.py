@@ -14,7 +14,8 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
-from clashsim.core.errors import MissingExtraError, SceneError
+from clashsim.core.errors import SceneError
+from clashsim.core.extras import needs
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene, field_of
 
@@ -93,13 +94,13 @@ def _unit_slope(p: Param, value: np.ndarray) -> np.ndarray:
 
 def engine() -> tuple[Any, Any]:
     """jax, set to double precision, and MJX."""
-    try:
+    with needs("mujoco-mjx", "mjx"):
         import jax
 
-        with contextlib.redirect_stdout(io.StringIO()):  # MJX prints that it could not import warp, which is not needed
-            from mujoco import mjx
-    except ImportError:
-        raise MissingExtraError("mujoco-mjx", "mjx") from None
+        # MJX prints that it could not import warp, which is not needed.
+        with contextlib.redirect_stdout(io.StringIO()):
+            # And not `from mujoco import`, which hides that the module is missing.
+            import mujoco.mjx as mjx
     jax.config.update("jax_enable_x64", True)
     return jax, mjx
 
