@@ -6,7 +6,11 @@ WORKERS ?= 2
 # One thread a process: the work is many small batches, and two pools on the same cores slow each other down.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all check docs bench
+comma := ,
+EXTRAS := mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
+
+.PHONY: setup demo test test-all test-cpus test-lowest test-load check docs bench
 
 setup: $(STAMP)
 
@@ -14,18 +18,42 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv: about 3 GB of packages, some minutes; what pip says is in .venv/install.log"
-	@$(BIN)/python tools/install.py .venv/install.log -c constraints.txt -e ".[mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev]"
+	@$(BIN)/python tools/install.py .venv/install.log -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/clashsim demo -o runs/demo --overwrite
 
-# Tests of one group stay on one worker of pytest: those on Ray share a cluster.
+# Tests of one group stay on one worker of pytest, because they share what takes seconds to make.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
+	$(PYTEST)
+
+# The tests as other CPUs would run them: XLA, torch, MKL, oneDNN, OpenBLAS and numpy are told to use older instructions.
+AVX2 := XLA_FLAGS=--xla_cpu_max_isa=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES=X86_V4,AVX512_ICL,AVX512_SPR
+SSE42 := XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES=X86_V3,X86_V4,AVX512_ICL,AVX512_SPR
+test-cpus: $(STAMP)
+	env $(AVX2) $(PYTEST) -m "not slow"
+	env $(SSE42) $(PYTEST) -m "not slow"
+
+# Five runs beside two busy loops: no test may depend on the speed of the machine.
+test-load: $(STAMP)
+	for run in 1 2 3 4 5; do $(BIN)/python tools/under_load.py --busy 2 -- $(PYTEST) -m "not slow" || exit 1; done
+
+# The lowest versions that pyproject.toml claims, in an environment of their own.
+LOWEST := .venv-lowest
+LOWEST_STAMP := $(LOWEST)/.installed
+$(LOWEST_STAMP): pyproject.toml tools/lowest_versions.py $(STAMP)
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	@$(BIN)/python tools/lowest_versions.py > $(LOWEST)/constraints.txt
+	@echo "setting up $(LOWEST) with the lowest versions of all dependencies"
+	@$(LOWEST)/bin/python tools/install.py $(LOWEST)/install.log --prefer-binary -c $(LOWEST)/constraints.txt -e ".[$(subst docs$(comma),,$(EXTRAS))]"
+	@touch $(LOWEST_STAMP)
+
+test-lowest: $(LOWEST_STAMP)
+	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
 
 # Into build/site, to be opened without a server; a warning is an error. Material speaks of its successor at every build, unless told not to.
 docs: $(STAMP)

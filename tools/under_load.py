@@ -1,0 +1,33 @@
+"""Run a command beside busy processes, which take the cores from it: `make test-load`.
+
+    python tools/under_load.py --busy 2 -- COMMAND
+"""
+
+import argparse
+import multiprocessing
+import subprocess
+import sys
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--busy", type=int, default=2, help="how many busy processes")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+    loops = [multiprocessing.Process(target=spin, daemon=True) for _ in range(options.busy)]
+    for loop in loops:
+        loop.start()
+    try:
+        return subprocess.run(options.command, check=False).returncode
+    finally:
+        for loop in loops:
+            loop.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
