@@ -18,7 +18,9 @@ def write_figure(path: Path, figure: Figure, *, dpi: int) -> None:
     kind = path.suffix.lstrip(".").lower() or "png"
     formats = sorted(figure.canvas.get_supported_filetypes())
     if kind not in formats:
-        raise DataError(f"a figure cannot be written to {str(path)!r}: choose one of {', '.join(formats)}")
+        raise DataError(
+            f"a figure cannot be written to {str(path)!r}: choose one of {', '.join(formats)}"
+        )
     content = io.BytesIO()
     figure.savefig(content, format=kind, dpi=dpi)
     write_atomic(path, content.getvalue())
