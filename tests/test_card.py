@@ -213,7 +213,7 @@ def test_rates_of_copies_and_of_a_training(monkeypatch):
     monkeypatch.setattr(card_rate, "_SECONDS", 0.05)
     rows = card_rate.rates(Toy(), SCENE, "cpu", copies=(64, 1024), recipe=TINY)
     assert [r["method"] for r in rows[:2]] == ["64 copies on cpu", "1024 copies on cpu"] and rows[2]["what"] == "training"
-    assert all(r["per_second"] > 0 for r in rows) and rows[1]["per_second"] > 2 * rows[0]["per_second"]
+    assert all(r["per_second"] > 0 for r in rows)
     assert rows[2]["strikes"] == TINY.steps and (rows[2]["until"] is None) == (rows[2]["reached"] < card_rate.SUCCESS)
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import struct
 import subprocess
 import sys
-import time
 import types
 import zlib
 from dataclasses import replace
@@ -19,6 +17,7 @@ import mujoco
 import numpy as np
 import pytest
 
+import killed
 from clashsim import cli
 from clashsim.commands import bench
 from clashsim.core.scene import Scene
@@ -282,32 +281,15 @@ def test_interrupt_is_130(here, capsys, monkeypatch):
     assert cli.main(["show", "x"]) == 130
 
 
-def start(out: str) -> subprocess.Popen:
-    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-m", "clashsim.cli", "sample", "ellipse", "-n", "24000", "-o", out, "--threads", "1"],
-                            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
 def test_killed_sampling_resumes_to_the_same_bytes(here):
-    begin = time.monotonic()
-    whole = start("whole.safetensors")
-    assert whole.wait() == 0, whole.stderr.read()
-    took = time.monotonic() - begin
-    parts, rng = Path("killed.safetensors.parts"), random.Random()
-    for round_ in range(3):
-        job = start("killed.safetensors")
-        while round_ == 0 and not list(parts.glob("shard-*")) and job.poll() is None:  # so that at least once there is something to resume from
-            time.sleep(0.01)
-        time.sleep(took * rng.uniform(0, 0.2))
-        job.send_signal(signal.SIGKILL)
-        job.wait()
-        if round_ == 0:
-            assert job.returncode == -signal.SIGKILL and not Path("killed.safetensors").exists()
-        if Path("killed.safetensors").exists():  # it was faster than its killer
-            break
-    if not Path("killed.safetensors").exists():
-        assert list(parts.glob("shard-*"))
-        last = start("killed.safetensors")
-        assert last.wait() == 0, last.stderr.read()
-        assert not parts.exists()
+    def sampled(out: str, **stop) -> int:
+        command = ["-m", "clashsim.cli", "sample", "ellipse", "-n", "9000", "--threads", "1", "-o"]
+        return killed.run([*command, out], killed.environment(here / "stop", **stop)).returncode
+
+    assert sampled("whole.safetensors") == 0
+    parts = Path("killed.safetensors.parts")
+    for kept, action in ((1, "kill after"), (1, "kill before")):
+        assert sampled("killed.safetensors", pattern="shard-*", action=action) == -signal.SIGKILL
+        assert len(list(parts.glob("shard-*"))) == kept and not Path("killed.safetensors").exists()
+    assert sampled("killed.safetensors") == 0 and not parts.exists()
     assert Path("killed.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
+
+import killed
 
 pytest.importorskip("stable_baselines3", reason="policies need the extra rl")
 
@@ -181,16 +179,13 @@ def test_a_killed_loop_goes_on_to_the_same_result(tmp_path):
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     script = tmp_path / "loop.py"
     script.write_text(SCRIPT)
-    killed = subprocess.Popen([sys.executable, str(script), str(tmp_path / "a")], env=os.environ | {"OMP_NUM_THREADS": "1"})
-    until = time.monotonic() + 240
-    while not (tmp_path / "a" / "round-01" / "trials.safetensors").is_file() and time.monotonic() < until:
-        assert killed.poll() is None
-        time.sleep(0.05)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    stop = killed.environment(tmp_path / "stop", "trials.safetensors")
+    assert killed.run([str(script), str(tmp_path / "a")], stop).returncode == -signal.SIGKILL
+    assert (tmp_path / "a" / "round-01" / "trials.safetensors").is_file()
     assert not (tmp_path / "a" / "round-01" / "agent.safetensors").exists()
     for name in ("a", "b"):
-        subprocess.run([sys.executable, str(script), str(tmp_path / name)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        done = killed.run([str(script), str(tmp_path / name)], killed.environment(tmp_path))
+        assert done.returncode == 0, done.stderr
     for name in ("trials.safetensors", "strikes.csv", "agent.safetensors", "run/weights.safetensors", "run/theta.json", "round.json"):
         assert (tmp_path / "a" / "round-01" / name).read_bytes() == (tmp_path / "b" / "round-01" / name).read_bytes(), name
 

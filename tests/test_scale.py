@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("ray", reason="many machines need Ray, the extra scale")
 import fsspec
 
+import killed
 from clashsim import cli
 from clashsim.bench import shapes
 from clashsim.core.errors import ClashError, DataError, MissingExtraError, ParamError
@@ -219,26 +220,88 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
-    n, parts = 12 * 4096, Path("s.safetensors.parts")
-    command = ["sample", "puck", "-n", str(n), "-o", "s.safetensors", "--on"]
-    head = subprocess.Popen([sys.executable, "-m", "clashsim", *command, "local", "--workers", "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while len([*parts.glob("shard-*")]) < 2:
+def listening(pids: set[int]) -> dict[str, int]:
+    """Local addresses, as /proc/net has them, on which these processes wait for connections."""
+    sockets = {}
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                target = os.readlink(descriptor)
+            except OSError:  # it has just been closed
+                continue
+            if target.startswith("socket:["):
+                sockets[target[len("socket:[") : -1]] = pid
+    found = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            address, state, inode = fields[1], fields[3], fields[9]
+            if state == "0A" and inode in sockets:
+                found[address] = sockets[inode]
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="sockets are read from /proc")
+def test_a_cluster_of_our_own_listens_on_the_loopback_alone(two):
+    assert dict(two(squared, range(4))) == {i: i * i for i in range(4)}  # workers run, and listen
+    found = listening(children(os.getpid()))
+    assert found
+    loopback = {
+        "0100007F",  # 127.0.0.1
+        "0000000000000000FFFF00000100007F",  # the same, as seen by IPv6
+        "00000000000000000000000001000000",  # ::1
+    }
+    assert {address.split(":")[0] for address in found} <= loopback, found
+
+
+def test_a_cluster_on_the_loopback_can_be_joined(two):
+    import ray
+
+    script = """
+import sys
+import ray
+from clashsim.scale.cluster import cluster
+with cluster(sys.argv[1], 0) as own:
+    print(own, int(ray.cluster_resources()["CPU"]))
+"""
+    address = ray.get_runtime_context().gcs_address
+    joined = killed.run(["-c", script, address], killed.environment(Path()))
+    assert joined.stdout.split() == ["False", "2"], joined.stderr
+
+
+def working(command: list[str], stop: Path) -> tuple[subprocess.Popen, set[int]]:
+    """A command whose two workers on Ray have made two shards and are held before the next, and the workers."""
+    held = killed.environment(stop, "shard-0000[2-9].safetensors", action="hold")
+    head = subprocess.Popen(
+        [sys.executable, "-m", "clashsim", *command],
+        env=held,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        # A shell in the background has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while len(killed.held(stop)) < 2:
         assert head.poll() is None, head.stdout.read()
-        time.sleep(0.02)
-    below = {pid for pid in children(head.pid) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith((b"ray::_do", b"ray::IDLE"))}  # between two items one is idle
-    assert below
+        time.sleep(0.05)
+    return head, killed.held(stop)
+
+
+def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
+    n, parts = 4 * 4096, Path("s.safetensors.parts")
+    command = ["sample", "puck", "-n", str(n), "-o", "s.safetensors", "--on"]
+    head, workers = working([*command, "local", "--workers", "2"], folder / "stop")
     head.send_signal(signal.SIGKILL)
     head.wait()
-    limit = time.monotonic() + 60
-    while any(map(runs, below)):  # nobody works on for a head that is gone
-        assert time.monotonic() < limit, below
+    while any(map(runs, workers)):  # nobody works on for a head that is gone
         time.sleep(0.1)
     kept = {path: path.stat().st_mtime_ns for path in parts.glob("shard-*")}
-    assert 2 <= len(kept) < 12 and not Path("s.safetensors").exists()
+    assert sorted(path.name for path in kept) == [f"shard-0000{i}.safetensors" for i in (0, 1)]
+    assert not Path("s.safetensors").exists()
     asked: list = []
     whole = sample(Scene.load("puck"), n, 0, parts=parts, threads=1, engine=counted(two, asked))
-    assert len(asked) == 12 - len(kept) and {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert len(asked) == 2 and {path: path.stat().st_mtime_ns for path in kept} == kept
     assert cli.main([*command, "ray"]) == 0 and not parts.exists()
     wanted = sample(Scene.load("puck"), n, 0)
     assert bits(read_impacts("s.safetensors")) == bits(whole) == bits(wanted)
@@ -246,14 +309,10 @@ def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
 
 @pytest.mark.slow
 def test_ctrl_c_is_one_sentence(folder):
-    command = [sys.executable, "-m", "clashsim", "sample", "puck", "-n", "400000", "-o", "s.safetensors", "--on", "local", "--workers", "2"]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))  # a shell in the background has it ignored
-    while not [*Path("s.safetensors.parts").glob("shard-*")]:
-        assert job.poll() is None, job.stdout.read()
-        time.sleep(0.05)
+    command = ["sample", "puck", "-n", str(4 * 4096), "-o", "s.safetensors"]
+    job, _ = working([*command, "--on", "local", "--workers", "2"], folder / "stop")
     os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to all of them
-    out = job.communicate(timeout=60)[0]
+    out = job.communicate()[0]
     assert job.returncode == 130 and out == "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it\n"
 
 
@@ -357,6 +416,7 @@ def test_policies_of_several_seeds(two, folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # 2 minutes where nothing else runs
 def test_the_bench_has_every_row():
     from clashsim.bench import scaling
 

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 
 import mujoco
@@ -120,12 +119,12 @@ def test_a_held_out_strike_is_replayed_and_the_hybrid_is_nearer(session):
     assert np.mean(gaps["hybrid"]) < 0.008 and np.mean(gaps["hybrid"]) < np.mean(gaps["MuJoCo"])
 
 
-def test_a_target_is_planned_in_well_under_a_second(session):
+def test_a_target_is_planned_with_few_evaluations(session):
     model = session.map
     target = model.rest(np.zeros((1, 3)), (0.4 * model.low + 0.6 * model.high)[None])[0]
     found = planned(session.scene, model, target, np.zeros(3))
     assert found.plan.status == "found" and found.off[0] < 0.003
-    assert min(planned(session.scene, model, target, np.zeros(3)).seconds for _ in range(3)) < 0.5
+    assert 0 < found.plan.evaluations < 40_000  # the map answers a million in a second
     assert len(found.expected.cloud) == 24 and (found.expected.spread > 0).all()
     motion = session.struck(found.strikes, np.zeros(3), "hybrid", "identified values")
     rest = session.rests({"hybrid": motion})["hybrid"]
@@ -194,20 +193,26 @@ def test_runs_without_trajectories_say_so(runs, tmp_path):
 def test_only_the_latest_of_a_job_is_done_and_failures_are_sentences(capsys):
     worker, done, told = Worker(), [], []
     gate = threading.Event()
-    worker.do("a", gate.wait, told.append)  # type: ignore[arg-type]
-    time.sleep(0.05)
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        gate.wait()
+
+    worker.do("a", wait, told.append)
+    begun.wait()
     for k in range(5):
         worker.do("b", lambda k=k: done.append(k), told.append)
     assert worker.waits("b")
     gate.set()
-    assert worker.join(5) and done == [4]
+    assert worker.join() and done == [4]
 
     def wrong() -> None:
         raise DataError("the value is wrong")
 
     worker.do("c", wrong, told.append)
     worker.do("d", lambda: 1 / 0, told.append)  # type: ignore[arg-type,return-value]
-    assert worker.join(5) and told[0] == "the value is wrong" and "ZeroDivisionError" in told[1] and len(told) == 2
+    assert worker.join() and told[0] == "the value is wrong" and "ZeroDivisionError" in told[1] and len(told) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert worker.end()
 
@@ -250,7 +255,7 @@ def test_it_listens_on_the_loopback_and_stops_on_ctrl_c(runs):
     with pytest.raises(OSError), socket.create_connection((_own_address(), port), timeout=2):
         pass
     run.send_signal(signal.SIGINT)
-    out, err = run.communicate(timeout=30)
+    out, err = run.communicate()
     assert run.returncode == 0 and "stopped" in first + out and "Traceback" not in err
 
 

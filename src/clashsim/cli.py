@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -602,19 +603,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         kinds = reduce(or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in VERBS))
         verb: Any = tyro.cli(kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
         VERBS[type(verb)](verb)
+        _end_output()
     except ClashError as error:
         print(f"clashsim: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has gone, which is no mistake
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError):
+            _end_output()
         return 0
     except OSError as error:
-        print(f"clashsim: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        cause = error
+        try:
+            _end_output()
+        except OSError as full:
+            cause = error if error.filename else full
+        file = f"{cause.filename}: " if cause.filename else ""
+        print(f"clashsim: {file}{cause.strerror or cause}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("clashsim: interrupted; long work keeps what was finished, and the same command goes on from it", file=sys.stderr)
         return 130
     return 0
+
+
+def _end_output() -> None:
+    """Flush standard output; where that fails, drop the rest, or Python would try again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 if __name__ == "__main__":

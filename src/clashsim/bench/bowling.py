@@ -20,6 +20,7 @@ from clashsim.core.extras import importable
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.graph_train import all_pairs, rolled
 from clashsim.nets.bodies import State
+from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph import GraphSim
 
 _FRAMES, _AT = 60, (5, 10, 20, 30, 45, 60)
@@ -164,4 +165,4 @@ def plot(rows: list[Row], path: Path) -> None:
             axis.set_xlim(-0.25, 0.85)
             axis.set_ylim(-0.45, 0.45)
             axis.set_aspect("equal")
-    figure.savefig(path, dpi=110)
+    write_figure(path, figure, dpi=110)

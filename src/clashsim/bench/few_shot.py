@@ -25,6 +25,7 @@ from clashsim.core.scene import Scene
 from clashsim.core.workers import leave_with_parent
 from clashsim.data.datasets import RealSet
 from clashsim.fit.identify import search
+from clashsim.report.figure_files import write_figure
 from clashsim.report.metrics import relative_error, summary
 
 DRAWS = ("random", "block")
@@ -273,4 +274,4 @@ def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
         axes.minorticks_off()
     if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(6, len(handles)), frameon=False)
-    figure.savefig(path, dpi=150)
+    write_figure(path, figure, dpi=150)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from clashsim.bench.rows import Row
+from clashsim.core.files import append_lines
 
 
 def kept(resume: Path | None) -> list[Row]:
@@ -28,8 +29,7 @@ def kept(resume: Path | None) -> list[Row]:
 
 
 def keep(resume: Path | None, rows: Iterable[Row]) -> None:
-    """Add rows, where there is a file for them; in one write, so that rows of other processes do not fall in between."""
+    """Add rows, where there is a file for them."""
     text = "".join(json.dumps(row) + "\n" for row in rows)
     if resume is not None and text:
-        with resume.open("a") as file:
-            file.write(text)
+        append_lines(resume, text)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +89,7 @@ def run(
     strikes and asked for the others. Timed is from the first item that is given out to the last result here; before that the cluster is started, and
     every worker has done a little of both. A worker is a process with one thread; workers 0 is this process with one thread, without Ray.
     efficiency: rate over that of one worker, by the number of workers. same: the bits are those of this process. killed: a worker is killed (SIGKILL)
-    when half of the results are here; retried: items that were given out again. load: the machine's average when the row was begun.
+    when it has almost done the middle item; retried: items that were given out again. load: the machine's average when the row was begun.
     The rows `nothing` are tasks without work: what the head can give out in a second.
     """
     needs_ray()  # before minutes are spent without it
@@ -105,8 +108,9 @@ def run(
             with optional(rows, what="all", workers=w, killed=False), on_ray("local", w) as engine:
                 for job, killed in [(job, killed) for killed in (False, True) for job in jobs if not killed or w == workers[-1]]:
                     with optional(rows, what=job.what, workers=w, killed=killed):
-                        pids, before = _ready(engine, jobs, w), engine.retried
-                        bits, row = _timed(job, _killing(engine, pids[0]) if killed else engine, w)
+                        _ready(engine, jobs, w)
+                        before = engine.retried
+                        bits, row = _timed(job, _killing(engine) if killed else engine, w)
                         same = bool(np.array_equal(bits, wanted[job.what]))
                         rows.append(
                             row
@@ -161,12 +165,11 @@ def _back(item: int) -> int:
     return item
 
 
-def _ready(engine: Engine, jobs: tuple[_Job, ...], workers: int) -> list[int]:
-    """Process ids of the workers, once every one of them has done a little of each job."""
+def _ready(engine: Engine, jobs: tuple[_Job, ...], workers: int) -> None:
+    """Wait until every worker has done a little of each job."""
     pids: set[int] = set()
     while len(pids) < workers:
         pids = {pid for _, pid in each(engine, partial(_little, jobs), range(workers))}
-    return sorted(pids)
 
 
 def _little(jobs: tuple[_Job, ...], _: int) -> int:
@@ -181,12 +184,33 @@ def _once(job: _Job) -> None:
     job.little()
 
 
-def _killing(engine: Engine, pid: int) -> Engine:
-    """The same engine, one of whose workers is killed when half of the results are here."""
-    def engine_(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result | ClashError]]:
-        for done, result in enumerate(engine(work, items), 1):
-            if done == len(items) // 2:
-                os.kill(pid, signal.SIGKILL)
-            yield result
+def _killing(engine: Engine) -> Engine:
+    """The same engine, with the worker of the middle item killed when it has almost done it."""
+
+    def engine_(
+        work: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result | ClashError]]:
+        with tempfile.TemporaryDirectory(prefix="clashsim-") as folder:
+            once = _KilledOnce(work, len(items) // 2, Path(folder) / "killed")
+            yield from engine(once, list(enumerate(items)))
 
     return engine_
+
+
+@dataclass(frozen=True)
+class _KilledOnce:
+    """Does work on numbered items; the first process to do item `which` is lost with its result.
+
+    A worker that is killed from outside may be between two items, and then nothing is lost.
+    """
+
+    work: Callable[[Any], Any]
+    which: int
+    mark: Path
+
+    def __call__(self, item: tuple[int, Any]) -> Any:
+        result = self.work(item[1])
+        if item[0] == self.which and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result

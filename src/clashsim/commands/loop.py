@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from clashsim.commands.shared import cache, console, load_scene, needs_drake, not_negative
 from clashsim.core.errors import DataError, ParamError, SceneError
 from clashsim.core.extras import require
+from clashsim.core.files import whole_files
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def run(verb: Loop) -> None:
             raise ParamError(f"--{name} must be at least {least}, got {getattr(verb, name)}")
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
-    if verb.out.is_dir() and any(verb.out.iterdir()) and not (verb.out / "loop.json").is_file():
+    begun = (verb.out / "loop.json").is_file()
+    if verb.out.is_dir() and not begun and whole_files(verb.out):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     scene = load_scene(verb.scene)
     if verb.world == "lab":

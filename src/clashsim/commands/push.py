@@ -11,6 +11,7 @@ import numpy as np
 from clashsim.commands.shared import console, engine, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.extras import require
+from clashsim.core.files import whole_files
 from clashsim.core.many import each
 from clashsim.core.progress import Progress, bar, quiet
 from clashsim.fit.threads import one_thread
@@ -80,8 +81,9 @@ def _learn(verb: Train, progress: Progress) -> Policy:
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
     ours = (POLICY, "checkpoint.safetensors")
-    # A kill before the first checkpoint leaves the log alone.
-    if verb.out.is_dir() and any(p.name != "log" for p in verb.out.iterdir()) and not any((verb.out / name).exists() for name in ours):
+    # A kill before the first checkpoint leaves the log, and perhaps a part of the checkpoint.
+    others = [name for name in whole_files(verb.out) if name != "log"] if verb.out.is_dir() else []
+    if others and not any(name in others for name in ours):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
         raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another output, or replace it with --overwrite")
@@ -185,5 +187,4 @@ def _animate(path: Any, done: Followed, policy: Policy, way: Route, scene: Scene
     for k, (pose, pair) in enumerate(zip(done.poses, [*before, None], strict=True)):
         tip = None if pair is None else np.r_[pair[6:8], pair[9:11]]
         frames.append(frame(body, pose, way.points, tip=tip, title=f"strike {k + 1}" if tip is not None else done.why))
-    path.parent.mkdir(parents=True, exist_ok=True)
     animate(path, frames)

@@ -121,12 +121,22 @@ class _Room:
     def __init__(self, name: str, limit: int) -> None:
         self.name, self.limit, self.used = name, limit, 0
 
+    def _refuse_too_much(self) -> None:
+        if self.used > self.limit:
+            raise DataError(f"archive {self.name!r} unpacks to more than {self.limit / 1e6:.0f} MB, which is too much for its size")
+
     def copy(self, source: Readable, target: Path) -> Path:
         """Copy a member to a file."""
-        with target.open("wb") as file:
-            while block := source.read(1 << 20):
-                self.used += len(block)
-                if self.used > self.limit:
-                    raise DataError(f"archive {self.name!r} unpacks to more than {self.limit / 1e6:.0f} MB, which is too much for its size")
-                file.write(block)
+        try:
+            with target.open("wb") as file:
+                while block := source.read(1 << 20):
+                    self.used += len(block)
+                    self._refuse_too_much()
+                    file.write(block)
+        except OSError as error:
+            if isinstance(error, gzip.BadGzipFile):  # the archive is damaged, not the disk full
+                raise
+            folder = repr(str(target.parent))
+            why = f"cannot be unpacked to {folder}: {error.strerror}"
+            raise DataError(f"archive {self.name!r} {why}") from None
         return target

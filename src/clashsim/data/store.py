@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from clashsim.core.errors import RunError
+from clashsim.core.files import write_flushed
 
 Kind = Literal["run", "export", "plan"]
 FORMAT = 1
@@ -34,7 +35,7 @@ def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = Fa
         raise RunError(f"the {kind} {str(path)!r} cannot be written: {error.strerror}") from None
     try:
         for name, content in [*files.items(), (_MANIFEST, _json(manifest))]:
-            _write(fresh / _inside(name), content)
+            write_flushed(fresh / _inside(name), content)
         os.chmod(fresh, 0o755)
         if path.exists():
             os.rename(path, _aside(path))  # a folder cannot be renamed onto another that is not empty
@@ -42,7 +43,9 @@ def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = Fa
         shutil.rmtree(_aside(path), ignore_errors=True)
     except OSError as error:
         _recover(path)
-        raise RunError(f"the {kind} {str(path)!r} cannot be written: {error.strerror}") from None
+        file = f" ({Path(error.filename).name})" if error.filename else ""
+        why = f"{error.strerror}{file}"
+        raise RunError(f"the {kind} {str(path)!r} cannot be written: {why}") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -137,14 +140,6 @@ def _recover(path: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
         else:
             os.rename(aside, path)
-
-
-def _write(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _hash(content: bytes) -> str:

@@ -19,7 +19,7 @@ from clashsim.fit.gradient import FLOOR, told
 from clashsim.fit.levenberg import Evaluate, levenberg
 from clashsim.fit.mjx_windows import Windows, one_sided, sizes
 from clashsim.sim.augmented import AugmentedSim
-from clashsim.sim.mujoco_sim import check
+from clashsim.sim.inputs import check_rollout
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def fit_augmented(sim: AugmentedSim, windows: Sequence[Windows], free: Sequence[
     states of its unit change in the windows of that set.
     """
     for one in windows:
-        check(sim.model, one.start, one.control)
+        check_rollout(sim.model, one.start, one.control)
         if one.observed.shape != (len(one.start), one.control.shape[1] + 1, one.start.shape[1]) or not np.isfinite(one.observed).all():
             raise DataError(f"observed needs shape {(len(one.start), one.control.shape[1] + 1, one.start.shape[1])} and no missing states, got {one.observed.shape}")
     if not windows or not (len(free) or (train and len(sim.weights))):

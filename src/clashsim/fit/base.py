@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from clashsim.core.files import write_atomic
+from clashsim.core.files import locked, write_atomic
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, Recipe, distil
@@ -39,17 +39,35 @@ def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, 
         recipe = Recipe()
     key = hashlib.sha256(json.dumps([_VERSION, mujoco.__version__, fingerprint(scene), asdict(recipe), n, seed]).encode()).hexdigest()[:16]
     path = None if cache is None else cache / f"{scene.name}-{key}.safetensors"
-    if path is not None and path.is_file():
-        try:
-            return load_base(scene, path)
-        except (SafetensorError, KeyError, ValueError, RuntimeError):
-            path.unlink()  # a damaged cache entry costs time, not correctness
-    parts = None if path is None else path.with_suffix(".parts")
-    base = distil(scene, sample(scene, n, seed, parts=parts, threads=threads, progress=progress), recipe=recipe, seed=seed, progress=progress)
-    if path is not None and parts is not None:
+
+    def made(parts: Path | None) -> Distilled:
+        sampled = sample(scene, n, seed, parts=parts, threads=threads, progress=progress)
+        return distil(scene, sampled, recipe=recipe, seed=seed, progress=progress)
+
+    if path is None:
+        return made(None)
+    kept = _kept(scene, path)
+    if kept is not None:
+        return kept
+    # One process makes a model and the others wait for it: they would clear each other's samples.
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, title="waiting for another process that makes this model", progress=progress):
+        kept = _kept(scene, path)
+        if kept is not None:
+            return kept
+        parts = path.with_suffix(".parts")
+        base = made(parts)
         write_atomic(path, base_bytes(base))
         shutil.rmtree(parts, ignore_errors=True)
     return base
+
+
+def _kept(scene: Scene, path: Path) -> Distilled | None:
+    """The model of a cache, None where there is none; a damaged one costs time, not correctness."""
+    try:
+        return load_base(scene, path) if path.is_file() else None
+    except (SafetensorError, KeyError, ValueError, RuntimeError, FileNotFoundError):
+        return None
 
 
 def shipped_base(scene: Scene) -> Distilled | None:

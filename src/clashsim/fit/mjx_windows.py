@@ -19,9 +19,9 @@ from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import prior_sd
 from clashsim.fit.gradient import FLOOR, Constants, deviation, told
 from clashsim.fit.hopping import Hops, hop
+from clashsim.sim.inputs import check_rollout
 from clashsim.sim.mjx import capped, descend
 from clashsim.sim.mjx_sim import MjxSim
-from clashsim.sim.mujoco_sim import check
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def identify_windows(sim: MjxSim, windows: Windows, free: Sequence[int], *, star
     With `hops` the starts are the chains of basin hopping, for guesses so poor that a descent ends elsewhere.
     A residual is a state's difference over how much states of its unit change in the windows; its mean square in a window is capped at 1.
     """
-    check(sim.model, windows.start, windows.control)
+    check_rollout(sim.model, windows.start, windows.control)
     n, steps = windows.control.shape[:2]
     if windows.observed.shape != (n, steps + 1, windows.start.shape[1]):
         raise DataError(f"observed needs shape {(n, steps + 1, windows.start.shape[1])}, got {windows.observed.shape}")

@@ -123,8 +123,11 @@ class _Problem:
         """Mean squared residuals (N,) alone: simulating costs a small part of what slopes do."""
         sim, camera = self.unpack(shared, camera)
         s, size = self.shots.start.shape[1], self.shots.seen[0].size
+        # A step of the search may end in no number: such a window is lost, as one that diverges is.
+        whole = np.isfinite(own).all(1)
+        start = np.where(whole[:, None], own[:, :s], self.shots.start)
         with np.errstate(over="ignore", invalid="ignore"):
-            states = predicted(sim, own[:, :s], steps=self.shots.seen.shape[1] - 1)
+            states = predicted(sim, start, steps=self.shots.seen.shape[1] - 1)
             off = (self.eye.see(states, camera, own[:, s:]) - self.shots.seen) / self.shots.noise
             guess = (own[:, s:] - self.shots.own) / self.shots.own_sd
             error = (off**2).mean((1, 2)) + (guess**2).sum(1) / size

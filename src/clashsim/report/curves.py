@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from clashsim.core.blueprint import Blueprint, parts
 from clashsim.core.errors import DataError
-from clashsim.core.files import write_atomic
+from clashsim.report.figure_files import write_figure
 
 _ACTION = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
 
@@ -63,9 +62,7 @@ def draw_typical(path: Path, blueprint: Blueprint, weights: np.ndarray, *, recor
             panel.plot(at, middle, color="tab:blue")
             panel.set(xlabel=name)
         panels[i][0].set(ylabel=_ACTION[scalar.enters].format(scalar.target))
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix.lstrip(".") or "png", dpi=110)
-    write_atomic(path, content.getvalue())
+    write_figure(path, figure, dpi=110)
 
 
 def draw_curves(path: Path, blueprint: Blueprint, weights: np.ndarray, *, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -87,6 +84,4 @@ def draw_curves(path: Path, blueprint: Blueprint, weights: np.ndarray, *, ranges
             panel.axhline(1.0 if scalar.enters == "scale" else 0.0, color="0.7", linewidth=0.8)  # what an untrained network says
             panel.plot(*learnt(blueprint, weights, i, over=j, ranges=ranges), color="tab:blue")
             panel.set(xlabel=scalar.reads[j], ylabel=_ACTION[scalar.enters].format(scalar.target))
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix.lstrip(".") or "png", dpi=120)
-    write_atomic(path, content.getvalue())
+    write_figure(path, figure, dpi=120)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.report.figure_files import write_figure
+
 
 def draw(path: Path, *, body: np.ndarray, tip: np.ndarray, starts: np.ndarray, touches: np.ndarray, predicted: np.ndarray, target: np.ndarray,
          spread: np.ndarray, outcomes: np.ndarray | None = None, title: str = "") -> None:
@@ -53,4 +55,4 @@ def draw(path: Path, *, body: np.ndarray, tip: np.ndarray, starts: np.ndarray, t
     pad = 0.06 * (high - low).max()
     axes.set(xlim=(low[0] - pad, high[0] + pad), ylim=(low[1] - pad, high[1] + pad), xlabel="x, mm", ylabel="y, mm", aspect="equal", title=title)
     figure.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=150)
+    write_figure(path, figure, dpi=150)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.files import write_atomic
 from clashsim.rl.routes import NEAR, WIDTH
 
 
@@ -49,4 +51,7 @@ def animate(path: Path, frames: Sequence[np.ndarray], *, seconds: float = 0.7) -
     from PIL import Image
 
     first, *others = [Image.fromarray(f) for f in frames]
-    first.save(path, save_all=True, append_images=others, duration=round(1e3 * seconds), loop=0)
+    content = io.BytesIO()
+    milliseconds = round(1e3 * seconds)
+    first.save(content, "GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
+    write_atomic(path, content.getvalue())

@@ -1,4 +1,8 @@
-"""A Ray cluster for as long as it is needed: one that runs already is joined and left as it was, else one is started here and ended."""
+"""A Ray cluster for as long as it is needed: one that runs already is joined and left as it was, else one is started here and ended.
+
+A cluster that is started here can be reached from this machine alone: whoever reaches one can run
+code in it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
     if ray.is_initialized():
         yield False
         return
-    with _silence():
+    with _silence(), _loopback():
         own = where == "local" or not _joined(where)
         if own:
             ray.init(address="local", num_cpus=workers or None, include_dashboard=False, object_store_memory=_STORE, **_quiet())
@@ -83,6 +87,24 @@ def _answers(address: str) -> None:
 
 def _quiet() -> dict[str, Any]:
     return {"logging_level": "CRITICAL", "log_to_driver": False}
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let Ray use the loopback where it would take the machine's address on the network instead.
+
+    Ray has this as a constant, for systems whose firewall asks about every program that listens.
+    With it, all processes of a cluster that is started listen on the loopback alone, and such a
+    cluster can be joined by its address. Joining others does not depend on it.
+    """
+    from ray._private import ray_constants
+
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from clashsim.core.places import place
 from clashsim.core.scene import Scene
 from clashsim.sim.augmented_slopes import push
 from clashsim.sim.augmented_step import WEIGHTS, Step, once, refuse_fixed, step_of
+from clashsim.sim.inputs import check_rollout, check_theta, check_vector, nothing_to_step
 from clashsim.sim.mjx_model import check_finite, put
 from clashsim.sim.mjx_run import Chunks
-from clashsim.sim.mujoco_sim import check
 
 
 class AugmentedSim:
@@ -26,7 +26,8 @@ class AugmentedSim:
 
     def __init__(self, scene: Scene, blueprint: Sequence[NeuralScalar] = (), *, theta: np.ndarray | None = None, weights: np.ndarray | None = None,
                  timestep: float | None = None) -> None:
-        self.scene, self.blueprint, self.theta = scene, tuple(blueprint), theta
+        self.scene, self.blueprint = scene, tuple(blueprint)
+        self.theta = check_theta(scene.params, theta)
         places = tuple(place(scene.base, scalar) for scalar in self.blueprint)
         self.held = put(scene, timestep=timestep, faithful=True)
         self.model = self.held.plain
@@ -44,7 +45,14 @@ class AugmentedSim:
 
     def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None, weights: np.ndarray | None = None) -> np.ndarray:
         """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p), weights (w,) or (N, w)."""
-        check(self.model, start, control)
+        start, control = check_rollout(self.model, start, control)
+        theta = check_theta(self.scene.params, theta, len(start))
+        if weights is not None:
+            names = [f"weight {i}" for i in range(len(self.weights))]
+            weights = check_vector("weights", weights, len(start), names)
+        unmoved = nothing_to_step(start, control)
+        if unmoved is not None:
+            return unmoved
         fields = self.held.fields(self.theta if theta is None else theta, len(start))
         return self._chunks.run(start, control, fields | {WEIGHTS: self._rows(weights, len(start))})[0]
 
@@ -56,9 +64,12 @@ class AugmentedSim:
         train: False leaves out those in the weights.
         finite: refuse slopes that are not; a search that takes such points back can do without.
         """
-        check(self.model, start, control)
+        start, control = check_rollout(self.model, start, control, finite=finite)
         n, q, s = len(start), len(free), start.shape[1] if starts else 0
         w = len(self.weights) if train else 0
+        if n == 0:
+            states = np.zeros((0, control.shape[1] + 1, start.shape[1]))
+            return states, np.zeros((*states.shape, q + w + s))
         at = theta if theta is not None else self.theta if self.theta is not None else self.scene.nominal
         at = np.broadcast_to(at, (n, len(self.scene.params)))
         fields, moved = self.held.fields(at, n) | {WEIGHTS: self._rows(weights, n)}, self.held.slopes(at, tuple(free))

@@ -18,6 +18,7 @@ from clashsim.nets.graph import REACH, SKIN, Contacts, Floor, GraphNet, advanced
 from clashsim.nets.graph_file import read_net, shipped_net
 from clashsim.nets.nearest import carried, faced, near_boxes
 from clashsim.sim.collide import Detector
+from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
 
 class GraphSim:
@@ -46,11 +47,13 @@ class GraphSim:
 
         theta (c,) or (N, c) replaces the contact's parameters.
         """
-        size = 13 * len(self.boxes)
-        if start.ndim != 2 or start.shape[1] != size:
-            raise DataError(f"start needs shape (N, {size}): qpos and qvel of {len(self.boxes)} boxes, got {start.shape}")
-        if control.ndim != 3 or control.shape[0] != len(start) or control.shape[2] != 0:
-            raise DataError(f"control needs shape ({len(start)}, T, 0), for boxes have no actuators, got {control.shape}")
+        start, control = check_boxes(len(self.boxes), start, control)
+        if theta is not None:
+            names = [f"contact parameter {i}" for i in range(self.contact.shape[-1])]
+            theta = check_vector("theta", theta, len(start), names)
+        unmoved = nothing_to_step(start, control)
+        if unmoved is not None:
+            return unmoved
         bodies, detector = self._bodies(len(start), theta)
         state = self.state(bodies, torch.as_tensor(start, dtype=torch.float64))
         out = [start]

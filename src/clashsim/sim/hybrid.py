@@ -11,14 +11,22 @@ import torch
 
 from clashsim.core.contact import Contact, touch
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import after_columns
 from clashsim.core.params import locate
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene, field_of
 from clashsim.nets.slide import SlideModel
 from clashsim.sim.glide import glide
 from clashsim.sim.guards import Mechanics, guard
+from clashsim.sim.inputs import (
+    check_before,
+    check_data,
+    check_rollout,
+    check_table,
+    check_theta,
+    nothing_to_step,
+)
 from clashsim.sim.learned import Learned, Trust
-from clashsim.sim.mujoco_sim import check
 from clashsim.sim.pairs import Couple, Meeting, Pair, with_pairs
 from clashsim.sim.planar import touching
 from clashsim.sim.tally import Tally
@@ -62,6 +70,7 @@ class HybridSim:
         self._slots = tuple(None if slot is None else locate(self.model, p.target) for slot, p in zip(scene.slots, scene.params, strict=True))
         self._learned = {p.key: Learned(p.seen_in, p.model, unsure, dict(known or {})) for p in pairs}
         self.theta = next(iter(self._learned.values())).own_theta if single and theta is None else theta
+        self.theta = check_theta(scene.params, self.theta)
         if self.theta is not None:
             self._write(self.theta, lambda name: field_of(self.model, name))
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
@@ -82,6 +91,7 @@ class HybridSim:
 
     def step(self, data: mujoco.MjData) -> None:
         """Advance `data`, made from `self.model`, by one timestep; in the place of `mj_step`."""
+        check_data(self.model, data)
         world = One(self.model, data)
         for c in self.couples:
             c.switch(bool(data.userdata[c.phase] > 0), self.model.pair_margin, self.model.pair_gap)
@@ -89,7 +99,11 @@ class HybridSim:
 
     def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None) -> np.ndarray:
         """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p)."""
-        check(self.model, start, control)
+        start, control = check_rollout(self.model, start, control)
+        theta = check_theta(self.scene.params, theta, len(start))
+        unmoved = nothing_to_step(start, control)
+        if unmoved is not None:
+            return unmoved
         n, steps = control.shape[:2]
         world = self._world(n, theta is not None)
         if theta is not None:
@@ -131,14 +145,30 @@ class HybridSim:
 
     def slid(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
         """Pose at rest (N, 3) by the slide model, from pose and twist (N, 3)."""
-        assert self.slide_model is not None
+        if self.slide_model is None:
+            raise DataError("slid() needs a slide model: HybridSim(..., slide_model=...)")
+        pose = check_table("pose", pose, ("x", "y", "yaw"))
+        twist = check_table("twist", twist, ("vx", "vy", "w"))
+        if len(pose) != len(twist):
+            raise DataError(f"slid() got {len(pose)} poses and {len(twist)} twists: give as many")
+        if len(pose) == 0:
+            return np.zeros((0, 3))
         with torch.no_grad():
             return self.slide_model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
 
     def _outcome(self, before: np.ndarray, theta: np.ndarray | None, pair: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        if not 0 <= pair < len(self.couples):
+            last = len(self.couples) - 1
+            raise DataError(f"pair must be the index of a learned pair, 0 to {last}, got {pair}")
         couple = self.couples[pair]
         if couple.view is not self.scene:
             raise DataError("outcome() and rest() are for pairs that are simulated in the scene they were learned in")
+        planar = self.scene.plane is not None
+        before = check_before(before, planar=planar)
+        theta = check_theta(self.scene.params, theta, len(before))
+        if len(before) == 0:
+            twists = np.zeros((0, len(after_columns(planar))))
+            return twists, twists.copy(), np.zeros(0, bool), before
         contact, moved = touch(self.scene, before)
         if not contact.touching.all():
             raise DataError(f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach")

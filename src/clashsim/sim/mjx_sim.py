@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.scene import Scene
+from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
 from clashsim.sim.mjx_model import check_finite, engine, put
 from clashsim.sim.mjx_run import Chunks, Once
 from clashsim.sim.mjx_step import stepper
-from clashsim.sim.mujoco_sim import check
 
 
 class MjxSim:
@@ -21,14 +21,18 @@ class MjxSim:
     """
 
     def __init__(self, scene: Scene, theta: np.ndarray | None = None, *, timestep: float | None = None) -> None:
-        self.scene, self.theta = scene, theta
+        self.scene, self.theta = scene, check_theta(scene.params, theta)
         self.held = put(scene, timestep=timestep, faithful=True)
         self.model = self.held.plain
         self._chunks = Chunks(self.model, self._once)
 
     def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None) -> np.ndarray:
         """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p)."""
-        check(self.model, start, control)
+        start, control = check_rollout(self.model, start, control)
+        theta = check_theta(self.scene.params, theta, len(start))
+        unmoved = nothing_to_step(start, control)
+        if unmoved is not None:
+            return unmoved
         return self._chunks.run(start, control, self.held.fields(self.theta if theta is None else theta, len(start)))[0]
 
     def slopes(self, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None, *, free: Sequence[int],
@@ -38,8 +42,11 @@ class MjxSim:
         theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start does not move with the
         parameters unless `turned` (N, q, s) says how. finite: refuse slopes that are not; a search that takes such points back can do without.
         """
-        check(self.model, start, control)
+        start, control = check_rollout(self.model, start, control, finite=finite)
         n = len(start)
+        if n == 0:
+            states = np.zeros((0, control.shape[1] + 1, start.shape[1]))
+            return states, np.zeros((*states.shape, len(free)))
         at = theta if theta is not None else self.theta if self.theta is not None else self.scene.nominal
         at = np.broadcast_to(at, (n, len(self.scene.params)))
         states, moved = self._chunks.run(start, control, self.held.fields(at, n), slopes=self.held.slopes(at, tuple(free)), q=len(free), turned=turned)

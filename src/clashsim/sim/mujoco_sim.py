@@ -6,8 +6,8 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
-from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
+from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
 
 
 class MujocoSim:
@@ -15,15 +15,19 @@ class MujocoSim:
 
     def __init__(self, scene: Scene, theta: np.ndarray | None = None, *, timestep: float | None = None, threads: int = 0) -> None:
         self.scene, self.threads = scene, threads
-        self.model = scene.model(theta)
+        self.model = scene.model(check_theta(scene.params, theta))
         if timestep is not None:
             self.model.opt.timestep = timestep
         self._engines: dict[tuple[int, bool], batch.Batch] = {}
 
     def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None) -> np.ndarray:
         """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p)."""
+        start, control = check_rollout(self.model, start, control)
         n = len(start)
-        check(self.model, start, control)
+        theta = check_theta(self.scene.params, theta, n)
+        unmoved = nothing_to_step(start, control)
+        if unmoved is not None:
+            return unmoved
         engine = self._engine(n, theta is not None)
         if theta is not None:
             self.scene.write(np.broadcast_to(theta, (n, len(self.scene.params))), engine.expand)
@@ -40,12 +44,3 @@ class MujocoSim:
         if (n, varied) not in self._engines:
             self._engines = {(n, varied): batch.Batch(self.model, n, nthread=self.threads)}  # one is kept: they are large
         return self._engines[n, varied]
-
-
-def check(model: mujoco.MjModel, start: np.ndarray, control: np.ndarray) -> None:
-    """Refuse starts and controls that do not fit a model."""
-    size = model.nq + model.nv + model.na
-    if start.ndim != 2 or start.shape[1] != size:
-        raise DataError(f"start needs shape (N, {size}): qpos, qvel and act, got {start.shape}")
-    if control.ndim != 3 or control.shape[0] != len(start) or control.shape[2] != model.nu:
-        raise DataError(f"control needs shape ({len(start)}, T, {model.nu}), got {control.shape}")
