@@ -17,6 +17,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
 from clashsim.commands import advise, bench, calibrate, demo, doctor, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, sweep, view
+from clashsim.commands.terminal import plain, plain_output
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -601,15 +602,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         kinds = reduce(or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in VERBS))
         verb: Any = tyro.cli(kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
-        VERBS[type(verb)](verb)
+        with plain_output():
+            VERBS[type(verb)](verb)
     except ClashError as error:
-        print(f"clashsim: {error}", file=sys.stderr)
+        print(plain(f"clashsim: {error}"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has gone, which is no mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"clashsim: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        sentence = f"clashsim: {error.filename or ''}: {error.strerror or error}"
+        print(plain(sentence), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("clashsim: interrupted; long work keeps what was finished, and the same command goes on from it", file=sys.stderr)
