@@ -18,6 +18,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
 from clashsim.commands import advise, bench, calibrate, demo, doctor, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, sweep, view
+from clashsim.commands.terminal import plain, plain_output
 from clashsim.core.errors import ClashError
 
 SceneArg = Positional[Annotated[str, arg(metavar="SCENE")]]
@@ -602,10 +603,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         kinds = reduce(or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in VERBS))
         verb: Any = tyro.cli(kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
-        VERBS[type(verb)](verb)
+        with plain_output():
+            VERBS[type(verb)](verb)
         _end_output()
     except ClashError as error:
-        print(f"clashsim: {error}", file=sys.stderr)
+        print(plain(f"clashsim: {error}"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has gone, which is no mistake
         with suppress(OSError):
@@ -618,7 +620,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError as full:
             cause = error if error.filename else full
         file = f"{cause.filename}: " if cause.filename else ""
-        print(f"clashsim: {file}{cause.strerror or cause}", file=sys.stderr)
+        sentence = f"clashsim: {file}{cause.strerror or cause}"
+        print(plain(sentence), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("clashsim: interrupted; long work keeps what was finished, and the same command goes on from it", file=sys.stderr)

@@ -45,7 +45,7 @@ def run(verb: Advise) -> None:
         raise ParamError(f"{verb.strikes} strikes cannot be chosen from {len(choice.strikes)}")
     advice = advise(model, choice.impacts, verb.strikes)
     strikes = _strikes(choice, advice)
-    console().print(_table(strikes, scene, choice.names))
+    console().print(_table(strikes, scene, choice.names), markup=False)
     print(f"expected error of predictions now: {100 * advice.error[0]:.1f} % of the twist after impact; after these {verb.strikes}: {100 * advice.error[-1]:.1f} %")
     print(said(advice))
     if verb.out is not None:
@@ -86,11 +86,13 @@ def _strikes(choice: Candidates, advice: Advice) -> list[dict[str, float]]:
 
 
 def _table(strikes: list[dict[str, float]], scene: Scene, names: tuple[str, ...]) -> Any:
+    from rich.markup import escape
     from rich.table import Table
 
     from clashsim.plan.robot import UNITS
 
-    table = Table(title=f"Strikes of {scene.name} to make next, best first", title_justify="left")
+    title = escape(f"Strikes of {scene.name} to make next, best first")
+    table = Table(title=title, title_justify="left")
     for name in ("", *(f"{n}, {UNITS[n]}" for n in names), "touch x, y on the body, mm", "expected error after it, %"):
         table.add_column(name, justify="right")
     for k, s in enumerate(strikes, 1):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import posixpath
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from clashsim.commands.shared import not_negative
@@ -23,8 +26,11 @@ def run(verb: Export) -> None:
 
     not_negative(draws=verb.draws, seed=verb.seed)
     made, slide = load(verb.run), read_notes(verb.run)["slide"]
-    edited, assets = made.mjcf(), dict(made.scene.assets)
-    name = "scene.xml" if "scene.xml" not in assets else f"{made.scene.name}.xml"  # its own name is free: a file is not its own asset
+    edited = made.mjcf()
+    assets, folder = _beside(made.scene.assets)
+    name = f"{folder}scene.xml"
+    if name in assets:
+        name = f"{folder}{made.scene.name}.xml"  # its own name is free: a file is not its own asset
     files = {name: edited.xml.encode(), "ranges.json": dumps(_ranges(made))}
     if verb.draws:
         files["draws.csv"] = _table([p.name for p in made.scene.params], made.draws(verb.draws, verb.seed))
@@ -32,6 +38,24 @@ def run(verb: Export) -> None:
         files["slide.json"] = dumps(slide)
     write_folder(verb.out, files | assets, overwrite=verb.overwrite, kind="export")
     print(f"{', '.join(files)} written to {verb.out}{left_sentence(made, edited)}")
+    away = [asset for asset in made.scene.assets if PurePosixPath(asset).is_absolute()]
+    if away:
+        print(f"files that the scene names by absolute paths are not in it: {', '.join(away)}")
+
+
+def _beside(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
+    """Files of a scene by their places in an export, and the folder of the scene itself there.
+
+    A scene that names files of folders above its own is put as deep, so that its text can stay as
+    it is. Files with absolute paths are left out.
+    """
+    above = [PurePosixPath(name).parts.count("..") for name in assets]
+    folder = "scene/" * max(above, default=0)
+    places = {}
+    for name, content in assets.items():
+        if not PurePosixPath(name).is_absolute():
+            places[posixpath.normpath(folder + name)] = content
+    return places, folder
 
 
 def left_sentence(made: Run, edited: Edited) -> str:

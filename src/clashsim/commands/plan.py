@@ -52,7 +52,7 @@ def run(verb: PlanVerb) -> None:
     options["device"] = verb.device
     model = made.strikes()
     found = plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
-    console().print(_table(found, made.scene))
+    console().print(_table(found, made.scene), markup=False)
     print(f"{found.status}: {found.reason}")
     if corners := at_corners(made.scene, found):
         print(f"strike {' and '.join(map(str, corners))} touches a corner, where bodies end further off than the spread says: try --strikes, --side or another target")
@@ -118,11 +118,13 @@ def _shape(text: str) -> str:
 
 
 def _table(plan: Plan, scene: Scene) -> Any:
+    from rich.markup import escape
     from rich.table import Table
 
     from clashsim.plan.robot import UNITS, touches
 
-    table = Table(title=f"Strike of {scene.name}" if len(plan.strikes) == 1 else f"{len(plan.strikes)} strikes of {scene.name}", title_justify="left")
+    count = "Strike" if len(plan.strikes) == 1 else f"{len(plan.strikes)} strikes"
+    table = Table(title=escape(f"{count} of {scene.name}"), title_justify="left")
     for name in ("", *(f"{n}, {UNITS[n]}" for n in plan.names), "touch x, y, mm", "velocity, m/s", "then at x, y, mm", "yaw, deg"):
         table.add_column(name, justify="right")
     for k, (strike, touch, end) in enumerate(zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,17 +146,20 @@ def report(run: Run, notes: dict[str, Any]) -> None:
     from clashsim.report.tables import slide as slide_table
 
     screen, metrics = console(), notes["metrics"]
-    screen.print(parameters(run.scene.params, run.calibration.theta))
+    show = partial(screen.print, markup=False)  # names may hold what rich would take for markup
+    show(parameters(run.scene.params, run.calibration.theta))
     reading = metrics.get("restitution")
     if reading:
-        screen.print(readings(dict(zip(reading["speeds"], reading["nominal"], strict=True)), dict(zip(reading["speeds"], reading["identified"], strict=True))))
+        nominal = zip(reading["speeds"], reading["nominal"], strict=True)
+        identified = zip(reading["speeds"], reading["identified"], strict=True)
+        show(readings(dict(nominal), dict(identified)))
     if "ground" in metrics:
-        screen.print(ground_table(metrics["ground"]))
+        show(ground_table(metrics["ground"]))
     if notes["slide"] is not None:
-        screen.print(slide_table(notes["slide"], dict(zip(NAMES, UNITS, strict=True))))
+        show(slide_table(notes["slide"], dict(zip(NAMES, UNITS, strict=True))))
     if "models" in metrics:
-        screen.print(accuracies(f"Accuracy {metrics['judged']}", metrics["models"]))
+        show(accuracies(f"Accuracy {metrics['judged']}", metrics["models"]))
     for sentence in warnings(run.calibration, metrics):
-        screen.print(sentence, style="yellow", markup=False)  # [draw] is no markup
+        show(sentence, style="yellow")
     if "slide" in metrics:
         print(metrics["slide"]["words"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from clashsim.commands.terminal import PlainConsole
 from clashsim.core.errors import DataError, ParamError, SceneError
 from clashsim.core.extras import require
 from clashsim.core.many import Engine, here
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def console() -> Console:
     """Where tables go; without a terminal, wide enough that none is folded."""
-    return Console() if sys.stdout.isatty() else Console(width=160)
+    return PlainConsole() if sys.stdout.isatty() else PlainConsole(width=160)
 
 
 def load_scene(source: str, *, struck: str | None = None, striker: str | None = None, ground: str | None = None) -> Scene:

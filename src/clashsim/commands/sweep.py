@@ -61,7 +61,7 @@ def run(verb: Sweep) -> None:
                 failed[i] = f"{error}; if it was made on another machine, name an output that all machines see"
     if rows:
         out = console()
-        out.print(plain(f"Accuracy(0.1) of {len(rows)} runs", rows, width=out.width))
+        out.print(plain(f"Accuracy(0.1) of {len(rows)} runs", rows, width=out.width), markup=False)
     print(f"{sum(i not in failed for i in left)} runs made, {len(rows) - sum(i not in failed for i in left)} were there and are kept")
     if failed:
         for i, why in sorted(failed.items()):

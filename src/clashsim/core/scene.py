@@ -17,6 +17,7 @@ from clashsim.core.draw import Draw
 from clashsim.core.errors import ParamError, SceneError, nearest
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param, Slot, locate, nominal
+from clashsim.core.scene_files import parse_scene, scene_assets
 
 STRIKE, GROUND = "strike", "ground"  # names given to the two contact pairs where the author's file has none
 # What real impacts show and MuJoCo's contact does not have; sampled like any other parameter (`clashsim.core.effects`).
@@ -52,11 +53,7 @@ class Scene:
     @cached_property
     def spec(self) -> mujoco.MjSpec:
         """The author's scene with a named `<pair>` for the strike (and the ground) and two sensors that see the strike."""
-        try:
-            included = {k: v for k, v in self.assets.items() if k.endswith(".xml")}
-            spec = mujoco.MjSpec.from_string(self.xml, include=included, assets=dict(self.assets))
-        except ValueError as error:
-            raise SceneError(f"scene {self.name!r} is not a valid MJCF file: {_first_line(error)}") from None
+        spec = parse_scene(self.xml, self.assets, self.name)
         geoms = {g.name: g for g in spec.geoms if g.name}
         for role, name in (("struck", self.struck), ("striker", self.striker), ("ground", self.ground)):
             if name is not None and name not in geoms:
@@ -195,7 +192,10 @@ class Scene:
             xml = path.read_bytes().decode()  # not read_text, which would change the author's line ends
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
-        scene = Scene(xml, names["struck"], names["striker"], names["ground"], (), settings.get("draw", Draw()), _assets(path, xml), path.stem)
+        draw = settings.get("draw", Draw())
+        assets = scene_assets(path, xml)
+        roles = (names["struck"], names["striker"], names["ground"])
+        scene = Scene(xml, *roles, (), draw, assets, path.stem)
         return scene.with_params(settings["params"] if "params" in settings else contact_params(scene))
 
 
@@ -292,14 +292,6 @@ def _checked(table: dict, cls: type, path: Path) -> dict:
     if missing:
         raise SceneError(f"a [[param]] in settings file {path.name!r} lacks {', '.join(missing)}")
     return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-
-
-def _assets(path: Path, xml: str) -> dict[str, bytes]:
-    """Included files, meshes and textures beside the scene file, by their path relative to it."""
-    if "file=" not in xml:
-        return {}
-    kinds = {".stl", ".obj", ".msh", ".png", ".xml"}
-    return {str(p.relative_to(path.parent)): p.read_bytes() for p in sorted(path.parent.rglob("*")) if p.suffix.lower() in kinds and p != path}
 
 
 def field_of(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from clashsim.core.errors import SceneError
 from clashsim.core.params import Slot
 from clashsim.core.scene import GROUND, STRIKE, Scene
+from clashsim.core.scene_files import parse_scene
 
 # Model fields whose attribute has another name in MJCF.
 _ATTRIBUTES = {"dof_solref": "solreffriction", "dof_solimp": "solimpfriction", "body_mass": "mass", "body_inertia": "diaginertia", "body_ipos": "pos", "body_iquat": "quat"}
@@ -163,7 +164,7 @@ def _geoms(scene: Scene, pair: str) -> set[str | None]:
 
 def _compiled_pair(scene: Scene, name: str) -> bool:
     """Whether the author's own scene, includes and all, has the pair."""
-    spec = mujoco.MjSpec.from_string(scene.xml, assets=dict(scene.assets))
+    spec = parse_scene(scene.xml, scene.assets, scene.name)
     return any(p.name == name or {p.geomname1, p.geomname2} == _geoms(scene, name) for p in spec.pairs)
 
 

@@ -59,10 +59,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
     manifest = _manifest(path)
     out = {}
     for name, expected in manifest["files"].items():
-        file = path / _inside(name)
-        if not file.is_file() or file.is_symlink():
-            raise RunError(f"the run {str(path)!r} is incomplete: {name} is missing")
-        out[name] = file.read_bytes()
+        out[name] = _read(path, name)
         if _hash(out[name]) != expected:
             raise RunError(f"the run {str(path)!r} was changed after it was written: {name} does not match its hash")
     return out
@@ -91,25 +88,26 @@ def loads(files: Mapping[str, bytes], name: str) -> object:
         raise RunError(f"the run is incomplete: {name} is missing")
     try:
         return json.loads(files[name])
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError: no JSON, no text, or an integer without end
         raise RunError(f"the run is damaged: {name} is not valid JSON") from None
 
 
 def _kind(path: Path) -> str | None:
     """What the manifest of a folder says it is, None where there is none that can be read."""
     try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        manifest = json.loads(_read(path, _MANIFEST))
+    except (OSError, RunError, ValueError, RecursionError):
         return None
     return manifest.get("kind") if isinstance(manifest, dict) else None
 
 
 def _manifest(path: Path) -> dict:
+    if not os.path.lexists(path / _MANIFEST):
+        sentence = f"{str(path)!r} is not a run folder, or is half-written: it has no {_MANIFEST}"
+        raise RunError(sentence)
     try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise RunError(f"{str(path)!r} is not a run folder, or is half-written: it has no {_MANIFEST}") from None
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        manifest = json.loads(_read(path, _MANIFEST))
+    except (OSError, ValueError, RecursionError):
         raise RunError(f"the run {str(path)!r} is damaged: {_MANIFEST} cannot be read") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "clashsim-run":
         raise RunError(f"{str(path)!r} is not a run folder of clashsim")
@@ -126,6 +124,18 @@ def _inside(name: str) -> PurePosixPath:
     if place.is_absolute() or ".." in place.parts or not place.parts or "\\" in name or "\0" in name:
         raise RunError(f"a run cannot hold a file named {name!r}: the name must stay inside the folder")
     return place
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """The content of a file that lies in the folder itself; links are not followed."""
+    place = _inside(name)
+    file = folder / place
+    if not os.path.lexists(file):
+        raise RunError(f"the run {str(folder)!r} is incomplete: {name} is missing")
+    here = os.path.join(os.path.realpath(folder), place)
+    if os.path.realpath(file) != here or not os.path.isfile(file):
+        raise RunError(f"the run {str(folder)!r} is damaged: {name} is a link, or no file")
+    return file.read_bytes()
 
 
 def _aside(path: Path) -> Path:

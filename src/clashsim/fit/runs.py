@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import itertools
+import math
 import platform
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -21,15 +23,22 @@ import clashsim
 from clashsim.core.errors import ClashError, RunError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
+from clashsim.core.scene_files import check_scene
 from clashsim.data.impact_files import to_bytes
 from clashsim.data.store import dumps, loads, read_folder, write_folder
 from clashsim.fit.calibrate import Calibration
+from clashsim.fit.notes import Slide, check_notes, conform
 from clashsim.fit.run import Run
 from clashsim.fit.slide_model import SlideFit
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.slide import SlideModel
 
 Tensors = dict[str, np.ndarray]
+_WIDTHS = "model.scale.widths."
+_OUTSIDE = "outside"
+# What reading a file raises that is not what was written.
+_PLAIN_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_MISFITS = (SafetensorError, *_PLAIN_ERRORS)
 
 
 def save_run(path: Path | str, calibration: Calibration, *, slide: SlideFit | SlideModel | None = None, config: Mapping[str, Any] | None = None,
@@ -50,7 +59,7 @@ def save_run(path: Path | str, calibration: Calibration, *, slide: SlideFit | Sl
         "versions.json": dumps(versions()),
         "metrics.json": dumps(dict(metrics or {})),
         **({} if slide is None else {"slide.json": dumps(slide.content())}),
-        **{f"assets/{name}": content for name, content in assets.items()},
+        **{_asset_place(name): content for name, content in assets.items()},
         **(pages or {}),
     }
     write_folder(Path(path), files, overwrite=overwrite)
@@ -62,25 +71,36 @@ def load(path: Path | str) -> Run:
     try:
         tensors = tensor_file.load(files["weights.safetensors"])
         scene: Any = loads(files, "scene.json")
-        scene |= {"xml": files["scene.xml"].decode(), "assets": {name: files[f"assets/{name}"] for name in scene["assets"]}}
+        assets = {name: files[_asset_place(name)] for name in scene["assets"]}
+        scene |= {"xml": files["scene.xml"].decode(), "assets": assets}
         model: Any = loads(files, "config.json")
         model = model["model"] | {"theta": loads(files, "theta.json")}
         model["base"] |= {"scene": scene}
-        slide: Any = loads(files, "slide.json") if "slide.json" in files else None
-        return Run(_unpack(Calibration, model, tensors), None if slide is None else SlideModel.of(slide))
+        calibration = _unpack(Calibration, model, tensors, "model")
+        _check_calibration(calibration)
+        own = calibration.base.scene
+        check_scene(own.xml, own.assets, own.name)
+        return Run(calibration, _slide(files))
     except ClashError:
         raise
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise RunError(f"the run {str(path)!r} does not fit this version of clashsim ({type(error).__name__}: {' '.join(str(error).split())[:120]}): calibrate again") from None
+    except _MISFITS as error:
+        reason = " ".join(str(error).split())[:120]
+        raise RunError(
+            f"the run {str(path)!r} does not fit this version of clashsim "
+            f"({type(error).__name__}: {reason}): calibrate again"
+        ) from None
 
 
 def read_notes(path: Path | str) -> dict[str, Any]:
     """What a run says about itself: options, metrics, trials and versions, and its slide model as JSON has it, None where there is none."""
     files = read_folder(Path(path))
-    notes = {name: loads(files, f"{name}.json") for name in ("metrics", "trials", "versions")}
+    names = ("metrics", "trials", "versions")
+    notes: dict[str, Any] = {name: loads(files, f"{name}.json") for name in names}
     notes["slide"] = loads(files, "slide.json") if "slide.json" in files else None
-    config: Any = loads(files, "config.json")
-    return notes | {"options": config.get("options", {})}
+    config = loads(files, "config.json")
+    notes["options"] = config.get("options", {}) if isinstance(config, dict) else None
+    check_notes(notes)
+    return notes
 
 
 def versions() -> dict[str, str]:
@@ -113,40 +133,98 @@ def _pack(value: Any, key: str, tensors: Tensors) -> Any:
     raise TypeError(f"{key} is a {type(value).__name__}, which a run folder cannot hold")
 
 
-def _unpack(kind: Any, value: Any, tensors: Tensors) -> Any:
-    """Inverse of `_pack`; what is built is decided by the types of the dataclasses, never by the file."""
+def _unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
+    """Inverse of `_pack`; what is built is decided by types of dataclasses, never by the file."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        return _unpack(next(a for a in args if a is not type(None)), value, tensors)
+        return _unpack(next(a for a in args if a is not type(None)), value, tensors, key)
     if origin is tuple:
         kinds = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
-        return tuple(_unpack(k, v, tensors) for k, v in zip(kinds, value, strict=True))
+        pairs = zip(kinds, value, strict=True)
+        return tuple(_unpack(k, v, tensors, f"{key}.{i}") for i, (k, v) in enumerate(pairs))
     if origin is Literal:
+        if value not in args:
+            raise ValueError(f"{key} is {value!r}, not one of {', '.join(map(str, args))}")
         return value
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {k: v if isinstance(v, bytes) else _unpack(args[1], v, tensors) for k, v in value.items()}
+        if args[1] is bytes:  # assets, which are files of their own
+            return dict(value)
+        return {k: _unpack(args[1], v, tensors, f"{key}.{k}") for k, v in value.items()}
     if kind is torch.Tensor:
-        return torch.from_numpy(tensors[value].copy())
+        return torch.from_numpy(_array(value, tensors, "float64"))
     if kind is np.ndarray:
-        return tensors[value].copy()
+        return _array(value, tensors, "float64", "float32")
     if kind is ImpactNet:
         return _net(value, tensors)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
-        return kind(**{name: _unpack(hints[name], v, tensors) for name, v in value.items()})
+        parts = {k: _unpack(hints[k], v, tensors, f"{key}.{k}") for k, v in value.items()}
+        return kind(**parts)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise RunError(f"the run is damaged: {key} is {value}, which is not a finite number")
         return float(value)
     if kind in (int, str, bool) and type(value) is kind:
         return value
-    raise TypeError(f"expected {getattr(kind, '__name__', kind)}, got {type(value).__name__}")
+    raise TypeError(f"{key} must be {getattr(kind, '__name__', kind)}, got {type(value).__name__}")
+
+
+def _array(key: str, tensors: Tensors, *kinds: str) -> np.ndarray:
+    """An array of the run, of one of the kinds of numbers that clashsim writes."""
+    array = tensors[key]
+    if array.dtype.name not in kinds:
+        wanted = " or ".join(kinds)
+        raise RunError(f"the run is damaged: {key} holds {array.dtype.name}, not {wanted} numbers")
+    # A circumstance that did not change has an infinite width: it does not count.
+    good = array > 0 if key.startswith(_WIDTHS) else np.isfinite(array)
+    if not good.all():
+        raise RunError(f"the run is damaged: {key} holds numbers that are not finite")
+    return array.copy()
 
 
 def _net(shape: dict[str, Any], tensors: Tensors) -> ImpactNet:
-    net = ImpactNet(**shape)
+    """The network, from weights of its shape: nothing is built that is larger than the file."""
     prefix = "model.base.net."
-    net.load_state_dict({k.removeprefix(prefix): torch.from_numpy(v.copy()) for k, v in tensors.items() if k.startswith(prefix)})
+    keys = [key for key in tensors if key.startswith(prefix)]
+    own = {key.removeprefix(prefix): _array(key, tensors, "float32") for key in keys}
+    layers = sum(name.startswith("weights.") for name in own)
+    weights = [own[f"weights.{i}"].shape for i in range(layers)]
+    sizes = [shape["inputs"], *[shape["width"]] * (layers - 1), shape["outputs"]]
+    expected = [(shape["members"], a, b) for a, b in itertools.pairwise(sizes)]
+    if shape["layers"] != layers or weights != expected:
+        raise ValueError(f"the network is said to be {shape}, which its weights are not")
+    net = ImpactNet(**shape)
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
     return net.requires_grad_(False)
+
+
+def _slide(files: Mapping[str, bytes]) -> SlideModel | None:
+    """The slide model, if the run has one."""
+    if "slide.json" not in files:
+        return None
+    content: Any = loads(files, "slide.json")
+    conform(content, Slide, "slide")
+    return SlideModel.of(content)
+
+
+def _check_calibration(calibration: Calibration) -> None:
+    """Raise unless the parts of a calibration belong together."""
+    params = [p.name for p in calibration.base.scene.params]
+    if [e.name for e in calibration.theta] != params:
+        raise RunError("the run is damaged: theta.json does not have the parameters of scene.json")
+    if not calibration.posteriors or len(calibration.weights) != len(calibration.posteriors):
+        raise RunError("the run is damaged: config.json does not have a weight for each posterior")
+
+
+def _asset_place(name: str) -> str:
+    """Where a run keeps a file that its scene names; one from elsewhere gets a place inside."""
+    path = PurePosixPath(name)
+    inside = not path.is_absolute() and ".." not in path.parts and path.parts[:1] != (_OUTSIDE,)
+    if inside:
+        return f"assets/{name}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"assets/{_OUTSIDE}/{digest}/{path.name}"

@@ -34,6 +34,7 @@ from clashsim.core.errors import ParamError, nearest
 NAMES = ("friction", "rise", "spin", "reach_x", "reach_y", "reach_xy", "x", "y", "lean", "grain", "grain_xy")
 UNITS = ("", "", "m", "m", "m", "m", "m", "m", "m", "", "")
 SPAN = 4.0  # by how many powers of e rho falls over the Runge-Kutta steps
+_MOST_STEPS = 10_000
 _TINY = 1e-9  # m/s: keeps directions of a body at rest defined
 _Motion = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # vx, vy, w, yaw, x, y, t
 
@@ -54,6 +55,11 @@ class SlideModel(nn.Module):
         for name in values:
             if name not in NAMES:
                 raise ParamError(f"a slide model has no value {name!r}; {nearest(name, NAMES)}")
+        numbers = [*values.values(), gyration, *centre, gravity, delay]
+        if not all(math.isfinite(number) for number in numbers):
+            raise ParamError("all values of a slide model must be finite numbers")
+        if steps is not None and not 1 <= steps <= _MOST_STEPS:
+            raise ParamError(f"a slide model takes 1 to {_MOST_STEPS} steps, got {steps}")
         if not values.get("friction", 0.0) > 0:
             raise ParamError(f"a slide model needs a friction above zero, got {values.get('friction')}")
         if not gyration > 0 or not gravity > 0:

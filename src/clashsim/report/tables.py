@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -83,14 +84,17 @@ def slide(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
     told = {e["name"]: e for e in fit["estimates"]}
     for name, value in content["values"].items():
         e = told.get(name)
-        rest = ("-", "-") if e is None else (f"{number(e['low'])} to {number(e['high'])}", _coloured(e["status"]))
-        table.add_row(name, units.get(name) or "-", number(value), *rest)
+        interval, status = "-", Text("-")
+        if e is not None:
+            interval = f"{number(e['low'])} to {number(e['high'])}"
+            status = _coloured(e["status"])
+        table.add_row(name, units.get(name) or "-", number(value), interval, status)
     return table
 
 
 def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row a model: accuracy at 0.1 and 0.2, and the median relative error."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     for name in ("model", "accuracy(0.1)", "accuracy(0.2)", "median error"):
         table.add_column(name, justify="left" if name == "model" else "right")
     for name, row in rows.items():
@@ -198,9 +202,8 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _coloured(status: str) -> str:
-    colour = _COLOURS.get(status, "white")
-    return f"[{colour}]{status}[/{colour}]"
+def _coloured(status: str) -> Text:
+    return Text(status, style=_COLOURS.get(status, "white"))
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,177 @@
+"""What a run says about itself beside its model, as JSON; checked when it is read.
+
+It is printed and compared as it stands, and a folder may come from somebody else: what is not of
+the kind that is written here is refused in one sentence, wherever it would be used.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+
+from clashsim.core.errors import RunError
+
+_LARGEST = 2**63  # a longer integer is no count of anything
+_NAMES = {int: "a whole number", float: "a number", str: "text", types.NoneType: "null"}
+
+
+class Trial(TypedDict):
+    """Impacts that the run was fitted to."""
+
+    name: str
+    impacts: int
+
+
+Accuracy = TypedDict("Accuracy", {"accuracy_0.1": float, "accuracy_0.2": float, "median": float})
+
+
+class Restitution(TypedDict):
+    """Restitution of a head-on impact at some speeds, before and after."""
+
+    speeds: list[float]
+    nominal: list[float]
+    identified: list[float]
+
+
+class Ground(TypedDict):
+    """Friction of the ground, with standard errors."""
+
+    slides: int
+    sliding: float
+    sliding_error: float | None
+    torsional: float
+    torsional_error: float | None
+
+
+class Words(TypedDict):
+    """A sentence."""
+
+    words: str
+
+
+class Metrics(TypedDict, total=False):
+    """What was found and how well it predicts."""
+
+    impacts: int
+    held_out: int
+    outside: int
+    judged: str
+    models: dict[str, Accuracy]
+    restitution: Restitution
+    ground: Ground
+    segmented: list[str]
+    slide: Words
+
+
+class SlideEstimate(TypedDict):
+    """One value of a slide model."""
+
+    name: str
+    low: float
+    high: float
+    status: str
+
+
+class SlideFigures(TypedDict):
+    """How a slide model was fitted."""
+
+    slides: int
+    estimates: list[SlideEstimate]
+
+
+class _SlideModel(TypedDict):
+    values: dict[str, float]
+    gyration: float
+    centre: tuple[float, float]
+    gravity: float
+    steps: int
+
+
+class Slide(_SlideModel, total=False):
+    """A slide model, and the figures of its fit where they are known."""
+
+    delay: float
+    fit: SlideFigures
+
+
+class Options(TypedDict, total=False):
+    """Options of the command that are looked at later; there are others."""
+
+    impacts: int | str
+    known: list[str]
+    recorded: tuple[str, str, str]
+
+
+class Notes(TypedDict):
+    """All of it, but for the slide model, which not every run has."""
+
+    metrics: Metrics
+    trials: list[Trial]
+    versions: dict[str, str]
+    options: Options
+
+
+def check_notes(notes: Mapping[str, Any]) -> None:
+    """Raise unless notes of a run are of the kind that clashsim writes."""
+    for name, kind in get_type_hints(Notes).items():
+        conform(notes[name], kind, name)
+    if notes["slide"] is not None:
+        conform(notes["slide"], Slide, "slide")
+    metrics = notes["metrics"]
+    for name, needed in (("models", "judged"), ("outside", "impacts")):
+        if name in metrics and needed not in metrics:
+            raise RunError(f"the run is damaged: metrics.{name} is there without metrics.{needed}")
+    reading = metrics.get("restitution")
+    if reading is not None and len({len(column) for column in reading.values()}) > 1:
+        raise RunError("the run is damaged: the columns of metrics.restitution differ in length")
+
+
+def conform(value: Any, kind: Any, place: str) -> None:
+    """Raise unless a value that was read from JSON is of a kind.
+
+    Args:
+        value: The value.
+        kind: A `TypedDict`, whose further keys are not looked at; dict, list or tuple of other
+            kinds (JSON has tuples as lists); int, float, str, None, or a union of them.
+        place: What to call the value in the message.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_typeddict(kind):
+        _expect(isinstance(value, dict), place, "a table")
+        hints = get_type_hints(kind)
+        for key in kind.__required_keys__:
+            _expect(key in value, f"{place}.{key}", "there")
+        for key in hints.keys() & value.keys():
+            conform(value[key], hints[key], f"{place}.{key}")
+    elif origin is dict:
+        _expect(isinstance(value, dict), place, "a table")
+        for key, item in value.items():
+            conform(item, arguments[1], f"{place}.{key}")
+    elif origin is list:
+        _expect(isinstance(value, list), place, "a list")
+        for index, item in enumerate(value):
+            conform(item, arguments[0], f"{place}.{index}")
+    elif origin is tuple:
+        _expect(isinstance(value, list), place, "a list")
+        _expect(len(value) == len(arguments), place, f"{len(arguments)} entries long")
+        for index, item in enumerate(value):
+            conform(item, arguments[index], f"{place}.{index}")
+    else:
+        choices = arguments if origin is types.UnionType else (kind,)
+        names = " or ".join(_NAMES[choice] for choice in choices)
+        _expect(any(_is(value, choice) for choice in choices), place, names)
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Whether a value is a number, a text or null, as asked for."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        return False
+    return isinstance(value, int | float if kind is float else kind)
+
+
+def _expect(holds: bool, place: str, what: str) -> None:
+    if not holds:
+        raise RunError(f"the run is damaged: {place[:100]} is not {what}")
