@@ -18,7 +18,7 @@ def kept(resume: Path | None) -> list[Row]:
     for line in resume.read_text().splitlines():
         try:
             rows.append(json.loads(line))
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
     return rows
 

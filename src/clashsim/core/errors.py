@@ -45,3 +45,12 @@ def nearest(word: str, choices: Iterable[str]) -> str:
         return "there are none"
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
     return "did you mean " + ", ".join(close) + "?" if close else "choices: " + ", ".join(names[:12])
+
+
+def shown(value: object, length: int = 40) -> str:
+    """A value as an error message quotes it: its `repr`, cut to `length` characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists
+        text = f"a {type(value).__name__} too long to print"
+    return text if len(text) <= length else f"{text[: length - 3]}..."

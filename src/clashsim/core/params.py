@@ -45,7 +45,7 @@ class Param:
     sd: float | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite([self.nominal, self.low, self.high]).all() and self.low < self.high):
+        if not (np.isfinite([self.nominal, self.low, self.high]).all() and 0 < self.high - self.low < np.inf):
             raise ParamError(f"parameter {self.name!r} needs finite low < high, got {self.low} and {self.high}")
         if not self.low <= self.nominal <= self.high:
             raise ParamError(f"parameter {self.name!r}: nominal {self.nominal} lies outside {self.low} to {self.high}")
@@ -53,6 +53,8 @@ class Param:
             raise ParamError(f"parameter {self.name!r} needs sd > 0, got {self.sd}")
         if self.scale not in ("linear", "log"):
             raise ParamError(f"parameter {self.name!r}: scale {self.scale!r} is neither 'linear' nor 'log'")
+        if self.sign not in (-1, 1):
+            raise ParamError(f"parameter {self.name!r} needs sign = 1 or -1, got {self.sign}")
         if self.scale == "log" and self.low <= 0:
             raise ParamError(f"parameter {self.name!r}: a log scale needs low > 0, got {self.low}")
 

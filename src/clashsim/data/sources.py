@@ -19,6 +19,7 @@ UNPACKED = 4 << 30  # bytes that archives may unpack to, on disk
 RATIO = 100  # bytes an archive may unpack to for each of its own; text of numbers has 3 to 10
 FREE = 64 << 20  # bytes for which the ratio does not matter
 FILES = 10_000
+_BLOCK = 1 << 12  # bytes read at once: bz2 and LZMA members of a zip unpack all that a block holds, up to 20,000 times its size
 _ARCHIVES = (".zip", ".gz")
 
 
@@ -56,6 +57,20 @@ def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> 
     if not found:
         raise DataError("no logs were named")
     return found
+
+
+def zip_members(path: Path, suffix: str) -> dict[str, bytes]:
+    """The files of a zip archive that end in `suffix`, by name; an archive that unpacks to too much is refused."""
+    room = max(FREE, RATIO * path.stat().st_size)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if member.filename.endswith(suffix)]
+            if len(members) > FILES or sum(member.file_size for member in members) > room:
+                raise DataError(f"archive {path.name!r} holds more than {FILES} files or {room / 1e6:.0f} MB")
+            return {member.filename: archive.read(member) for member in members}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
+        why = " ".join(str(error).split())[:80]
+        raise DataError(f"{path.name} cannot be read ({why}): it is truncated or not the public file") from None
 
 
 def is_bag(path: Path) -> bool:
@@ -124,7 +139,7 @@ class _Room:
     def copy(self, source: Readable, target: Path) -> Path:
         """Copy a member to a file."""
         with target.open("wb") as file:
-            while block := source.read(1 << 20):
+            while block := source.read(_BLOCK):
                 self.used += len(block)
                 if self.used > self.limit:
                     raise DataError(f"archive {self.name!r} unpacks to more than {self.limit / 1e6:.0f} MB, which is too much for its size")

@@ -42,7 +42,7 @@ def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, 
     if path is not None and path.is_file():
         try:
             return load_base(scene, path)
-        except (SafetensorError, KeyError, ValueError, RuntimeError):
+        except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, RecursionError):
             path.unlink()  # a damaged cache entry costs time, not correctness
     parts = None if path is None else path.with_suffix(".parts")
     base = distil(scene, sample(scene, n, seed, parts=parts, threads=threads, progress=progress), recipe=recipe, seed=seed, progress=progress)

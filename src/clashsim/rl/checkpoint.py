@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
+from clashsim.core.parsing import parse_json
+from clashsim.core.tensors import tensor_metadata
 
 if TYPE_CHECKING:
     from clashsim.core.protocols import StrikeModel
@@ -55,13 +57,21 @@ def resume(folder: Path, job: dict[str, Any], restore: Callable[[dict[str, Any],
     path = folder / _CHECKPOINT
     if not path.is_file():
         return
+    damage = (DataError, ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RuntimeError, SafetensorError)
     try:
         content = path.read_bytes()
-        size = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["about"])
-        tensors = load_file(path)
-        if about["job"] != job:
-            raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+        about = parse_json(tensor_metadata(content)["about"], "the description of the checkpoint")
+        tensors = load(content)
+        same_job = about["job"] == job
+    except damage as error:
+        raise _damaged(path, error) from None
+    if not same_job:
+        raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+    try:
         restore(about, tensors)
-    except (ValueError, KeyError, TypeError, OSError, RuntimeError, SafetensorError) as error:
-        raise DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew") from None
+    except damage as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew")
