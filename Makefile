@@ -6,7 +6,7 @@ WORKERS ?= 2
 # One thread a process: the work is many small batches, and two pools on the same cores slow each other down.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all check docs bench
+.PHONY: setup demo test test-all fuzz check docs bench
 
 setup: $(STAMP)
 
@@ -26,6 +26,13 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
+
+# Mutated files of every kind that clashsim reads: each must be read, or refused in one sentence. Another seed makes other cases.
+FUZZ_CASES ?= 20000
+FUZZ_SECONDS ?= 900
+FUZZ_SEED ?= 0
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(FUZZ_CASES) --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --workers $(WORKERS)
 
 # Into build/site, to be opened without a server; a warning is an error. Material speaks of its successor at every build, unless told not to.
 docs: $(STAMP)

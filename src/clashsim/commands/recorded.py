@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from clashsim.data.found import Found, Segmented
 
 _PACKED = {f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")}  # what the laboratory's files hold
+_DAMAGE = (
+    OSError,
+    DataError,
+    ValueError,
+    TypeError,
+    KeyError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+)
 _FAINT = "a change of velocity"  # what the sentences of those begin with that are hardly impacts
 _SHOWN = 10  # sentences on what was left out that fit a terminal
 
@@ -68,7 +77,7 @@ def holds_trials(path: Path) -> bool:
             metadata = tensor_metadata(start + file.read(header_size(start)))
         about = parse_json(metadata["clashsim"], "the description in the safetensors file")
         return bool(about["kind"] == "trials")
-    except (OSError, DataError, ValueError, TypeError, KeyError, NotImplementedError, zipfile.BadZipFile):
+    except _DAMAGE:
         return False  # whoever reads it next says what is wrong with it
 
 

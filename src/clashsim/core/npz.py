@@ -1,4 +1,4 @@
-"""NPZ archives, read within bounds: no Python object is loaded, and no archive unpacks to much more than its own size."""
+"""NPZ archives, read within bounds: no Python objects, and not much more than their own size."""
 
 from __future__ import annotations
 
@@ -19,17 +19,33 @@ from clashsim.core.errors import DataError
 RATIO = 20  # bytes an archive may unpack to for each of its own; recorded numbers have 1 to 5
 FREE = 64 << 20  # bytes for which the ratio does not matter
 _MEMBERS = 10_000
-_HEADER = 1 << 14  # bytes at the start of an array that its header must fit in; numpy refuses longer ones too, but reads them first
+# Bytes at the start of an array that its header must fit in: numpy refuses longer ones too, but
+# reads them first.
+_HEADER = 1 << 14
 _BLOCK = 1 << 20
 # What zipfile and numpy raise on damaged bytes.
 _DAMAGE = (
-    zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, EOFError, OSError, NotImplementedError, RuntimeError, ValueError,
-    TypeError, SyntaxError, LookupError, OverflowError, AttributeError, MemoryError, AssertionError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    tokenize.TokenError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    LookupError,
+    OverflowError,
+    AttributeError,
+    MemoryError,
+    AssertionError,
+)
 
 
 class Npz:
-    """An open NPZ archive whose arrays are read by name; all of them together stay within one bound."""
+    """An open NPZ archive whose arrays are read by name, all of them within one bound."""
 
     def __init__(self, source: Path | bytes, *, limit: int) -> None:
         """Open an archive.
@@ -47,7 +63,9 @@ class Npz:
                 self._archive = zipfile.ZipFile(source)
         members = self._archive.infolist()
         if len(members) > _MEMBERS:
-            raise DataError(f"the archive holds {len(members)} arrays, more than the {_MEMBERS} allowed")
+            raise DataError(
+                f"the archive holds {len(members)} arrays, more than the {_MEMBERS} allowed"
+            )
         self._members = {member.filename.removesuffix(".npy"): member for member in members}
         self._limit = limit
         self._room = min(limit, max(FREE, RATIO * size))
@@ -81,13 +99,19 @@ class Npz:
         with _damage_is_one_sentence(), self._archive.open(member) as stream:
             return self._read(name, stream, member.file_size, kinds)
 
-    def _read(self, name: str, stream: IO[bytes], claimed: int, kinds: str) -> np.ndarray | np.dtype:
+    def _read(
+        self, name: str, stream: IO[bytes], claimed: int, kinds: str
+    ) -> np.ndarray | np.dtype:
         """An array, whose header is believed only as far as the bytes that follow bear it out."""
         self._refuse_more(name, claimed)
         start = stream.read(_HEADER)
         header = io.BytesIO(start)
         version = np.lib.format.read_magic(header)
-        parse = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        parse = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, is_fortran, dtype = parse(header)
         if dtype.hasobject or dtype.kind not in kinds:
             return dtype
@@ -99,14 +123,23 @@ class Npz:
         while len(content) <= size and (block := stream.read(_BLOCK)):
             content += block
         if len(content) != size:
-            raise DataError(f"array {name!r} is cut off or damaged: its header promises {size} bytes")
+            raise DataError(
+                f"array {name!r} is cut off or damaged: its header promises {size} bytes"
+            )
         self._left -= size
         return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
 
     def _refuse_more(self, name: str, size: int) -> None:
-        if size > self._left:
-            packed = "" if self._room == self._limit else " for an archive of this size; unpacked ones (numpy.savez) may hold more"
-            raise DataError(f"array {name!r} unpacks to {size / 1e6:.4g} MB, more than the {self._room / 1e6:.4g} MB allowed{packed}")
+        if size <= self._left:
+            return
+        total, allowed = (self._room - self._left + size) / 1e6, self._room / 1e6
+        message = f"with array {name!r} the archive unpacks to {total:.4g} MB"
+        message += f", more than the {allowed:.4g} MB allowed"
+        if self._room < self._limit:
+            message += (
+                " for an archive of this size; one that is not packed (numpy.savez) may hold more"
+            )
+        raise DataError(message)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""JSON and TOML from users, read within bounds: whatever is wrong with a text is one sentence of a `ClashError`."""
+"""JSON and TOML from users, read within bounds; what is wrong with them is one sentence."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -12,11 +13,15 @@ from clashsim.core.errors import ClashError, DataError
 
 JSON_BYTES = 64 << 20  # parsed JSON takes up to 25 times the memory of its text
 TOML_BYTES = 1 << 20  # a long settings file has a few thousand
-_KEY_PARTS = 64  # tomllib needs time that grows with the square of the parts of a dotted key, or worse
+_KEY_PARTS = (
+    64  # tomllib needs time that grows with the square of the parts of a dotted key, or worse
+)
 Text = bytes | str
 
 
-def read_bounded(path: Path, what: str, *, limit: int, error: type[ClashError] = DataError) -> bytes:
+def read_bounded(
+    path: Path, what: str, *, limit: int, error: type[ClashError] = DataError
+) -> bytes:
     """The content of a file of at most `limit` bytes.
 
     Args:
@@ -29,7 +34,10 @@ def read_bounded(path: Path, what: str, *, limit: int, error: type[ClashError] =
         if not path.is_file():
             raise error(f"there is no {what}")
         with path.open("rb") as file:
-            content = file.read(limit + 1)
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(
+                min(size, limit) + 1
+            )  # Python makes room for all that it is asked to read
     except OSError as failure:
         raise error(f"{what} cannot be read: {failure.strerror}") from None
     except ValueError:  # a path with a zero byte
@@ -40,9 +48,15 @@ def read_bounded(path: Path, what: str, *, limit: int, error: type[ClashError] =
 
 
 def parse_json(content: Text, what: str, *, error: type[ClashError] = DataError) -> Any:
-    """The value of a JSON text; `what` names the text in messages, `error` is raised where it is no JSON."""
+    """The value of a JSON text.
+
+    Args:
+        content: The text.
+        what: What the text is called in messages.
+        error: What is raised where it is no JSON.
+    """
     if len(content) > JSON_BYTES:
-        raise error(f"{what} has {len(content) / 1e6:.0f} MB, more than the {JSON_BYTES / 1e6:.0f} MB allowed for JSON")
+        raise error(f"{what} is larger than the {JSON_BYTES / 1e6:.0f} MB allowed for JSON")
     text = _decoded(content, what, error)
     try:
         return json.loads(text)
@@ -51,13 +65,21 @@ def parse_json(content: Text, what: str, *, error: type[ClashError] = DataError)
 
 
 def parse_toml(content: Text, what: str, *, error: type[ClashError] = DataError) -> dict[str, Any]:
-    """The table of a TOML text; `what` names the text in messages, `error` is raised where it is no TOML."""
+    """The table of a TOML text.
+
+    Args:
+        content: The text.
+        what: What the text is called in messages.
+        error: What is raised where it is no TOML.
+    """
     if len(content) > TOML_BYTES:
         raise error(f"{what} is larger than the {TOML_BYTES / 1e6:.0f} MB allowed for TOML")
     text = _decoded(content, what, error)
     for piece in re.split(r"[=,{\n]", text):
         if piece.count(".") > _KEY_PARTS and not piece.lstrip().startswith("#"):
-            raise error(f"{what} has a key of more than {_KEY_PARTS} parts: {piece.strip()[:20]!r}...")
+            raise error(
+                f"{what} has a key of more than {_KEY_PARTS} parts: {piece.strip()[:20]!r}..."
+            )
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as failure:

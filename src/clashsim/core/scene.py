@@ -196,8 +196,10 @@ class Scene:
             xml = path.read_bytes().decode()  # not read_text, which would change the author's line ends
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
-        scene = Scene(xml, struck, striker, ground, (), settings.draw, _assets(path, xml), path.stem)
-        return scene.with_params(contact_params(scene) if settings.param is None else settings.param)
+        assets = _assets(path, xml)
+        scene = Scene(xml, struck, striker, ground, (), settings.draw, assets, path.stem)
+        params = contact_params(scene) if settings.param is None else settings.param
+        return scene.with_params(params)
 
 
 def shipped_scenes() -> list[str]:

@@ -1,4 +1,4 @@
-"""The settings file beside a scene: which geoms collide, where strikes are drawn from, and what may be identified."""
+"""The settings file beside a scene: which geoms collide, how, and what may be identified."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from clashsim.core.typed import build
 class SceneSettings:
     """What a settings file holds; None where it does not say.
 
-    `struck`, `striker` and `ground` name geoms. `draw` is its table [draw], `param` its entries [[param]].
+    `struck`, `striker` and `ground` name geoms. `draw` is its table [draw], `param` its entries
+    [[param]].
     """
 
     struck: str | None = None
@@ -31,7 +32,9 @@ def load_settings(path: Path) -> SceneSettings:
     if not path.exists():
         return SceneSettings()
     what = f"settings file {path.name!r}"
-    raw = parse_toml(read_bounded(path, what, limit=TOML_BYTES, error=SceneError), what, error=SceneError)
+    raw = parse_toml(
+        read_bounded(path, what, limit=TOML_BYTES, error=SceneError), what, error=SceneError
+    )
     try:
         settings: SceneSettings = build(SceneSettings, raw, error=SceneError)
     except ClashError as error:  # ranges and parameters refuse what does not fit together

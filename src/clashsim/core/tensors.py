@@ -20,7 +20,13 @@ def read_tensors(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]
     metadata = tensor_metadata(content)
     try:
         tensors = load(content)
-    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError):  # KeyError: a type that numpy does not have
+    except (
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        OverflowError,
+    ):  # KeyError: a type that numpy does not have
         raise DataError(_DAMAGED) from None
     return tensors, metadata
 
@@ -32,7 +38,9 @@ def tensor_metadata(content: bytes) -> dict[str, str]:
         raise DataError(_DAMAGED)
     header: Any = parse_json(content[8 : 8 + size], "the header of the safetensors file")
     metadata = header.get("__metadata__", {}) if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+    if not isinstance(metadata, dict) or not all(
+        isinstance(text, str) for text in metadata.values()
+    ):
         raise DataError(_DAMAGED)
     return metadata
 

@@ -1,4 +1,4 @@
-"""Dataclasses from what a user wrote in TOML: unknown names, missing ones and values of another type are refused, each in one sentence."""
+"""Dataclasses from what a user wrote in TOML; names and values that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def build(kind: type, raw: object, *, place: str = "", error: type[ClashError] =
     """A dataclass from a table.
 
     Args:
-        kind: The dataclass. Its fields are text, numbers, tuples, mappings, choices (Literal), dataclasses, or one of these or None.
+        kind: The dataclass. Its fields are text, numbers, tuples, mappings, choices (Literal),
+            dataclasses, or one of these or None.
         raw: What TOML gave.
         place: Where in the file the table is, as in "logs[0]"; empty for the whole file.
         error: What is raised.
@@ -27,12 +28,19 @@ def build(kind: type, raw: object, *, place: str = "", error: type[ClashError] =
     for name in raw:
         if name not in hints:
             raise error(f"{where} has an unknown entry {shown(name)}; {nearest(name[:40], hints)}")
-    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    required = [
+        f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
+    ]
     missing = [name for name in required if name not in raw]
     if missing:
         raise error(f"{where} lacks {', '.join(missing)}")
     prefix = f"{place}." if place else ""
-    return kind(**{name: _value(hints[name], value, f"{prefix}{name}", error) for name, value in raw.items()})
+    return kind(
+        **{
+            name: _value(hints[name], value, f"{prefix}{name}", error)
+            for name, value in raw.items()
+        }
+    )
 
 
 def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
@@ -48,10 +56,16 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
     elif origin is tuple:
         items = _items(hint, raw)
         if items is not None:
-            return tuple(_value(item_hint, item, f"{place}[{i}]", error) for i, (item_hint, item) in enumerate(items))
+            return tuple(
+                _value(item_hint, item, f"{place}[{i}]", error)
+                for i, (item_hint, item) in enumerate(items)
+            )
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(raw, dict):
-            return {key: _value(choices[1], item, f"{place}.{key[:40]}", error) for key, item in raw.items()}
+            return {
+                key: _value(choices[1], item, f"{place}.{key[:40]}", error)
+                for key, item in raw.items()
+            }
     elif hint is float:
         number = _finite(raw)
         if number is not None:
@@ -62,7 +76,7 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
 
 
 def _items(hint: Any, raw: object) -> list[tuple[Any, object]] | None:
-    """Each item of a list with the type it needs; None where the list has another length, or is none."""
+    """Each item of a list with the type it needs; None where it is no list of that length."""
     choices = get_args(hint)
     any_length = choices[-1] is Ellipsis
     if any_length and choices[0] is str and isinstance(raw, str):
@@ -103,4 +117,9 @@ def _expected(hint: Any) -> str:
         return f"a list of {len(choices)} items, each {_expected(choices[0])},"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"a table with {_expected(choices[1])} for each name"
-    return {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}.get(hint, "a table")
+    return {
+        str: "a text",
+        int: "a whole number",
+        float: "a finite number",
+        bool: "true or false",
+    }.get(hint, "a table")

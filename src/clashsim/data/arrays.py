@@ -67,7 +67,7 @@ def _datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_npz(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
-    """Columns of an NPZ archive; without names asked for, arrays of other things than numbers are left out."""
+    """Columns of an NPZ archive; without names asked for, those of its arrays that are numbers."""
     found = {}
     with Npz(path, limit=_BYTES) as archive:
         for name in _chosen(archive.names, wanted):

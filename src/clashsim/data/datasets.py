@@ -94,7 +94,8 @@ def _arrays(path: Path, columns: Mapping[str, tuple[int, ...]]) -> dict[str, np.
     except DataError as error:
         raise _unreadable(path, error) from None
     if missing is not None:
-        raise DataError(f"{path.name} lacks the array {missing!r}; {nearest(missing, archive.names)}")
+        hint = nearest(missing, archive.names)
+        raise DataError(f"{path.name} lacks the array {missing!r}; {hint}")
     for key, tail in columns.items():
         _check(path, key, out[key], tail)
     return out

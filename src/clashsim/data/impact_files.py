@@ -1,4 +1,7 @@
-"""Impacts in files: CSV, NPZ and JSON with one column per name, and clashsim's own safetensors, which keeps theta and the ends too."""
+"""Impacts in files: CSV, NPZ and JSON with one column per name, and clashsim's own safetensors.
+
+Only the last keeps theta and the ends of simulated impacts too.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,22 @@ from clashsim.core.npz import Npz
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import read_tensors
 
-LIMIT = 4 << 30  # bytes of a file, or of what a compressed file unpacks to: more than 10 million impacts, and still fits a laptop
+# Bytes of a file, or of what a compressed file unpacks to: more than 10 million impacts, and still
+# fits a laptop.
+LIMIT = 4 << 30
 _FORMAT = 1
-_METADATA = "clashsim"  # the only key: safetensors writes several in an order that changes from run to run
+# The only key: safetensors writes several in an order that changes from run to run.
+_METADATA = "clashsim"
 Table = Mapping[str, np.ndarray]
 
 
 def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
-    """Impacts from a file, by its suffix; `known` names further columns that may be there (parameters measured with each impact)."""
+    """Impacts from a file, by its suffix.
+
+    Args:
+        path: The file.
+        known: Names of further columns that may be there (parameters measured with each impact).
+    """
     path = Path(path)
     if path.suffix not in _READERS:
         raise DataError(f"impacts {str(path)!r} must be a file ending in {', '.join(_READERS)}")
@@ -39,7 +50,10 @@ def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
         if size == 0:
             raise DataError(f"impacts file {path.name!r} is empty")
         if size > LIMIT:
-            raise DataError(f"impacts file {path.name!r} has {size / 1e9:.1f} GB, more than the {LIMIT / 1e9:.1f} GB allowed")
+            has, allowed = f"{size / 1e9:.1f} GB", f"{LIMIT / 1e9:.1f} GB"
+            raise DataError(
+                f"impacts file {path.name!r} has {has}, more than the {allowed} allowed"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"impacts file {path.name!r} cannot be read: {error.strerror}") from None
@@ -50,10 +64,16 @@ def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
 
 
 def write_impacts(path: Path | str, impacts: Impacts) -> None:
-    """Write impacts to .csv (real ones: no theta) or .safetensors; the same impacts give the same bytes."""
+    """Write impacts to .csv (real ones: no theta) or .safetensors.
+
+    The same impacts give the same bytes.
+    """
     path = Path(path)
     if path.suffix not in _WRITERS:
-        raise DataError(f"impacts can be written to files ending in {' or '.join(_WRITERS)}, not to {path.name!r}")
+        endings = " or ".join(_WRITERS)
+        raise DataError(
+            f"impacts can be written to files ending in {endings}, not to {path.name!r}"
+        )
     if path.is_dir():
         raise DataError(f"{str(path)!r} is a folder, not a file to write impacts to")
     try:
@@ -64,16 +84,23 @@ def write_impacts(path: Path | str, impacts: Impacts) -> None:
 
 def to_bytes(impacts: Impacts) -> bytes:
     """Impacts as safetensors."""
-    tensors = {"before": impacts.before, "after": impacts.after} | {f"known/{k}": np.asarray(v, float) for k, v in impacts.known.items()}
+    tensors = {"before": impacts.before, "after": impacts.after}
+    for name, values in impacts.known.items():
+        tensors[f"known/{name}"] = np.asarray(values, float)
     if impacts.theta is not None:
         tensors["theta"] = impacts.theta
-    about = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source, "ends": dict(impacts.ends)}
-    return save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, {_METADATA: json.dumps(about, sort_keys=True)})
+    about = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source}
+    about["ends"] = dict(impacts.ends)
+    contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    return save(contiguous, {_METADATA: json.dumps(about, sort_keys=True)})
 
 
 def _csv_bytes(impacts: Impacts) -> bytes:
     if impacts.theta is not None:
-        raise DataError("a CSV file has no place for the theta of simulated impacts; write them to a file ending in .safetensors")
+        raise DataError(
+            "a CSV file has no place for the theta of simulated impacts; "
+            "write them to a file ending in .safetensors"
+        )
     table = to_columns(impacts)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -88,7 +115,8 @@ def _from_csv(content: bytes, known: Sequence[str]) -> Impacts:
     try:
         header = [cell.strip() for cell in next(rows, [])]
         if len(set(header)) != len(header):
-            raise DataError(f"the header names the column {next(c for c in header if header.count(c) > 1)!r} twice")
+            twice = next(name for name in header if header.count(name) > 1)
+            raise DataError(f"the header names the column {twice!r} twice")
         _names(header, known)
         for row in rows:
             if any(cell.strip() for cell in row):
@@ -108,19 +136,24 @@ def _cells(row: Sequence[str], header: Sequence[str], line: int) -> list[float]:
         try:
             numbers.append(float(cell))
         except ValueError:
-            raise DataError(f"line {line} has {shown(cell.strip())} in column {name!r}, where a number is needed") from None
+            found = f"line {line} has {shown(cell.strip())} in column {name!r}"
+            raise DataError(f"{found}, where a number is needed") from None
     return numbers
 
 
 def _from_json(content: bytes, known: Sequence[str]) -> Impacts:
     raw = parse_json(content, "the text")
-    if isinstance(raw, list) and raw and all(isinstance(row, dict) for row in raw):  # one object per impact
+    if (
+        isinstance(raw, list) and raw and all(isinstance(row, dict) for row in raw)
+    ):  # one object per impact
         for i, row in enumerate(raw):
             if row.keys() != raw[0].keys():
                 raise DataError(f"impact {i} has other names than impact 0")
         raw = {name: [row[name] for row in raw] for name in raw[0]}
     if not isinstance(raw, dict):
-        raise DataError("the JSON must be an object of columns, or a list of objects with one impact each")
+        raise DataError(
+            "the JSON must be an object of columns, or a list of objects with one impact each"
+        )
     _names(raw, known)
     return _impacts({name: _numbers(name, values) for name, values in raw.items()}, known)
 
@@ -140,12 +173,14 @@ def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
     about = parse_json(metadata[_METADATA], "the description in the safetensors file")
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
-        raise DataError(f"the impacts have format {shown(found)}, this version reads format {_FORMAT}")
+        this = f"this version reads format {_FORMAT}"
+        raise DataError(f"the impacts have format {shown(found)}, {this}")
     if not ({"before", "after"} <= tensors.keys() and isinstance(about.get("planar"), bool)):
-        raise DataError("the safetensors file lacks parts of clashsim's impacts (before, after, planar)")
+        parts = "before, after, planar"
+        raise DataError(f"the safetensors file lacks parts of clashsim's impacts ({parts})")
     ends = about.get("ends")
     if not isinstance(ends, dict) or not all(type(count) is int for count in ends.values()):
-        raise DataError(f"the safetensors file needs a count for each way impacts ended, got ends = {shown(ends)}")
+        raise DataError(f"each way that impacts ended needs a count, got ends = {shown(ends)}")
     if any(not np.issubdtype(values.dtype, np.floating) for values in tensors.values()):
         raise DataError("the safetensors file holds other types than floating-point numbers")
     before, after, theta = tensors["before"], tensors["after"], tensors.get("theta")
@@ -154,7 +189,9 @@ def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
         is_table = is_table and theta.ndim == 2 and len(theta) == len(before)
     if not is_table:
         raise DataError("before, after and theta must be tables with one row per impact")
-    extra = {name.removeprefix("known/"): values for name, values in tensors.items() if name.startswith("known/")}
+    prefix = "known/"
+    measured = [name for name in tensors if name.startswith(prefix)]
+    extra = {name.removeprefix(prefix): tensors[name] for name in measured}
     source = str(about.get("source", "real"))
     return Impacts(about["planar"], before, after, theta, extra, source, ends)
 
@@ -164,36 +201,45 @@ def _impacts(table: Table, known: Sequence[str]) -> Impacts:
     if len(set(lengths.values())) > 1:
         first, *_ = lengths
         other = next(name for name in lengths if lengths[name] != lengths[first])
-        raise DataError(f"columns differ in length: {first!r} has {lengths[first]} values, {other!r} has {lengths[other]}")
+        found = f"{first!r} has {lengths[first]} values, {other!r} has {lengths[other]}"
+        raise DataError(f"columns differ in length: {found}")
     if not table or not lengths[next(iter(table))]:
         raise DataError("there are no impacts, only names of columns")
     return from_columns(table, known=known)
 
 
 def _names(names: Collection[str], known: Sequence[str]) -> None:
-    """Refuse a table none of whose columns is an impact's, before its cells are looked at: that is another kind of file."""
-    expected = {*columns(True), *columns(False), *after_columns(True), *after_columns(False), *known}
+    """Refuse a table with other columns before its cells are looked at."""
+    expected = {*known}
+    for planar in (True, False):
+        expected.update(columns(planar), after_columns(planar))
     if not expected.intersection(names):
-        raise DataError(f"no column is one of an impact (vx, vy, w, vx_after, vy_after, w_after, ...); the first is {next(iter(names), '')[:40]!r}")
+        first = shown(next(iter(names), ""))
+        some = "vx, vy, w, vx_after, vy_after, w_after, ..."
+        raise DataError(f"no column is one of an impact ({some}); the first is {first}")
     for name in names:
         if name not in expected:
-            raise DataError(f"impacts have an unknown column {name[:40]!r}; {nearest(name[:40], expected)}")
+            hint = nearest(name[:40], expected)
+            raise DataError(f"impacts have an unknown column {shown(name)}; {hint}")
 
 
 def _numbers(name: str, values: object) -> np.ndarray:
     """A column (N,) of floating-point numbers, or a sentence on why it is none."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise DataError(f"column {name!r} must be one number per impact, got an array of shape {values.shape}")
+            needed = f"column {name!r} must be one number per impact"
+            raise DataError(f"{needed}, got an array of shape {values.shape}")
         if values.dtype.kind not in "fiu":
-            raise DataError(f"column {name!r} holds {values.dtype} values, where numbers are needed")
+            held = f"column {name!r} holds {values.dtype} values"
+            raise DataError(f"{held}, where numbers are needed")
         return values.astype(float)
     if not isinstance(values, list):
         raise DataError(f"column {name!r} must be a list of numbers, got {shown(values)}")
     # Checked one by one: numpy would make room for the longest text in every row.
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise DataError(f"impact {i} has {shown(value)} in column {name!r}, where a number is needed")
+            found = f"impact {i} has {shown(value)} in column {name!r}"
+            raise DataError(f"{found}, where a number is needed")
     try:
         return np.array(values, float)
     except OverflowError:
@@ -215,9 +261,16 @@ def _finite(impacts: Impacts) -> Impacts:
         bad |= ~np.isfinite(impacts.theta).all(1)
     if bad.any():
         rows = np.flatnonzero(bad)
-        raise DataError(f"impacts {', '.join(map(str, rows[:8]))}{f' and {len(rows) - 8} more' if len(rows) > 8 else ''} (counted from 0) hold NaN or infinite values")
+        named = ", ".join(map(str, rows[:8]))
+        more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
+        raise DataError(f"impacts {named}{more} (counted from 0) hold NaN or infinite values")
     return impacts
 
 
-_READERS: dict[str, Callable[[bytes, Sequence[str]], Impacts]] = {".csv": _from_csv, ".npz": _from_npz, ".json": _from_json, ".safetensors": _from_safetensors}
+_READERS: dict[str, Callable[[bytes, Sequence[str]], Impacts]] = {
+    ".csv": _from_csv,
+    ".npz": _from_npz,
+    ".json": _from_json,
+    ".safetensors": _from_safetensors,
+}
 _WRITERS: dict[str, Callable[[Impacts], bytes]] = {".csv": _csv_bytes, ".safetensors": to_bytes}

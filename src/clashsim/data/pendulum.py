@@ -33,7 +33,8 @@ def load(root: Path) -> list[Run]:
     path = root / FILE
     if not path.is_file():
         raise DataError(f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}")
-    texts = {Path(name).stem: content.decode("ascii", "replace") for name, content in zip_members(path, ".csv").items()}
+    members = zip_members(path, ".csv")
+    texts = {Path(name).stem: raw.decode("ascii", "replace") for name, raw in members.items()}
     if not texts:
         raise DataError(f"{path.name} holds no run (*.csv)")
     names = sorted(texts, key=lambda n: (int(n) if n.isdigit() else len(texts), n))

@@ -19,8 +19,20 @@ UNPACKED = 4 << 30  # bytes that archives may unpack to, on disk
 RATIO = 100  # bytes an archive may unpack to for each of its own; text of numbers has 3 to 10
 FREE = 64 << 20  # bytes for which the ratio does not matter
 FILES = 10_000
-_BLOCK = 1 << 12  # bytes read at once: bz2 and LZMA members of a zip unpack all that a block holds, up to 20,000 times its size
+# Bytes read at once: bz2 and LZMA members of a zip unpack all that a block of them holds, up to
+# 20,000 times its size.
+_BLOCK = 1 << 12
 _ARCHIVES = (".zip", ".gz")
+# What unpacking raises on damaged bytes, or on a password.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class Readable(Protocol):
@@ -60,17 +72,19 @@ def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> 
 
 
 def zip_members(path: Path, suffix: str) -> dict[str, bytes]:
-    """The files of a zip archive that end in `suffix`, by name; an archive that unpacks to too much is refused."""
+    """The files of a zip archive that end in `suffix`, by name; it may not unpack to too much."""
     room = max(FREE, RATIO * path.stat().st_size)
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(suffix)]
             if len(members) > FILES or sum(member.file_size for member in members) > room:
-                raise DataError(f"archive {path.name!r} holds more than {FILES} files or {room / 1e6:.0f} MB")
+                most = f"{FILES} files or {room / 1e6:.0f} MB"
+                raise DataError(f"archive {path.name!r} holds more than {most}")
             return {member.filename: archive.read(member) for member in members}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (*_DAMAGE, OSError) as error:
         why = " ".join(str(error).split())[:80]
-        raise DataError(f"{path.name} cannot be read ({why}): it is truncated or not the public file") from None
+        message = f"{path.name} cannot be read ({why}): it is truncated or not the public file"
+        raise DataError(message) from None
 
 
 def is_bag(path: Path) -> bool:
@@ -113,7 +127,7 @@ def _opened(name: str, path: Path, suffixes: Sequence[str], stack: ExitStack) ->
                 room.copy(source, folder / f"0{_suffix(inner)}")
             return [(inner, folder / f"0{_suffix(inner)}")]
         return list(_zip(name, path, suffixes, lambda i, source, suffix: room.copy(source, folder / f"{i}{suffix}")))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, gzip.BadGzipFile):
+    except _DAMAGE:
         raise DataError(f"archive {name!r} is cut off, damaged or needs a password") from None
 
 

@@ -78,7 +78,8 @@ def from_bytes(content: bytes) -> Trials:
     if not isinstance(about, dict) or about.get("kind") != "trials":
         raise DataError("the safetensors file does not hold clashsim's trials")
     if about.get("format") != _FORMAT:
-        raise DataError(f"the trials have format {shown(about.get('format'))}, this version reads format {_FORMAT}")
+        found = shown(about.get("format"))
+        raise DataError(f"the trials have format {found}, this version reads format {_FORMAT}")
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")
     try:

@@ -58,8 +58,10 @@ def unpack(content: bytes, name: str) -> tuple[Trials, list[Strike]]:
         about, frames, bits, low, high = (archive.array(key) for key in _NAMES)
     total = low.shape[-1] if low.ndim else 0
     count = frames.size
-    shapes = [(about, (count, 3)), (frames, (count,)), (bits, (2, -(-total // 8))), (low, (12, total)), (high, (12, total))]
-    if any(array.shape != shape for array, shape in shapes):
+    shapes = {"strikes": (count, 3), "frames": (count,), "lost": (2, -(-total // 8))}
+    shapes |= {"low": (12, total), "high": (12, total)}
+    arrays = dict(zip(_NAMES, (about, frames, bits, low, high), strict=True))
+    if any(array.shape != shapes[key] for key, array in arrays.items()):
         raise damaged
     if {bits.dtype, low.dtype, high.dtype} != {np.dtype(np.uint8)} or frames.dtype.kind not in "iu":
         raise damaged

@@ -65,7 +65,8 @@ class Loop:
             path = self.folder / "loop.json"
             if path.is_file():
                 try:
-                    same = parse_json(read_bounded(path, "loop.json", limit=JSON_BYTES), "loop.json") == told
+                    content = read_bounded(path, "loop.json", limit=JSON_BYTES)
+                    same = parse_json(content, "loop.json") == told
                 except DataError:
                     raise DataError(f"{str(path)!r} is damaged: begin in another folder") from None
                 if not same:

@@ -17,6 +17,16 @@ from clashsim.nets.graph import GraphNet
 
 SHIPPED = "graph_boxes.safetensors"
 _MOST = 4096  # of anything that a network has several of
+# What a damaged file, or one of another shape, raises on its way into a network.
+_DAMAGE = (
+    SafetensorError,
+    RunError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+)
 
 
 def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
@@ -31,8 +41,10 @@ def read_net(path: Path) -> GraphNet:
             shape = parse_json(file.metadata()["shape"], "its shape", error=RunError)
             if not all(type(size) is int and 0 < size <= _MOST for size in shape.values()):
                 raise ValueError(f"its shape is {shown(shape)}")
-            with torch.device("meta"):  # no memory is asked for before the tensors are known to have this shape
-                expected = {name: tensor.shape for name, tensor in GraphNet(**shape).state_dict().items()}
+            # No memory is asked for before the tensors are known to have this shape.
+            with torch.device("meta"):
+                skeleton = GraphNet(**shape).state_dict()
+            expected = {name: tensor.shape for name, tensor in skeleton.items()}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if {name: tensor.shape for name, tensor in tensors.items()} != expected:
                 raise ValueError("its tensors do not have its shape")
@@ -40,7 +52,7 @@ def read_net(path: Path) -> GraphNet:
             net.load_state_dict(tensors)
     except FileNotFoundError:
         raise RunError(f"there is no network file {path.name!r}") from None
-    except (SafetensorError, RunError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise RunError(f"{path.name!r} holds no graph network of this version ({' '.join(str(error).split())[:100]})") from None
     return net.eval()
 

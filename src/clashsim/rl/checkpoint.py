@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from clashsim.core.protocols import StrikeModel
 
 _CHECKPOINT, _PROGRESS = "checkpoint.safetensors", "checkpoint.json"
+# What a damaged checkpoint raises on its way into a training.
+_DAMAGE = (
+    SafetensorError,
+    DataError,
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+)
 Tensors = dict[str, torch.Tensor]
 
 
@@ -57,21 +69,22 @@ def resume(folder: Path, job: dict[str, Any], restore: Callable[[dict[str, Any],
     path = folder / _CHECKPOINT
     if not path.is_file():
         return
-    damage = (DataError, ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RuntimeError, SafetensorError)
     try:
         content = path.read_bytes()
         about = parse_json(tensor_metadata(content)["about"], "the description of the checkpoint")
         tensors = load(content)
         same_job = about["job"] == job
-    except damage as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
     if not same_job:
-        raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+        there = repr(str(folder))
+        raise DataError(f"{there} holds another training: delete it, or choose another output")
     try:
         restore(about, tensors)
-    except damage as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew")
+    why = type(error).__name__
+    return DataError(f"the checkpoint {str(path)!r} is damaged ({why}): delete it to begin anew")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from clashsim.rl.push import OBSERVED
 
 _KIND = "clashsim-policy"
 _BYTES = 1 << 28  # of a file; policies have a few hundred thousand
+_LARGEST = 1e6  # weights beyond this are no result of training, and sums of them overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +65,25 @@ def _policy(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Polic
     if about["kind"] != _KIND:
         raise ValueError("another kind of file")
     names, notes = about["names"], about["notes"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-        raise ValueError("names that are no names, or one of them twice")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("names that are no names")
+    if len(set(names)) != len(names):
+        raise ValueError("a name twice")
     if not isinstance(notes, dict):
         raise ValueError("notes that are none")
     layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(len(arrays) // 2))
     low, high = np.array(about["low"], float), np.array(about["high"], float)
     ahead = float(about["ahead"])
-    fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers) and all(a[0].shape[0] == b[0].shape[1] for a, b in pairwise(layers))
-    sized = low.shape == high.shape == (len(names),) and bool(layers) and layers[-1][0].shape[0] == len(low) and layers[0][0].shape[1] == OBSERVED
-    numbers = all(x.dtype.kind == "f" and np.isfinite(x).all() for x in (low, high, np.array(ahead), *(x for layer in layers for x in layer)))
-    if not (fits and sized and numbers):
-        raise ValueError("parts that do not belong together")
+    if not layers or low.shape != (len(names),) or high.shape != (len(names),):
+        raise ValueError("no layers, or not one range for each name")
+    sizes = [OBSERVED]
+    for weights, biases in layers:
+        if weights.ndim != 2 or weights.shape[1] != sizes[-1] or biases.shape != weights.shape[:1]:
+            raise ValueError("layers that do not fit on each other")
+        sizes.append(weights.shape[0])
+    if sizes[-1] != len(names):
+        raise ValueError("another number of outputs than names")
+    for numbers in (low, high, np.array(ahead), *(array for layer in layers for array in layer)):
+        if numbers.dtype.kind != "f" or not (np.abs(numbers) < _LARGEST).all():  # which NaN is not
+            raise ValueError("numbers that are no weights")
     return Policy(layers, tuple(names), low, high, ahead, notes)
