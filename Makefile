@@ -10,7 +10,7 @@ comma := ,
 EXTRAS := mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
-.PHONY: setup demo test test-all test-cpus test-lowest test-load check docs bench
+.PHONY: setup demo test test-all test-cpus test-lowest test-load fuzz check docs bench
 
 setup: $(STAMP)
 
@@ -54,6 +54,13 @@ $(LOWEST_STAMP): pyproject.toml tools/lowest_versions.py $(STAMP)
 
 test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
+
+# Mutated files of every kind that clashsim reads: each must be read, or refused in one sentence. Another seed makes other cases.
+FUZZ_CASES ?= 20000
+FUZZ_SECONDS ?= 900
+FUZZ_SEED ?= 0
+fuzz: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(FUZZ_CASES) --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --workers $(WORKERS)
 
 # Into build/site, to be opened without a server; a warning is an error. Material speaks of its successor at every build, unless told not to.
 docs: $(STAMP)

@@ -193,7 +193,7 @@ def test_npz_and_mat_that_unpack_to_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "NUMBERS", 1000)
     monkeypatch.setattr(arrays, "_BYTES", 8000)
     np.savez_compressed(tmp_path / "a.npz", t=np.zeros(100_000), x=np.zeros(3), y=np.zeros(3), z=np.zeros(3))
-    refused(tmp_path / "a.npz", "GB", PUCK)
+    refused(tmp_path / "a.npz", "unpacks to", PUCK)
     savemat(tmp_path / "a.mat", {"t": np.zeros(100_000)}, do_compression=True)
     refused(tmp_path / "a.mat", "unpacks to more than", PUCK)
     stream = io.BytesIO()
@@ -273,12 +273,12 @@ def test_bags_that_were_not_closed_or_end_between_records(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("logs = 3", "another type"), ("[[logs]]\nfiles = 'a'\n[[logs]]\nfiles='b'", "pattern with {trial}"), ("[[logs]]\nup = 'w'", "choices"),
+    ("logs = 3", "a list"), ("[[logs]]\nfiles = 'a'\n[[logs]]\nfiles='b'", "pattern with {trial}"), ("[[logs]]\nup = 'w'", "choices"),
     ("[[logs]]\ntme = 'a'", "did you mean time"),
-    ("[[logs]]\nunits = { length = 'km' }", "choices: m"), ("[[logs]]\nunits = { mass = 'kg' }", "choices: time"), ("[[logs]]\n[[logs.bodies]]\nposition = 'x'", "needs a name"),
+    ("[[logs]]\nunits = { length = 'km' }", "choices: m"), ("[[logs]]\nunits = { mass = 'kg' }", "choices: time"), ("[[logs]]\n[[logs.bodies]]\nposition = 'x'", "lacks name"),
     ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nyaw = 'x'\nquaternion = 'q'", "more than one of"), ("[[logs]]\n[[logs.bodies]]\nname = 'a'\norder = 'zyxw'", "choices: wxyz"),
     ("[[logs]\n", "damaged"),
-    ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nsequence = 'XyZ'", "three axes"), ("known = { a = 'b' }", "another type"), ("x" * (2 << 20), "larger than"),
+    ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nsequence = 'XyZ'", "three axes"), ("known = { a = 'b' }", "a finite number"), ("x" * (2 << 20), "larger than"),
     ("[[logs]]\nflip = ['w']", "choices: x, y, z"),
     ("a = " + "[" * 5000, "damaged"), ("[[logs]]\n[[logs.bodies]]\nname='a'\n[[logs.bodies]]\nname='a'", "both called"),
     ("[[logs]]\n[[logs.bodies]]\nname='a'\nmarkers={m=[1,2]}", "three numbers"),

@@ -163,7 +163,7 @@ def test_policies_travel(tmp_path):
         (tmp_path / f"{i}.safetensors").write_bytes(bad)
         with pytest.raises(ClashError):
             Policy.load(tmp_path / f"{i}.safetensors")
-    with pytest.raises(ClashError, match="cannot be read"):
+    with pytest.raises(ClashError, match="there is no policy"):
         Policy.load(tmp_path / "none.safetensors")
 
 

@@ -346,7 +346,7 @@ def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     ("list.csv", "scene,impacts,out\npuck,a.csv,r\npuck,b.csv,r\n", "2 times"),
     ("list.csv", "", "is empty"),
     ("list.toml", "[run]\nscene = 'puck'\n", r"a table [[run]]"),
-    ("list.toml", "run = ", "cannot be read"),
+    ("list.toml", "run = ", "not valid TOML"),
     ("list.txt", "puck", "must end in .csv or .toml"),
     ("other.csv", "", "no list 'list.csv'"),
 ])

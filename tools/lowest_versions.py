@@ -28,6 +28,7 @@ def lowest(requirement: Requirement) -> str:
 
 
 def main() -> None:
+    """Print the pins."""
     project = tomllib.loads(PROJECT.read_text())["project"]
     extras = project["optional-dependencies"].values()
     texts = [*project["dependencies"], *(text for extra in extras for text in extra)]

@@ -10,11 +10,13 @@ import sys
 
 
 def spin() -> None:
+    """Keep a core busy."""
     while True:
         pass
 
 
 def main() -> int:
+    """Run the command; gives its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--busy", type=int, default=2, help="how many busy processes")
     parser.add_argument("command", nargs="+")

@@ -21,7 +21,7 @@ def kept(resume: Path | None) -> list[Row]:
     for line in resume.read_text().splitlines():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
         if "why" not in row:
             rows.append(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from clashsim.core.boxes import Box
 from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial, Trials
+from clashsim.data.sources import zip_members
 
 FILE, SOURCE = "contactnets_cube/tosses_processed.zip", "DAIRLab/contact-nets"
 RATE, HALF = 148.0, 0.0524  # frames a second; m, the unit of recorded lengths
@@ -25,12 +25,7 @@ def load(root: Path) -> Trials:
     path = root / FILE
     if not path.is_file():
         raise DataError(f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [n for n in archive.namelist() if n.endswith(".pt")]
-            contents = {n: archive.read(n) for n in names}
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise DataError(f"{path.name} cannot be read ({' '.join(str(error).split())[:80]}): it is truncated or not the public file") from None
+    contents = zip_members(path, ".pt")
     if not contents:
         raise DataError(f"{path.name} holds no toss (*.pt)")
     return Trials(tuple(_toss(n, contents[n]) for n in sorted(contents, key=lambda n: (int((re.findall(r"\d+", n) or ["0"])[-1]), n))))

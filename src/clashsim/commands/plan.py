@@ -11,6 +11,7 @@ import numpy as np
 from clashsim.commands import plan_each
 from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
+from clashsim.core.parsing import JSON_BYTES, parse_json, read_bounded
 
 if TYPE_CHECKING:
     from clashsim.cli import Execute
@@ -80,7 +81,7 @@ def execute(verb: Execute) -> None:
     path = verb.plan / PLAN if verb.plan.is_dir() else verb.plan
     if not path.is_file():
         raise DataError(f"there is no plan at {str(path)!r}: make one with clashsim plan -o FOLDER")
-    text = path.read_bytes().decode(errors="replace")
+    text = read_bounded(path, f"plan {str(path)!r}", limit=JSON_BYTES).decode(errors="replace")
     plan, shape = plan_of(text), _shape(text)
     setting = lab.Setting(shape, verb.material, verb.surface)
     if set(plan.names) != {"speed", "point", "deflection"}:
@@ -107,11 +108,9 @@ def execute(verb: Execute) -> None:
 
 
 def _shape(text: str) -> str:
-    import json
-
     from clashsim import lab
 
-    name = str(json.loads(text).get("scene"))
+    name = str(parse_json(text, "the plan").get("scene"))
     if name not in lab.SHAPES:
         raise DataError(f"the laboratory has no block of scene {name!r}: it has {', '.join(lab.SHAPES)}")
     return name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +12,8 @@ import numpy as np
 
 from clashsim.commands.shared import load_scene
 from clashsim.core.errors import ClashError, DataError, SceneError, nearest
+from clashsim.core.parsing import parse_json
+from clashsim.core.tensors import header_size, tensor_metadata
 from clashsim.fit.found_slides import level_gravity
 
 if TYPE_CHECKING:
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from clashsim.core.trials import Trials
     from clashsim.data.found import Found, Segmented
 
-_HEADER = 100 << 20  # bytes; safetensors itself allows no longer header
 _PACKED = {f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")}  # what the laboratory's files hold
+_DAMAGE = (
+    OSError,
+    DataError,
+    ValueError,
+    TypeError,
+    KeyError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+)
 _FAINT = "a change of velocity"  # what the sentences of those begin with that are hardly impacts
 _SHOWN = 10  # sentences on what was left out that fit a terminal
 
@@ -65,10 +73,11 @@ def holds_trials(path: Path) -> bool:
         if path.suffix != ".safetensors":
             return False
         with path.open("rb") as file:
-            length = struct.unpack("<Q", file.read(8))[0]
-            about = json.loads(file.read(length) if length <= _HEADER else b"null")
-        return bool(json.loads(about["__metadata__"]["clashsim"])["kind"] == "trials")
-    except (OSError, struct.error, ValueError, TypeError, KeyError, RecursionError, zipfile.BadZipFile):
+            start = file.read(8)
+            metadata = tensor_metadata(start + file.read(header_size(start)))
+        about = parse_json(metadata["clashsim"], "the description in the safetensors file")
+        return bool(about["kind"] == "trials")
+    except _DAMAGE:
         return False  # whoever reads it next says what is wrong with it
 
 

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
-import tomllib
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clashsim.commands.calibrate import make
 from clashsim.commands.shared import cache, console, engine, load_scene
-from clashsim.core.errors import ClashError, DataError, ParamError, RunError, nearest
+from clashsim.core.errors import ClashError, DataError, ParamError, RunError, shown
+from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
 from clashsim.core.progress import bar, quiet
+from clashsim.core.typed import build
 from clashsim.fit.threads import one_thread
 
 if TYPE_CHECKING:
     from clashsim.cli import Calibrate, Sweep
 
+_NUMBERS: dict[str, Callable[[str], float]] = {"seed": int, "samples": int, "hold_out": float}
+_LIST_BYTES = 1 << 26  # of a list: more than a hundred thousand runs
 _MUST = ("scene", "impacts", "out")
-_PAIR = ("struck", "striker", "ground")
-_NUMBERS: dict[str, type] = {"seed": int, "samples": int, "hold_out": float}
 _DECIDE = ("samples", "seed", "hold_out", "known", "pair")  # what a run must have been made with to be the one that is asked for
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One run of a list, as `clashsim calibrate` has its options; None where it does not say."""
+
+    scene: str
+    impacts: str
+    out: str
+    seed: int | None = None
+    samples: int | None = None
+    hold_out: float | None = None
+    known: tuple[str, ...] = ()
+    struck: str | None = None
+    striker: str | None = None
+    ground: str | None = None
 
 
 def run(verb: Sweep) -> None:
@@ -108,41 +127,62 @@ def _jobs(verb: Sweep) -> list[Calibrate]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a list, as TOML would have them."""
+    what = f"the list {str(path)!r}"
+    if path.suffix == ".toml":
+        lines = parse_toml(read_bounded(path, what, limit=TOML_BYTES), what).get("run", [])
+        if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+            raise DataError(f"{what} must have a table [[run]] for each run")
+        return lines
+    if path.suffix != ".csv":
+        raise DataError(f"{what} must end in .csv or .toml")
+    text = read_bounded(path, what, limit=_LIST_BYTES).decode("utf-8-sig", "replace")
     try:
-        if path.suffix == ".toml":
-            lines = tomllib.loads(path.read_text()).get("run", [])
-            if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-                raise DataError(f"the list {str(path)!r} must have a table [[run]] for each run")
-            return lines
-        if path.suffix == ".csv":
-            with path.open(newline="") as file:
-                return [{str(k).strip(): str(v).strip() for k, v in line.items() if v} for line in csv.DictReader(file)]
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
-        raise DataError(f"the list {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
-    raise DataError(f"the list {str(path)!r} must end in .csv or .toml")
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise DataError(f"{what} cannot be read: {error}") from None
+    return [_typed(line, f"{path.name}, entry {i}") for i, line in enumerate(lines, 1)]
+
+
+def _typed(line: dict[Any, Any], place: str) -> dict[str, Any]:
+    """A line of a CSV file, whose cells are all texts; empty ones are left out."""
+    out: dict[str, Any] = {}
+    for key, cell in line.items():
+        if not isinstance(key, str) or not isinstance(cell, str | None):
+            raise DataError(f"{place}: there are more cells than names in the header")
+        name, text = key.strip(), (cell or "").strip()
+        if not text:
+            continue
+        try:
+            out[name] = _NUMBERS[name](text) if name in _NUMBERS else text
+        except ValueError:
+            raise ParamError(f"{place}: {name} must be a number, got {shown(text)}") from None
+        if name == "known":
+            out[name] = text.split()
+    return out
 
 
 def _job(verb: Sweep, line: dict[str, Any], place: str) -> Calibrate:
     from clashsim.cli import Calibrate, Pair
 
-    for name in line:
-        if name not in (choices := (*_MUST, *_NUMBERS, *_PAIR, "known")):
-            raise DataError(f"{place}: there is no option {name!r}; {nearest(name, choices)}")
     for name in _MUST:
         if not line.get(name):
             raise DataError(f"{place}: {name} is missing")
+    asked: _Line = build(_Line, line, place=place)
     folder = verb.pairs.absolute().parent
-    numbers: dict[str, Any] = {"seed": verb.seed, "samples": verb.samples, "hold_out": verb.hold_out}
-    for name, kind in _NUMBERS.items():
-        try:
-            numbers[name] = kind(line.get(name, numbers[name]))
-        except (TypeError, ValueError):
-            raise ParamError(f"{place}: {name} must be a number, got {line[name]!r}") from None
-    known = line.get("known", ())
-    scene = str(line["scene"])
-    return Calibrate(scene=str(folder / scene) if scene.endswith(".xml") else scene, impacts=folder / str(line["impacts"]), out=folder / str(line["out"]),
-                     base=None if verb.base is None else verb.base.absolute(), overwrite=verb.overwrite, known=tuple(known.split() if isinstance(known, str) else known),
-                     pair=Pair(**{name: line.get(name) for name in _PAIR}), **numbers)
+    is_file = asked.scene.endswith(".xml")
+    return Calibrate(
+        scene=str(folder / asked.scene) if is_file else asked.scene,
+        impacts=folder / asked.impacts,
+        out=folder / asked.out,
+        base=None if verb.base is None else verb.base.absolute(),
+        overwrite=verb.overwrite,
+        known=asked.known,
+        pair=Pair(struck=asked.struck, striker=asked.striker, ground=asked.ground),
+        seed=verb.seed if asked.seed is None else asked.seed,
+        samples=verb.samples if asked.samples is None else asked.samples,
+        hold_out=verb.hold_out if asked.hold_out is None else asked.hold_out,
+    )
 
 
 def _there(job: Calibrate) -> bool:

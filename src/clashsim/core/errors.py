@@ -5,9 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LONGEST = 1500  # characters of a message
+
 
 class ClashError(Exception):
-    """A mistake in what the user supplied; the command line prints it and exits with code 2."""
+    """A mistake in what the user supplied; the command line prints it and exits with code 2.
+
+    Its text is one printable line, because messages quote names from files that anybody may have
+    written.
+    """
+
+    def __str__(self) -> str:
+        line = " ".join(super().__str__().split())
+        printable = "".join(letter if letter.isprintable() else "?" for letter in line[:_LONGEST])
+        return printable if len(line) <= _LONGEST else f"{printable}..."
 
 
 class SceneError(ClashError):
@@ -53,3 +64,12 @@ def nearest(word: str, choices: Iterable[str]) -> str:
         return "there are none"
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
     return "did you mean " + ", ".join(close) + "?" if close else "choices: " + ", ".join(names[:12])
+
+
+def shown(value: object, length: int = 40) -> str:
+    """A value as an error message quotes it: its `repr`, cut to `length` characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists
+        text = f"something too long to print (type {type(value).__name__})"
+    return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import mujoco
 import numpy as np
 
-from clashsim.core.errors import ParamError, nearest
+from clashsim.core.errors import ParamError, nearest, shown
 
 _KINDS: dict[str, tuple[Any, str]] = {
     "geom": (mujoco.mjtObj.mjOBJ_GEOM, "geom_"),
@@ -45,7 +45,8 @@ class Param:
     sd: float | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite([self.nominal, self.low, self.high]).all() and self.low < self.high):
+        is_finite = np.isfinite([self.nominal, self.low, self.high]).all()
+        if not (is_finite and 0 < self.high - self.low < np.inf):
             raise ParamError(f"parameter {self.name!r} needs finite low < high, got {self.low} and {self.high}")
         if not self.low <= self.nominal <= self.high:
             raise ParamError(f"parameter {self.name!r}: nominal {self.nominal} lies outside {self.low} to {self.high}")
@@ -53,6 +54,9 @@ class Param:
             raise ParamError(f"parameter {self.name!r} needs sd > 0, got {self.sd}")
         if self.scale not in ("linear", "log"):
             raise ParamError(f"parameter {self.name!r}: scale {self.scale!r} is neither 'linear' nor 'log'")
+        if self.sign not in (-1, 1):
+            got = shown(self.sign)
+            raise ParamError(f"parameter {self.name!r} needs sign = 1 or -1, got {got}")
         if self.scale == "log" and self.low <= 0:
             raise ParamError(f"parameter {self.name!r}: a log scale needs low > 0, got {self.low}")
 

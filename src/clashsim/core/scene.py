@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from clashsim.core.errors import ParamError, SceneError, nearest
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param, Slot, locate, nominal
 from clashsim.core.scene_files import parse_scene, scene_assets
+from clashsim.core.scene_settings import load_settings
 
 STRIKE, GROUND = "strike", "ground"  # names given to the two contact pairs where the author's file has none
 # What real impacts show and MuJoCo's contact does not have; sampled like any other parameter (`clashsim.core.effects`).
@@ -183,20 +183,20 @@ class Scene:
             path = Path(str(resources.files("clashsim") / "scenes" / f"{source}.xml"))
         if not path.is_file():
             raise SceneError(f"there is no scene file {str(source)!r}")
-        settings = _settings(path.with_suffix(".toml"))
-        names = {"struck": struck, "striker": striker, "ground": ground}
-        names = {k: v if v is not None else settings.get(k) for k, v in names.items()}
-        if names["struck"] is None or names["striker"] is None:
+        settings = load_settings(path.with_suffix(".toml"))
+        struck = settings.struck if struck is None else struck
+        striker = settings.striker if striker is None else striker
+        ground = settings.ground if ground is None else ground
+        if struck is None or striker is None:
             raise SceneError(f"scene {path.name!r} does not say which geoms collide: give --struck and --striker, or a {path.stem}.toml beside it")
         try:
             xml = path.read_bytes().decode()  # not read_text, which would change the author's line ends
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
-        draw = settings.get("draw", Draw())
         assets = scene_assets(path, xml)
-        roles = (names["struck"], names["striker"], names["ground"])
-        scene = Scene(xml, *roles, (), draw, assets, path.stem)
-        return scene.with_params(settings["params"] if "params" in settings else contact_params(scene))
+        scene = Scene(xml, struck, striker, ground, (), settings.draw, assets, path.stem)
+        params = contact_params(scene) if settings.param is None else settings.param
+        return scene.with_params(params)
 
 
 def shipped_scenes() -> list[str]:
@@ -261,37 +261,6 @@ def _mixed(spec: mujoco.MjSpec, first: str, second: str) -> dict[str, Any]:
     return {"condim": int(max(a.condim[0], b.condim[0])), "friction": [slide, slide, turn, roll, roll],
             "solref": share * a.solref + (1 - share) * b.solref if standard else np.minimum(a.solref, b.solref),
             "solimp": share * a.solimp + (1 - share) * b.solimp, "margin": float(max(a.margin[0], b.margin[0])), "gap": float(max(a.gap[0], b.gap[0]))}
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    """The settings file beside a scene: struck, striker, ground, [draw] ranges and [[param]] entries."""
-    if not path.is_file():
-        return {}
-    try:
-        raw = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SceneError(f"settings file {path.name!r} is not valid TOML: {_first_line(error)}") from None
-    known = {"struck", "striker", "ground", "draw", "param"}
-    for key in raw:
-        if key not in known:
-            raise SceneError(f"settings file {path.name!r} has an unknown key {key!r}; {nearest(key, known)}")
-    out: dict[str, Any] = {k: raw[k] for k in ("struck", "striker", "ground") if k in raw}
-    if "draw" in raw:
-        out["draw"] = Draw(**_checked(raw["draw"], Draw, path))
-    if "param" in raw:
-        out["params"] = tuple(Param(**_checked(p, Param, path)) for p in raw["param"])
-    return out
-
-
-def _checked(table: dict, cls: type, path: Path) -> dict:
-    names = [f.name for f in fields(cls)]
-    for key in table:
-        if key not in names:
-            raise SceneError(f"settings file {path.name!r} has an unknown key {key!r}; {nearest(key, names)}")
-    missing = [f.name for f in fields(cls) if cls is Param and f.name in ("name", "target", "nominal", "low", "high") and f.name not in table]
-    if missing:
-        raise SceneError(f"a [[param]] in settings file {path.name!r} lacks {', '.join(missing)}")
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
 
 
 def field_of(model: mujoco.MjModel, name: str) -> np.ndarray:

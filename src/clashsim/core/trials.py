@@ -64,10 +64,11 @@ class Trials(Sequence[Trial]):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [trial.name for trial in self.items]
-        twice = next((n for n in names if names.count(n) > 1), None)
-        if twice is not None:
-            raise DataError(f"two trials are both called {twice!r}")
+        names = set[str]()
+        for trial in self.items:
+            if trial.name in names:
+                raise DataError(f"two trials are both called {trial.name!r}")
+            names.add(trial.name)
 
     def __len__(self) -> int:
         return len(self.items)

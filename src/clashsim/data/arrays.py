@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.extras import needs
+from clashsim.core.npz import Npz
 from clashsim.data import mat5
 from clashsim.data.convert import column_of
 from clashsim.data.streams import Columns
@@ -68,35 +66,14 @@ def _datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_npz(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
-    """Columns of an NPZ archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {m.filename.removesuffix(".npy"): m for m in archive.infolist()}
-            names = _chosen(list(members), wanted)
-            found = {name: array for name in names if (array := _array(name, archive.open(members[name]), asked=wanted is not None)) is not None}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError, TypeError, SyntaxError, UnicodeDecodeError, OverflowError):
-        raise DataError("the file is not an NPZ archive, or it is cut off or damaged") from None
+    """Columns of an NPZ archive; without names asked for, those of its arrays that are numbers."""
+    found = {}
+    with Npz(path, limit=_BYTES) as archive:
+        for name in _chosen(archive.names, wanted):
+            array = archive.array_if(name) if wanted is None else archive.array(name)
+            if isinstance(array, np.ndarray):
+                found[name] = array
     return _columns(found, wanted, rows)
-
-
-def _array(name: str, stream: Any, *, asked: bool) -> np.ndarray | None:
-    """One array; its header is believed only as far as the bytes that follow bear it out."""
-    with stream:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = (np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0)(stream)
-        if dtype.hasobject or dtype.kind not in "fiu":
-            if asked:
-                raise DataError(f"array {name!r} holds {'Python objects, which are never loaded' if dtype.hasobject else f'{dtype} values'}; save plain numbers")
-            return None
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize if shape else dtype.itemsize
-        if size > _BYTES:
-            raise DataError(f"array {name!r} has {size / 1e9:.1f} GB, more than the {_BYTES / 1e9:.1f} GB allowed")
-        content = io.BytesIO()
-        while content.tell() <= size and (block := stream.read(min(1 << 20, size + 1 - content.tell()))):
-            content.write(block)
-        if content.tell() != size:
-            raise DataError(f"array {name!r} is cut off: its header promises {size} bytes")
-        return np.frombuffer(content.getvalue(), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def read_mat(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:

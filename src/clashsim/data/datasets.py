@@ -14,8 +14,10 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.impacts import Impacts
+from clashsim.core.npz import Npz
 
 VARIABLE = "CLASHSIM_DATA"
+_BYTES = 1 << 29  # of the arrays of one file; the public ones have a few million
 # set -> (its file under the data root, the public repository it comes from)
 _SOURCES = {
     "mit_ellipse": ("mit_ellipse/data_ellipse.mat", "mcubelab/planar-impact-dataset"),
@@ -85,15 +87,15 @@ def _arrays(path: Path, columns: Mapping[str, tuple[int, ...]]) -> dict[str, np.
     """Named arrays of an .npz file, each (N, *tail) with its tail as given; only those are read."""
     out: dict[str, np.ndarray] = {}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            for key in columns:
-                if key not in file.files:
-                    raise DataError(f"{path.name} lacks the array {key!r}; {nearest(key, file.files)}")
-                out[key] = file[key]
-    except DataError:
-        raise
-    except Exception as error:  # a damaged archive fails in many ways (zip, zlib, header, size); all mean the same to the user
+        archive = Npz(path, limit=_BYTES)
+        missing = next((key for key in columns if key not in archive.names), None)
+        if missing is None:
+            out = {key: archive.array(key, kinds="fiuU") for key in columns}
+    except DataError as error:
         raise _unreadable(path, error) from None
+    if missing is not None:
+        hint = nearest(missing, archive.names)
+        raise DataError(f"{path.name} lacks the array {missing!r}; {hint}")
     for key, tail in columns.items():
         _check(path, key, out[key], tail)
     return out

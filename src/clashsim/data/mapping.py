@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError
+from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
+from clashsim.core.typed import build
 
 TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 LENGTH = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "in": 0.0254}
 ANGLE = {"rad": 1.0, "deg": 0.017453292519943295}
 UP = ("z", "y", "x", "-z", "-y", "-x")
 ORDERS = ("wxyz", "xyzw")
-_SIZE = 1 << 20  # bytes of a mapping file; a long one has a few thousand
 
 
 @dataclass(frozen=True)
@@ -78,30 +78,16 @@ class Mapping:
 def load(path: Path | str) -> Mapping:
     """A mapping from a TOML file."""
     path = Path(path)
+    content = read_bounded(path, f"mapping file {str(path)!r}", limit=TOML_BYTES)
     try:
-        if not path.is_file():
-            raise DataError(f"there is no mapping file {str(path)!r}")
-        with path.open("rb") as file:
-            content = file.read(_SIZE + 1)
-    except OSError as error:
-        raise DataError(f"mapping file {path.name!r} cannot be read: {error.strerror}") from None
-    if len(content) > _SIZE:
-        raise DataError(f"mapping file {path.name!r} is larger than {_SIZE >> 20} MB, so it is no mapping")
-    try:
-        return loads(content.decode())
-    except UnicodeDecodeError:
-        raise DataError(f"mapping file {path.name!r} is not UTF-8 text") from None
+        return loads(content)
     except DataError as error:
         raise DataError(f"in {path.name!r}: {error}") from None
 
 
-def loads(text: str) -> Mapping:
+def loads(text: str | bytes) -> Mapping:
     """A mapping from TOML text."""
-    try:
-        raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise DataError(f"the TOML is damaged: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
-    mapping: Mapping = _build(Mapping, raw, "the mapping")
+    mapping: Mapping = build(Mapping, parse_toml(text, "the mapping"))
     for log in mapping.logs:
         _check(log)
     if len(mapping.logs) > 1 and any("{trial}" not in log.files for log in mapping.logs):
@@ -134,6 +120,8 @@ def _check(log: LogMap) -> None:
     if log.files.count("{trial}") > 1:
         raise DataError(f"files is {log.files!r}; it needs {{trial}} once")
     names = [body.name for body in log.bodies]
+    if "" in names:
+        raise DataError("a body needs a name that is not empty")
     if twice := next((n for n in names if names.count(n) > 1), None):
         raise DataError(f"two bodies of one log are both called {twice!r}")
     for body in log.bodies:
@@ -146,37 +134,6 @@ def _check(log: LogMap) -> None:
             raise DataError(f"body {body.name!r} has sequence {body.sequence!r}; it needs three axes such as XYZ or zyx")
         if any(len(place) not in (0, 3) for place in body.markers.values()):
             raise DataError(f"body {body.name!r} needs three numbers for the place of each marker, or none")
-
-
-def _build(kind: Any, raw: object, where: str) -> Any:
-    """A dataclass from a TOML table; unknown names and other types are refused."""
-    if not isinstance(raw, dict):
-        raise DataError(f"{where} must be a table, got {type(raw).__name__}")
-    hints = get_type_hints(kind)
-    for name in raw:
-        if name not in hints:
-            raise DataError(f"{where} has an unknown entry {name[:40]!r}; {nearest(name[:40], hints)}")
-    if "name" in hints and not (isinstance(raw.get("name"), str) and raw["name"]):
-        raise DataError(f"{where} needs a name")
-    return kind(**{name: _value(hints[name], value, f"{where}, {name}") for name, value in raw.items()})
-
-
-def _value(hint: Any, raw: object, where: str) -> Any:
-    if hint in (LogMap, BodyMap):
-        return _build(hint, raw, where)
-    if hint is float and isinstance(raw, int | float) and not isinstance(raw, bool):
-        return float(raw)
-    if hint in (str, int) and isinstance(raw, hint) and not isinstance(raw, bool):
-        return raw
-    args = get_args(hint)
-    if len(args) == 2 and args[1] is Ellipsis:  # tuple[X, ...]; a single name may stand without brackets
-        if isinstance(raw, str) and args[0] is str:
-            return (raw,)
-        if isinstance(raw, list):
-            return tuple(_value(args[0], item, f"{where}[{i}]") for i, item in enumerate(raw))
-    elif len(args) == 2 and isinstance(raw, dict):
-        return {key: _value(args[1], item, f"{where}.{key[:40]!r}") for key, item in raw.items()}
-    raise DataError(f"{where} has {str(raw)[:40]!r}, which is of another type than it needs")
 
 
 def _lines(item: Any, place: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.data.sources import zip_members
 
 FILE, SOURCE = "ibm_pendulum/split_train.zip", "erwincoumans/tiny-differentiable-simulator"
 RATE, ARM = 400.0, 0.091  # frames a second; m, between the two joints, both as the authors give them
@@ -33,11 +33,8 @@ def load(root: Path) -> list[Run]:
     path = root / FILE
     if not path.is_file():
         raise DataError(f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            texts = {Path(n).stem: archive.read(n).decode("ascii", "replace") for n in archive.namelist() if n.endswith(".csv")}
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise DataError(f"{path.name} cannot be read ({' '.join(str(error).split())[:80]}): it is truncated or not the public file") from None
+    members = zip_members(path, ".csv")
+    texts = {Path(name).stem: raw.decode("ascii", "replace") for name, raw in members.items()}
     if not texts:
         raise DataError(f"{path.name} holds no run (*.csv)")
     names = sorted(texts, key=lambda n: (int(n) if n.isdigit() else len(texts), n))

@@ -19,7 +19,20 @@ UNPACKED = 4 << 30  # bytes that archives may unpack to, on disk
 RATIO = 100  # bytes an archive may unpack to for each of its own; text of numbers has 3 to 10
 FREE = 64 << 20  # bytes for which the ratio does not matter
 FILES = 10_000
+# Bytes read at once: bz2 and LZMA members of a zip unpack all that a block of them holds, up to
+# 20,000 times its size.
+_BLOCK = 1 << 12
 _ARCHIVES = (".zip", ".gz")
+# What unpacking raises on damaged bytes, or on a password.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class Readable(Protocol):
@@ -56,6 +69,22 @@ def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> 
     if not found:
         raise DataError("no logs were named")
     return found
+
+
+def zip_members(path: Path, suffix: str) -> dict[str, bytes]:
+    """The files of a zip archive that end in `suffix`, by name; it may not unpack to too much."""
+    room = max(FREE, RATIO * path.stat().st_size)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if member.filename.endswith(suffix)]
+            if len(members) > FILES or sum(member.file_size for member in members) > room:
+                most = f"{FILES} files or {room / 1e6:.0f} MB"
+                raise DataError(f"archive {path.name!r} holds more than {most}")
+            return {member.filename: archive.read(member) for member in members}
+    except (*_DAMAGE, OSError) as error:
+        why = " ".join(str(error).split())[:80]
+        message = f"{path.name} cannot be read ({why}): it is truncated or not the public file"
+        raise DataError(message) from None
 
 
 def is_bag(path: Path) -> bool:
@@ -98,7 +127,7 @@ def _opened(name: str, path: Path, suffixes: Sequence[str], stack: ExitStack) ->
                 room.copy(source, folder / f"0{_suffix(inner)}")
             return [(inner, folder / f"0{_suffix(inner)}")]
         return list(_zip(name, path, suffixes, lambda i, source, suffix: room.copy(source, folder / f"{i}{suffix}")))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, gzip.BadGzipFile):
+    except _DAMAGE:
         raise DataError(f"archive {name!r} is cut off, damaged or needs a password") from None
 
 
@@ -129,7 +158,7 @@ class _Room:
         """Copy a member to a file."""
         try:
             with target.open("wb") as file:
-                while block := source.read(1 << 20):
+                while block := source.read(_BLOCK):
                     self.used += len(block)
                     self._refuse_too_much()
                     file.write(block)

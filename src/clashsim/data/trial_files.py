@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
-from clashsim.core.errors import DataError
+from clashsim.core.errors import DataError, shown
 from clashsim.core.files import write_atomic
+from clashsim.core.parsing import parse_json
+from clashsim.core.tensors import read_tensors
 from clashsim.core.trials import SOURCES, Trial, Trials
 
 LIMIT = 4 << 30  # bytes of a file: it is read into memory
@@ -73,21 +73,18 @@ def read_trials(path: Path | str) -> Trials:
 
 def from_bytes(content: bytes) -> Trials:
     """Trials from safetensors."""
-    try:
-        length = struct.unpack("<Q", content[:8])[0]
-        about = json.loads(json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("clashsim", "null"))
-        tensors = load(content)
-    except (SafetensorError, struct.error, UnicodeDecodeError, AttributeError, TypeError, KeyError, ValueError, OverflowError, RecursionError):
-        raise DataError("the safetensors file is cut off or damaged") from None
+    tensors, metadata = read_tensors(content)
+    about = parse_json(metadata.get("clashsim", "null"), "the description in the safetensors file")
     if not isinstance(about, dict) or about.get("kind") != "trials":
         raise DataError("the safetensors file does not hold clashsim's trials")
     if about.get("format") != _FORMAT:
-        raise DataError(f"the trials have format {about.get('format')!r}, this version reads format {_FORMAT}")
+        found = shown(about.get("format"))
+        raise DataError(f"the trials have format {found}, this version reads format {_FORMAT}")
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")
     try:
         return Trials(tuple(_trial(entry, tensors) for entry in about["trials"]), tuple(str(note) for note in about.get("notes", ())))
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise DataError("the safetensors file lacks parts of clashsim's trials (name, source, t, poses, signals, known)") from None
 
 

@@ -66,7 +66,7 @@ def _kept(scene: Scene, path: Path) -> Distilled | None:
     """The model of a cache, None where there is none; a damaged one costs time, not correctness."""
     try:
         return load_base(scene, path) if path.is_file() else None
-    except (SafetensorError, KeyError, ValueError, RuntimeError, FileNotFoundError):
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, RecursionError, OSError):
         return None
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from clashsim.core.errors import DataError
 from clashsim.core.many import Engine, each
+from clashsim.core.parsing import parse_json
 from clashsim.core.progress import Progress
+from clashsim.core.tensors import read_tensors
 from clashsim.data.parts import Parts
 
 Arrays = dict[str, np.ndarray]
@@ -74,8 +75,8 @@ def _finished(place: Parts | None, i: int) -> Arrays | None:
     """A shard that an earlier call has written, or None; a damaged one is made again."""
     content = None if place is None else place.read(_name(i))
     try:
-        return None if content is None else load(content)
-    except SafetensorError:
+        return None if content is None else read_tensors(content)[0]
+    except DataError:
         return None
 
 
@@ -83,8 +84,8 @@ def begun(parts: Path | str) -> dict[str, Any] | None:
     """The job whose shards lie there, or None; an empty one where that cannot be read."""
     marker = Parts.of(parts).read(_JOB)
     try:
-        return None if marker is None else dict(json.loads(marker))
-    except (ValueError, TypeError):
+        return None if marker is None else dict(parse_json(marker, _JOB))
+    except (DataError, ValueError, TypeError):
         return {}
 
 

@@ -9,14 +9,13 @@ the turn about z) in steps of 0.2 mrad. Time runs from 0 at 200 Hz. A trial's fi
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
+from clashsim.core.npz import Npz
 from clashsim.core.trials import Trial, Trials, quaternion, yaw
 from clashsim.lab.mocap import RATE
 from clashsim.lab.strike import Strike
@@ -24,6 +23,7 @@ from clashsim.lab.strike import Strike
 LENGTH, ANGLE = 1e-5, 2e-4  # m, rad: one step of the rounded values
 _BODIES = ("block", "striker")
 _NAMES = ("strikes", "frames", "lost", "low", "high")
+_BYTES = 1 << 29  # of an archive's arrays: a hundred hours
 
 
 def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
@@ -51,15 +51,24 @@ def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
 
 def unpack(content: bytes, name: str) -> tuple[Trials, list[Strike]]:
     """Inverse of `pack`, up to rounding; trials are called by `name` and their number."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            about, frames, bits, low, high = (archive[key] for key in _NAMES)
-        total = int(frames.sum())
-        coded = low.astype(np.int64) + (high.astype(np.int64) << 8)
-        lost = np.unpackbits(bits, axis=1, count=total).astype(bool)
-        coded = coded.reshape(12, total)
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise DataError(f"the recorded trials of {name} are cut off or damaged") from None
+    damaged = DataError(f"the recorded trials of {name} are cut off or damaged")
+    with Npz(content, limit=_BYTES) as archive:
+        if not set(_NAMES) <= set(archive.names):
+            raise damaged
+        about, frames, bits, low, high = (archive.array(key) for key in _NAMES)
+    total = low.shape[-1] if low.ndim else 0
+    count = frames.size
+    shapes = {"strikes": (count, 3), "frames": (count,), "lost": (2, -(-total // 8))}
+    shapes |= {"low": (12, total), "high": (12, total)}
+    arrays = dict(zip(_NAMES, (about, frames, bits, low, high), strict=True))
+    if any(array.shape != shapes[key] for key, array in arrays.items()):
+        raise damaged
+    if {bits.dtype, low.dtype, high.dtype} != {np.dtype(np.uint8)} or frames.dtype.kind not in "iu":
+        raise damaged
+    if (frames < 0).any() or sum(frames.tolist()) != total:
+        raise damaged
+    coded = low.astype(np.int64) + (high.astype(np.int64) << 8)
+    lost = np.unpackbits(bits, axis=1, count=total).astype(bool)
     delta = np.where(coded % 2 == 0, coded // 2, -(coded // 2) - 1).T
     trials, start = [], 0
     for i, n in enumerate(frames):

@@ -15,6 +15,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
+from clashsim.core.parsing import JSON_BYTES, parse_json, read_bounded
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.store import dumps
@@ -64,8 +65,9 @@ class Loop:
             path = self.folder / "loop.json"
             if path.is_file():
                 try:
-                    same = json.loads(path.read_bytes()) == told
-                except ValueError:
+                    content = read_bounded(path, "loop.json", limit=JSON_BYTES)
+                    same = parse_json(content, "loop.json") == told
+                except DataError:
                     raise DataError(f"{str(path)!r} is damaged: begin in another folder") from None
                 if not same:
                     raise DataError(f"{str(self.folder)!r} holds another loop; choose another folder, or give the options it was begun with")

@@ -7,13 +7,26 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from clashsim.core.errors import RunError
+from clashsim.core.errors import RunError, shown
+from clashsim.core.parsing import parse_json
 from clashsim.nets.graph import GraphNet
 
 SHIPPED = "graph_boxes.safetensors"
+_MOST = 4096  # of anything that a network has several of
+# What a damaged file, or one of another shape, raises on its way into a network.
+_DAMAGE = (
+    SafetensorError,
+    RunError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+)
 
 
 def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
@@ -25,11 +38,21 @@ def read_net(path: Path) -> GraphNet:
     """The network of a file."""
     try:
         with safe_open(path, framework="pt") as file:
-            net = GraphNet(**json.loads(file.metadata()["shape"]))
-            net.load_state_dict({k: file.get_tensor(k) for k in file.keys()})  # noqa: SIM118
+            shape = parse_json(file.metadata()["shape"], "its shape", error=RunError)
+            if not all(type(size) is int and 0 < size <= _MOST for size in shape.values()):
+                raise ValueError(f"its shape is {shown(shape)}")
+            # No memory is asked for before the tensors are known to have this shape.
+            with torch.device("meta"):
+                skeleton = GraphNet(**shape).state_dict()
+            expected = {name: tensor.shape for name, tensor in skeleton.items()}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if {name: tensor.shape for name, tensor in tensors.items()} != expected:
+                raise ValueError("its tensors do not have its shape")
+            net = GraphNet(**shape)
+            net.load_state_dict(tensors)
     except FileNotFoundError:
         raise RunError(f"there is no network file {path.name!r}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise RunError(f"{path.name!r} holds no graph network of this version ({' '.join(str(error).split())[:100]})") from None
     return net.eval()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.outline import at_corner, outline
+from clashsim.core.parsing import parse_json
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import moved_to, placed
 from clashsim.plan.path import Limits, Path, strike_path
@@ -56,14 +56,17 @@ def content(plan: Plan, scene: Scene) -> dict[str, Any]:
 def plan_of(text: str) -> Plan:
     """A plan from the JSON of its `content`."""
     try:
-        found: Mapping[str, Any] = json.loads(text)
+        found: Mapping[str, Any] = parse_json(text, "it")
+    except DataError as error:
+        raise DataError(f"this is no plan as `clashsim plan` writes it: {error}") from None
+    try:
         names = tuple(found["units"])
         strikes = np.array([[float(s["strike"][n]) for n in names] for s in found["strikes"]])
         ends = np.array([s["to"] for s in found["strikes"]], float)
         reach = Reach(**{k: None if v is None else tuple(v) for k, v in found["reach"].items()})
         task = Task(tuple(found["target"]), tuple(found["start"]), len(strikes), float(found["tau"]), tuple(found["tolerance"]), reach)
         plan = Plan(task, names, strikes, ends, np.array(found["spread"], float), float(found["cost"]), Status(found["status"]), str(found["reason"]), int(found["evaluations"]))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise DataError(f"this is no plan as `clashsim plan` writes it ({type(error).__name__}: {str(error)[:80]})") from None
     if ends.shape != (len(strikes), 3) or plan.spread.shape != (3,) or not np.isfinite(np.concatenate([strikes.ravel(), ends.ravel()])).all():
         raise DataError("this is no plan as `clashsim plan` writes it: it needs finite strikes, the pose after each, and the spread of the last")

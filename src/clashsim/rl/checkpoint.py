@@ -11,15 +11,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
+from clashsim.core.parsing import parse_json
+from clashsim.core.tensors import tensor_metadata
 
 if TYPE_CHECKING:
     from clashsim.core.protocols import StrikeModel
 
 _CHECKPOINT, _PROGRESS = "checkpoint.safetensors", "checkpoint.json"
+# What a damaged checkpoint raises on its way into a training.
+_DAMAGE = (
+    SafetensorError,
+    DataError,
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+)
 Tensors = dict[str, torch.Tensor]
 
 
@@ -57,11 +71,20 @@ def resume(folder: Path, job: dict[str, Any], restore: Callable[[dict[str, Any],
         return
     try:
         content = path.read_bytes()
-        size = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["about"])
-        tensors = load_file(path)
-        if about["job"] != job:
-            raise DataError(f"{str(folder)!r} holds another training: delete it, or choose another output")
+        about = parse_json(tensor_metadata(content)["about"], "the description of the checkpoint")
+        tensors = load(content)
+        same_job = about["job"] == job
+    except _DAMAGE as error:
+        raise _damaged(path, error) from None
+    if not same_job:
+        there = repr(str(folder))
+        raise DataError(f"{there} holds another training: delete it, or choose another output")
+    try:
         restore(about, tensors)
-    except (ValueError, KeyError, TypeError, OSError, RuntimeError, SafetensorError) as error:
-        raise DataError(f"the checkpoint {str(path)!r} is damaged ({type(error).__name__}): delete it to begin anew") from None
+    except _DAMAGE as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    why = type(error).__name__
+    return DataError(f"the checkpoint {str(path)!r} is damaged ({why}): delete it to begin anew")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
+from clashsim.core.parsing import parse_json, read_bounded
+from clashsim.core.tensors import read_tensors
 from clashsim.rl.push import OBSERVED
 
 _KIND = "clashsim-policy"
+_BYTES = 1 << 28  # of a file; policies have a few hundred thousand
+_LARGEST = 1e6  # weights beyond this are no result of training, and sums of them overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,23 +51,39 @@ class Policy:
     @staticmethod
     def load(path: Path) -> Policy:
         """Read what `save` wrote."""
+        content = read_bounded(path, f"policy {str(path)!r}", limit=_BYTES)
         try:
-            content = path.read_bytes()
-            size = int.from_bytes(content[:8], "little")
-            about = json.loads(json.loads(content[8 : 8 + min(size, 1 << 20)])["__metadata__"]["about"])
-            arrays = load(content)
-            if about["kind"] != _KIND:
-                raise KeyError("kind")
-            layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(len(arrays) // 2))
-            low, high = np.array(about["low"], float), np.array(about["high"], float)
-            fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers) and all(a[0].shape[0] == b[0].shape[1] for a, b in pairwise(layers))
-            names = about["names"]
-            told = isinstance(about["notes"], dict) and all(isinstance(n, str) for n in names) and len(set(names)) == len(names)
-            sized = low.shape == high.shape == (len(names),) and bool(layers) and layers[-1][0].shape[0] == len(low) and layers[0][0].shape[1] == OBSERVED
-            if not (told and sized and fits and all(np.isfinite(x).all() and x.dtype.kind == "f" for x in (low, high, *(x for p in layers for x in p)))):
-                raise ValueError("its parts do not belong together")
-            return Policy(layers, tuple(about["names"]), low, high, float(about["ahead"]), about["notes"])
-        except OSError as error:
-            raise DataError(f"the policy {str(path)!r} cannot be read: {error.strerror}") from None
-        except (KeyError, ValueError, TypeError, SafetensorError):
+            arrays, metadata = read_tensors(content)
+            about = parse_json(metadata["about"], "its description")
+            return _policy(arrays, about)
+        except (DataError, KeyError, ValueError, TypeError, OverflowError):
             raise DataError(f"{str(path)!r} is no policy as clashsim train writes it") from None
+
+
+def _policy(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Policy:
+    """A policy from the parts of its file; what does not belong together is a ValueError."""
+    if about["kind"] != _KIND:
+        raise ValueError("another kind of file")
+    names, notes = about["names"], about["notes"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("names that are no names")
+    if len(set(names)) != len(names):
+        raise ValueError("a name twice")
+    if not isinstance(notes, dict):
+        raise ValueError("notes that are none")
+    layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(len(arrays) // 2))
+    low, high = np.array(about["low"], float), np.array(about["high"], float)
+    ahead = float(about["ahead"])
+    if not layers or low.shape != (len(names),) or high.shape != (len(names),):
+        raise ValueError("no layers, or not one range for each name")
+    sizes = [OBSERVED]
+    for weights, biases in layers:
+        if weights.ndim != 2 or weights.shape[1] != sizes[-1] or biases.shape != weights.shape[:1]:
+            raise ValueError("layers that do not fit on each other")
+        sizes.append(weights.shape[0])
+    if sizes[-1] != len(names):
+        raise ValueError("another number of outputs than names")
+    for numbers in (low, high, np.array(ahead), *(array for layer in layers for array in layer)):
+        if numbers.dtype.kind != "f" or not (np.abs(numbers) < _LARGEST).all():  # which NaN is not
+            raise ValueError("numbers that are no weights")
+    return Policy(layers, tuple(names), low, high, ahead, notes)
