@@ -88,7 +88,7 @@ def loads(files: Mapping[str, bytes], name: str) -> object:
         raise RunError(f"the run is incomplete: {name} is missing")
     try:
         return json.loads(files[name])
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise RunError(f"the run is damaged: {name} is not valid JSON") from None
 
 
@@ -96,7 +96,7 @@ def _kind(path: Path) -> str | None:
     """What the manifest of a folder says it is, None where there is none that can be read."""
     try:
         manifest = json.loads((path / _MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         return None
     return manifest.get("kind") if isinstance(manifest, dict) else None
 
@@ -106,7 +106,7 @@ def _manifest(path: Path) -> dict:
         manifest = json.loads((path / _MANIFEST).read_bytes())
     except FileNotFoundError:
         raise RunError(f"{str(path)!r} is not a run folder, or is half-written: it has no {_MANIFEST}") from None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise RunError(f"the run {str(path)!r} is damaged: {_MANIFEST} cannot be read") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "clashsim-run":
         raise RunError(f"{str(path)!r} is not a run folder of clashsim")
