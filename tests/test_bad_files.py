@@ -28,7 +28,6 @@ from clashsim.data import sources
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.logs import read as read_logs
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
-from clashsim.data.store import read_folder, write_folder
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.plan.robot import plan_of
 from fuzz.cases import FINDING, READ, Corpus, write_corpus
@@ -113,7 +112,7 @@ def test_one_array_that_is_too_large_is_not_unpacked(tmp_path):
     write_zeros(tmp_path / "a.npz", 70, names=("vx",))
     refused(
         lambda: read_impacts(tmp_path / "a.npz"),
-        "array 'vx' unpacks to 70 MB, more than the 67.11 MB allowed for an archive of this size",
+        "with array 'vx' the archive unpacks to 70 MB, more than the 67.11 MB allowed",
     )
 
 
@@ -323,12 +322,8 @@ def test_impacts_in_json_with_other_things_than_numbers(tmp_path):
     refused(lambda: read_impacts(path), "too many digits")
 
 
-def test_other_json_with_too_many_digits(tmp_path):
+def test_plans_with_too_many_digits():
     refused(lambda: plan_of(f'{{"units": {DIGITS}}}'), "no plan .* too many digits")
-    write_folder(tmp_path / "run", {"a.json": b"{}"})
-    manifest = tmp_path / "run" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1', f'"format": {DIGITS}'))
-    refused(lambda: read_folder(tmp_path / "run"), "damaged", error=RunError)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +443,7 @@ def test_two_hundred_mutated_files(tmp_path):
 
 
 def test_workers_survive_what_cases_do():
-    with Pool(trouble, workers=1, limits=Limits(seconds=1.5, memory=50 << 20)) as pool:
+    with Pool(trouble, workers=1, limits=Limits(seconds=1.0, memory=50 << 20)) as pool:
         results = {result.index: result for result in pool.results(iter(range(6)))}
     assert sorted(results) == list(range(6))
     details = {index: result.outcome.detail for index, result in results.items()}

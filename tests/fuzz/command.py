@@ -123,10 +123,14 @@ def _label(outcome: Outcome) -> str:
     """What findings with one cause have in common: the kind of error and where it was raised."""
     lines = outcome.detail.strip().splitlines()
     places = re.findall(r'clashsim/([\w/]+\.py)", line (\d+)', outcome.detail)
+    is_traceback = any(line.startswith("Traceback") for line in lines)
     if not places:
         return lines[0][:80]
-    file, line = places[-1]
-    return f"{re.split('[:(]', lines[-1])[0][:60]} at {file}:{line}"
+    file, line = places[
+        -1 if is_traceback else 0
+    ]  # a dump of where it hung has the last call first
+    what = re.split("[:(]", lines[-1] if is_traceback else lines[0])[0]
+    return f"{what[:60]} at {file}:{line}"
 
 
 def _runner(folder: Path, names: tuple[str, ...], seed: int) -> Run:
@@ -176,7 +180,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="run only kinds that begin with one of these words, as in: log settings",
     )
     parser.add_argument(
-        "--case-seconds", type=float, default=30.0, help="a case that takes longer is a finding"
+        "--case-seconds", type=float, default=30.0, help="a case that computes longer is a finding"
     )
     parser.add_argument(
         "--case-memory", type=int, default=1024, help="MB by which the memory of a case may grow"

@@ -22,12 +22,13 @@ Run = Callable[[int, Path], Outcome]  # a case by its number, in a folder of its
 # they use.
 _ADDRESSES = 4 << 30
 _CHUNK = 20  # cases handed to a worker at once
-_START = 300.0  # s that a worker may take to begin, on a loaded machine
+_START = 1800.0  # s that a worker may take to begin, on a machine that others use
+_IDLE = 20.0  # times its seconds of computing that a case may last: it may wait for the machine
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one case: seconds it may take, and bytes by which the memory of its process may grow."""
+    """Of one case: seconds it may compute, and bytes by which its process may grow."""
 
     seconds: float = 30.0
     memory: int = 1 << 30
@@ -50,6 +51,7 @@ class _Worker:
     stderr: Path
     pending: list[int] = field(default_factory=list)
     since: float = 0.0  # when the first of the pending cases began, or the process was started
+    computed: float = 0.0  # seconds that the process had computed by then
     started: bool = False
     done: bool = False  # to be replaced
 
@@ -97,11 +99,11 @@ class Pool:
 
     def _result(self, worker: _Worker, ready: bool) -> Result | None:
         """What a worker sent, or a finding if it has died or hangs."""
-        now = time.monotonic()
         if ready:
             with contextlib.suppress(EOFError, ConnectionResetError):
                 sent = worker.pipe.recv()
-                worker.since, was_started, worker.started = now, worker.started, True
+                was_started, worker.started = worker.started, True
+                _begins(worker)
                 if not was_started:  # it says that it has begun
                     return None
                 worker.pending.remove(sent.index)
@@ -109,11 +111,19 @@ class Pool:
                 return sent
             worker.process.join(10)
             return self._died(worker, f"the process died with exit code {worker.process.exitcode}")
-        if now - worker.since > (self._limits.seconds if worker.started else _START):
+        if self._hangs(worker):
             worker.process.kill()
             worker.process.join(10)
             return self._died(worker, f"it hangs: more than {self._limits.seconds:g} s")
         return None
+
+    def _hangs(self, worker: _Worker) -> bool:
+        """Whether a case takes too long; what others compute on this machine does not count."""
+        waited = time.monotonic() - worker.since
+        if not worker.started:
+            return waited > _START
+        computed = _computed(worker.process.pid) - worker.computed
+        return computed > self._limits.seconds or waited > _IDLE * self._limits.seconds
 
     def _died(self, worker: _Worker, why: str) -> Result:
         words = worker.stderr.read_text(errors="replace")[-4000:] if worker.stderr.is_file() else ""
@@ -144,8 +154,23 @@ def _hand_out(worker: _Worker, left: list[int]) -> None:
         ):  # it is dead, which is seen when its results are waited for
             worker.pipe.send(chunk)
         worker.pending = chunk
-        worker.since = time.monotonic()
+        _begins(worker)
         del left[: len(chunk)]
+
+
+def _begins(worker: _Worker) -> None:
+    """A case of a worker begins now."""
+    worker.since = time.monotonic()
+    worker.computed = _computed(worker.process.pid)
+
+
+def _computed(process: int | None) -> float:
+    """Seconds that a process has computed; 0 where it has ended."""
+    try:
+        after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _stop(worker: _Worker) -> None:
@@ -184,9 +209,8 @@ def _timed(run: Run, index: int, folder: Path, limits: Limits, stderr: int) -> R
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, peak = _memory()[1], _peak()
     started = time.monotonic()
-    faulthandler.dump_traceback_later(
-        0.9 * limits.seconds, file=stderr
-    )  # where it hangs, before it is killed
+    # Where it hangs is written before it is killed.
+    faulthandler.dump_traceback_later(0.9 * limits.seconds, file=stderr)
     outcome = run(index, folder)
     faulthandler.cancel_dump_traceback_later()
     seconds = time.monotonic() - started
