@@ -200,7 +200,7 @@ def test_archives_unpack_in_small_blocks(tmp_path, monkeypatch):
     assert max(asked) <= 1 << 12
     monkeypatch.setattr(sources, "FREE", 1 << 20)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("a.csv", bytes(5_000_000))
+        archive.writestr("a.csv", bytes(2_000_000))
     refused(lambda: read_logs([tmp_path / "a.zip"], guess=True), "unpacks to more than")
     refused(lambda: sources.zip_members(tmp_path / "a.zip", ".csv"), "more than")
     (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes()[:-30])
@@ -443,7 +443,7 @@ def test_two_hundred_mutated_files(tmp_path):
 
 
 def test_workers_survive_what_cases_do():
-    with Pool(trouble, workers=1, limits=Limits(seconds=1.0, memory=50 << 20)) as pool:
+    with Pool(trouble, workers=1, limits=Limits(seconds=0.6, memory=50 << 20)) as pool:
         results = {result.index: result for result in pool.results(iter(range(6)))}
     assert sorted(results) == list(range(6))
     details = {index: result.outcome.detail for index, result in results.items()}

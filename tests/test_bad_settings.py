@@ -132,7 +132,7 @@ def test_mutated_settings(tmp_path):
     shutil.copy(SCENES / "semi_cylinder.xml", tmp_path / "mine.xml")
     whole = (SCENES / "semi_cylinder.toml").read_bytes()
     outcomes = {"read": 0, "refused": 0}
-    for number in range(80):
+    for number in range(50):
         rng = random.Random(number)
         (tmp_path / "mine.toml").write_bytes(mutate("mine.toml", whole, rng, [whole]))
         try:
@@ -141,7 +141,7 @@ def test_mutated_settings(tmp_path):
         except ClashError as error:
             assert "\n" not in str(error)
             outcomes["refused"] += 1
-    assert outcomes["read"] > 2 and outcomes["refused"] > 30
+    assert outcomes["read"] > 0 and outcomes["refused"] > 20
 
 
 def test_the_command_says_it_in_a_sentence(tmp_path, monkeypatch, capsys):

@@ -77,7 +77,7 @@ def load_agent(env: StrikeVecEnv, algorithm: Algorithm, path: Path) -> Agent:
     try:
         weights = load_file(path)
         _restore(model, weights)
-    except (SafetensorError, OSError, KeyError, RuntimeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"{str(path)!r} is no {algorithm} agent of this task ({type(error).__name__})") from None
     return Agent(algorithm, weights, model)
 
