@@ -41,6 +41,8 @@ def environment(
 
 def install(pattern: str, count: int, action: Action, folder: str) -> None:
     """In the process that is to stop, before anything else runs."""
+    # Ctrl-C is ignored in what a shell runs in the background, and that is handed down.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     replace, seen = os.replace, 0
 
     def stopping(source: str, target: str) -> None:

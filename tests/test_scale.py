@@ -279,8 +279,6 @@ def working(command: list[str], stop: Path) -> tuple[subprocess.Popen, set[int]]
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # A shell in the background has it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     while len(killed.held(stop)) < 2:
         assert head.poll() is None, head.stdout.read()
