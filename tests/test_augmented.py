@@ -135,6 +135,7 @@ def rolling(*targets: str) -> tuple[AugmentedSim, np.ndarray, np.ndarray]:
     return sim, start, np.zeros((2, 30, 0))
 
 
+@pytest.mark.slow
 def test_friction_of_a_contact_may_depend_on_speed() -> None:
     sim, start, control = rolling()
     weights = sim.weights.copy()

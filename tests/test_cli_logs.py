@@ -274,6 +274,7 @@ def test_help_teaches_by_example(capsys, verb):
     assert stop.value.code == 0 and f"Example: clashsim {verb}" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_strikes_of_a_real_laboratory(capsys):
     root = os.environ.get("CLASHSIM_DATA")
     if not root or not (Path(root) / "lasa_raw" / "raw_hits.zip").is_file():

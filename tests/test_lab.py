@@ -135,7 +135,7 @@ def same(a: Trials, b: Trials, *, atol: float = 0.0) -> None:
 
 
 @needs_drake
-@pytest.mark.parametrize("shape", lab.SHAPES)
+@pytest.mark.parametrize("shape", [lab.SHAPES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in lab.SHAPES[1:])])
 def test_recording_again(shape):
     """Trials recorded now are those that were shipped, up to their rounding and to what another processor does to the last bits."""
     setting = lab.Setting(shape, "petg_cf", "low")

@@ -16,6 +16,7 @@ def test_a_set_has_one_impact_a_trial_in_recorded_order():
     assert np.isfinite(real.impacts.before).all() and (np.linalg.norm(real.impacts.after[:, :2], axis=1) > 0.05).all()
 
 
+@pytest.mark.slow
 def test_rows_of_cheap_methods():
     rows = shapes.run(2, sets=["semi-cylinder"], methods=["newton-coulomb", "ridge"], workers=1)
     assert {(r["set"], r["method"], r["draw"]) for r in rows} == {("semi-cylinder", m, d) for m in ("newton-coulomb", "ridge") for d in ("random", "block")}

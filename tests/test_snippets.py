@@ -51,7 +51,7 @@ SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augment
 # What is no code.
 PROSE = {("docs/slides.md", "s^2 = u.A u")}
 # What makes a command short without changing what it does.
-SHORT = {"execute": ["--times", "1"], "calibrate": ["--samples", "200"]}
+SHORT = {"execute": ["--times", "1"], "calibrate": ["--samples", "200"], "advise": ["-k", "1"]}
 
 
 @pytest.fixture(scope="module")

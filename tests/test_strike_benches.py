@@ -14,6 +14,7 @@ from clashsim.bench import planning, routes, search_time
 from clashsim.core.errors import ClashError
 
 
+@pytest.mark.slow
 def test_planned_strikes_end_near_their_targets(tmp_path):
     out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
     assert cli.main(["bench", "planning", "--quick", "--methods", "clashsim", "--resume", str(resume), "--json", str(out)]) == 0
