@@ -2,13 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-WORKERS ?= 2
+WORKERS ?= 3  # one more than cores: some tests wait for processes or a browser
 # One thread a process: the work is many small batches, and two pools on the same cores slow each other down.
 export OMP_NUM_THREADS ?= 1
 
 comma := ,
 EXTRAS := mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test test-all test-cpus test-lowest test-load fuzz check docs bench
 
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/clashsim demo -o runs/demo --overwrite
 
-# Tests of one group stay on one worker of pytest, because they share what takes seconds to make.
+# The tests of a file stay on one worker of pytest, because they share what takes seconds to make.
 test: $(STAMP)
 	$(PYTEST) -m "not slow"
 
@@ -53,7 +53,7 @@ $(LOWEST_STAMP): pyproject.toml tools/lowest_versions.py $(STAMP)
 	@touch $(LOWEST_STAMP)
 
 test-lowest: $(LOWEST_STAMP)
-	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
+	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Mutated files of every kind that clashsim reads: each must be read, or refused in one sentence. Another seed makes other cases.
 FUZZ_CASES ?= 20000

@@ -9,20 +9,28 @@ import resource
 import numpy as np
 import pytest
 
-# Modules whose tests share fixtures that take seconds to make. Each runs on one worker of pytest-xdist, so
-# that a fixture is made once, and they start first, in this order, so that no worker ends long after the other.
-SHARED_FIXTURES = (
+# The modules that take longest, longest first. A module runs on one worker of pytest-xdist (`--dist loadfile`),
+# so that its fixtures are made once; with the long ones first, no worker ends long after the others.
+LONGEST = (
     "test_scale",
     "test_mjx_sim",
     "test_snippets",
-    "test_mjx_striker",
     "test_augmented",
-    "test_segment",
-    "test_view",
+    "test_view_browser",
+    "test_cli",
+    "test_docs",
     "test_cli_plan",
-    "test_slide_model",
+    "test_hybrid",
+    "test_mjx_striker",
+    "test_lab",
+    "test_cli_logs",
+    "test_fit",
+    "test_segment",
+    "test_advise",
+    "test_view",
+    "test_loop",
+    "test_site",
 )
-LABORATORY_SET = "test_cli_plan", "test_strike_benches", "test_slide_model"  # these segment the same recordings
 STRIKE_TABLES: dict[bytes, object] = {}
 
 
@@ -35,12 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        module = item.path.stem
-        group = "laboratory" if module in LABORATORY_SET else module
-        if module in SHARED_FIXTURES and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group))
-    order = {name: place for place, name in enumerate(SHARED_FIXTURES)}
+    order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))  # the sort is stable
 
 

@@ -223,6 +223,7 @@ def both(states: np.ndarray, control: np.ndarray) -> list[Windows]:
     return [windows_of(states, control, steps=1, every=13), windows_of(states, control, steps=30, every=12)]
 
 
+@pytest.mark.slow
 def test_a_friction_curve_that_no_parameter_describes_is_learnt(swing: AugmentedSim) -> None:
     def torque(v: float) -> float:
         return -0.06 * np.tanh(v / 0.8)

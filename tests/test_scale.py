@@ -35,7 +35,6 @@ from clashsim.scale import cluster
 from clashsim.scale import engine as engine_module
 from clashsim.scale.engine import LostError, RayEngine, _settle, on_ray
 
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +313,7 @@ def test_ctrl_c_is_one_sentence(folder):
     assert job.returncode == 130 and out == "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it\n"
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     scene = Scene.load("puck")
     for name, seed in (("a", 3), ("b", 2)):
@@ -363,6 +363,7 @@ def test_a_list_may_be_toml(folder, capsys):
     assert "1 runs made" in capsys.readouterr().out and Path("sub/run/report.html").is_file()
 
 
+@pytest.mark.slow
 def test_tasks_of_a_bench_go_through_the_engine(two, tmp_path):
     options = {"sets": ["semi-cylinder"], "methods": ["ridge"], "resume": tmp_path / "rows.jsonl"}
     on_workers = shapes.run(2, engine=two, **options)

@@ -29,7 +29,6 @@ PATIENCE = 300.0  # s
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
     pytest.mark.timeout(4 * PATIENCE),
-    pytest.mark.xdist_group("browser"),  # one browser: two would draw on the same cores
 ]
 WIDE = {"width": 1000, "height": 620}  # small and coarse, for pictures are drawn without a GPU
 FLAGS = [
