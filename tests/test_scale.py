@@ -36,7 +36,6 @@ from clashsim.scale import engine as engine_module
 from clashsim.scale.engine import LostError, RayEngine, _settle, on_ray
 
 
-
 @pytest.fixture(scope="module")
 def two() -> Iterator[RayEngine]:
     """Two workers on this machine, which find the work of this file."""
