@@ -243,6 +243,7 @@ def test_a_friction_curve_that_no_parameter_describes_is_learnt(swing: Augmented
     assert together.estimates[0].high / together.estimates[0].low > 2  # damping is a part of the curve: the network could say it as well
 
 
+@pytest.mark.slow
 def test_the_regulariser_keeps_the_network_at_zero_where_the_analytic_model_is_exact(swing: AugmentedSim) -> None:
     truth = np.array([0.03, 10.6])
     windows = both(*recorded(swing.scene, truth, lambda v: 0.0))

@@ -76,7 +76,7 @@ def spread(scene: Scene, n: int) -> np.ndarray:
     return from_unit(scene.params, np.random.default_rng(5).uniform(-0.5, 0.5, (n, len(scene.params))))
 
 
-@pytest.mark.parametrize("name", ["ellipse", "puck", "square"])
+@pytest.mark.parametrize("name", ["ellipse", "puck", pytest.param("square", marks=pytest.mark.slow)])
 def test_contact_agrees_with_mujoco_field_by_field(name: str, request: pytest.FixtureRequest) -> None:
     sim = request.getfixturevalue(name)
     start, control = strikes(sim.scene, 6)
@@ -85,6 +85,7 @@ def test_contact_agrees_with_mujoco_field_by_field(name: str, request: pytest.Fi
     agree(sim, start, control, spread(sim.scene, 6))  # masses and inertias among them, with the constants that follow from them
 
 
+@pytest.mark.slow
 def test_free_flight_and_sliding_agree_with_mujoco(square: MjxSim, ellipse: MjxSim) -> None:
     start, control = strikes(square.scene, 3)
     nq = square.model.nq

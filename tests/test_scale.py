@@ -149,6 +149,7 @@ def test_a_worker_that_is_killed_is_retried_in_silence(two, tmp_path, capfd):
     assert not out and not err
 
 
+@pytest.mark.slow
 def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(two, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_module, "_TRIES", 2)
     found = dict(two(partial(deadly, True), [tmp_path / "a"]))
