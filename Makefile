@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-WORKERS ?= 3  # one more than cores: some tests wait for processes or a browser
+# One worker more than cores, because some tests wait for processes or a browser.
+WORKERS ?= 3
 # One thread a process: the work is many small batches, and two pools on the same cores slow each other down.
 export OMP_NUM_THREADS ?= 1
 
@@ -52,8 +53,10 @@ $(LOWEST_STAMP): pyproject.toml tools/lowest_versions.py $(STAMP)
 	@$(LOWEST)/bin/python tools/install.py $(LOWEST)/install.log --prefer-binary -c $(LOWEST)/constraints.txt -e ".[$(subst docs$(comma),,$(EXTRAS))]"
 	@touch $(LOWEST_STAMP)
 
+# The tests that reach each dependency: storage, fits, every log format, training, the viewer, MJX, commands.
+LOWEST_TESTS := $(addprefix tests/test_,store.py fit.py logs.py logs_bad.py push.py card.py view_access.py page.py path.py scene.py cli.py impact_files.py mjx_striker.py graph.py trial_files.py)
 test-lowest: $(LOWEST_STAMP)
-	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" $(LOWEST_TESTS)
 
 # Mutated files of every kind that clashsim reads: each must be read, or refused in one sentence. Another seed makes other cases.
 FUZZ_CASES ?= 20000

@@ -190,6 +190,7 @@ def test_a_killed_loop_goes_on_to_the_same_result(tmp_path):
         assert (tmp_path / "a" / "round-01" / name).read_bytes() == (tmp_path / "b" / "round-01" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsys, monkeypatch):
     """Recorded strikes of the laboratory stand for those of a bench."""
     from clashsim import lab

@@ -50,6 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {path: Page(path) for path in sorted(out.rglob("*.html"))}
 
 
+@pytest.mark.slow
 def test_links_hold_and_nothing_is_fetched(site: dict[Path, Page]) -> None:
     root = min(site, key=lambda p: len(p.parts)).parent
     for path, page in site.items():
@@ -68,6 +69,7 @@ def test_links_hold_and_nothing_is_fetched(site: dict[Path, Page]) -> None:
                 assert unquote(parts.fragment) in site[target].names or parts.fragment == "__skip", f"{path.name} links to {link}"
 
 
+@pytest.mark.slow
 def test_every_page_and_public_name_is_there(site: dict[Path, Page]) -> None:
     import clashsim
 

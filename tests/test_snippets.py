@@ -151,6 +151,7 @@ def test_the_readme_and_the_guides(quick: Path, monkeypatch: pytest.MonkeyPatch)
     follow([page for page in pages if page != "docs/tutorial.md"], quick, monkeypatch, ran)
 
 
+@pytest.mark.slow
 def test_the_tutorial(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow(["docs/tutorial.md"], quick, monkeypatch, set())
     assert Path("plan/path-1.csv").is_file() and Path("runs/book/report.html").is_file() and Path("book/scene.xml").is_file()
