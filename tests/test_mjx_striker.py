@@ -28,7 +28,8 @@ from clashsim.sim.mujoco import End, Outcome, Striker
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
 SIZE = 96
-# What docs/mjx.md says is tested, looser than measured on one CPU: median and 99th percentile of the twists' differences, by the size of a twist; without and with edges that a sphere meets.
+# What docs/mjx.md says is tested, looser than what was measured on one CPU: median and 99th percentile
+# of the twists' differences, by the size of a twist; without and with edges that a sphere meets.
 EXACT, EDGES = (1e-10, 1e-7), (1e-5, 1e-2)
 
 
