@@ -11,7 +11,7 @@ comma := ,
 EXTRAS := mjx,sysid,io,viz,viser,lab,rl,graph,scale,docs,dev
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test test-all test-cpus test-lowest test-load fuzz check docs bench
+.PHONY: setup demo test test-all test-cpus test-lowest test-load fuzz format check docs bench
 
 setup: $(STAMP)
 
@@ -69,8 +69,14 @@ fuzz: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+CODE := src tests tools examples
+format: $(STAMP)
+	$(BIN)/ruff check --fix-only --quiet $(CODE)
+	$(BIN)/ruff format $(CODE)
+
 check: $(STAMP)
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 
 bench: $(STAMP)

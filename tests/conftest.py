@@ -1,4 +1,6 @@
-"""What all tests share: work that takes seconds is done once per worker, and the longest modules start first."""
+"""What all tests share: work that takes seconds is done once per worker, and the longest modules
+start first.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ import resource
 import numpy as np
 import pytest
 
-# The modules that take longest, longest first. A module runs on one worker of pytest-xdist (`--dist loadfile`),
-# so that its fixtures are made once; with the long ones first, no worker ends long after the others.
+# The modules that take longest, longest first. A module runs on one worker of pytest-xdist (`--dist
+# loadfile`), so that its fixtures are made once; with the long ones first, no worker ends long
+# after the others.
 LONGEST = (
     "test_scale",
     "test_mjx_sim",
@@ -35,7 +38,8 @@ STRIKE_TABLES: dict[bytes, object] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Workers inherit this: a program that one of them has compiled is read by the other, and by the next session.
+    # Workers inherit this: a program that one of them has compiled is read by the other, and by the
+    # next session.
     flags = hashlib.sha256(os.environ.get("XLA_FLAGS", "").encode()).hexdigest()[:8]
     folder = config.rootpath / "build" / "jax-cache" / flags
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
@@ -49,7 +53,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def one_strike_table_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the strike table of a calibrated run once: it takes seconds, and many tests plan with the same run."""
+    """Make the strike table of a calibrated run once: it takes seconds, and many tests plan with
+    the same run.
+    """
     from clashsim.fit import run
     from clashsim.sim.strike_map import strike_map
 
@@ -80,7 +86,9 @@ def _cpu_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
-    """Note the CPU time of each test, fixtures included, for `--junitxml`: unlike its duration, it does not depend on load."""
+    """Note the CPU time of each test, fixtures included, for `--junitxml`: unlike its duration, it
+    does not depend on load.
+    """
     before = _cpu_seconds()
     item.user_properties.append(("cpu_seconds_before", before))
     return (yield)

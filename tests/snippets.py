@@ -22,7 +22,9 @@ class Block:
     @property
     def lines(self) -> list[str]:
         """Commands of a shell block, without comments."""
-        return [line for raw in self.text.splitlines() if (line := re.sub(r"\s+# .*", "", raw).strip())]
+        return [
+            line for raw in self.text.splitlines() if (line := re.sub(r"\s+# .*", "", raw).strip())
+        ]
 
 
 def blocks(path: Path) -> list[Block]:
@@ -38,7 +40,13 @@ def blocks(path: Path) -> list[Block]:
             while j < len(lines) and (lines[j].startswith("    ") or not lines[j].strip()):
                 j += 1
             text = "\n".join(line[4:] for line in lines[i:j]).rstrip()
-            kind = "sh" if _SHELL.match(text) else "python" if re.match(r"(from|import) ", text) else "other"
+            kind = (
+                "sh"
+                if _SHELL.match(text)
+                else "python"
+                if re.match(r"(from|import) ", text)
+                else "other"
+            )
             out.append(Block(page, kind, text))
             i = j
         else:

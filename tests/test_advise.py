@@ -1,4 +1,6 @@
-"""Advice on the next strikes: known answers of the greedy choice, the verb, and its bench in short form."""
+"""Advice on the next strikes: known answers of the greedy choice, the verb, and its bench in short
+form.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def runs(tmp_path_factory, few):
     """Runs of today, and of before slopes were kept."""
     folder = tmp_path_factory.mktemp("runs")
     save_run(folder / "run", few)
-    save_run(folder / "old", replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)))
+    save_run(
+        folder / "old",
+        replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)),
+    )
     return folder
 
 
@@ -50,7 +55,9 @@ def gaussian(seed: int = 0):
     """Covariance (N D, N D) of N outcomes that share a few causes, and their noise (N, D, D)."""
     rng = np.random.default_rng(seed)
     causes = rng.normal(size=(N * D, 5))
-    noise = torch.as_tensor(rng.uniform(0.1, 0.5, N))[:, None, None] * torch.eye(D, dtype=torch.float64)
+    noise = torch.as_tensor(rng.uniform(0.1, 0.5, N))[:, None, None] * torch.eye(
+        D, dtype=torch.float64
+    )
     return torch.as_tensor(causes @ causes.T + 0.1 * np.eye(N * D)), noise
 
 
@@ -72,14 +79,20 @@ def test_the_choice_is_that_of_brute_force_and_what_is_told_is_true(seed):
     unsure, noise = gaussian(seed)
     share = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(N)))
     rows, left = choose(unsure, noise, 4, share)
-    assert rows[0] == np.argmin([typical(left_after(unsure, noise, [i]), noise, share) for i in range(N)])
+    assert rows[0] == np.argmin(
+        [typical(left_after(unsure, noise, [i]), noise, share) for i in range(N)]
+    )
     assert len(set(rows)) == 4
     for k in range(1, 5):
-        assert left[k] == pytest.approx(typical(left_after(unsure, noise, rows[:k]), noise, share), rel=1e-9)
+        assert left[k] == pytest.approx(
+            typical(left_after(unsure, noise, rows[:k]), noise, share), rel=1e-9
+        )
     assert (np.diff(left) < 0).all()
     for k in range(1, 4):  # each is the best beside those before it
         others = [i for i in range(N) if i not in rows[:k]]
-        assert rows[k] == min(others, key=lambda i: typical(left_after(unsure, noise, [*rows[:k], i]), noise, share))
+        assert rows[k] == min(
+            others, key=lambda i: typical(left_after(unsure, noise, [*rows[:k], i]), noise, share)
+        )
 
 
 def test_what_was_measured_often_is_not_chosen():
@@ -100,9 +113,16 @@ def test_weights_say_what_matters():
 def test_covariance_is_that_of_drawn_parameters():
     """With constants alone the covariance is J S J^T, as many draws of the parameters have it."""
     rng = np.random.default_rng(1)
-    slope, sd = torch.as_tensor(rng.normal(size=(3, 2, 4))), torch.tensor([0.5, 1.0, 0.1, 2.0], dtype=torch.float64)
-    nothing = Context((torch.zeros(3, 0, dtype=torch.float64),), torch.zeros(3, 0, dtype=torch.float64))
-    told = covariance((slope, nothing), (slope, nothing), sd, Strength(field=0.0, residual=0.0, linear=0.0))
+    slope, sd = (
+        torch.as_tensor(rng.normal(size=(3, 2, 4))),
+        torch.tensor([0.5, 1.0, 0.1, 2.0], dtype=torch.float64),
+    )
+    nothing = Context(
+        (torch.zeros(3, 0, dtype=torch.float64),), torch.zeros(3, 0, dtype=torch.float64)
+    )
+    told = covariance(
+        (slope, nothing), (slope, nothing), sd, Strength(field=0.0, residual=0.0, linear=0.0)
+    )
     flat = slope.flatten(0, 1).numpy()
     drawn = flat @ (rng.normal(size=(4, 400_000)) * sd.numpy()[:, None])
     assert np.abs(np.cov(drawn) - told.numpy()).max() < 0.02 * float(told.diagonal().max())
@@ -119,7 +139,9 @@ def test_advice_does_not_look_at_outcomes_and_is_the_same_from_a_run(strikes, fe
 
 
 def test_strikes_like_those_recorded_tell_less(strikes, few):
-    """Of one recorded strike and a copy, both recorded already, and fresh ones, the fresh are chosen; more weight draws strikes towards it."""
+    """Of one recorded strike and a copy, both recorded already, and fresh ones, the fresh are
+    chosen; more weight draws strikes towards it.
+    """
     pool = strikes.impacts[np.r_[np.arange(8), np.arange(8, 60)]]
     assert (advise(few, pool, 8).rows >= 8).mean() > 0.8
     fast = np.linalg.norm(pool.striker_twist[:, :2], axis=1) > 0.6
@@ -130,7 +152,10 @@ def test_strikes_like_those_recorded_tell_less(strikes, few):
 def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
     base = base_model(Scene.load("square"))
     choice = candidates(base.scene, 0, 128)
-    told = {n: advise(calibrate(base, strikes.impacts[np.arange(n)], draws=2), choice.impacts, 1) for n in (5, 100)}
+    told = {
+        n: advise(calibrate(base, strikes.impacts[np.arange(n)], draws=2), choice.impacts, 1)
+        for n in (5, 100)
+    }
     assert told[5].worthwhile and not told[100].worthwhile
     assert told[100].error[0] < told[5].error[0] < advise(base, choice.impacts, 1).error[0]
 
@@ -140,16 +165,27 @@ def test_candidates_keep_to_side_and_speed():
     speed = choice.strikes[:, choice.names.index("speed")]
     assert len(choice.strikes) == 64 and speed.min() >= 0.3 and speed.max() <= 0.4
     assert (choice.impacts.striker_pose[:, 0] < 0).all() and (choice.impacts.pose == 0).all()
-    assert (candidates(Scene.load("square"), 3, 64).strikes == candidates(Scene.load("square"), 3, 64).strikes).all()
+    assert (
+        candidates(Scene.load("square"), 3, 64).strikes
+        == candidates(Scene.load("square"), 3, 64).strikes
+    ).all()
 
 
 def test_what_cannot_be_advised_is_refused(few, strikes):
     pool = strikes.impacts[np.arange(20)]
-    for wrong in ({"k": 0}, {"k": 21}, {"k": 2, "weights": np.zeros(20)}, {"k": 2, "weights": -np.ones(20)}, {"k": 2, "weights": np.ones(3)}):
+    for wrong in (
+        {"k": 0},
+        {"k": 21},
+        {"k": 2, "weights": np.zeros(20)},
+        {"k": 2, "weights": -np.ones(20)},
+        {"k": 2, "weights": np.ones(3)},
+    ):
         with pytest.raises(DataError):
             advise(few, pool, **wrong)
     with pytest.raises(RunError, match="calibrate again"):
-        advise(replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)), pool, 2)
+        advise(
+            replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)), pool, 2
+        )
 
 
 def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
@@ -158,11 +194,20 @@ def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "ten more strikes would help" in text and "speed, m/s" in text
     rows = list(csv.DictReader(table.open()))
-    assert len(rows) == 4 and list(rows[0]) == ["speed", "point", "deflection", "touch_x", "touch_y", "expected_error"]
+    assert len(rows) == 4 and list(rows[0]) == [
+        "speed",
+        "point",
+        "deflection",
+        "touch_x",
+        "touch_y",
+        "expected_error",
+    ]
     assert all(0.2 <= float(r["speed"]) <= 0.8 for r in rows)
     assert cli.main(["advise", str(runs / "run"), "-k", "4", "-o", str(whole)]) == 0
     content = json.loads(whole.read_text())
-    assert content["worthwhile"] is True and [str(s["speed"]) for s in content["strikes"]] == [r["speed"] for r in rows]
+    assert content["worthwhile"] is True and [str(s["speed"]) for s in content["strikes"]] == [
+        r["speed"] for r in rows
+    ]
     assert content["error_now"] > content["strikes"][0]["expected_error"] > content["floor"]
     assert cli.main(["advise", "square", "-k", "1"]) == 0  # the first strike of all
     assert "ten more strikes would help" in capsys.readouterr().out
@@ -172,22 +217,48 @@ def test_mistakes_are_said_in_a_sentence(runs, tmp_path, capsys):
     run = str(runs / "run")
     (tmp_path / "there.csv").write_text("")
     for arguments, words in (
-        ([str(tmp_path / "none")], "no run folder"), ([run, "-k", "0"], "1 to 100"), ([run, "-o", "next.txt"], "must end in"), ([run, "-o", str(tmp_path / "there.csv")], "exists"),
-        ([run, "--speed", "0.5", "9"], "within 0.2 to 0.8"), ([run, "--side", "10", "10"], "two different"), ([run, "--side", "nan", "10"], "bearings"),
-        ([run, "--side", "0", "0.1"], "too few"), ([run, "--seed", "-1"], "seed"), ([str(runs / "old")], "calibrate again"), (["puck"], "striker"),
+        ([str(tmp_path / "none")], "no run folder"),
+        ([run, "-k", "0"], "1 to 100"),
+        ([run, "-o", "next.txt"], "must end in"),
+        ([run, "-o", str(tmp_path / "there.csv")], "exists"),
+        ([run, "--speed", "0.5", "9"], "within 0.2 to 0.8"),
+        ([run, "--side", "10", "10"], "two different"),
+        ([run, "--side", "nan", "10"], "bearings"),
+        ([run, "--side", "0", "0.1"], "too few"),
+        ([run, "--seed", "-1"], "seed"),
+        ([str(runs / "old")], "calibrate again"),
+        (["puck"], "striker"),
     ):
         assert cli.main(["advise", *arguments]) == 2, arguments
         err = capsys.readouterr().err
-        assert err.startswith("clashsim: ") and err.count("\n") == 1 and words in err, (arguments, err)
+        assert err.startswith("clashsim: ") and err.count("\n") == 1 and words in err, (
+            arguments,
+            err,
+        )
 
 
 @pytest.mark.slow
 def test_the_bench_has_its_rows_and_keeps_them(tmp_path):
     rows = bench.run(quick=True, resume=tmp_path / "rows.jsonl")
-    assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [("semi-cylinder", m, 10, 1) for m in ("random", "advised", "advised-5-5")]
+    assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [
+        ("semi-cylinder", m, 10, 1) for m in ("random", "advised", "advised-5-5")
+    ]
     assert all(r["accuracy_0.1"] > 0.9 and 0 < r["median"] < 0.06 for r in rows)
     assert bench.run(quick=True, resume=tmp_path / "rows.jsonl") == rows
-    assert cli.main(["bench", "advise", "--quick", "--resume", str(tmp_path / "rows.jsonl"), "--json", str(tmp_path / "out.json")]) == 0
+    assert (
+        cli.main(
+            [
+                "bench",
+                "advise",
+                "--quick",
+                "--resume",
+                str(tmp_path / "rows.jsonl"),
+                "--json",
+                str(tmp_path / "out.json"),
+            ]
+        )
+        == 0
+    )
     assert json.loads((tmp_path / "out.json").read_text())["rows"] == rows
     with pytest.raises(ClashError, match="no set"):
         bench.run(sets=["cube"])

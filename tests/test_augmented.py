@@ -1,6 +1,8 @@
-"""Neural scalars in MJX: without them it is MJX, their slopes are right, and they learn what no parameter describes.
+"""Neural scalars in MJX: without them it is MJX, their slopes are right, and they learn what no
+parameter describes.
 
-Compiling is what takes time here, so each simulator is compiled once for all tests, and none is given more than 8 rows.
+Compiling is what takes time here, so each simulator is compiled once for all tests, and none is
+given more than 8 rows.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ PENDULUM = """<mujoco><option timestep="0.005" integrator="{integrator}"><flag c
 <geom name="bob" type="sphere" size=".03" pos="0 0 -.3" mass=".4"/></body></worldbody>
 <actuator><motor name="drive" joint="swing"/></actuator></mujoco>"""
 ROUNDING = 1e-9  # between two compiled programs: CPUs round them differently in the last digits
-PARAMS = (Param("damping", "joint/swing/damping", 0.01, 0.001, 0.1, "N m s", "log"), Param("gravity", "option/gravity[2]", 9.81, 8.0, 12.0, "m/s^2", sign=-1))
+PARAMS = (
+    Param("damping", "joint/swing/damping", 0.01, 0.001, 0.1, "N m s", "log"),
+    Param("gravity", "option/gravity[2]", 9.81, 8.0, 12.0, "m/s^2", sign=-1),
+)
 BLOCK = """<mujoco><option timestep="0.004" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="2 2 .1"/>
 <body name="ball" pos="0 0 .1"><freejoint name="float"/><geom name="ball" type="sphere" size=".1" mass="1" condim="3"/></body></worldbody></mujoco>"""
 FRICTION = (Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),)
@@ -40,7 +45,12 @@ CURVE = NeuralScalar("force/swing", ("qvel/swing",), units=4, scale=0.2, sizes=(
 
 
 def pendulum(*scalars: NeuralScalar, integrator: str = "Euler") -> AugmentedSim:
-    return AugmentedSim(Scene(PENDULUM.format(integrator=integrator), "bob", "floor", params=PARAMS, name="pendulum"), scalars)
+    return AugmentedSim(
+        Scene(
+            PENDULUM.format(integrator=integrator), "bob", "floor", params=PARAMS, name="pendulum"
+        ),
+        scalars,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +71,23 @@ def many() -> AugmentedSim:
         NeuralScalar("acceleration/swing", ("cos/swing", "ctrl/drive"), units=2, scale=3.0),
         NeuralScalar("state/swing", ("qpos/swing", "speed/arm"), units=2, scale=0.05),
         NeuralScalar("option/gravity[2]", ("sin/swing",), "replace", units=2),
-        NeuralScalar("force/swing", ("qvel/swing",), "scale", units=2))
+        NeuralScalar("force/swing", ("qvel/swing",), "scale", units=2),
+    )
 
 
 def runs(n: int = 4, steps: int = 60) -> tuple[np.ndarray, np.ndarray]:
     """Starts (n, 2) and control (n, steps, 1) of the pendulum."""
     rng = np.random.default_rng(3)
-    return np.column_stack([rng.uniform(-2, 2, n), rng.uniform(-4, 4, n)]), 0.2 * rng.normal(size=(n, steps, 1))
+    return np.column_stack([rng.uniform(-2, 2, n), rng.uniform(-4, 4, n)]), 0.2 * rng.normal(
+        size=(n, steps, 1)
+    )
 
 
 def drawn(sim: AugmentedSim, seed: int = 5) -> np.ndarray:
     """Weights that say something."""
-    return initial_weights(sim.blueprint) + 0.3 * np.random.default_rng(seed).normal(size=len(sim.weights))
+    return initial_weights(sim.blueprint) + 0.3 * np.random.default_rng(seed).normal(
+        size=len(sim.weights)
+    )
 
 
 def test_an_empty_blueprint_is_mjx(plain: MjxSim) -> None:
@@ -86,19 +101,30 @@ def test_an_empty_blueprint_is_mjx(plain: MjxSim) -> None:
 def test_slopes_of_an_empty_blueprint_are_those_of_mjx(plain: MjxSim) -> None:
     start, control = runs()
     theta = from_unit(PARAMS, np.array([0.3, -0.2]))
-    mine, theirs = pendulum().slopes(start, control, theta, free=(0, 1)), plain.slopes(start, control, theta, free=(0, 1))
+    mine, theirs = (
+        pendulum().slopes(start, control, theta, free=(0, 1)),
+        plain.slopes(start, control, theta, free=(0, 1)),
+    )
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=ROUNDING, atol=ROUNDING)
     assert np.abs(mine[1]).max() > 0.1
 
 
-def test_untrained_networks_change_nothing_and_trained_ones_do(many: AugmentedSim, plain: MjxSim) -> None:
+def test_untrained_networks_change_nothing_and_trained_ones_do(
+    many: AugmentedSim, plain: MjxSim
+) -> None:
     start, control = runs()
     analytic = plain.rollout(start, control)
     assert np.abs(many.rollout(start, control) - analytic).max() < ROUNDING
     for i, scalar in enumerate(many.blueprint):  # each one alone
         others = [j for j in range(len(many.blueprint)) if j != i]
-        assert np.abs(many.rollout(start, control, weights=silenced(many.blueprint, drawn(many), others)) - analytic).max() > 1e-4, scalar.target
+        assert (
+            np.abs(
+                many.rollout(start, control, weights=silenced(many.blueprint, drawn(many), others))
+                - analytic
+            ).max()
+            > 1e-4
+        ), scalar.target
     trained = many.trained(drawn(many)).rollout(start, control)
     given = many.rollout(start, control, weights=drawn(many))
     np.testing.assert_allclose(trained, given, rtol=ROUNDING, atol=ROUNDING)
@@ -108,27 +134,60 @@ def test_slopes_are_those_of_finite_differences(many: AugmentedSim) -> None:
     start, control = runs(2)
     weights, step, nominal = drawn(many), 1e-6, many.scene.nominal
     states, slopes = many.slopes(start, control, nominal, free=(1, 0), weights=weights, starts=True)
-    assert slopes.shape == (*states.shape, 2 + len(weights) + 2) and np.allclose(states, many.rollout(start, control, theta=nominal, weights=weights), atol=ROUNDING)
+    assert slopes.shape == (*states.shape, 2 + len(weights) + 2) and np.allclose(
+        states, many.rollout(start, control, theta=nominal, weights=weights), atol=ROUNDING
+    )
     for j, i in enumerate((1, 0)):
         shift = step * np.eye(2)[i]
-        above, below = (many.rollout(start, control, theta=from_unit(PARAMS, to_unit(PARAMS, nominal) + s), weights=weights) for s in (shift, -shift))
-        assert np.abs(slopes[..., j] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., j]).max())
+        above, below = (
+            many.rollout(
+                start,
+                control,
+                theta=from_unit(PARAMS, to_unit(PARAMS, nominal) + s),
+                weights=weights,
+            )
+            for s in (shift, -shift)
+        )
+        assert np.abs(slopes[..., j] - (above - below) / (2 * step)).max() < 1e-6 * max(
+            1, np.abs(slopes[..., j]).max()
+        )
     for k in range(len(weights)):
         shift = step * np.eye(len(weights))[k]
-        above, below = (many.rollout(start, control, theta=nominal, weights=weights + s) for s in (shift, -shift))
-        assert np.abs(slopes[..., 2 + k] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., 2 + k]).max()), k
+        above, below = (
+            many.rollout(start, control, theta=nominal, weights=weights + s)
+            for s in (shift, -shift)
+        )
+        assert np.abs(slopes[..., 2 + k] - (above - below) / (2 * step)).max() < 1e-6 * max(
+            1, np.abs(slopes[..., 2 + k]).max()
+        ), k
     for k in range(2):
-        above, below = (many.rollout(start + s, control, theta=nominal, weights=weights) for s in (step * np.eye(2)[k], -step * np.eye(2)[k]))
-        assert np.abs(slopes[..., k - 2] - (above - below) / (2 * step)).max() < 1e-6 * max(1, np.abs(slopes[..., k - 2]).max()), k
+        above, below = (
+            many.rollout(start + s, control, theta=nominal, weights=weights)
+            for s in (step * np.eye(2)[k], -step * np.eye(2)[k])
+        )
+        assert np.abs(slopes[..., k - 2] - (above - below) / (2 * step)).max() < 1e-6 * max(
+            1, np.abs(slopes[..., k - 2]).max()
+        ), k
     assert (np.abs(slopes).max((0, 1, 2)) > 1e-4).sum() > 0.9 * slopes.shape[-1]
 
 
-CONTACT = ("pair/strike/friction[0:2]", "pair/strike/solref[0]", "pair/strike/solref[1]", "pair/strike/solimp[1]", "pair/strike/margin")
+CONTACT = (
+    "pair/strike/friction[0:2]",
+    "pair/strike/solref[0]",
+    "pair/strike/solref[1]",
+    "pair/strike/solimp[1]",
+    "pair/strike/margin",
+)
 
 
 def rolling(*targets: str) -> tuple[AugmentedSim, np.ndarray, np.ndarray]:
-    """A ball that slides and begins to roll, with a network in its friction, or in these quantities of its contact; starts (2, 13), control (2, 30, 0)."""
-    scalars = [NeuralScalar(target, ("speed/ball",), "add" if "margin" in target else "scale", units=2) for target in targets or CONTACT[:1]]
+    """A ball that slides and begins to roll, with a network in its friction, or in these quantities
+    of its contact; starts (2, 13), control (2, 30, 0).
+    """
+    scalars = [
+        NeuralScalar(target, ("speed/ball",), "add" if "margin" in target else "scale", units=2)
+        for target in targets or CONTACT[:1]
+    ]
     sim = AugmentedSim(Scene(BLOCK, "ball", "floor", params=FRICTION, name="ball"), scalars)
     start = np.tile(np.concatenate([sim.model.qpos0, [2.0, 0, 0, 0, 0, 0]]), (2, 1))
     start[:, 2] = 0.0995  # pressed in a little, so that it begins in contact
@@ -142,18 +201,37 @@ def test_friction_of_a_contact_may_depend_on_speed() -> None:
     plain = sim.rollout(start, control, theta=sim.scene.nominal)
     weights[-1] = np.log(2.0)  # the last bias alone: twice the friction at every speed
     double = sim.rollout(start, control, theta=np.array([0.6]))
-    assert np.allclose(sim.rollout(start, control, theta=sim.scene.nominal, weights=weights), double, atol=ROUNDING) and np.abs(double - plain).max() > 1e-2
+    assert (
+        np.allclose(
+            sim.rollout(start, control, theta=sim.scene.nominal, weights=weights),
+            double,
+            atol=ROUNDING,
+        )
+        and np.abs(double - plain).max() > 1e-2
+    )
     weights[:] = 0
-    weights[0], weights[4], weights[6] = 100.0, 2.0, -2.0  # (speed), last layer: exp(2 tanh(100 v) - 2), nothing but at rest
-    assert np.abs(sim.rollout(start, control, theta=sim.scene.nominal, weights=weights) - plain).max() < 1e-6
+    weights[0], weights[4], weights[6] = (
+        100.0,
+        2.0,
+        -2.0,
+    )  # (speed), last layer: exp(2 tanh(100 v) - 2), nothing but at rest
+    assert (
+        np.abs(sim.rollout(start, control, theta=sim.scene.nominal, weights=weights) - plain).max()
+        < 1e-6
+    )
 
 
 @pytest.mark.slow
 def test_other_quantities_of_a_contact_are_those_of_mujoco() -> None:
     sim, start, control = rolling(*CONTACT)
-    start = start + np.random.default_rng(1).normal(size=start.shape) * np.r_[np.zeros(9), -0.3, np.zeros(3)]  # it lands at different speeds
+    start = (
+        start
+        + np.random.default_rng(1).normal(size=start.shape) * np.r_[np.zeros(9), -0.3, np.zeros(3)]
+    )  # it lands at different speeds
     scene, seen = sim.scene, []
-    for i, (target, change) in enumerate(zip(CONTACT, (np.log(1.7), np.log(2.5), np.log(0.4), np.log(0.97), 0.02), strict=True)):
+    for i, (target, change) in enumerate(
+        zip(CONTACT, (np.log(1.7), np.log(2.5), np.log(0.4), np.log(0.97), 0.02), strict=True)
+    ):
         weights = sim.weights.copy()
         weights[7 * i + 6] = change  # the last bias alone: the same at every speed
         mine = sim.rollout(start, control, theta=scene.nominal, weights=weights)
@@ -161,10 +239,14 @@ def test_other_quantities_of_a_contact_are_those_of_mujoco() -> None:
         slot = locate(theirs.model, target)
         row = getattr(theirs.model, slot.field).reshape(theirs.model.npair, -1)[0]
         columns = list(slot.columns or (0,))
-        row[columns] = row[columns] + change if "margin" in target else row[columns] * np.exp(change)
+        row[columns] = (
+            row[columns] + change if "margin" in target else row[columns] * np.exp(change)
+        )
         seen.append(theirs.rollout(start, control))
         assert np.abs(mine - seen[-1]).max() < 1e-6, target
-    assert min(np.abs(a - b).max() for j, a in enumerate(seen) for b in seen[:j]) > 1e-4  # each one matters
+    assert (
+        min(np.abs(a - b).max() for j, a in enumerate(seen) for b in seen[:j]) > 1e-4
+    )  # each one matters
 
 
 @pytest.mark.slow
@@ -174,21 +256,41 @@ def test_slopes_go_through_the_friction_of_a_contact() -> None:
     slopes, step = sim.slopes(start, control, weights=weights)[1], 1e-6
     for k in range(len(weights)):
         shift = step * np.eye(len(weights))[k]
-        above, below = (sim.rollout(start, control, theta=sim.scene.nominal, weights=weights + s) for s in (shift, -shift))
-        assert np.abs(slopes[..., k] - (above - below) / (2 * step)).max() < 1e-5 * max(1, np.abs(slopes[..., k]).max()), k
+        above, below = (
+            sim.rollout(start, control, theta=sim.scene.nominal, weights=weights + s)
+            for s in (shift, -shift)
+        )
+        assert np.abs(slopes[..., k] - (above - below) / (2 * step)).max() < 1e-5 * max(
+            1, np.abs(slopes[..., k]).max()
+        ), k
 
 
-@pytest.mark.parametrize(("scalar", "words"), [
-    ({"target": "joint/swnig/damping"}, ["'swnig'", "swing"]), ({"target": "joint/swing/dampnig"}, ["dampnig", "damping"]), ({"target": "force/elbow"}, ["'elbow'", "swing"]),
-    ({"target": "torque/swing"}, ["torque/swing", "force"]), ({"reads": ("angle/swing",)}, ["angle/swing", "qpos", "speed"]), ({"reads": ("ctrl/motor",)}, ["'motor'", "drive"]),
-    ({"reads": ("speed/leg",)}, ["'leg'", "arm"]), ({"reads": ("qvel/swing[0]",)}, ["no index"]), ({"enters": "multiply"}, ["multiply", "scale"]), ({"units": 0}, ["units >= 1"]),
-    ({"reads": ()}, ["reads nothing"]), ({"sizes": (1.0, 2.0)}, ["1 sizes"]), ({"target": "body/arm/mass"}, ["derives constants"]),
-    ({"target": "joint/swing/frictionloss"}, ["force/swing"]),
-], ids=str)
+@pytest.mark.parametrize(
+    ("scalar", "words"),
+    [
+        ({"target": "joint/swnig/damping"}, ["'swnig'", "swing"]),
+        ({"target": "joint/swing/dampnig"}, ["dampnig", "damping"]),
+        ({"target": "force/elbow"}, ["'elbow'", "swing"]),
+        ({"target": "torque/swing"}, ["torque/swing", "force"]),
+        ({"reads": ("angle/swing",)}, ["angle/swing", "qpos", "speed"]),
+        ({"reads": ("ctrl/motor",)}, ["'motor'", "drive"]),
+        ({"reads": ("speed/leg",)}, ["'leg'", "arm"]),
+        ({"reads": ("qvel/swing[0]",)}, ["no index"]),
+        ({"enters": "multiply"}, ["multiply", "scale"]),
+        ({"units": 0}, ["units >= 1"]),
+        ({"reads": ()}, ["reads nothing"]),
+        ({"sizes": (1.0, 2.0)}, ["1 sizes"]),
+        ({"target": "body/arm/mass"}, ["derives constants"]),
+        ({"target": "joint/swing/frictionloss"}, ["force/swing"]),
+    ],
+    ids=str,
+)
 def test_wrong_names_are_sentences(scalar: dict, words: list[str]) -> None:
     with pytest.raises(ClashError) as refused:
         pendulum(NeuralScalar(**{"target": "force/swing", "reads": ("qvel/swing",)} | scalar))
-    assert all(word in str(refused.value) for word in words) and "\n" not in str(refused.value), str(refused.value)
+    assert all(word in str(refused.value) for word in words) and "\n" not in str(refused.value), (
+        str(refused.value)
+    )
 
 
 def test_other_refusals(swing: AugmentedSim) -> None:
@@ -203,8 +305,12 @@ def test_other_refusals(swing: AugmentedSim) -> None:
         AugmentedSim(ball, [NeuralScalar("state/float[4]", ("qvel/float[0]",))])
 
 
-def recorded(scene: Scene, theta: np.ndarray, torque: Callable[[float], float]) -> tuple[np.ndarray, np.ndarray]:
-    """States (4, 97, 2) and control (4, 96, 1) of MuJoCo itself with a torque on the joint that no parameter describes."""
+def recorded(
+    scene: Scene, theta: np.ndarray, torque: Callable[[float], float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """States (4, 97, 2) and control (4, 96, 1) of MuJoCo itself with a torque on the joint that no
+    parameter describes.
+    """
     model, (start, control) = scene.model(theta), runs(4, 96)
     data, states = mujoco.MjData(model), np.zeros((4, 97, 2))
     for i in range(4):
@@ -220,7 +326,10 @@ def recorded(scene: Scene, theta: np.ndarray, torque: Callable[[float], float]) 
 
 def both(states: np.ndarray, control: np.ndarray) -> list[Windows]:
     """Windows of one step and of 30, 32 and 12 of them."""
-    return [windows_of(states, control, steps=1, every=13), windows_of(states, control, steps=30, every=12)]
+    return [
+        windows_of(states, control, steps=1, every=13),
+        windows_of(states, control, steps=30, every=12),
+    ]
 
 
 @pytest.mark.slow
@@ -234,23 +343,39 @@ def test_a_friction_curve_that_no_parameter_describes_is_learnt(swing: Augmented
     found = fit_augmented(swing, windows, [1], ridge=1e-6, steps=40)
     speeds = np.linspace(-4, 4, 33)
     assert found.error < 0.1 * plain.error and found.without[0] > 10 * found.error
-    assert np.abs(curve(found.sim, 0, speeds[:, None]) - [torque(v) for v in speeds]).max() < 0.15 * 0.06
+    assert (
+        np.abs(curve(found.sim, 0, speeds[:, None]) - [torque(v) for v in speeds]).max()
+        < 0.15 * 0.06
+    )
     gravity = found.estimates[1]
-    assert abs(gravity.value - 9.4) < 0.05 and gravity.low < 9.4 < gravity.high and gravity.status is Status.FITTED
-    assert found.estimates[0].status is Status.UNIDENTIFIABLE and found.theta[0] == swing.scene.nominal[0]  # not asked for
+    assert (
+        abs(gravity.value - 9.4) < 0.05
+        and gravity.low < 9.4 < gravity.high
+        and gravity.status is Status.FITTED
+    )
+    assert (
+        found.estimates[0].status is Status.UNIDENTIFIABLE
+        and found.theta[0] == swing.scene.nominal[0]
+    )  # not asked for
     assert (np.diff(found.trace) <= 0).all()
     together = fit_augmented(found.sim, windows, [0, 1], ridge=1e-6, steps=2)
-    assert together.estimates[0].high / together.estimates[0].low > 2  # damping is a part of the curve: the network could say it as well
+    assert (
+        together.estimates[0].high / together.estimates[0].low > 2
+    )  # damping is a part of the curve: the network could say it as well
 
 
 @pytest.mark.slow
-def test_the_regulariser_keeps_the_network_at_zero_where_the_analytic_model_is_exact(swing: AugmentedSim) -> None:
+def test_the_regulariser_keeps_the_network_at_zero_where_the_analytic_model_is_exact(
+    swing: AugmentedSim,
+) -> None:
     truth = np.array([0.03, 10.6])
     windows = both(*recorded(swing.scene, truth, lambda v: 0.0))
     found = fit_augmented(swing, windows, [0, 1], ridge=1e-4)
     assert np.abs(found.theta / truth - 1).max() < 1e-2 and found.error < 1e-3
     assert np.linalg.norm(found.sim.weights - swing.weights) < 1e-2
-    assert np.abs(curve(found.sim, 0, np.linspace(-4, 4, 9)[:, None])).max() < 0.01 * truth[0] * 4  # of the damping's torque
+    assert (
+        np.abs(curve(found.sim, 0, np.linspace(-4, 4, 9)[:, None])).max() < 0.01 * truth[0] * 4
+    )  # of the damping's torque
     assert all(e.status is Status.FITTED for e in found.estimates)
 
 
@@ -267,9 +392,14 @@ def test_what_cannot_be_fitted_is_refused(swing: AugmentedSim) -> None:
 
 
 def test_curves_are_drawn_against_what_is_read(tmp_path) -> None:
-    two = (CURVE, NeuralScalar("joint/swing/damping", ("qvel/swing", "sin/swing"), "scale", units=3))
+    two = (
+        CURVE,
+        NeuralScalar("joint/swing/damping", ("qvel/swing", "sin/swing"), "scale", units=3),
+    )
     weights, ranges = initial_weights(two), {"qvel/swing": (-4.0, 4.0), "sin/swing": (-1.0, 1.0)}
-    assert all((learnt(two, weights, i, ranges=ranges)[1] == i).all() for i in (0, 1))  # untrained: adds 0, scales by 1
+    assert all(
+        (learnt(two, weights, i, ranges=ranges)[1] == i).all() for i in (0, 1)
+    )  # untrained: adds 0, scales by 1
     weights[12] = 0.5
     speeds, torque = learnt(two, weights, 0, ranges=ranges)
     assert (speeds[0], speeds[-1]) == (-4, 4) and np.allclose(torque, 0.2 * 0.5)
@@ -285,10 +415,23 @@ def test_what_a_network_typically_says_is_told_over_the_records(tmp_path) -> Non
     weights = np.array([0.0, 0, 1, 0, 2, 0])  # 2 tanh(speed)
     recorded = np.column_stack([np.zeros(11), np.ones(11), np.linspace(-1, 1, 11)])
     speeds = np.linspace(-3, 3, 7)
-    assert np.allclose(typical((scalar,), weights, 0, over="qvel/swing", at=speeds, recorded=recorded), 2 * np.tanh(speeds)[:, None])
-    low, middle, high = typical((scalar,), weights, 0, over="angle/swing", at=speeds, recorded=recorded).T
-    assert np.allclose(middle, 0) and np.allclose(high, 2 * np.tanh(0.8)) and np.allclose(low, -high)  # no turn matters, but speeds do
-    draw_typical(tmp_path / "t.png", (scalar,), weights, recorded=recorded, over={"qvel/swing": speeds, "angle/swing": speeds})
+    assert np.allclose(
+        typical((scalar,), weights, 0, over="qvel/swing", at=speeds, recorded=recorded),
+        2 * np.tanh(speeds)[:, None],
+    )
+    low, middle, high = typical(
+        (scalar,), weights, 0, over="angle/swing", at=speeds, recorded=recorded
+    ).T
+    assert (
+        np.allclose(middle, 0) and np.allclose(high, 2 * np.tanh(0.8)) and np.allclose(low, -high)
+    )  # no turn matters, but speeds do
+    draw_typical(
+        tmp_path / "t.png",
+        (scalar,),
+        weights,
+        recorded=recorded,
+        over={"qvel/swing": speeds, "angle/swing": speeds},
+    )
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="does not read 'angle/arm'"):
         typical((scalar,), weights, 0, over="angle/arm", at=speeds, recorded=recorded)

@@ -29,7 +29,9 @@ def blank() -> Problem:
 
 
 def made_up(blank: Problem, change: np.ndarray) -> Problem:
-    return Problem(blank.scene, replace(blank.impacts, after=blank.seen.decode(change)), blank.gyration)
+    return Problem(
+        blank.scene, replace(blank.impacts, after=blank.seen.decode(change)), blank.gyration
+    )
 
 
 def errors(problem: Problem, method: str, n: int) -> np.ndarray:
@@ -52,8 +54,13 @@ def test_newton_coulomb_recovers_its_own_truth(blank: Problem) -> None:
 
 
 def test_point_contact_by_hand() -> None:
-    straight = np.array([[-1.0, 0.0, 0.0, -1.3, 0.0], [-1.0, 0.5, 0.0, -1.0, 0.0], [-1.0, 0.5, 0.0, -1.0, 0.0]])
-    bounce, stick, slide = (point_contact(np.array(law)[None], straight[i : i + 1])[0] for i, law in enumerate([(0.5, 0.3, 0.0), (0.5, 9.0, 0.0), (0.5, 0.1, 0.0)]))
+    straight = np.array(
+        [[-1.0, 0.0, 0.0, -1.3, 0.0], [-1.0, 0.5, 0.0, -1.0, 0.0], [-1.0, 0.5, 0.0, -1.0, 0.0]]
+    )
+    bounce, stick, slide = (
+        point_contact(np.array(law)[None], straight[i : i + 1])[0]
+        for i, law in enumerate([(0.5, 0.3, 0.0), (0.5, 9.0, 0.0), (0.5, 0.1, 0.0)])
+    )
     assert np.allclose(bounce, [1.5, 0, 0])
     assert np.allclose(stick, [1.5, -0.25, 0.25])  # half of the slip is stopped by turning
     assert np.allclose(slide, [1.5, -0.15, 0.15])
@@ -62,7 +69,13 @@ def test_point_contact_by_hand() -> None:
 
 
 def test_the_network_without_pretraining_is_the_seeds_and_learns(blank: Problem) -> None:
-    change = np.column_stack([1.5 + 0 * blank.seen.speed, -0.4 * approach(blank.seen, blank.impacts)[:, 1], 0.3 * blank.seen.arm[:, 1]])
+    change = np.column_stack(
+        [
+            1.5 + 0 * blank.seen.speed,
+            -0.4 * approach(blank.seen, blank.impacts)[:, 1],
+            0.3 * blank.seen.arm[:, 1],
+        ]
+    )
     problem = made_up(blank, change)
     first, again = (baselines.scratch(problem, np.arange(60), 2, steps=200) for _ in range(2))
     assert np.array_equal(first, again)
@@ -75,7 +88,9 @@ def test_methods_see_nothing_of_the_held_out_outcomes(blank: Problem) -> None:
     other = change.copy()
     other[20:] = rng.normal(0, 1, (130, 3))
     for method in ("newton_coulomb", "ridge", "gp", "scratch"):
-        one, two = (getattr(baselines, method)(made_up(blank, c), np.arange(20), 0) for c in (change, other))
+        one, two = (
+            getattr(baselines, method)(made_up(blank, c), np.arange(20), 0) for c in (change, other)
+        )
         assert np.allclose(one, two), method
 
 
@@ -86,9 +101,21 @@ def test_metrics_by_hand() -> None:
     assert np.allclose(error, [0.2, 0.15, np.inf])
     assert accuracy(error, 0.2 + 1e-9) == pytest.approx(2 / 3) and accuracy(error, 0.1) == 0
     row = summary([np.array([0.05, 0.15, 0.5, 0.09]), np.array([0.05, 0.05, 0.05, 0.3])])
-    assert row == pytest.approx({"accuracy_0.1": 0.625, "accuracy_0.2": 0.75, "median": 0.085, "sd_0.1": 0.125, "worst_0.1": 0.5, "seeds": 2, "accuracy_0.05": 0.0})
+    assert row == pytest.approx(
+        {
+            "accuracy_0.1": 0.625,
+            "accuracy_0.2": 0.75,
+            "median": 0.085,
+            "sd_0.1": 0.125,
+            "worst_0.1": 0.5,
+            "seeds": 2,
+            "accuracy_0.05": 0.0,
+        }
+    )
     z = np.random.default_rng(0).normal(size=(4000, 3))
-    assert all(abs(share - found) < 0.02 for share, found in coverage(2 * z, np.full_like(z, 2.0)).items())
+    assert all(
+        abs(share - found) < 0.02 for share, found in coverage(2 * z, np.full_like(z, 2.0)).items()
+    )
     assert coverage(2 * z, np.ones_like(z))[0.9] < 0.65
 
 
@@ -96,26 +123,58 @@ def test_draws_keep_to_the_protocol(blank: Problem) -> None:
     session = np.repeat(["a", "b"], [100, 50])
     real = RealSet("made up", "ellipse", blank.impacts, 0.0192, session)
     (rows, test), *more = few_shot.splits(real, 10, "random", seeds=5)
-    assert len(more) == 4 and len(rows) == 10 and len(np.union1d(rows, test)) == 150 and not np.intersect1d(rows, test).size
+    assert (
+        len(more) == 4
+        and len(rows) == 10
+        and len(np.union1d(rows, test)) == 150
+        and not np.intersect1d(rows, test).size
+    )
     blocks = few_shot.splits(real, 60, "block", seeds=5)
     assert [list(r[:2]) for r, _ in blocks] == [[0, 1]]  # the second session is too short
     assert [r[0] for r, _ in few_shot.splits(real, 20, "block", seeds=5)] == [0, 100]
     assert few_shot.splits(real, 76, "random", seeds=5) == []
 
 
-def test_the_bench_gives_rows_and_goes_on_after_a_kill(blank: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = made_up(blank, np.column_stack([1.5 + 0 * blank.seen.speed, -0.3 * approach(blank.seen, blank.impacts)[:, 1], 0 * blank.seen.speed]))
-    real = RealSet("made up", "ellipse", problem.impacts, 0.0192, np.full(150, "a"), {"published-one": problem.impacts.after})
+def test_the_bench_gives_rows_and_goes_on_after_a_kill(
+    blank: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = made_up(
+        blank,
+        np.column_stack(
+            [
+                1.5 + 0 * blank.seen.speed,
+                -0.3 * approach(blank.seen, blank.impacts)[:, 1],
+                0 * blank.seen.speed,
+            ]
+        ),
+    )
+    real = RealSet(
+        "made up",
+        "ellipse",
+        problem.impacts,
+        0.0192,
+        np.full(150, "a"),
+        {"published-one": problem.impacts.after},
+    )
     monkeypatch.setattr(real_impacts.datasets, "names", lambda root: ["made up"])
     monkeypatch.setattr(real_impacts.datasets, "load", lambda name, root: real)
     kept = tmp_path / "rows.jsonl"
     ask: dict[str, Any] = {"sets": ["made up"], "ns": [10], "resume": kept, "workers": 1}
     rows = real_impacts.run(tmp_path, 3, methods=["ridge", "newton-coulomb", "published"], **ask)
-    assert {(r["method"], r["n"], r["draw"]) for r in rows} >= {("ridge", 10, "random"), ("ridge", 10, "block"), ("published-one", 0, "random")}
+    assert {(r["method"], r["n"], r["draw"]) for r in rows} >= {
+        ("ridge", 10, "random"),
+        ("ridge", 10, "block"),
+        ("published-one", 0, "random"),
+    }
     assert next(r for r in rows if r["method"] == "published-one")["accuracy_0.1"] == 1
-    assert all({"accuracy_0.1", "accuracy_0.2", "median", "sd_0.1", "worst_0.1", "seeds"} <= set(r) for r in rows)
+    assert all(
+        {"accuracy_0.1", "accuracy_0.2", "median", "sd_0.1", "worst_0.1", "seeds"} <= set(r)
+        for r in rows
+    )
     lines = kept.read_text().splitlines()
-    kept.write_text("\n".join([json.dumps(json.loads(lines[0]) | {"median": 7.0}), lines[1][:20]]) + "\n")
+    kept.write_text(
+        "\n".join([json.dumps(json.loads(lines[0]) | {"median": 7.0}), lines[1][:20]]) + "\n"
+    )
     again = real_impacts.run(tmp_path, 3, methods=["ridge", "newton-coulomb", "published"], **ask)
     assert len(again) == len(rows) and sum(r["median"] == 7.0 for r in again) == 1
     real_impacts.plot(rows, tmp_path / "plot.png")

@@ -1,4 +1,6 @@
-"""Every verb in short form; every mistake is one sentence and exit code 2; a killed sampling resumes to the same bytes."""
+"""Every verb in short form; every mistake is one sentence and exit code 2; a killed sampling
+resumes to the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def puck():
     scene = Scene.load("puck")
-    return distil(scene, sample(scene, 300, 0), recipe=TINY), replace(sample(scene, 30, 1), theta=None, ends={}, source="real")
+    return distil(scene, sample(scene, 300, 0), recipe=TINY), replace(
+        sample(scene, 30, 1), theta=None, ends={}, source="real"
+    )
 
 
 @pytest.fixture
@@ -64,26 +68,61 @@ def words(capsys) -> str:
 def test_sample(here, capsys):
     assert cli.main(["sample", "puck", "-n", "50", "-o", "s.safetensors"]) == 0
     impacts = read_impacts("s.safetensors")
-    assert impacts.theta is not None and sum(impacts.ends.values()) == 50 and "50 strikes" in capsys.readouterr().out
+    assert (
+        impacts.theta is not None
+        and sum(impacts.ends.values()) == 50
+        and "50 strikes" in capsys.readouterr().out
+    )
     assert os.listdir(here) == ["s.safetensors"]
     first = Path("s.safetensors").read_bytes()
     assert cli.main(["sample", "puck", "-n", "50", "-o", "s.safetensors", "--seed", "1"]) == 2
     assert "already exists" in words(capsys) and Path("s.safetensors").read_bytes() == first
-    assert cli.main(["sample", "puck", "-n", "50", "-o", "s.safetensors", "--overwrite", "--threads", "1"]) == 0
+    assert (
+        cli.main(
+            ["sample", "puck", "-n", "50", "-o", "s.safetensors", "--overwrite", "--threads", "1"]
+        )
+        == 0
+    )
     assert Path("s.safetensors").read_bytes() == first
 
 
 def test_calibrate_show_and_write_back(calibrated, capsys):
-    assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "0.4", "--write-mjcf", "puck.xml"]) == 0
+    assert (
+        cli.main(
+            [
+                "calibrate",
+                "puck",
+                "impacts.csv",
+                "-o",
+                "run",
+                "--hold-out",
+                "0.4",
+                "--write-mjcf",
+                "puck.xml",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
-    for word in ("friction", "damping", "90 % interval", "restitution", "MuJoCo, nominal", "MuJoCo, identified", "clashsim", "12 impacts held out"):
+    for word in (
+        "friction",
+        "damping",
+        "90 % interval",
+        "restitution",
+        "MuJoCo, nominal",
+        "MuJoCo, identified",
+        "clashsim",
+        "12 impacts held out",
+    ):
         assert word in out
     assert cli.main(["show", "run"]) == 0
     assert "impacts.csv (18 impacts)" in capsys.readouterr().out
     Scene.load("puck.xml", struck="puck", striker="wall").model()
     before = {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()}
     assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run"]) == 2
-    assert "already exists" in words(capsys) and before == {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()}
+    assert "already exists" in words(capsys) and before == {
+        p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()
+    }
 
 
 def test_export(calibrated, capsys):
@@ -95,25 +134,50 @@ def test_export(calibrated, capsys):
     made, model = load("run"), mujoco.MjModel.from_xml_path("out/scene.xml")
     rows = json.loads(Path("out/ranges.json").read_text())
     assert [r["name"] for r in rows] == [p.name for p in made.scene.params]
-    assert list(rows[0]) == ["name", "target", "unit", "scale", "sign", "value", "low", "high", "status"]
+    assert list(rows[0]) == [
+        "name",
+        "target",
+        "unit",
+        "scale",
+        "sign",
+        "value",
+        "low",
+        "high",
+        "status",
+    ]
     held = made.scene.model(made.theta)
-    assert np.allclose(model.pair_friction, held.pair_friction, rtol=1e-8) and np.allclose(model.pair_solref, held.pair_solref, rtol=1e-8)
-    assert all(p.low <= r["low"] <= r["value"] <= r["high"] <= p.high for p, r in zip(made.scene.params, rows, strict=True))
+    assert np.allclose(model.pair_friction, held.pair_friction, rtol=1e-8) and np.allclose(
+        model.pair_solref, held.pair_solref, rtol=1e-8
+    )
+    assert all(
+        p.low <= r["low"] <= r["value"] <= r["high"] <= p.high
+        for p, r in zip(made.scene.params, rows, strict=True)
+    )
     table = np.genfromtxt("out/draws.csv", delimiter=",", names=True)
-    assert list(table.dtype.names) == [r["name"] for r in rows] and np.array_equal(np.array(table.tolist()), made.draws(7, 3))
+    assert list(table.dtype.names) == [r["name"] for r in rows] and np.array_equal(
+        np.array(table.tolist()), made.draws(7, 3)
+    )
     first = {p: p.read_bytes() for p in Path("out").iterdir()}
     assert cli.main(["export", "run", "-o", "out"]) == 2
-    assert "already exists" in words(capsys) and first == {p: p.read_bytes() for p in Path("out").iterdir()}
+    assert "already exists" in words(capsys) and first == {
+        p: p.read_bytes() for p in Path("out").iterdir()
+    }
     assert cli.main(["export", "run", "-o", "out", "--overwrite"]) == 0
-    assert sorted(os.listdir("out")) == ["manifest.json", "ranges.json", "scene.xml"] and sorted(os.listdir()) == ["impacts.csv", "out", "run"]
+    assert sorted(os.listdir("out")) == ["manifest.json", "ranges.json", "scene.xml"] and sorted(
+        os.listdir()
+    ) == ["impacts.csv", "out", "run"]
 
 
 def test_an_export_never_replaces_a_run_nor_a_run_an_export(calibrated, capsys):
     assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "0.4"]) == 0
     assert cli.main(["export", "run", "-o", "out"]) == 0
     capsys.readouterr()
-    for args, sentence in ((["export", "run", "-o", "run", "--overwrite"], "not an export"), (["calibrate", "puck", "impacts.csv", "-o", "out", "--overwrite"], "not a run folder"),
-                           (["export", "out", "-o", "more"], "not a run folder"), (["show", "out"], "not a run folder")):
+    for args, sentence in (
+        (["export", "run", "-o", "run", "--overwrite"], "not an export"),
+        (["calibrate", "puck", "impacts.csv", "-o", "out", "--overwrite"], "not a run folder"),
+        (["export", "out", "-o", "more"], "not a run folder"),
+        (["show", "out"], "not a run folder"),
+    ):
         assert cli.main(args) == 2
         assert sentence in words(capsys)
     assert cli.main(["show", "run"]) == 0
@@ -121,22 +185,49 @@ def test_an_export_never_replaces_a_run_nor_a_run_an_export(calibrated, capsys):
 
 def test_assets_are_exported_beside_the_scene(here, puck):
     scene = puck[0].scene
-    xml = scene.xml.replace("<worldbody>", '<asset><texture name="t" type="2d" file="pictures/t.png"/></asset><worldbody>')
-    content = (b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)) + _chunk(b"IDAT", zlib.compress(b"\0\1\2\3")) + _chunk(b"IEND", b""))
-    made = calibrate(replace(puck[0], scene=replace(scene, xml=xml, assets={"pictures/t.png": content, "scene.xml": b"<mujoco/>"})), puck[1][:6], draws=1)
+    xml = scene.xml.replace(
+        "<worldbody>",
+        '<asset><texture name="t" type="2d" file="pictures/t.png"/></asset><worldbody>',
+    )
+    content = (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+        + _chunk(b"IDAT", zlib.compress(b"\0\1\2\3"))
+        + _chunk(b"IEND", b"")
+    )
+    made = calibrate(
+        replace(
+            puck[0],
+            scene=replace(
+                scene, xml=xml, assets={"pictures/t.png": content, "scene.xml": b"<mujoco/>"}
+            ),
+        ),
+        puck[1][:6],
+        draws=1,
+    )
     save_run("run", made)
     assert cli.main(["export", "run", "-o", "out"]) == 0
-    assert Path("out/scene.xml").read_bytes() == b"<mujoco/>" and Path("out/pictures/t.png").read_bytes() == content
+    assert (
+        Path("out/scene.xml").read_bytes() == b"<mujoco/>"
+        and Path("out/pictures/t.png").read_bytes() == content
+    )
     assert mujoco.MjModel.from_xml_path("out/puck.xml").ntex == 1
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    return (
+        struct.pack(">I", len(content))
+        + kind
+        + content
+        + struct.pack(">I", zlib.crc32(kind + content))
+    )
 
 
 def test_python_m_clashsim(here):
     for args, code in ((["--help"], 0), (["show", "none"], 2)):
-        done = subprocess.run([sys.executable, "-m", "clashsim", *args], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-m", "clashsim", *args], capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == code and "clashsim" in done.stdout + done.stderr
 
 
@@ -154,25 +245,73 @@ def test_leave_out_accuracy(calibrated, capsys, puck):
 
 def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
     real, made = base_module.distil, []
-    monkeypatch.setattr(base_module, "distil", lambda scene, impacts, **k: made.append(1) or real(scene, impacts, **(k | {"recipe": TINY})))
-    monkeypatch.setattr(base_module, "shipped_base", lambda scene: None)  # as for a scene of one's own
+    monkeypatch.setattr(
+        base_module,
+        "distil",
+        lambda scene, impacts, **k: (
+            made.append(1) or real(scene, impacts, **(k | {"recipe": TINY}))
+        ),
+    )
+    monkeypatch.setattr(
+        base_module, "shipped_base", lambda scene: None
+    )  # as for a scene of one's own
     write_impacts("impacts.csv", puck[1])
     for run in ("a", "b"):
-        assert cli.main(["calibrate", "puck", "impacts.csv", "-o", run, "--samples", "200", "--base", "models", "--hold-out", "0.5"]) == 0
-    assert made == [1] and len(list(Path("models").glob("*.safetensors"))) == 1 and not list(Path("models").glob("*.parts"))
+        assert (
+            cli.main(
+                [
+                    "calibrate",
+                    "puck",
+                    "impacts.csv",
+                    "-o",
+                    run,
+                    "--samples",
+                    "200",
+                    "--base",
+                    "models",
+                    "--hold-out",
+                    "0.5",
+                ]
+            )
+            == 0
+        )
+    assert (
+        made == [1]
+        and len(list(Path("models").glob("*.safetensors"))) == 1
+        and not list(Path("models").glob("*.parts"))
+    )
 
 
 def test_demo(here, capsys):
-    assert cli.main(["demo", "-o", "run", "--samples", "300", "--steps", "20", "--impacts", "6"]) == 0
+    assert (
+        cli.main(["demo", "-o", "run", "--samples", "300", "--steps", "20", "--impacts", "6"]) == 0
+    )
     out = capsys.readouterr().out
-    assert "stand-in for reality" in out and "clashsim" in out and "</html>" in Path("run/report.html").read_text()
-    assert "Slide model, from 5 slides" in out and "slides held out end" in out and load("run").slide is not None
+    assert (
+        "stand-in for reality" in out
+        and "clashsim" in out
+        and "</html>" in Path("run/report.html").read_text()
+    )
+    assert (
+        "Slide model, from 5 slides" in out
+        and "slides held out end" in out
+        and load("run").slide is not None
+    )
     assert cli.main(["demo", "-o", "run", "--samples", "300"]) == 2
     assert "already exists" in words(capsys)
 
 
 def test_bench(here, capsys, monkeypatch):
-    rows = [{"set": "a", "method": "m", "n": 10, "accuracy_0.1": np.float64(0.5), "median": float("nan")}, {"set": "a", "method": "k", "why": "no"}]
+    rows = [
+        {
+            "set": "a",
+            "method": "m",
+            "n": 10,
+            "accuracy_0.1": np.float64(0.5),
+            "median": float("nan"),
+        },
+        {"set": "a", "method": "k", "why": "no"},
+    ]
     seen = {}
 
     def run(root, seeds=7, quick=False):
@@ -186,7 +325,11 @@ def test_bench(here, capsys, monkeypatch):
     assert "no folder" in words(capsys)
     assert cli.main(["bench", "real-impacts", "--data", ".", "--quick", "--json", "out.json"]) == 0
     content = json.loads(Path("out.json").read_text())
-    assert list(content) == ["bench", "versions", "machine", "seconds", "rows"] and content["rows"][0]["accuracy_0.1"] == 0.5 and content["rows"][0]["median"] is None
+    assert (
+        list(content) == ["bench", "versions", "machine", "seconds", "rows"]
+        and content["rows"][0]["accuracy_0.1"] == 0.5
+        and content["rows"][0]["median"] is None
+    )
     assert seen == {"root": Path("."), "seeds": 7, "quick": True}
     for option in (["--sets", "a"], ["--plot", "a.png"]):
         assert cli.main(["bench", "real-impacts", "--data", ".", *option]) == 2
@@ -196,17 +339,32 @@ def test_bench(here, capsys, monkeypatch):
 PLAIN = '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/><body><freejoint/><geom name="ball" size=".1"/></body>%s</worldbody>%s</mujoco>'
 
 
-@pytest.mark.parametrize(("xml", "settings", "sentence"), [
-    (PLAIN % ("", ""), "", "does not say which geoms collide"),
-    (PLAIN % ("", ""), 'struck = "bal"\nstriker = "floor"', "did you mean ball"),
-    (PLAIN % ("", ""), 'struck = "ball"\nstriker = "ball"', "two different geoms"),
-    (PLAIN.replace('name="ball"', 'name="ball" contype="0" conaffinity="0"') % ("", ""), 'struck = "ball"\nstriker = "floor"', "excludes contact"),
-    (PLAIN % ("", ""), 'struck = "ball"\nstriker = "floor"\n[[param]]\nname="f"\ntarget="geom/ball/fricton[0]"\nnominal=1\nlow=0\nhigh=2', "did you mean friction"),
-    (PLAIN % ("", ""), 'struck = "ball"\nstriker = "floor"\n[[param]]\nname="f"\ntarget="geom/bal/friction[0]"\nnominal=1\nlow=0\nhigh=2', "did you mean ball"),
-    (PLAIN % ("", ""), "struck =", "not valid TOML"),
-    ("<mujoco><worldbody>", 'struck = "ball"\nstriker = "floor"', "not a valid MJCF"),
-    (b"\xff\xfe\x00", 'struck = "ball"\nstriker = "floor"', "not text"),
-])
+@pytest.mark.parametrize(
+    ("xml", "settings", "sentence"),
+    [
+        (PLAIN % ("", ""), "", "does not say which geoms collide"),
+        (PLAIN % ("", ""), 'struck = "bal"\nstriker = "floor"', "did you mean ball"),
+        (PLAIN % ("", ""), 'struck = "ball"\nstriker = "ball"', "two different geoms"),
+        (
+            PLAIN.replace('name="ball"', 'name="ball" contype="0" conaffinity="0"') % ("", ""),
+            'struck = "ball"\nstriker = "floor"',
+            "excludes contact",
+        ),
+        (
+            PLAIN % ("", ""),
+            'struck = "ball"\nstriker = "floor"\n[[param]]\nname="f"\ntarget="geom/ball/fricton[0]"\nnominal=1\nlow=0\nhigh=2',
+            "did you mean friction",
+        ),
+        (
+            PLAIN % ("", ""),
+            'struck = "ball"\nstriker = "floor"\n[[param]]\nname="f"\ntarget="geom/bal/friction[0]"\nnominal=1\nlow=0\nhigh=2',
+            "did you mean ball",
+        ),
+        (PLAIN % ("", ""), "struck =", "not valid TOML"),
+        ("<mujoco><worldbody>", 'struck = "ball"\nstriker = "floor"', "not a valid MJCF"),
+        (b"\xff\xfe\x00", 'struck = "ball"\nstriker = "floor"', "not text"),
+    ],
+)
 def test_bad_scenes(here, capsys, xml, settings, sentence):
     Path("mine.xml").write_bytes(xml.encode() if isinstance(xml, str) else xml)
     Path("mine.toml").write_text(settings)
@@ -215,30 +373,33 @@ def test_bad_scenes(here, capsys, xml, settings, sentence):
     assert sorted(os.listdir(here)) == ["mine.toml", "mine.xml"]
 
 
-@pytest.mark.parametrize(("args", "sentence"), [
-    (["sample", "puk", "-o", "s.safetensors"], "did you mean puck"),
-    (["sample", "none.xml", "-o", "s.safetensors"], "no scene file"),
-    (["sample", "puck", "-o", "s.csv"], "must end in .safetensors"),
-    (["sample", "puck", "-n", "0", "-o", "s.safetensors"], "at least 1"),
-    (["sample", "puck", "-o", "s.safetensors", "--seed", "-1"], "must not be negative"),
-    (["sample", "puck", "-n", "10", "-o", "file/s.safetensors"], "file"),
-    (["calibrate", "puck", "none.csv", "-o", "run"], "no file"),
-    (["calibrate", "puck", "file", "-o", "run"], "ending in"),
-    (["calibrate", "puck", "nan.csv", "-o", "run"], "impacts 3"),
-    (["calibrate", "puck", "still.csv", "-o", "run"], "nothing moves"),
-    (["calibrate", "puck", "same.csv", "-o", "run"], "identical"),
-    (["calibrate", "puck", "away.csv", "-o", "run"], "do not meet"),
-    (["calibrate", "puck", "impacts.csv", "-o", "file"], "not a folder"),
-    (["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "1.5"], "below 1"),
-    (["calibrate", "puck", "impacts.csv", "-o", "run", "--samples", "0"], "at least 100"),
-    (["show", "none"], "no run folder"),
-    (["show", "."], "not a run folder"),
-    (["export", "none", "-o", "out"], "no run folder"),
-    (["export", ".", "-o", "out"], "not a run folder"),
-    (["export", "file", "-o", "out"], "no run folder"),
-    (["export", "none", "-o", "out", "--draws", "-1"], "must not be negative"),
-    (["export", "none", "-o", "out", "--seed", "-1"], "must not be negative"),
-])
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["sample", "puk", "-o", "s.safetensors"], "did you mean puck"),
+        (["sample", "none.xml", "-o", "s.safetensors"], "no scene file"),
+        (["sample", "puck", "-o", "s.csv"], "must end in .safetensors"),
+        (["sample", "puck", "-n", "0", "-o", "s.safetensors"], "at least 1"),
+        (["sample", "puck", "-o", "s.safetensors", "--seed", "-1"], "must not be negative"),
+        (["sample", "puck", "-n", "10", "-o", "file/s.safetensors"], "file"),
+        (["calibrate", "puck", "none.csv", "-o", "run"], "no file"),
+        (["calibrate", "puck", "file", "-o", "run"], "ending in"),
+        (["calibrate", "puck", "nan.csv", "-o", "run"], "impacts 3"),
+        (["calibrate", "puck", "still.csv", "-o", "run"], "nothing moves"),
+        (["calibrate", "puck", "same.csv", "-o", "run"], "identical"),
+        (["calibrate", "puck", "away.csv", "-o", "run"], "do not meet"),
+        (["calibrate", "puck", "impacts.csv", "-o", "file"], "not a folder"),
+        (["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "1.5"], "below 1"),
+        (["calibrate", "puck", "impacts.csv", "-o", "run", "--samples", "0"], "at least 100"),
+        (["show", "none"], "no run folder"),
+        (["show", "."], "not a run folder"),
+        (["export", "none", "-o", "out"], "no run folder"),
+        (["export", ".", "-o", "out"], "not a run folder"),
+        (["export", "file", "-o", "out"], "no run folder"),
+        (["export", "none", "-o", "out", "--draws", "-1"], "must not be negative"),
+        (["export", "none", "-o", "out", "--seed", "-1"], "must not be negative"),
+    ],
+)
 def test_bad_input(calibrated, capsys, puck, args, sentence):
     impacts = puck[1]
     Path("file").write_text("x")
@@ -259,18 +420,28 @@ def test_bad_input(calibrated, capsys, puck, args, sentence):
 
 
 def test_wrong_arguments_exit_2(here, capsys):
-    for args in ([], ["sampel"], ["sample", "puck"], ["bench", "nothing"], ["sample", "puck", "-o", "a.safetensors", "-n", "many"]):
+    for args in (
+        [],
+        ["sampel"],
+        ["sample", "puck"],
+        ["bench", "nothing"],
+        ["sample", "puck", "-o", "a.safetensors", "-n", "many"],
+    ):
         with pytest.raises(SystemExit) as stop:
             cli.main(args)
         assert stop.value.code == 2
         assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["sample", "calibrate", "sweep", "show", "export", "bench", "demo"])
+@pytest.mark.parametrize(
+    "verb", ["sample", "calibrate", "sweep", "show", "export", "bench", "demo"]
+)
 def test_help_teaches_by_example(capsys, verb):
     with pytest.raises(SystemExit) as stop:
         cli.main([verb, "--help"])
-    assert stop.value.code == 0 and f"Example: clashsim {verb}" in " ".join(capsys.readouterr().out.split())
+    assert stop.value.code == 0 and f"Example: clashsim {verb}" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_interrupt_is_130(here, capsys, monkeypatch):

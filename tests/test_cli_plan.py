@@ -1,4 +1,6 @@
-"""`clashsim plan` and `clashsim execute`: from a run folder to a strike in the laboratory, and what goes wrong on the way."""
+"""`clashsim plan` and `clashsim execute`: from a run folder to a strike in the laboratory, and what
+goes wrong on the way.
+"""
 
 from __future__ import annotations
 
@@ -38,20 +40,36 @@ def said(capsys) -> str:
 
 def test_a_strike_is_planned_written_and_executed(runs, tmp_path, capsys):
     out = tmp_path / "plan"
-    assert cli.main(["plan", str(runs / "whole"), "--target", "-0.05", "-0.06", "-20", "-o", str(out)]) == 0
+    assert (
+        cli.main(["plan", str(runs / "whole"), "--target", "-0.05", "-0.06", "-20", "-o", str(out)])
+        == 0
+    )
     text = capsys.readouterr().out
     assert "found" in text and "±" in text
-    assert sorted(p.name for p in out.iterdir()) == ["manifest.json", "path-1.csv", "path-1.json", "plan.json", "plan.png"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "manifest.json",
+        "path-1.csv",
+        "path-1.json",
+        "plan.json",
+        "plan.png",
+    ]
     plan = json.loads((out / "plan.json").read_text())
-    assert plan["status"] == "found" and np.hypot(*(np.array(plan["strikes"][0]["to"]) - plan["target"])[:2]) < 0.005
+    assert (
+        plan["status"] == "found"
+        and np.hypot(*(np.array(plan["strikes"][0]["to"]) - plan["target"])[:2]) < 0.005
+    )
     rows = list(csv.DictReader((out / "path-1.csv").open()))
     assert {r["phase"] for r in rows} == {"approach", "hit", "retreat"}
     assert max(np.hypot(float(r["vx_m_s"]), float(r["vy_m_s"])) for r in rows) <= 0.8 + 1e-9
-    assert cli.main(["plan", str(runs / "whole"), "--target", "0", "-0.05", "0", "-o", str(out)]) == 2  # nothing is overwritten unasked
+    assert (
+        cli.main(["plan", str(runs / "whole"), "--target", "0", "-0.05", "0", "-o", str(out)]) == 2
+    )  # nothing is overwritten unasked
     assert "exists" in said(capsys)
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     assert cli.main(["execute", str(out), "-o", str(tmp_path / "outcome.png")]) == 0
-    assert cli.main(["execute", str(out), "-o", str(tmp_path / "outcome.png")]) == 2  # nor is a picture
+    assert (
+        cli.main(["execute", str(out), "-o", str(tmp_path / "outcome.png")]) == 2
+    )  # nor is a picture
     first, err = capsys.readouterr()
     assert "exists" in err
     far = float(first.split("came to rest ")[1].split(" mm")[0]) if first else np.inf
@@ -84,30 +102,85 @@ def test_many_targets_of_a_file_are_planned(runs, tmp_path, capsys):
     targets, whole = tmp_path / "targets.csv", str(runs / "whole")
     targets.write_text("x, y, yaw\n-0.05,-0.06,-20\n-0.03,-0.05,-10\n0.9,0.9,0\n")
     for out in ("plans.csv", "again.csv", "plans.json"):
-        assert cli.main(["plan", whole, "--targets", str(targets), "--strikes", "1", "-o", str(tmp_path / out)]) == 0
+        assert (
+            cli.main(
+                [
+                    "plan",
+                    whole,
+                    "--targets",
+                    str(targets),
+                    "--strikes",
+                    "1",
+                    "-o",
+                    str(tmp_path / out),
+                ]
+            )
+            == 0
+        )
     assert "2 of 3 targets are reached: 2 with 1 strike" in capsys.readouterr().out
     rows = (tmp_path / "plans.csv").read_text().splitlines()
-    assert len(rows) == 4 and rows[0].startswith("start_x,start_y,start_yaw,x,y,yaw,status") and "out of reach" in rows[3]
+    assert (
+        len(rows) == 4
+        and rows[0].startswith("start_x,start_y,start_yaw,x,y,yaw,status")
+        and "out of reach" in rows[3]
+    )
     assert (tmp_path / "plans.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
-    expected = np.array(rows[1].split(","), object)[np.isin(rows[0].split(","), ["expected_x", "expected_y", "expected_yaw"])].astype(float)
+    expected = np.array(rows[1].split(","), object)[
+        np.isin(rows[0].split(","), ["expected_x", "expected_y", "expected_yaw"])
+    ].astype(float)
     assert (np.abs(expected - [-0.05, -0.06, -20]) < [0.01, 0.01, 12]).all()
     assert len(json.loads((tmp_path / "plans.json").read_text())) == 3
-    for text, words in (("x,y\n1,2\n", "lacks the column yaw"), ("x,y,yaw\n", "1 to"), ("x,y,yaw\n1,b,0\n", "line 2"), ("x,y,yaw\nnan,0,0\n", "finite"),
-                        ("x,y,yaw,start_x\n0,0,0,0\n", "start_x alone"), ("x,y,yaw\n0,0\n", "line 2"), ("\x00", "targets")):
+    for text, words in (
+        ("x,y\n1,2\n", "lacks the column yaw"),
+        ("x,y,yaw\n", "1 to"),
+        ("x,y,yaw\n1,b,0\n", "line 2"),
+        ("x,y,yaw\nnan,0,0\n", "finite"),
+        ("x,y,yaw,start_x\n0,0,0,0\n", "start_x alone"),
+        ("x,y,yaw\n0,0\n", "line 2"),
+        ("\x00", "targets"),
+    ):
         targets.write_text(text)
-        assert cli.main(["plan", whole, "--targets", str(targets)]) == 2 and words in said(capsys), text
-    for more, words in (([], "--targets"), (["--target", "0", "0", "0", "--targets", str(targets)], "one of them"), (["--target", "0", "0", "0", "--on", "ray"], "many targets"),
-                        (["--targets", str(tmp_path / "none.csv")], "cannot be read"), (["--target", "0", "0", "0", "--device", "tpu"], "no device"),
-                        (["--target", "0", "0", "0", "--device", "meta"], "no device")):
+        assert cli.main(["plan", whole, "--targets", str(targets)]) == 2 and words in said(
+            capsys
+        ), text
+    for more, words in (
+        ([], "--targets"),
+        (["--target", "0", "0", "0", "--targets", str(targets)], "one of them"),
+        (["--target", "0", "0", "0", "--on", "ray"], "many targets"),
+        (["--targets", str(tmp_path / "none.csv")], "cannot be read"),
+        (["--target", "0", "0", "0", "--device", "tpu"], "no device"),
+        (["--target", "0", "0", "0", "--device", "meta"], "no device"),
+    ):
         assert cli.main(["plan", whole, *more]) == 2 and words in said(capsys), more
 
 
 def test_a_target_out_of_reach_is_no_mistake(runs, capsys):
-    assert cli.main(["plan", str(runs / "whole"), "--target", "0.5", "0.5", "0", "--strikes", "1"]) == 0
+    assert (
+        cli.main(["plan", str(runs / "whole"), "--target", "0.5", "0.5", "0", "--strikes", "1"])
+        == 0
+    )
     assert "out of reach" in capsys.readouterr().out
 
 
 def test_the_same_seed_gives_the_same_plan(runs, tmp_path):
     for name in ("one", "two"):
-        assert cli.main(["plan", str(runs / "whole"), "--target", "-0.05", "-0.06", "-20", "--method", "cem", "-o", str(tmp_path / name)]) == 0
-    assert (tmp_path / "one" / "plan.json").read_bytes() == (tmp_path / "two" / "plan.json").read_bytes()
+        assert (
+            cli.main(
+                [
+                    "plan",
+                    str(runs / "whole"),
+                    "--target",
+                    "-0.05",
+                    "-0.06",
+                    "-20",
+                    "--method",
+                    "cem",
+                    "-o",
+                    str(tmp_path / name),
+                ]
+            )
+            == 0
+        )
+    assert (tmp_path / "one" / "plan.json").read_bytes() == (
+        tmp_path / "two" / "plan.json"
+    ).read_bytes()

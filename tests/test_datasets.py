@@ -13,8 +13,16 @@ from clashsim.core.frame import frame
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
 
-FILES = ("mit_ellipse/data_ellipse.mat", "mit_ellipse/v_models.mat", "lasa_strikes/hits.npz", "tud_puck/puck_traj.npz")
-needs_data = pytest.mark.skipif(not os.environ.get(datasets.VARIABLE), reason=f"set {datasets.VARIABLE} to a folder with the public recordings to run these tests")
+FILES = (
+    "mit_ellipse/data_ellipse.mat",
+    "mit_ellipse/v_models.mat",
+    "lasa_strikes/hits.npz",
+    "tud_puck/puck_traj.npz",
+)
+needs_data = pytest.mark.skipif(
+    not os.environ.get(datasets.VARIABLE),
+    reason=f"set {datasets.VARIABLE} to a folder with the public recordings to run these tests",
+)
 
 
 @pytest.fixture
@@ -36,7 +44,12 @@ def test_every_set_is_finite_and_complete(root: Path) -> None:
         real = datasets.load(name, root)
         n = len(real.impacts)
         assert n > 0 and real.name == name and real.session.shape == (n,) and real.gyration > 0
-        for values in (real.impacts.before, real.impacts.after, *real.impacts.known.values(), *real.published.values()):
+        for values in (
+            real.impacts.before,
+            real.impacts.after,
+            *real.impacts.known.values(),
+            *real.published.values(),
+        ):
             assert np.isfinite(values).all()
         assert all(p.shape == (n, 3) for p in real.published.values())
 
@@ -57,7 +70,9 @@ def unexplained(real: datasets.RealSet, arm: np.ndarray) -> float:
     """Median share of the twist after that no single impulse at the contact accounts for."""
     weight = np.array([1, 1, real.gyration])
     change = (real.impacts.after - real.impacts.twist) * weight
-    free = np.column_stack([arm[:, 1], -arm[:, 0], np.full(len(arm), real.gyration)])  # the direction that no impulse reaches
+    free = np.column_stack(
+        [arm[:, 1], -arm[:, 0], np.full(len(arm), real.gyration)]
+    )  # the direction that no impulse reaches
     left = np.abs((change * free).sum(1)) / np.linalg.norm(free, axis=1)
     return float(np.median(left / np.linalg.norm(real.impacts.after * weight, axis=1)))
 
@@ -69,13 +84,20 @@ def test_published_models_are_in_the_axes_of_the_data(root: Path) -> None:
         pytest.skip("the data root holds no v_models.mat")
     weight = np.array([1, 1, real.gyration])
     for predicted in real.published.values():
-        error = np.linalg.norm((predicted - real.impacts.after) * weight, axis=1) / np.linalg.norm(real.impacts.after * weight, axis=1)
+        error = np.linalg.norm((predicted - real.impacts.after) * weight, axis=1) / np.linalg.norm(
+            real.impacts.after * weight, axis=1
+        )
         assert np.median(error) < 0.6
     a, b, theta = 0.035, 0.025, real.impacts.pose[:, 2]
     lever = -(a**2 - b**2) * np.sin(theta) * np.cos(theta) / real.impacts.pose[:, 1]
-    closing = {k: v[:, 1] + lever * v[:, 2] for k, v in (("before", real.impacts.twist), *real.published.items())}
+    closing = {
+        k: v[:, 1] + lever * v[:, 2]
+        for k, v in (("before", real.impacts.twist), *real.published.items())
+    }
     spread = {k: np.std(-closing[k] / closing["before"]) for k in real.published}
-    assert spread["ap-newton"] < min(spread["ap-poisson"], spread["mirtich"], spread["drumwright-shell"])  # Newton's restitution is one number, so the order of columns is right
+    assert spread["ap-newton"] < min(
+        spread["ap-poisson"], spread["mirtich"], spread["drumwright-shell"]
+    )  # Newton's restitution is one number, so the order of columns is right
 
 
 @needs_data
@@ -94,7 +116,9 @@ def test_restitution_and_torque_of_the_puck(root: Path) -> None:
     assert abs(np.median(restitution) - 0.8) < 0.04
     change = real.impacts.after - real.impacts.twist
     hard = np.abs(change[:, 1]) > 0.15
-    assert 1.3 < np.median(-0.03165 * change[hard, 2] / change[hard, 1]) < 2.1  # friction at the rim turns the puck; 2 is a solid disc
+    assert (
+        1.3 < np.median(-0.03165 * change[hard, 2] / change[hard, 1]) < 2.1
+    )  # friction at the rim turns the puck; 2 is a solid disc
     seen = frame(Scene.load(real.scene), real.impacts)
     assert np.abs(seen.contact.normal - [1, 0]).max() < 1e-6
 
@@ -102,15 +126,21 @@ def test_restitution_and_torque_of_the_puck(root: Path) -> None:
 @needs_data
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
-def test_truncated_files_are_refused_in_one_sentence(root: Path, tmp_path: Path, file: str, share: float) -> None:
+def test_truncated_files_are_refused_in_one_sentence(
+    root: Path, tmp_path: Path, file: str, share: float
+) -> None:
     if not (root / file).is_file():
         pytest.skip(f"the data root holds no {file}")
     for other in FILES:
         if (root / other).is_file():
             (tmp_path / other).parent.mkdir(exist_ok=True)
             content = (root / other).read_bytes()
-            (tmp_path / other).write_bytes(content[: int(share * len(content))] if other == file else content)
-    name = {"mit_ellipse": "mit_ellipse", "lasa_strikes": "lasa/D1", "tud_puck": "tud_puck"}[file.split("/")[0]]
+            (tmp_path / other).write_bytes(
+                content[: int(share * len(content))] if other == file else content
+            )
+    name = {"mit_ellipse": "mit_ellipse", "lasa_strikes": "lasa/D1", "tud_puck": "tud_puck"}[
+        file.split("/")[0]
+    ]
     with pytest.raises(DataError) as caught:
         datasets.load(name, tmp_path)
     assert Path(file).name in str(caught.value) and "\n" not in str(caught.value)
@@ -126,7 +156,11 @@ def test_unknown_names_list_the_nearest(root: Path, name: str) -> None:
 def test_pickles_and_wrong_shapes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tud_puck" / "puck_traj.npz"
     path.parent.mkdir()
-    for rows, offset in ((np.array([{}] * 4, object), np.array([0, 4])), (np.zeros((4, 3)), np.array([0, 4])), (np.zeros((4, 4)), np.array([0, 9]))):
+    for rows, offset in (
+        (np.array([{}] * 4, object), np.array([0, 4])),
+        (np.zeros((4, 3)), np.array([0, 4])),
+        (np.zeros((4, 4)), np.array([0, 9])),
+    ):
         np.savez(path, x_y_yaw_t=rows, offset=offset)
         with pytest.raises(DataError, match="puck_traj"):
             datasets.load("tud_puck", tmp_path)
@@ -139,14 +173,22 @@ def test_a_bounce_of_known_restitution_is_recovered(tmp_path: Path) -> None:
     x = np.where(t < contact, 1.0 * (t - contact), 0.7 * (t - contact))
     yaw = np.where(t < contact, 5.0 * (t - contact), 25.0 * (t - contact))
     (tmp_path / "tud_puck").mkdir()
-    np.savez(tmp_path / "tud_puck" / "puck_traj.npz", x_y_yaw_t=np.column_stack([x, y, (yaw + np.pi) % (2 * np.pi) - np.pi, t]), offset=np.array([0, len(t)]))
+    np.savez(
+        tmp_path / "tud_puck" / "puck_traj.npz",
+        x_y_yaw_t=np.column_stack([x, y, (yaw + np.pi) % (2 * np.pi) - np.pi, t]),
+        offset=np.array([0, len(t)]),
+    )
     real = datasets.load("tud_puck", tmp_path)
     # seen from the wall at +y, whose inward normal is -y: along is +x
-    assert np.allclose(real.impacts.twist, [[-2.0, 1.0, 5.0]], atol=0.03) and np.allclose(real.impacts.after, [[1.6, 0.7, 25.0]], atol=0.03)
+    assert np.allclose(real.impacts.twist, [[-2.0, 1.0, 5.0]], atol=0.03) and np.allclose(
+        real.impacts.after, [[1.6, 0.7, 25.0]], atol=0.03
+    )
     assert datasets.names(tmp_path) == ["tud_puck"]
 
 
-def test_without_a_root_the_message_says_where_the_sets_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_root_the_message_says_where_the_sets_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv(datasets.VARIABLE, raising=False)
     with pytest.raises(DataError, match=r"epfl-lasa/air_hockey.*--data.*CLASHSIM_DATA"):
         datasets.root_or_fail(None)

@@ -1,4 +1,6 @@
-"""Examples run, links hold, and no file names a machine; commands and snippets are run by test_snippets.py."""
+"""Examples run, links hold, and no file names a machine; commands and snippets are run by
+test_snippets.py.
+"""
 
 from __future__ import annotations
 

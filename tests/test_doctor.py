@@ -1,4 +1,6 @@
-"""`clashsim doctor`: what is installed, what gives the rest, and a self-test that passes here and fails where something is broken."""
+"""`clashsim doctor`: what is installed, what gives the rest, and a self-test that passes here and
+fails where something is broken.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,29 @@ def test_json_without_the_self_test(capsys):
 
 def test_a_missing_extra_is_no_failure_and_says_what_gives_it(capsys, monkeypatch):
     there = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "viser" else "0.1" if name == "gymnasium" else there(name))
-    monkeypatch.setattr(doctor, "_broken", lambda module: "pydrake is installed but does not import (ImportError: libX)" if module == "pydrake" else None)
+    monkeypatch.setattr(
+        doctor,
+        "_version",
+        lambda name: None if name == "viser" else "0.1" if name == "gymnasium" else there(name),
+    )
+    monkeypatch.setattr(
+        doctor,
+        "_broken",
+        lambda module: (
+            "pydrake is installed but does not import (ImportError: libX)"
+            if module == "pydrake"
+            else None
+        ),
+    )
     assert cli.main(["doctor", "--quick"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "viser is not installed: pip install 'clashsim[viser]'" in out
     found = {e.name: e for e in doctor.extras()}
-    assert found["viser"].lacks and found["lab"].lacks and "gymnasium is 0.1, needed is" in found["rl"].lacks[0]
+    assert (
+        found["viser"].lacks
+        and found["lab"].lacks
+        and "gymnasium is 0.1, needed is" in found["rl"].lacks[0]
+    )
     assert doctor.extras()[-1].lacks  # what is missing comes last
     assert doctor.extras()[0].lacks == ()
 
@@ -51,13 +69,28 @@ def test_what_is_broken_fails_with_a_sentence(capsys, monkeypatch):
         raise ValueError("the solver\nis gone")
 
     for name in ("_sample", "_distilled", "_calibrate"):
-        monkeypatch.setattr(SelfTest, name, broken if name == "_calibrate" else lambda self: (True, "fine"))
+        monkeypatch.setattr(
+            SelfTest, name, broken if name == "_calibrate" else lambda self: (True, "fine")
+        )
     assert cli.main(["doctor", "--json"]) == 2
     out, err = capsys.readouterr()
     told = json.loads(out)
-    assert not told["healthy"] and [c["passed"] for c in told["self_test"]] == [True, True, False, False, False, False]
-    assert told["self_test"][2]["found"] == "ValueError: the solver is gone" and "nothing was calibrated" in told["self_test"][3]["found"]
-    assert err.startswith("clashsim: the self-test failed: recorded strikes calibrate it") and err.count("\n") == 1
+    assert not told["healthy"] and [c["passed"] for c in told["self_test"]] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert (
+        told["self_test"][2]["found"] == "ValueError: the solver is gone"
+        and "nothing was calibrated" in told["self_test"][3]["found"]
+    )
+    assert (
+        err.startswith("clashsim: the self-test failed: recorded strikes calibrate it")
+        and err.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("flag", ["--quick", "--json"])

@@ -12,7 +12,22 @@ from clashsim.data.findings import NAMES
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
 from log_writers import T, motion, write
 
-FORMATS = ("csv", "vectors", "parquet", "motive", "vicon", "c3d", "hdf5", "npz", "mat", "mat73", "ros1", "ros2", "ros2_mcap", "mcap")
+FORMATS = (
+    "csv",
+    "vectors",
+    "parquet",
+    "motive",
+    "vicon",
+    "c3d",
+    "hdf5",
+    "npz",
+    "mat",
+    "mat73",
+    "ros1",
+    "ros2",
+    "ros2_mcap",
+    "mcap",
+)
 
 
 def backwards(t, poses):
@@ -78,13 +93,23 @@ def lost(t, poses):
 def swing(t, poses):
     """The tool swings about a fixed point, and x is mirrored in its positions only."""
     turn = Rotation.from_euler("ZX", np.column_stack([3 * t, 0.2 * np.sin(5 * t)]))
-    place = np.array([0.4, 0.2, 0.5]) + turn.apply([0.3, 0.1, -0.05]) + 1e-4 * np.random.default_rng(1).normal(size=(len(t), 3))
-    return t, poses | {"tool": np.column_stack([place * [-1, 1, 1], turn.as_quat()[:, [3, 0, 1, 2]]])}
+    place = (
+        np.array([0.4, 0.2, 0.5])
+        + turn.apply([0.3, 0.1, -0.05])
+        + 1e-4 * np.random.default_rng(1).normal(size=(len(t), 3))
+    )
+    return t, poses | {
+        "tool": np.column_stack([place * [-1, 1, 1], turn.as_quat()[:, [3, 0, 1, 2]]])
+    }
 
 
 def fall(t, poses):
     """A drop along the file's -y, read as z up."""
-    place = poses["box"][:, :3] * 0 + [0.2, 1.5, 0.3] - 0.5 * 9.81 * np.column_stack([0 * t, np.clip(t - 0.1, 0, 0.4) ** 2, 0 * t])
+    place = (
+        poses["box"][:, :3] * 0
+        + [0.2, 1.5, 0.3]
+        - 0.5 * 9.81 * np.column_stack([0 * t, np.clip(t - 0.1, 0, 0.4) ** 2, 0 * t])
+    )
     place += 5e-5 * np.random.default_rng(1).normal(size=place.shape)
     return t, poses | {"box": np.column_stack([place, poses["box"][:, 3:]])}
 
@@ -92,18 +117,39 @@ def fall(t, poses):
 def standing(t, poses):
     """A slide on a table of a file whose y is up, read as z up."""
     turn = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])
-    return t, {b: np.column_stack([p[:, :3] @ turn.T, p[:, 3], p[:, 4:] @ turn.T]) for b, p in poses.items()}
+    return t, {
+        b: np.column_stack([p[:, :3] @ turn.T, p[:, 3], p[:, 4:] @ turn.T])
+        for b, p in poses.items()
+    }
 
 
 NO_TIME = {"c3d"}  # frames of one rate
 NO_TURN = {"c3d"}  # turns are computed from markers
 FAULTS = {
-    "time_backwards": (backwards, NO_TIME), "time_gap": (gap, NO_TIME), "time_unit": (milliseconds, NO_TIME), "length_unit": (millimetres, set()), "freeze": (freeze, set()),
-    "repeated_frames": (repeats, set()), "jump": (jump, set()), "quaternion_order": (order, NO_TURN | {"motive"}), "quaternion_norm": (norm, NO_TURN | {"vicon"}),
+    "time_backwards": (backwards, NO_TIME),
+    "time_gap": (gap, NO_TIME),
+    "time_unit": (milliseconds, NO_TIME),
+    "length_unit": (millimetres, set()),
+    "freeze": (freeze, set()),
+    "repeated_frames": (repeats, set()),
+    "jump": (jump, set()),
+    "quaternion_order": (order, NO_TURN | {"motive"}),
+    "quaternion_norm": (norm, NO_TURN | {"vicon"}),
     "swapped": (swap, set()),
-    "dropout": (lost, NO_TURN | {"vicon"}), "mirrored": (swing, set()), "up_axis": (fall, {"motive"}),
+    "dropout": (lost, NO_TURN | {"vicon"}),
+    "mirrored": (swing, set()),
+    "up_axis": (fall, {"motive"}),
 }
-STOP = {"time_backwards", "time_unit", "length_unit", "quaternion_order", "quaternion_norm", "swapped", "mirrored", "up_axis"}
+STOP = {
+    "time_backwards",
+    "time_unit",
+    "length_unit",
+    "quaternion_order",
+    "quaternion_norm",
+    "swapped",
+    "mirrored",
+    "up_axis",
+}
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -120,22 +166,28 @@ def test_planted_faults_are_found(tmp_path, kind, name):
     found = logs.read([path], mapping=how, accept=list(NAMES)).findings
     mine = [f for f in found if f.name == name]
     assert mine and {f.severity for f in mine} == ({"stop"} if name in STOP else {"warn"})
-    assert {f.name for f in found} <= {name, "time_gap", "jump"} | ({"repeated_frames"} if name == "time_unit" else set()), [str(f) for f in found]
+    assert {f.name for f in found} <= {name, "time_gap", "jump"} | (
+        {"repeated_frames"} if name == "time_unit" else set()
+    ), [str(f) for f in found]
 
 
-@pytest.mark.parametrize(("fault", "rows"), [(freeze, range(61, 80)), (jump, (30, 110)), (lost, range(40, 50))])
+@pytest.mark.parametrize(
+    ("fault", "rows"), [(freeze, range(61, 80)), (jump, (30, 110)), (lost, range(40, 50))]
+)
 def test_rows_are_named_and_count_as_not_seen(tmp_path, fault, rows):
     path, how = write("csv", tmp_path, *fault(T, motion()))
     got = logs.read([path], mapping=how)
-    found, = got.findings
+    (found,) = got.findings
     assert found.rows == tuple(rows) and found.body == "box"
     pose = got.trials[0].poses["box"]
-    assert np.isnan(pose[list(rows)]).all() and np.isfinite(np.delete(pose, list(rows), axis=0)).all()
+    assert (
+        np.isnan(pose[list(rows)]).all() and np.isfinite(np.delete(pose, list(rows), axis=0)).all()
+    )
 
 
 def test_repeats_keep_the_first_frame_of_each(tmp_path):
     path, how = write("csv", tmp_path, *repeats(T, motion()))
-    trial, = logs.read([path], mapping=how).trials
+    (trial,) = logs.read([path], mapping=how).trials
     t, pose = trial.seen("box")
     assert np.abs(t - T[::3]).max() < 1e-9 and np.abs(pose - motion()["box"][::3]).max() < 1e-9
 
@@ -151,12 +203,25 @@ def test_all_too_small_and_a_table_that_stands(tmp_path):
 
 def angles(folder, yaw, unit):
     rng = np.random.default_rng(0)
-    rows = "".join(f"{t!r},{0.1 + t + 1e-4 * rng.normal()!r},0.2,{float(a)!r}\n" for t, a in zip((np.arange(len(yaw)) / 100).tolist(), yaw, strict=True))
+    rows = "".join(
+        f"{t!r},{0.1 + t + 1e-4 * rng.normal()!r},0.2,{float(a)!r}\n"
+        for t, a in zip((np.arange(len(yaw)) / 100).tolist(), yaw, strict=True)
+    )
     (folder / "a.csv").write_text("t,x,y,yaw\n" + rows)
-    return [folder / "a.csv"], Mapping((LogMap((BodyMap("puck", ("x", "y"), yaw="yaw"),), time="t", units={"angle": unit}),))
+    return [folder / "a.csv"], Mapping(
+        (LogMap((BodyMap("puck", ("x", "y"), yaw="yaw"),), time="t", units={"angle": unit}),)
+    )
 
 
-@pytest.mark.parametrize("yaw", [90 + np.linspace(0, 20, 80), np.linspace(-5, 170, 80), (np.linspace(100, 260, 80) + 180) % 360 - 180], ids=["still", "fast", "wrapped"])
+@pytest.mark.parametrize(
+    "yaw",
+    [
+        90 + np.linspace(0, 20, 80),
+        np.linspace(-5, 170, 80),
+        (np.linspace(100, 260, 80) + 180) % 360 - 180,
+    ],
+    ids=["still", "fast", "wrapped"],
+)
 def test_degrees_for_radians(tmp_path, yaw):
     paths, how = angles(tmp_path, yaw, "rad")
     with pytest.raises(DataError, match="angle_unit"):
@@ -196,14 +261,28 @@ def test_sound_motions_raise_no_alarm(tmp_path, seed):
     drop = 0.8 - 0.5 * 9.81 * t**2
     hit = np.argmax(drop < 0.05)
     speed = 0.6 * 9.81 * t[hit]
-    z = np.where(np.arange(300) < hit, drop, 0.05 + speed * (t - t[hit]) - 0.5 * 9.81 * (t - t[hit]) ** 2)
+    z = np.where(
+        np.arange(300) < hit, drop, 0.05 + speed * (t - t[hit]) - 0.5 * 9.81 * (t - t[hit]) ** 2
+    )
     rest = int(np.argmax((z < 0.05) & (np.arange(300) > hit + 2)))
     z[rest:] = 0.05
-    place = np.column_stack([0.3 + 0.2 * np.minimum(t, t[rest]), 0.1 - 0.3 * np.minimum(t, t[rest]), z])
-    turn = Rotation.from_rotvec(np.minimum(t, t[rest])[:, None] * rng.normal(size=3) * 4) * Rotation.random(random_state=seed)
+    place = np.column_stack(
+        [0.3 + 0.2 * np.minimum(t, t[rest]), 0.1 - 0.3 * np.minimum(t, t[rest]), z]
+    )
+    turn = Rotation.from_rotvec(
+        np.minimum(t, t[rest])[:, None] * rng.normal(size=3) * 4
+    ) * Rotation.random(random_state=seed)
     noise = 1e-4 * rng.normal(size=place.shape) if seed % 2 else 0.0
     pose = np.column_stack([place + noise, turn.as_quat()[:, [3, 0, 1, 2]]])
-    path, how = write("csv", tmp_path, t, {"box": pose, "tool": np.column_stack([place * 0 + [0, 0, 0.5], np.tile([1.0, 0, 0, 0], (300, 1))])})
+    path, how = write(
+        "csv",
+        tmp_path,
+        t,
+        {
+            "box": pose,
+            "tool": np.column_stack([place * 0 + [0, 0, 0.5], np.tile([1.0, 0, 0, 0], (300, 1))]),
+        },
+    )
     assert not logs.read([path], mapping=how).findings
 
 

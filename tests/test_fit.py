@@ -30,7 +30,9 @@ def blind_puck() -> Scene:
     """A puck whose rolling friction no wall hit can see, as its contact has none."""
     scene = Scene.load("puck")
     own = [p for p in scene.params if not p.target.startswith("effect/")]
-    return scene.with_params([*own, Param("rolling", "pair/strike/friction[3:5]", 0.0003, 0.0001, 0.001, scale="log")])
+    return scene.with_params(
+        [*own, Param("rolling", "pair/strike/friction[3:5]", 0.0003, 0.0001, 0.001, scale="log")]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,9 @@ def test_slopes_match_finite_differences(puck: Distilled) -> None:
     for j in range(unit.shape[1]):
         step = torch.zeros_like(unit)
         step[:, j] = 1e-5
-        numeric = (model.change(features, unit + step) - model.change(features, unit - step)).sum((0, 2)) / 2e-5
+        numeric = (model.change(features, unit + step) - model.change(features, unit - step)).sum(
+            (0, 2)
+        ) / 2e-5
         assert torch.allclose(slope[:, j], numeric, atol=1e-5)
     puck.net.float()
 
@@ -62,7 +66,13 @@ def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: Distilled
         truth = from_unit(scene.params, rng.uniform(-0.9, 0.9, len(scene.params)))
         strikes = draw(scene, 14, rng)
         outcome = run(strikes.before, truth)
-        found = identify_by_gradient(puck, Impacts(True, strikes.before, outcome.after)[outcome.usable], seed=k, starts=8, polish=1)
+        found = identify_by_gradient(
+            puck,
+            Impacts(True, strikes.before, outcome.after)[outcome.usable],
+            seed=k,
+            starts=8,
+            polish=1,
+        )
         for estimate, value in zip(found.estimates, truth, strict=True):
             if estimate.status == Status.FITTED:
                 fitted += 1
@@ -75,9 +85,13 @@ def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: Distilled
 def test_shipped_base_models_belong_to_their_scenes_and_are_accurate(name: str) -> None:
     scene = Scene.load(name)
     base = shipped_base(scene)
-    assert base is not None, "the scene changed without its base model: run tools/ship_base_models.py"
+    assert base is not None, (
+        "the scene changed without its base model: run tools/ship_base_models.py"
+    )
     unseen = sample(scene, 1000, 4242)
-    error = relative_error(base.predict(unseen, unseen.theta), unseen.after, inertia(scene, scene.struck_body).gyration)
+    error = relative_error(
+        base.predict(unseen, unseen.theta), unseen.after, inertia(scene, scene.struck_body).gyration
+    )
     assert (error < 0.1).mean() > 0.955  # 0.97 and more on larger samples: clashsim bench base
 
 
@@ -85,9 +99,17 @@ def test_calibration_beats_mujoco_and_its_spread_is_honest() -> None:
     scene = Scene.load("puck")
     base = base_model(scene)
     truth = from_unit(scene.params, np.array([0.5, -0.4, 0.2, 0.4]))
-    pinned = replace(scene, params=tuple(replace(p, nominal=t, low=t - 1e-9 * abs(t), high=t + 1e-9 * abs(t)) for p, t in zip(scene.params, truth, strict=True)))
+    pinned = replace(
+        scene,
+        params=tuple(
+            replace(p, nominal=t, low=t - 1e-9 * abs(t), high=t + 1e-9 * abs(t))
+            for p, t in zip(scene.params, truth, strict=True)
+        ),
+    )
     real = replace(sample(pinned, 212, 5), theta=None)
-    noisy = replace(real, after=real.after * (1 + 0.02 * np.random.default_rng(0).normal(size=real.after.shape)))
+    noisy = replace(
+        real, after=real.after * (1 + 0.02 * np.random.default_rng(0).normal(size=real.after.shape))
+    )
     model = calibrate(base, noisy[np.arange(12)], seed=0)
     test = noisy[np.arange(12, 212)]
     gyration = inertia(scene, scene.struck_body).gyration
@@ -106,7 +128,10 @@ def test_fewer_impacts_than_parameters_are_fitted_with_priors() -> None:
     impacts = sample(scene, 4, 0)
     model = calibrate(base, Impacts(True, impacts.before, impacts.after))
     assert any(e.status == Status.UNIDENTIFIABLE for e in model.theta)
-    assert all(p.low <= e.low <= e.value <= e.high <= p.high for e, p in zip(model.theta, scene.params, strict=True))
+    assert all(
+        p.low <= e.low <= e.value <= e.high <= p.high
+        for e, p in zip(model.theta, scene.params, strict=True)
+    )
 
 
 def test_data_that_say_nothing_are_refused() -> None:
@@ -118,7 +143,9 @@ def test_data_that_say_nothing_are_refused() -> None:
     with pytest.raises(DataError, match="NaN"):
         calibrate(base, Impacts(True, impacts.before, impacts.after * np.nan))
     with pytest.raises(DataError, match="nothing moves"):
-        calibrate(base, Impacts(True, impacts.before * np.array([1, 1, 1, *[0] * 9]), impacts.after))
+        calibrate(
+            base, Impacts(True, impacts.before * np.array([1, 1, 1, *[0] * 9]), impacts.after)
+        )
     with pytest.raises(DataError, match="mm/s"):
         calibrate(base, Impacts(True, impacts.before * 1000, impacts.after * 1000))
 
@@ -128,7 +155,10 @@ def test_same_recipe_same_weights() -> None:
     impacts = sample(scene, 500, 0)
     tiny = Recipe(width=16, layers=3, members=2, steps=30, batch=64)
     a, b = distil(scene, impacts, recipe=tiny, seed=1), distil(scene, impacts, recipe=tiny, seed=1)
-    assert all(torch.equal(x, y) for x, y in zip(a.net.state_dict().values(), b.net.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(a.net.state_dict().values(), b.net.state_dict().values(), strict=True)
+    )
 
 
 SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody><geom name="wall" type="plane" size="1 1 .1"/>
@@ -137,17 +167,30 @@ SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody><geom
 
 
 def test_a_free_body_in_space_is_calibrated() -> None:
-    scene = Scene(SPATIAL, "a", "wall", draw=Draw(speed=(0.5, 2.0), deflection=(-0.6, 0.6), spin=(-3, 3)))
+    scene = Scene(
+        SPATIAL, "a", "wall", draw=Draw(speed=(0.5, 2.0), deflection=(-0.6, 0.6), spin=(-3, 3))
+    )
     scene = scene.with_params(contact_params(scene))
     base = distil(scene, sample(scene, 8000, 0), recipe=SMALL)
     truth = from_unit(scene.params, np.array([0.4, -0.5]))
-    pinned = replace(scene, params=tuple(replace(p, nominal=t, low=t * (1 - 1e-9), high=t * (1 + 1e-9)) for p, t in zip(scene.params, truth, strict=True)))
+    pinned = replace(
+        scene,
+        params=tuple(
+            replace(p, nominal=t, low=t * (1 - 1e-9), high=t * (1 + 1e-9))
+            for p, t in zip(scene.params, truth, strict=True)
+        ),
+    )
     real = replace(sample(pinned, 80, 5), theta=None)
     model = calibrate(base, real[np.arange(12)])
     test = real[np.arange(12, len(real))]
     gyration = inertia(scene, scene.struck_body).gyration
-    ours, nominal, best = (np.median(relative_error(p, test.after, gyration)) for p in (model.predict(test), base.predict(test, scene.nominal), base.predict(test, truth)))
-    assert ours < nominal and ours < 1.25 * best  # as good as so small a network is with the true theta
+    ours, nominal, best = (
+        np.median(relative_error(p, test.after, gyration))
+        for p in (model.predict(test), base.predict(test, scene.nominal), base.predict(test, truth))
+    )
+    assert (
+        ours < nominal and ours < 1.25 * best
+    )  # as good as so small a network is with the true theta
 
 
 def test_a_calibration_is_an_impact_model() -> None:
@@ -156,7 +199,9 @@ def test_a_calibration_is_an_impact_model() -> None:
 
     scene = Scene.load("puck")
     impacts = sample(scene, 6, 0)
-    predicted, spread = use(calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts)
+    predicted, spread = use(
+        calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts
+    )
     assert predicted.shape == spread.shape == impacts.after.shape and (spread > 0).all()
 
 
@@ -167,4 +212,6 @@ def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
     assert impacts.theta is not None and base.inside(seen, impacts.theta).mean() > 0.95
     beyond = from_unit(scene.params, np.full(len(scene.params), 1.5))
     assert not base.inside(seen, beyond).any()
-    assert (base.spread(impacts, impacts.theta) >= 0).all() and base.spread(impacts, impacts.theta).max() > 0
+    assert (base.spread(impacts, impacts.theta) >= 0).all() and base.spread(
+        impacts, impacts.theta
+    ).max() > 0

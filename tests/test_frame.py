@@ -24,7 +24,9 @@ def strikes() -> tuple[Scene, Impacts]:
 
 @settings(max_examples=15, deadline=None)
 @given(st.floats(-3, 3), st.floats(-2, 2), st.floats(-2, 2))
-def test_turning_and_shifting_the_world_changes_no_feature(angle: float, dx: float, dy: float) -> None:
+def test_turning_and_shifting_the_world_changes_no_feature(
+    angle: float, dx: float, dy: float
+) -> None:
     scene, impacts = strikes()
     c, s = np.cos(angle), np.sin(angle)
     turn = np.array([[c, -s], [s, c]])
@@ -37,7 +39,11 @@ def test_turning_and_shifting_the_world_changes_no_feature(angle: float, dx: flo
     # The striker is a ball on slides: it cannot turn, and need not.
     before[:, 8] -= angle
     a, b = frame(scene, impacts), frame(scene, replace(impacts, before=before, after=after))
-    own = [i for i, n in enumerate(a.names) if not n.startswith("striker_n") and n not in ("striker_x", "striker_y")]
+    own = [
+        i
+        for i, n in enumerate(a.names)
+        if not n.startswith("striker_n") and n not in ("striker_x", "striker_y")
+    ]
     assert np.allclose(a.features[:, own], b.features[:, own], atol=2e-4)
     assert np.allclose(a.encode(impacts.after), b.encode(after), atol=2e-4)
 
@@ -60,8 +66,22 @@ def test_encode_and_decode_are_inverse() -> None:
 
 
 def _one(**values: float) -> np.ndarray:
-    arrays = {"vn": -1.0, "vt": 0.0, "a": 0.0, "b": -1.5, "bounce": 0.7, "friction": 0.3, "ratio": 2.0, "light": 0.0} | values
-    return point_impact(*(np.array([arrays[k]]) for k in ("vn", "vt", "a", "b", "bounce", "friction", "ratio", "light")))[0]
+    arrays = {
+        "vn": -1.0,
+        "vt": 0.0,
+        "a": 0.0,
+        "b": -1.5,
+        "bounce": 0.7,
+        "friction": 0.3,
+        "ratio": 2.0,
+        "light": 0.0,
+    } | values
+    return point_impact(
+        *(
+            np.array([arrays[k]])
+            for k in ("vn", "vt", "a", "b", "bounce", "friction", "ratio", "light")
+        )
+    )[0]
 
 
 def test_point_impact_has_its_restitution_and_obeys_friction() -> None:
@@ -86,9 +106,13 @@ def test_recorded_offsets_keep_the_motion() -> None:
     plain = scene.with_params([p for p in scene.params if p.target == "effect/yaw"])
     impacts = sample(plain, 20, 0)
     zero = np.zeros((20, 1))
-    before, after = with_effects(plain, impacts.before, impacts.after, zero, usable=np.ones(20, bool))
+    before, after = with_effects(
+        plain, impacts.before, impacts.after, zero, usable=np.ones(20, bool)
+    )
     assert (before == impacts.before).all() and (after == impacts.after).all()
-    before, _ = with_effects(plain, impacts.before, impacts.after, zero + 0.05, usable=np.ones(20, bool))
+    before, _ = with_effects(
+        plain, impacts.before, impacts.after, zero + 0.05, usable=np.ones(20, bool)
+    )
     assert np.allclose(before[:, 2] - impacts.before[:, 2], 0.05)
 
 
@@ -97,6 +121,8 @@ def test_the_orientation_of_a_ball_does_not_matter() -> None:
     impacts = sample(scene, 20, 0)
     turned = impacts.before.copy()
     turned[:, 8] += np.linspace(-3, 3, 20)
-    a, b = (frame(scene, Impacts(True, before, impacts.after)) for before in (impacts.before, turned))
+    a, b = (
+        frame(scene, Impacts(True, before, impacts.after)) for before in (impacts.before, turned)
+    )
     np.testing.assert_allclose(a.features, b.features, atol=1e-9)
     np.testing.assert_allclose(a.turn, b.turn, atol=1e-9)

@@ -1,4 +1,6 @@
-"""Basin hopping finds what one descent misses, is the same for a seed, and goes on after a kill; its bench runs."""
+"""Basin hopping finds what one descent misses, is the same for a seed, and goes on after a kill;
+its bench runs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def waves(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Residuals with a local minimum at every turn of a wave, and zero at TRUTH alone."""
     off = points - TRUTH
     value = np.concatenate([off, 1.2 * np.sin(9 * off)], axis=1)
-    slope = np.concatenate([np.tile(np.eye(2), (len(off), 1, 1)), 10.8 * np.cos(9 * off)[:, :, None] * np.eye(2)], axis=1)
+    slope = np.concatenate(
+        [np.tile(np.eye(2), (len(off), 1, 1)), 10.8 * np.cos(9 * off)[:, :, None] * np.eye(2)],
+        axis=1,
+    )
     return value, slope
 
 
@@ -28,9 +33,13 @@ def test_levenberg_solves_a_curved_valley_and_never_rises() -> None:
     def rosenbrock(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x, y = points.T
         zero, one = np.zeros_like(x), np.ones_like(x)
-        return np.stack([10 * (y - x**2), 1 - x], 1), np.stack([np.stack([-20 * x, 10 * one], 1), np.stack([-one, zero], 1)], 1)
+        return np.stack([10 * (y - x**2), 1 - x], 1), np.stack(
+            [np.stack([-20 * x, 10 * one], 1), np.stack([-one, zero], 1)], 1
+        )
 
-    end = levenberg(rosenbrock, np.array([[-1.2, 1.0], [0.0, -2.0], [3.0, 3.0]]), low=-4, high=4, steps=60)
+    end = levenberg(
+        rosenbrock, np.array([[-1.2, 1.0], [0.0, -2.0], [3.0, 3.0]]), low=-4, high=4, steps=60
+    )
     assert np.allclose(end.points, 1, atol=1e-6) and (np.diff(end.trace, axis=0) <= 0).all()
     held = levenberg(rosenbrock, np.array([[-1.2, 0.5]]), low=-2, high=0.5, steps=60)
     assert np.abs(held.points).max() <= 2 and held.points[0, 0] == 0.5  # the bound is kept
@@ -38,16 +47,22 @@ def test_levenberg_solves_a_curved_valley_and_never_rises() -> None:
 
 def test_levenberg_takes_back_a_step_into_what_is_not_finite() -> None:
     def cliff(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.where(points < -0.5, np.nan, points + 0.45), np.full((*points.shape, 1), 0.2)  # slopes too small: steps overshoot
+        return np.where(points < -0.5, np.nan, points + 0.45), np.full(
+            (*points.shape, 1), 0.2
+        )  # slopes too small: steps overshoot
 
     end = levenberg(cliff, np.array([[0.9], [-0.9]]), steps=30)
-    assert abs(end.points[0, 0] + 0.45) < 1e-3 and end.points[1, 0] == -0.9 and end.loss[1] == np.inf
+    assert (
+        abs(end.points[0, 0] + 0.45) < 1e-3 and end.points[1, 0] == -0.9 and end.loss[1] == np.inf
+    )
 
 
 def test_hopping_reaches_the_truth_where_one_descent_does_not() -> None:
     starts = np.random.default_rng(0).uniform(-1, 1, (8, 2))
     plain = levenberg(waves, starts, steps=40)
-    assert (np.abs(plain.points - TRUTH).max(1) < 1e-3).mean() < 0.5  # else this test would show nothing
+    assert (
+        np.abs(plain.points - TRUTH).max(1) < 1e-3
+    ).mean() < 0.5  # else this test would show nothing
     for seed in range(5):
         found = hop(waves, starts * 0.1 - 0.9, seed=seed, hops=Hops(rounds=12))  # from one corner
         assert np.allclose(found.best, TRUTH, atol=1e-6) and found.loss < 1e-10
@@ -55,7 +70,11 @@ def test_hopping_reaches_the_truth_where_one_descent_does_not() -> None:
 
 
 def test_the_same_seed_gives_the_same_numbers_and_a_kill_costs_nothing(tmp_path) -> None:
-    starts, hops, calls = np.full((4, 2), -0.9) + 0.05 * np.arange(8).reshape(4, 2), Hops(rounds=5, descent=3), [0]
+    starts, hops, calls = (
+        np.full((4, 2), -0.9) + 0.05 * np.arange(8).reshape(4, 2),
+        Hops(rounds=5, descent=3),
+        [0],
+    )
     whole = hop(waves, starts, seed=3, hops=hops)
     assert np.array_equal(whole.points, hop(waves, starts, seed=3, hops=hops).points)
     assert not np.array_equal(whole.points, hop(waves, starts, seed=4, hops=hops).points)
@@ -81,7 +100,12 @@ def test_the_same_seed_gives_the_same_numbers_and_a_kill_costs_nothing(tmp_path)
 
 
 def test_what_cannot_hop_is_refused() -> None:
-    for wrong in ({"starts": np.zeros(3)}, {"starts": np.full((2, 2), np.nan)}, {"low": 1.0, "high": 1.0}, {"high": np.inf}):
+    for wrong in (
+        {"starts": np.zeros(3)},
+        {"starts": np.full((2, 2), np.nan)},
+        {"low": 1.0, "high": 1.0},
+        {"high": np.inf},
+    ):
         with pytest.raises(ClashError, match="needs finite"):
             hop(waves, **({"starts": np.zeros((2, 2)), "seed": 0} | wrong))
     with pytest.raises(ClashError, match="rounds"):
@@ -92,10 +116,21 @@ def test_what_cannot_hop_is_refused() -> None:
 def test_the_bench_in_short(tmp_path) -> None:
     pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
     out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
-    assert cli.main(["bench", "basin-hopping", "--quick", "--resume", str(resume), "--json", str(out)]) == 0
+    assert (
+        cli.main(["bench", "basin-hopping", "--quick", "--resume", str(resume), "--json", str(out)])
+        == 0
+    )
     rows = json.loads(out.read_text())["rows"]
-    assert [(r["set"], r["method"], r["seeds"]) for r in rows] == [("pendulum", m, 2) for m in bench.METHODS]
-    assert all(0 <= r["reached"] <= 1 and r["error"] >= 0 and r["spent"] <= 1 and r["steps"] == rows[0]["steps"] for r in rows)
+    assert [(r["set"], r["method"], r["seeds"]) for r in rows] == [
+        ("pendulum", m, 2) for m in bench.METHODS
+    ]
+    assert all(
+        0 <= r["reached"] <= 1
+        and r["error"] >= 0
+        and r["spent"] <= 1
+        and r["steps"] == rows[0]["steps"]
+        for r in rows
+    )
     assert len(resume.read_text().splitlines()) == 8
     assert bench.run(quick=True, resume=resume) == rows  # from the file: nothing is simulated again
     with pytest.raises(ClashError, match="pendulum"):

@@ -1,4 +1,6 @@
-"""The hybrid simulator: learned collisions in MuJoCo, whatever the timestep, and never against mechanics."""
+"""The hybrid simulator: learned collisions in MuJoCo, whatever the timestep, and never against
+mechanics.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +34,33 @@ from clashsim.sim.planar import one_by_one, touching
 from clashsim.sim.tally import Tally
 
 SHAPES = ("semi_cylinder", "square", "triangle")
-BATCH = 1e-6  # m, rad, m/s: a network in 32 bits rounds differently with the number of rows, on other CPUs at least
+# M, rad, m/s: a network in 32 bits rounds differently with the number of rows, on other CPUs at
+# least
+BATCH = 1e-6
 BACK = 0.02  # m that the striker has to go before it hits
 
 
 @cache
 def world(name: str) -> tuple[Scene, Distilled, np.ndarray]:
-    """A shipped strike scene, its distilled model, and its nominal theta without what is lost only between parting and a camera's view."""
+    """A shipped strike scene, its distilled model, and its nominal theta without what is lost only
+    between parting and a camera's view.
+    """
     scene = Scene.load(name)
     theta = scene.nominal.copy()
     theta[[p.name for p in scene.params].index("drag")] = 0.0
     return scene, base_model(scene), theta
 
 
-def strikes(name: str, n: int, seed: int = 0, *, speed: tuple[float, float] = (0.2, 0.8)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Starts (n, s) of strikes from a distance, the strikers' velocities (n, 2) and `before` at the touch (n, 12)."""
+def strikes(
+    name: str, n: int, seed: int = 0, *, speed: tuple[float, float] = (0.2, 0.8)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Starts (n, s) of strikes from a distance, the strikers' velocities (n, 2) and `before` at the
+    touch (n, 12).
+    """
     scene, _, theta = world(name)
-    before = draw(replace(scene, draw=replace(scene.draw, speed=speed)), n, np.random.default_rng(seed)).before
+    before = draw(
+        replace(scene, draw=replace(scene.draw, speed=speed)), n, np.random.default_rng(seed)
+    ).before
     apart, velocity = before.copy(), before[:, 9:11]
     apart[:, 6:8] -= BACK * velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
     qpos, qvel = np.tile(scene.base.qpos0, (n, 1)), np.zeros((n, scene.base.nv))
@@ -110,12 +122,18 @@ def test_pose_at_rest_does_not_depend_on_the_timestep(name):
 
 def test_a_bounce_off_a_wall_happens_when_it_happens():
     scene = Scene.load("puck")
-    start, ends = np.array([[-0.1, 0.02, 0.3, -1.0, 0.2, 5.0], [-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), []
+    start, ends = (
+        np.array([[-0.1, 0.02, 0.3, -1.0, 0.2, 5.0], [-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]),
+        [],
+    )
     for dt in (0.0005, 0.001, 0.002, 0.005):
         hybrid = HybridSim(scene, base_model(scene), timestep=dt)
         ends.append(hybrid.rollout(start, np.zeros((2, round(0.2 / dt), 0)))[:, -1])
         assert hybrid.tally == Tally(learned=2)
-        assert np.abs(ends[-1] - ends[0])[:, :2].max() < 1e-4 and np.abs(ends[-1] - ends[0])[:, 2].max() < 1e-2
+        assert (
+            np.abs(ends[-1] - ends[0])[:, :2].max() < 1e-4
+            and np.abs(ends[-1] - ends[0])[:, 2].max() < 1e-2
+        )
     assert (ends[0][:, 3] > 0.3).all()
 
 
@@ -124,7 +142,12 @@ def test_a_bounce_off_a_wall_happens_when_it_happens():
 def test_fast_strikes_hardly_depend_on_the_timestep(name):
     scene, base, theta = world(name)
     start, velocity, _ = strikes(name, 48)
-    ends = {dt: HybridSim(scene, base, theta, timestep=dt).rollout(start, hit_and_retract(velocity, dt, 0.8))[:, -1] for dt in (0.0005, 0.002, 0.005)}
+    ends = {
+        dt: HybridSim(scene, base, theta, timestep=dt).rollout(
+            start, hit_and_retract(velocity, dt, 0.8)
+        )[:, -1]
+        for dt in (0.0005, 0.002, 0.005)
+    }
     mm, degrees = apart(ends[0.002], ends[0.0005])
     assert mm.max() < 1 and degrees.max() < 1
     mm, degrees = apart(ends[0.005], ends[0.0005])
@@ -146,7 +169,9 @@ def test_batch_equals_single():
         for t, row in enumerate(control[i]):
             data.ctrl = row
             one.step(data)
-            np.testing.assert_allclose(np.concatenate([data.qpos, data.qvel]), states[i, t + 1], atol=BATCH)
+            np.testing.assert_allclose(
+                np.concatenate([data.qpos, data.qvel]), states[i, t + 1], atol=BATCH
+            )
         assert one.model.opt.timestep == 0.002
         assert np.isclose(data.time, 0.3)
 
@@ -158,8 +183,12 @@ def test_theta_by_simulation_equals_theta_of_the_scene():
     other = theta.copy()
     other[[p.name for p in scene.params].index("arm_mass")] = 1.0
     other[[p.name for p in scene.params].index("ground_friction")] = 0.5
-    whole = [HybridSim(scene, base, x, timestep=0.005).rollout(start, control) for x in (theta, other)]
-    mixed = HybridSim(scene, base, timestep=0.005).rollout(start, control, theta=np.stack([theta, other, theta]))
+    whole = [
+        HybridSim(scene, base, x, timestep=0.005).rollout(start, control) for x in (theta, other)
+    ]
+    mixed = HybridSim(scene, base, timestep=0.005).rollout(
+        start, control, theta=np.stack([theta, other, theta])
+    )
     for i, which in enumerate((0, 1, 0)):
         assert np.abs(mixed[i] - whole[which][i]).max() < BATCH
     assert np.abs(whole[0][:, -1] - whole[1][:, -1]).max() > 1e-2
@@ -179,7 +208,9 @@ def test_without_a_hit_it_is_mujoco():
 
 def meetings(hybrid: HybridSim, before: np.ndarray) -> tuple[list[Meeting], Mechanics]:
     met = hybrid.couples[0].pose(hybrid.model, hybrid._data, before)
-    return met, Mechanics(*(np.stack([getattr(m, k) for m in met]) for k in ("compliance", "give", "lever")))
+    return met, Mechanics(
+        *(np.stack([getattr(m, k) for m in met]) for k in ("compliance", "give", "lever"))
+    )
 
 
 def never_grows(name: str, n: int) -> None:
@@ -214,11 +245,18 @@ def test_mechanics_of_many_are_those_of_each(name):
     before = draw(scene, 12, np.random.default_rng(0)).before
     before[:, [5, 11]] += 0.7
     contact, before = touch(scene, before)
-    many, each = (f(hybrid.couples[0], hybrid.model, hybrid._data, before, *x) for f, x in ((touching, (contact,)), (one_by_one, ())))
+    many, each = (
+        f(hybrid.couples[0], hybrid.model, hybrid._data, before, *x)
+        for f, x in ((touching, (contact,)), (one_by_one, ()))
+    )
     for key in ("compliance", "give"):
-        assert np.allclose(getattr(many.mechanics, key), getattr(each.mechanics, key), rtol=1e-6, atol=1e-9)
+        assert np.allclose(
+            getattr(many.mechanics, key), getattr(each.mechanics, key), rtol=1e-6, atol=1e-9
+        )
     assert np.allclose(many.mechanics.normal, each.mechanics.normal, atol=2e-3)
-    assert np.allclose(many.twist, each.twist) and (scene.striker_body.hinge is None or np.allclose(many.striker, each.striker))
+    assert np.allclose(many.twist, each.twist) and (
+        scene.striker_body.hinge is None or np.allclose(many.striker, each.striker)
+    )
 
 
 def test_guard_moves_to_the_nearest_allowed_twist():
@@ -234,16 +272,22 @@ def test_guard_moves_to_the_nearest_allowed_twist():
     total = m.compliance + m.give
     pushed = np.linalg.solve(m.compliance, (wild - start)[..., None])[..., 0]
     for _ in range(200):  # no allowed impulse is nearer, in the metric in which energy is measured
-        trial = impulse + rng.normal(size=impulse.shape) * 0.03 * np.abs(impulse).max(1, keepdims=True)
+        trial = impulse + rng.normal(size=impulse.shape) * 0.03 * np.abs(impulse).max(
+            1, keepdims=True
+        )
         end = start - striker + np.einsum("nij,nj->ni", total, trial)
         allowed = ((m.normal * end).sum(1) >= 0) & (energy(m, end) <= energy(m, start - striker))
-        off, best = (np.einsum("ni,nij,nj->n", d, total, d) for d in (trial - pushed, impulse - pushed))
+        off, best = (
+            np.einsum("ni,nij,nj->n", d, total, d) for d in (trial - pushed, impulse - pushed)
+        )
         assert (off[allowed] >= best[allowed] - 1e-12).all()
 
 
 @dataclass(frozen=True)
 class Fake:
-    """Sends the struck body back at `bounce` times its speed against the striker, with a given spread."""
+    """Sends the struck body back at `bounce` times its speed against the striker, with a given
+    spread.
+    """
 
     bounce: float = 0.5
     doubt: float = 0.0
@@ -251,7 +295,9 @@ class Fake:
     def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
         k = 2 if impacts.planar else 3
         out = impacts.twist.copy()
-        out[:, :k] = (impacts.striker_twist + self.bounce * (impacts.striker_twist - impacts.twist))[:, :k]
+        out[:, :k] = (
+            impacts.striker_twist + self.bounce * (impacts.striker_twist - impacts.twist)
+        )[:, :k]
         return out, np.full_like(impacts.after, self.doubt)
 
 
@@ -264,14 +310,21 @@ def test_momentum_of_a_free_pair_is_kept():
     scene = Scene(BALLS, "a", "b")
     hybrid = HybridSim(scene, Fake())
     data = mujoco.MjData(hybrid.model)
-    data.qvel[:3], data.qvel[3:6], data.qvel[6:9], data.qvel[9:12] = (1.0, 0.1, 0.0), (0.0, 2.0, 1.0), (-0.2, 0, 0.1), (0.3, 0, 0)
+    data.qvel[:3], data.qvel[3:6], data.qvel[6:9], data.qvel[9:12] = (
+        (1.0, 0.1, 0.0),
+        (0.0, 2.0, 1.0),
+        (-0.2, 0, 0.1),
+        (0.3, 0, 0),
+    )
 
     def momentum() -> np.ndarray:
         mujoco.mj_fwdPosition(hybrid.model, data)
         mujoco.mj_fwdVelocity(hybrid.model, data)
         mujoco.mj_subtreeVel(hybrid.model, data)
         masses = hybrid.model.body_mass[1:, None]
-        spin = data.subtree_angmom[1:] + masses * np.cross(data.subtree_com[1:], data.subtree_linvel[1:])
+        spin = data.subtree_angmom[1:] + masses * np.cross(
+            data.subtree_com[1:], data.subtree_linvel[1:]
+        )
         return np.concatenate([(masses * data.subtree_linvel[1:]).sum(0), spin.sum(0)])
 
     seen = [momentum()]
@@ -280,7 +333,9 @@ def test_momentum_of_a_free_pair_is_kept():
         seen.append(momentum())
     assert hybrid.tally.learned == 1
     assert np.abs(seen[-1] - seen[-2])[:3].max() < 1e-12
-    assert np.abs(seen[-1] - seen[-2])[3:].max() < 1e-6  # a free rotation is integrated, and the struck body's spin is exact to that
+    assert (
+        np.abs(seen[-1] - seen[-2])[3:].max() < 1e-6
+    )  # a free rotation is integrated, and the struck body's spin is exact to that
 
 
 def test_where_a_model_should_not_be_asked_mujoco_is():
@@ -292,7 +347,9 @@ def test_where_a_model_should_not_be_asked_mujoco_is():
     assert hybrid.tally == Tally(handed={str(Trust.OUTSIDE): 4})
     assert "4 outside" in str(hybrid.tally)
     mm, degrees = apart(states[:, -1], MujocoSim(scene, theta).rollout(start, control)[:, -1])
-    assert mm.max() < 4 and degrees.max() < 3  # the same collision from the very touch, not from up to a step later
+    assert (
+        mm.max() < 4 and degrees.max() < 3
+    )  # the same collision from the very touch, not from up to a step later
     start, velocity, _ = strikes("semi_cylinder", 4)
     doubtful = HybridSim(scene, Fake(doubt=1.0), theta)
     doubtful.rollout(start, hit_and_retract(velocity, 0.0002, 0.2))
@@ -318,7 +375,9 @@ def test_a_calibration_is_a_model_like_any_other():
     states = hybrid.rollout(start, hit_and_retract(velocity, 0.002))
     assert hybrid.tally.learned >= 5
     moving = np.linalg.norm(states[:, :, 9:11], axis=2).max(1)
-    expected = np.linalg.norm(calibration.predict(Impacts(True, before, np.zeros((6, 3))))[:, :2], axis=1)
+    expected = np.linalg.norm(
+        calibration.predict(Impacts(True, before, np.zeros((6, 3))))[:, :2], axis=1
+    )
     assert np.median(np.abs(moving / expected - 1)) < 0.05
 
 
@@ -329,7 +388,10 @@ def test_a_block_pushed_slowly_behaves_as_in_mujoco():
     start[:, -2:] = slow
     control = np.tile(slow[:, None], (1, 7500, 1))
     hybrid = HybridSim(scene, base, theta)
-    states, expected = hybrid.rollout(start, control), MujocoSim(scene, theta).rollout(start, control)
+    states, expected = (
+        hybrid.rollout(start, control),
+        MujocoSim(scene, theta).rollout(start, control),
+    )
     assert hybrid.tally.learned == 0 and set(hybrid.tally.handed) <= {SLOW, AGAIN}
     assert (np.linalg.norm(expected[:, -1, :2] - start[:, :2], axis=1) > 0.01).all()
     mm, degrees = apart(states[:, -1], expected[:, -1])
@@ -339,7 +401,10 @@ def test_a_block_pushed_slowly_behaves_as_in_mujoco():
 def test_a_striker_that_follows_pushes_and_one_that_retracts_does_not():
     scene, base, theta = world("square")
     start, velocity, _ = strikes("square", 4)
-    follow, retract = HybridSim(scene, base, theta, timestep=0.002), HybridSim(scene, base, theta, timestep=0.002)
+    follow, retract = (
+        HybridSim(scene, base, theta, timestep=0.002),
+        HybridSim(scene, base, theta, timestep=0.002),
+    )
     pushed = follow.rollout(start, np.tile(velocity[:, None], (1, 400, 1)))
     left = retract.rollout(start, hit_and_retract(velocity, 0.002, 0.8))
     assert retract.tally == Tally(learned=4)
@@ -348,15 +413,23 @@ def test_a_striker_that_follows_pushes_and_one_that_retracts_does_not():
     assert (distance[0] > distance[1]).all()
     nq, t = scene.base.nq, np.argmax(np.abs(left[:, :, scene.base.nq]) > 0.01, axis=1)
     after = left[np.arange(4), t, nq + 6 :]
-    assert (np.linalg.norm(after, axis=1) < np.linalg.norm(velocity, axis=1)).all()  # the arm gives way
+    assert (
+        np.linalg.norm(after, axis=1) < np.linalg.norm(velocity, axis=1)
+    ).all()  # the arm gives way
 
 
 def many_blocks(n: int) -> str:
-    bodies = "".join(f"""<body name="block{i}" pos="0 {i} 0"><freejoint/><geom name="block{i}" type="box" size="0.04 0.04 0.01" pos="0 0 0.01" density="1200"/></body>
+    bodies = "".join(
+        f"""<body name="block{i}" pos="0 {i} 0"><freejoint/><geom name="block{i}" type="box" size="0.04 0.04 0.01" pos="0 0 0.01" density="1200"/></body>
 <body name="striker{i}" pos="-0.2 {i} 0.01"><joint name="x{i}" type="slide" axis="1 0 0"/><joint name="y{i}" type="slide" axis="0 1 0"/>
-<geom name="striker{i}" type="sphere" size="0.01" mass="3"/></body>""" for i in range(n))
-    pairs = "".join(f"""<pair geom1="block{i}" geom2="striker{i}" condim="3" solref="-1000000 -500" friction="0.3 0.3 0.002 0.0001 0.0001"/>
-<pair geom1="block{i}" geom2="table" condim="4" friction="0.3 0.3 0.002 0.0001 0.0001"/>""" for i in range(n))
+<geom name="striker{i}" type="sphere" size="0.01" mass="3"/></body>"""
+        for i in range(n)
+    )
+    pairs = "".join(
+        f"""<pair geom1="block{i}" geom2="striker{i}" condim="3" solref="-1000000 -500" friction="0.3 0.3 0.002 0.0001 0.0001"/>
+<pair geom1="block{i}" geom2="table" condim="4" friction="0.3 0.3 0.002 0.0001 0.0001"/>"""
+        for i in range(n)
+    )
     drives = "".join(f'<velocity joint="{a}{i}" kv="200"/>' for i in range(n) for a in "xy")
     return f"""<mujoco><option timestep="0.0002" integrator="implicitfast" cone="elliptic"/><worldbody><geom name="table" type="plane" size="20 20 1"/>{bodies}</worldbody>
 <contact>{pairs}</contact><actuator>{drives}</actuator></mujoco>"""
@@ -376,13 +449,20 @@ def test_ten_blocks_struck_at_once():
         start[0, m.jnt_qposadr[m.joint(f"y{i}").id]] = 0.002 * i
         start[0, m.nq + m.jnt_dofadr[m.joint(f"x{i}").id]] = v
         control[0, :, 2 * i] = np.where(0.002 * np.arange(500) < BACK / v + 0.02, v, -v)
-    start[:, [m.jnt_qposadr[m.body(f"block{i}").jntadr[0]] + 2 for i in range(10)]] = rest_height(view, theta[None])
+    start[:, [m.jnt_qposadr[m.body(f"block{i}").jntadr[0]] + 2 for i in range(10)]] = rest_height(
+        view, theta[None]
+    )
     states = hybrid.rollout(start, control)
     assert hybrid.tally.learned == 10
     one = HybridSim(view, base, theta, timestep=0.002)
     n = one.model.nq
     single = np.tile(np.concatenate([one.model.qpos0, np.zeros(one.model.nv)]), (10, 1))
-    single[:, 2], single[:, 7], single[:, 8], single[:, n + 6] = rest_height(view, theta[None])[0], 0.13, 0.002 * np.arange(10), speeds
+    single[:, 2], single[:, 7], single[:, 8], single[:, n + 6] = (
+        rest_height(view, theta[None])[0],
+        0.13,
+        0.002 * np.arange(10),
+        speeds,
+    )
     alone = one.rollout(single, np.stack([control[0, :, 2 * i : 2 * i + 2] for i in range(10)]))
     for i in range(10):
         q = m.jnt_qposadr[m.body(f"block{i}").jntadr[0]]
@@ -397,14 +477,23 @@ def test_agrees_with_mujoco_at_the_same_theta(name):
     start, velocity, before = strikes(name, 24, 2)
     control = hit_and_retract(velocity, 0.0002, 0.7)
     expected = MujocoSim(scene, theta).rollout(start, control)[:, -1]
-    end = HybridSim(scene, base, theta, timestep=0.002).rollout(start, hit_and_retract(velocity, 0.002, 0.7))[:, -1]
+    end = HybridSim(scene, base, theta, timestep=0.002).rollout(
+        start, hit_and_retract(velocity, 0.002, 0.7)
+    )[:, -1]
     mm, degrees = apart(end, expected)
     travel = 1e3 * np.linalg.norm(expected[:, :2] - start[:, :2], axis=1)
-    # Up to a seventh of the way: MuJoCo's strike also makes the block hop by a millimetre, which no twist in the plane can say, and it slides farther.
+    # Up to a seventh of the way: MuJoCo's strike also makes the block hop by a millimetre, which no
+    # twist in the plane can say, and it slides farther.
     assert np.median(mm / travel) < 0.15 and np.median(degrees) < 8
     truth = Striker(scene, 24)(before, theta).after
     predicted = HybridSim(scene, base, theta).outcome(before)
-    assert np.median(np.linalg.norm((predicted - truth)[:, :2], axis=1) / np.linalg.norm(truth[:, :2], axis=1)) < 0.03
+    assert (
+        np.median(
+            np.linalg.norm((predicted - truth)[:, :2], axis=1)
+            / np.linalg.norm(truth[:, :2], axis=1)
+        )
+        < 0.03
+    )
 
 
 def test_what_does_not_fit_is_refused():
@@ -426,7 +515,9 @@ def test_what_does_not_fit_is_refused():
 def sliding(name: str) -> SlideModel:
     scene = world(name)[0]
     body = inertia(scene, scene.struck_body)
-    return SlideModel({"friction": 0.3, "lean": 0.01}, gyration=body.gyration, centre=body.centre[:2], delay=0.011)
+    return SlideModel(
+        {"friction": 0.3, "lean": 0.01}, gyration=body.gyration, centre=body.centre[:2], delay=0.011
+    )
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -439,35 +530,58 @@ def test_a_slide_model_takes_over_after_the_collision(name):
         assert hybrid.tally.learned == 5
         rest = hybrid.rest(before)
         assert np.abs(states[:, -1, :2] - rest[:, :2]).max() < 1e-3
-        assert np.abs((yaw(states[:, -1]) - rest[:, 2] + np.pi) % (2 * np.pi) - np.pi).max() < np.radians(1)
+        assert np.abs(
+            (yaw(states[:, -1]) - rest[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        ).max() < np.radians(1)
     one = HybridSim(scene, base, theta, timestep=dt, slide_model=sliding(name))
     data = mujoco.MjData(one.model)
     data.qpos, data.qvel = np.split(start[2], [one.model.nq])
     for t, row in enumerate(hit_and_retract(velocity, dt, 0.8)[2]):
         data.ctrl = row
         one.step(data)
-        np.testing.assert_allclose(np.concatenate([data.qpos, data.qvel]), states[2, t + 1], atol=BATCH)
+        np.testing.assert_allclose(
+            np.concatenate([data.qpos, data.qvel]), states[2, t + 1], atol=BATCH
+        )
 
 
 def test_a_body_that_slides_into_a_wall_is_mujocos_again():
     scene, base, theta = world("square")
     wall = '<geom name="wall" type="box" size="0.01 0.3 0.05" pos="0.08 0 0.05"/>'
-    walled = replace(scene, xml=scene.xml.replace('<body name="block">', wall + '<body name="block">', 1))
-    hybrid = HybridSim(walled, [Pair("block", "striker", base, scene, theta)], timestep=0.001, slide_model=sliding("square"))
+    walled = replace(
+        scene, xml=scene.xml.replace('<body name="block">', wall + '<body name="block">', 1)
+    )
+    hybrid = HybridSim(
+        walled,
+        [Pair("block", "striker", base, scene, theta)],
+        timestep=0.001,
+        slide_model=sliding("square"),
+    )
     start = np.concatenate([hybrid.model.qpos0, np.zeros(hybrid.model.nv)])[None]
     start[0, 2], start[0, 7], start[0, 9 + 6] = rest_height(scene, theta[None])[0], 0.13, 0.8
     states = hybrid.rollout(start, hit_and_retract(np.array([[0.8, 0.0]]), 0.001, 0.6))
     assert hybrid.tally.learned == 1
-    assert 0.03 < states[0, :, 0].max() < 0.04 and abs(states[0, -1, 9]) < 1e-2  # the wall stands 30 mm away, and is as soft as MuJoCo's are
+    assert (
+        0.03 < states[0, :, 0].max() < 0.04 and abs(states[0, -1, 9]) < 1e-2
+    )  # the wall stands 30 mm away, and is as soft as MuJoCo's are
 
 
 def test_a_delay_belongs_to_learned_collisions():
     scene, base, theta = world("square")
     start, velocity, _ = strikes("square", 2, 3)
     ends = []
-    for unsure in (0.3, 0.0):  # learned, and all left to MuJoCo, whose collisions end when the bodies have parted
+    for unsure in (
+        0.3,
+        0.0,
+    ):  # learned, and all left to MuJoCo, whose collisions end when the bodies have parted
         for delay in (0.0, 0.04):
-            hybrid = HybridSim(scene, base, theta, timestep=0.005, unsure=unsure, slide_model=sliding("square").delayed(delay))
+            hybrid = HybridSim(
+                scene,
+                base,
+                theta,
+                timestep=0.005,
+                unsure=unsure,
+                slide_model=sliding("square").delayed(delay),
+            )
             ends.append(hybrid.rollout(start, hit_and_retract(velocity, 0.005, 0.6))[:, -1, :2])
     assert np.linalg.norm(ends[1] - ends[0], axis=1).min() > 3e-3
     np.testing.assert_allclose(ends[2], ends[3], atol=BATCH)
@@ -482,6 +596,12 @@ def test_rest_needs_a_slide_model():
 @pytest.mark.slow
 def test_throughput_bench_has_its_rows():
     rows = throughput.run(n=64)
-    assert [r["method"] for r in rows][:5] == ["network alone", "MuJoCo", "hybrid, MuJoCo's slide", "hybrid, slide model", "map of strikes, slide model"]
+    assert [r["method"] for r in rows][:5] == [
+        "network alone",
+        "MuJoCo",
+        "hybrid, MuJoCo's slide",
+        "hybrid, slide model",
+        "map of strikes, slide model",
+    ]
     assert all(r["per_second"] > 0 for r in rows) and all(r["ratio"] > 0 for r in rows[1:5])
     assert all(r["same"] > 0.6 for r in rows[1:5])

@@ -42,12 +42,16 @@ def impacts(scene: Scene) -> Impacts:
 
 
 @pytest.mark.parametrize("method", ["cmaes", "hopping", pytest.param("sysid", marks=needs_sysid)])
-def test_known_truth_is_recovered_and_the_seed_decides(scene: Scene, impacts: Impacts, method: str) -> None:
+def test_known_truth_is_recovered_and_the_seed_decides(
+    scene: Scene, impacts: Impacts, method: str
+) -> None:
     found = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
     value = dict(zip([p.name for p in scene.params], found.theta, strict=True))
     assert found.why is None and found.loss < 1e-3 and found.evaluations > 0
     assert all(abs(value[k] / v - 1) < 0.05 for k, v in TRUTH.items())
-    assert np.array_equal(value["yaw_offset"], scene.nominal[-1])  # not MuJoCo's, so not identified here
+    assert np.array_equal(
+        value["yaw_offset"], scene.nominal[-1]
+    )  # not MuJoCo's, so not identified here
     again = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
     assert np.array_equal(found.theta, again.theta) and found.loss == again.loss
 
@@ -66,9 +70,17 @@ def test_the_grid_answers_any_subset_and_finds_a_truth_on_it(scene: Scene) -> No
 
 
 def test_measured_values_are_written_per_impact(scene: Scene, impacts: Impacts) -> None:
-    measured = replace(impacts, known={"friction": np.full(len(impacts), TRUTH["friction"]), "other": np.zeros(len(impacts))})
+    measured = replace(
+        impacts,
+        known={
+            "friction": np.full(len(impacts), TRUTH["friction"]),
+            "other": np.zeros(len(impacts)),
+        },
+    )
     setup = rig(scene, measured)
-    assert [p.name for p in setup.params] == ["damping"] and np.all(setup.theta[:, 0] == TRUTH["friction"])
+    assert [p.name for p in setup.params] == ["damping"] and np.all(
+        setup.theta[:, 0] == TRUTH["friction"]
+    )
     found = search(setup, np.arange(12), "cmaes", seed=0)
     assert abs(found.theta[1] / TRUTH["damping"] - 1) < 0.05
     assert np.allclose(setup.predict(found.theta), impacts.after, rtol=0.05, atol=0.3)
@@ -92,12 +104,16 @@ def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) ->
     for p in params.values():
         p.apply_modifier(spec)
     model = spec.compile()
-    assert np.allclose(model.pair("strike").friction[:2], 0.4) and np.allclose(model.pair("strike").solref, [-1e6, -77.0])
+    assert np.allclose(model.pair("strike").friction[:2], 0.4) and np.allclose(
+        model.pair("strike").solref, [-1e6, -77.0]
+    )
     one, many = residual(np.zeros(2))[0][0], residual(np.zeros((2, 5)))[0][0]
     assert one.shape == (48,) and many.shape == (48, 5) and np.allclose(many[:, 4], one)
 
 
-def test_gradients_descend_to_the_truth_and_a_method_must_exist(scene: Scene, impacts: Impacts) -> None:
+def test_gradients_descend_to_the_truth_and_a_method_must_exist(
+    scene: Scene, impacts: Impacts
+) -> None:
     from clashsim.sim.mjx import descend
 
     target = np.array([0.3, -0.6])
@@ -106,7 +122,9 @@ def test_gradients_descend_to_the_truth_and_a_method_must_exist(scene: Scene, im
         x, y = points.T
         residual = np.stack([x - target[0], np.sin(y) - np.sin(target[1])], 1)
         zero = np.zeros_like(x)
-        return residual, np.stack([np.stack([zero + 1, zero], 1), np.stack([zero, np.cos(y)], 1)], 1)
+        return residual, np.stack(
+            [np.stack([zero + 1, zero], 1), np.stack([zero, np.cos(y)], 1)], 1
+        )
 
     points, loss = descend(evaluate, np.array([[0.9, 0.9], [-0.9, -0.9]]))
     assert np.allclose(points, target, atol=1e-3) and (loss < 1e-6).all()
@@ -117,6 +135,8 @@ def test_gradients_descend_to_the_truth_and_a_method_must_exist(scene: Scene, im
 def test_nothing_to_identify_says_so(scene: Scene, impacts: Impacts) -> None:
     bare = scene.with_params([p for p in scene.params if p.target.startswith("effect/")])
     found = identify(bare, impacts)
-    assert found.why is not None and "no parameter" in found.why and np.array_equal(found.theta, bare.nominal)
-
-
+    assert (
+        found.why is not None
+        and "no parameter" in found.why
+        and np.array_equal(found.theta, bare.nominal)
+    )

@@ -21,24 +21,42 @@ from clashsim.data import impact_files
 from clashsim.data.impact_files import read_impacts, write_impacts
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-EACH = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EACH = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @st.composite
 def some_impacts(draw, simulated: bool = False):
     planar, n = draw(st.booleans()), draw(st.integers(1, 6))
-    table = draw(arrays(float, (n, len(columns(planar))), elements=FLOATS)), draw(arrays(float, (n, len(after_columns(planar))), elements=FLOATS))
+    table = (
+        draw(arrays(float, (n, len(columns(planar))), elements=FLOATS)),
+        draw(arrays(float, (n, len(after_columns(planar))), elements=FLOATS)),
+    )
     known = {"mass": draw(arrays(float, n, elements=FLOATS))} if draw(st.booleans()) else {}
     if not simulated:
         return Impacts(planar, *table, known=known)
-    return Impacts(planar, *table, draw(arrays(float, (n, 3), elements=FLOATS)), known, "simulated", {"parted": n, "settled": 0})
+    return Impacts(
+        planar,
+        *table,
+        draw(arrays(float, (n, 3), elements=FLOATS)),
+        known,
+        "simulated",
+        {"parted": n, "settled": 0},
+    )
 
 
 def same(a: Impacts, b: Impacts) -> bool:
     pairs = [(a.before, b.before), (a.after, b.after), *((a.known[k], b.known[k]) for k in a.known)]
     if a.theta is not None:
         pairs.append((a.theta, b.theta))
-    return a.planar == b.planar and a.known.keys() == b.known.keys() and a.source == b.source and a.ends == b.ends and all(x.tobytes() == y.tobytes() for x, y in pairs)
+    return (
+        a.planar == b.planar
+        and a.known.keys() == b.known.keys()
+        and a.source == b.source
+        and a.ends == b.ends
+        and all(x.tobytes() == y.tobytes() for x, y in pairs)
+    )
 
 
 @EACH
@@ -53,7 +71,14 @@ def test_csv_round_trip(tmp_path, impacts):
 def test_json_and_npz_hold_the_same_columns(tmp_path, impacts):
     table = to_columns(impacts)
     (tmp_path / "a.json").write_text(json.dumps({k: v.tolist() for k, v in table.items()}))
-    (tmp_path / "rows.json").write_text(json.dumps([dict(zip(table, row, strict=True)) for row in np.column_stack(list(table.values())).tolist()]))
+    (tmp_path / "rows.json").write_text(
+        json.dumps(
+            [
+                dict(zip(table, row, strict=True))
+                for row in np.column_stack(list(table.values())).tolist()
+            ]
+        )
+    )
     np.savez(tmp_path / "a.npz", **table)
     for name in ("a.json", "rows.json", "a.npz"):
         assert same(impacts, read_impacts(tmp_path / name, known=["mass"]))
@@ -84,27 +109,34 @@ def test_any_bytes_are_refused_with_a_sentence(tmp_path, content, suffix):
 GOOD = "vx,vy,w,vx_after,vy_after,w_after\n-1,0,0,0.5,0,1\n-1,0.1,0,0.4,0,2\n"
 
 
-@pytest.mark.parametrize(("name", "content", "words"), [
-    ("a.csv", "", "empty"),
-    ("a.csv", "name,age\nx,1\n", "no column is one of an impact"),
-    ("a.csv", GOOD.replace("w_after", "w_aftr"), "did you mean"),
-    ("a.csv", "vx,vy,w,vx_after,vy_after\n1,0,0,1,0\n", "lack the column 'w_after'"),
-    ("a.csv", GOOD.replace("0.4", "fast"), "line 3 has 'fast' in column 'vx_after'"),
-    ("a.csv", GOOD.replace("0.4", "nan"), "impacts 1"),
-    ("a.csv", GOOD.replace("0.4,", ""), "line 3 has 5 cells"),
-    ("a.csv", "vx,vy,w,vx_after,vy_after,w_after\n", "no impacts"),
-    ("a.csv", GOOD.replace("vy,w,", "vx,w,", 1), "twice"),
-    ("a.csv", b"\xff\xfe\x00vx", "UTF-8"),
-    ("a.json", '{"vx": [1, 2', "cut off"),
-    ("a.json", "3", "object of columns"),
-    ("a.json", '{"vx": ["a", 1], "vx_after": [1, 2]}', "impact 0 has 'a'"),
-    ("a.json", '{"vx": [1], "vx_after": [1, 2], "vy_after": [1, 2], "w_after": [1, 2]}', "differ in length"),
-    ("a.json", '{"vx": [[1], [2, 3]]}', "column 'vx'"),
-    ("a.json", "[" * 100_000, "JSON"),
-    ("a.npz", "not a zip", "not an NPZ"),
-    ("a.safetensors", "short", "damaged"),
-    ("a.txt", "x", "ending in"),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "", "empty"),
+        ("a.csv", "name,age\nx,1\n", "no column is one of an impact"),
+        ("a.csv", GOOD.replace("w_after", "w_aftr"), "did you mean"),
+        ("a.csv", "vx,vy,w,vx_after,vy_after\n1,0,0,1,0\n", "lack the column 'w_after'"),
+        ("a.csv", GOOD.replace("0.4", "fast"), "line 3 has 'fast' in column 'vx_after'"),
+        ("a.csv", GOOD.replace("0.4", "nan"), "impacts 1"),
+        ("a.csv", GOOD.replace("0.4,", ""), "line 3 has 5 cells"),
+        ("a.csv", "vx,vy,w,vx_after,vy_after,w_after\n", "no impacts"),
+        ("a.csv", GOOD.replace("vy,w,", "vx,w,", 1), "twice"),
+        ("a.csv", b"\xff\xfe\x00vx", "UTF-8"),
+        ("a.json", '{"vx": [1, 2', "cut off"),
+        ("a.json", "3", "object of columns"),
+        ("a.json", '{"vx": ["a", 1], "vx_after": [1, 2]}', "impact 0 has 'a'"),
+        (
+            "a.json",
+            '{"vx": [1], "vx_after": [1, 2], "vy_after": [1, 2], "w_after": [1, 2]}',
+            "differ in length",
+        ),
+        ("a.json", '{"vx": [[1], [2, 3]]}', "column 'vx'"),
+        ("a.json", "[" * 100_000, "JSON"),
+        ("a.npz", "not a zip", "not an NPZ"),
+        ("a.safetensors", "short", "damaged"),
+        ("a.txt", "x", "ending in"),
+    ],
+)
 def test_bad_files(tmp_path, name, content, words):
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -147,7 +179,9 @@ def test_hostile_npz(tmp_path, monkeypatch):
 
 def test_npz_whose_header_lies(tmp_path):
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)})
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
+    )
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("vx.npy", stream.getvalue())
     with pytest.raises(DataError, match="unpacks to"):

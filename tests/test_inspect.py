@@ -25,7 +25,9 @@ def trials() -> Trials:
         place = np.column_stack([way, 0 * x, 0 * x]) + 3e-4 * rng.normal(size=(len(t), 3))
         pose = np.column_stack([place, quaternion(0.3 * way)])
         pose[50:53] = np.nan
-        made.append(Trial(name, t, {"block": pose, "tool": np.where(np.isfinite(pose), pose, 0.0) + 0.1}))
+        made.append(
+            Trial(name, t, {"block": pose, "tool": np.where(np.isfinite(pose), pose, 0.0) + 0.1})
+        )
     return Trials(tuple(made))
 
 
@@ -34,7 +36,13 @@ def test_table_says_what_was_seen_and_found(trials: Trials) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table(trials, out.found))
     text = console.export_text()
-    assert "2 trials, 1 impacts" in text and "0.40" in text and "none" in text and "99 %" in text and "200" in text
+    assert (
+        "2 trials, 1 impacts" in text
+        and "0.40" in text
+        and "none" in text
+        and "99 %" in text
+        and "200" in text
+    )
 
 
 @pytest.mark.parametrize("name", ["look.png", "look.svg", "look.html"])
@@ -45,7 +53,11 @@ def test_pictures(trials: Trials, tmp_path: Path, name: str) -> None:
     assert len(content) > 10_000
     if name.endswith("html"):
         text = content.decode()
-        assert text.count("data:image/png;base64,") == 2 and "one &lt;b&gt;" in text and "no impact found in trial &#x27;still&#x27;" in text
+        assert (
+            text.count("data:image/png;base64,") == 2
+            and "one &lt;b&gt;" in text
+            and "no impact found in trial &#x27;still&#x27;" in text
+        )
         assert "http" not in text  # nothing is fetched
 
 

@@ -21,7 +21,9 @@ from clashsim.lab.packed import ANGLE, LENGTH, pack, unpack
 from clashsim.lab.settings import table_friction
 from clashsim.lab.strike import outline
 
-needs_drake = pytest.mark.skipif(find_spec("pydrake") is None, reason="Drake is not installed; it comes with the extra 'lab'")
+needs_drake = pytest.mark.skipif(
+    find_spec("pydrake") is None, reason="Drake is not installed; it comes with the extra 'lab'"
+)
 NAMES = [(s.shape, s.material, s.surface) for s in lab.settings()]
 
 
@@ -61,9 +63,11 @@ def test_recorded_sets_are_small():
 
 
 def test_without_drake():
-    code = ("import sys; sys.modules['pydrake'] = None\n"
-            "from clashsim import lab\nassert len(lab.recorded()) == 110\n"
-            "try:\n    lab.execute(lab.Strike(0.5, 1.5), lab.Setting(), 0)\nexcept Exception as e:\n    print(type(e).__name__, e)")
+    code = (
+        "import sys; sys.modules['pydrake'] = None\n"
+        "from clashsim import lab\nassert len(lab.recorded()) == 110\n"
+        "try:\n    lab.execute(lab.Strike(0.5, 1.5), lab.Setting(), 0)\nexcept Exception as e:\n    print(type(e).__name__, e)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "MissingExtraError" in done.stdout and "clashsim[lab]" in done.stdout
@@ -96,14 +100,29 @@ def test_touch_agrees_with_the_scene(shape):
         contact, moved = touch(scene, before, centre[None])
         assert contact.touching[0]
         assert np.linalg.norm(moved[0, :2]) < 1e-4
-        assert abs(np.arccos(np.clip(contact.normal[0] @ way, -1, 1)) - abs(strike.deflection)) < 0.03  # the arc has 63 flat sides
+        assert (
+            abs(np.arccos(np.clip(contact.normal[0] @ way, -1, 1)) - abs(strike.deflection)) < 0.03
+        )  # the arc has 63 flat sides
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: lab.Setting("ring"), "no shape"), (lambda: lab.Setting(material="PETG"), "petg_cf"), (lambda: lab.Strike(3.0, 0.0), "speed"),
-    (lambda: lab.Strike(0.5, np.nan), "finite"), (lambda: lab.Strike(0.5, 0.0, 2.0), "deflection"), (lambda: lab.recorded(surface="ice"), "no surface"),
-    (lambda: lab.Session(lab.Setting(), 0, start=(0.9, 0, 0)), "reach"), (lambda: lab.execute_apart([lab.Strike(0.5, 1.0)], lab.Setting(), 0, starts=np.zeros((2, 3))), "starts"),
-])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: lab.Setting("ring"), "no shape"),
+        (lambda: lab.Setting(material="PETG"), "petg_cf"),
+        (lambda: lab.Strike(3.0, 0.0), "speed"),
+        (lambda: lab.Strike(0.5, np.nan), "finite"),
+        (lambda: lab.Strike(0.5, 0.0, 2.0), "deflection"),
+        (lambda: lab.recorded(surface="ice"), "no surface"),
+        (lambda: lab.Session(lab.Setting(), 0, start=(0.9, 0, 0)), "reach"),
+        (
+            lambda: lab.execute_apart(
+                [lab.Strike(0.5, 1.0)], lab.Setting(), 0, starts=np.zeros((2, 3))
+            ),
+            "starts",
+        ),
+    ],
+)
 def test_refusals(make, words):
     with pytest.raises(DataError, match=words):
         make()
@@ -120,11 +139,16 @@ def test_table_varies_a_little():
 def test_motion_capture():
     t = np.arange(0, 3, 0.001)
     pose = np.tile([0.1, 0.2, 0, 1, 0, 0, 0], (len(t), 1))
-    stamps, seen = mocap.observe(t, pose, np.array([0.0, 0, 0, 1, 0, 0, 0]), np.random.default_rng(0))
+    stamps, seen = mocap.observe(
+        t, pose, np.array([0.0, 0, 0, 1, 0, 0, 0]), np.random.default_rng(0)
+    )
     np.testing.assert_allclose(np.diff(stamps), 1 / mocap.RATE)
     kept = seen[np.isfinite(seen).all(1)]
     assert 0 < len(seen) - len(kept) < 0.1 * len(seen)
-    assert abs(kept[:, 0].std() / mocap.POSITION - 1) < 0.2 and abs(yaw(kept[:, 3:]).std() / mocap.ORIENTATION - 1) < 0.2
+    assert (
+        abs(kept[:, 0].std() / mocap.POSITION - 1) < 0.2
+        and abs(yaw(kept[:, 3:]).std() / mocap.ORIENTATION - 1) < 0.2
+    )
 
 
 def same(a: Trials, b: Trials, *, atol: float = 0.0) -> None:
@@ -135,26 +159,37 @@ def same(a: Trials, b: Trials, *, atol: float = 0.0) -> None:
 
 
 @needs_drake
-@pytest.mark.parametrize("shape", [lab.SHAPES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in lab.SHAPES[1:])])
+@pytest.mark.parametrize(
+    "shape", [lab.SHAPES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in lab.SHAPES[1:])]
+)
 def test_recording_again(shape):
-    """Trials recorded now are those that were shipped, up to their rounding and to what another processor does to the last bits."""
+    """Trials recorded now are those that were shipped, up to their rounding and to what another
+    processor does to the last bits.
+    """
     setting = lab.Setting(shape, "petg_cf", "low")
     same(lab.record(setting, 2, workers=1), lab.recorded(shape, "petg_cf", "low")[:2], atol=5e-4)
 
 
 @needs_drake
 def test_same_seed_same_trials():
-    strikes, setting = [lab.Strike(0.4, 1.2), lab.Strike(0.6, 0.3, 0.1)], lab.Setting("square", "nylon", "high")
+    strikes, setting = (
+        [lab.Strike(0.4, 1.2), lab.Strike(0.6, 0.3, 0.1)],
+        lab.Setting("square", "nylon", "high"),
+    )
     alone = lab.execute_apart(strikes, setting, 7, workers=1)
     same(alone, lab.execute_apart(strikes, setting, 7, workers=2))
     other = lab.execute_apart(strikes, setting, 8, workers=1)
-    assert not np.array_equal(alone[0].poses["block"][:10], other[0].poses["block"][:10], equal_nan=True)
+    assert not np.array_equal(
+        alone[0].poses["block"][:10], other[0].poses["block"][:10], equal_nan=True
+    )
 
 
 @needs_drake
 def test_a_sequence_goes_on_where_the_block_lies():
     start = (0.1, -0.05, 0.7)
-    trials = lab.execute([lab.Strike(0.3, 1.2), lab.Strike(0.3, 1.9)], lab.Setting(), 3, start=start)
+    trials = lab.execute(
+        [lab.Strike(0.3, 1.2), lab.Strike(0.3, 1.9)], lab.Setting(), 3, start=start
+    )
     assert (np.abs(rest(trials[0])[0] - start) < [3e-3, 3e-3, 0.03]).all()
     assert (np.abs(rest(trials[0])[1] - rest(trials[1])[0]) < [5e-4, 5e-4, 5e-3]).all()
 
@@ -190,6 +225,8 @@ def test_restitution_falls_with_speed():
     for speed in (0.2, 0.5, 0.8):
         done = motion(setting, lab.Strike(speed, np.pi / 2))
         fastest = int(np.argmax(done.rates[:, 0]))
-        tip = np.linalg.norm(done.striker[fastest + 1, :2] - done.striker[fastest, :2]) / (done.t[1] - done.t[0])
+        tip = np.linalg.norm(done.striker[fastest + 1, :2] - done.striker[fastest, :2]) / (
+            done.t[1] - done.t[0]
+        )
         values.append((done.rates[fastest, 0] - tip) / speed)
     assert 0.7 > values[0] > values[1] > values[2] > 0.15

@@ -14,13 +14,18 @@ from clashsim.core.errors import DataError
 def test_a_set_has_one_impact_a_trial_in_recorded_order():
     real = lab_set("triangle", "triangle", "nylon", "low")
     assert 108 <= len(real.impacts) <= 110 and real.scene == "triangle"
-    assert np.isfinite(real.impacts.before).all() and (np.linalg.norm(real.impacts.after[:, :2], axis=1) > 0.05).all()
+    assert (
+        np.isfinite(real.impacts.before).all()
+        and (np.linalg.norm(real.impacts.after[:, :2], axis=1) > 0.05).all()
+    )
 
 
 @pytest.mark.slow
 def test_rows_of_cheap_methods():
     rows = shapes.run(2, sets=["semi-cylinder"], methods=["newton-coulomb", "ridge"], workers=1)
-    assert {(r["set"], r["method"], r["draw"]) for r in rows} == {("semi-cylinder", m, d) for m in ("newton-coulomb", "ridge") for d in ("random", "block")}
+    assert {(r["set"], r["method"], r["draw"]) for r in rows} == {
+        ("semi-cylinder", m, d) for m in ("newton-coulomb", "ridge") for d in ("random", "block")
+    }
     paper = next(r for r in rows if r["method"] == "newton-coulomb" and r["draw"] == "block")
     assert paper["seeds"] == 1 and paper["accuracy_0.1"] > 0.9
 

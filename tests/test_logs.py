@@ -1,4 +1,6 @@
-"""The same motion through every format gives the same trials, and a laboratory's own logs become trials through one mapping file."""
+"""The same motion through every format gives the same trials, and a laboratory's own logs become
+trials through one mapping file.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def test_the_same_motion_through_every_format(tmp_path, kind):
     path, how = write(kind, tmp_path, T, poses)
     got = logs.read([path], mapping=how)
     assert not got.findings, [str(f) for f in got.findings]
-    trial, = got.trials
+    (trial,) = got.trials
     assert trial.name == "motion" and trial.source == "real"
     assert set(trial.poses) == {"box", "tool"}
     assert np.abs(trial.t - T).max() < 1e-6
@@ -39,7 +41,7 @@ def test_a_guess_reads_the_same(tmp_path, kind):
     path, _ = write(kind, tmp_path, T, poses)
     guessed = logs.guess_for([path])
     assert mapping.loads(mapping.dump(guessed)) == guessed
-    trial, = logs.read([path], guess=True).trials
+    (trial,) = logs.read([path], guess=True).trials
     for body, pose in poses.items():
         assert np.abs(trial.poses[body] - pose).max() < 1e-6, body
 
@@ -51,7 +53,11 @@ def test_motive_with_angles_and_millimetres(tmp_path, order):
     lines = path.read_text().splitlines()
     rows = [line.split(",") for line in lines]
     rows[0] = [{"Quaternion": order, "Meters": "Millimeters"}.get(cell, cell) for cell in rows[0]]
-    columns = [[j for j in range(len(rows[3])) if rows[3][j] == body and rows[5][j] == what] for body in poses for what in ("Rotation", "Position")]
+    columns = [
+        [j for j in range(len(rows[3])) if rows[3][j] == body and rows[5][j] == what]
+        for body in poses
+        for what in ("Rotation", "Position")
+    ]
     for row in rows[7:]:
         for turn, place in zip(columns[::2], columns[1::2], strict=True):
             angles = Rotation.from_quat([float(row[j]) for j in turn]).as_euler(order, degrees=True)
@@ -60,7 +66,12 @@ def test_motive_with_angles_and_millimetres(tmp_path, order):
             for j in place:
                 row[j] = repr(1e3 * float(row[j]))
     dropped = {turn[3] for turn in columns[::2]}
-    path.write_text("\n".join(",".join(cell for j, cell in enumerate(row) if j not in dropped or i == 0) for i, row in enumerate(rows)))
+    path.write_text(
+        "\n".join(
+            ",".join(cell for j, cell in enumerate(row) if j not in dropped or i == 0)
+            for i, row in enumerate(rows)
+        )
+    )
     got = logs.read([path])
     assert not got.findings
     for body, pose in poses.items():
@@ -76,16 +87,21 @@ def test_a_table_without_a_mapping_is_refused(tmp_path):
 def test_header_fields_known_and_offset(tmp_path):
     how = write_vectors(tmp_path / "a b.csv", T, motion())
     how = Mapping(how.logs, known={"table": 0.7})
-    trial, = logs.read([tmp_path / "a b.csv"], mapping=how).trials
+    (trial,) = logs.read([tmp_path / "a b.csv"], mapping=how).trials
     assert trial.name == "a b" and trial.known == {"mass": 0.4, "table": 0.7}
 
 
 def test_angles_and_the_plane(tmp_path):
     yaw = np.linspace(0, 2, 50) + 1e-4 * np.random.default_rng(0).normal(size=50)
-    rows = "".join(f"{t:.4f},{t},{2 * t},{float(np.degrees(a))!r}\n" for t, a in zip(np.arange(50) / 100, yaw, strict=True))
+    rows = "".join(
+        f"{t:.4f},{t},{2 * t},{float(np.degrees(a))!r}\n"
+        for t, a in zip(np.arange(50) / 100, yaw, strict=True)
+    )
     (tmp_path / "a.csv").write_text("t,x,y,theta\n" + rows)
-    how = Mapping((LogMap((BodyMap("puck", ("x", "y"), yaw="theta"),), time="t", units={"angle": "deg"}),))
-    trial, = logs.read([tmp_path / "a.csv"], mapping=how).trials
+    how = Mapping(
+        (LogMap((BodyMap("puck", ("x", "y"), yaw="theta"),), time="t", units={"angle": "deg"}),)
+    )
+    (trial,) = logs.read([tmp_path / "a.csv"], mapping=how).trials
     q = trial.poses["puck"]
     assert np.abs(2 * np.arctan2(q[:, 6], q[:, 3]) - yaw).max() < 1e-12 and (q[:, 2] == 0).all()
     guessed = logs.guess_for([tmp_path / "a.csv"])
@@ -94,7 +110,9 @@ def test_angles_and_the_plane(tmp_path):
 
 @pytest.mark.parametrize("up", mapping.UP)
 def test_up(tmp_path, up):
-    """A body that rises along the file's up rises along z, and a turn about the file's up is one about z."""
+    """A body that rises along the file's up rises along z, and a turn about the file's up is one
+    about z.
+    """
     axis, sign = "xyz".index(up[-1]), -1.0 if up[0] == "-" else 1.0
     t = np.arange(40) / 100
     place, turn = np.zeros((40, 3)), np.zeros((40, 4))
@@ -102,7 +120,7 @@ def test_up(tmp_path, up):
     turn[:, 0], turn[:, 1 + axis] = np.cos(t), sign * np.sin(t)
     np.savez(tmp_path / "a.npz", t=t, p=place, q=turn)
     how = Mapping((LogMap((BodyMap("b", ("p",), quaternion=("q",)),), time="t", up=up),))
-    trial, = logs.read([tmp_path / "a.npz"], mapping=how).trials
+    (trial,) = logs.read([tmp_path / "a.npz"], mapping=how).trials
     expected = np.column_stack([0 * t, 0 * t, 0.1 + 0.2 * t, np.cos(t), 0 * t, 0 * t, np.sin(t)])
     assert np.abs(trial.poses["b"] - expected).max() < 1e-12
 
@@ -111,10 +129,15 @@ def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> Mapping:
     """Box and tool by loggers of their own, with times of their own, 60 rows each."""
     poses = motion(number)
     for body, late in (("box", 0.0), ("tool", 0.0013 + shift)):
-        rows = "".join(",".join(repr(float(v)) for v in (EPOCH + t + late, *pose)) + "\n" for t, pose in zip(T[:60], poses[body], strict=False))
+        rows = "".join(
+            ",".join(repr(float(v)) for v in (EPOCH + t + late, *pose)) + "\n"
+            for t, pose in zip(T[:60], poses[body], strict=False)
+        )
         (folder / f"{body}_log_{number}.csv").write_text("clock,x,y,z,qw,qx,qy,qz\n" + rows)
     bodies = {b: (BodyMap(b, ("x", "y", "z"), quaternion=("qw", "qx", "qy", "qz")),) for b in poses}
-    return Mapping(tuple(LogMap(bodies[b], files=f"{b}_log_{{trial}}.csv", time="clock") for b in poses))
+    return Mapping(
+        tuple(LogMap(bodies[b], files=f"{b}_log_{{trial}}.csv", time="clock") for b in poses)
+    )
 
 
 def test_two_loggers_are_joined_without_loss(tmp_path):
@@ -149,7 +172,7 @@ def test_loggers_in_folders_of_their_own(tmp_path):
     how = two_loggers(tmp_path, 3)
     for body in ("box", "tool"):
         (tmp_path / f"{body}_log_3.csv").rename(tmp_path / body / f"{body}_log_3.csv")
-    trial, = logs.read([tmp_path], mapping=how).trials
+    (trial,) = logs.read([tmp_path], mapping=how).trials
     assert trial.name == "3" and set(trial.poses) == {"box", "tool"}
 
 
@@ -161,7 +184,11 @@ def test_files_of_one_name_in_two_folders_and_links(tmp_path):
     (tmp_path / "wednesday" / "hit 1.csv").symlink_to(tmp_path / "monday" / "hit 1.csv")
     (tmp_path / "circle").symlink_to(tmp_path)
     (tmp_path / "lost.csv").symlink_to(tmp_path / "nowhere.csv")
-    assert [t.name for t in logs.read([tmp_path], mapping=how).trials] == ["monday/hit 1", "tuesday/hit 1", "wednesday/hit 1"]
+    assert [t.name for t in logs.read([tmp_path], mapping=how).trials] == [
+        "monday/hit 1",
+        "tuesday/hit 1",
+        "wednesday/hit 1",
+    ]
     with pytest.raises(DataError, match="there is no file"):
         logs.read([tmp_path / "lost.csv"], mapping=how)
 
@@ -170,79 +197,130 @@ def test_archives_give_the_same(tmp_path):
     import gzip
 
     how = write_csv(tmp_path / "a.csv", T, motion())
-    plain, = logs.read([tmp_path / "a.csv"], mapping=how).trials
+    (plain,) = logs.read([tmp_path / "a.csv"], mapping=how).trials
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(tmp_path / "a.csv", "deep/a.csv")
         archive.writestr("notes.md", "no log")
         archive.writestr("../../escape.csv", "t,x\n")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
-    inside, = logs.read([tmp_path / "a.zip"], mapping=Mapping((LogMap(how.logs[0].bodies, files="deep/{trial}.csv", time="time"),))).trials
-    packed, = logs.read([tmp_path / "a.csv.gz"], mapping=how).trials
+    (inside,) = logs.read(
+        [tmp_path / "a.zip"],
+        mapping=Mapping((LogMap(how.logs[0].bodies, files="deep/{trial}.csv", time="time"),)),
+    ).trials
+    (packed,) = logs.read([tmp_path / "a.csv.gz"], mapping=how).trials
     for other in (inside, packed):
-        assert trial_files.to_bytes(logs.Trials((other,))) == trial_files.to_bytes(logs.Trials((plain,)))
+        assert trial_files.to_bytes(logs.Trials((other,))) == trial_files.to_bytes(
+            logs.Trials((plain,))
+        )
     assert not (tmp_path.parent.parent / "escape.csv").exists()
 
 
 def test_lasa_raw():
     root = os.environ.get("CLASHSIM_DATA")
     if not root or not (Path(root) / "lasa_raw" / "raw_hits.zip").is_file():
-        pytest.skip("the raw strikes of epfl-lasa/air_hockey are not at hand; set CLASHSIM_DATA to the folder that holds lasa_raw/raw_hits.zip")
+        pytest.skip(
+            "the raw strikes of epfl-lasa/air_hockey are not at hand; set CLASHSIM_DATA to the folder that holds lasa_raw/raw_hits.zip"
+        )
     archive = Path(root) / "lasa_raw" / "raw_hits.zip"
     got = logs.read([archive], mapping=mapping.load(EXAMPLE))
     assert got.trials.bodies == ("box", "tool")
     with zipfile.ZipFile(archive) as files:
         assert len(got.trials) == len(files.namelist()) // 2
-    assert {f.severity for f in got.findings} == {"warn"} and {f.name for f in got.findings} <= {"time_gap", "repeated_frames"}
+    assert {f.severity for f in got.findings} == {"warn"} and {f.name for f in got.findings} <= {
+        "time_gap",
+        "repeated_frames",
+    }
     for trial in got.trials:
         (t_box, box), (t_tool, _) = trial.seen("box"), trial.seen("tool")
         assert abs(t_box[0] - t_tool[0]) < 1e-3 and len(t_box) > 300 and len(t_tool) > 150
-        assert 0.5 < trial.known["desired_flux"] < 1 and t_tool[0] < trial.known["hit_time"] < t_tool[-1]
-        # The box stands still until it is struck, at the time the robot's logger calls the hit, and then moves along +y.
+        assert (
+            0.5 < trial.known["desired_flux"] < 1
+            and t_tool[0] < trial.known["hit_time"] < t_tool[-1]
+        )
+        # The box stands still until it is struck, at the time the robot's logger calls the hit, and
+        # then moves along +y.
         moved = t_box[np.argmax(np.linalg.norm(box[:, :3] - box[0, :3], axis=1) > 0.005)]
         assert abs(moved - trial.known["hit_time"]) < 0.1 and box[-1, 1] - box[0, 1] > 0.1
-        assert np.ptp(box[:, 2]) < 0.02 and trial.signals["joint_position"].shape == (len(trial.t), 7)
+        assert np.ptp(box[:, 2]) < 0.02 and trial.signals["joint_position"].shape == (
+            len(trial.t),
+            7,
+        )
 
 
 def test_the_example_is_written_and_read_back():
     how = mapping.load(EXAMPLE)
-    assert mapping.loads(mapping.dump(how)) == how and [log.bodies[0].name for log in how.logs] == ["box", "tool"]
+    assert mapping.loads(mapping.dump(how)) == how and [log.bodies[0].name for log in how.logs] == [
+        "box",
+        "tool",
+    ]
 
 
 def test_a_guess_finds_what_is_up(tmp_path):
     t = np.arange(100) / 200
     height = 1.5 - 0.5 * 9.81 * t**2 + 5e-5 * np.random.default_rng(0).normal(size=100)
-    rows = "".join(f"{1e3 * a},200.5,{1e3 * b},-30\n" for a, b in zip(t.tolist(), height.tolist(), strict=True))
+    rows = "".join(
+        f"{1e3 * a},200.5,{1e3 * b},-30\n" for a, b in zip(t.tolist(), height.tolist(), strict=True)
+    )
     (tmp_path / "a.csv").write_text("time_ms,cube.x [mm],cube.y [mm],cube.z [mm]\n" + rows)
     got = logs.read([tmp_path / "a.csv"], guess=True)
-    log, = got.mapping.logs
-    assert (log.up, dict(log.units), log.bodies[0].name) == ("y", {"time": "ms", "length": "mm"}, "cube")
-    assert np.abs(got.trials[0].poses["cube"][:, 2] - height).max() < 1e-9 and [f.name for f in got.findings] == ["no_orientation"]
+    (log,) = got.mapping.logs
+    assert (log.up, dict(log.units), log.bodies[0].name) == (
+        "y",
+        {"time": "ms", "length": "mm"},
+        "cube",
+    )
+    assert np.abs(got.trials[0].poses["cube"][:, 2] - height).max() < 1e-9 and [
+        f.name for f in got.findings
+    ] == ["no_orientation"]
 
 
 def test_frames_that_are_counted(tmp_path):
-    (tmp_path / "a.csv").write_text("frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in (10, 11, 13)))
+    (tmp_path / "a.csv").write_text(
+        "frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in (10, 11, 13))
+    )
     how = Mapping((LogMap((BodyMap("a", ("x", "y")),), time="frame", rate=100.0),))
     assert np.allclose(logs.read([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03])
 
 
 def test_a_guess_does_not_take_frames_for_times(tmp_path):
-    (tmp_path / "a.csv").write_text("Frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20)))
+    (tmp_path / "a.csv").write_text(
+        "Frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20))
+    )
     with pytest.raises(DataError, match=r"counts frames.*--rate"):
         logs.guess_for([tmp_path / "a.csv"])
     guessed = logs.guess_for([tmp_path / "a.csv"], rate=120.0)
-    assert guessed.logs[0].rate == 120 and logs.read([tmp_path / "a.csv"], guess=True, rate=120.0).trials[0].t[-1] == pytest.approx(19 / 120)
-    (tmp_path / "b.csv").write_text("time_ms,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20)))
-    assert logs.guess_for([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"  # a thousand frames a second
+    assert guessed.logs[0].rate == 120 and logs.read(
+        [tmp_path / "a.csv"], guess=True, rate=120.0
+    ).trials[0].t[-1] == pytest.approx(19 / 120)
+    (tmp_path / "b.csv").write_text(
+        "time_ms,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20))
+    )
+    assert (
+        logs.guess_for([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"
+    )  # a thousand frames a second
 
 
 def test_a_guess_finds_what_is_up_from_a_slide_on_a_table(tmp_path):
     t = np.linspace(0, 1, 120)
     yaw, rng = 0.4 * t, np.random.default_rng(0)
     x, z = 0.1 * t + rng.normal(0, 1e-4, 120), 0.02 * t + rng.normal(0, 1e-4, 120)
-    rows = np.column_stack([t, x, 0.02 + rng.normal(0, 1e-4, 120), z, np.cos(yaw / 2), 0 * t, np.sin(yaw / 2), 0 * t])
+    rows = np.column_stack(
+        [t, x, 0.02 + rng.normal(0, 1e-4, 120), z, np.cos(yaw / 2), 0 * t, np.sin(yaw / 2), 0 * t]
+    )
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
     assert logs.guess_for([tmp_path / "a.csv"]).logs[0].up == "y"
-    rolls = np.column_stack([t, x, rng.normal(0, 1e-4, 120), 0.02 + rng.normal(0, 1e-4, 120), np.cos(5 * t), 0 * t, np.sin(5 * t), 0 * t])
+    rolls = np.column_stack(
+        [
+            t,
+            x,
+            rng.normal(0, 1e-4, 120),
+            0.02 + rng.normal(0, 1e-4, 120),
+            np.cos(5 * t),
+            0 * t,
+            np.sin(5 * t),
+            0 * t,
+        ]
+    )
     np.savetxt(tmp_path / "b.csv", rolls, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
     assert logs.guess_for([tmp_path / "b.csv"]).logs[0].up == ""  # a ball that rolls along x
 

@@ -27,7 +27,9 @@ from clashsim.data.formats import SUFFIXES
 from clashsim.data.mapping import BodyMap, LogMap, Mapping
 from log_writers import WRITERS, T, motion, plain_mapping, write
 
-EACH = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EACH = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 PUCK = Mapping((LogMap((BodyMap("puck", ("x", "y", "z")),), time="t"),))
 GOOD = "t,x,y,z\n0.00,0.1,0.2,0.3\n0.01,0.11,0.2,0.3\n0.02,0.12,0.2,0.3\n"
 
@@ -39,15 +41,27 @@ def refused(path, words="", how=None, **more):
     return str(error.value)
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    ("", "empty"), ("\n\n", "no header"), ("t,x,y,z\n", "no rows"), ("t,x,y,z\n0,1,2,3\n", "1 row in which"),
-    (GOOD.replace("0.11", "left"), "line 3 has 'left' in column 'x'"), (GOOD.replace("0.11,", ""), "line 3 has 3 cells"), (GOOD.replace("0.11", "0.11,9"), "line 3 has 5 cells"),
-    (GOOD.replace("0.11", "1 2"), "line 3 has '1 2' in column 'x'"), (GOOD.replace("t,x", "t,t"), "twice"), (GOOD.replace("t,x", "t,w"), "no column 'x'"),
-    ("0,1,2,3\n0,1,2,3\n", "first line holds numbers"),
-    (b"\xff\xfet\0,\0x\0", "UTF-8"), (GOOD.encode() + b"\x80", "line 5 is not UTF-8"), (GOOD.replace("0.11", '"0.11'), "cells|damaged"),
-    (GOOD.replace("0.1,", "nan,").replace("0.11", "").replace("0.12", "inf"), "never_seen"),
-    (GOOD.replace("0.11", "\0"), "line 3"),
-])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "empty"),
+        ("\n\n", "no header"),
+        ("t,x,y,z\n", "no rows"),
+        ("t,x,y,z\n0,1,2,3\n", "1 row in which"),
+        (GOOD.replace("0.11", "left"), "line 3 has 'left' in column 'x'"),
+        (GOOD.replace("0.11,", ""), "line 3 has 3 cells"),
+        (GOOD.replace("0.11", "0.11,9"), "line 3 has 5 cells"),
+        (GOOD.replace("0.11", "1 2"), "line 3 has '1 2' in column 'x'"),
+        (GOOD.replace("t,x", "t,t"), "twice"),
+        (GOOD.replace("t,x", "t,w"), "no column 'x'"),
+        ("0,1,2,3\n0,1,2,3\n", "first line holds numbers"),
+        (b"\xff\xfet\0,\0x\0", "UTF-8"),
+        (GOOD.encode() + b"\x80", "line 5 is not UTF-8"),
+        (GOOD.replace("0.11", '"0.11'), "cells|damaged"),
+        (GOOD.replace("0.1,", "nan,").replace("0.11", "").replace("0.12", "inf"), "never_seen"),
+        (GOOD.replace("0.11", "\0"), "line 3"),
+    ],
+)
 def test_bad_tables(tmp_path, content, words):
     path = tmp_path / "a b.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -56,17 +70,31 @@ def test_bad_tables(tmp_path, content, words):
 
 def test_blanks_semicolons_and_marks(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("0.11", "").replace(".", ",").replace(",", ";", 0).encode())
-    path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("0.11", "NA").replace(",", ";").replace(".", ",").replace("\n", "\r\n").encode())
-    trial, = logs.read([path], mapping=PUCK).trials
+    path.write_bytes(
+        b"\xef\xbb\xbf" + GOOD.replace("0.11", "").replace(".", ",").replace(",", ";", 0).encode()
+    )
+    path.write_bytes(
+        b"\xef\xbb\xbf"
+        + GOOD.replace("0.11", "NA")
+        .replace(",", ";")
+        .replace(".", ",")
+        .replace("\n", "\r\n")
+        .encode()
+    )
+    (trial,) = logs.read([path], mapping=PUCK).trials
     assert trial.t.tolist() == [0, 0.02] and trial.poses["puck"][1, 0] == 0.12
 
 
 def test_vectors_that_begin_with_blanks_and_words_beside_them(tmp_path):
     rows = [",,start", "0.01,0.1 0.2 0.3,", "0.02,0.1 0.2 0.31,hit", "0.03,,"]
-    (tmp_path / "a.csv").write_text("t,box position,note\n" + "\n".join(rows).replace(",,start", "0,,start"))
+    (tmp_path / "a.csv").write_text(
+        "t,box position,note\n" + "\n".join(rows).replace(",,start", "0,,start")
+    )
     got = logs.read([tmp_path / "a.csv"], guess=True)
-    assert got.trials.bodies == ("box",) and got.trials[0].poses["box"][:, 2].tolist() == [0.3, 0.31]
+    assert got.trials.bodies == ("box",) and got.trials[0].poses["box"][:, 2].tolist() == [
+        0.3,
+        0.31,
+    ]
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -77,9 +105,13 @@ def test_a_single_frame(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_files_that_are_cut_off(tmp_path, kind):
-    """A cut file is refused, or gives the rows that are whole (text, and databases whose lost pages are not needed)."""
+    """A cut file is refused, or gives the rows that are whole (text, and databases whose lost pages
+    are not needed).
+    """
     path, how = write(kind, tmp_path, T, motion())
-    target = path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
+    target = (
+        path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
+    )
     content = target.read_bytes()
     for part in (0, 1, 7, 100, len(content) // 3, len(content) // 2, len(content) - 1):
         target.write_bytes(content[:part])
@@ -88,12 +120,19 @@ def test_files_that_are_cut_off(tmp_path, kind):
         except DataError as error:
             assert "\n" not in str(error)
         else:
-            assert kind.split("_")[0] in ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap") and part > len(content) // 4
+            assert (
+                kind.split("_")[0] in ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap")
+                and part > len(content) // 4
+            )
             assert len(got.trials[0].t) > 10
 
 
 @EACH
-@given(content=st.binary(max_size=400), suffix=st.sampled_from([s for s in SUFFIXES] + [".zip", ".csv.gz"]), guess=st.booleans())
+@given(
+    content=st.binary(max_size=400),
+    suffix=st.sampled_from([s for s in SUFFIXES] + [".zip", ".csv.gz"]),
+    guess=st.booleans(),
+)
 def test_any_bytes_are_refused(tmp_path, content, suffix, guess):
     path = tmp_path / f"noise{suffix}"
     path.write_bytes(content)
@@ -105,13 +144,17 @@ def test_any_bytes_are_refused(tmp_path, content, suffix, guess):
 @pytest.mark.parametrize("kind", WRITERS)
 def test_damaged_files_never_give_a_traceback(tmp_path, kind):
     path, how = write(kind, tmp_path, T[:20], {b: p[:20] for b, p in motion().items()})
-    target = path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
+    target = (
+        path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
+    )
     content = target.read_bytes()
     rng = random.Random(kind)
     for _ in range(25):
         bad = bytearray(content)
         for _ in range(rng.choice((1, 3, 30))):
-            bad[rng.randrange(len(bad) if rng.random() < 0.6 else min(len(bad), 1000))] = rng.choice((0, 1, 255, 127, rng.randrange(256)))
+            bad[rng.randrange(len(bad) if rng.random() < 0.6 else min(len(bad), 1000))] = (
+                rng.choice((0, 1, 255, 127, rng.randrange(256)))
+            )
         target.write_bytes(bad)
         try:
             logs.read([path], mapping=how, accept=list(NAMES))
@@ -119,10 +162,25 @@ def test_damaged_files_never_give_a_traceback(tmp_path, kind):
             assert str(error) and "\n" not in str(error)
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "damaged").iterdir()), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parent / "damaged").iterdir()), ids=lambda p: p.name
+)
 def test_files_that_ended_the_process(path):
-    """Found by mutation: libraries for MAT and Parquet die of these (scipy 1.17 loadmat, pyarrow 26 metadata of a column), where a sentence is due."""
-    how = plain_mapping() if path.suffix == ".parquet" else Mapping((LogMap((BodyMap("box", ("box.position",), quaternion=("box.orientation",)),), time="time"),))
+    """Found by mutation: libraries for MAT and Parquet die of these (scipy 1.17 loadmat, pyarrow 26
+    metadata of a column), where a sentence is due.
+    """
+    how = (
+        plain_mapping()
+        if path.suffix == ".parquet"
+        else Mapping(
+            (
+                LogMap(
+                    (BodyMap("box", ("box.position",), quaternion=("box.orientation",)),),
+                    time="time",
+                ),
+            )
+        )
+    )
     try:
         logs.read([path], mapping=how, accept=list(NAMES))
     except DataError as error:
@@ -130,16 +188,24 @@ def test_files_that_ended_the_process(path):
 
 
 def test_more_found_by_mutation(tmp_path):
-    (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n\x03" + struct.pack("<Q", 1) + b"\x01")  # a schema shorter than its fields
+    (tmp_path / "a.mcap").write_bytes(
+        b"\x89MCAP0\r\n\x03" + struct.pack("<Q", 1) + b"\x01"
+    )  # a schema shorter than its fields
     refused(tmp_path / "a.mcap", "cut off or damaged")
     base = sqlite3.connect(tmp_path / "a.db3")
-    base.executescript("create table topics (id); create table messages (id); create table XXXXXXXX (id)")
+    base.executescript(
+        "create table topics (id); create table messages (id); create table XXXXXXXX (id)"
+    )
     base.close()
     content = (tmp_path / "a.db3").read_bytes()
-    (tmp_path / "a.db3").write_bytes(content.replace(b"XXXXXXXX", b"XXXX\xdbXXX"))  # a name that is not UTF-8
+    (tmp_path / "a.db3").write_bytes(
+        content.replace(b"XXXXXXXX", b"XXXX\xdbXXX")
+    )  # a name that is not UTF-8
     refused(tmp_path / "a.db3", "cut off or damaged")
     path, how = write("c3d", tmp_path, T, motion())
-    path.write_bytes(path.read_bytes().replace(b"tool:4", b"to\nl\x1b4"))  # a label that breaks the line
+    path.write_bytes(
+        path.read_bytes().replace(b"tool:4", b"to\nl\x1b4")
+    )  # a label that breaks the line
     refused(path, r"no marker 'tool:4'", how)
 
 
@@ -192,12 +258,16 @@ def test_npz_and_mat_that_unpack_to_too_much(tmp_path, monkeypatch):
 
     monkeypatch.setattr(arrays, "NUMBERS", 1000)
     monkeypatch.setattr(arrays, "_BYTES", 8000)
-    np.savez_compressed(tmp_path / "a.npz", t=np.zeros(100_000), x=np.zeros(3), y=np.zeros(3), z=np.zeros(3))
+    np.savez_compressed(
+        tmp_path / "a.npz", t=np.zeros(100_000), x=np.zeros(3), y=np.zeros(3), z=np.zeros(3)
+    )
     refused(tmp_path / "a.npz", "unpacks to", PUCK)
     savemat(tmp_path / "a.mat", {"t": np.zeros(100_000)}, do_compression=True)
     refused(tmp_path / "a.mat", "unpacks to more than", PUCK)
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (900,)})
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<f8", "fortran_order": False, "shape": (900,)}
+    )
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         for name in "txyz":
             archive.writestr(f"{name}.npy", stream.getvalue() + bytes(80))
@@ -231,7 +301,9 @@ def test_hdf5_with_links_out_of_it_and_circles(tmp_path):
         file["x"] = file["y"] = file["z"] = np.zeros(5)
     assert "circle" not in refused(tmp_path / "a.h5", "no column 't'", PUCK)
     with h5py.File(tmp_path / "b.h5", "w") as file:
-        file.create_dataset("t", shape=(1 << 40,), dtype="f8", chunks=(1 << 16,), compression="gzip")
+        file.create_dataset(
+            "t", shape=(1 << 40,), dtype="f8", chunks=(1 << 16,), compression="gzip"
+        )
         file["x"] = file["y"] = file["z"] = np.zeros(3)
     refused(tmp_path / "b.h5", "million numbers", PUCK)
 
@@ -240,9 +312,9 @@ def test_a_database_that_is_no_bag_or_computes_for_ever(tmp_path):
     for name, script in {
         "other": "create table a (b)",
         "view": "create table topics (id, name, type, serialization_format);"
-                "create view messages as with recursive r(i) as (select 1 union all select i+1 from r) select i as topic_id from r",
+        "create view messages as with recursive r(i) as (select 1 union all select i+1 from r) select i as topic_id from r",
         "text": "create table topics (id integer, name, type, serialization_format); create table messages (id, topic_id, timestamp, data);"
-                "insert into topics values (1, '/a', 'geometry_msgs/msg/PoseStamped', 'cdr'); insert into messages values (1, 1, 'soon', 'text')",
+        "insert into topics values (1, '/a', 'geometry_msgs/msg/PoseStamped', 'cdr'); insert into messages values (1, 1, 'soon', 'text')",
     }.items():
         base = sqlite3.connect(tmp_path / f"{name}.db3")
         base.executescript(script)
@@ -252,12 +324,20 @@ def test_a_database_that_is_no_bag_or_computes_for_ever(tmp_path):
 
 def test_bag_chunks_that_unpack_to_too_much(tmp_path, monkeypatch):
     def record(fields: dict[str, bytes], data: bytes) -> bytes:
-        header = b"".join(struct.pack("<I", len(k) + 1 + len(v)) + k.encode() + b"=" + v for k, v in fields.items())
+        header = b"".join(
+            struct.pack("<I", len(k) + 1 + len(v)) + k.encode() + b"=" + v
+            for k, v in fields.items()
+        )
         return struct.pack("<I", len(header)) + header + struct.pack("<I", len(data)) + data
 
     packed = bz2.compress(bytes(30 << 20))
     for claim in (30 << 20, 100, 0xFFFFFFFF):
-        (tmp_path / "a.bag").write_bytes(b"#ROSBAG V2.0\n" + record({"op": b"\x05", "compression": b"bz2", "size": struct.pack("<I", claim)}, packed))
+        (tmp_path / "a.bag").write_bytes(
+            b"#ROSBAG V2.0\n"
+            + record(
+                {"op": b"\x05", "compression": b"bz2", "size": struct.pack("<I", claim)}, packed
+            )
+        )
         monkeypatch.setattr(bag_records, "FREE", 1 << 20)
         refused(tmp_path / "a.bag", "unpacks to|cut off or damaged|no poses")
 
@@ -268,22 +348,38 @@ def test_bags_that_were_not_closed_or_end_between_records(tmp_path):
     at = content.index(b"index_pos=") + 10
     path.write_bytes(content[:at] + bytes(8) + content[at + 8 :])
     refused(path, "never closed")
-    path.write_bytes(content[: 13 + 4 + struct.unpack("<I", content[13:17])[0] + 4 + 4096])  # what a crash may leave
+    path.write_bytes(
+        content[: 13 + 4 + struct.unpack("<I", content[13:17])[0] + 4 + 4096]
+    )  # what a crash may leave
     refused(path, "cut off")
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("logs = 3", "a list"), ("[[logs]]\nfiles = 'a'\n[[logs]]\nfiles='b'", "pattern with {trial}"), ("[[logs]]\nup = 'w'", "choices"),
-    ("[[logs]]\ntme = 'a'", "did you mean time"),
-    ("[[logs]]\nunits = { length = 'km' }", "choices: m"), ("[[logs]]\nunits = { mass = 'kg' }", "choices: time"), ("[[logs]]\n[[logs.bodies]]\nposition = 'x'", "lacks name"),
-    ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nyaw = 'x'\nquaternion = 'q'", "more than one of"), ("[[logs]]\n[[logs.bodies]]\nname = 'a'\norder = 'zyxw'", "choices: wxyz"),
-    ("[[logs]\n", "damaged"),
-    ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nsequence = 'XyZ'", "three axes"), ("known = { a = 'b' }", "a finite number"), ("x" * (2 << 20), "larger than"),
-    ("[[logs]]\nflip = ['w']", "choices: x, y, z"),
-    ("a = " + "[" * 5000, "damaged"), ("[[logs]]\n[[logs.bodies]]\nname='a'\n[[logs.bodies]]\nname='a'", "both called"),
-    ("[[logs]]\n[[logs.bodies]]\nname='a'\nmarkers={m=[1,2]}", "three numbers"),
-    ("[[logs]]\nfiles = '*a*a*a*a*a*b'", "four"), ("logs = []", "no \\[\\[logs"), ("[[logs]]\nrate = -1", "rate"), ("[[logs]]\nfiles = '{trial}{trial}'", "once"),
-])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("logs = 3", "a list"),
+        ("[[logs]]\nfiles = 'a'\n[[logs]]\nfiles='b'", "pattern with {trial}"),
+        ("[[logs]]\nup = 'w'", "choices"),
+        ("[[logs]]\ntme = 'a'", "did you mean time"),
+        ("[[logs]]\nunits = { length = 'km' }", "choices: m"),
+        ("[[logs]]\nunits = { mass = 'kg' }", "choices: time"),
+        ("[[logs]]\n[[logs.bodies]]\nposition = 'x'", "lacks name"),
+        ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nyaw = 'x'\nquaternion = 'q'", "more than one of"),
+        ("[[logs]]\n[[logs.bodies]]\nname = 'a'\norder = 'zyxw'", "choices: wxyz"),
+        ("[[logs]\n", "damaged"),
+        ("[[logs]]\n[[logs.bodies]]\nname = 'a'\nsequence = 'XyZ'", "three axes"),
+        ("known = { a = 'b' }", "a finite number"),
+        ("x" * (2 << 20), "larger than"),
+        ("[[logs]]\nflip = ['w']", "choices: x, y, z"),
+        ("a = " + "[" * 5000, "damaged"),
+        ("[[logs]]\n[[logs.bodies]]\nname='a'\n[[logs.bodies]]\nname='a'", "both called"),
+        ("[[logs]]\n[[logs.bodies]]\nname='a'\nmarkers={m=[1,2]}", "three numbers"),
+        ("[[logs]]\nfiles = '*a*a*a*a*a*b'", "four"),
+        ("logs = []", "no \\[\\[logs"),
+        ("[[logs]]\nrate = -1", "rate"),
+        ("[[logs]]\nfiles = '{trial}{trial}'", "once"),
+    ],
+)
 def test_bad_mappings(tmp_path, text, words):
     (tmp_path / "m.toml").write_text(text)
     with pytest.raises(DataError, match=words) as error:
@@ -303,10 +399,36 @@ NAME = st.text(st.characters(codec="utf-8", exclude_characters="{}"), min_size=1
 
 
 @EACH
-@given(name=NAME, column=NAME, known=st.dictionaries(NAME, st.floats(allow_nan=False, allow_infinity=False), max_size=3), signals=st.dictionaries(NAME, NAME, max_size=3))
+@given(
+    name=NAME,
+    column=NAME,
+    known=st.dictionaries(NAME, st.floats(allow_nan=False, allow_infinity=False), max_size=3),
+    signals=st.dictionaries(NAME, NAME, max_size=3),
+)
 def test_mappings_are_written_and_read_back(name, column, known, signals):
-    body = BodyMap(name, (column, "y", "z"), euler=("a", "b", "c"), sequence="zyx", markers={column: (1.0, 2.0, 3.5)})
-    how = Mapping((LogMap((body,), files=f"{name}{{trial}}", time=column, rate=3.5, offset=-1e-3, signals=signals, units={"angle": "deg"}, up="-y", flip=("x", "z")),), known=known)
+    body = BodyMap(
+        name,
+        (column, "y", "z"),
+        euler=("a", "b", "c"),
+        sequence="zyx",
+        markers={column: (1.0, 2.0, 3.5)},
+    )
+    how = Mapping(
+        (
+            LogMap(
+                (body,),
+                files=f"{name}{{trial}}",
+                time=column,
+                rate=3.5,
+                offset=-1e-3,
+                signals=signals,
+                units={"angle": "deg"},
+                up="-y",
+                flip=("x", "z"),
+            ),
+        ),
+        known=known,
+    )
     assert mapping.loads(mapping.dump(how)) == how
 
 
@@ -321,7 +443,9 @@ def test_a_large_file_needs_little_memory(tmp_path):
     with path.open("w") as file:
         file.write("t,x,y,z," + ",".join(f"c{i}" for i in range(13)) + "\n")
         for i in range(270):
-            file.write("\n".join(f"{(2000 * i + j) / 1000},{line}" for j, line in enumerate(lines)) + "\n")
+            file.write(
+                "\n".join(f"{(2000 * i + j) / 1000},{line}" for j, line in enumerate(lines)) + "\n"
+            )
     assert path.stat().st_size > 90e6
     code = (
         "import resource, sys; from clashsim.data import logs; from clashsim.data.mapping import *\n"
@@ -331,5 +455,7 @@ def test_a_large_file_needs_little_memory(tmp_path):
         "assert len(table['t']) == 540_000\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
-    out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
     assert int(out.stdout) < 120_000  # kB: 17 MB of numbers, twice, and a block of text

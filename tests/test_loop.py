@@ -1,4 +1,6 @@
-"""The real-sim-real loop: what a strike would teach on cases with known answers, a second task, and rounds that survive a kill."""
+"""The real-sim-real loop: what a strike would teach on cases with known answers, a second task, and
+rounds that survive a kill.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ GYRATION = 0.03
 
 
 class Cart:
-    """A body that goes as far as it is struck hard, the way it is struck from, and turns as it is struck off its middle."""
+    """A body that goes as far as it is struck hard, the way it is struck from, and turns as it is
+    struck off its middle.
+    """
 
     names = ("speed", "point", "deflection")
     low, high = np.array([0.0, -np.pi, -0.2]), np.array([1.0, np.pi, 0.2])
@@ -35,7 +39,14 @@ class Cart:
 
     def rest(self, pose, strike, noise=None):
         way = pose[:, 2] + strike[:, 1] + np.pi
-        return pose + np.stack([0.15 * strike[:, 0] * np.cos(way), 0.15 * strike[:, 0] * np.sin(way), 2 * strike[:, 2]], 1)
+        return pose + np.stack(
+            [
+                0.15 * strike[:, 0] * np.cos(way),
+                0.15 * strike[:, 0] * np.sin(way),
+                2 * strike[:, 2],
+            ],
+            1,
+        )
 
 
 def some(n, seed=0):
@@ -53,7 +64,9 @@ def test_disagreement_is_what_it_is_made_of():
     """Wrong by a known share of the usual size on one side of action space, and right on the other."""
     rng = np.random.default_rng(0)
     actions = np.column_stack([rng.uniform(-1, 1, 400), np.zeros((400, 2))])
-    simulated = np.tile([0.05, 0.0, 0.0], (400, 1))  # the same move everywhere, so that its size is 0.05 and only actions differ
+    simulated = np.tile(
+        [0.05, 0.0, 0.0], (400, 1)
+    )  # the same move everywhere, so that its size is 0.05 and only actions differ
     real = simulated + np.where(actions[:, :1] > 0, [0.01, 0.0, 0.0], 0.0)
     told = Information.of(actions, real, simulated, gyration=GYRATION)
     asked = np.array([[0.95, 0, 0], [-0.95, 0, 0]])
@@ -69,18 +82,23 @@ def test_disagreement_is_what_it_is_made_of():
 def test_novelty_counts_what_lies_near():
     place = np.zeros((1, 3))
     for n in (1, 3, 10):
-        told = Information.of(np.zeros((n, 3)), np.full((n, 3), 0.1), np.zeros((n, 3)), gyration=GYRATION)
+        told = Information.of(
+            np.zeros((n, 3)), np.full((n, 3), 0.1), np.zeros((n, 3)), gyration=GYRATION
+        )
         disagreement, novelty = told.parts(place, place)
         assert novelty[0] == pytest.approx(1 / (1 + n))
         assert disagreement[0] == pytest.approx(told.usual)
-    # A density of n points on a line of length 2: the sum of the kernel is n / 2 * reach * sqrt(2 pi) far from its ends.
+    # A density of n points on a line of length 2: the sum of the kernel is n / 2 * reach * sqrt(2
+    # pi) far from its ends.
     actions = np.column_stack([np.linspace(-3, 3, 301), np.zeros((301, 2))])
     still = np.tile([0.05, 0, 0], (301, 1))
     told = Information.of(actions, still * 1.1, still, gyration=GYRATION)
     _, novelty = told.parts(place, still[:1])
     assert 1 / novelty[0] - 1 == pytest.approx(301 / 6 * _REACH * np.sqrt(2 * np.pi), rel=0.01)
     far = told.parts(np.array([[50.0, 0, 0]]), still[:1])
-    assert far[1][0] == pytest.approx(1) and far[0][0] == pytest.approx(told.usual) and _COUNT > 0  # nothing is near: the usual error
+    assert (
+        far[1][0] == pytest.approx(1) and far[0][0] == pytest.approx(told.usual) and _COUNT > 0
+    )  # nothing is near: the usual error
 
 
 def test_the_cost_of_a_call_does_not_grow_with_what_was_collected():
@@ -94,7 +112,10 @@ def test_the_cost_of_a_call_does_not_grow_with_what_was_collected():
 def test_the_bonus_is_added_to_the_reward_and_to_nothing_else():
     actions, moves = some(10)
     told = Information.of(actions, 1.2 * moves, moves, gyration=GYRATION)
-    plain, paid = StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), InformativeVecEnv(StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), told, 2.0)
+    plain, paid = (
+        StrikeVecEnv(ToPose.of(Cart(), 4), seed=3),
+        InformativeVecEnv(StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), told, 2.0),
+    )
     np.testing.assert_array_equal(plain.reset(), paid.reset())
     action = some(4, 7)[0]
     plain.step_async(action)
@@ -111,20 +132,32 @@ def test_moves_are_the_same_wherever_a_body_lies():
     strike = rng.uniform(Cart.low, Cart.high, (5, 3))
     for pose in rng.normal(size=(5, 3)):
         here = np.tile(pose, (5, 1))
-        np.testing.assert_allclose(moved(here, Cart().rest(here, strike)), Cart().rest(np.zeros((5, 3)), strike), atol=1e-12)
+        np.testing.assert_allclose(
+            moved(here, Cart().rest(here, strike)),
+            Cart().rest(np.zeros((5, 3)), strike),
+            atol=1e-12,
+        )
 
 
 def test_a_pose_is_reached_where_it_should_be():
     task = ToPose.of(Cart(), 3)
     task.pose = np.array([[0.1, 0.0, 0.0], [0.1, 0.0, 1.0], [0.1, 0.0, 0.0]])
-    reward, ended, there = task.arrive(np.array([[0.5 * NEAR, 0.0, 0.1], [0.5 * NEAR, 0.0, 1.0], [0.5, 0.0, 0.0]]))
-    assert there.tolist() == [True, False, False] and ended.tolist() == [True, False, True]  # turned too far; lost
+    reward, ended, there = task.arrive(
+        np.array([[0.5 * NEAR, 0.0, 0.1], [0.5 * NEAR, 0.0, 1.0], [0.5, 0.0, 0.0]])
+    )
+    assert there.tolist() == [True, False, False] and ended.tolist() == [
+        True,
+        False,
+        True,
+    ]  # turned too far; lost
     assert reward[0] == pytest.approx((0.1 - 0.5 * NEAR) / 0.1 - 0.05 + 1 + STRIKES - 1)
     assert reward[2] < -5
     task.restart(np.arange(3), np.random.default_rng(0))
     ok = np.zeros(3, bool)
     for _ in range(STRIKES):
-        ok |= task.strike(task.guide(np.random.default_rng(1), tries=2000), np.random.default_rng(2))[2]
+        ok |= task.strike(
+            task.guide(np.random.default_rng(1), tries=2000), np.random.default_rng(2)
+        )[2]
     assert ok.all()
 
 
@@ -139,7 +172,10 @@ def test_agents_go_on_from_their_weights(algorithm, tmp_path):
     again = load_agent(env(), algorithm, tmp_path / "agent.safetensors")
     np.testing.assert_array_equal(first.act(seen), again.act(seen))
     np.testing.assert_array_equal(first.act(seen, seed=5), again.act(seen, seed=5))
-    on, same = (practise(env(), algorithm, strikes=300, seed=2, last=agent.weights) for agent in (first, again))
+    on, same = (
+        practise(env(), algorithm, strikes=300, seed=2, last=agent.weights)
+        for agent in (first, again)
+    )
     np.testing.assert_array_equal(on.act(seen), same.act(seen))
     assert not np.array_equal(on.act(seen), first.act(seen))
 
@@ -153,7 +189,9 @@ def test_misses_of_recorded_strikes():
     t = np.arange(60) / 100
     turn = quaternion(np.where(t < 0.3, 0.0, 0.1))
     pose = np.column_stack([np.where(t < 0.3, 0.0, 0.15), np.zeros((60, 2)), turn])
-    made = Made.of(np.array([[1.0, -np.pi, 0.0]]), Trials((Trial("a", t, {"block": pose}),)), "block")
+    made = Made.of(
+        np.array([[1.0, -np.pi, 0.0]]), Trials((Trial("a", t, {"block": pose}),)), "block"
+    )
     far, off = made.misses(Cart())
     assert far[0] == pytest.approx(0, abs=1e-12) and off[0] == pytest.approx(0.1)
 
@@ -186,8 +224,17 @@ def test_a_killed_loop_goes_on_to_the_same_result(tmp_path):
     for name in ("a", "b"):
         done = killed.run([str(script), str(tmp_path / name)], killed.environment(tmp_path))
         assert done.returncode == 0, done.stderr
-    for name in ("trials.safetensors", "strikes.csv", "agent.safetensors", "run/weights.safetensors", "run/theta.json", "round.json"):
-        assert (tmp_path / "a" / "round-01" / name).read_bytes() == (tmp_path / "b" / "round-01" / name).read_bytes(), name
+    for name in (
+        "trials.safetensors",
+        "strikes.csv",
+        "agent.safetensors",
+        "run/weights.safetensors",
+        "run/theta.json",
+        "round.json",
+    ):
+        assert (tmp_path / "a" / "round-01" / name).read_bytes() == (
+            tmp_path / "b" / "round-01" / name
+        ).read_bytes(), name
 
 
 @pytest.mark.slow
@@ -200,13 +247,28 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
 
     monkeypatch.setitem(steps.PRACTICE, "ppo", Practice(2048, 0, 1024))
     out = tmp_path / "loop"
-    command = ["loop", "semi_cylinder", "--in", "folder", "--algorithm", "ppo", "--rounds", "1", "--strikes", "6", "-o", str(out)]
+    command = [
+        "loop",
+        "semi_cylinder",
+        "--in",
+        "folder",
+        "--algorithm",
+        "ppo",
+        "--rounds",
+        "1",
+        "--strikes",
+        "6",
+        "-o",
+        str(out),
+    ]
     assert cli.main(command) == 0
     assert "make the strikes of" in capsys.readouterr().out
     asked = (out / "round-01" / "strikes.csv").read_text().splitlines()
     assert asked[0] == "speed,point,deflection" and len(asked) == 7
     made = lab.recorded_strikes()[:6]
-    (out / "round-01" / "strikes.csv").write_text("speed,point,deflection\n" + "".join(f"{s.speed},{s.point},{s.deflection}\n" for s in made))
+    (out / "round-01" / "strikes.csv").write_text(
+        "speed,point,deflection\n" + "".join(f"{s.speed},{s.point},{s.deflection}\n" for s in made)
+    )
     write_trials(out / "round-01" / "trials.safetensors", lab.recorded()[:5])
     assert cli.main(command) == 2
     assert "5 recordings of 6 strikes" in capsys.readouterr().err
@@ -219,13 +281,19 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
     assert "another loop" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words, said", [
-    (["loop", "puck", "-o", "{out}"], "the laboratory has no block"),
-    (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "--rounds must be at least 1"),
-    (["loop", "semi_cylinder", "-o", "{out}", "--strikes", "2"], "--strikes must be at least 5"),
-    (["loop", "semi_cylinder", "-o", "{out}", "--change", "haevier"], "did you mean heavier"),
-    (["bench", "loop", "--sets", "lighter"], "has no 'lighter'"),
-])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["loop", "puck", "-o", "{out}"], "the laboratory has no block"),
+        (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "--rounds must be at least 1"),
+        (
+            ["loop", "semi_cylinder", "-o", "{out}", "--strikes", "2"],
+            "--strikes must be at least 5",
+        ),
+        (["loop", "semi_cylinder", "-o", "{out}", "--change", "haevier"], "did you mean heavier"),
+        (["bench", "loop", "--sets", "lighter"], "has no 'lighter'"),
+    ],
+)
 def test_mistakes_are_told_in_a_sentence(words, said, tmp_path, capsys):
     assert cli.main([w.format(out=tmp_path / "loop") for w in words]) == 2
     err = capsys.readouterr().err
@@ -238,7 +306,11 @@ def test_bench_in_short_form():
     rows = bench.run(quick=True)
     assert {r["method"] for r in rows} == {"informative", "random"}
     told = {(r["method"], r["round"]): r for r in rows if r["seed"] == 0}
-    assert told["random", 0]["error_mm"] == told["informative", 0]["error_mm"] > told["random", 1]["error_mm"]  # five strikes beat the author's belief
+    assert (
+        told["random", 0]["error_mm"]
+        == told["informative", 0]["error_mm"]
+        > told["random", 1]["error_mm"]
+    )  # five strikes beat the author's belief
     assert "success" in told["informative", 1]
     assert [r["strikes"] for r in rows if r["seed"] == "needed" and r["method"] == "random"] == [5]
 
@@ -255,7 +327,9 @@ def test_the_block_is_changed_as_told():
         return plant.GetBodyByName("block").default_spatial_inertia()
 
     plain, heavy, loaded = map(inertia, ("none", "heavier", "ballast"))
-    assert heavy.get_mass() == pytest.approx(1.6 * plain.get_mass()) and heavy.get_com() == pytest.approx(plain.get_com())
+    assert heavy.get_mass() == pytest.approx(
+        1.6 * plain.get_mass()
+    ) and heavy.get_com() == pytest.approx(plain.get_com())
     assert loaded.get_mass() == pytest.approx(1.3 * plain.get_mass())
     assert loaded.get_com()[0] == pytest.approx(0.3 / 1.3 * 0.025)
     assert lab.Setting().name == "semi_cylinder-resin-high"  # what was recorded keeps its name

@@ -31,7 +31,10 @@ PLAIN = """<?xml version="1.0"?>
   </worldbody>
 </mujoco>
 """
-STRIKE = (Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0), Param("ratio", "pair/strike/solref[1]", 1.0, 0.1, 3.0))
+STRIKE = (
+    Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),
+    Param("ratio", "pair/strike/solref[1]", 1.0, 0.1, 3.0),
+)
 
 
 def made(xml: str, *params: Param, assets: dict | None = None) -> Scene:
@@ -48,7 +51,9 @@ def test_shipped_scenes(name):
     theta = from_unit(scene.params, np.clip(to_unit(scene.params, scene.nominal) + 0.05, -1, 1))
     edited = write_back(scene.xml, scene, theta)
     wanted, got = scene.model(theta), replace(scene, xml=edited.xml).base
-    assert np.allclose(wanted.pair_friction, got.pair_friction, rtol=1e-8) and np.allclose(wanted.pair_solref, got.pair_solref, rtol=1e-8)
+    assert np.allclose(wanted.pair_friction, got.pair_friction, rtol=1e-8) and np.allclose(
+        wanted.pair_solref, got.pair_solref, rtol=1e-8
+    )
     assert edited.unwritten == tuple(p.name for p in scene.params if p.target.startswith("effect/"))
     # The same words, but for numbers of the pairs.
     assert sum(d[0] == "-" for d in changed(scene.xml, edited.xml)) <= len(scene.params)
@@ -59,16 +64,25 @@ def test_a_pair_is_added_with_all_that_it_compiles_to():
     edited = write_back(PLAIN, scene, [0.25, 0.5]).xml
     wanted, got = scene.model(np.array([0.25, 0.5])), mujoco.MjModel.from_xml_string(edited)
     for field in ("friction", "solref", "solreffriction", "solimp", "margin", "gap", "dim"):
-        assert np.allclose(getattr(wanted, f"pair_{field}"), getattr(got, f"pair_{field}"), rtol=1e-8), field
+        assert np.allclose(
+            getattr(wanted, f"pair_{field}"), getattr(got, f"pair_{field}"), rtol=1e-8
+        ), field
     lines = changed(PLAIN, edited)
-    assert [d[2:].strip().split()[0] for d in lines] == ["<contact>", "<pair", "</contact>"] and all(d[0] == "+" for d in lines)
+    assert [d[2:].strip().split()[0] for d in lines] == [
+        "<contact>",
+        "<pair",
+        "</contact>",
+    ] and all(d[0] == "+" for d in lines)
     again = made(edited, *STRIKE)
     second = write_back(edited, again, [0.35, 0.5]).xml
     assert second == edited.replace("0.25 0.25", "0.35 0.35")
 
 
 def test_an_existing_contact_section_and_line_ends_are_kept():
-    text = PLAIN.replace("</worldbody>", "</worldbody>\n  <contact>\n    <exclude body1='ball' body2='arm'/>\n  </contact>").replace("\n", "\r\n")
+    text = PLAIN.replace(
+        "</worldbody>",
+        "</worldbody>\n  <contact>\n    <exclude body1='ball' body2='arm'/>\n  </contact>",
+    ).replace("\n", "\r\n")
     edited = write_back(text, made(text, *STRIKE), [0.25, 0.5]).xml
     assert edited.count("<contact>") == 1 and edited.count("\n") == edited.count("\r\n")
     assert [d[0] for d in changed(text, edited)] == ["+"]
@@ -79,15 +93,28 @@ def test_one_line_files():
     assert write_back(text, made(text, *STRIKE), [0.25, 0.5]).xml.endswith("</contact></mujoco>")
 
 
-@pytest.mark.parametrize(("target", "value", "old", "new"), [
-    ("geom/ball/friction[0]", 0.25, "friction='0.5'", "friction='0.25'"),
-    ("geom/ball/friction[1]", 0.25, "friction='0.5'", "friction='0.5 0.25'"),
-    ("geom/ball/solref[1]", 0.25, 'mass="1"/>', 'mass="1" solref="0.004 0.25"/>'),
-    ("geom/floor/friction[0]", 0.25, 'rgba="1 1 1 1" />', 'rgba="1 1 1 1" friction="0.25 0.01 0.001" />'),
-    ("joint/swing/damping", 0.25, 'damping="0.1"', 'damping="0.25"'),
-    ("joint/swing/armature", 0.25, 'damping="0.1"/>', 'damping="0.1" armature="0.25"/>'),
-    ("option/gravity[2]", -0.25, 'timestep = "0.001"/>', 'timestep = "0.001" gravity="0 0 -0.25"/>'),
-])
+@pytest.mark.parametrize(
+    ("target", "value", "old", "new"),
+    [
+        ("geom/ball/friction[0]", 0.25, "friction='0.5'", "friction='0.25'"),
+        ("geom/ball/friction[1]", 0.25, "friction='0.5'", "friction='0.5 0.25'"),
+        ("geom/ball/solref[1]", 0.25, 'mass="1"/>', 'mass="1" solref="0.004 0.25"/>'),
+        (
+            "geom/floor/friction[0]",
+            0.25,
+            'rgba="1 1 1 1" />',
+            'rgba="1 1 1 1" friction="0.25 0.01 0.001" />',
+        ),
+        ("joint/swing/damping", 0.25, 'damping="0.1"', 'damping="0.25"'),
+        ("joint/swing/armature", 0.25, 'damping="0.1"/>', 'damping="0.1" armature="0.25"/>'),
+        (
+            "option/gravity[2]",
+            -0.25,
+            'timestep = "0.001"/>',
+            'timestep = "0.001" gravity="0 0 -0.25"/>',
+        ),
+    ],
+)
 def test_attributes_are_edited_or_added(target, value, old, new):
     scene = made(PLAIN, Param("p", target, value, value - 1, value + 1))
     edited = write_back(PLAIN, scene, [value]).xml
@@ -126,7 +153,9 @@ def test_reading_of_solref():
     for value in (20.0, 3000.0):
         theta[damping] = value
         table[value] = physical(scene, theta, [0.5, 2.0])
-    assert all(0.9 < e <= 1.01 for e in table[20.0].values()) and all(e < 0.2 for e in table[3000.0].values())
+    assert all(0.9 < e <= 1.01 for e in table[20.0].values()) and all(
+        e < 0.2 for e in table[3000.0].values()
+    )
     assert list(table[20.0]) == [0.5, 2.0]
 
 

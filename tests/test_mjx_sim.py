@@ -1,6 +1,8 @@
-"""MJX behind the simulator's seam: it agrees with MuJoCo, its slopes are right, and what it cannot do is refused by name.
+"""MJX behind the simulator's seam: it agrees with MuJoCo, its slopes are right, and what it cannot
+do is refused by name.
 
-Compiling is what takes time here, so each scene is compiled once for all tests: none needs more than 8 rows, and the windows have 2 x 4.
+Compiling is what takes time here, so each scene is compiled once for all tests: none needs more
+than 8 rows, and the windows have 2 x 4.
 """
 
 from __future__ import annotations
@@ -28,11 +30,20 @@ from clashsim.sim.mujoco_sim import MujocoSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
-ROUNDING = 1e-9  # between two compiled programs, or two places in one: CPUs round them differently in the last digits
-QPOS, QVEL = 1e-6, 1e-4  # the tolerance of docs/mjx.md: m and rad (or parts of a quaternion), m/s and rad/s
-BLIND = Param("rolling", "pair/strike/friction[3]", 1e-4, 1e-5, 1e-2, "m", "log")  # a contact of condim 3 does not read it
+# Between two compiled programs, or two places in one: CPUs round them differently in the last
+# digits
+ROUNDING = 1e-9
+QPOS, QVEL = (
+    1e-6,
+    1e-4,
+)  # the tolerance of docs/mjx.md: m and rad (or parts of a quaternion), m/s and rad/s
+BLIND = Param(
+    "rolling", "pair/strike/friction[3]", 1e-4, 1e-5, 1e-2, "m", "log"
+)  # a contact of condim 3 does not read it
 TETRAHEDRON = '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
-INERTIA = Param("inertia", "body/ellipse/inertia[1]", 1.3418e-5, 7e-6, 2e-5, "kg m^2")  # moves constants that MuJoCo derives
+INERTIA = Param(
+    "inertia", "body/ellipse/inertia[1]", 1.3418e-5, 7e-6, 2e-5, "kg m^2"
+)  # moves constants that MuJoCo derives
 
 
 @pytest.fixture(scope="module")
@@ -51,21 +62,36 @@ def square() -> MjxSim:
     return MjxSim(Scene.load("square"))
 
 
-def strikes(scene: Scene, n: int, *, seed: int = 0, steps: int = 96) -> tuple[np.ndarray, np.ndarray]:
-    """Starts (n, s) that touch or almost do, and the control (n, steps, nu) that keeps the striker's speed."""
+def strikes(
+    scene: Scene, n: int, *, seed: int = 0, steps: int = 96
+) -> tuple[np.ndarray, np.ndarray]:
+    """Starts (n, s) that touch or almost do, and the control (n, steps, nu) that keeps the
+    striker's speed.
+    """
     theta, base = np.tile(scene.nominal, (n, 1)), scene.base
     qpos, qvel = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv))
-    Poser(scene, rest_height(scene, theta)).write(draw(scene, n, np.random.default_rng(seed)).before, qpos, qvel)
+    Poser(scene, rest_height(scene, theta)).write(
+        draw(scene, n, np.random.default_rng(seed)).before, qpos, qvel
+    )
     control = np.tile(qvel[:, None, base.nv - base.nu :], (1, steps, 1))
     return np.concatenate([qpos, qvel, np.zeros((n, base.na))], axis=1), control
 
 
-def agree(sim: MjxSim, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None) -> np.ndarray:
+def agree(
+    sim: MjxSim, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None
+) -> np.ndarray:
     """Compare field by field with MuJoCo; returns MuJoCo's states."""
-    mine, theirs = sim.rollout(start, control, theta=theta), MujocoSim(sim.scene).rollout(start, control, theta=theta)
+    mine, theirs = (
+        sim.rollout(start, control, theta=theta),
+        MujocoSim(sim.scene).rollout(start, control, theta=theta),
+    )
     nq, nv = sim.model.nq, sim.model.nv
     assert mine.shape == theirs.shape and np.array_equal(mine[:, 0], start)
-    for name, part, tolerance in (("qpos", slice(0, nq), QPOS), ("qvel", slice(nq, nq + nv), QVEL), ("act", slice(nq + nv, None), QVEL)):
+    for name, part, tolerance in (
+        ("qpos", slice(0, nq), QPOS),
+        ("qvel", slice(nq, nq + nv), QVEL),
+        ("act", slice(nq + nv, None), QVEL),
+    ):
         off = np.abs(mine - theirs)[..., part]
         assert off.size == 0 or off.max() < tolerance, f"{name} is {off.max():.1e} off"
     return theirs
@@ -73,16 +99,27 @@ def agree(sim: MjxSim, start: np.ndarray, control: np.ndarray, theta: np.ndarray
 
 def spread(scene: Scene, n: int) -> np.ndarray:
     """theta (n, p), spread over the middle of the ranges."""
-    return from_unit(scene.params, np.random.default_rng(5).uniform(-0.5, 0.5, (n, len(scene.params))))
+    return from_unit(
+        scene.params, np.random.default_rng(5).uniform(-0.5, 0.5, (n, len(scene.params)))
+    )
 
 
-@pytest.mark.parametrize("name", ["ellipse", *(pytest.param(name, marks=pytest.mark.slow) for name in ("puck", "square"))])
-def test_contact_agrees_with_mujoco_field_by_field(name: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["ellipse", *(pytest.param(name, marks=pytest.mark.slow) for name in ("puck", "square"))],
+)
+def test_contact_agrees_with_mujoco_field_by_field(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     sim = request.getfixturevalue(name)
     start, control = strikes(sim.scene, 6)
     states = agree(sim, start, control)
-    assert np.abs(states[:, -1, sim.model.nq :] - start[:, sim.model.nq :]).max() > 0.1  # something was struck
-    agree(sim, start, control, spread(sim.scene, 6))  # masses and inertias among them, with the constants that follow from them
+    assert (
+        np.abs(states[:, -1, sim.model.nq :] - start[:, sim.model.nq :]).max() > 0.1
+    )  # something was struck
+    agree(
+        sim, start, control, spread(sim.scene, 6)
+    )  # masses and inertias among them, with the constants that follow from them
 
 
 @pytest.mark.slow
@@ -92,10 +129,17 @@ def test_free_flight_and_sliding_agree_with_mujoco(square: MjxSim, ellipse: MjxS
     start[:, nq:] = 0
     control[:] = 0
     start[:, 7:9] = 0.5, 0.5  # the striker is out of the way
-    start[0, 2], start[0, nq : nq + 6] = 0.5, (0.3, -0.2, 1.0, 8.0, -5.0, 11.0)  # tumbles in the air, where gyroscopic forces count
+    start[0, 2], start[0, nq : nq + 6] = (
+        0.5,
+        (0.3, -0.2, 1.0, 8.0, -5.0, 11.0),
+    )  # tumbles in the air, where gyroscopic forces count
     start[1, nq : nq + 6] = 0.4, 0.1, 0, 0, 0, 3.0  # slides and turns on the table
     states = agree(square, start, control)
-    assert states[0, -1, 2] > 0.4 and 0.05 < np.hypot(*states[1, -1, nq : nq + 2]) < 0.41 and np.allclose(states[2, -1, :3], start[2, :3], atol=1e-3)
+    assert (
+        states[0, -1, 2] > 0.4
+        and 0.05 < np.hypot(*states[1, -1, nq : nq + 2]) < 0.41
+        and np.allclose(states[2, -1, :3], start[2, :3], atol=1e-3)
+    )
     start, control = strikes(ellipse.scene, 2)
     start[:, 1] += 0.1
     agree(ellipse, start, control)
@@ -109,8 +153,13 @@ def test_rows_have_their_own_theta_and_the_same_call_gives_the_same_bits(ellipse
     for i in range(3):
         alone = ellipse.rollout(start[i : i + 1], control[i : i + 1], theta=theta[i])[0]
         np.testing.assert_allclose(together[i], alone, rtol=ROUNDING, atol=ROUNDING)
-    assert np.array_equal(MjxSim(ellipse.scene, theta[1]).held.fields(theta[1], 1)["pair_friction"][0], ellipse.scene.model(theta[1]).pair_friction)
-    assert np.array_equal(together[:, :41], ellipse.rollout(start, control[:, :40], theta=theta))  # another length is the same program
+    assert np.array_equal(
+        MjxSim(ellipse.scene, theta[1]).held.fields(theta[1], 1)["pair_friction"][0],
+        ellipse.scene.model(theta[1]).pair_friction,
+    )
+    assert np.array_equal(
+        together[:, :41], ellipse.rollout(start, control[:, :40], theta=theta)
+    )  # another length is the same program
 
 
 def test_constants_that_follow_from_masses_are_mujocos(square: MjxSim) -> None:
@@ -124,7 +173,9 @@ def test_constants_that_follow_from_masses_are_mujocos(square: MjxSim) -> None:
             assert np.allclose(fields[name][i], getattr(model, name), rtol=1e-12)
     assert not slopes["dof_invweight0"][:, 0].any()  # friction moves none of them
     rate = np.log(mass.high / mass.low) / 2
-    assert np.allclose(slopes["dof_invweight0"][:, 1, 6:], -rate / theta[:, [4]], rtol=1e-6)  # 1 / m
+    assert np.allclose(
+        slopes["dof_invweight0"][:, 1, 6:], -rate / theta[:, [4]], rtol=1e-6
+    )  # 1 / m
 
 
 @pytest.mark.parametrize("name", ["ellipse", pytest.param("puck", marks=pytest.mark.slow)])
@@ -132,13 +183,24 @@ def test_slopes_are_those_of_finite_differences(name: str, request: pytest.Fixtu
     sim = request.getfixturevalue(name)
     scene, step = sim.scene, 1e-5
     start, control = strikes(scene, 4, seed=1)
-    free = tuple(i for i, p in enumerate(scene.params) if p.name in ("friction", "damping", "inertia"))
+    free = tuple(
+        i for i, p in enumerate(scene.params) if p.name in ("friction", "damping", "inertia")
+    )
     states, slopes = sim.slopes(start, control, free=free)
     assert slopes.shape == (*states.shape, len(free))
-    np.testing.assert_allclose(states, sim.rollout(start, control, theta=scene.nominal), rtol=ROUNDING, atol=ROUNDING)
+    np.testing.assert_allclose(
+        states, sim.rollout(start, control, theta=scene.nominal), rtol=ROUNDING, atol=ROUNDING
+    )
     for j, i in enumerate(free):
         shift = step * np.eye(len(scene.params))[i]
-        above, below = (sim.rollout(start, control, theta=from_unit(scene.params, to_unit(scene.params, scene.nominal) + s)) for s in (shift, -shift))
+        above, below = (
+            sim.rollout(
+                start,
+                control,
+                theta=from_unit(scene.params, to_unit(scene.params, scene.nominal) + s),
+            )
+            for s in (shift, -shift)
+        )
         difference = (above - below) / (2 * step)
         assert np.abs(difference).max() > 0.1
         assert np.abs(slopes[..., j] - difference).max() < 1e-5 * np.abs(difference).max()
@@ -152,16 +214,28 @@ def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
     start[:, 1] += 2e-3  # they fall a little before they touch
     paths = MujocoSim(scene, truth).rollout(start, control)
     windows = cut(scene, paths, control, before=2, steps=64)
-    assert windows.observed.shape == (4, 65, 6) and (np.abs(np.diff(windows.observed[:, :, 4], axis=1)).max(1) > 1e-2).all()
+    assert (
+        windows.observed.shape == (4, 65, 6)
+        and (np.abs(np.diff(windows.observed[:, :, 4], axis=1)).max(1) > 1e-2).all()
+    )
     free = [0, 1, len(scene.params) - 1]
     found = identify_windows(ellipse, windows, free, starts=2, seed=1)
     value = {e.name: e for e in found.estimates}
-    assert abs(value["friction"].value / 0.17 - 1) < 0.02 and abs(value["damping"].value / 250 - 1) < 0.02 and found.error < 0.01
+    assert (
+        abs(value["friction"].value / 0.17 - 1) < 0.02
+        and abs(value["damping"].value / 250 - 1) < 0.02
+        and found.error < 0.01
+    )
     assert value["friction"].low < 0.17 < value["friction"].high
     assert value["friction"].status is value["damping"].status is Status.FITTED
-    assert value["rolling"].status is Status.UNIDENTIFIABLE and abs(np.log(value["rolling"].value / BLIND.nominal)) < 0.2
+    assert (
+        value["rolling"].status is Status.UNIDENTIFIABLE
+        and abs(np.log(value["rolling"].value / BLIND.nominal)) < 0.2
+    )
     assert value["yaw_offset"].status is Status.UNIDENTIFIABLE  # not asked for
-    hopped = identify_windows(ellipse, windows, free, starts=2, seed=1, hops=Hops(rounds=3, descent=4, polish=4))
+    hopped = identify_windows(
+        ellipse, windows, free, starts=2, seed=1, hops=Hops(rounds=3, descent=4, polish=4)
+    )
     assert np.abs(hopped.theta[:2] / [0.17, 250.0] - 1).max() < 0.02 and hopped.error < 0.01
     with pytest.raises(DataError, match="observed needs shape"):
         identify_windows(ellipse, replace(windows, observed=windows.observed[:, 1:]), free)
@@ -175,7 +249,9 @@ def test_a_truth_beyond_the_range_is_at_its_bound(ellipse: MjxSim) -> None:
     harder = ellipse.scene.nominal
     harder[1] = 2600.0  # the range ends at 1600
     observed = MujocoSim(ellipse.scene, harder).rollout(start, control)
-    found = identify_windows(ellipse, Windows(start, control, observed), [0, 1, len(harder) - 1], starts=2)
+    found = identify_windows(
+        ellipse, Windows(start, control, observed), [0, 1, len(harder) - 1], starts=2
+    )
     assert found.estimates[1].status is Status.AT_BOUND and found.theta[1] > 1500
 
 
@@ -197,24 +273,46 @@ def test_impacts_and_their_slopes_are_mujocos() -> None:
     assert np.allclose(after[0], mujoco_after(unit), atol=1e-6)
     for j, shift in enumerate(step * np.eye(3)):
         difference = (mujoco_after(unit + shift) - mujoco_after(unit - shift)) / (2 * step)
-        assert np.abs(difference).max() > 1e-2 and np.allclose(slopes[0, ..., j], difference, atol=1e-4 * np.abs(difference).max())
+        assert np.abs(difference).max() > 1e-2 and np.allclose(
+            slopes[0, ..., j], difference, atol=1e-4 * np.abs(difference).max()
+        )
 
 
 def with_geoms(first: str, second: str, assets: str = "") -> Scene:
     """Two free geoms that are a pair."""
-    bodies = "".join(f'<body name="{n}" pos="0 0 {z}"><freejoint/><geom name="{n}" {g} mass="1"/></body>' for n, g, z in (("stone", first, 0), ("tool", second, 1)))
-    return Scene(f"<mujoco>{assets}<worldbody>{bodies}</worldbody></mujoco>", "stone", "tool", name="made")
+    bodies = "".join(
+        f'<body name="{n}" pos="0 0 {z}"><freejoint/><geom name="{n}" {g} mass="1"/></body>'
+        for n, g, z in (("stone", first, 0), ("tool", second, 1))
+    )
+    return Scene(
+        f"<mujoco>{assets}<worldbody>{bodies}</worldbody></mujoco>", "stone", "tool", name="made"
+    )
 
 
-@pytest.mark.parametrize(("scene", "words"), [
-    ("plate", ["'box' (box)", "'plate' (box)", "sphere", "MujocoSim"]),
-    ("plate_edge", ["'box' (box)", "'plate' (box)", "MujocoSim"]),
-    ("semi_cylinder", ["mesh 'block'", "geom 'block'", "20 corners", "MujocoSim"]),
-    (with_geoms('type="cylinder" size=".1 .1"', 'type="box" size=".1 .1 .1"'), ["'stone' (cylinder)", "'tool' (box)"]),
-    (with_geoms('type="cylinder" size=".1 .1"', 'type="mesh" mesh="m"', TETRAHEDRON), ["'stone' (cylinder)", "'tool' (mesh)"]),
-    (with_geoms('type="ellipsoid" size=".1 .1 .2"', 'type="sphere" size=".1"'), ["'tool' (sphere)", "'stone' (ellipsoid)"]),
-], ids=lambda v: v if isinstance(v, str) else "")
-def test_what_mjx_collides_otherwise_is_refused_by_name(scene: str | Scene, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        ("plate", ["'box' (box)", "'plate' (box)", "sphere", "MujocoSim"]),
+        ("plate_edge", ["'box' (box)", "'plate' (box)", "MujocoSim"]),
+        ("semi_cylinder", ["mesh 'block'", "geom 'block'", "20 corners", "MujocoSim"]),
+        (
+            with_geoms('type="cylinder" size=".1 .1"', 'type="box" size=".1 .1 .1"'),
+            ["'stone' (cylinder)", "'tool' (box)"],
+        ),
+        (
+            with_geoms('type="cylinder" size=".1 .1"', 'type="mesh" mesh="m"', TETRAHEDRON),
+            ["'stone' (cylinder)", "'tool' (mesh)"],
+        ),
+        (
+            with_geoms('type="ellipsoid" size=".1 .1 .2"', 'type="sphere" size=".1"'),
+            ["'tool' (sphere)", "'stone' (ellipsoid)"],
+        ),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_what_mjx_collides_otherwise_is_refused_by_name(
+    scene: str | Scene, words: list[str]
+) -> None:
     with pytest.raises(ClashError) as refused:
         MjxSim(Scene.load(scene) if isinstance(scene, str) else scene)
     assert all(word in str(refused.value) for word in words), str(refused.value)
@@ -224,7 +322,12 @@ def test_what_mjx_collides_otherwise_is_refused_by_name(scene: str | Scene, word
 def test_other_refusals_are_sentences(monkeypatch: pytest.MonkeyPatch, puck: MjxSim) -> None:
     implicit = with_geoms('type="sphere" size=".1"', 'type="sphere" size=".1"')
     with pytest.raises(ClashError, match=r"cannot load scene 'made'.*MujocoSim"):
-        MjxSim(replace(implicit, xml=implicit.xml.replace("<mujoco>", '<mujoco><option integrator="implicit"/>')))
+        MjxSim(
+            replace(
+                implicit,
+                xml=implicit.xml.replace("<mujoco>", '<mujoco><option integrator="implicit"/>'),
+            )
+        )
     with pytest.raises(ClashError, match="parameter 'skin'"):
         MjxSim(puck.scene.with_params([Param("skin", "body/puck/margin", 0.0, 0.0, 0.1)]))
     with pytest.raises(DataError, match="start needs shape"):

@@ -1,4 +1,5 @@
-"""Impacts in MJX end as those of MuJoCo's Striker do, with the same twists, and sampling by MJX gives the same draws and goes on where it stopped.
+"""Impacts in MJX end as those of MuJoCo's Striker do, with the same twists, and sampling by MJX
+gives the same draws and goes on where it stopped.
 
 Compiling is what takes time here, so each scene is compiled once for all tests.
 """
@@ -28,8 +29,9 @@ from clashsim.sim.mujoco import End, Outcome, Striker
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
 SIZE = 96
-# What docs/mjx.md says is tested, looser than what was measured on one CPU: median and 99th percentile
-# of the twists' differences, by the size of a twist; without and with edges that a sphere meets.
+# What docs/mjx.md says is tested, looser than what was measured on one CPU: median and 99th
+# percentile of the twists' differences, by the size of a twist; without and with edges that a
+# sphere meets.
 EXACT, EDGES = (1e-10, 1e-7), (1e-5, 1e-2)
 
 
@@ -58,20 +60,41 @@ def off(mine: Outcome, theirs: Outcome) -> np.ndarray:
     return np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1)
 
 
-@pytest.mark.parametrize(("name", "median", "high"), [("ellipse", *EXACT), *(pytest.param(name, *tolerance, marks=pytest.mark.slow)
-                                                                              for name, tolerance in (("square", EDGES), ("puck", EXACT), ("triangle", EDGES)))])
-def test_impacts_end_as_mujocos_do(name: str, median: float, high: float, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    ("name", "median", "high"),
+    [
+        ("ellipse", *EXACT),
+        *(
+            pytest.param(name, *tolerance, marks=pytest.mark.slow)
+            for name, tolerance in (("square", EDGES), ("puck", EXACT), ("triangle", EDGES))
+        ),
+    ],
+)
+def test_impacts_end_as_mujocos_do(
+    name: str, median: float, high: float, request: pytest.FixtureRequest
+) -> None:
     run = request.getfixturevalue(name)
     strikes = draw(run.scene, SIZE, np.random.default_rng(7))
-    mine, theirs = run(strikes.before, strikes.theta), Striker(run.scene, SIZE)(strikes.before, strikes.theta)
-    assert run.lanes < SIZE / 4 and len(set(theirs.steps)) > 4  # lanes go on to other impacts at different times
-    assert (mine.end == theirs.end).mean() > 0.97 and (np.abs(mine.steps - theirs.steps) <= 1).mean() > 0.97
+    mine, theirs = (
+        run(strikes.before, strikes.theta),
+        Striker(run.scene, SIZE)(strikes.before, strikes.theta),
+    )
+    assert (
+        run.lanes < SIZE / 4 and len(set(theirs.steps)) > 4
+    )  # lanes go on to other impacts at different times
+    assert (mine.end == theirs.end).mean() > 0.97 and (
+        np.abs(mine.steps - theirs.steps) <= 1
+    ).mean() > 0.97
     assert np.median(off(mine, theirs)) < median and np.percentile(off(mine, theirs), 99) < high
 
 
-def test_rows_have_their_own_theta_and_any_number_of_them_is_one_program(ellipse: MjxStriker) -> None:
+def test_rows_have_their_own_theta_and_any_number_of_them_is_one_program(
+    ellipse: MjxStriker,
+) -> None:
     strikes = draw(ellipse.scene, SIZE + 5, np.random.default_rng(3))
-    before = np.tile(strikes.before[:1], (SIZE + 5, 1))  # one strike, so that theta alone tells the rows apart
+    before = np.tile(
+        strikes.before[:1], (SIZE + 5, 1)
+    )  # one strike, so that theta alone tells the rows apart
     own = ellipse(before, strikes.theta).after
     assert np.linalg.norm(own - own[0], axis=1)[1:].min() > 1e-6
     for i in (0, 2, SIZE + 4):
@@ -82,67 +105,123 @@ def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxStrik
     strikes, theirs = draw(ellipse.scene, 24, np.random.default_rng(1)), Striker(ellipse.scene, 24)
     theta = np.tile(ellipse.scene.nominal, (24, 1))
     before = strikes.before.copy()
-    theta[:12, 1], before[:12, 3:6] = 1600.0, 0.03 * before[:12, 3:6]  # so slow and so strongly damped that the ellipse stays down
+    theta[:12, 1], before[:12, 3:6] = (
+        1600.0,
+        0.03 * before[:12, 3:6],
+    )  # so slow and so strongly damped that the ellipse stays down
     before[20, 3:5] = 1e7  # m/s
     with_ends, want = ellipse(before, theta, duration=0.1), theirs(before, theta, duration=0.1)
     assert {End.PARTED, End.SETTLED, End.UNSTABLE} <= set(want.end.tolist())
     assert (with_ends.end == want.end).all() and (np.abs(with_ends.steps - want.steps) <= 1).all()
     assert off(with_ends, want)[want.usable].max() < 1e-6
-    short, want = ellipse(before[12:20], theta[12:20], duration=0.0007), theirs(before[12:20], theta[12:20], duration=0.0007)
-    assert (short.end == End.UNFINISHED).all() and (short.steps == 7).all() and off(short, want).max() < EXACT[1]
+    short, want = (
+        ellipse(before[12:20], theta[12:20], duration=0.0007),
+        theirs(before[12:20], theta[12:20], duration=0.0007),
+    )
+    assert (
+        (short.end == End.UNFINISHED).all()
+        and (short.steps == 7).all()
+        and off(short, want).max() < EXACT[1]
+    )
 
 
 def test_the_rate_of_approach_is_that_of_the_sensor() -> None:
     scene, n = Scene.load("square"), 24
     strikes = draw(scene, n, np.random.default_rng(2))
-    strikes.before[:, 3:6] = np.random.default_rng(3).normal(size=(n, 3))  # the block moves and turns, too
-    strikes.before[:, 6:8] += np.linspace(-0.004, 0.004, n)[:, None] * strikes.before[:, 9:11] / np.linalg.norm(strikes.before[:, 9:11], axis=1, keepdims=True)
+    strikes.before[:, 3:6] = np.random.default_rng(3).normal(
+        size=(n, 3)
+    )  # the block moves and turns, too
+    strikes.before[:, 6:8] += (
+        np.linspace(-0.004, 0.004, n)[:, None]
+        * strikes.before[:, 9:11]
+        / np.linalg.norm(strikes.before[:, 9:11], axis=1, keepdims=True)
+    )
     start = begun(scene, strikes.before, np.tile(scene.nominal, (n, 1)))[1]
     held = MjxStriker(scene, 1).held
     jax, mjx = engine()
     empty, sensor = mjx.make_data(held.model), strike_sensor(held)
 
     def seen(qpos: np.ndarray, qvel: np.ndarray) -> object:
-        return sensor(mjx.fwd_velocity(held.model, mjx.fwd_position(held.model, empty.replace(qpos=qpos, qvel=qvel))))
+        return sensor(
+            mjx.fwd_velocity(
+                held.model, mjx.fwd_position(held.model, empty.replace(qpos=qpos, qvel=qvel))
+            )
+        )
 
     found, rate = (np.asarray(x) for x in jax.jit(jax.vmap(seen))(start["qpos"], start["qvel"]))
-    data, at, want = mujoco.MjData(scene.base), int(scene.base.sensor("clashsim/contact").adr[0]), []
+    data, at, want = (
+        mujoco.MjData(scene.base),
+        int(scene.base.sensor("clashsim/contact").adr[0]),
+        [],
+    )
     for i in range(n):
         data.qpos[:], data.qvel[:] = start["qpos"][i], start["qvel"][i]
         mujoco.mj_forward(scene.base, data)
         want.append(data.sensordata[at : at + 2].copy())
     there = np.array(want)[:, 0] > 0
     assert (found == there).all() and 0 < there.sum() < n
-    assert np.allclose(rate[there], np.array(want)[there, 1], rtol=1e-6, atol=1e-6) and np.ptp(rate[there]) > 1
+    assert (
+        np.allclose(rate[there], np.array(want)[there, 1], rtol=1e-6, atol=1e-6)
+        and np.ptp(rate[there]) > 1
+    )
 
 
 def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_path) -> None:
-    with pytest.raises(ClashError, match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does") as refused:
+    with pytest.raises(
+        ClashError,
+        match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does",
+    ) as refused:
         sample(Scene.load("plate"), 10, 0, by="mjx", parts=tmp_path / "parts")
     assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
     with pytest.raises(ClashError, match="RK4"):
         MjxStriker(replace(ellipse.scene, xml=ellipse.scene.xml.replace("implicitfast", "RK4")), 8)
     with pytest.raises(ClashError, match="'strike' of scene 'ellipse' has a gap"):
-        MjxStriker(replace(ellipse.scene, xml=ellipse.scene.xml.replace('condim="3"', 'condim="3" gap="0.001"')), 8)
+        MjxStriker(
+            replace(
+                ellipse.scene, xml=ellipse.scene.xml.replace('condim="3"', 'condim="3" gap="0.001"')
+            ),
+            8,
+        )
     square = Scene.load("square")
-    with pytest.raises(ClashError, match=r"no distance between geoms 'striker' \(sphere\) and 'block' \(box\)"):
-        MjxStriker(replace(square, xml=square.xml.replace('striker" condim="3"', 'striker" condim="3" margin="0.001"')), 8)
+    with pytest.raises(
+        ClashError, match=r"no distance between geoms 'striker' \(sphere\) and 'block' \(box\)"
+    ):
+        MjxStriker(
+            replace(
+                square,
+                xml=square.xml.replace('striker" condim="3"', 'striker" condim="3" margin="0.001"'),
+            ),
+            8,
+        )
     with pytest.raises(ParamError, match=r"'mjc'.*mujoco"):
         sample(ellipse.scene, 10, 0, by="mjc")
     by, why = quickest(Scene.load("plate"), 16, 0)
-    assert by == "mujoco" and "MJX is out (MJX cannot collide" in why and why.endswith("MuJoCo is taken")
+    assert (
+        by == "mujoco"
+        and "MJX is out (MJX cannot collide" in why
+        and why.endswith("MuJoCo is taken")
+    )
 
 
-def test_sampling_by_mjx_is_the_same_draws_and_resumes(ellipse: MjxStriker, tmp_path, monkeypatch, capsys) -> None:
+def test_sampling_by_mjx_is_the_same_draws_and_resumes(
+    ellipse: MjxStriker, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(sampling, "_SHARD", SIZE)
-    monkeypatch.setattr(command, "load_scene", lambda *_, **__: ellipse.scene)  # so that it need not be compiled again
+    monkeypatch.setattr(
+        command, "load_scene", lambda *_, **__: ellipse.scene
+    )  # so that it need not be compiled again
     n, out = 2 * SIZE + 10, tmp_path / "strikes.safetensors"
     theirs, calls = sample(ellipse.scene, n, 5), 0
     parts = tmp_path / "parts"
     whole = sample(ellipse.scene, n, 5, by="mjx", parts=parts)
-    assert sum(abs(whole.ends[k] - theirs.ends[k]) for k in theirs.ends) <= 2  # where a strike parts may be a matter of rounding
+    assert (
+        sum(abs(whole.ends[k] - theirs.ends[k]) for k in theirs.ends) <= 2
+    )  # where a strike parts may be a matter of rounding
     assert (whole.before == theirs.before).all() and (whole.theta == theirs.theta).all()
-    assert np.abs(whole.after - theirs.after).max() < 1e-6 * np.abs(theirs.after).max() and whole.source == "simulated in MJX"
+    assert (
+        np.abs(whole.after - theirs.after).max() < 1e-6 * np.abs(theirs.after).max()
+        and whole.source == "simulated in MJX"
+    )
     with pytest.raises(DataError, match="another sampling job"):
         sample(ellipse.scene, n, 5, parts=parts)
     (parts / "shard-00001.safetensors").unlink()
@@ -155,7 +234,9 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(ellipse: MjxStriker, tmp_
 
     monkeypatch.setattr(MjxStriker, "__call__", call)
     for by in ("mjx", "auto"):  # what was begun by MJX goes on in MJX, without measuring again
-        command.run(Sample("ellipse", out, samples=n, seed=5, by=by, parts=str(parts), overwrite=True))
+        command.run(
+            Sample("ellipse", out, samples=n, seed=5, by=by, parts=str(parts), overwrite=True)
+        )
         again = read_impacts(out)
         assert (again.after == whole.after).all() and again.source == "simulated in MJX"
         assert calls == (SIZE if by == "mjx" else n + SIZE)
@@ -163,7 +244,9 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(ellipse: MjxStriker, tmp_
         calls = n + SIZE
     assert "were made by mjx" in capsys.readouterr().out
     with pytest.raises(ParamError, match="leave out --threads and --on"):
-        command.run(Sample("ellipse", tmp_path / "other.safetensors", by="mjx", where=Where(on="ray")))
+        command.run(
+            Sample("ellipse", tmp_path / "other.safetensors", by="mjx", where=Where(on="ray"))
+        )
 
 
 def test_several_shards_in_one_call_are_the_same_shards(ellipse: MjxStriker, monkeypatch) -> None:
@@ -183,13 +266,25 @@ def test_several_shards_in_one_call_are_the_same_shards(ellipse: MjxStriker, mon
 
 def test_the_quicker_one_is_measured(ellipse: MjxStriker) -> None:
     by, why = quickest(ellipse.scene, SIZE, 0)
-    assert by in ("mujoco", "mjx") and "MuJoCo runs" in why and "MJX runs" in why and why.count("strikes/s") == 2
+    assert (
+        by in ("mujoco", "mjx")
+        and "MuJoCo runs" in why
+        and "MJX runs" in why
+        and why.count("strikes/s") == 2
+    )
 
 
 @pytest.mark.slow
 def test_32_bits_are_as_near_as_documented_and_rates_are_those_of_whole_calls() -> None:
     found = agreement("ellipse", 128, single=True)
-    assert found["same_end"] == 1 and 1e-9 < found["median"] < 1e-5 and found["percentile_99"] < 1e-3  # not those of 64 bits
+    assert (
+        found["same_end"] == 1 and 1e-9 < found["median"] < 1e-5 and found["percentile_99"] < 1e-3
+    )  # not those of 64 bits
     theirs, mine = rates("ellipse", (32,), single=True, turns=2)
-    assert theirs["what"] == "strikes in MuJoCo" and mine["what"] == "strikes in MJX" and mine["method"].startswith("32 at once on ") and mine["method"].endswith("float32")
+    assert (
+        theirs["what"] == "strikes in MuJoCo"
+        and mine["what"] == "strikes in MJX"
+        and mine["method"].startswith("32 at once on ")
+        and mine["method"].endswith("float32")
+    )
     assert mine["compile_s"] > 0 and mine["steps_per_second"] > 10 * mine["per_second"]

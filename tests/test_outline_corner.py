@@ -10,7 +10,16 @@ from clashsim.core.outline import at_corner
 SQUARE = np.array([[-0.05, -0.05], [0.05, -0.05], [0.05, 0.05], [-0.05, 0.05]])
 
 
-@pytest.mark.parametrize(("point", "corner"), [((0.06, 0.06), True), ((0.06, 0.0), False), ((0.06, 0.0492), True), ((0.06, 0.047), False), ((-0.051, -0.07), True)])
+@pytest.mark.parametrize(
+    ("point", "corner"),
+    [
+        ((0.06, 0.06), True),
+        ((0.06, 0.0), False),
+        ((0.06, 0.0492), True),
+        ((0.06, 0.047), False),
+        ((-0.051, -0.07), True),
+    ],
+)
 def test_a_tip_beyond_a_corner_touches_it(point, corner):
     assert at_corner(SQUARE, np.array(point)) is corner
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])

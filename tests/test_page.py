@@ -1,4 +1,6 @@
-"""The report page: well-formed, whole in itself, safe against hostile names, and true to the figures it was given."""
+"""The report page: well-formed, whole in itself, safe against hostile names, and true to the
+figures it was given.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,11 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += " " + data.replace("\u00a0", " ") if self.open and self.open[-1] not in ("style", "script") else ""
+        self.text += (
+            " " + data.replace("\u00a0", " ")
+            if self.open and self.open[-1] not in ("style", "script")
+            else ""
+        )
 
     def of(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -69,27 +75,64 @@ def inputs(n: int = 100, k: int = 3, seed: int = 0) -> dict[str, Any]:
     """A made-up calibration whose method errs less than its rival."""
     rng = np.random.default_rng(seed)
     measured = rng.normal(size=(n, k)) * np.where(np.arange(k) < (2 if k == 3 else 3), 0.5, 5.0)
-    size = np.linalg.norm(measured * np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, GYRATION), axis=1, keepdims=True)
+    size = np.linalg.norm(
+        measured * np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, GYRATION),
+        axis=1,
+        keepdims=True,
+    )
     unit = np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, 1 / GYRATION)
     spread = 0.05 * size * unit
-    predicted = {"MuJoCo, nominal": measured + 0.3 * size * unit * rng.normal(size=(n, k)), "clashsim": measured + spread * rng.normal(size=(n, k)),
-                 "MuJoCo, identified by grid search": measured + 0.1 * size * unit * rng.normal(size=(n, k))}
-    params = (Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0), Param("stiffness", "pair/strike/solref[0]", 1e5, 1e4, 1e6, "1/s^2", "log"),
-              Param("damping", "pair/strike/solref[1]", 200.0, 10.0, 2000.0, "1/s", "log"), Param("mass", "body/block/mass", 0.4, 0.1, 1.0, "kg"))
-    estimates = (Estimate("friction", 0.42, 0.37, 0.48, "fitted"), Estimate("stiffness", 1e4, 1e4, 2e4, "at bound"),
-                 Estimate("damping", 215.0, 20.0, 1800.0, "unidentifiable"), Estimate("mass", 0.41, 0.41, 0.41, "known"))
-    return {"title": "semi_cylinder", "data": "resin.csv", "measured": measured, "predicted": predicted, "gyration": GYRATION, "fitted": 10, "spread": spread,
-            "circumstances": {"approach speed, m/s": rng.uniform(0.2, 0.8, n)}, "params": params, "estimates": estimates,
-            "restitution": {"speeds": [0.2, 0.5, 0.8], "nominal": [0.1, 0.2, 0.25], "identified": [0.71, 0.69, 0.66]},
-            "notes": ["trial 3: no impact"], "seconds": {"calibrate": 12.34}, "versions": {"clashsim": "0.1.0", "mujoco": "4.0.0"}}
+    predicted = {
+        "MuJoCo, nominal": measured + 0.3 * size * unit * rng.normal(size=(n, k)),
+        "clashsim": measured + spread * rng.normal(size=(n, k)),
+        "MuJoCo, identified by grid search": measured + 0.1 * size * unit * rng.normal(size=(n, k)),
+    }
+    params = (
+        Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),
+        Param("stiffness", "pair/strike/solref[0]", 1e5, 1e4, 1e6, "1/s^2", "log"),
+        Param("damping", "pair/strike/solref[1]", 200.0, 10.0, 2000.0, "1/s", "log"),
+        Param("mass", "body/block/mass", 0.4, 0.1, 1.0, "kg"),
+    )
+    estimates = (
+        Estimate("friction", 0.42, 0.37, 0.48, "fitted"),
+        Estimate("stiffness", 1e4, 1e4, 2e4, "at bound"),
+        Estimate("damping", 215.0, 20.0, 1800.0, "unidentifiable"),
+        Estimate("mass", 0.41, 0.41, 0.41, "known"),
+    )
+    return {
+        "title": "semi_cylinder",
+        "data": "resin.csv",
+        "measured": measured,
+        "predicted": predicted,
+        "gyration": GYRATION,
+        "fitted": 10,
+        "spread": spread,
+        "circumstances": {"approach speed, m/s": rng.uniform(0.2, 0.8, n)},
+        "params": params,
+        "estimates": estimates,
+        "restitution": {
+            "speeds": [0.2, 0.5, 0.8],
+            "nominal": [0.1, 0.2, 0.25],
+            "identified": [0.71, 0.69, 0.66],
+        },
+        "notes": ["trial 3: no impact"],
+        "seconds": {"calibrate": 12.34},
+        "versions": {"clashsim": "0.1.0", "mujoco": "4.0.0"},
+    }
 
 
 def test_says_what_was_computed() -> None:
     given = inputs()
     page = Page(report(**given))
-    errors = {name: relative_error(p, given["measured"], GYRATION) for name, p in given["predicted"].items()}
+    errors = {
+        name: relative_error(p, given["measured"], GYRATION)
+        for name, p in given["predicted"].items()
+    }
     ours, rival = errors["clashsim"], errors["MuJoCo, identified by grid search"]
-    assert f"clashsim predicts {np.sum(ours < 0.1)} of 100 held-out impacts to within 10 %; MuJoCo, identified by grid search: {np.sum(rival < 0.1)}." in page.text
+    assert (
+        f"clashsim predicts {np.sum(ours < 0.1)} of 100 held-out impacts to within 10 %; MuJoCo, identified by grid search: {np.sum(rival < 0.1)}."
+        in page.text
+    )
     assert f"Its median error is {100 * np.median(ours):.1f} % of the motion" in page.text
     gap = given["predicted"]["clashsim"] - given["measured"]
     speed = float(f"{np.median(np.linalg.norm(gap[:, :2], axis=1)):.2g}")
@@ -99,7 +142,21 @@ def test_says_what_was_computed() -> None:
         for alpha in (0.1, 0.2):
             assert f" {100 * accuracy(error, alpha):.0f} %" in page.text
         assert f" {100 * np.median(error):.1f} %" in page.text
-    for said in ("0.37 to 0.48", "10000 to 20000", "1e6", "1/s²", "fitted", "at bound", "unidentifiable", "known", "0.71", "12.3 s", "mujoco 4.0.0", "resin.csv", "trial 3"):
+    for said in (
+        "0.37 to 0.48",
+        "10000 to 20000",
+        "1e6",
+        "1/s²",
+        "fitted",
+        "at bound",
+        "unidentifiable",
+        "known",
+        "0.71",
+        "12.3 s",
+        "mujoco 4.0.0",
+        "resin.csv",
+        "trial 3",
+    ):
         assert said in page.text
     for share in (np.abs(gap) <= given["spread"]).mean(0):
         assert f" {100 * share:.0f} %" in page.text
@@ -118,32 +175,63 @@ def test_every_impact_is_drawn_and_named_for_every_output_and_method() -> None:
 
 def test_the_curve_holds_the_accuracies() -> None:
     given = inputs()
-    curve = next(json.loads(a["data-curve"]) for a in Page(report(**given)).of("svg") if "data-curve" in a)
+    curve = next(
+        json.loads(a["data-curve"]) for a in Page(report(**given)).of("svg") if "data-curve" in a
+    )
     error = relative_error(given["predicted"]["clashsim"], given["measured"], GYRATION)
-    assert curve["series"][0]["name"] == "clashsim" and curve["alpha"][0] == 0 and curve["alpha"][-1] == 0.5
+    assert (
+        curve["series"][0]["name"] == "clashsim"
+        and curve["alpha"][0] == 0
+        and curve["alpha"][-1] == 0.5
+    )
     assert curve["series"][0]["y"][curve["alpha"].index(0.1)] == pytest.approx(accuracy(error, 0.1))
 
 
 def test_needs_no_network() -> None:
     text = report(**inputs())
-    assert not re.search(r"https?:|//[a-z]|@import|url\(", text.split("<body>")[0]) and "http" not in text.split("<body>")[1]
+    assert (
+        not re.search(r"https?:|//[a-z]|@import|url\(", text.split("<body>")[0])
+        and "http" not in text.split("<body>")[1]
+    )
     page = Page(text)
-    assert not any(name in attributes for _, attributes in page.elements for name in ("src", "href", "srcset", "action"))
-    assert not {"link", "iframe", "object", "embed", "img", "base"} & {name for name, _ in page.elements}
+    assert not any(
+        name in attributes
+        for _, attributes in page.elements
+        for name in ("src", "href", "srcset", "action")
+    )
+    assert not {"link", "iframe", "object", "embed", "img", "base"} & {
+        name for name, _ in page.elements
+    }
 
 
 @pytest.mark.parametrize("source", ["real", "lab", HOSTILE])
 def test_hostile_names_stay_text(source: str) -> None:
     given = inputs(8)
-    given["predicted"] = {name if name == "clashsim" else HOSTILE + name: p for name, p in given["predicted"].items()}
-    given["params"] = tuple(replace(p, name=HOSTILE, target=HOSTILE, unit=HOSTILE) for p in given["params"])
+    given["predicted"] = {
+        name if name == "clashsim" else HOSTILE + name: p for name, p in given["predicted"].items()
+    }
+    given["params"] = tuple(
+        replace(p, name=HOSTILE, target=HOSTILE, unit=HOSTILE) for p in given["params"]
+    )
     given["estimates"] = tuple(replace(e, status=HOSTILE) for e in given["estimates"])
-    given |= {"title": HOSTILE, "data": HOSTILE, "notes": [HOSTILE] * 30, "labels": [HOSTILE] * 8, "versions": {HOSTILE: HOSTILE}, "seconds": {HOSTILE: 1.0},
-              "circumstances": {HOSTILE: np.arange(8.0)}, "judged": HOSTILE, "source": source}
+    given |= {
+        "title": HOSTILE,
+        "data": HOSTILE,
+        "notes": [HOSTILE] * 30,
+        "labels": [HOSTILE] * 8,
+        "versions": {HOSTILE: HOSTILE},
+        "seconds": {HOSTILE: 1.0},
+        "circumstances": {HOSTILE: np.arange(8.0)},
+        "judged": HOSTILE,
+        "source": source,
+    }
     text = report(**given)
     page, plain = Page(text), Page(report(**inputs(8)))
     assert len(page.of("script")) == 1 and not page.of("img")
-    assert {name for name, _ in page.elements} == {name for name, _ in plain.elements} | {"details", "summary"}
+    assert {name for name, _ in page.elements} == {name for name, _ in plain.elements} | {
+        "details",
+        "summary",
+    }
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert page.text.count("alert('x')") >= 30 + 4  # shown, as what it is
     assert text.count("<script>") == 1 and "<img" not in text
@@ -154,17 +242,27 @@ def test_the_only_script_is_the_one_that_the_page_allows() -> None:
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
     assert script is not None
     digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
-    policy = next(a["content"] for a in Page(text).of("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"]
+        for a in Page(text).of("meta")
+        if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
 def test_same_input_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_report(tmp_path / f"{name}.html", **inputs())
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes() == report(**inputs()).encode()
+    assert (
+        (tmp_path / "a.html").read_bytes()
+        == (tmp_path / "b.html").read_bytes()
+        == report(**inputs()).encode()
+    )
 
 
-@pytest.mark.parametrize(("n", "k", "most"), [(100, 3, 400_000), (20_000, 3, 1_500_000), (20_000, 6, 2_500_000)])
+@pytest.mark.parametrize(
+    ("n", "k", "most"), [(100, 3, 400_000), (20_000, 3, 1_500_000), (20_000, 6, 2_500_000)]
+)
 def test_stays_small(n: int, k: int, most: int) -> None:
     text = report(**inputs(n, k))
     assert len(text.encode()) < most
@@ -172,7 +270,10 @@ def test_stays_small(n: int, k: int, most: int) -> None:
 
 
 def test_speaks_of_a_stand_in_as_such() -> None:
-    assert "the virtual laboratory, a stand-in for reality: resin.csv" in Page(report(**inputs(8), source="lab")).text
+    assert (
+        "the virtual laboratory, a stand-in for reality: resin.csv"
+        in Page(report(**inputs(8), source="lab")).text
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
@@ -185,7 +286,9 @@ def test_few_impacts_make_a_page(n: int) -> None:
 def test_methods_without_outcomes_count_as_wrong() -> None:
     given = inputs(10)
     given["predicted"]["MuJoCo, nominal"][:4] = np.nan
-    assert "MuJoCo, nominal gave no outcome for 4, which count as wrong." in Page(report(**given)).text
+    assert (
+        "MuJoCo, nominal gave no outcome for 4, which count as wrong." in Page(report(**given)).text
+    )
     given["predicted"]["clashsim"][:] = np.nan
     page = Page(report(**given))
     assert "clashsim gives no outcome for most of them." in page.text and "nan" not in page.text
@@ -193,7 +296,16 @@ def test_methods_without_outcomes_count_as_wrong() -> None:
 
 def test_bare_minimum_and_identical_values() -> None:
     still = np.tile([0.3, 0.0, 0.0], (4, 1))
-    page = Page(report(title="t", data="d", measured=still, predicted={"clashsim": still}, gyration=GYRATION, fitted=3))
+    page = Page(
+        report(
+            title="t",
+            data="d",
+            measured=still,
+            predicted={"clashsim": still},
+            gyration=GYRATION,
+            fitted=3,
+        )
+    )
     assert "clashsim predicts 4 of 4 held-out impacts to within 10 %." in page.text
 
 
@@ -201,7 +313,11 @@ def test_says_when_it_does_worse_and_when_it_cannot_tell() -> None:
     given = inputs()
     names = {"ours": "MuJoCo, nominal", "rival": "clashsim"}
     assert "so it does worse here" in Page(report(**given, **names)).text
-    given["predicted"]["rival"] = given["measured"] + (given["predicted"]["clashsim"] - given["measured"])[:, ::1] * np.where(np.arange(100) % 2, 0.9, 1.1)[:, None]
+    given["predicted"]["rival"] = (
+        given["measured"]
+        + (given["predicted"]["clashsim"] - given["measured"])[:, ::1]
+        * np.where(np.arange(100) % 2, 0.9, 1.1)[:, None]
+    )
     assert "which chance alone could give" in Page(report(**given, rival="rival")).text
 
 
@@ -212,10 +328,18 @@ def test_verdict_on_the_spread() -> None:
     assert "as large as stated" in spread_verdict(np.array([0.5, 0.9]), 5)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"ours": "clashsin"}, "clashsim"), ({"spread": np.ones((5, 3))}, "spread"), ({"labels": ["a"]}, "labels"), ({"estimates": ()}, "one estimate for each"),
-    ({"measured": np.ones((100, 4))}, "measured"), ({"predicted": {"clashsim": np.ones((3, 3))}}, "shape"), ({"circumstances": {"speed": np.ones(3)}}, "speed"),
-])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ours": "clashsin"}, "clashsim"),
+        ({"spread": np.ones((5, 3))}, "spread"),
+        ({"labels": ["a"]}, "labels"),
+        ({"estimates": ()}, "one estimate for each"),
+        ({"measured": np.ones((100, 4))}, "measured"),
+        ({"predicted": {"clashsim": np.ones((3, 3))}}, "shape"),
+        ({"circumstances": {"speed": np.ones(3)}}, "speed"),
+    ],
+)
 def test_refuses_what_does_not_fit_together(change: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
         report(**(inputs() | change))
@@ -223,8 +347,14 @@ def test_refuses_what_does_not_fit_together(change: dict[str, Any], said: str) -
 
 def test_interval_of_a_share() -> None:
     given = inputs()
-    found = Comparison.of(given["measured"], given["predicted"], gyration=GYRATION, ours="clashsim", rival=None)
-    assert list(found.errors)[:2] == ["clashsim", "MuJoCo, identified by grid search"] == [found.ours, found.rival]
+    found = Comparison.of(
+        given["measured"], given["predicted"], gyration=GYRATION, ours="clashsim", rival=None
+    )
+    assert (
+        list(found.errors)[:2]
+        == ["clashsim", "MuJoCo, identified by grid search"]
+        == [found.ours, found.rival]
+    )
     low, high = found.interval(0.5)
     assert low == pytest.approx(0.419, abs=1e-3) and high == pytest.approx(0.581, abs=1e-3)
     assert found.interval(1.0)[1] == 1.0 and found.interval(0.0)[0] == 0.0
@@ -237,9 +367,26 @@ def test_ticks_are_round_and_inside() -> None:
         low = rng.normal() * 10 ** rng.uniform(-4, 4)
         high = low + 10 ** rng.uniform(-3, 4)
         found = ticks(low, high)
-        assert 2 <= len(found) <= 7 and low - 1e-6 * (high - low) <= found[0] and found[-1] <= high + 1e-6 * (high - low)
+        assert (
+            2 <= len(found) <= 7
+            and low - 1e-6 * (high - low) <= found[0]
+            and found[-1] <= high + 1e-6 * (high - low)
+        )
 
 
 def test_markup_escapes_all_but_itself() -> None:
-    assert tag("b", "<i>", Markup("<i></i>"), None, ["&", 3], title='"', data_i=1, class_="c", width=1.25, role=None) == \
-        '<b title="&quot;" data-i="1" class="c" width="1.2">&lt;i&gt;<i></i>&amp;3</b>'
+    assert (
+        tag(
+            "b",
+            "<i>",
+            Markup("<i></i>"),
+            None,
+            ["&", 3],
+            title='"',
+            data_i=1,
+            class_="c",
+            width=1.25,
+            role=None,
+        )
+        == '<b title="&quot;" data-i="1" class="c" width="1.2">&lt;i&gt;<i></i>&amp;3</b>'
+    )

@@ -1,4 +1,6 @@
-"""The parts of the report on trust, data efficiency, rest and data: true to what they were given, and hoverable."""
+"""The parts of the report on trust, data efficiency, rest and data: true to what they were given,
+and hoverable.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,42 @@ from clashsim.report.rests import Rests
 from clashsim.report.trust import StrikeSpace, maps
 from test_page import Estimate, Page, inputs
 
-NAMES = ("bearing of the point struck, degrees", "angle to the normal, degrees", "approach speed, m/s")
+NAMES = (
+    "bearing of the point struck, degrees",
+    "angle to the normal, degrees",
+    "approach speed, m/s",
+)
 
 
 def space(n: int = 500, turned: float = 0.0) -> StrikeSpace:
     rng = np.random.default_rng(0)
     bearing = (rng.uniform(-60, 60, n) + turned + 180) % 360 - 180
-    axes = dict(zip(NAMES, (bearing, rng.uniform(-20, 20, n), rng.uniform(0.2, 0.8, n)), strict=True))
-    return StrikeSpace(axes, np.where(axes[NAMES[1]] > 0, 0.07, 0.3), np.ones(n, bool), {k: v[:10] for k, v in axes.items()}, np.arange(10) > 0, 1234.0)
+    axes = dict(
+        zip(NAMES, (bearing, rng.uniform(-20, 20, n), rng.uniform(0.2, 0.8, n)), strict=True)
+    )
+    return StrikeSpace(
+        axes,
+        np.where(axes[NAMES[1]] > 0, 0.07, 0.3),
+        np.ones(n, bool),
+        {k: v[:10] for k, v in axes.items()},
+        np.arange(10) > 0,
+        1234.0,
+    )
 
 
 def test_trust_is_told_and_can_be_hovered() -> None:
     page = Page(report(**inputs(), space=space(), rate=1234.0))
-    assert "1 of the 10 impacts fitted lie outside" in page.text and "1,200 impacts a second" in page.text
+    assert (
+        "1 of the 10 impacts fitted lie outside" in page.text
+        and "1,200 impacts a second" in page.text
+    )
     cells = [a for a in page.of("rect") if "data-t" in a]
-    assert {"cell t2", "cell t5"} <= {a["class"] for a in cells} <= {"cell t2", "cell t4", "cell t5"}
-    assert sum(int(re.findall(r"median of (\d+)", a["data-l"])[0]) for a in cells) == 2 * 500  # every strike is in one cell of each map
+    assert (
+        {"cell t2", "cell t5"} <= {a["class"] for a in cells} <= {"cell t2", "cell t4", "cell t5"}
+    )
+    assert (
+        sum(int(re.findall(r"median of (\d+)", a["data-l"])[0]) for a in cells) == 2 * 500
+    )  # every strike is in one cell of each map
     assert sum(a.get("data-l", "").startswith("fitted impact") for a in page.of("path")) == 2 * 10
 
 
@@ -52,8 +74,16 @@ def test_a_side_across_half_a_turn_is_drawn_in_one_piece() -> None:
 def test_fewer_impacts() -> None:
     given = inputs()
     rng = np.random.default_rng(0)
-    fewer = Fewer((3, 5), tuple(tuple(abs(rng.normal(0, s, 100)) for _ in range(3)) for s in (0.4, 0.2)))
-    page = Page(report(**given, fewer=fewer, advice="ten more strikes would help: after ten an error of 3 % is expected"))
+    fewer = Fewer(
+        (3, 5), tuple(tuple(abs(rng.normal(0, s, 100)) for _ in range(3)) for s in (0.4, 0.2))
+    )
+    page = Page(
+        report(
+            **given,
+            fewer=fewer,
+            advice="ten more strikes would help: after ten an error of 3 % is expected",
+        )
+    )
     assert "Ten more strikes would help" in page.text and "MuJoCo, nominal, no impacts" in page.text
     dots = [a for a in page.of("path") if "impacts" in a.get("data-l", "")]
     assert [a["data-l"] for a in dots] == ["3 impacts, 3 draws", "5 impacts, 3 draws", "10 impacts"]
@@ -63,20 +93,44 @@ def test_fewer_impacts() -> None:
 def test_rests_in_millimetres_and_degrees() -> None:
     given = inputs()
     measured = np.random.default_rng(1).normal(0, 0.1, (50, 3))
-    told = {"clashsim": measured + np.array([0.003, 0.004, np.radians(2)]), "MuJoCo, nominal": measured + np.array([0.03, 0.04, np.radians(-12)]),
-            "MuJoCo, identified by grid search": np.full_like(measured, np.nan)}
+    told = {
+        "clashsim": measured + np.array([0.003, 0.004, np.radians(2)]),
+        "MuJoCo, nominal": measured + np.array([0.03, 0.04, np.radians(-12)]),
+        "MuJoCo, identified by grid search": np.full_like(measured, np.nan),
+    }
     rests = Rests(np.arange(0, 100, 2), measured, told)
     page = Page(report(**given, rests=rests, labels=[f"strike {i}" for i in range(100)]))
-    assert "come to rest 5.0 mm and 2.0° from where it says (median of 50)" in page.text and "50.0 mm" in page.text and "12.0°" in page.text
+    assert (
+        "come to rest 5.0 mm and 2.0° from where it says (median of 50)" in page.text
+        and "50.0 mm" in page.text
+        and "12.0°" in page.text
+    )
     dots = [a for a in page.of("path") if "way in x" in a.get("data-t", "")]
-    assert {a["data-i"] for a in dots} == {str(i) for i in range(0, 100, 2)} and all(a["data-l"] == f"strike {a['data-i']}" for a in dots)
+    assert {a["data-i"] for a in dots} == {str(i) for i in range(0, 100, 2)} and all(
+        a["data-l"] == f"strike {a['data-i']}" for a in dots
+    )
 
 
 def test_data_slide_and_timing() -> None:
     rows = [{"trial": f"t{i}", "s": "1.00", "impacts": "fitted at 0.10 s"} for i in range(30)]
-    page = Page(report(**(inputs() | {"seconds": {"base model": 130.0, "judging": 1.25}}), trials=rows, findings=["dropout, box: lost for 3 rows (trial t1)"],
-                       slide=([Estimate("spin", 0.03, 0.02, 0.04, "fitted")], {"spin": "m"})))
-    for said in ("Findings of the import", "dropout, box", "18 more", "t29", "2.2 min", "1.2 s", "Slide model", "0.02 to 0.04"):
+    page = Page(
+        report(
+            **(inputs() | {"seconds": {"base model": 130.0, "judging": 1.25}}),
+            trials=rows,
+            findings=["dropout, box: lost for 3 rows (trial t1)"],
+            slide=([Estimate("spin", 0.03, 0.02, 0.04, "fitted")], {"spin": "m"}),
+        )
+    )
+    for said in (
+        "Findings of the import",
+        "dropout, box",
+        "18 more",
+        "t29",
+        "2.2 min",
+        "1.2 s",
+        "Slide model",
+        "0.02 to 0.04",
+    ):
         assert said in page.text
     assert "nothing was found wrong" in Page(report(**inputs(), trials=rows)).text
 
@@ -84,7 +138,10 @@ def test_data_slide_and_timing() -> None:
 def test_the_headline_tells_apart_what_is_all_within_a_tenth() -> None:
     measured = np.tile([1.0, 0.0, 0.0], (100, 1))
     told = {"clashsim": 1.02 * measured, "MuJoCo": 1.07 * measured}
-    assert "100 of 100 held-out impacts to within 5 %; MuJoCo: 0." in Comparison.of(measured, told, gyration=0.05, ours="clashsim", rival=None).headline()
+    assert (
+        "100 of 100 held-out impacts to within 5 %; MuJoCo: 0."
+        in Comparison.of(measured, told, gyration=0.05, ours="clashsim", rival=None).headline()
+    )
 
 
 @pytest.mark.parametrize("name", ["square", "ellipse", "puck"])
@@ -94,7 +151,9 @@ def test_circumstances_of_drawn_strikes_lie_in_the_draw(name: str) -> None:
     contact, before = touch(scene, strikes.before[strikes.contact.touching])
     found = circumstances(scene, before, contact)
     assert set(found) == set(NAMES)
-    assert (np.abs(found[NAMES[1]]) < 90).all() and np.isfinite(np.array(list(found.values()))).all()
+    assert (np.abs(found[NAMES[1]]) < 90).all() and np.isfinite(
+        np.array(list(found.values()))
+    ).all()
     if name == "square":
         low, high = scene.draw.speed
         assert (found[NAMES[2]] > low - 1e-6).all() and (found[NAMES[2]] < high + 1e-6).all()
@@ -102,8 +161,12 @@ def test_circumstances_of_drawn_strikes_lie_in_the_draw(name: str) -> None:
 
 
 def test_findings_travel_with_the_trials(tmp_path: Path) -> None:
-    trials = Trials((Trial("a", np.arange(3.0), {"box": np.zeros((3, 7))}),), notes=("dropout, box: lost",))
+    trials = Trials(
+        (Trial("a", np.arange(3.0), {"box": np.zeros((3, 7))}),), notes=("dropout, box: lost",)
+    )
     write_trials(tmp_path / "t.safetensors", trials)
-    assert read_trials(tmp_path / "t.safetensors").notes == trials[:1].notes == ("dropout, box: lost",)
+    assert (
+        read_trials(tmp_path / "t.safetensors").notes == trials[:1].notes == ("dropout, box: lost",)
+    )
     wrong = [finding("dropout", "warn", name, "box", [1], "lost for 1 row") for name in ("a", "b")]
     assert sentences(wrong) == ("dropout, box: lost for 1 row (trial a, and 1 more)",)

@@ -20,16 +20,25 @@ ROUNDING = 1e-9
 @st.composite
 def strikes(draw):
     """Arguments of a strike, in the plane or in space, with or without a start and a retreat."""
-    limits = Limits(draw(st.floats(0.2, 2.0)), draw(st.floats(2.0, 20.0)), draw(st.floats(50.0, 5000.0)))
+    limits = Limits(
+        draw(st.floats(0.2, 2.0)), draw(st.floats(2.0, 20.0)), draw(st.floats(50.0, 5000.0))
+    )
     size = draw(st.sampled_from([2, 3]))
-    way = np.array(draw(st.tuples(*[st.floats(-1, 1)] * size).filter(lambda w: np.linalg.norm(w) > 0.1)))
+    way = np.array(
+        draw(st.tuples(*[st.floats(-1, 1)] * size).filter(lambda w: np.linalg.norm(w) > 0.1))
+    )
     way /= np.linalg.norm(way)
     touch = np.array(draw(st.tuples(*[st.floats(-1, 1)] * size)))
     start = None
     if draw(st.booleans()):
         aside = np.array(draw(st.tuples(*[st.floats(-0.3, 0.3)] * size)))
         start = touch + aside - (aside @ way) * way - draw(st.floats(0.01, 0.5)) * way
-    asked = {"through": draw(st.floats(0, 0.03)), "settle": draw(st.floats(0, 0.05)), "retreat": draw(st.none() | st.floats(0.001, 0.2)), "start": start}
+    asked = {
+        "through": draw(st.floats(0, 0.03)),
+        "settle": draw(st.floats(0, 0.05)),
+        "retreat": draw(st.none() | st.floats(0.001, 0.2)),
+        "start": start,
+    }
     return touch, draw(st.floats(0.1, 1.0)) * limits.speed * way, limits, asked
 
 
@@ -45,7 +54,9 @@ def row_of_touch(path):
 @settings(max_examples=60, deadline=None)
 @given(strikes())
 def test_limits_hold(strike):
-    """Samples of a path within limits differ by at most the limit times the step: a mean never exceeds a bound, so there is no slack but rounding's."""
+    """Samples of a path within limits differ by at most the limit times the step: a mean never
+    exceeds a bound, so there is no slack but rounding's.
+    """
     touch, velocity, limits, asked = strike
     path = strike_path(touch, velocity, limits, **asked)
     step = 1 / path.rate
@@ -53,20 +64,26 @@ def test_limits_hold(strike):
     assert norm(path.acceleration).max() <= limits.acceleration * (1 + ROUNDING)
     assert norm(np.diff(path.velocity, axis=0)).max() / step <= limits.acceleration * (1 + ROUNDING)
     assert norm(np.diff(path.acceleration, axis=0)).max() / step <= limits.jerk * (1 + ROUNDING)
-    assert norm(np.diff(path.velocity, n=2, axis=0)).max() / step**2 <= limits.jerk + 1e-14 / step**2  # rounding of some 1e-15 m/s, differenced twice
+    assert (
+        norm(np.diff(path.velocity, n=2, axis=0)).max() / step**2 <= limits.jerk + 1e-14 / step**2
+    )  # rounding of some 1e-15 m/s, differenced twice
 
 
 @settings(max_examples=60, deadline=None)
 @given(strikes())
 def test_velocities_integrate_to_positions(strike):
-    """A step's trapezoid errs by step^3/12 times a mean of its jerk, which is the change of acceleration but for the steps in which the jerk switches.
+    """A step's trapezoid errs by step^3/12 times a mean of its jerk, which is the change of
+    acceleration but for the steps in which the jerk switches.
 
-    So the sum errs by step^2/12 times the acceleration reached, and by at most 2 jerk step^3/12 for each switch: 7 in a move, 3 in a change of speed.
+    So the sum errs by step^2/12 times the acceleration reached, and by at most 2 jerk step^3/12 for
+    each switch: 7 in a move, 3 in a change of speed.
     """
     touch, velocity, limits, asked = strike
     path = strike_path(touch, velocity, limits, **asked)
     step = 1 / path.rate
-    summed = path.position[0] + np.concatenate([np.zeros((1, 3)), np.cumsum((path.velocity[1:] + path.velocity[:-1]) * 0.5 * step, axis=0)])
+    summed = path.position[0] + np.concatenate(
+        [np.zeros((1, 3)), np.cumsum((path.velocity[1:] + path.velocity[:-1]) * 0.5 * step, axis=0)]
+    )
     switches = 4 * 8
     bound = step**2 / 12 * (limits.acceleration + 2 * switches * limits.jerk * step)
     assert norm(summed - path.position).max() <= bound + ROUNDING
@@ -76,7 +93,9 @@ def test_velocities_integrate_to_positions(strike):
 
 def test_default_path_integrates_within_a_micrometre():
     path = strike_path(TOUCH, VELOCITY, start=(-0.1, -0.2, 0.2))
-    summed = path.position[0] + np.cumsum((path.velocity[1:] + path.velocity[:-1]) / 2 / path.rate, axis=0)
+    summed = path.position[0] + np.cumsum(
+        (path.velocity[1:] + path.velocity[:-1]) / 2 / path.rate, axis=0
+    )
     assert norm(summed - path.position[1:]).max() < 1e-6
 
 
@@ -91,7 +110,9 @@ def test_passes_the_touch_as_asked(strike):
     assert not path.velocity[[0, -1]].any() and not path.acceleration[[0, -1]].any()
     hit = path.phase == "hit"
     assert hit[row]
-    np.testing.assert_allclose(path.velocity[hit], np.broadcast_to(path.velocity[row], (hit.sum(), 3)), atol=1e-9)
+    np.testing.assert_allclose(
+        path.velocity[hit], np.broadcast_to(path.velocity[row], (hit.sum(), 3)), atol=1e-9
+    )
     np.testing.assert_allclose(path.acceleration[hit], 0, atol=1e-5)
     speed = np.linalg.norm(velocity)
     before, after = row - np.flatnonzero(hit)[0], np.flatnonzero(hit)[-1] - row
@@ -123,10 +144,14 @@ def test_stays_on_two_straight_lines(strike):
 
 
 def test_run_up_is_as_short_as_the_limits_allow():
-    """0.5 m/s at 10 m/s2 and 500 m/s3 takes 0.05 + 0.02 s by the textbook, at half the speed on average; 20 ms of settling follow."""
+    """0.5 m/s at 10 m/s2 and 500 m/s3 takes 0.05 + 0.02 s by the textbook, at half the speed on
+    average; 20 ms of settling follow.
+    """
     path = strike_path(TOUCH, VELOCITY)
     assert path.touch_time == pytest.approx(0.09, abs=1e-12)
-    assert np.linalg.norm(path.position[0] - TOUCH) == pytest.approx(0.25 * 0.07 + 0.5 * 0.02, abs=1e-9)
+    assert np.linalg.norm(path.position[0] - TOUCH) == pytest.approx(
+        0.25 * 0.07 + 0.5 * 0.02, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("retreat", [0.1, 0.002, None])
@@ -152,21 +177,38 @@ def test_start_at_the_height_of_the_touch_and_at_the_run_up_point():
     assert len(strike_path(TOUCH, VELOCITY, start=bare.position[0]).t) == len(bare.t)
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"velocity": (1.2, 0.0)}, "at most the limit of 1 m/s, got 1.2"), ({"velocity": (0.0, 0.0)}, "above 0"), ({"velocity": (np.nan, 0.1)}, "velocity must be two or three finite"),
-    ({"touch": (0.1,)}, "touch must be two or three"), ({"touch": "here"}, "touch must be two or three numbers, got 'here'"), ({"touch": [[0.0, 0.1]]}, "touch"),
-    ({"through": -0.01}, "through must be finite and at least 0, got -0.01"), ({"settle": np.inf}, "settle"), ({"retreat": 0.0}, "retreat must be finite and above 0"),
-    ({"rate": 0.0}, "rate"), ({"start": (0.9, 0.0)}, "behind the touch.* 0.54 m ahead"), ({"start": (0.0, 0.0, 0.0, 0.0)}, "start"),
-    ({"velocity": (1e-9, 0.0)}, "rows where 1000000 are allowed"), ({"through": 1e300}, "rows where"), ({"limits": Limits(jerk=1e-9)}, "rows where"),
-    ({"start": (-1e5, 0.0)}, "no path can be computed.* takes hours"),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"velocity": (1.2, 0.0)}, "at most the limit of 1 m/s, got 1.2"),
+        ({"velocity": (0.0, 0.0)}, "above 0"),
+        ({"velocity": (np.nan, 0.1)}, "velocity must be two or three finite"),
+        ({"touch": (0.1,)}, "touch must be two or three"),
+        ({"touch": "here"}, "touch must be two or three numbers, got 'here'"),
+        ({"touch": [[0.0, 0.1]]}, "touch"),
+        ({"through": -0.01}, "through must be finite and at least 0, got -0.01"),
+        ({"settle": np.inf}, "settle"),
+        ({"retreat": 0.0}, "retreat must be finite and above 0"),
+        ({"rate": 0.0}, "rate"),
+        ({"start": (0.9, 0.0)}, "behind the touch.* 0.54 m ahead"),
+        ({"start": (0.0, 0.0, 0.0, 0.0)}, "start"),
+        ({"velocity": (1e-9, 0.0)}, "rows where 1000000 are allowed"),
+        ({"through": 1e300}, "rows where"),
+        ({"limits": Limits(jerk=1e-9)}, "rows where"),
+        ({"start": (-1e5, 0.0)}, "no path can be computed.* takes hours"),
+    ],
+)
 def test_refusals(changes, words):
     asked = {"touch": TOUCH, "velocity": VELOCITY} | changes
     with pytest.raises(DataError, match=words):
-        strike_path(asked.pop("touch"), asked.pop("velocity"), asked.pop("limits", Limits()), **asked)
+        strike_path(
+            asked.pop("touch"), asked.pop("velocity"), asked.pop("limits", Limits()), **asked
+        )
 
 
-@pytest.mark.parametrize("bad", [{"speed": 0.0}, {"acceleration": np.nan}, {"jerk": np.inf}, {"jerk": -1.0}])
+@pytest.mark.parametrize(
+    "bad", [{"speed": 0.0}, {"acceleration": np.nan}, {"jerk": np.inf}, {"jerk": -1.0}]
+)
 def test_limits_are_checked(bad):
     with pytest.raises(DataError, match=f"limit of {next(iter(bad))} must be finite and above 0"):
         Limits(**bad)
@@ -178,7 +220,10 @@ def test_a_speed_at_the_limit_is_allowed():
 
 
 def same(rows, path):
-    np.testing.assert_array_equal(np.array([row[:7] for row in rows], float), np.column_stack([path.t, path.position, path.velocity]))
+    np.testing.assert_array_equal(
+        np.array([row[:7] for row in rows], float),
+        np.column_stack([path.t, path.position, path.velocity]),
+    )
     assert [row[7] for row in rows] == path.phase.tolist()
 
 
@@ -197,8 +242,16 @@ def test_json_says_the_same(tmp_path):
     write_path(path, str(tmp_path / "strike.JSON"))
     read = json.loads((tmp_path / "strike.JSON").read_text())
     same(read["rows"], path)
-    assert read["columns"] == list(COLUMNS) and read["frame"] == "panda_link0" and read["touch_s"] == path.touch_time and read["rate_hz"] == 1000.0
-    assert read["limits"] == {"speed_m_s": 1.0, "acceleration_m_s2": 10.0, "jerk_m_s3": 800.0} and read["units"]["velocity"] == "m/s"
+    assert (
+        read["columns"] == list(COLUMNS)
+        and read["frame"] == "panda_link0"
+        and read["touch_s"] == path.touch_time
+        and read["rate_hz"] == 1000.0
+    )
+    assert (
+        read["limits"] == {"speed_m_s": 1.0, "acceleration_m_s2": 10.0, "jerk_m_s3": 800.0}
+        and read["units"]["velocity"] == "m/s"
+    )
 
 
 def test_files_that_are_refused(tmp_path):

@@ -1,4 +1,6 @@
-"""The real double pendulum: its reader, its camera, fits whose starts are not known, and the bench in short."""
+"""The real double pendulum: its reader, its camera, fits whose starts are not known, and the bench
+in short.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,20 @@ from clashsim.fit.shooting import Eye, Free, Shots, shoot
 from clashsim.sim.augmented import AugmentedSim
 
 ROOT = os.environ.get("CLASHSIM_DATA")
-needs_data = pytest.mark.skipif(not ROOT or not (Path(ROOT) / FILE).is_file(), reason=f"needs the public recordings: point CLASHSIM_DATA at a folder that holds {FILE}")
+needs_data = pytest.mark.skipif(
+    not ROOT or not (Path(ROOT) / FILE).is_file(),
+    reason=f"needs the public recordings: point CLASHSIM_DATA at a folder that holds {FILE}",
+)
 
 
 def written(root: Path, runs: dict[str, np.ndarray]) -> Path:
     (root / FILE).parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(root / FILE, "w") as archive:
         for name, rows in runs.items():
-            archive.writestr(f"train/{name}.csv", "\n".join(" ".join(f"{v:.0f}" for v in row) for row in rows) + "\n")
+            archive.writestr(
+                f"train/{name}.csv",
+                "\n".join(" ".join(f"{v:.0f}" for v in row) for row in rows) + "\n",
+            )
     return root
 
 
@@ -40,20 +48,56 @@ def swung(pivot: tuple[float, float], arm: float, frames: int = 60) -> np.ndarra
     """Rows of six numbers, fifth-pixels."""
     a = 0.02 * np.arange(frames)
     first = np.array(pivot) + arm * np.stack([np.cos(a), np.sin(a)], 1)
-    return np.hstack([np.tile(pivot, (frames, 1)), first, first + 0.76 * arm * np.stack([np.cos(2 * a), np.sin(2 * a)], 1)])
+    return np.hstack(
+        [
+            np.tile(pivot, (frames, 1)),
+            first,
+            first + 0.76 * arm * np.stack([np.cos(2 * a), np.sin(2 * a)], 1),
+        ]
+    )
 
 
 def test_runs_are_read_in_metres_and_recordings_stay_together(tmp_path) -> None:
-    runs = load(written(tmp_path, {"2": swung((1200, 1160), 589), "10": swung((1173, 1225), 602), "0": swung((1200.5, 1160), 589), "3": swung((1190, 1200), 589)}))
-    assert [r.name for r in runs] == ["0", "2", "3", "10"] and [r.recording for r in runs] == [0, 0, 1, 2]
-    assert all(abs(np.linalg.norm(r.places[:, 1] - r.places[:, 0], axis=1).mean() / ARM - 1) < 2e-3 for r in runs)  # both distances of the camera
+    runs = load(
+        written(
+            tmp_path,
+            {
+                "2": swung((1200, 1160), 589),
+                "10": swung((1173, 1225), 602),
+                "0": swung((1200.5, 1160), 589),
+                "3": swung((1190, 1200), 589),
+            },
+        )
+    )
+    assert [r.name for r in runs] == ["0", "2", "3", "10"] and [r.recording for r in runs] == [
+        0,
+        0,
+        1,
+        2,
+    ]
+    assert all(
+        abs(np.linalg.norm(r.places[:, 1] - r.places[:, 0], axis=1).mean() / ARM - 1) < 2e-3
+        for r in runs
+    )  # both distances of the camera
     for seed in range(6):
         fit, held = split(runs, share=0.25, seed=seed)
-        assert held and fit and not {r.recording for r in fit} & {r.recording for r in held} and len(fit) + len(held) == 4
+        assert (
+            held
+            and fit
+            and not {r.recording for r in fit} & {r.recording for r in held}
+            and len(fit) + len(held) == 4
+        )
     assert split(runs, seed=1)[1] == split(runs, seed=1)[1]
 
 
-@pytest.mark.parametrize(("runs", "words"), [({}, "no run"), ({"0": np.zeros((5, 5))}, "six numbers"), ({"0": swung((0, 0), 589)}, "two of them")])
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ({}, "no run"),
+        ({"0": np.zeros((5, 5))}, "six numbers"),
+        ({"0": swung((0, 0), 589)}, "two of them"),
+    ],
+)
 def test_what_is_no_such_set_is_told(tmp_path, runs: dict[str, np.ndarray], words: str) -> None:
     with pytest.raises(ClashError, match=words):
         split(load(written(tmp_path, runs)))
@@ -69,7 +113,9 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     state, own = np.array([[[0.0, np.pi / 2, 0, 0]]]), np.array([[0.2, 0.1]])
     plain = pc.seen(state, pc.FIRST, own)[0, 0]
     assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.FIRST[1]])
-    camera = pc.FIRST + np.array([1e-4, -2e-4, 3e-4, 1e-4, 2e-4, -1e-4, 1e-4, 1e-3, 2e-3, 0.02, -0.01, -0.1])
+    camera = pc.FIRST + np.array(
+        [1e-4, -2e-4, 3e-4, 1e-4, 2e-4, -1e-4, 1e-4, 1e-3, 2e-3, 0.02, -0.01, -0.1]
+    )
     state = np.random.default_rng(0).normal(size=(2, 3, 4))
     own = np.tile(own, (2, 1))
     value, *slopes = pc.observe(state, camera, own)
@@ -78,7 +124,10 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
         for j in range(size):
             shift = [np.zeros(4), np.zeros(12), np.zeros(2)]
             shift[k][j] = 1e-6
-            above, below = (pc.seen(state + s * shift[0], camera + s * shift[1], own + s * shift[2]) for s in (1, -1))
+            above, below = (
+                pc.seen(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
+                for s in (1, -1)
+            )
             assert np.abs(slopes[k][..., j] - (above - below) / 2e-6).max() < 1e-7
 
 
@@ -90,12 +139,16 @@ def test_guesses_look_at_the_observed_frames_only() -> None:
     assert np.array_equal(mine.start, theirs.start) and np.array_equal(mine.own, theirs.own)
     assert np.allclose(mine.start[0], [0, 0, 0.02 * RATE, 0.02 * RATE], atol=1e-6)
     every_other = pc.shots(path, observed=40, skip=2)
-    assert np.allclose(every_other.start, mine.start) and np.array_equal(every_other.seen, mine.seen[:, ::2])
+    assert np.allclose(every_other.start, mine.start) and np.array_equal(
+        every_other.seen, mine.seen[:, ::2]
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Decay:
-    """A simulator of x' = -theta x + weight x^2 in closed form to first order, so that the solver alone is tested."""
+    """A simulator of x' = -theta x + weight x^2 in closed form to first order, so that the solver
+    alone is tested.
+    """
 
     theta: np.ndarray
     weights: np.ndarray
@@ -108,12 +161,27 @@ class Decay:
             x.append(x[-1] + 0.05 * (-self.theta[0] * x[-1] + self.weights[0] * x[-1] ** 2))
         return np.stack(x, 1)
 
-    def slopes(self, start: np.ndarray, control: np.ndarray, *, free: tuple[int, ...], finite: bool, starts: bool, train: bool) -> tuple[np.ndarray, np.ndarray]:
+    def slopes(
+        self,
+        start: np.ndarray,
+        control: np.ndarray,
+        *,
+        free: tuple[int, ...],
+        finite: bool,
+        starts: bool,
+        train: bool,
+    ) -> tuple[np.ndarray, np.ndarray]:
         def moved(rate: float, weight: float, x: float) -> np.ndarray:
-            return replace(self, theta=self.theta + rate * 0.95, weights=self.weights + weight).rollout(start + x, control)
+            return replace(
+                self, theta=self.theta + rate * 0.95, weights=self.weights + weight
+            ).rollout(start + x, control)
 
-        steps = [d for d, wanted in zip(np.eye(3), (len(free) > 0, train, True), strict=True) if wanted]
-        return self.rollout(start, control), np.stack([(moved(*(1e-6 * d)) - moved(*(-1e-6 * d))) / 2e-6 for d in steps], -1)
+        steps = [
+            d for d, wanted in zip(np.eye(3), (len(free) > 0, train, True), strict=True) if wanted
+        ]
+        return self.rollout(start, control), np.stack(
+            [(moved(*(1e-6 * d)) - moved(*(-1e-6 * d))) / 2e-6 for d in steps], -1
+        )
 
     def trained(self, weights: np.ndarray, theta: np.ndarray) -> Decay:
         return Decay(theta, weights)
@@ -121,6 +189,7 @@ class Decay:
 
 def _eye() -> Eye:
     """A camera that sees gain * x + shift of its own."""
+
     def see(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
         return camera[0] * states + own[:, None]
 
@@ -134,15 +203,40 @@ def _eye() -> Eye:
 def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
     rng, truth = np.random.default_rng(0), Decay(np.array([0.8]), np.array([0.3]))
     start, own = rng.uniform(0.5, 2.0, (300, 1)), 0.02 * rng.normal(size=(300, 1))
-    seen = truth.rollout(start, np.zeros((300, 40, 0))) + own[:, None] + 1e-3 * rng.normal(size=(300, 41, 1))
+    seen = (
+        truth.rollout(start, np.zeros((300, 40, 0)))
+        + own[:, None]
+        + 1e-3 * rng.normal(size=(300, 41, 1))
+    )
     seen[:5] += np.linspace(0, 3, 41)[:, None]  # windows that no model follows
     shots = Shots(seen, np.array([1e-3]), seen[:, 0], np.zeros((300, 1)), np.array([0.05]))
     begun = Decay(np.array([0.5]), np.zeros(1))
-    found = shoot(begun, shots, _eye(), camera=np.ones(1), free=Free((0,), (), train=True, ridge=1e-9), steps=30, tolerance=1e-7)  # type: ignore[arg-type]
-    assert abs(found.sim.theta[0] - 0.8) < 0.01 and abs(found.sim.weights[0] - 0.3) < 0.01 and (np.diff(found.trace) < 0).all()
+    found = shoot(
+        begun,
+        shots,
+        _eye(),
+        camera=np.ones(1),
+        free=Free((0,), (), train=True, ridge=1e-9),
+        steps=30,
+        tolerance=1e-7,
+    )  # type: ignore[arg-type]
+    assert (
+        abs(found.sim.theta[0] - 0.8) < 0.01
+        and abs(found.sim.weights[0] - 0.3) < 0.01
+        and (np.diff(found.trace) < 0).all()
+    )
     assert np.abs(found.start[5:] - start[5:]).max() < 0.02 and 0.8 < np.median(found.error) < 1.2
-    held = shoot(begun, shots, _eye(), camera=np.ones(1), free=Free((0,), (), train=True, ridge=1e4), steps=30)  # type: ignore[arg-type]
-    assert abs(held.sim.weights[0]) < 0.01 < abs(held.sim.theta[0] - 0.8)  # R keeps the network silent
+    held = shoot(
+        begun,
+        shots,
+        _eye(),
+        camera=np.ones(1),
+        free=Free((0,), (), train=True, ridge=1e4),
+        steps=30,
+    )  # type: ignore[arg-type]
+    assert (
+        abs(held.sim.weights[0]) < 0.01 < abs(held.sim.theta[0] - 0.8)
+    )  # R keeps the network silent
     alone = shoot(truth, shots, _eye(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
     assert alone.sim is truth and np.abs(alone.start[5:] - start[5:]).max() < 0.02
 
@@ -151,10 +245,24 @@ def test_errors_and_intervals_of_the_bench() -> None:
     error = np.full((6, bench.OBSERVED + bench.FRAMES[-1]), 1.0)
     error[:3, bench.OBSERVED + 99 :] = 7.0
     found = np.array(bench._measure(error)["errors"])
-    assert found.shape == (6, 9) and (found[:3, 1] == 7).all() and (found[:, 0] == 1).all() and (found[:3, 8] == 99).all() and (found[3:, 8] == 400).all()
+    assert (
+        found.shape == (6, 9)
+        and (found[:3, 1] == 7).all()
+        and (found[:, 0] == 1).all()
+        and (found[:3, 8] == 99).all()
+        and (found[3:, 8] == 400).all()
+    )
     rows = bench._rows("neural", [found], np.array([0, 0, 1, 1, 2, 2]))
-    assert [r["frame"] for r in rows] == [50, 100, 200, 400] and rows[0]["error_mm"] == 1 and rows[1]["mean_mm"] == 4
-    assert rows[1]["low_mm"] == 1 and rows[1]["high_mm"] == 7 and rows[0]["low_mm"] == rows[0]["high_mm"] == 1
+    assert (
+        [r["frame"] for r in rows] == [50, 100, 200, 400]
+        and rows[0]["error_mm"] == 1
+        and rows[1]["mean_mm"] == 4
+    )
+    assert (
+        rows[1]["low_mm"] == 1
+        and rows[1]["high_mm"] == 7
+        and rows[0]["low_mm"] == rows[0]["high_mm"] == 1
+    )
 
 
 @pytest.mark.slow
@@ -171,7 +279,9 @@ def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stag
         assert np.abs(mine[i, -1] - [*data.qpos, *data.qvel]).max() < 1e-9
     # A network of fourth order: halving the step changes a trained simulation by next to nothing.
     weights = sim.weights + 0.5 * np.random.default_rng(0).normal(size=len(sim.weights))
-    fine = AugmentedSim(pc.SCENE, pc.blueprint(2), timestep=0.5 / RATE).rollout(start, np.zeros((2, 128, 0)), theta=pc.SCENE.nominal, weights=weights)
+    fine = AugmentedSim(pc.SCENE, pc.blueprint(2), timestep=0.5 / RATE).rollout(
+        start, np.zeros((2, 128, 0)), theta=pc.SCENE.nominal, weights=weights
+    )
     coarse = sim.rollout(start, np.zeros((2, 64, 0)), theta=pc.SCENE.nominal, weights=weights)
     assert np.abs(fine[:, ::2] - coarse).max() < 1e-5 < np.abs(coarse - mine).max()
 
@@ -189,9 +299,29 @@ def test_the_bench_in_short(tmp_path) -> None:
     from clashsim import cli
 
     out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
-    assert cli.main(["bench", "real-pendulum", "--quick", "--data", str(ROOT), "--resume", str(resume), "--json", str(out)]) == 0
+    assert (
+        cli.main(
+            [
+                "bench",
+                "real-pendulum",
+                "--quick",
+                "--data",
+                str(ROOT),
+                "--resume",
+                str(resume),
+                "--json",
+                str(out),
+            ]
+        )
+        == 0
+    )
     rows = json.loads(out.read_text())["rows"]
-    assert [(r["method"], r["frame"]) for r in rows] == [(m, f) for m in bench.METHODS for f in bench.FRAMES]
+    assert [(r["method"], r["frame"]) for r in rows] == [
+        (m, f) for m in bench.METHODS for f in bench.FRAMES
+    ]
     error = {(r["method"], r["frame"]): r["error_mm"] for r in rows}
-    assert error["analytic-geometry", 50] < error["recurrent", 50] and error["floor", 200] < 0.3 * error["neural", 200]
+    assert (
+        error["analytic-geometry", 50] < error["recurrent", 50]
+        and error["floor", 200] < 0.3 * error["neural", 200]
+    )
     assert bench.run(Path(str(ROOT)), quick=True, resume=resume) == rows  # from the file

@@ -28,11 +28,20 @@ from clashsim.sim.strike_map import strike_map
 @pytest.fixture(scope="module")
 def square() -> StrikeMap:
     scene = Scene.load("square")
-    return strike_map(HybridSim(scene, base_model(scene), scene.nominal, slide_model=SlideModel({"friction": 0.3}, gyration=0.0289, delay=0.01)))
+    return strike_map(
+        HybridSim(
+            scene,
+            base_model(scene),
+            scene.nominal,
+            slide_model=SlideModel({"friction": 0.3}, gyration=0.0289, delay=0.01),
+        )
+    )
 
 
 def planted(model: StrikeMap, n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
-    """Strikes and where they lead; by another seed than the searches have, or the first points that they scatter would be these."""
+    """Strikes and where they lead; by another seed than the searches have, or the first points that
+    they scatter would be these.
+    """
     strike = np.random.default_rng(seed).uniform(model.low, model.high, (n, 3))
     return strike, model.rest(np.zeros((n, 3)), strike)
 
@@ -41,15 +50,23 @@ def planted(model: StrikeMap, n: int, seed: int = 11) -> tuple[np.ndarray, np.nd
 @pytest.mark.parametrize("method", ["cmaes", "cem", "gradient"])
 def test_planted_targets_are_found(square, method, device):
     _, targets = planted(square, 40)
-    options = {"method": method} if device is None else {"method": method, "device": device, "population": 96, "rounds": 48}
+    options = (
+        {"method": method}
+        if device is None
+        else {"method": method, "device": device, "population": 96, "rounds": 48}
+    )
     plans = plan_many(square, [Task(tuple(t)) for t in targets], **options)
     far, turn = off(np.array([p.predicted[-1] for p in plans]), targets)
-    assert np.mean([p.status is Status.FOUND for p in plans]) >= 0.9  # one in twenty lies in a narrow valley
+    assert (
+        np.mean([p.status is Status.FOUND for p in plans]) >= 0.9
+    )  # one in twenty lies in a narrow valley
     assert np.median(far) < 2e-3 and np.median(np.abs(turn)) < 0.01
     again = plan_many(square, [Task(tuple(t)) for t in targets], **options)
     assert all(np.array_equal(a.strikes, b.strikes) for a, b in zip(plans, again, strict=True))
     alone = plan(square, Task(tuple(targets[3])), **options)
-    np.testing.assert_allclose(alone.strikes, plans[3].strikes, atol=1e-6 if device is None else 1e-3)  # what is planned beside it does not matter
+    np.testing.assert_allclose(
+        alone.strikes, plans[3].strikes, atol=1e-6 if device is None else 1e-3
+    )  # what is planned beside it does not matter
 
 
 @settings(max_examples=20, deadline=None)
@@ -69,7 +86,15 @@ def test_searchers_find_planted_minima(d, seed):
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_hardly_any_target_that_can_be_reached_is_given_up(square, device):
     _, targets = planted(square, 100, seed=3)
-    assert np.mean([p.status is Status.FOUND for p in plan_many(square, [Task(tuple(t)) for t in targets], device=device)]) >= 0.93  # one in twenty lies in a narrow valley
+    assert (
+        np.mean(
+            [
+                p.status is Status.FOUND
+                for p in plan_many(square, [Task(tuple(t)) for t in targets], device=device)
+            ]
+        )
+        >= 0.93
+    )  # one in twenty lies in a narrow valley
 
 
 def test_fewer_strikes_that_leave_the_reach_are_not_preferred(square):
@@ -80,15 +105,27 @@ def test_fewer_strikes_that_leave_the_reach_are_not_preferred(square):
 
 
 def test_many_tasks_take_as_few_strikes_each_as_one_alone_does(square):
-    tasks = [Task((*t[:2], float(t[2]))) for t in planted(square, 3)[1]] + [Task((0.0, 0.25, 0.3)), Task((0.9, 0.9, 0.0))]
-    together, alone = plan_few_each(square, tasks, method="cem"), [plan_few(square, t, method="cem") for t in tasks]
-    assert [len(p.strikes) for p in together] == [len(p.strikes) for p in alone] and [p.status for p in together] == [p.status for p in alone]
-    assert {len(p.strikes) for p in together if p.status is Status.FOUND} >= {1, 2} and together[-1].status is Status.OUT_OF_REACH
+    tasks = [Task((*t[:2], float(t[2]))) for t in planted(square, 3)[1]] + [
+        Task((0.0, 0.25, 0.3)),
+        Task((0.9, 0.9, 0.0)),
+    ]
+    together, alone = (
+        plan_few_each(square, tasks, method="cem"),
+        [plan_few(square, t, method="cem") for t in tasks],
+    )
+    assert [len(p.strikes) for p in together] == [len(p.strikes) for p in alone] and [
+        p.status for p in together
+    ] == [p.status for p in alone]
+    assert {len(p.strikes) for p in together if p.status is Status.FOUND} >= {1, 2} and together[
+        -1
+    ].status is Status.OUT_OF_REACH
 
 
 def test_a_target_out_of_reach_says_so(square):
     told = plan(square, Task((0.9, 0.0, 0.0)))
-    assert told.status is Status.OUT_OF_REACH and "one strike" in told.reason and "mm" in told.reason
+    assert (
+        told.status is Status.OUT_OF_REACH and "one strike" in told.reason and "mm" in told.reason
+    )
 
 
 def test_two_strikes_go_where_one_cannot(square):
@@ -104,9 +141,13 @@ def test_two_strikes_go_where_one_cannot(square):
 
 def test_the_arms_reach_is_kept(square):
     strike, targets = planted(square, 400, seed=1)
-    fair = (strike[:, 0] > 0.3) & (strike[:, 0] < 0.5) & (np.abs(strike[:, 1]) < 1.3)  # struck from the right, at speeds the arm has
+    fair = (
+        (strike[:, 0] > 0.3) & (strike[:, 0] < 0.5) & (np.abs(strike[:, 1]) < 1.3)
+    )  # struck from the right, at speeds the arm has
     targets = targets[fair][:12]
-    reach = Reach(speed=(0.3, 0.5), bearing=(-np.pi / 2, np.pi / 2), workspace=(-0.2, 0.001, -0.06, 0.06))
+    reach = Reach(
+        speed=(0.3, 0.5), bearing=(-np.pi / 2, np.pi / 2), workspace=(-0.2, 0.001, -0.06, 0.06)
+    )
     plans = plan_many(square, [Task(tuple(t), reach=reach) for t in targets])
     found = [p for p in plans if p.status is Status.FOUND]
     assert len(found) >= 8
@@ -125,19 +166,32 @@ def test_the_arms_reach_is_kept(square):
 def test_angles_are_wrapped(a, b):
     _, turn = off(np.array([0.0, 0, a]), np.array([0.0, 0, b]))
     assert abs(turn) <= np.pi + 1e-9 and np.isclose(np.cos(turn), np.cos(a - b))
-    assert loss(np.array([0.3, 0.4, a]), np.array([0.0, 0, a + 2 * np.pi]), 0.01) == pytest.approx(0.25)
+    assert loss(np.array([0.3, 0.4, a]), np.array([0.0, 0, a + 2 * np.pi]), 0.01) == pytest.approx(
+        0.25
+    )
 
 
 def test_costs_of_arrays_and_tensors_agree_and_differentiate(square):
-    tasks = [Task((0.05, 0.02, 0.3), strikes=2, reach=Reach(bearing=(0.0, 2.0), workspace=(-0.01, 0.02, -0.01, 0.02)))]
+    tasks = [
+        Task(
+            (0.05, 0.02, 0.3),
+            strikes=2,
+            reach=Reach(bearing=(0.0, 2.0), workspace=(-0.01, 0.02, -0.01, 0.02)),
+        )
+    ]
     problem = _Problem(square, tasks, draws=4, seed=0)
     x = np.random.default_rng(0).uniform(0.05, 0.95, (1, 5, 6))
     np.testing.assert_allclose(problem.torch_cost(torch.as_tensor(x)).numpy(), problem.cost(x))
-    assert torch.autograd.gradcheck(problem.torch_cost, torch.as_tensor(x).requires_grad_(True), eps=1e-6, atol=1e-4)
+    assert torch.autograd.gradcheck(
+        problem.torch_cost, torch.as_tensor(x).requires_grad_(True), eps=1e-6, atol=1e-4
+    )
 
 
 def test_leaving_the_reach_costs_and_staying_does_not():
-    reach, names = Reach(bearing=(3.0, -3.0), workspace=(0.0, 1.0, 0.0, 1.0)), ("speed", "point", "deflection")
+    reach, names = (
+        Reach(bearing=(3.0, -3.0), workspace=(0.0, 1.0, 0.0, 1.0)),
+        ("speed", "point", "deflection"),
+    )
     start, strike = np.zeros((3, 3)), np.array([[0.5, np.pi, 0], [0.5, 0.0, 0], [0.5, -3.1, 0]])
     end = np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [1.5, 0.5, 0]])
     inside, wrong_side, outside = breach(reach, names, start, strike, end)
@@ -153,12 +207,22 @@ def test_doubt_makes_plans_careful(square):
         assert all(p.spread.min() > 0 for p in plans)
         points = (np.array([p.strikes[0] for p in plans]) - square.low) / (square.high - square.low)
         costs.append(doubtful.cost(points[:, None])[:, 0])
-    assert costs[1].mean() <= costs[0].mean() * (1 + 1e-3)  # what is minimised with draws is the mean over them
+    assert costs[1].mean() <= costs[0].mean() * (
+        1 + 1e-3
+    )  # what is minimised with draws is the mean over them
 
 
 def test_bad_tasks_are_refused(square):
-    for bad in ({"target": (1e308, 0.0, 0.0)}, {"tau": np.inf}, {"tolerance": (0.1, 0.1, 0.1)},
-                {"target": (0.0, np.nan, 0.0)}, {"target": (0.0, 0.0)}, {"strikes": 0}, {"tau": -1.0}, {"tolerance": (0.0, 1.0)}):
+    for bad in (
+        {"target": (1e308, 0.0, 0.0)},
+        {"tau": np.inf},
+        {"tolerance": (0.1, 0.1, 0.1)},
+        {"target": (0.0, np.nan, 0.0)},
+        {"target": (0.0, 0.0)},
+        {"strikes": 0},
+        {"tau": -1.0},
+        {"tolerance": (0.0, 1.0)},
+    ):
         with pytest.raises(ClashError):
             Task(**({"target": (0.0, 0.0, 0.0)} | bad))
     for limits in ({"speed": (0.5,)}, {"bearing": (1.0, 1.0)}, {"workspace": (0.0, 1.0)}):
@@ -186,7 +250,11 @@ def test_a_plan_travels_as_json_and_as_paths(square, tmp_path):
     from clashsim.plan.robot import content, paths, plan_of, touches
 
     scene = Scene.load("square")
-    made = plan_few(square, Task((0.0, 0.25, 0.3), start=(0.1, 0.05, 0.2), reach=Reach(speed=(0.2, 0.7))), method="cem")
+    made = plan_few(
+        square,
+        Task((0.0, 0.25, 0.3), start=(0.1, 0.05, 0.2), reach=Reach(speed=(0.2, 0.7))),
+        method="cem",
+    )
     text = json.dumps(content(made, scene))
     again = plan_of(text)
     assert again.task == made.task and again.names == made.names and again.status is made.status
@@ -199,20 +267,34 @@ def test_a_plan_travels_as_json_and_as_paths(square, tmp_path):
         np.testing.assert_allclose(path.velocity[i, :2], touch[3:5], atol=1e-9)
         assert path.position[i, 2] == pytest.approx(scene.striker_body.position[2])
         along = (path.position[:, :2] - touch[:2]) @ touch[3:5] / np.linalg.norm(touch[3:5])
-        assert along.max() < 0.002 + np.linalg.norm(touch[3:5]) ** 2 / 10 + 0.01  # no farther after the touch than it takes to brake
+        assert (
+            along.max() < 0.002 + np.linalg.norm(touch[3:5]) ** 2 / 10 + 0.01
+        )  # no farther after the touch than it takes to brake
     write_path(path, tmp_path / "path.csv")
-    for bad in ("{}", "[]", "no json", "[" * 100_000,
-                text.replace('"evaluations": ', '"evaluations": 1e400, "was": '), text.replace('"status": "found"', '"status": "perhaps"'), text.replace('"to":', '"too":')):
+    for bad in (
+        "{}",
+        "[]",
+        "no json",
+        "[" * 100_000,
+        text.replace('"evaluations": ', '"evaluations": 1e400, "was": '),
+        text.replace('"status": "found"', '"status": "perhaps"'),
+        text.replace('"to":', '"too":'),
+    ):
         with pytest.raises(ClashError, match="no plan"):
             plan_of(bad)
 
 
-@pytest.mark.parametrize("name", ["semi_cylinder", "square", "triangle", "plate", "ellipse", "puck"])
+@pytest.mark.parametrize(
+    "name", ["semi_cylinder", "square", "triangle", "plate", "ellipse", "puck"]
+)
 def test_outlines_enclose_what_touches(name):
     scene = Scene.load(name)
     corners = outline(scene, scene.struck, scene.struck_body)
     edges = np.roll(corners, -1, 0) - corners
-    assert (edges[:, 0] * np.roll(edges, -1, 0)[:, 1] - edges[:, 1] * np.roll(edges, -1, 0)[:, 0] > -1e-12).all()  # convex, counter-clockwise
+    assert (
+        edges[:, 0] * np.roll(edges, -1, 0)[:, 1] - edges[:, 1] * np.roll(edges, -1, 0)[:, 0]
+        > -1e-12
+    ).all()  # convex, counter-clockwise
     if not scene.striker_body.fixed:
         ranges = axes(scene)
         low, high = np.array(list(ranges.values())).T
@@ -221,7 +303,10 @@ def test_outlines_enclose_what_touches(name):
         c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
         arm = contact.point - before[:, :2]
         own = np.stack([c * arm[:, 0] + s * arm[:, 1], c * arm[:, 1] - s * arm[:, 0]], 1)
-        sides = (edges[None, :, 0] * (own[:, None, 1] - corners[None, :, 1]) - edges[None, :, 1] * (own[:, None, 0] - corners[None, :, 0])) / np.linalg.norm(edges, axis=1)
+        sides = (
+            edges[None, :, 0] * (own[:, None, 1] - corners[None, :, 1])
+            - edges[None, :, 1] * (own[:, None, 0] - corners[None, :, 0])
+        ) / np.linalg.norm(edges, axis=1)
         assert np.abs(sides.min(1)).max() < 2e-3  # the touch lies on the outline
 
 
@@ -229,6 +314,18 @@ def test_a_picture_of_a_plan_is_drawn(tmp_path):
     from clashsim.report.strikes import draw
 
     ring = np.stack([np.cos(np.linspace(0, 6, 20)), np.sin(np.linspace(0, 6, 20))], 1)
-    draw(tmp_path / "plan.svg", body=0.05 * ring, tip=0.01 * ring, starts=np.zeros((2, 3)), touches=np.ones((2, 6)) * 0.05, predicted=np.full((2, 3), 0.1),
-         target=np.array([0.1, 0.1, 0.0]), spread=np.array([0.004, 0.002, 0.1]), outcomes=np.zeros((3, 3)), title="a plan")
-    assert (tmp_path / "plan.svg").read_text().count("<path") > 12  # outlines, arrows, ellipse and axes
+    draw(
+        tmp_path / "plan.svg",
+        body=0.05 * ring,
+        tip=0.01 * ring,
+        starts=np.zeros((2, 3)),
+        touches=np.ones((2, 6)) * 0.05,
+        predicted=np.full((2, 3), 0.1),
+        target=np.array([0.1, 0.1, 0.0]),
+        spread=np.array([0.004, 0.002, 0.1]),
+        outcomes=np.zeros((3, 3)),
+        title="a plan",
+    )
+    assert (tmp_path / "plan.svg").read_text().count(
+        "<path"
+    ) > 12  # outlines, arrows, ellipse and axes

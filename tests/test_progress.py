@@ -27,6 +27,10 @@ def test_no_verdict_is_cut_off_on_a_narrow_terminal():
         name, value, low, high, status = "ground_friction", 0.269, 0.263, 0.275, "unidentifiable"
 
     out = Console(file=io.StringIO(), width=60)
-    out.print(tables.parameters([Param("ground_friction", "pair/ground/friction[0:2]", 0.3, 0.05, 1.0)], [Estimate()]))
+    out.print(
+        tables.parameters(
+            [Param("ground_friction", "pair/ground/friction[0:2]", 0.3, 0.05, 1.0)], [Estimate()]
+        )
+    )
     text = out.file.getvalue()
     assert "…" not in text and "0.269" in text

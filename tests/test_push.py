@@ -31,7 +31,9 @@ TINY = Recipe(steps=1600, envs=16, updates=2, batch=32, width=32, guided=400, ev
 
 
 class Toy:
-    """Slides along its heading by half the speed squared, and turns with the point that is struck: easy to learn, and known exactly."""
+    """Slides along its heading by half the speed squared, and turns with the point that is struck:
+    easy to learn, and known exactly.
+    """
 
     names, unsure = ("speed", "point", "deflection"), True
     low, high = np.array([0.2, 0.26, -0.26]), np.array([0.8, 2.88, 0.26])
@@ -56,7 +58,11 @@ def test_it_can_be_seen():
 
 
 def test_rewards_are_those_of_the_table():
-    gap, off, made = np.array([0.3, 0.02, 0.5, 0.0]), np.array([0.0, np.pi / 2, 0.0, 0.0]), np.array([1, 3, 2, 5])
+    gap, off, made = (
+        np.array([0.3, 0.02, 0.5, 0.0]),
+        np.array([0.0, np.pi / 2, 0.0, 0.0]),
+        np.array([1, 3, 2, 5]),
+    )
     there, gone = np.array([False, True, False, True]), np.array([False, False, True, False])
     by_hand = [np.exp(-0.09), np.exp(-0.0004) + 0.5 + 2, np.exp(-0.25) + LEFT, 1 + 1 + 0]
     np.testing.assert_allclose(rewards(gap, off, made, there, gone), by_hand)
@@ -64,11 +70,18 @@ def test_rewards_are_those_of_the_table():
 
 def test_episodes_end_where_they_should():
     push = Push.of(SCENE, Toy(), 4, Spread())
-    push.pose = np.array([[LENGTH - 0.05, 0, 0], [0.1, 0.03, 1.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]) - [0, 0, heading_of(SCENE)]
+    push.pose = np.array(
+        [[LENGTH - 0.05, 0, 0], [0.1, 0.03, 1.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    ) - [0, 0, heading_of(SCENE)]
     push.made = np.array([0, 0, 0, STRIKES - 1])
     reward, ended, there = push.strike(np.tile([-0.5, 0.0, 0.0], (4, 1)), np.random.default_rng(0))
     assert there.tolist() == [True, False, False, False]
-    assert ended.tolist() == [True, True, False, True]  # there, out of the corridor, on the way, and the last strike allowed
+    assert ended.tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]  # there, out of the corridor, on the way, and the last strike allowed
     assert reward[1] < LEFT + 1 and reward[0] > STRIKES and 0.8 < reward[2] < 1
 
 
@@ -79,7 +92,9 @@ def test_many_copies_are_as_one():
     for i in range(3):
         one = PushEnv(SCENE, Toy())
         one.reset(seed=0)
-        one._push.pose, one._push.turn, one._push.made = (getattr(many._task, k)[i : i + 1].copy() for k in ("pose", "turn", "made"))
+        one._push.pose, one._push.turn, one._push.made = (
+            getattr(many._task, k)[i : i + 1].copy() for k in ("pose", "turn", "made")
+        )
         np.testing.assert_allclose(one._push.observe()[0], seen[i], atol=1e-6)
         ones.append(one)
     action = np.random.default_rng(1).uniform(-1, 1, (3, 3)).astype(np.float32)
@@ -88,7 +103,9 @@ def test_many_copies_are_as_one():
     for i, one in enumerate(ones):
         o, r, ended, out, _ = one.step(action[i])
         assert ended == done[i] and not out and r == pytest.approx(float(reward[i]), rel=1e-6)
-        np.testing.assert_allclose(o, infos[i]["terminal_observation"] if ended else after[i], atol=1e-6)
+        np.testing.assert_allclose(
+            o, infos[i]["terminal_observation"] if ended else after[i], atol=1e-6
+        )
 
 
 @settings(max_examples=40, deadline=None)
@@ -100,16 +117,34 @@ def test_observations_do_not_depend_on_where_the_route_lies(turned, x, y, headin
     pose = np.array([x, y, heading])
     c, s = np.cos(turned), np.sin(turned)
     world = np.array([0.1 + c * x - s * y, -0.2 + s * x + c * y, heading + turned])
-    np.testing.assert_allclose(_from_segment(world, np.array(way.points[0]), way.headings[0])[:2], pose[:2], atol=1e-9)
-    seen = observed(_from_segment(world, np.array(way.points[0]), way.headings[0])[None], 1.0, np.zeros(1), way.lengths, np.zeros(1))
-    np.testing.assert_allclose(seen, observed(pose[None], 1.0, np.zeros(1), np.array([LENGTH]), np.zeros(1)), atol=1e-5)
+    np.testing.assert_allclose(
+        _from_segment(world, np.array(way.points[0]), way.headings[0])[:2], pose[:2], atol=1e-9
+    )
+    seen = observed(
+        _from_segment(world, np.array(way.points[0]), way.headings[0])[None],
+        1.0,
+        np.zeros(1),
+        way.lengths,
+        np.zeros(1),
+    )
+    np.testing.assert_allclose(
+        seen, observed(pose[None], 1.0, np.zeros(1), np.array([LENGTH]), np.zeros(1)), atol=1e-5
+    )
 
 
 @pytest.mark.slow
 def test_a_trivial_route_is_learned():
-    policy = train(SCENE, Toy(), recipe=replace(TINY, steps=12_000, guided=4_000, updates=8, batch=128, width=64), seed=0)
+    policy = train(
+        SCENE,
+        Toy(),
+        recipe=replace(TINY, steps=12_000, guided=4_000, updates=8, batch=128, width=64),
+        seed=0,
+    )
     rng = np.random.default_rng(0)
-    done = [follow(ROUTES["1"], policy, Simulated(Toy(), start_of(ROUTES["1"], policy.ahead, rng))) for _ in range(40)]
+    done = [
+        follow(ROUTES["1"], policy, Simulated(Toy(), start_of(ROUTES["1"], policy.ahead, rng)))
+        for _ in range(40)
+    ]
     assert np.mean([d.success for d in done]) > 0.8
 
 
@@ -148,18 +183,34 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
 
 def test_policies_travel(tmp_path):
     rng = np.random.default_rng(0)
-    layers = ((rng.normal(size=(8, 7)).astype(np.float32), np.zeros(8, np.float32)), (rng.normal(size=(3, 8)).astype(np.float32), np.zeros(3, np.float32)))
+    layers = (
+        (rng.normal(size=(8, 7)).astype(np.float32), np.zeros(8, np.float32)),
+        (rng.normal(size=(3, 8)).astype(np.float32), np.zeros(3, np.float32)),
+    )
     policy = Policy(layers, Toy.names, Toy.low, Toy.high, 1.5, {"scene": "semi_cylinder"})
     policy.save(tmp_path / "p.safetensors")
     again, seen = Policy.load(tmp_path / "p.safetensors"), rng.normal(size=(20, 7))
     np.testing.assert_array_equal(again(seen), policy(seen))
     assert ((policy(seen) >= Toy.low) & (policy(seen) <= Toy.high)).all()
     whole = (tmp_path / "p.safetensors").read_bytes()
-    for kind in ({"notes": None}, {"names": ("a", "a", "b")}, {"high": Toy.high[:2]}, {"layers": layers[1:]}):
+    for kind in (
+        {"notes": None},
+        {"names": ("a", "a", "b")},
+        {"high": Toy.high[:2]},
+        {"layers": layers[1:]},
+    ):
         with pytest.raises((ClashError, TypeError)):
             replace(policy, **kind).save(tmp_path / "bad.safetensors")
             Policy.load(tmp_path / "bad.safetensors")
-    for i, bad in enumerate((b"", whole[:30], whole[:-4], b"\xff" * 100, whole.replace(b"clashsim-policy", b"another-policy!"))):
+    for i, bad in enumerate(
+        (
+            b"",
+            whole[:30],
+            whole[:-4],
+            b"\xff" * 100,
+            whole.replace(b"clashsim-policy", b"another-policy!"),
+        )
+    ):
         (tmp_path / f"{i}.safetensors").write_bytes(bad)
         with pytest.raises(ClashError):
             Policy.load(tmp_path / f"{i}.safetensors")
@@ -172,8 +223,19 @@ def test_routes_come_from_files_too(tmp_path, capsys):
     path.write_text("x,y\n0,0\n0.2,0\n0.2,0.25\n")
     way = route(str(path))
     assert len(way) == 2 and way.turn(0) == pytest.approx(np.pi / 2) and way.turn(1) == 0
-    assert way.inside(np.array([0.1, 0.03])) and not way.inside(np.array([0.1, 0.05])) and way.inside(np.array([0.2, 0.28]))
-    for text in ("x,y\n0,0\n", "a,b\n0,0\n1,1\n", "x,y\n0,zero\n1,1\n", "x,y\n0,0\n300,0\n", "x,y\nnan,0\n0,0\n", ""):
+    assert (
+        way.inside(np.array([0.1, 0.03]))
+        and not way.inside(np.array([0.1, 0.05]))
+        and way.inside(np.array([0.2, 0.28]))
+    )
+    for text in (
+        "x,y\n0,0\n",
+        "a,b\n0,0\n1,1\n",
+        "x,y\n0,zero\n1,1\n",
+        "x,y\n0,0\n300,0\n",
+        "x,y\nnan,0\n0,0\n",
+        "",
+    ):
         path.write_text(text)
         with pytest.raises(ClashError):
             route(str(path))
@@ -203,7 +265,10 @@ def test_unseeded_environments_differ():
 
 
 def test_few_steps_still_train_and_another_model_is_another_training(tmp_path):
-    begin, end = (train(SCENE, Toy(), recipe=replace(TINY, steps=n, guided=10_000), seed=0).layers[0][0] for n in (64, 1200))
+    begin, end = (
+        train(SCENE, Toy(), recipe=replace(TINY, steps=n, guided=10_000), seed=0).layers[0][0]
+        for n in (64, 1200)
+    )
     assert not np.array_equal(begin, end)
     train(SCENE, Toy(), recipe=TINY, seed=0, folder=tmp_path)
     other = Toy()

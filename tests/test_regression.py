@@ -32,7 +32,9 @@ def test_a_smooth_function_is_learned_and_its_variance_grows_away_from_the_data(
 def test_no_say_far_from_the_fitted_impacts():
     scene = Scene.load("plate")
     impacts = sample(scene, 200, 0)
-    order = np.argsort(np.abs(impacts.before[:, 2] - impacts.before[:, 8]))  # by the angle between the faces
+    order = np.argsort(
+        np.abs(impacts.before[:, 2] - impacts.before[:, 8])
+    )  # by the angle between the faces
     few, far = impacts[order[:30]], impacts[order[-20:]]
     inputs = Inputs.of(scene, frame(scene, few), few)
     assert inputs.near(inputs(scene, frame(scene, few), few)).min() > 0.2
@@ -48,13 +50,20 @@ def test_it_needs_a_few_impacts_that_differ():
 
 
 def test_it_mends_what_physics_cannot_say_near_the_data():
-    """An outcome that depends on spin for a reason that no parameter knows: with many impacts the witness learns it."""
+    """An outcome that depends on spin for a reason that no parameter knows: with many impacts the
+    witness learns it.
+    """
     scene = Scene.load("puck")
     impacts = sample(scene, 240, 1)
-    odd = replace(impacts, theta=None, after=impacts.after * (1 + 0.2 * np.sin(impacts.twist[:, 2:] / 15)))
+    odd = replace(
+        impacts, theta=None, after=impacts.after * (1 + 0.2 * np.sin(impacts.twist[:, 2:] / 15))
+    )
     model = calibrate(base_model(scene), odd[np.arange(120)])
     test = odd[np.arange(120, len(odd))]
-    with_it, without = (np.linalg.norm(m.predict(test) - test.after, axis=1).mean() for m in (model, replace(model, witness=None)))
+    with_it, without = (
+        np.linalg.norm(m.predict(test) - test.after, axis=1).mean()
+        for m in (model, replace(model, witness=None))
+    )
     assert with_it < without
 
 
@@ -62,7 +71,10 @@ def test_a_prior_of_ones_own_keeps_the_shipped_model():
     scene = Scene.load("plate")
     heavy = scene.with_nominal({"stiffness": 3000.0})
     base = shipped_base(heavy)
-    assert base is not None and base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
+    assert (
+        base is not None
+        and base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
+    )
     with pytest.raises(ParamError, match="stiffness"):
         scene.with_nominal({"stifness": 1.0})
     with pytest.raises(ParamError, match="outside"):
@@ -74,4 +86,6 @@ def test_same_impacts_same_bits():
     impacts = sample(scene, 12, 3)
     real = Impacts(True, impacts.before, impacts.after)
     a, b = (calibrate(base_model(scene), real, seed=1) for _ in range(2))
-    assert (a.predict(impacts) == b.predict(impacts)).all() and (a.spread(impacts) == b.spread(impacts)).all()
+    assert (a.predict(impacts) == b.predict(impacts)).all() and (
+        a.spread(impacts) == b.spread(impacts)
+    ).all()

@@ -1,4 +1,6 @@
-"""A run in one line: its simulator, its ranges and draws, its MJCF, and the slide model that it carries."""
+"""A run in one line: its simulator, its ranges and draws, its MJCF, and the slide model that it
+carries.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,19 @@ from clashsim.fit.sample import sample
 from clashsim.fit.slide_model import SlideFit
 from clashsim.sim.hybrid import HybridSim
 
-START, TWIST = torch.tensor([[0.01, 0.02, 0.3]], dtype=torch.float64), torch.tensor([[0.4, -0.1, 3.0]], dtype=torch.float64)
+START, TWIST = (
+    torch.tensor([[0.01, 0.02, 0.3]], dtype=torch.float64),
+    torch.tensor([[0.4, -0.1, 3.0]], dtype=torch.float64),
+)
 
 GROUND = (1, 5)  # places of ground_friction and ground_damping_ratio
 
 
 @pytest.fixture(scope="module")
 def found():
-    """What is found in eight recorded strikes of the laboratory; the slide of the third is cut short by a drop-out."""
+    """What is found in eight recorded strikes of the laboratory; the slide of the third is cut
+    short by a drop-out.
+    """
     return segment(lab.recorded()[:8], scene=Scene.load("semi_cylinder"))
 
 
@@ -54,7 +61,11 @@ def folder(made, tmp_path):
 @pytest.fixture(scope="module")
 def puck():
     scene = Scene.load("puck")
-    return distil(scene, sample(scene, 200, 0), recipe=Recipe(width=16, layers=3, members=2, steps=30, batch=64)), replace(sample(scene, 12, 1), theta=None, ends={})
+    return distil(
+        scene,
+        sample(scene, 200, 0),
+        recipe=Recipe(width=16, layers=3, members=2, steps=30, batch=64),
+    ), replace(sample(scene, 12, 1), theta=None, ends={})
 
 
 def judged(run: Run, *verdicts: tuple[float, float, float, Status]) -> Run:
@@ -67,25 +78,44 @@ def judged(run: Run, *verdicts: tuple[float, float, float, Status]) -> Run:
 def test_a_slide_model_comes_back_with_its_run(made, folder, tmp_path):
     run = clashsim.load(folder)
     assert isinstance(run, Run) and run.slide is not None and run.scene.name == "semi_cylinder"
-    assert torch.equal(run.slide.rest(START, TWIST), made[1].model.rest(START, TWIST)) and run.slide.content() == made[1].model.content()
+    assert (
+        torch.equal(run.slide.rest(START, TWIST), made[1].model.rest(START, TWIST))
+        and run.slide.content() == made[1].model.content()
+    )
     figures = read_notes(folder)["slide"]["fit"]
-    assert figures["slides"] == 7 and figures["estimates"][0]["name"] == "friction" and len(figures["misfit"]) == 3
+    assert (
+        figures["slides"] == 7
+        and figures["estimates"][0]["name"] == "friction"
+        and len(figures["misfit"]) == 3
+    )
     save_run(tmp_path / "again", run.calibration, slide=run.slide)
     assert clashsim.load(tmp_path / "again").slide.content() == run.slide.content()
 
 
 def test_a_run_without_slides_has_no_slide_model(made, tmp_path):
     save_run(tmp_path / "run", made[0])
-    assert "slide.json" not in read_folder(tmp_path / "run") and read_notes(tmp_path / "run")["slide"] is None
+    assert (
+        "slide.json" not in read_folder(tmp_path / "run")
+        and read_notes(tmp_path / "run")["slide"] is None
+    )
     run = clashsim.load(tmp_path / "run")
     assert ground_places(run.scene) == GROUND
-    assert run.slide is None and run.hybrid().slide_model is None and run.hybrid().theta[1] == run.scene.nominal[1]
+    assert (
+        run.slide is None
+        and run.hybrid().slide_model is None
+        and run.hybrid().theta[1] == run.scene.nominal[1]
+    )
 
 
-@pytest.mark.parametrize("change", [{"values": {}}, {"values": {"friction": -1.0}}, {"gyration": None}, {"centre": 3}])
+@pytest.mark.parametrize(
+    "change", [{"values": {}}, {"values": {"friction": -1.0}}, {"gyration": None}, {"centre": 3}]
+)
 def test_a_slide_model_that_is_none_is_refused(folder, tmp_path, change):
     files = read_folder(folder)
-    write_folder(tmp_path / "bad", files | {"slide.json": json.dumps(json.loads(files["slide.json"]) | change).encode()})
+    write_folder(
+        tmp_path / "bad",
+        files | {"slide.json": json.dumps(json.loads(files["slide.json"]) | change).encode()},
+    )
     with pytest.raises(ClashError) as error:
         clashsim.load(tmp_path / "bad")
     assert "\n" not in str(error.value)
@@ -98,28 +128,45 @@ def test_a_loaded_run_steps(folder):
     run = clashsim.load(folder)
     hybrid = run.hybrid(timestep=0.002)
     assert isinstance(hybrid, HybridSim) and hybrid.model.opt.timestep == 0.002
-    assert np.array_equal(np.delete(hybrid.theta, GROUND), np.delete(run.theta, GROUND)) and 0.33 < hybrid.theta[1] < 0.43 and hybrid.theta[5] == run.scene.nominal[5]
-    assert run.hybrid(slide_model=None).slide_model is None and run.hybrid(theta=run.scene.nominal).theta is not None
+    assert (
+        np.array_equal(np.delete(hybrid.theta, GROUND), np.delete(run.theta, GROUND))
+        and 0.33 < hybrid.theta[1] < 0.43
+        and hybrid.theta[5] == run.scene.nominal[5]
+    )
+    assert (
+        run.hybrid(slide_model=None).slide_model is None
+        and run.hybrid(theta=run.scene.nominal).theta is not None
+    )
     data = mujoco.MjData(hybrid.model)
     data.qpos[7:9], data.qvel[7] = (0.22, 0.1), -0.5
     for _ in range(200):
         data.ctrl[1] = -0.5 if data.time < 0.1 else 0.5
         hybrid.step(data)
-    assert hybrid.tally.learned == 1 and np.linalg.norm(data.qpos[:2]) > 0.03 and np.abs(data.qvel[:2]).max() < 1e-3
-    states = hybrid.rollout(np.concatenate([hybrid.model.qpos0, np.zeros(hybrid.model.nv)])[None], np.zeros((1, 3, 2)))
+    assert (
+        hybrid.tally.learned == 1
+        and np.linalg.norm(data.qpos[:2]) > 0.03
+        and np.abs(data.qvel[:2]).max() < 1e-3
+    )
+    states = hybrid.rollout(
+        np.concatenate([hybrid.model.qpos0, np.zeros(hybrid.model.nv)])[None], np.zeros((1, 3, 2))
+    )
     assert np.isfinite(states).all()
 
 
 def test_what_was_measured_with_each_impact_is_at_its_median(puck):
     base, impacts = puck
     drag = np.linspace(0.1, 0.3, len(impacts))
-    run = Run(calibrate(base, replace(impacts, known={"friction": drag, "warmth": 20 + drag}), draws=2))
+    run = Run(
+        calibrate(base, replace(impacts, known={"friction": drag, "warmth": 20 + drag}), draws=2)
+    )
     hybrid = run.hybrid(timestep=0.001)
     assert np.isclose(run.theta[0], 0.2) and run.ranges()["friction"] == (0.1, 0.3)
     hybrid.rollout(np.array([[-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), np.zeros((1, 200, 0)))
     assert hybrid.tally.hits == 1
     with pytest.raises(ClashError, match="warmth"):
-        run.hybrid(known={"friction": 0.2}, timestep=0.001).rollout(np.array([[-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), np.zeros((1, 200, 0)))
+        run.hybrid(known={"friction": 0.2}, timestep=0.001).rollout(
+            np.array([[-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), np.zeros((1, 200, 0))
+        )
 
 
 def test_ranges_and_draws_stay_within_bounds(made):
@@ -127,11 +174,23 @@ def test_ranges_and_draws_stay_within_bounds(made):
     low, high = (np.array([getattr(p, k) for p in run.scene.params]) for k in ("low", "high"))
     ends = np.array(list(run.ranges().values()))
     assert list(run.ranges()) == [p.name for p in run.scene.params]
-    assert (ends[:, 0] >= low).all() and (ends[:, 1] <= high).all() and (ends[:, 0] <= run.theta).all() and (run.theta <= ends[:, 1]).all()
+    assert (
+        (ends[:, 0] >= low).all()
+        and (ends[:, 1] <= high).all()
+        and (ends[:, 0] <= run.theta).all()
+        and (run.theta <= ends[:, 1]).all()
+    )
     draws = run.draws(4000, 3)
     assert draws.shape == (4000, len(low)) and (draws >= low).all() and (draws <= high).all()
-    assert np.array_equal(draws, run.draws(4000, 3)) and np.array_equal(draws[:5], run.draws(5, 3)) and not np.array_equal(draws, run.draws(4000, 4))
-    inside = ((draws >= ends[:, 0] * (1 - 1e-12 * np.sign(ends[:, 0]))) & (draws <= ends[:, 1] * (1 + 1e-12 * np.sign(ends[:, 1])))).mean(0)
+    assert (
+        np.array_equal(draws, run.draws(4000, 3))
+        and np.array_equal(draws[:5], run.draws(5, 3))
+        and not np.array_equal(draws, run.draws(4000, 4))
+    )
+    inside = (
+        (draws >= ends[:, 0] * (1 - 1e-12 * np.sign(ends[:, 0])))
+        & (draws <= ends[:, 1] * (1 + 1e-12 * np.sign(ends[:, 1])))
+    ).mean(0)
     assert (inside > 0.87).all()  # 90 %, and more where the range cuts an interval short
     for n, seed in ((0, 0), (1, -1)):
         with pytest.raises(ParamError, match="draw"):
@@ -139,23 +198,48 @@ def test_ranges_and_draws_stay_within_bounds(made):
 
 
 def test_draws_are_normal_on_each_scale_and_even_for_what_is_known(made):
-    run = judged(Run(made[0]), (0.3, 0.2, 0.4, Status.FITTED), (0.3, 0.1, 0.5, Status.KNOWN), (1e6, 5e5, 2e6, Status.FITTED), (30.0, 30.0, 60.0, Status.AT_BOUND))
+    run = judged(
+        Run(made[0]),
+        (0.3, 0.2, 0.4, Status.FITTED),
+        (0.3, 0.1, 0.5, Status.KNOWN),
+        (1e6, 5e5, 2e6, Status.FITTED),
+        (30.0, 30.0, 60.0, Status.AT_BOUND),
+    )
     draws = run.draws(20_000, 0)
-    assert draws[:, 0].mean() == pytest.approx(0.3, abs=0.002) and draws[:, 0].std() == pytest.approx(0.1 / 1.64, rel=0.03)
-    assert np.allclose(np.quantile(draws[:, 1], [0, 0.25, 0.5, 1]), [0.1, 0.2, 0.3, 0.5], atol=0.005)
-    assert np.log(draws[:, 2]).mean() == pytest.approx(np.log(1e6), abs=0.02) and np.log(draws[:, 2]).std() == pytest.approx(np.log(2) / 1.64, rel=0.03)
-    assert (draws[:, 3] < 30.001).mean() == pytest.approx(0.5, abs=0.02) and np.quantile(draws[:, 3], 0.95) == pytest.approx(60, rel=0.05)
+    assert draws[:, 0].mean() == pytest.approx(0.3, abs=0.002) and draws[
+        :, 0
+    ].std() == pytest.approx(0.1 / 1.64, rel=0.03)
+    assert np.allclose(
+        np.quantile(draws[:, 1], [0, 0.25, 0.5, 1]), [0.1, 0.2, 0.3, 0.5], atol=0.005
+    )
+    assert np.log(draws[:, 2]).mean() == pytest.approx(np.log(1e6), abs=0.02) and np.log(
+        draws[:, 2]
+    ).std() == pytest.approx(np.log(2) / 1.64, rel=0.03)
+    assert (draws[:, 3] < 30.001).mean() == pytest.approx(0.5, abs=0.02) and np.quantile(
+        draws[:, 3], 0.95
+    ) == pytest.approx(60, rel=0.05)
 
 
 def test_mjcf_holds_what_was_identified_together(made):
-    run = judged(Run(made[0]), (0.41, 0.2, 0.6, Status.UNIDENTIFIABLE), (0.1, 0.02, 0.5, Status.UNIDENTIFIABLE), (2e6, 1e6, 4e6, Status.FITTED))
+    run = judged(
+        Run(made[0]),
+        (0.41, 0.2, 0.6, Status.UNIDENTIFIABLE),
+        (0.1, 0.02, 0.5, Status.UNIDENTIFIABLE),
+        (2e6, 1e6, 4e6, Status.FITTED),
+    )
     model, ground = mujoco.MjModel.from_xml_string(run.mjcf().xml), ground_friction_place(run.scene)
     assert ground == 1 and ground not in run.written
-    assert np.allclose(model.pair("strike").friction[:2], 0.41) and np.isclose(model.pair("strike").solref[0], -2e6)
-    assert np.allclose(model.pair("ground").friction[:2], 0.3)  # as the author has it: strikes hardly show what slides live on
+    assert np.allclose(model.pair("strike").friction[:2], 0.41) and np.isclose(
+        model.pair("strike").solref[0], -2e6
+    )
+    assert np.allclose(
+        model.pair("ground").friction[:2], 0.3
+    )  # as the author has it: strikes hardly show what slides live on
     told = judged(run, (0.41, 0.2, 0.6, Status.KNOWN), (0.1, 0.02, 0.5, Status.FITTED))
     model = mujoco.MjModel.from_xml_string(told.mjcf().xml)
-    assert np.allclose(model.pair("strike").friction[:2], 0.3) and np.allclose(model.pair("ground").friction[:2], 0.1)
+    assert np.allclose(model.pair("strike").friction[:2], 0.3) and np.allclose(
+        model.pair("ground").friction[:2], 0.1
+    )
 
 
 def test_slides_tell_the_friction_of_the_ground(made, found):
@@ -163,23 +247,43 @@ def test_slides_tell_the_friction_of_the_ground(made, found):
     other = with_slides(calibration, fit)
     run = Run(other, fit.model)
     place = ground_friction_place(run.scene)
-    assert place in run.written and 0.33 < run.theta[place] < 0.43 and other.theta[place].status is Status.FITTED  # the sand has 0.37
+    assert (
+        place in run.written
+        and 0.33 < run.theta[place] < 0.43
+        and other.theta[place].status is Status.FITTED
+    )  # the sand has 0.37
     assert other.theta[place].low < run.theta[place] < other.theta[place].high
     assert np.array_equal(other.predict(found.impacts), calibration.predict(found.impacts))
     assert np.array_equal(np.delete(within(other), place), np.delete(within(calibration), place))
-    measured = replace(calibration, theta=tuple(replace(e, status=Status.KNOWN) for e in calibration.theta))
+    measured = replace(
+        calibration, theta=tuple(replace(e, status=Status.KNOWN) for e in calibration.theta)
+    )
     assert with_slides(measured, fit) is measured
     assert ground_friction_place(Scene.load("puck")) is None
 
 
 def test_slides_are_of_the_origin_and_come_to_rest(found):
-    trials, kept = {t.name: t for t in lab.recorded()}, [(f, f.slide_at(0.015)) for f in found.found]
-    assert [both is None for _, both in kept] == [False, False, True, False, False, False, False, False]
+    trials, kept = (
+        {t.name: t for t in lab.recorded()},
+        [(f, f.slide_at(0.015)) for f in found.found],
+    )
+    assert [both is None for _, both in kept] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+    ]
     for f, both in kept:
         if both is not None:
             slide, twist = both
             t, pose = trials[f.trial].seen("block")
-            assert np.isclose(slide.t[0], f.time + 0.015) and np.allclose(slide.xy[1:], pose[np.isin(t, slide.t[1:]), :2], atol=2e-4)  # a tilted block hides some
+            assert np.isclose(slide.t[0], f.time + 0.015) and np.allclose(
+                slide.xy[1:], pose[np.isin(t, slide.t[1:]), :2], atol=2e-4
+            )  # a tilted block hides some
             assert np.allclose(twist, f.after_at(0.015))
 
 
@@ -189,8 +293,15 @@ def test_slides_that_are_too_few_or_none_are_said(found):
     assert fit is None and figures["words"].startswith("no slide model: 2 of 3 slides")
     flagged = [replace(f, flags=("in doubt",)) for f in found.found]
     assert fit_found(scene, flagged, ())[0] is None
-    still = [replace(f, slide=replace(f.slide, xy=np.full_like(f.slide.xy, np.nan))) for f in found.found]
+    still = [
+        replace(f, slide=replace(f.slide, xy=np.full_like(f.slide.xy, np.nan))) for f in found.found
+    ]
     assert fit_found(scene, still, ())[0] is None
     assert fit_found(Scene.load("puck"), (), ()) == (None, {})
     fit, figures = fit_found(scene, found.found[:7], found.found[7:])
-    assert fit is not None and figures["held_out"] == 1 and figures["position_m"] < 0.01 and "ground_friction is taken from it" in figures["words"]
+    assert (
+        fit is not None
+        and figures["held_out"] == 1
+        and figures["position_m"] < 0.01
+        and "ground_friction is taken from it" in figures["words"]
+    )

@@ -24,7 +24,13 @@ BALLS = """<mujoco><option gravity="0 0 0" timestep="0.0001"/><worldbody>
 
 
 def free_pair() -> Scene:
-    return Scene(BALLS, "a", "b", draw=Draw(speed=(0.5, 2.0), deflection=(-0.5, 0.5), spin=(-5, 5)), params=(Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),))
+    return Scene(
+        BALLS,
+        "a",
+        "b",
+        draw=Draw(speed=(0.5, 2.0), deflection=(-0.5, 0.5), spin=(-5, 5)),
+        params=(Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),),
+    )
 
 
 @pytest.mark.parametrize("name", shipped_scenes())
@@ -39,8 +45,16 @@ def test_same_bits_at_any_number_of_threads_and_from_shards(tmp_path, monkeypatc
     monkeypatch.setattr(sampling, "_SHARD", 64)
     scene = Scene.load("ellipse")
     plain = sample(scene, 150, 7)
-    for other in (sample(scene, 150, 7, threads=1), sample(scene, 150, 7, parts=tmp_path / "p"), sample(scene, 150, 7, parts=tmp_path / "p")):
-        assert (other.before == plain.before).all() and (other.after == plain.after).all() and (other.theta == plain.theta).all()
+    for other in (
+        sample(scene, 150, 7, threads=1),
+        sample(scene, 150, 7, parts=tmp_path / "p"),
+        sample(scene, 150, 7, parts=tmp_path / "p"),
+    ):
+        assert (
+            (other.before == plain.before).all()
+            and (other.after == plain.after).all()
+            and (other.theta == plain.theta).all()
+        )
     assert not (sample(scene, 150, 8).after == plain.after).all()
 
 
@@ -88,7 +102,9 @@ def test_touch_finds_the_surface_and_forgives_recorded_poses() -> None:
     strikes = draw(scene, 50, np.random.default_rng(2))
     shifted = strikes.before.copy()
     direction = shifted[:, 3:5] / np.linalg.norm(shifted[:, 3:5], axis=1, keepdims=True)
-    shifted[:, :2] += np.linspace(-0.01, 0.01, 50)[:, None] * direction  # short of contact, or overlapping, along the approach
+    shifted[:, :2] += (
+        np.linspace(-0.01, 0.01, 50)[:, None] * direction
+    )  # short of contact, or overlapping, along the approach
     contact, back = touch(scene, shifted)
     assert contact.touching.all() and np.allclose(back[:, :2], strikes.before[:, :2], atol=1e-4)
 

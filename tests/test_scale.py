@@ -1,4 +1,6 @@
-"""Work on Ray: the same bits as in this process, workers and heads that are killed, mistakes as one sentence, shards on any file system. Two local workers."""
+"""Work on Ray: the same bits as in this process, workers and heads that are killed, mistakes as one
+sentence, shards on any file system. Two local workers.
+"""
 
 from __future__ import annotations
 
@@ -100,6 +102,7 @@ class Counter:
 
 def counted(engine, made: list):
     """The same engine, which notes what it was asked for."""
+
     def run(work, items):
         made.extend(items)
         return engine(work, items)
@@ -120,11 +123,13 @@ def test_engines_give_every_item_once(engines, where):
 def test_work_travels_once_and_keeps_what_it_built(two):
     seen = [result for _, result in each(two, Counter(), range(12))]
     pids = {pid for pid, _ in seen}
-    assert os.getpid() not in pids and sum(max(n for p, n in seen if p == pid) for pid in pids) == 12
+    assert (
+        os.getpid() not in pids and sum(max(n for p, n in seen if p == pid) for pid in pids) == 12
+    )
 
 
 def test_arrays_come_out_of_the_store_and_can_be_written(two):
-    (_, found), = two(partial(drawn, 0), [(0, 100_000)])
+    ((_, found),) = two(partial(drawn, 0), [(0, 100_000)])
     assert (found["x"] == drawn(0, (0, 100_000))["x"]).all()
     found["x"][0] = 0.0  # as in this process; a view of the store could not be
 
@@ -137,7 +142,9 @@ def test_a_mistake_is_the_result_of_its_item_and_the_others_finish(engines, wher
     assert type(found[2]) is MissingExtraError and "clashsim[cold]" in str(found[2])
     with pytest.raises(DataError, match="the second item is bad"):
         [*each(engines[where], mistaken, range(2))]
-    with pytest.raises(ZeroDivisionError, match="item 5"):  # a bug is no mistake of the user, and is not hidden
+    with pytest.raises(
+        ZeroDivisionError, match="item 5"
+    ):  # a bug is no mistake of the user, and is not hidden
         [*engines[where](broken, [5])]
 
 
@@ -150,7 +157,9 @@ def test_a_worker_that_is_killed_is_retried_in_silence(two, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(two, tmp_path, monkeypatch):
+def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(
+    two, tmp_path, monkeypatch
+):
     monkeypatch.setattr(engine_module, "_TRIES", 2)
     found = dict(two(partial(deadly, True), [tmp_path / "a"]))
     assert isinstance(found[0], LostError) and "item 1 of 1 was given up" in str(found[0])
@@ -161,22 +170,47 @@ def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(two, 
 def test_sampling_has_the_same_bits_with_one_and_two_workers_and_here(two):
     scene, n = Scene.load("puck"), 2 * 4096 + 100
     wanted = bits(sample(scene, n, 7))
-    assert bits(sample(scene, n, 7, threads=1, engine=two)) == bits(sample(scene, n, 7, threads=1, engine=RayEngine(1, own=False))) == wanted
+    assert (
+        bits(sample(scene, n, 7, threads=1, engine=two))
+        == bits(sample(scene, n, 7, threads=1, engine=RayEngine(1, own=False)))
+        == wanted
+    )
 
 
 @pytest.mark.parametrize("kind", ["memory", "file", "folder"])
 @pytest.mark.parametrize("where", ["here", "ray"])
 def test_shards_lie_on_any_file_system(two, tmp_path, kind, where):
     engine = two if where == "ray" else here
-    url = {"memory": f"memory://shards-{where}", "file": f"file://{tmp_path}/shards", "folder": str(tmp_path / "shards")}[kind]
+    url = {
+        "memory": f"memory://shards-{where}",
+        "file": f"file://{tmp_path}/shards",
+        "folder": str(tmp_path / "shards"),
+    }[kind]
 
     def whole(engine, seed=3):
-        return np.concatenate([s["x"] for s in shards(partial(drawn, seed), 200, 64, job={"seed": seed}, parts=url, engine=engine, progress=quiet, title="drawing")])
+        return np.concatenate(
+            [
+                s["x"]
+                for s in shards(
+                    partial(drawn, seed),
+                    200,
+                    64,
+                    job={"seed": seed},
+                    parts=url,
+                    engine=engine,
+                    progress=quiet,
+                    title="drawing",
+                )
+            ]
+        )
 
     first, asked = whole(engine), []
     files, place = fsspec.core.url_to_fs(url)
     names = sorted(path.rsplit("/", 1)[1] for path in files.ls(place, detail=False))
-    assert names == ["job.json", *(f"shard-{i:05d}.safetensors" for i in range(4))]  # and nothing under a temporary name
+    assert names == [
+        "job.json",
+        *(f"shard-{i:05d}.safetensors" for i in range(4)),
+    ]  # and nothing under a temporary name
     files.rm_file(f"{place}/shard-00002.safetensors")
     files.pipe_file(f"{place}/shard-00000.safetensors", b"cut short")
     again = whole(counted(engine, asked))
@@ -189,7 +223,10 @@ def test_shards_lie_on_any_file_system(two, tmp_path, kind, where):
 
 
 def test_a_place_that_cannot_be_used_is_told(tmp_path, monkeypatch):
-    for url, words in (("nowhere://x", "Protocol not known"), ("http://127.0.0.1:9/x", "cannot be used")):
+    for url, words in (
+        ("nowhere://x", "Protocol not known"),
+        ("http://127.0.0.1:9/x", "cannot be used"),
+    ):
         with pytest.raises(DataError, match=words):
             Parts.of(url).write("a", b"")
     monkeypatch.setitem(sys.modules, "fsspec", None)
@@ -269,7 +306,9 @@ with cluster(sys.argv[1], 0) as own:
 
 
 def working(command: list[str], stop: Path) -> tuple[subprocess.Popen, set[int]]:
-    """A command whose two workers on Ray have made two shards and are held before the next, and the workers."""
+    """A command whose two workers on Ray have made two shards and are held before the next, and the
+    workers.
+    """
     held = killed.environment(stop, "shard-0000[2-9].safetensors", action="hold")
     head = subprocess.Popen(
         [sys.executable, "-m", "clashsim", *command],
@@ -310,7 +349,11 @@ def test_ctrl_c_is_one_sentence(folder):
     job, _ = working([*command, "--on", "local", "--workers", "2"], folder / "stop")
     os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to all of them
     out = job.communicate()[0]
-    assert job.returncode == 130 and out == "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it\n"
+    assert (
+        job.returncode == 130
+        and out
+        == "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it\n"
+    )
 
 
 @pytest.mark.slow
@@ -318,36 +361,53 @@ def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     scene = Scene.load("puck")
     for name, seed in (("a", 3), ("b", 2)):
         write_impacts(folder / f"{name}.csv", replace(sample(scene, 10, seed), theta=None, ends={}))
-    lines = "scene,impacts,out,seed\npuck,a.csv,runs/a,0\npuck,c.csv,runs/c,0\npuck,b.csv,runs/b,1\n"
+    lines = (
+        "scene,impacts,out,seed\npuck,a.csv,runs/a,0\npuck,c.csv,runs/c,0\npuck,b.csv,runs/b,1\n"
+    )
     Path("pairs.csv").write_text(lines)
     sweep = ["sweep", "pairs.csv", "--hold-out", "0.5"]
     assert cli.main([*sweep, "--on", "ray"]) == 2
     out, err = capsys.readouterr()
     assert "there is no file" in out and "runs/c: " in out and "2 runs made, 0 were there" in out
-    assert err.strip() == "clashsim: 1 of 3 calibrations failed, the others are done; the same command tries again"
-    made = {path: path.read_bytes() for name in "ab" for path in Path(f"runs/{name}").rglob("*") if path.is_file()}
+    assert (
+        err.strip()
+        == "clashsim: 1 of 3 calibrations failed, the others are done; the same command tries again"
+    )
+    made = {
+        path: path.read_bytes()
+        for name in "ab"
+        for path in Path(f"runs/{name}").rglob("*")
+        if path.is_file()
+    }
     (folder / "c.csv").write_bytes((folder / "a.csv").read_bytes())
     assert cli.main(sweep) == 0  # in this process: what is there is kept, what is missing is made
     assert "1 runs made, 2 were there" in capsys.readouterr().out
     assert made == {path: path.read_bytes() for path in made}
     for name in ("theta.json", "weights.safetensors"):  # c has the impacts of a
-        assert Path(f"runs/c/{name}").read_bytes() == Path(f"runs/a/{name}").read_bytes() != Path(f"runs/b/{name}").read_bytes()
+        assert (
+            Path(f"runs/c/{name}").read_bytes()
+            == Path(f"runs/a/{name}").read_bytes()
+            != Path(f"runs/b/{name}").read_bytes()
+        )
     Path("pairs.csv").write_text(lines.replace("b.csv,runs/b,1", "b.csv,runs/b,2"))
     assert cli.main(sweep) == 2
     assert "runs/b: the run is there, but was made with another seed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "content", "sentence"), [
-    ("list.csv", "scene,impacts\npuck,a.csv\n", "entry 1: out is missing"),
-    ("list.csv", "scene,impacts,out,sed\npuck,a.csv,r,1\n", "did you mean seed"),
-    ("list.csv", "scene,impacts,out,seed\npuck,a.csv,r,one\n", "seed must be a number"),
-    ("list.csv", "scene,impacts,out\npuck,a.csv,r\npuck,b.csv,r\n", "2 times"),
-    ("list.csv", "", "is empty"),
-    ("list.toml", "[run]\nscene = 'puck'\n", r"a table [[run]]"),
-    ("list.toml", "run = ", "not valid TOML"),
-    ("list.txt", "puck", "must end in .csv or .toml"),
-    ("other.csv", "", "no list 'list.csv'"),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("list.csv", "scene,impacts\npuck,a.csv\n", "entry 1: out is missing"),
+        ("list.csv", "scene,impacts,out,sed\npuck,a.csv,r,1\n", "did you mean seed"),
+        ("list.csv", "scene,impacts,out,seed\npuck,a.csv,r,one\n", "seed must be a number"),
+        ("list.csv", "scene,impacts,out\npuck,a.csv,r\npuck,b.csv,r\n", "2 times"),
+        ("list.csv", "", "is empty"),
+        ("list.toml", "[run]\nscene = 'puck'\n", r"a table [[run]]"),
+        ("list.toml", "run = ", "not valid TOML"),
+        ("list.txt", "puck", "must end in .csv or .toml"),
+        ("other.csv", "", "no list 'list.csv'"),
+    ],
+)
 def test_bad_lists_are_told_in_a_sentence(folder, capsys, name, content, sentence):
     Path(name).write_text(content)
     assert cli.main(["sweep", name if name != "other.csv" else "list.csv"]) == 2
@@ -358,7 +418,9 @@ def test_bad_lists_are_told_in_a_sentence(folder, capsys, name, content, sentenc
 def test_a_list_may_be_toml(folder, capsys):
     write_impacts("a.csv", replace(sample(Scene.load("puck"), 8, 2), theta=None, ends={}))
     Path("sub").mkdir()
-    Path("sub/list.toml").write_text('[[run]]\nscene = "puck"\nimpacts = "../a.csv"\nout = "run"\nhold_out = 0.5\n')
+    Path("sub/list.toml").write_text(
+        '[[run]]\nscene = "puck"\nimpacts = "../a.csv"\nout = "run"\nhold_out = 0.5\n'
+    )
     assert cli.main(["sweep", "sub/list.toml"]) == 0
     assert "1 runs made" in capsys.readouterr().out and Path("sub/run/report.html").is_file()
 
@@ -369,30 +431,50 @@ def test_tasks_of_a_bench_go_through_the_engine(two, tmp_path):
     on_workers = shapes.run(2, engine=two, **options)
     kept = (tmp_path / "rows.jsonl").read_text()
     alone = shapes.run(2, **(options | {"resume": None}), workers=1)
-    plain = [[{k: v for k, v in row.items() if k != "seconds"} for row in rows] for rows in (on_workers, alone)]
+    plain = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+        for rows in (on_workers, alone)
+    ]
     assert plain[0] == plain[1] and len(alone) == 2
     assert [json.loads(line) for line in kept.splitlines()] == on_workers
 
 
-@pytest.mark.parametrize(("args", "sentence"), [
-    (["sample", "puck", "-o", "s.safetensors", "--workers", "2"], "give --on as well"),
-    (["sample", "puck", "-o", "s.safetensors", "--on", "rya"], "--on must be ray"),
-    (["sample", "puck", "-o", "s.safetensors", "--on", "ray", "--workers", "-1"], "must not be negative"),
-    (["sample", "puck", "-o", "s.safetensors", "--on", "ray", "--threads", "2"], "with --on each worker has one"),
-    (["bench", "sampling", "--on", "ray"], "has no option --on"),
-    (["train", "none", "-o", "push", "--on", "ray"], "--seeds"),
-    (["train", "none", "-o", "push", "--seeds", "0"], "at least 1"),
-])
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["sample", "puck", "-o", "s.safetensors", "--workers", "2"], "give --on as well"),
+        (["sample", "puck", "-o", "s.safetensors", "--on", "rya"], "--on must be ray"),
+        (
+            ["sample", "puck", "-o", "s.safetensors", "--on", "ray", "--workers", "-1"],
+            "must not be negative",
+        ),
+        (
+            ["sample", "puck", "-o", "s.safetensors", "--on", "ray", "--threads", "2"],
+            "with --on each worker has one",
+        ),
+        (["bench", "sampling", "--on", "ray"], "has no option --on"),
+        (["train", "none", "-o", "push", "--on", "ray"], "--seeds"),
+        (["train", "none", "-o", "push", "--seeds", "0"], "at least 1"),
+    ],
+)
 def test_mistakes_are_one_sentence(folder, capsys, args, sentence):
     assert cli.main(args) == 2
     out, err = capsys.readouterr()
-    assert sentence in err and err.count("\n") == 1 and "Traceback" not in out + err and not [*folder.iterdir()]
+    assert (
+        sentence in err
+        and err.count("\n") == 1
+        and "Traceback" not in out + err
+        and not [*folder.iterdir()]
+    )
 
 
 def test_what_stands_in_the_way_of_a_cluster_is_told(monkeypatch):
     with pytest.raises(ParamError, match=r"no Ray cluster can be joined at '127\.0\.0\.1:9'"):
         cluster._joined("127.0.0.1:9")
-    with one_thread(), pytest.raises(ClashError, match=r"the head has 0\.0\.1: install the same on all machines"):
+    with (
+        one_thread(),
+        pytest.raises(ClashError, match=r"the head has 0\.0\.1: install the same on all machines"),
+    ):
         _settle({"mujoco": "0.0.1"})
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"clashsim\[scale\]"), on_ray():
@@ -407,11 +489,15 @@ def test_policies_of_several_seeds(two, folder, capsys):
     made = {seed: Path(f"push/seed-{seed}/policy.safetensors").read_bytes() for seed in (0, 1)}
     for path in Path("push/seed-1").glob("*.*"):
         path.unlink()
-    assert [path.name for path in Path("push/seed-1").iterdir()] == ["log"]  # as a kill before the first checkpoint leaves it
+    assert [path.name for path in Path("push/seed-1").iterdir()] == [
+        "log"
+    ]  # as a kill before the first checkpoint leaves it
     capsys.readouterr()
     assert cli.main(train) == 0
     assert "1 policies of 1000 strikes trained" in capsys.readouterr().out
-    assert {seed: Path(f"push/seed-{seed}/policy.safetensors").read_bytes() for seed in (0, 1)} == made and made[0] != made[1]
+    assert {
+        seed: Path(f"push/seed-{seed}/policy.safetensors").read_bytes() for seed in (0, 1)
+    } == made and made[0] != made[1]
 
 
 @pytest.mark.slow
@@ -420,7 +506,16 @@ def test_the_bench_has_every_row():
     from clashsim.bench import scaling
 
     rows = scaling.run(quick=True)
-    both = {(what, *case) for what in ("sampling", "calibration") for case in ((0, False), (1, False), (2, False), (2, True))}
-    assert {(r["what"], r["workers"], r["killed"]) for r in rows} == both | {("nothing", 1, False), ("nothing", 2, False)}
+    both = {
+        (what, *case)
+        for what in ("sampling", "calibration")
+        for case in ((0, False), (1, False), (2, False), (2, True))
+    }
+    assert {(r["what"], r["workers"], r["killed"]) for r in rows} == both | {
+        ("nothing", 1, False),
+        ("nothing", 2, False),
+    }
     assert all(r["same"] for r in rows) and np.isfinite([r["efficiency"] for r in rows]).all()
-    assert all(r["retried"] >= 1 for r in rows if r["killed"]) and all(r["retried"] == 0 for r in rows if not r["killed"])
+    assert all(r["retried"] >= 1 for r in rows if r["killed"]) and all(
+        r["retried"] == 0 for r in rows if not r["killed"]
+    )

@@ -20,7 +20,10 @@ BOX = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
 
 
 def scene(tool: str = "", rest: str = "", **names: str) -> Scene:
-    return Scene(BOX.format(tool=tool, rest=rest), **({"struck": "box", "striker": "tool", "ground": "floor"} | names))
+    return Scene(
+        BOX.format(tool=tool, rest=rest),
+        **({"struck": "box", "striker": "tool", "ground": "floor"} | names),
+    )
 
 
 @pytest.mark.parametrize("name", shipped_scenes())
@@ -33,7 +36,12 @@ def test_shipped_scenes_compile_and_their_parameters_exist(name: str) -> None:
 
 
 def test_theta_is_written_where_it_says() -> None:
-    world = scene().with_params([Param("mu", "pair/strike/friction[0:2]", 0.5, 0.1, 1.0), Param("b", "pair/strike/solref[1]", 10, 1, 100, sign=-1)])
+    world = scene().with_params(
+        [
+            Param("mu", "pair/strike/friction[0:2]", 0.5, 0.1, 1.0),
+            Param("b", "pair/strike/solref[1]", 10, 1, 100, sign=-1),
+        ]
+    )
     model = world.model(np.array([0.7, 30.0]))
     pair = model.pair("strike")
     assert pair.friction[0] == pair.friction[1] == 0.7 and pair.solref[1] == -30.0
@@ -45,25 +53,39 @@ def test_added_pair_keeps_the_contact_of_its_geoms() -> None:
     assert np.allclose(world.base.pair("strike").solref, [0.01, 0.7])
 
 
-@pytest.mark.parametrize(("make", "says"), [
-    (lambda: scene(struck="bax").base, "did you mean box"),
-    (lambda: scene(striker="box").base, "two different geoms"),
-    (lambda: scene(tool='contype="0" conaffinity="0"').base, "excludes contact"),
-    (lambda: scene(rest='<contact><exclude body1="b" body2="t"/></contact>').base, "excludes contact"),
-    (lambda: Scene("<mujoco><worldbody>", "a", "b").base, "not a valid MJCF"),
-    (lambda: Scene.load("no_such_scene"), "no scene"),
-    (lambda: Scene.load("absent.xml"), "no scene file"),
-])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: scene(struck="bax").base, "did you mean box"),
+        (lambda: scene(striker="box").base, "two different geoms"),
+        (lambda: scene(tool='contype="0" conaffinity="0"').base, "excludes contact"),
+        (
+            lambda: scene(rest='<contact><exclude body1="b" body2="t"/></contact>').base,
+            "excludes contact",
+        ),
+        (lambda: Scene("<mujoco><worldbody>", "a", "b").base, "not a valid MJCF"),
+        (lambda: Scene.load("no_such_scene"), "no scene"),
+        (lambda: Scene.load("absent.xml"), "no scene file"),
+    ],
+)
 def test_unusable_scenes_are_refused_in_one_sentence(make, says: str) -> None:
     with pytest.raises(SceneError, match=says) as caught:
         make()
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("target", "says"), [
-    ("geom/bix/friction[0]", "did you mean box"), ("geom/box/frictoin[0]", "did you mean friction"), ("goem/box/friction[0]", "did you mean geom"),
-    ("geom/box/friction[7]", "outside 0 to 2"), ("geom/box/friction", "needs an index"), ("friction", "not of the form"), ("option/gravty[2]", "did you mean gravity"),
-])
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("geom/bix/friction[0]", "did you mean box"),
+        ("geom/box/frictoin[0]", "did you mean friction"),
+        ("goem/box/friction[0]", "did you mean geom"),
+        ("geom/box/friction[7]", "outside 0 to 2"),
+        ("geom/box/friction", "needs an index"),
+        ("friction", "not of the form"),
+        ("option/gravty[2]", "did you mean gravity"),
+    ],
+)
 def test_targets_that_do_not_exist_name_the_nearest(target: str, says: str) -> None:
     with pytest.raises(ParamError, match=says):
         locate(scene().base, target)
@@ -71,7 +93,13 @@ def test_targets_that_do_not_exist_name_the_nearest(target: str, says: str) -> N
 
 def test_targets_reach_every_kind() -> None:
     model = scene().base
-    for target in ("geom/box/size[0]", "body/b/mass", "body/b/inertia[2]", "option/gravity[2]", "pair/ground/solref[0]"):
+    for target in (
+        "geom/box/size[0]",
+        "body/b/mass",
+        "body/b/inertia[2]",
+        "option/gravity[2]",
+        "pair/ground/solref[0]",
+    ):
         slot = locate(model, target)
         assert slot.field
 
@@ -83,7 +111,12 @@ def test_effects_must_be_known_ones() -> None:
 
 def test_default_parameters_are_table_one() -> None:
     found = {p.name: (p.low, p.high) for p in contact_params(scene())}
-    assert found == {"friction": (0.05, 1.0), "damping_ratio": (0.1, 3.0), "ground_friction": (0.02, 1.0), "ground_damping_ratio": (0.1, 3.0)}
+    assert found == {
+        "friction": (0.05, 1.0),
+        "damping_ratio": (0.1, 3.0),
+        "ground_friction": (0.02, 1.0),
+        "ground_damping_ratio": (0.1, 3.0),
+    }
     direct = scene(rest='<contact><pair geom1="box" geom2="tool" solref="-10000 -50"/></contact>')
     assert any(p.name == "damping" and p.sign == -1 for p in contact_params(direct))
 
@@ -95,7 +128,9 @@ def test_unit_scale_round_trip(unit: list[float]) -> None:
     assert np.allclose(to_unit(params, natural), unit, atol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [{"low": 2.0}, {"nominal": 9.0}, {"low": float("nan")}, {"scale": "log", "low": 0.0}])
+@pytest.mark.parametrize(
+    "bad", [{"low": 2.0}, {"nominal": 9.0}, {"low": float("nan")}, {"scale": "log", "low": 0.0}]
+)
 def test_impossible_ranges_are_refused(bad: dict) -> None:
     with pytest.raises(ParamError):
         Param(**({"name": "a", "target": "x", "nominal": 1.0, "low": 0.5, "high": 1.5} | bad))
@@ -116,14 +151,20 @@ def test_links_of_a_chain_are_refused() -> None:
 
 
 def test_includes_are_read(tmp_path) -> None:
-    (tmp_path / "part.xml").write_text('<mujoco><worldbody><geom name="wall" type="plane" size="1 1 1"/></worldbody></mujoco>')
-    (tmp_path / "main.xml").write_text('<mujoco><include file="part.xml"/><worldbody><body pos="0 0 1"><freejoint/><geom name="ball" size=".1"/></body></worldbody></mujoco>')
+    (tmp_path / "part.xml").write_text(
+        '<mujoco><worldbody><geom name="wall" type="plane" size="1 1 1"/></worldbody></mujoco>'
+    )
+    (tmp_path / "main.xml").write_text(
+        '<mujoco><include file="part.xml"/><worldbody><body pos="0 0 1"><freejoint/><geom name="ball" size=".1"/></body></worldbody></mujoco>'
+    )
     world = Scene.load(tmp_path / "main.xml", struck="ball", striker="wall")
     assert world.plane is None and world.round and isinstance(world.base, mujoco.MjModel)
 
 
 def test_added_pair_changes_no_trajectory() -> None:
-    plain = mujoco.MjModel.from_xml_string(BOX.format(tool='friction="0.4 0.01 0.001" solref="0.01 0.7" solmix="2"', rest=""))
+    plain = mujoco.MjModel.from_xml_string(
+        BOX.format(tool='friction="0.4 0.01 0.001" solref="0.01 0.7" solmix="2"', rest="")
+    )
     paired = scene(tool='friction="0.4 0.01 0.001" solref="0.01 0.7" solmix="2"').base
     ends = []
     for model in (plain, paired):

@@ -276,7 +276,9 @@ def test_a_real_arm_comes_with_its_meshes(tmp_path):
     include = '<include file="../arm/iiwa14.xml"/><compiler meshdir="../arm/assets"/>'
     frame = '<frame><attach model="arm" body="base" prefix="arm/"/></frame>'
     attach = asset('<model name="arm" file="../arm/iiwa14.xml"/>') + world(frame)
-    option = '<option integrator="implicitfast"/>'  # as the arm has it, so that MuJoCo has no warning
+    option = (
+        '<option integrator="implicitfast"/>'  # as the arm has it, so that MuJoCo has no warning
+    )
     for text in (include, attach):
         put(tmp_path, {"mine/main.xml": mjcf(option, text, BALL)})
         scene = loaded(tmp_path / "mine/main.xml")

@@ -1,4 +1,6 @@
-"""Settings proposed from recorded impacts: they load, hold what was recorded, and impacts outside a scene's ranges are told at once."""
+"""Settings proposed from recorded impacts: they load, hold what was recorded, and impacts outside a
+scene's ranges are told at once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ def struck(scene: Scene, n: int = 20, **ranges: tuple[float, float]) -> Impacts:
 def test_aims_undo_placing() -> None:
     scene = Scene.load("semi_cylinder")
     rng = np.random.default_rng(0)
-    given = {"speed": rng.uniform(0.2, 0.8, 50), "point": rng.uniform(0.3, 2.8, 50), "deflection": rng.uniform(-0.25, 0.25, 50)}
+    given = {
+        "speed": rng.uniform(0.2, 0.8, 50),
+        "point": rng.uniform(0.3, 2.8, 50),
+        "deflection": rng.uniform(-0.25, 0.25, 50),
+    }
     before, contact = placed(scene, given)
     found = aims(scene, before, contact)
     for name, value in given.items():
@@ -48,7 +54,11 @@ def test_a_proposal_loads_beside_the_scene_and_holds_the_impacts(tmp_path: Path,
     shutil.copy(SCENES / f"{name}.xml", tmp_path / "mine.xml")
     (tmp_path / "mine.toml").write_text(propose(scene, impacts))
     mine = Scene.load(tmp_path / "mine.xml")
-    assert mine.struck == scene.struck and mine.striker == scene.striker and len(mine.slots) == len(mine.params)
+    assert (
+        mine.struck == scene.struck
+        and mine.striker == scene.striker
+        and len(mine.slots) == len(mine.params)
+    )
     assert beyond(mine, impacts) is None
     assert {"friction", "stiffness", "damping", "x_offset"} <= {p.name for p in mine.params}
 
@@ -57,7 +67,13 @@ def test_impacts_outside_the_draw_are_told(tmp_path: Path) -> None:
     scene = Scene.load("semi_cylinder")
     assert beyond(scene, struck(scene)) is None
     said = beyond(scene, struck(scene, deflection=(-0.7, 0.7), speed=(0.3, 1.6)))
-    assert said is not None and "of 20 impacts lie outside" in said and "deflection" in said and "speed" in said and "--settings semi_cylinder.toml" in said
+    assert (
+        said is not None
+        and "of 20 impacts lie outside" in said
+        and "deflection" in said
+        and "speed" in said
+        and "--settings semi_cylinder.toml" in said
+    )
 
 
 def test_the_contact_is_scaled_to_the_time_step(tmp_path: Path) -> None:
@@ -65,11 +81,15 @@ def test_the_contact_is_scaled_to_the_time_step(tmp_path: Path) -> None:
     (tmp_path / "slow.xml").write_text(xml.replace('timestep="0.0002"', 'timestep="0.001"'))
     slow = Scene.load(tmp_path / "slow.xml", struck="block", striker="striker", ground="table")
     text = propose(slow, struck(slow))
-    assert "nominal = 250000" in text and "nominal = 1e+06" in propose(Scene.load("semi_cylinder"), struck(slow))
+    assert "nominal = 250000" in text and "nominal = 1e+06" in propose(
+        Scene.load("semi_cylinder"), struck(slow)
+    )
 
 
 def test_arcs() -> None:
-    assert np.allclose(_arc(np.array([3.0, -3.0, 3.1]), 0.1), (2.9 - 2 * np.pi, -2.9)) or np.allclose(_arc(np.array([3.0, -3.0, 3.1]), 0.1), (2.9, 2 * np.pi - 2.9))
+    assert np.allclose(
+        _arc(np.array([3.0, -3.0, 3.1]), 0.1), (2.9 - 2 * np.pi, -2.9)
+    ) or np.allclose(_arc(np.array([3.0, -3.0, 3.1]), 0.1), (2.9, 2 * np.pi - 2.9))
     assert _arc(np.linspace(-np.pi, np.pi, 30), 0.1) == (-np.pi, np.pi)
     low, high = ranges(Scene.load("semi_cylinder"), struck(Scene.load("semi_cylinder")))["point"]
     assert 0.1 < low < 0.4 and 2.6 < high < 2.9
@@ -80,19 +100,49 @@ def test_bodies_in_space_are_refused() -> None:
         propose(Scene.load("semi_cylinder"), Impacts(False, np.zeros((1, 26)), np.zeros((1, 6))))
 
 
-def test_settings_are_proposed_on_the_command_line_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_are_proposed_on_the_command_line_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(SCENES / "semi_cylinder.xml", "mine.xml")
     write_trials("t.safetensors", lab.recorded("semi_cylinder", "resin", "high")[:4])
     names = ["--struck", "block", "--striker", "striker", "--ground", "table"]
     command = ["inspect", "t.safetensors", "--scene", "mine.xml", *names, "--settings", "mine.toml"]
-    assert cli.main(command) == 0 and "proposed settings written to mine.toml: look" in capsys.readouterr().out
+    assert (
+        cli.main(command) == 0
+        and "proposed settings written to mine.toml: look" in capsys.readouterr().out
+    )
     assert Scene.load("mine.xml").ground == "table"
     assert cli.main(command) == 2 and "already exists" in capsys.readouterr().err
-    assert cli.main(["inspect", "t.safetensors", "--settings", "b.toml"]) == 2 and "--scene" in capsys.readouterr().err
-    # Names of geoms are taken although the scene has settings by now: the same command is given again.
-    text = Path("mine.xml").read_text().replace('geom name="block"', 'geom name="shell"').replace('geom1="block"', 'geom1="shell"')
+    assert (
+        cli.main(["inspect", "t.safetensors", "--settings", "b.toml"]) == 2
+        and "--scene" in capsys.readouterr().err
+    )
+    # Names of geoms are taken although the scene has settings by now: the same command is given
+    # again.
+    text = (
+        Path("mine.xml")
+        .read_text()
+        .replace('geom name="block"', 'geom name="shell"')
+        .replace('geom1="block"', 'geom1="shell"')
+    )
     Path("mine.xml").write_text(text)
-    Path("mine.toml").write_text(Path("mine.toml").read_text().replace('struck = "block"', 'struck = "shell"'))
-    assert cli.main(["inspect", "t.safetensors", "--scene", "mine.xml", "--struck", "shell", "--settings", "other.toml"]) == 0
+    Path("mine.toml").write_text(
+        Path("mine.toml").read_text().replace('struck = "block"', 'struck = "shell"')
+    )
+    assert (
+        cli.main(
+            [
+                "inspect",
+                "t.safetensors",
+                "--scene",
+                "mine.xml",
+                "--struck",
+                "shell",
+                "--settings",
+                "other.toml",
+            ]
+        )
+        == 0
+    )
     assert "it counts as mine.toml beside mine.xml" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The documentation site: it builds without a warning, needs no network, its links hold, and its pages of verbs say what --help says."""
+"""The documentation site: it builds without a warning, needs no network, its links hold, and its
+pages of verbs say what --help says.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_links_hold_and_nothing_is_fetched(site: dict[Path, Page]) -> None:
             target = target / "index.html" if target.is_dir() else target
             assert target.is_file() and target.is_relative_to(root), f"{path.name} links to {link}"
             if parts.fragment and target in site:
-                assert unquote(parts.fragment) in site[target].names or parts.fragment == "__skip", f"{path.name} links to {link}"
+                assert (
+                    unquote(parts.fragment) in site[target].names or parts.fragment == "__skip"
+                ), f"{path.name} links to {link}"
 
 
 @pytest.mark.slow
@@ -77,7 +81,15 @@ def test_every_page_and_public_name_is_there(site: dict[Path, Page]) -> None:
     for name, place in clashsim._PLACES.items():
         assert f"clashsim.{place}.{name}" in names, name
     titles = {path.stem for path in site}
-    assert {"tutorial", "methods", "not", "how-it-works", "benchmarks", "calibration", *docs_hooks.verbs()} <= titles
+    assert {
+        "tutorial",
+        "methods",
+        "not",
+        "how-it-works",
+        "benchmarks",
+        "calibration",
+        *docs_hooks.verbs(),
+    } <= titles
 
 
 @pytest.mark.parametrize("verb", docs_hooks.verbs())
@@ -90,8 +102,20 @@ def test_pages_of_verbs_have_every_flag(verb: str) -> None:
     shown = set(re.findall(r"--[a-z][a-z.-]*", page))
     for name in kind.__dataclass_fields__:
         flag = "--" + {"world": "in"}.get(name, name).replace("_", "-")
-        positional = f"| `{name.upper()}" in page or name in ("logs", "scene", "impacts", "trials", "run", "plan", "policy", "name", "pairs")
-        assert flag in shown or positional or name in ("pair", "bodies", "limits", "where"), f"{verb}: {name}"
+        positional = f"| `{name.upper()}" in page or name in (
+            "logs",
+            "scene",
+            "impacts",
+            "trials",
+            "run",
+            "plan",
+            "policy",
+            "name",
+            "pairs",
+        )
+        assert flag in shown or positional or name in ("pair", "bodies", "limits", "where"), (
+            f"{verb}: {name}"
+        )
     assert "None" not in page and "(default" not in page
 
 

@@ -1,4 +1,6 @@
-"""The slide model: what theory says of simple slides, and known frictions found again from a few recorded ones."""
+"""The slide model: what theory says of simple slides, and known frictions found again from a few
+recorded ones.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,28 @@ from clashsim.fit.sole import even_sole, sole
 from clashsim.nets.slide import NAMES, SlideModel, slide
 
 SQUARE = {"friction": 0.3, "spin": 0.0306, "reach_x": 0.0231, "reach_y": 0.0231}
-ODD = {"friction": 0.25, "rise": 0.3, "spin": 0.028, "reach_x": 0.025, "reach_y": 0.016, "reach_xy": 0.004, "x": 0.002, "y": -0.003,
-       "lean": 0.003, "grain": 0.08, "grain_xy": -0.05}
+ODD = {
+    "friction": 0.25,
+    "rise": 0.3,
+    "spin": 0.028,
+    "reach_x": 0.025,
+    "reach_y": 0.016,
+    "reach_xy": 0.004,
+    "x": 0.002,
+    "y": -0.003,
+    "lean": 0.003,
+    "grain": 0.08,
+    "grain_xy": -0.05,
+}
 
 
-def starts(n: int, seed: int = 0, *, speed: float = 0.7, spin: float = 6.0) -> tuple[torch.Tensor, torch.Tensor]:
+def starts(
+    n: int, seed: int = 0, *, speed: float = 0.7, spin: float = 6.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
-    return torch.tensor(rng.normal(size=(n, 3))), torch.tensor(rng.normal(size=(n, 3)) * [speed, speed, spin])
+    return torch.tensor(rng.normal(size=(n, 3))), torch.tensor(
+        rng.normal(size=(n, 3)) * [speed, speed, spin]
+    )
 
 
 def odd(**other: float) -> SlideModel:
@@ -35,23 +52,37 @@ def odd(**other: float) -> SlideModel:
 
 def test_pure_translation_stops_after_half_v_squared_over_mu_g():
     model = SlideModel(SQUARE, gyration=0.0327)
-    rest, seconds = model.settle(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.6, 0.8, 0.0]], dtype=torch.float64))
+    rest, seconds = model.settle(
+        torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.6, 0.8, 0.0]], dtype=torch.float64)
+    )
     way = 1 / (2 * 0.3 * 9.81)
-    assert torch.allclose(rest, torch.tensor([[0.6 * way, 0.8 * way, 0.0]], dtype=torch.float64), rtol=1e-3, atol=1e-9)
+    assert torch.allclose(
+        rest, torch.tensor([[0.6 * way, 0.8 * way, 0.0]], dtype=torch.float64), rtol=1e-3, atol=1e-9
+    )
     assert seconds.item() == pytest.approx(1 / (0.3 * 9.81), rel=1e-3)
 
 
 def test_a_disc_that_turns_on_the_spot_stops_as_theory_says():
     radius = 0.05  # of an even disc: r^2 = R^2 / 2, mean distance 2 R / 3
-    model = SlideModel({"friction": 0.3, "spin": 2 * radius / 3, "reach_x": radius / 2, "reach_y": radius / 2}, gyration=radius / math.sqrt(2))
-    rest, seconds = model.settle(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.0, 0.0, 10.0]], dtype=torch.float64))
+    model = SlideModel(
+        {"friction": 0.3, "spin": 2 * radius / 3, "reach_x": radius / 2, "reach_y": radius / 2},
+        gyration=radius / math.sqrt(2),
+    )
+    rest, seconds = model.settle(
+        torch.zeros(1, 3, dtype=torch.float64),
+        torch.tensor([[0.0, 0.0, 10.0]], dtype=torch.float64),
+    )
     brake = 0.3 * 9.81 * (2 * radius / 3) / (radius**2 / 2)
-    assert rest[0, 2].item() == pytest.approx(10**2 / (2 * brake), rel=1e-3) and seconds.item() == pytest.approx(10 / brake, rel=1e-3)
+    assert rest[0, 2].item() == pytest.approx(
+        10**2 / (2 * brake), rel=1e-3
+    ) and seconds.item() == pytest.approx(10 / brake, rel=1e-3)
 
 
 def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch():
     radius, mu, dt = 0.05, 0.3, 2e-4
-    ring, turn = np.meshgrid(np.sqrt((np.arange(24) + 0.5) / 24) * radius, np.arange(48) * 2 * np.pi / 48)
+    ring, turn = np.meshgrid(
+        np.sqrt((np.arange(24) + 0.5) / 24) * radius, np.arange(48) * 2 * np.pi / 48
+    )
     px, py = (ring * np.cos(turn)).ravel(), (ring * np.sin(turn)).ravel()
     v, w, x, angle, r2 = np.array([0.8, 0.0]), 8.0, np.zeros(2), 0.0, radius**2 / 2
     for _ in range(5000):
@@ -61,26 +92,51 @@ def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch
         size = np.sqrt(ux**2 + uy**2 + 1e-12)
         fx, fy = -mu * 9.81 * ux / size, -mu * 9.81 * uy / size
         x, angle = x + v * dt, angle + w * dt
-        v, w = v + dt * np.array([fx.mean(), fy.mean()]), w + dt * float((px * fy - py * fx).mean()) / r2
+        v, w = (
+            v + dt * np.array([fx.mean(), fy.mean()]),
+            w + dt * float((px * fy - py * fx).mean()) / r2,
+        )
     sole_ = even_sole(np.column_stack([px, py]), gyration=math.sqrt(r2), height=0.0)
-    values = {"friction": mu, "spin": sole_.spin, "reach_x": math.sqrt(sole_.moments[0, 0]), "reach_y": math.sqrt(sole_.moments[1, 1])}
-    rest = SlideModel(values, gyration=math.sqrt(r2)).rest(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.8, 0.0, 8.0]], dtype=torch.float64))[0]
-    assert rest[0].item() == pytest.approx(x[0], rel=0.03) and rest[2].item() == pytest.approx(angle, rel=0.05)
+    values = {
+        "friction": mu,
+        "spin": sole_.spin,
+        "reach_x": math.sqrt(sole_.moments[0, 0]),
+        "reach_y": math.sqrt(sole_.moments[1, 1]),
+    }
+    rest = SlideModel(values, gyration=math.sqrt(r2)).rest(
+        torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.8, 0.0, 8.0]], dtype=torch.float64)
+    )[0]
+    assert rest[0].item() == pytest.approx(x[0], rel=0.03) and rest[2].item() == pytest.approx(
+        angle, rel=0.05
+    )
 
 
 def test_rest_turns_and_moves_with_the_start():
     model, (pose, twist) = odd(), starts(50)
     turn, shift = 0.7, torch.tensor([0.3, -0.2], dtype=torch.float64)
-    r = torch.tensor([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]], dtype=torch.float64)
+    r = torch.tensor(
+        [[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]], dtype=torch.float64
+    )
     moved = torch.cat([pose[:, :2] @ r.T + shift, pose[:, 2:] + turn], 1)
-    rest, other = model.rest(pose, twist), model.rest(moved, torch.cat([twist[:, :2] @ r.T, twist[:, 2:]], 1))
-    assert torch.allclose(other, torch.cat([rest[:, :2] @ r.T + shift, rest[:, 2:] + turn], 1), atol=1e-9)
+    rest, other = (
+        model.rest(pose, twist),
+        model.rest(moved, torch.cat([twist[:, :2] @ r.T, twist[:, 2:]], 1)),
+    )
+    assert torch.allclose(
+        other, torch.cat([rest[:, :2] @ r.T + shift, rest[:, 2:] + turn], 1), atol=1e-9
+    )
 
 
 def test_energy_falls_at_every_node():
     _, twist = starts(500, 1)
     zero = torch.zeros(500, dtype=torch.float64)
-    nodes = slide(odd().values, (twist[:, 0], twist[:, 1], twist[:, 2], zero, zero, zero, zero), gyration=0.03, gravity=9.81, steps=16)
+    nodes = slide(
+        odd().values,
+        (twist[:, 0], twist[:, 1], twist[:, 2], zero, zero, zero, zero),
+        gyration=0.03,
+        gravity=9.81,
+        steps=16,
+    )
     energy = torch.stack([n[0] ** 2 + n[1] ** 2 + (0.03 * n[2]) ** 2 for n in nodes])
     assert (energy[1:] < energy[:-1]).all()
     assert (torch.stack([n[6] for n in nodes]).diff(dim=0) > 0).all()
@@ -94,9 +150,14 @@ def test_a_path_begins_at_the_start_follows_the_twist_and_ends_at_rest():
     assert torch.allclose(path[:, 0], pose) and torch.allclose(path[:, 2], rest)
     assert torch.allclose((path[:, 1] - path[:, 0]) / 1e-5, twist, atol=1e-3)
     assert torch.allclose(model.path(pose, twist, seconds[:, None])[:, 0], rest, atol=1e-12)
-    halves = model.path(pose, twist, seconds[:, None] * torch.tensor([0.3, 0.5], dtype=torch.float64))
+    halves = model.path(
+        pose, twist, seconds[:, None] * torch.tensor([0.3, 0.5], dtype=torch.float64)
+    )
     fine = SlideModel(ODD, gyration=0.03, centre=(0.004, 0.01), steps=400)
-    assert (halves - fine.path(pose, twist, seconds[:, None] * torch.tensor([0.3, 0.5], dtype=torch.float64))).abs().median() < 2e-4
+    assert (
+        halves
+        - fine.path(pose, twist, seconds[:, None] * torch.tensor([0.3, 0.5], dtype=torch.float64))
+    ).abs().median() < 2e-4
 
 
 def test_a_delay_moves_bodies_on_evenly_before_friction_sets_in():
@@ -106,10 +167,14 @@ def test_a_delay_moves_bodies_on_evenly_before_friction_sets_in():
     path = model.path(pose, twist, t)
     early = t < 0.012
     torch.testing.assert_close(path[:, early], pose[:, None] + t[early][:, None] * twist[:, None])
-    torch.testing.assert_close(path[:, ~early], odd().path(pose + 0.012 * twist, twist, t[~early] - 0.012))
+    torch.testing.assert_close(
+        path[:, ~early], odd().path(pose + 0.012 * twist, twist, t[~early] - 0.012)
+    )
     torch.testing.assert_close(model.rest(pose, twist), odd().rest(pose + 0.012 * twist, twist))
     some = torch.full((20,), 0.004, dtype=torch.float64)  # what is left of it
-    torch.testing.assert_close(model.path(pose, twist, t, some), odd().delayed(0.004).path(pose, twist, t))
+    torch.testing.assert_close(
+        model.path(pose, twist, t, some), odd().delayed(0.004).path(pose, twist, t)
+    )
     assert SlideModel.of(model.content()).delay == 0.012
     with pytest.raises(ParamError, match="delay"):
         model.delayed(-0.1)
@@ -125,8 +190,15 @@ def test_a_known_delay_is_found_again():
 
 def test_few_steps_do():
     pose, twist = starts(600, 3)
-    for values, gyration in ((SQUARE, 0.0327), (ODD, 0.03), ({"friction": 0.18, "spin": 0.06, "reach_x": 0.06, "reach_y": 0.04}, 0.0883)):
-        model, fine = SlideModel(values, gyration=gyration), SlideModel(values, gyration=gyration, steps=200)
+    for values, gyration in (
+        (SQUARE, 0.0327),
+        (ODD, 0.03),
+        ({"friction": 0.18, "spin": 0.06, "reach_x": 0.06, "reach_y": 0.04}, 0.0883),
+    ):
+        model, fine = (
+            SlideModel(values, gyration=gyration),
+            SlideModel(values, gyration=gyration, steps=200),
+        )
         far, size = model.rest(pose, twist) - fine.rest(pose, twist), fine.rest(pose, twist) - pose
         scale = torch.hypot(size[:, 0], size[:, 1]) + gyration * size[:, 2].abs()
         off = (torch.hypot(far[:, 0], far[:, 1]) + gyration * far[:, 2].abs()) / scale
@@ -138,16 +210,31 @@ def test_gradients_agree_with_finite_differences():
     inputs = (pose.requires_grad_(), twist.requires_grad_())
     assert torch.autograd.gradcheck(model.rest, inputs, eps=1e-6, atol=1e-5, rtol=1e-4)
     t = torch.tensor([0.03, 0.11], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda p, v: model.path(p, v, t), inputs, eps=1e-7, atol=1e-5, rtol=1e-4)
+    assert torch.autograd.gradcheck(
+        lambda p, v: model.path(p, v, t), inputs, eps=1e-7, atol=1e-5, rtol=1e-4
+    )
     values = model.values.clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda v: model.with_values(v).rest(pose.detach(), twist.detach()), (values,), eps=1e-7, atol=1e-5, rtol=1e-4)
+    assert torch.autograd.gradcheck(
+        lambda v: model.with_values(v).rest(pose.detach(), twist.detach()),
+        (values,),
+        eps=1e-7,
+        atol=1e-5,
+        rtol=1e-4,
+    )
 
 
 def test_a_body_at_rest_stays_and_has_gradients():
-    pose, twist = torch.zeros(1, 3, dtype=torch.float64), torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    pose, twist = (
+        torch.zeros(1, 3, dtype=torch.float64),
+        torch.zeros(1, 3, dtype=torch.float64, requires_grad=True),
+    )
     rest = odd().rest(pose, twist)
     rest.sum().backward()
-    assert torch.allclose(rest, pose, atol=1e-6) and twist.grad is not None and torch.isfinite(twist.grad).all()
+    assert (
+        torch.allclose(rest, pose, atol=1e-6)
+        and twist.grad is not None
+        and torch.isfinite(twist.grad).all()
+    )
 
 
 def test_many_slides_cost_no_more_steps_than_one():
@@ -168,13 +255,22 @@ def test_content_makes_the_same_model():
     assert torch.equal(again.rest(pose, twist), model.rest(pose, twist))
 
 
-@pytest.mark.parametrize(("values", "says"), [({"frction": 0.3}, "friction"), ({"friction": 0.0}, "above zero"), ({"friction": 0.3, "grain": 1.2}, "grain")])
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"frction": 0.3}, "friction"),
+        ({"friction": 0.0}, "above zero"),
+        ({"friction": 0.3, "grain": 1.2}, "grain"),
+    ],
+)
 def test_what_is_not_friction_is_refused(values, says):
     with pytest.raises(ParamError, match=says):
         SlideModel(values, gyration=0.03)
 
 
-def recorded(model: SlideModel, n: int, seed: int, *, vary: float = 0.0) -> tuple[list[Slide], np.ndarray]:
+def recorded(
+    model: SlideModel, n: int, seed: int, *, vary: float = 0.0
+) -> tuple[list[Slide], np.ndarray]:
     """Slides as cameras see them, at 200 Hz with noise, each with a friction of its own."""
     rng, (pose, twist) = np.random.default_rng(seed), starts(n, seed)
     t = np.arange(0, 1.2, 0.005)
@@ -182,46 +278,91 @@ def recorded(model: SlideModel, n: int, seed: int, *, vary: float = 0.0) -> tupl
     for k in range(n):
         values = model.values.clone()
         values[0] *= math.exp(vary * rng.normal())
-        path = model.with_values(values).path(pose[k : k + 1], twist[k : k + 1], torch.tensor(t))[0].numpy()
-        slides.append(Slide(t, path[:, :2] + 1e-4 * rng.normal(size=(len(t), 2)), path[:, 2] + 2e-3 * rng.normal(size=len(t))))
+        path = (
+            model.with_values(values)
+            .path(pose[k : k + 1], twist[k : k + 1], torch.tensor(t))[0]
+            .numpy()
+        )
+        slides.append(
+            Slide(
+                t,
+                path[:, :2] + 1e-4 * rng.normal(size=(len(t), 2)),
+                path[:, 2] + 2e-3 * rng.normal(size=len(t)),
+            )
+        )
     return slides, twist.numpy() * (1 + 0.005 * rng.normal(size=twist.shape))
 
 
 @pytest.mark.parametrize("given", [True, False])
 def test_known_friction_is_found_again_from_ten_slides(given):
-    truth = SlideModel({"friction": 0.25, "spin": 0.025, "reach_x": 0.021, "reach_y": 0.018, "x": 0.001, "y": -0.0015}, gyration=0.03)
+    truth = SlideModel(
+        {
+            "friction": 0.25,
+            "spin": 0.025,
+            "reach_x": 0.021,
+            "reach_y": 0.018,
+            "x": 0.001,
+            "y": -0.0015,
+        },
+        gyration=0.03,
+    )
     slides, twists = recorded(truth, 10, 8, vary=0.02)
     corners = 0.037 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
-    fit = fit_slides(slides, even_sole(corners, gyration=0.03, height=0.005), twists=twists if given else None)
+    fit = fit_slides(
+        slides, even_sole(corners, gyration=0.03, height=0.005), twists=twists if given else None
+    )
     found = {e.name: e for e in fit.estimates}
-    assert found["friction"].value == pytest.approx(0.25, rel=0.06) and found["friction"].status == Status.FITTED
+    assert (
+        found["friction"].value == pytest.approx(0.25, rel=0.06)
+        and found["friction"].status == Status.FITTED
+    )
     assert found["spin"].value == pytest.approx(0.025, rel=0.15)
     pose, twist = starts(200, 9)
     gone = (truth.rest(pose, twist) - pose).abs()
     far = (fit.model.rest(pose, twist) - truth.rest(pose, twist)).abs()
-    assert far[:, :2].mean() < 0.04 * gone[:, :2].mean() and far[:, 2].mean() < 0.05 * gone[:, 2].mean()
+    assert (
+        far[:, :2].mean() < 0.04 * gone[:, :2].mean()
+        and far[:, 2].mean() < 0.05 * gone[:, 2].mean()
+    )
     assert found["friction"].low < 0.25 * 1.02 and found["friction"].high > 0.25 * 0.98
     assert len(fit.draw(3, 0)) == 3 and list(found) == list(NAMES)
 
 
 def test_slides_that_cannot_be_used_are_refused():
-    body = even_sole(0.04 * np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]), gyration=0.03, height=0.01)
-    for slides, says in (([], "no slides"), ([Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3))], "at least 8"),
-                         ([Slide(np.arange(9.0), np.full((9, 2), np.nan), np.zeros(9))], "NaN")):
+    body = even_sole(
+        0.04 * np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]), gyration=0.03, height=0.01
+    )
+    for slides, says in (
+        ([], "no slides"),
+        ([Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3))], "at least 8"),
+        ([Slide(np.arange(9.0), np.full((9, 2), np.nan), np.zeros(9))], "NaN"),
+    ):
         with pytest.raises(DataError, match=says):
             fit_slides(slides, body)
 
 
 def test_soles_of_the_shipped_shapes():
-    square, triangle, half = (sole(Scene.load(name)) for name in ("square", "triangle", "semi_cylinder"))
-    assert square.moments == pytest.approx(np.eye(2) * 0.08**2 / 12, abs=1e-6) and len(square.corners) == 4
-    assert triangle.moments[0, 0] == pytest.approx(triangle.moments[1, 1], rel=0.02) and len(triangle.corners) == 3
-    assert half.moments[0, 0] == pytest.approx(0.05**2 / 4, rel=0.03) and half.moments[1, 1] == pytest.approx(0.05**2 * (0.25 - (4 / 3 / math.pi) ** 2), rel=0.05)
+    square, triangle, half = (
+        sole(Scene.load(name)) for name in ("square", "triangle", "semi_cylinder")
+    )
+    assert (
+        square.moments == pytest.approx(np.eye(2) * 0.08**2 / 12, abs=1e-6)
+        and len(square.corners) == 4
+    )
+    assert (
+        triangle.moments[0, 0] == pytest.approx(triangle.moments[1, 1], rel=0.02)
+        and len(triangle.corners) == 3
+    )
+    assert half.moments[0, 0] == pytest.approx(0.05**2 / 4, rel=0.03) and half.moments[
+        1, 1
+    ] == pytest.approx(0.05**2 * (0.25 - (4 / 3 / math.pi) ** 2), rel=0.05)
     assert half.centre[1] == pytest.approx(4 * 0.05 / 3 / math.pi, rel=0.01)
 
 
 def test_mujoco_parameters_brake_a_point_contact_alike():
-    model = SlideModel({"friction": 0.3, "spin": 0.02, "reach_x": 0.02, "reach_y": 0.02}, gyration=0.03)
+    model = SlideModel(
+        {"friction": 0.3, "spin": 0.02, "reach_x": 0.02, "reach_y": 0.02}, gyration=0.03
+    )
     sliding, torsional = mujoco_friction(model)
     assert sliding == pytest.approx(0.3) and torsional == pytest.approx(0.3 * 0.02)
     xml = f"""<mujoco><option cone="elliptic" timestep="0.0005" integrator="implicitfast"/><worldbody><geom name="table" type="plane" size="3 3 .1"/>
@@ -234,8 +375,12 @@ def test_mujoco_parameters_brake_a_point_contact_alike():
     start = data.qpos.copy()
     data.qvel[:] = [0.7, 0.0, 0.0, 9.0]
     mujoco.mj_step(engine, data, 2000)
-    rest = model.rest(torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.7, 0.0, 9.0]], dtype=torch.float64))[0]
-    assert data.qpos[0] - start[0] == pytest.approx(rest[0].item(), rel=0.03) and data.qpos[3] - start[3] == pytest.approx(rest[2].item(), rel=0.05)
+    rest = model.rest(
+        torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.7, 0.0, 9.0]], dtype=torch.float64)
+    )[0]
+    assert data.qpos[0] - start[0] == pytest.approx(rest[0].item(), rel=0.03) and data.qpos[
+        3
+    ] - start[3] == pytest.approx(rest[2].item(), rel=0.05)
     corners = 0.04 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     assert mujoco_friction(model, corners)[1] == 0.0
 
@@ -244,14 +389,18 @@ def test_the_laboratorys_square_stops_where_the_model_says():
     problem = real_slides.Problem(slide_sets.load("lab/square", None))
     rows, test = real_slides.draws(problem.data, 10, "random", seeds=1)[0]
     model = real_slides.fitted(problem, rows).model
-    far, angle = problem.errors(model.rest(torch.as_tensor(problem.data.pose), torch.as_tensor(problem.data.twist)).numpy())
+    far, angle = problem.errors(
+        model.rest(torch.as_tensor(problem.data.pose), torch.as_tensor(problem.data.twist)).numpy()
+    )
     assert far[test].mean() < 0.004 and angle[test].mean() < 0.05
 
 
 @pytest.mark.slow
 def test_the_bench_runs_on_the_laboratorys_shapes():
     rows = real_slides.run(seeds=1, quick=True, sets=["lab/triangle"], methods=["clashsim"])
-    assert {(r["set"], r["method"], r["input"], r["n"]) for r in rows} == {("lab/triangle", "clashsim", kind, 10) for kind in ("twist", "strike")}
+    assert {(r["set"], r["method"], r["input"], r["n"]) for r in rows} == {
+        ("lab/triangle", "clashsim", kind, 10) for kind in ("twist", "strike")
+    }
     assert all(r["position_m"] < 0.03 for r in rows)
     with pytest.raises(DataError, match="lab/triangle"):
         real_slides.run(sets=["lab/triangel"])

@@ -17,7 +17,9 @@ def test_sliding_friction_of_a_simulated_block_is_recovered() -> None:
     scene = Scene.load("square")
     slides = []
     for k, mu in enumerate([0.25] * 3):
-        model = scene.with_nominal({"ground_friction": mu}).model(scene.with_nominal({"ground_friction": mu}).nominal)
+        model = scene.with_nominal({"ground_friction": mu}).model(
+            scene.with_nominal({"ground_friction": mu}).nominal
+        )
         data = mujoco.MjData(model)
         data.qpos[scene.striker_body.qpos[0]] = -5.0
         mujoco.mj_step(model, data, 1500)
@@ -46,17 +48,26 @@ def test_both_coefficients_of_made_slides_with_noise() -> None:
             if i % 5 == 0:
                 rows.append([i * step, x, angle])
         t, x_, a = np.array(rows).T
-        slides.append(Slide(t, np.column_stack([x_, 0 * x_]) + rng.normal(size=(len(t), 2)) * 1e-4, a + rng.normal(size=len(t)) * 1e-3))
+        slides.append(
+            Slide(
+                t,
+                np.column_stack([x_, 0 * x_]) + rng.normal(size=(len(t), 2)) * 1e-4,
+                a + rng.normal(size=len(t)) * 1e-3,
+            )
+        )
     found = ground_friction(slides, gyration=gyration)
     assert abs(found.sliding / mu - 1) < 0.1 and abs(found.torsional / tau - 1) < 0.15
     assert 0 < found.sliding_error < 0.02
 
 
-@pytest.mark.parametrize(("slide", "says"), [
-    (Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3)), "at least 8"),
-    (Slide(np.arange(20.0)[::-1], np.zeros((20, 2)), np.zeros(20)), "increasing"),
-    (Slide(np.arange(20.0), np.full((20, 2), np.nan), np.zeros(20)), "NaN"),
-])
+@pytest.mark.parametrize(
+    ("slide", "says"),
+    [
+        (Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3)), "at least 8"),
+        (Slide(np.arange(20.0)[::-1], np.zeros((20, 2)), np.zeros(20)), "increasing"),
+        (Slide(np.arange(20.0), np.full((20, 2), np.nan), np.zeros(20)), "NaN"),
+    ],
+)
 def test_bad_slides_are_refused(slide: Slide, says: str) -> None:
     with pytest.raises(DataError, match=says):
         ground_friction([slide], gyration=0.05)

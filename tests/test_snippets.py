@@ -1,4 +1,6 @@
-"""Every command and snippet of the README and the docs runs, in short form; one that no test runs fails here, unless it is listed with a reason."""
+"""Every command and snippet of the README and the docs runs, in short form; one that no test runs
+fails here, unless it is listed with a reason.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ NOT_RUN = {
     r"clashsim bench .*": "minutes to hours; the benches run with --quick in tests of their own",
     r"python tools/train_graph\.py .*": "minutes on a GPU; test_graph.py runs its parts",
 }
-# Sketches on recordings of the reader's own: their imports are run here, the calls by the tests named.
+# Sketches on recordings of the reader's own: their imports are run here, the calls by the tests
+# named.
 SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augmented.py"}
 # What is no code.
 PROSE = {("docs/slides.md", "s^2 = u.A u")}
@@ -56,11 +59,17 @@ SHORT = {"execute": ["--times", "1"], "calibrate": ["--samples", "200"], "advise
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where commands are run: the shipped examples, and a scene with recorded impacts of the user's own."""
+    """Where commands are run: the shipped examples, and a scene with recorded impacts of the user's
+    own.
+    """
     out = tmp_path_factory.mktemp("snippets")
     shutil.copytree(ROOT / "examples", out / "examples")
     scene = Scene.load("square")
-    xml = scene.xml.replace('geom name="striker"', 'geom name="tool"').replace('geom1="striker"', 'geom1="tool"').replace('geom2="striker"', 'geom2="tool"')
+    xml = (
+        scene.xml.replace('geom name="striker"', 'geom name="tool"')
+        .replace('geom1="striker"', 'geom1="tool"')
+        .replace('geom2="striker"', 'geom2="tool"')
+    )
     (out / "scene.xml").write_text(xml)
     (out / "targets.csv").write_text("x,y,yaw\n-0.05,-0.02,-20\n-0.03,-0.05,10\n")
     write_impacts(out / "impacts.csv", replace(sample(scene, 12, 1), theta=None))
@@ -86,7 +95,9 @@ def models():
 @pytest.fixture
 def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(base_module, "base_model", models)
-    monkeypatch.setattr(run_module, "strike_map", kept)  # of one run there is one map, and it takes seconds
+    monkeypatch.setattr(
+        run_module, "strike_map", kept
+    )  # of one run there is one map, and it takes seconds
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return folder
 
@@ -124,7 +135,9 @@ def done(line: str) -> bool:
 
 
 def follow(pages: list[str], start: Path, monkeypatch: pytest.MonkeyPatch, ran: set[str]) -> None:
-    """Run commands and Python of pages in order; each command once, for a second plan or run would be refused."""
+    """Run commands and Python of pages in order; each command once, for a second plan or run would
+    be refused.
+    """
     monkeypatch.chdir(start)
     for block in ALL:
         if block.page not in pages or block.page in SKETCHES:
@@ -144,7 +157,10 @@ def test_the_readme_and_the_guides(quick: Path, monkeypatch: pytest.MonkeyPatch)
     (quick / "runs").mkdir(exist_ok=True)
     monkeypatch.chdir(quick)
     ran: set[str] = set()
-    for line in ("clashsim import examples/strikes --mapping examples/strikes.toml -o trials.safetensors", "clashsim calibrate semi_cylinder trials.safetensors -o runs/strikes"):
+    for line in (
+        "clashsim import examples/strikes --mapping examples/strikes.toml -o trials.safetensors",
+        "clashsim calibrate semi_cylinder trials.safetensors -o runs/strikes",
+    ):
         ran.add(line)
         run(line)
     shutil.copytree("runs/strikes", "runs/demo")
@@ -154,21 +170,49 @@ def test_the_readme_and_the_guides(quick: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_the_tutorial(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow(["docs/tutorial.md"], quick, monkeypatch, set())
-    assert Path("plan/path-1.csv").is_file() and Path("runs/book/report.html").is_file() and Path("book/scene.xml").is_file()
-    shown = [tomllib.loads(block.text) for block in ALL if block.page == "docs/tutorial.md" and block.kind == "toml"]
+    assert (
+        Path("plan/path-1.csv").is_file()
+        and Path("runs/book/report.html").is_file()
+        and Path("book/scene.xml").is_file()
+    )
+    shown = [
+        tomllib.loads(block.text)
+        for block in ALL
+        if block.page == "docs/tutorial.md" and block.kind == "toml"
+    ]
     made = [tomllib.loads(Path(name).read_text()) for name in ("mocap.toml", "book.toml")]
     assert made[0] == shown[0]
-    assert shown[1] == {**made[1], "draw": {k: pytest.approx(v) for k, v in made[1]["draw"].items()}, "param": made[1]["param"][:1]}
+    assert shown[1] == {
+        **made[1],
+        "draw": {k: pytest.approx(v) for k, v in made[1]["draw"].items()},
+        "param": made[1]["param"][:1],
+    }
 
 
 @pytest.mark.slow
 def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(quick)
     if not Path("runs/demo").is_dir():
-        run("clashsim import examples/strikes --mapping examples/strikes.toml -o trials-2.safetensors")
+        run(
+            "clashsim import examples/strikes --mapping examples/strikes.toml -o trials-2.safetensors"
+        )
         run("clashsim calibrate semi_cylinder trials-2.safetensors -o runs/demo")
     assert cli.main(["train", "runs/demo", "-o", "runs/push", "--steps", "2000"]) == 0
-    assert cli.main(["evaluate", "runs/push/policy.safetensors", "--route", "3", "--times", "1", "-o", "route.gif"]) == 0
+    assert (
+        cli.main(
+            [
+                "evaluate",
+                "runs/push/policy.safetensors",
+                "--route",
+                "3",
+                "--times",
+                "1",
+                "-o",
+                "route.gif",
+            ]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("block", ALL, ids=lambda b: f"{b.page}:{b.kind}")
@@ -185,11 +229,15 @@ def test_every_block_is_of_a_kind_that_is_tested(block: Block) -> None:
             exec(compile(ast.Module(imports, []), block.page, "exec"), {})
             assert (ROOT / "tests" / SKETCHES[block.page]).is_file()
     else:
-        assert any(block.page == page and block.text.startswith(first) for page, first in PROSE), f"a block of no known kind: give it a language, as in ```python\n{block.text}"
+        assert any(block.page == page and block.text.startswith(first) for page, first in PROSE), (
+            f"a block of no known kind: give it a language, as in ```python\n{block.text}"
+        )
 
 
 def test_the_exceptions_are_needed() -> None:
-    lines = [line for block in ALL if block.kind == "sh" for line in block.lines] + [line for path in PAGES for line in inline(path)]
+    lines = [line for block in ALL if block.kind == "sh" for line in block.lines] + [
+        line for path in PAGES for line in inline(path)
+    ]
     for pattern in NOT_RUN:
         assert "pip" in pattern or any(re.fullmatch(pattern, line) for line in lines), pattern
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
@@ -201,7 +249,9 @@ def test_the_exceptions_are_needed() -> None:
 def test_commands_in_the_text_have_verbs_and_flags_that_exist(path: Path) -> None:
     source = (ROOT / "src" / "clashsim" / "cli.py").read_text()
     verbs = {kind.__name__.lower() for kind in cli.VERBS}
-    flags = {f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): ", source, re.M)} | {"--in", "--help", "--limits.speed"}
+    flags = {
+        f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): ", source, re.M)
+    } | {"--in", "--help", "--limits.speed"}
     for line in inline(path):
         words = line.split()
         assert words[1] in verbs or words[1] == "VERB", line

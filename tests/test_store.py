@@ -1,4 +1,6 @@
-"""A run folder restores a calibration bit for bit, is replaced whole or not at all, and refuses whatever does not fit."""
+"""A run folder restores a calibration bit for bit, is replaced whole or not at all, and refuses
+whatever does not fit.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,49 @@ def made():
 
 @pytest.fixture
 def run(made, tmp_path):
-    save_run(tmp_path / "run", made[0], config={"seed": 3}, metrics={"accuracy_0.1": 0.5}, trials={"a.csv": made[1]})
+    save_run(
+        tmp_path / "run",
+        made[0],
+        config={"seed": 3},
+        metrics={"accuracy_0.1": 0.5},
+        trials={"a.csv": made[1]},
+    )
     return tmp_path / "run"
 
 
 def test_predicts_the_same_bits(made, run):
     calibration, impacts = made
     again = load(run).calibration
-    assert all(np.array_equal(a, b) for a, b in zip(again.fits(impacts), calibration.fits(impacts), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(again.fits(impacts), calibration.fits(impacts), strict=True)
+    )
     assert np.array_equal(again.spread(impacts), calibration.spread(impacts))
     assert again.theta == calibration.theta
     ours, theirs = calibration.base.scene, again.base.scene
-    assert (ours.xml, ours.params, ours.draw, ours.name, ours.struck) == (theirs.xml, theirs.params, theirs.draw, theirs.name, theirs.struck)
+    assert (ours.xml, ours.params, ours.draw, ours.name, ours.struck) == (
+        theirs.xml,
+        theirs.params,
+        theirs.draw,
+        theirs.name,
+        theirs.struck,
+    )
     notes = read_notes(run)
-    assert notes["options"] == {"seed": 3} and notes["metrics"] == {"accuracy_0.1": 0.5} and notes["trials"][0]["impacts"] == len(impacts)
+    assert (
+        notes["options"] == {"seed": 3}
+        and notes["metrics"] == {"accuracy_0.1": 0.5}
+        and notes["trials"][0]["impacts"] == len(impacts)
+    )
 
 
 def test_saving_twice_gives_the_same_files(made, run, tmp_path):
-    save_run(tmp_path / "two", load(run).calibration, config={"seed": 3}, metrics={"accuracy_0.1": 0.5}, trials={"a.csv": made[1]})
+    save_run(
+        tmp_path / "two",
+        load(run).calibration,
+        config={"seed": 3},
+        metrics={"accuracy_0.1": 0.5},
+        trials={"a.csv": made[1]},
+    )
     assert read_folder(tmp_path / "two") == read_folder(run)
 
 
@@ -132,14 +159,24 @@ def test_runs_of_another_version_are_refused(run):
         load(run)
 
 
-@pytest.mark.parametrize(("name", "change"), [
-    ("config.json", lambda b: b.replace(b'"strength"', b'"strong"')),
-    ("config.json", lambda b: b"[]"),
-    ("config.json", lambda b: b.replace(b'"width": 16', b'"width": 17')),
-    ("theta.json", lambda b: b.replace(b'"fitted"', b'"guessed"').replace(b'"unidentifiable"', b'"guessed"').replace(b'"at bound"', b'"guessed"')),
-    ("scene.json", lambda b: b"{}"),
-    ("weights.safetensors", lambda b: b[:100]),
-])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("config.json", lambda b: b.replace(b'"strength"', b'"strong"')),
+        ("config.json", lambda b: b"[]"),
+        ("config.json", lambda b: b.replace(b'"width": 16', b'"width": 17')),
+        (
+            "theta.json",
+            lambda b: (
+                b.replace(b'"fitted"', b'"guessed"')
+                .replace(b'"unidentifiable"', b'"guessed"')
+                .replace(b'"at bound"', b'"guessed"')
+            ),
+        ),
+        ("scene.json", lambda b: b"{}"),
+        ("weights.safetensors", lambda b: b[:100]),
+    ],
+)
 def test_rewritten_runs_that_do_not_fit_are_refused(run, name, change):
     spoil(run, name, change)
     with pytest.raises(RunError) as error:

@@ -17,13 +17,30 @@ from clashsim.core.errors import ClashError
 @pytest.mark.slow
 def test_planned_strikes_end_near_their_targets(tmp_path):
     out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
-    assert cli.main(["bench", "planning", "--quick", "--methods", "clashsim", "--resume", str(resume), "--json", str(out)]) == 0
+    assert (
+        cli.main(
+            [
+                "bench",
+                "planning",
+                "--quick",
+                "--methods",
+                "clashsim",
+                "--resume",
+                str(resume),
+                "--json",
+                str(out),
+            ]
+        )
+        == 0
+    )
     content = json.loads(out.read_text())
     rows = content["rows"]
     assert content["bench"] == "planning" and rows[0]["shape"] == "semi-cylinder"
     assert [r["method"] for r in rows] == ["clashsim"] and rows[0]["executed"] == 2
     assert rows[0]["position_m"] < 0.02 and rows[0]["orientation_rad"] < 0.3
-    assert planning.run(quick=True, methods=["clashsim"], resume=tmp_path / "rows.jsonl") == rows  # kept, not made again
+    assert (
+        planning.run(quick=True, methods=["clashsim"], resume=tmp_path / "rows.jsonl") == rows
+    )  # kept, not made again
     with pytest.raises(ClashError, match="no 'cube'"):
         planning.run(sets=["cube"])
 
@@ -38,4 +55,6 @@ def test_policies_are_trained_executed_and_kept(tmp_path):
 @pytest.mark.slow
 def test_search_times_have_their_rows(tmp_path):
     rows = search_time.run(quick=True)
-    assert len(rows) == 5 and rows[0]["method"] == "MuJoCo" and rows[3]["ratio"] > rows[1]["ratio"] > 1
+    assert (
+        len(rows) == 5 and rows[0]["method"] == "MuJoCo" and rows[3]["ratio"] > rows[1]["ratio"] > 1
+    )

@@ -1,4 +1,6 @@
-"""Tosses: starts from free flight, identification on whole trajectories, data scaling, and the bench in short form."""
+"""Tosses: starts from free flight, identification on whole trajectories, data scaling, and the
+bench in short form.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,32 @@ CUBE = Box.even((0.05, 0.05, 0.05), 0.37)
 DT = 1 / 148
 
 
-def simulated(n: int, frames: int, friction: float = 0.0, centre: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> tuple[list[Trial], np.ndarray]:
+def simulated(
+    n: int, frames: int, friction: float = 0.0, centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+) -> tuple[list[Trial], np.ndarray]:
     """Tosses of a cube in MuJoCo, from 8 cm above the floor."""
     rng = np.random.default_rng(0)
     start = np.zeros((n, 13))
     start[:, 2], start[:, 3:7] = 0.17, rng.normal(size=(n, 4))
     start[:, 3:7] /= np.linalg.norm(start[:, 3:7], axis=1, keepdims=True)
-    start[:, 7:10], start[:, 10:] = rng.normal(size=(n, 3)) * [0.8, 0.8, 0.0], rng.normal(size=(n, 3)) * 3
-    draw = {"half": np.full((n, 1, 3), 0.05), "mass": np.full((n, 1), 0.37), "inertia": np.tile(CUBE.inertia, (n, 1, 1)), "centre": np.tile(centre, (n, 1, 1)),
-            "rounding": np.zeros((n, 1)),
-            "contact": np.tile([friction, 0, 0, 0.5, 0], (n, 1)), "gravity": np.full(n, 9.81)}
+    start[:, 7:10], start[:, 10:] = (
+        rng.normal(size=(n, 3)) * [0.8, 0.8, 0.0],
+        rng.normal(size=(n, 3)) * 3,
+    )
+    draw = {
+        "half": np.full((n, 1, 3), 0.05),
+        "mass": np.full((n, 1), 0.37),
+        "inertia": np.tile(CUBE.inertia, (n, 1, 1)),
+        "centre": np.tile(centre, (n, 1, 1)),
+        "rounding": np.zeros((n, 1)),
+        "contact": np.tile([friction, 0, 0, 0.5, 0], (n, 1)),
+        "gravity": np.full(n, 9.81),
+    }
     states = simulate(draw, start, frames, dt=DT)
-    return [Trial(str(i), np.arange(frames + 1) * DT, {"box0": s[:, :7]}, source="simulated") for i, s in enumerate(states)], start
+    return [
+        Trial(str(i), np.arange(frames + 1) * DT, {"box0": s[:, :7]}, source="simulated")
+        for i, s in enumerate(states)
+    ], start
 
 
 def test_the_start_agrees_with_the_flight_whatever_the_centre_of_mass():
@@ -43,7 +59,10 @@ def test_the_start_agrees_with_the_flight_whatever_the_centre_of_mass():
     trials, start = simulated(6, 30, centre=centre)
     flights = [flight(t, "box0", CUBE.corners) for t in trials]
     assert min(f.frames for f in flights) >= 4
-    right, wrong = (np.stack([f.start(np.array([c]), 9.81)[0] for f in flights]) for c in (centre, (0.0, 0.0, 0.0)))
+    right, wrong = (
+        np.stack([f.start(np.array([c]), 9.81)[0] for f in flights])
+        for c in (centre, (0.0, 0.0, 0.0))
+    )
     assert np.abs(right - start)[:, :3].max() < 5e-4 and np.abs(right - start)[:, 10:].max() < 0.1
     off = [np.linalg.norm((r - start)[:, 7:10], axis=1).mean() for r in (right, wrong)]
     assert off[0] < 0.02 and off[0] < 0.7 * off[1]
@@ -68,7 +87,9 @@ def test_scaled_data_goes_on_from_finished_shards(tmp_path):
     first = scaled(ranges, 300, 0, parts=tmp_path / "parts")
     (tmp_path / "parts" / "shard-00001.safetensors").unlink()
     again = scaled(ranges, 300, 0, parts=tmp_path / "parts")
-    assert first["states"].shape[1:] == (7, 13) and all(np.array_equal(first[k], again[k]) for k in first)
+    assert first["states"].shape[1:] == (7, 13) and all(
+        np.array_equal(first[k], again[k]) for k in first
+    )
     with pytest.raises(ClashError, match="another"):
         scaled(ranges, 301, 0, parts=tmp_path / "parts")
 
@@ -103,7 +124,10 @@ def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():
     trials, _ = simulated(4, 40, friction=0.4)
     scene = box_scene(CUBE, contact_params()[:1], timestep=DT / SUBSTEPS)
     flights = tuple(flight(t, "box0", CUBE.corners) for t in trials)
-    few, all_of_them = (identify(Rollouts(scene, Tosses(f, 0.1, 40)), seed=0, restarts=2, generations=4, hold_out=h) for f, h in ((flights, 2), (flights, 0)))
+    few, all_of_them = (
+        identify(Rollouts(scene, Tosses(f, 0.1, 40)), seed=0, restarts=2, generations=4, hold_out=h)
+        for f, h in ((flights, 2), (flights, 0))
+    )
     assert few.held_out is not None and few.held_out < 0.2 and all_of_them.held_out is None
     assert few.evaluations * 2 == all_of_them.evaluations
     with pytest.raises(DataError, match="cannot be held out"):
@@ -133,6 +157,8 @@ def test_slopes_of_mjx_identify_friction_and_the_centre_of_mass():
     params = (contact_params()[0], inertia_params(CUBE)[2])
     scene = box_scene(CUBE, params, timestep=DT / SUBSTEPS)
     flights = tuple(flight(t, "box0", CUBE.corners) for t in trials)
-    found = identify_mjx(Rollouts(scene, Tosses(flights, 0.1, 40)), seed=0, starts=2, after=8, steps=6)
+    found = identify_mjx(
+        Rollouts(scene, Tosses(flights, 0.1, 40)), seed=0, starts=2, after=8, steps=6
+    )
     assert found.theta[1] == pytest.approx(0.006, abs=0.002)
     assert found.theta[0] == pytest.approx(0.08 * (0.6 / 0.08) ** 0.7, rel=0.3)

@@ -1,4 +1,6 @@
-"""What the viewer shows, without a browser: shapes, motions, strikes, plans, figures, and what it says when something is missing."""
+"""What the viewer shows, without a browser: shapes, motions, strikes, plans, figures, and what it
+says when something is missing.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,12 @@ def test_every_scene_is_drawn_and_struck(name):
         volume = np.einsum("fi,fi->f", corner[:, 0], np.cross(corner[:, 1], corner[:, 2])).sum() / 6
         assert volume > 0  # faces look outwards
     before = Drawn(scene, "")[0].before
-    motion = Roller(scene, MujocoSim(scene, scene.nominal), scene.nominal, lambda b: b)(before, seconds=0.2)
-    assert motion.t[0] < 0 < motion.t[-1] and np.isfinite(motion.poses[scene.struck_body.body]).all()
+    motion = Roller(scene, MujocoSim(scene, scene.nominal), scene.nominal, lambda b: b)(
+        before, seconds=0.2
+    )
+    assert (
+        motion.t[0] < 0 < motion.t[-1] and np.isfinite(motion.poses[scene.struck_body.body]).all()
+    )
     start, last = (motion.at(t)[scene.struck_body.body][:3] for t in (0.0, 1.0))
     assert np.linalg.norm(last - start) > 0.005  # it was hit
     assert ranges(scene)["speed"] == scene.draw.speed
@@ -74,12 +80,21 @@ def test_edges_of_a_box_and_what_is_not_drawn():
       <body><freejoint/><body pos="0 5 0"><geom name="welded" type="sphere" size=".1"/></body>
         <geom name="cap" type="capsule" size=".1 .2"/><geom name="box" type="box" size=".1 .2 .3" pos="1 0 0"/></body></worldbody></mujoco>""")
     found = {s.name: s for s in shapes(model)[0]}
-    assert set(found) == {"floor", "post", "welded", "cap", "box"} and set(s.name for s in shapes(model, {"hidden"})[0]) >= {"hidden"}
+    assert set(found) == {"floor", "post", "welded", "cap", "box"} and set(
+        s.name for s in shapes(model, {"hidden"})[0]
+    ) >= {"hidden"}
     box = found["box"]
-    assert np.allclose(found["post"].vertices.mean(0), [0, 1, 2]) and not found["post"].moves  # where it stands
-    assert np.allclose(found["welded"].vertices.mean(0), [0, 5, 0], atol=1e-3) and found["welded"].body == box.body  # moves with what carries it
+    assert (
+        np.allclose(found["post"].vertices.mean(0), [0, 1, 2]) and not found["post"].moves
+    )  # where it stands
+    assert (
+        np.allclose(found["welded"].vertices.mean(0), [0, 5, 0], atol=1e-3)
+        and found["welded"].body == box.body
+    )  # moves with what carries it
     assert len(box.edges) == 12 and box.moves and not found["floor"].moves
-    assert np.allclose(box.vertices.mean(0), [1, 0, 0]) and np.allclose(np.ptp(box.vertices, axis=0), [0.2, 0.4, 0.6])
+    assert np.allclose(box.vertices.mean(0), [1, 0, 0]) and np.allclose(
+        np.ptp(box.vertices, axis=0), [0.2, 0.4, 0.6]
+    )
 
 
 def test_motion_between_frames_and_over_drop_outs():
@@ -102,19 +117,35 @@ def test_motion_between_frames_and_over_drop_outs():
 
 
 def test_a_held_out_strike_is_replayed_and_the_hybrid_is_nearer(session):
-    """Over five strikes that were not calibrated with: the learned collision and slide must beat MuJoCo where bodies come to rest."""
-    assert session.source.first == view_run.FIT and "held out" in session.source.names[view_run.FIT] and "calibrated" in session.source.names[0]
+    """Over five strikes that were not calibrated with: the learned collision and slide must beat
+    MuJoCo where bodies come to rest.
+    """
+    assert (
+        session.source.first == view_run.FIT
+        and "held out" in session.source.names[view_run.FIT]
+        and "calibrated" in session.source.names[0]
+    )
     gaps = {"MuJoCo": [], "hybrid": []}
     for i in range(view_run.FIT, view_run.FIT + 5):
         strike = session.source[i]
         assert strike.recorded is not None and strike.recorded.t[0] < 0 < strike.recorded.t[-1]
-        motions = {"recorded": strike.recorded} | {kind: session.rolled(strike.before, kind, "identified values") for kind in gaps}
-        start = [flat(session.scene, m.at(-0.005)[session.scene.struck_body.body]) for m in motions.values()]
+        motions = {"recorded": strike.recorded} | {
+            kind: session.rolled(strike.before, kind, "identified values") for kind in gaps
+        }
+        start = [
+            flat(session.scene, m.at(-0.005)[session.scene.struck_body.body])
+            for m in motions.values()
+        ]
         assert np.ptp(np.array(start)[:, :2], axis=0).max() < 0.002  # all begin at the same place
         rests = session.rests(motions)
         for kind, gap in gaps.items():
-            gap.append(np.linalg.norm(rests[kind][:2] - rests["recorded"][:2]) + 0.05 * abs(rests[kind][2] - rests["recorded"][2]))
-        page = ends(rests) + twists({"measured": strike.after} | session.twists(strike.before, "identified values"))
+            gap.append(
+                np.linalg.norm(rests[kind][:2] - rests["recorded"][:2])
+                + 0.05 * abs(rests[kind][2] - rests["recorded"][2])
+            )
+        page = ends(rests) + twists(
+            {"measured": strike.after} | session.twists(strike.before, "identified values")
+        )
         assert "off by" in page and page.count("<tr>") == 8 and "rgb(230,159,0)" in page
     assert np.mean(gaps["hybrid"]) < 0.008 and np.mean(gaps["hybrid"]) < np.mean(gaps["MuJoCo"])
 
@@ -128,7 +159,9 @@ def test_a_target_is_planned_with_few_evaluations(session):
     assert len(found.expected.cloud) == 24 and (found.expected.spread > 0).all()
     motion = session.struck(found.strikes, np.zeros(3), "hybrid", "identified values")
     rest = session.rests({"hybrid": motion})["hybrid"]
-    assert np.linalg.norm(rest[:2] - found.expected.rest[:2]) < 0.003  # stepped, the strike does what the map says
+    assert (
+        np.linalg.norm(rest[:2] - found.expected.rest[:2]) < 0.003
+    )  # stepped, the strike does what the map says
     page = plan_figures(found, {"hybrid": rest})
     assert "found" in page and "± 1 sd" in page and "hybrid, stepped" in page
     far = planned(session.scene, model, np.array([0.4, 0.4, 0.0]), np.zeros(3), strikes=1)
@@ -139,8 +172,14 @@ def test_a_strike_by_hand_is_what_the_map_expects(session):
     aims = {"speed": 0.5, "point": 1.4, "deflection": 0.1}
     told = expected(session.scene, session.map, aims, np.zeros(3))
     before = aimed(session.scene, aims, np.zeros(3))
-    assert np.allclose(told.before[0], before) and np.allclose(before[:3], 0) and abs(np.hypot(*before[9:11]) - 0.5) < 1e-9
-    rest = session.rests({"hybrid": session.rolled(before, "hybrid", "identified values")})["hybrid"]
+    assert (
+        np.allclose(told.before[0], before)
+        and np.allclose(before[:3], 0)
+        and abs(np.hypot(*before[9:11]) - 0.5) < 1e-9
+    )
+    rest = session.rests({"hybrid": session.rolled(before, "hybrid", "identified values")})[
+        "hybrid"
+    ]
     assert np.linalg.norm(rest[:2] - told.rest[:2]) < 0.003
     wall = Scene.load("puck")
     assert "slip" in ranges(wall) and "deflection" not in ranges(wall)
@@ -150,7 +189,14 @@ def test_a_strike_by_hand_is_what_the_map_expects(session):
 def policy(scene: Scene, model) -> Policy:
     """One that always strikes the middle: enough to see it followed."""
     d = len(model.names)
-    return Policy(((np.zeros((d, OBSERVED), np.float32), np.zeros(d, np.float32)),), model.names, model.low, model.high, heading_of(scene), {"scene": scene.name})
+    return Policy(
+        ((np.zeros((d, OBSERVED), np.float32), np.zeros(d, np.float32)),),
+        model.names,
+        model.low,
+        model.high,
+        heading_of(scene),
+        {"scene": scene.name},
+    )
 
 
 def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
@@ -172,19 +218,34 @@ def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
 def test_runs_without_trajectories_say_so(runs, tmp_path):
     plain = view.session_of(runs / "plain")
     assert "drawn from the scene's ranges" in plain.source.words and len(plain.source.names) == 12
-    assert np.array_equal(plain.source[3].before, plain.source[3].before) and plain.source[3].recorded is None
+    assert (
+        np.array_equal(plain.source[3].before, plain.source[3].before)
+        and plain.source[3].recorded is None
+    )
     with pytest.raises(DataError, match="no slide model"):
         _ = plain.map
     scene = plain.scene
     impacts = clashsim.sample(scene, 4, seed=1)
     clashsim.write_impacts(tmp_path / "some.csv", replace(impacts, theta=None))
-    source = view.source_of(clashsim.load(runs / "plain"), {"options": {"impacts": str(tmp_path / "some.csv")}}, None)
+    source = view.source_of(
+        clashsim.load(runs / "plain"), {"options": {"impacts": str(tmp_path / "some.csv")}}, None
+    )
     assert "some.csv" in source.words and np.allclose(source[2].after, impacts.after[2], atol=1e-6)
     gone = view.source_of(clashsim.load(runs / "plain"), {"options": {"impacts": "gone.csv"}}, None)
     assert "gone.csv" in gone.words and "drawn" in gone.words
     write_trials(tmp_path / "t.safetensors", lab.recorded()[:2])
-    assert "t.safetensors" in view.session_of(runs / "plain", trials=tmp_path / "t.safetensors").source.words
-    empty = Trial("still", np.linspace(0, 1, 50), {name: np.tile([x, 0, 0, 1.0, 0, 0, 0], (50, 1)) for name, x in (("block", 0.0), ("striker", -0.2))})
+    assert (
+        "t.safetensors"
+        in view.session_of(runs / "plain", trials=tmp_path / "t.safetensors").source.words
+    )
+    empty = Trial(
+        "still",
+        np.linspace(0, 1, 50),
+        {
+            name: np.tile([x, 0, 0, 1.0, 0, 0, 0], (50, 1))
+            for name, x in (("block", 0.0), ("striker", -0.2))
+        },
+    )
     write_trials(tmp_path / "still.safetensors", Trials((empty,)))
     still = view.session_of(runs / "plain", trials=tmp_path / "still.safetensors").source[0]
     assert still.before is None and "No impact" in still.says and still.recorded is not None
@@ -212,7 +273,12 @@ def test_only_the_latest_of_a_job_is_done_and_failures_are_sentences(capsys):
 
     worker.do("c", wrong, told.append)
     worker.do("d", lambda: 1 / 0, told.append)  # type: ignore[arg-type,return-value]
-    assert worker.join() and told[0] == "the value is wrong" and "ZeroDivisionError" in told[1] and len(told) == 2
+    assert (
+        worker.join()
+        and told[0] == "the value is wrong"
+        and "ZeroDivisionError" in told[1]
+        and len(told) == 2
+    )
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert worker.end()
 
@@ -245,8 +311,13 @@ def test_it_says_where_it_is():
 def test_it_listens_on_the_loopback_and_stops_on_ctrl_c(runs):
     pytest.importorskip("viser")
     # A shell that runs the tests in the background has its children ignore the signal.
-    run = subprocess.Popen([sys.executable, "-m", "clashsim", "view", str(runs / "plain"), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "clashsim", "view", str(runs / "plain"), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert run.stdout is not None
     first = run.stdout.readline()
     port = int(first.split("localhost:")[1].split()[0])

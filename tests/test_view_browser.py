@@ -61,9 +61,7 @@ def browser(page):
     server, _ = page
     patience = 1e3 * PATIENCE  # ms
     with api.sync_playwright() as driver:
-        chromium = driver.chromium.launch(
-            executable_path=CHROMIUM, args=FLAGS, timeout=patience
-        )
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=patience)
         tab = chromium.new_page(viewport=WIDE, device_scale_factor=0.5)
         tab.set_default_timeout(patience)
         errors: list[str] = []

@@ -1,4 +1,6 @@
-"""A small run of the semi-cylinder for the tests of the viewer: calibrated on ten strikes of the laboratory, with a slide model; made once a process."""
+"""A small run of the semi-cylinder for the tests of the viewer: calibrated on ten strikes of the
+laboratory, with a slide model; made once a process.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,20 @@ SETTING = ("semi_cylinder", "resin", "high")
 
 @cache
 def folder() -> Path:
-    """Where the run is twice: as `demo` would write it, and as `plain` without slides and without a word on its data."""
+    """Where the run is twice: as `demo` would write it, and as `plain` without slides and without a
+    word on its data.
+    """
     out = Path(tempfile.mkdtemp(prefix="clashsim-view-"))
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     scene = Scene.load("semi_cylinder")
     found = segment(lab.recorded(*SETTING)[:FIT], scene=scene)
     calibration = calibrate(base_model(scene), found.impacts, draws=2)
-    save_run(out / "demo", calibration, slide=fit_found(scene, found.found, ())[0], config={"recorded": list(SETTING), "impacts": FIT})
+    save_run(
+        out / "demo",
+        calibration,
+        slide=fit_found(scene, found.found, ())[0],
+        config={"recorded": list(SETTING), "impacts": FIT},
+    )
     save_run(out / "plain", calibration)
     return out
 

@@ -1,4 +1,5 @@
-"""Pages of the documentation that are made while it is built: one a verb, from its --help, and the API, from docstrings.
+"""Pages of the documentation that are made while it is built: one a verb, from its --help, and the
+API, from docstrings.
 
 mkdocs.yml names this file as a hook; `python tools/docs_hooks.py plan` prints the page of a verb.
 """
@@ -15,24 +16,91 @@ from mkdocs.structure.files import File, Files
 
 SRC = Path(__file__).parent.parent / "src"
 # Where a verb is explained at length.
-GUIDES = {"import": ["logs"], "inspect": ["tutorial", "logs"], "segment": ["logs"], "calibrate": ["tutorial", "how-it-works"], "show": ["tutorial"], "view": ["viewer"],
-          "export": ["tutorial"], "advise": ["advise"], "plan": ["planning"], "execute": ["planning", "laboratory"], "train": ["pushing"], "evaluate": ["pushing"],
-          "loop": ["loop"], "sample": ["how-it-works", "scaling"], "sweep": ["scaling"], "record": ["laboratory"], "bench": ["benchmarks"]}
-# What users call from Python, in the order of the way through it; the public names of `clashsim` come first.
+GUIDES = {
+    "import": ["logs"],
+    "inspect": ["tutorial", "logs"],
+    "segment": ["logs"],
+    "calibrate": ["tutorial", "how-it-works"],
+    "show": ["tutorial"],
+    "view": ["viewer"],
+    "export": ["tutorial"],
+    "advise": ["advise"],
+    "plan": ["planning"],
+    "execute": ["planning", "laboratory"],
+    "train": ["pushing"],
+    "evaluate": ["pushing"],
+    "loop": ["loop"],
+    "sample": ["how-it-works", "scaling"],
+    "sweep": ["scaling"],
+    "record": ["laboratory"],
+    "bench": ["benchmarks"],
+}
+# What users call from Python, in the order of the way through it; the public names of `clashsim`
+# come first.
 API = {
-    "Data": ["clashsim.core.impacts", "clashsim.core.trials", "clashsim.core.slides", "clashsim.data.logs", "clashsim.data.segment",
-             "clashsim.data.trial_files", "clashsim.data.impact_files"],
-    "Scenes": ["clashsim.core.scene", "clashsim.core.params", "clashsim.core.draw", "clashsim.data.mjcf", "clashsim.fit.settings"],
-    "Calibration": ["clashsim.fit.sample", "clashsim.fit.base", "clashsim.fit.distil", "clashsim.fit.calibrate", "clashsim.fit.slide_model", "clashsim.fit.slides",
-                    "clashsim.fit.advise", "clashsim.fit.candidates"],
+    "Data": [
+        "clashsim.core.impacts",
+        "clashsim.core.trials",
+        "clashsim.core.slides",
+        "clashsim.data.logs",
+        "clashsim.data.segment",
+        "clashsim.data.trial_files",
+        "clashsim.data.impact_files",
+    ],
+    "Scenes": [
+        "clashsim.core.scene",
+        "clashsim.core.params",
+        "clashsim.core.draw",
+        "clashsim.data.mjcf",
+        "clashsim.fit.settings",
+    ],
+    "Calibration": [
+        "clashsim.fit.sample",
+        "clashsim.fit.base",
+        "clashsim.fit.distil",
+        "clashsim.fit.calibrate",
+        "clashsim.fit.slide_model",
+        "clashsim.fit.slides",
+        "clashsim.fit.advise",
+        "clashsim.fit.candidates",
+    ],
     "Runs": ["clashsim.fit.run", "clashsim.fit.runs"],
-    "Simulators": ["clashsim.core.protocols", "clashsim.sim.mujoco_sim", "clashsim.sim.hybrid", "clashsim.sim.pairs", "clashsim.sim.mjx_sim", "clashsim.sim.augmented",
-                   "clashsim.core.blueprint", "clashsim.sim.graph", "clashsim.nets.slide", "clashsim.nets.strike_map"],
-    "Fitting in MJX": ["clashsim.fit.mjx_windows", "clashsim.fit.augmented", "clashsim.fit.hopping"],
-    "Planning": ["clashsim.plan.tasks", "clashsim.plan.planner", "clashsim.plan.search", "clashsim.plan.path"],
-    "Learning": ["clashsim.rl.task", "clashsim.rl.env", "clashsim.rl.train", "clashsim.rl.informative"],
+    "Simulators": [
+        "clashsim.core.protocols",
+        "clashsim.sim.mujoco_sim",
+        "clashsim.sim.hybrid",
+        "clashsim.sim.pairs",
+        "clashsim.sim.mjx_sim",
+        "clashsim.sim.augmented",
+        "clashsim.core.blueprint",
+        "clashsim.sim.graph",
+        "clashsim.nets.slide",
+        "clashsim.nets.strike_map",
+    ],
+    "Fitting in MJX": [
+        "clashsim.fit.mjx_windows",
+        "clashsim.fit.augmented",
+        "clashsim.fit.hopping",
+    ],
+    "Planning": [
+        "clashsim.plan.tasks",
+        "clashsim.plan.planner",
+        "clashsim.plan.search",
+        "clashsim.plan.path",
+    ],
+    "Learning": [
+        "clashsim.rl.task",
+        "clashsim.rl.env",
+        "clashsim.rl.train",
+        "clashsim.rl.informative",
+    ],
     "Laboratory": ["clashsim.lab"],
-    "Many machines": ["clashsim.core.many", "clashsim.scale.engine", "clashsim.scale.cluster", "clashsim.data.parts"],
+    "Many machines": [
+        "clashsim.core.many",
+        "clashsim.scale.engine",
+        "clashsim.scale.cluster",
+        "clashsim.data.parts",
+    ],
     "Errors": ["clashsim.core.errors"],
 }
 
@@ -49,7 +117,9 @@ def help_of(verb: str) -> str:
     from clashsim import cli
 
     raw, before = io.BytesIO(), os.environ.get("COLUMNS")
-    out = io.TextIOWrapper(raw, encoding="utf-8")  # what it prints depends on what the stream can show
+    out = io.TextIOWrapper(
+        raw, encoding="utf-8"
+    )  # what it prints depends on what the stream can show
     os.environ["COLUMNS"] = "2000"
     try:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
@@ -72,10 +142,22 @@ def verb_page(verb: str) -> str:
     lines += [f"Usage: `{usage.removeprefix('usage: ')}`", ""]
     for name, content in boxes:
         rows, said = _rows(content)
-        lines += [f"## {name.capitalize()}", "", *([said, ""] if said else []), "| argument | meaning | default |", "|---|---|---|"]
-        lines += [f"| `{arg}` | {_linked(meaning)} | {default} |" for arg, meaning, default in rows] + [""]
+        lines += [
+            f"## {name.capitalize()}",
+            "",
+            *([said, ""] if said else []),
+            "| argument | meaning | default |",
+            "|---|---|---|",
+        ]
+        lines += [
+            f"| `{arg}` | {_linked(meaning)} | {default} |" for arg, meaning, default in rows
+        ] + [""]
     pages = [(guide, SRC.parent / "docs" / f"{guide}.md") for guide in GUIDES.get(verb, ())]
-    seen = [f"[{path.read_text().splitlines()[0].lstrip('# ')}](../{guide}.md)" for guide, path in pages if path.is_file()]
+    seen = [
+        f"[{path.read_text().splitlines()[0].lstrip('# ')}](../{guide}.md)"
+        for guide, path in pages
+        if path.is_file()
+    ]
     return "\n".join([*lines, *(["More: " + ", ".join(seen) + "."] if seen else [])]) + "\n"
 
 
@@ -95,8 +177,22 @@ def _rows(content: str) -> tuple[list[tuple[str, str, str]], str]:
     out = []
     for arg, meaning in rows:
         default = re.search(r"\s*\((?:default: (.*)|(required))\)$", meaning)
-        told = "" if default is None else "required" if default[2] else "" if default[1] in ("None", "False") else f"`{default[1]}`"
-        out.append((arg.replace("|", "\\|"), (meaning if default is None else meaning[: default.start()]).strip(), told))
+        told = (
+            ""
+            if default is None
+            else "required"
+            if default[2]
+            else ""
+            if default[1] in ("None", "False")
+            else f"`{default[1]}`"
+        )
+        out.append(
+            (
+                arg.replace("|", "\\|"),
+                (meaning if default is None else meaning[: default.start()]).strip(),
+                told,
+            )
+        )
     return [row for row in out if not row[0].startswith("-h,")], said
 
 
@@ -108,10 +204,19 @@ def _linked(text: str) -> str:
 
 def overview() -> str:
     """All verbs with their first sentences."""
-    lines = ["# Verbs", "", "Each page is made from what `clashsim VERB --help` prints.", "", "| verb | what it does |", "|---|---|"]
+    lines = [
+        "# Verbs",
+        "",
+        "Each page is made from what `clashsim VERB --help` prints.",
+        "",
+        "| verb | what it does |",
+        "|---|---|",
+    ]
     for verb in verbs():
         text = help_of(verb)
-        lines.append(f"| [`{verb}`]({verb}.md) | {_linked(' '.join(text.strip().split(chr(10) + chr(10))[1].split()))} |")
+        lines.append(
+            f"| [`{verb}`]({verb}.md) | {_linked(' '.join(text.strip().split(chr(10) + chr(10))[1].split()))} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -126,19 +231,25 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
     for entry in config.nav:
         if "Guides" in entry:  # a page that is new is a guide until mkdocs.yml says otherwise
-            entry["Guides"] += sorted(p.name for p in Path(config.docs_dir).glob("*.md") if p.name not in named)
+            entry["Guides"] += sorted(
+                p.name for p in Path(config.docs_dir).glob("*.md") if p.name not in named
+            )
         if "Verbs" in entry:
             entry["Verbs"] = ["verbs/index.md", *(f"verbs/{verb}.md" for verb in verbs())]
         if "Python" in entry:
             entry["Python"] = [f"api/{_slug(title)}.md" for title in API]
         if "Decisions" in entry:
-            entry["Decisions"] = sorted(f"decisions/{p.name}" for p in (Path(config.docs_dir) / "decisions").glob("*.md"))
+            entry["Decisions"] = sorted(
+                f"decisions/{p.name}" for p in (Path(config.docs_dir) / "decisions").glob("*.md")
+            )
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    made = {"verbs/index.md": overview()} | {f"verbs/{verb}.md": verb_page(verb) for verb in verbs()}
+    made = {"verbs/index.md": overview()} | {
+        f"verbs/{verb}.md": verb_page(verb) for verb in verbs()
+    }
     made |= {f"api/{_slug(title)}.md": api_page(modules, title) for title, modules in API.items()}
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))

@@ -1,4 +1,6 @@
-"""Draw the figures of docs/how-it-works.md and docs/index.md: python tools/draw_figures.py docs/figures."""
+"""Draw the figures of docs/how-it-works.md and docs/index.md: python tools/draw_figures.py
+docs/figures.
+"""
 
 import sys
 from pathlib import Path
@@ -8,11 +10,23 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch, Polygon
 
-matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "clashsim", "font.family": "sans-serif", "font.size": 10}
+matplotlib.rcParams |= {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "clashsim",
+    "font.family": "sans-serif",
+    "font.size": 10,
+}
 TEAL, ORANGE, GREY, INK = "#00708a", "#d9622b", "#8a949e", "#16202b"
 
 
-def blank(width: float, height: float, x: tuple[float, float], y: tuple[float, float], *, equal: bool = True) -> tuple[Figure, "matplotlib.axes.Axes"]:
+def blank(
+    width: float,
+    height: float,
+    x: tuple[float, float],
+    y: tuple[float, float],
+    *,
+    equal: bool = True,
+) -> tuple[Figure, "matplotlib.axes.Axes"]:
     """A figure without axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
@@ -22,9 +36,26 @@ def blank(width: float, height: float, x: tuple[float, float], y: tuple[float, f
     return figure, axes
 
 
-def arrow(axes: "matplotlib.axes.Axes", start: tuple[float, float], end: tuple[float, float], colour: str = INK, width: float = 1.6) -> None:
+def arrow(
+    axes: "matplotlib.axes.Axes",
+    start: tuple[float, float],
+    end: tuple[float, float],
+    colour: str = INK,
+    width: float = 1.6,
+) -> None:
     """An arrow from start to end."""
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": width, "shrinkA": 0, "shrinkB": 0})
+    axes.annotate(
+        "",
+        end,
+        start,
+        arrowprops={
+            "arrowstyle": "-|>",
+            "color": colour,
+            "linewidth": width,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        },
+    )
 
 
 def flow() -> Figure:
@@ -32,10 +63,29 @@ def flow() -> Figure:
     figure, axes = blank(8.6, 3.3, (0, 8.6), (0, 3.3))
 
     def box(x: float, y: float, text: str, verb: str = "", colour: str = TEAL) -> None:
-        axes.add_patch(FancyBboxPatch((x, y), 1.35, 0.62, boxstyle="round,pad=0.02,rounding_size=0.08", facecolor="white", edgecolor=colour, linewidth=1.5))
+        axes.add_patch(
+            FancyBboxPatch(
+                (x, y),
+                1.35,
+                0.62,
+                boxstyle="round,pad=0.02,rounding_size=0.08",
+                facecolor="white",
+                edgecolor=colour,
+                linewidth=1.5,
+            )
+        )
         axes.text(x + 0.675, y + 0.31, text, ha="center", va="center", color=INK, fontsize=9)
         if verb:
-            axes.text(x + 0.675, y - 0.16, verb, ha="center", va="center", color=colour, family="monospace", fontsize=8)
+            axes.text(
+                x + 0.675,
+                y - 0.16,
+                verb,
+                ha="center",
+                va="center",
+                color=colour,
+                family="monospace",
+                fontsize=8,
+            )
 
     box(0.05, 2.3, "recordings\nmocap, robot logs", colour=GREY)
     box(1.85, 2.3, "trials\nSI units, checked", "import")
@@ -44,12 +94,22 @@ def flow() -> Figure:
     box(1.85, 0.8, "100,000 strikes\nin MuJoCo", "sample")
     box(3.65, 0.8, "network\ndistilled")
     box(5.4, 1.55, "calibrated model\nreport, verdicts", "calibrate, show, view", ORANGE)
-    for y, words, verb in ((2.65, "which strikes next", "advise"), (1.75, "strikes to a target", "plan, execute"),
-                           (0.85, "policies", "train, evaluate"), (-0.05, "MJCF, ranges", "export")):
+    for y, words, verb in (
+        (2.65, "which strikes next", "advise"),
+        (1.75, "strikes to a target", "plan, execute"),
+        (0.85, "policies", "train, evaluate"),
+        (-0.05, "MJCF, ranges", "export"),
+    ):
         box(7.15, y + 0.02, words, verb)
         arrow(axes, (6.82, 1.86), (7.1, y + 0.33), GREY, 1.2)
-    for start, end in (((1.45, 2.61), (1.8, 2.61)), ((3.25, 2.61), (3.6, 2.61)), ((1.45, 1.11), (1.8, 1.11)), ((3.25, 1.11), (3.6, 1.11)),
-                       ((5.05, 2.6), (5.36, 2.0)), ((5.05, 1.1), (5.36, 1.72))):
+    for start, end in (
+        ((1.45, 2.61), (1.8, 2.61)),
+        ((3.25, 2.61), (3.6, 2.61)),
+        ((1.45, 1.11), (1.8, 1.11)),
+        ((3.25, 1.11), (3.6, 1.11)),
+        ((5.05, 2.6), (5.36, 2.0)),
+        ((5.05, 1.1), (5.36, 1.72)),
+    ):
         arrow(axes, start, end)
     axes.set(ylim=(-0.35, 3.35))
     return figure
@@ -58,7 +118,12 @@ def flow() -> Figure:
 def contact_frame() -> Figure:
     """A strike seen from the world and from the contact."""
     figure = Figure(figsize=(8.2, 3.4), layout="constrained")
-    for axes, turn, title in zip(figure.subplots(1, 2), (0.6, 0.0), ("in the world", "from the contact, over the approach speed"), strict=True):
+    for axes, turn, title in zip(
+        figure.subplots(1, 2),
+        (0.6, 0.0),
+        ("in the world", "from the contact, over the approach speed"),
+        strict=True,
+    ):
         axes.set(xlim=(-2.6, 2.4), ylim=(-1.9, 2.6), title=title, aspect="equal")
         axes.axis("off")
         c, s = np.cos(turn), np.sin(turn)
@@ -66,7 +131,11 @@ def contact_frame() -> Figure:
         square = np.array([[0, -1.1], [1.8, -1.1], [1.8, 1.1], [0, 1.1]]) + np.array([0, 0.35])
         axes.add_patch(Polygon(square @ move.T, facecolor="#e6f1f4", edgecolor=TEAL, linewidth=1.5))
         tip = move @ np.array([-0.35, 0.0])
-        axes.add_patch(matplotlib.patches.Circle(tuple(tip), 0.35, facecolor="#f7e0d4", edgecolor=ORANGE, linewidth=1.5))
+        axes.add_patch(
+            matplotlib.patches.Circle(
+                tuple(tip), 0.35, facecolor="#f7e0d4", edgecolor=ORANGE, linewidth=1.5
+            )
+        )
         normal, tangent = move @ [1.0, 0.0], move @ [0.0, 1.0]
         arrow(axes, (0, 0), tuple(1.1 * normal), TEAL)
         arrow(axes, (0, 0), tuple(1.1 * tangent), TEAL)
@@ -79,7 +148,16 @@ def contact_frame() -> Figure:
         axes.plot(*centre, "o", color=INK, markersize=4)
         axes.text(*(centre + np.array([0.12, 0.1])), "mass centre", fontsize=8, color=INK)
         if turn == 0.0:
-            axes.add_patch(Arc((float(tip[0]), float(tip[1])), 2.2, 2.2, theta1=180, theta2=180 + np.degrees(0.25), color=ORANGE))
+            axes.add_patch(
+                Arc(
+                    (float(tip[0]), float(tip[1])),
+                    2.2,
+                    2.2,
+                    theta1=180,
+                    theta2=180 + np.degrees(0.25),
+                    color=ORANGE,
+                )
+            )
             axes.text(-1.75, -0.02, "deflection", fontsize=8, color=ORANGE, ha="right")
     return figure
 
@@ -117,11 +195,21 @@ def rewind() -> Figure:
         axes.text(x, -0.28, words, ha="center", va="center", fontsize=9)
     axes.plot([2.7, 2.7], [-0.16, 0.16], color=ORANGE, linewidth=2)
     axes.text(2.7, -0.34, "touch", ha="center", va="center", color=ORANGE, fontsize=9)
-    for start, end, lift, colour, words in ((0.9, 4.3, 0.9, GREY, "1  MuJoCo steps without the pair's contact"), (4.3, 2.7, 0.42, ORANGE, "2  they met: rewound"),
-                                            (2.7, 4.3, -0.5, TEAL, "3  the learned twist is written, the rest of the step is taken")):
+    for start, end, lift, colour, words in (
+        (0.9, 4.3, 0.9, GREY, "1  MuJoCo steps without the pair's contact"),
+        (4.3, 2.7, 0.42, ORANGE, "2  they met: rewound"),
+        (2.7, 4.3, -0.5, TEAL, "3  the learned twist is written, the rest of the step is taken"),
+    ):
         way = np.linspace(0, 1, 30)
-        axes.plot(start + (end - start) * way, lift * 4 * way * (1 - way), color=colour, linewidth=1.6)
-        axes.annotate("", (end, 0), (start + (end - start) * 0.93, lift * 4 * 0.93 * 0.07), arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.6})
+        axes.plot(
+            start + (end - start) * way, lift * 4 * way * (1 - way), color=colour, linewidth=1.6
+        )
+        axes.annotate(
+            "",
+            (end, 0),
+            (start + (end - start) * 0.93, lift * 4 * 0.93 * 0.07),
+            arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.6},
+        )
         axes.text(4.5, {0.9: 0.95, 0.42: 0.4}.get(lift, -0.62), words, color=colour, fontsize=9)
     return figure
 

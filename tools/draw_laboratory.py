@@ -1,6 +1,7 @@
-"""Draw the pictures of docs/laboratory.md and print its numbers: how the laboratory differs from MuJoCo, and how well it repeats.
+"""Draw the pictures of docs/laboratory.md and print its numbers: how the laboratory differs from
+MuJoCo, and how well it repeats.
 
-    python tools/draw_laboratory.py docs
+python tools/draw_laboratory.py docs
 """
 
 import io
@@ -46,7 +47,12 @@ def restitution(setting: lab.Setting, speed: float) -> float:
     """Parting over closing speed along the normal of a central strike, from the true motion."""
     done = motion(setting, lab.Strike(speed, np.pi / 2))
     shape = engine(setting).shape
-    gap = np.array([shape.gap(planar(np.roll(b, -3)), s[:2]) for b, s in zip(done.block, done.striker, strict=True)])
+    gap = np.array(
+        [
+            shape.gap(planar(np.roll(b, -3)), s[:2])
+            for b, s in zip(done.block, done.striker, strict=True)
+        ]
+    )
     parted = np.flatnonzero(gap < 0)[-1] + 2  # the first whole millisecond apart
     rate = np.gradient(done.block[:, 1] - done.striker[:, 1], done.t)
     return float(-rate[parted + 1] / rate[parted - 12])
@@ -80,15 +86,21 @@ def draw_restitution(folder: Path) -> None:
         axes.plot(SPEEDS, values, "o-", color=colour, label=f"laboratory, {material}")
     for damping, style in ((0.1, ":"), (1.0, "--"), (3.0, "-.")):
         values = mujoco_restitution(damping)
-        print(f"restitution, MuJoCo, damping ratio {damping}: " + " ".join(f"{e:.2f}" for e in values))
-        axes.plot(SPEEDS, values, style, color="#808080", label=f"MuJoCo, damping ratio {damping:g}")
+        print(
+            f"restitution, MuJoCo, damping ratio {damping}: " + " ".join(f"{e:.2f}" for e in values)
+        )
+        axes.plot(
+            SPEEDS, values, style, color="#808080", label=f"MuJoCo, damping ratio {damping:g}"
+        )
     axes.set(xlabel="speed of the tip, m/s", ylabel="restitution", ylim=(0, 1.6))
     axes.legend(frameon=False, fontsize=8, ncols=2)
     save(figure, folder / "laboratory-restitution.png")
 
 
 def mujoco_slide(shape: str, start: np.ndarray, friction: float, duration: float) -> np.ndarray:
-    """Speed and spin (M, 2) each millisecond of the MuJoCo twin's block sliding from pose (x, y, yaw) and twist, start (6,)."""
+    """Speed and spin (M, 2) each millisecond of the MuJoCo twin's block sliding from pose (x, y,
+    yaw) and twist, start (6,).
+    """
     scene = Scene.load(shape)
     theta = scene.nominal.copy()
     theta[[p.name for p in scene.params].index("ground_friction")] = friction
@@ -110,20 +122,38 @@ def draw_spin(folder: Path) -> None:
     """Decay of speed and spin after a strike off the centre, as Fig. 5 of the paper."""
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     grid = figure.subplots(2, 3, sharex="col")
-    for column, (shape, point) in enumerate((("semi_cylinder", 0.7), ("square", 0.45), ("triangle", 2.9))):
+    for column, (shape, point) in enumerate(
+        (("semi_cylinder", 0.7), ("square", 0.45), ("triangle", 2.9))
+    ):
         setting, strike = lab.Setting(shape, "resin", "high"), lab.Strike(0.7, point)
         true = motion(setting, strike)
         trial = lab.execute(strike, setting, 1)[0]
         t, pose = trial.seen("block")
         even = np.arange(t[0], t[-1], 1 / RATE)
         flat = np.column_stack([np.interp(even, t, c) for c in (*pose[:, :2].T, yaw(pose[:, 3:]))])
-        raw, smooth = np.gradient(flat, 1 / RATE, axis=0), savgol_filter(flat, 9, 2, deriv=1, delta=1 / RATE, axis=0)
+        raw, smooth = (
+            np.gradient(flat, 1 / RATE, axis=0),
+            savgol_filter(flat, 9, 2, deriv=1, delta=1 / RATE, axis=0),
+        )
         first = int(np.argmax(true.rates[:, 0])) + 3
-        place, later = planar(np.roll(true.block[first], -3)), planar(np.roll(true.block[first + 1], -3))
+        place, later = (
+            planar(np.roll(true.block[first], -3)),
+            planar(np.roll(true.block[first + 1], -3)),
+        )
         twist = (later - place) / (true.t[1] - true.t[0])
-        slide = mujoco_slide(shape, np.concatenate([place, twist]), lab.SURFACES["high"].friction["resin"], true.t[-1] - true.t[first])
+        slide = mujoco_slide(
+            shape,
+            np.concatenate([place, twist]),
+            lab.SURFACES["high"].friction["resin"],
+            true.t[-1] - true.t[first],
+        )
         at = true.t[first] + np.arange(len(slide)) * 1e-3
-        for row, (measured, rough, truth) in enumerate(((np.hypot(*smooth[:, :2].T), np.hypot(*raw[:, :2].T), true.rates[:, 0]), (smooth[:, 2], raw[:, 2], true.rates[:, 1]))):
+        for row, (measured, rough, truth) in enumerate(
+            (
+                (np.hypot(*smooth[:, :2].T), np.hypot(*raw[:, :2].T), true.rates[:, 0]),
+                (smooth[:, 2], raw[:, 2], true.rates[:, 1]),
+            )
+        ):
             axes = grid[row, column]
             axes.plot(even, rough, ".", color="#c0c0c0", markersize=3, label="motion capture, raw")
             axes.plot(even, measured, color="#00798c", label="smoothed")
@@ -136,23 +166,40 @@ def draw_spin(folder: Path) -> None:
         print(f"spin halves, {shape}: laboratory {half[0]:.0f} ms, MuJoCo {half[1]:.0f} ms")
     grid[0, 0].set_ylabel("speed, m/s")
     grid[1, 0].set_ylabel("spin, rad/s")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=8,
+    )
     save(figure, folder / "laboratory-spin.png")
 
 
 def draw_spread(folder: Path, repeats: int = 30) -> None:
     """Where a block ends when the same strike is repeated."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
-    for axes, (shape, point) in zip(figure.subplots(1, 3), (("semi_cylinder", 1.2), ("square", 0.4), ("triangle", 2.9)), strict=True):
+    for axes, (shape, point) in zip(
+        figure.subplots(1, 3),
+        (("semi_cylinder", 1.2), ("square", 0.4), ("triangle", 2.9)),
+        strict=True,
+    ):
         setting, strike = lab.Setting(shape, "nylon", "high"), lab.Strike(0.5, point, 0.1)
         ends = []
         for trial in lab.execute_apart([strike] * repeats, setting, 0, workers=1):
             _, pose = trial.seen("block")
             turn = yaw(pose[:, 3:])
-            ends.append([*(pose[-6:, :2].mean(0) - pose[:8, :2].mean(0)), turn[-6:].mean() - turn[:8].mean()])
+            ends.append(
+                [
+                    *(pose[-6:, :2].mean(0) - pose[:8, :2].mean(0)),
+                    turn[-6:].mean() - turn[:8].mean(),
+                ]
+            )
         x, y, turn = np.array(ends).T
         way = np.hypot(x, y)
-        print(f"spread of {repeats}, {shape}: way {1e3 * way.mean():.1f} mm +- {100 * way.std() / way.mean():.1f} %, turn {turn.mean():.3f} +- {turn.std():.3f} rad")
+        print(
+            f"spread of {repeats}, {shape}: way {1e3 * way.mean():.1f} mm +- {100 * way.std() / way.mean():.1f} %, turn {turn.mean():.3f} +- {turn.std():.3f} rad"
+        )
         axes.scatter(1e3 * way, turn, s=12, color="#00798c")
         axes.set(xlabel="way, mm", title=shape)
         axes.title.set_fontsize(10)

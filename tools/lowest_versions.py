@@ -1,6 +1,8 @@
-"""Print constraints that pin every dependency of pyproject.toml to the lowest version it claims to work with.
+"""Print constraints that pin every dependency of pyproject.toml to the lowest version it claims to
+work with.
 
-`make test-lowest` installs with them and runs a part of the tests, so that the lower bounds are measured.
+`make test-lowest` installs with them and runs a part of the tests, so that the lower bounds are
+measured.
 """
 
 from __future__ import annotations

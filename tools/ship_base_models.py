@@ -1,6 +1,7 @@
-"""Make the base models that come with clashsim: sample each shipped scene, distil it, write scenes/NAME.safetensors.
+"""Make the base models that come with clashsim: sample each shipped scene, distil it, write
+scenes/NAME.safetensors.
 
-    python tools/ship_base_models.py [NAME ...] [--device cuda]
+python tools/ship_base_models.py [NAME ...] [--device cuda]
 """
 
 import argparse
@@ -21,5 +22,13 @@ parser.add_argument("-n", type=int, default=200_000)
 arguments = parser.parse_args()
 for name in arguments.names:
     scene = Scene.load(name)
-    base = distil(scene, sample(scene, arguments.n, 0, progress=bar), recipe=SHIPPED, device=arguments.device, progress=bar)
-    write_atomic(Path(clashsim.__file__).parent / "scenes" / f"{name}.safetensors", base_bytes(base))
+    base = distil(
+        scene,
+        sample(scene, arguments.n, 0, progress=bar),
+        recipe=SHIPPED,
+        device=arguments.device,
+        progress=bar,
+    )
+    write_atomic(
+        Path(clashsim.__file__).parent / "scenes" / f"{name}.safetensors", base_bytes(base)
+    )

@@ -1,9 +1,13 @@
-"""Make the network that comes with clashsim: scale data in MuJoCo, then train, here or on a machine that has torch and a GPU but no MuJoCo.
+"""Make the network that comes with clashsim: scale data in MuJoCo, then train, here or on a machine
+that has torch and a GPU but no MuJoCo.
 
-    python tools/train_graph.py sample data/           # minutes on two cores; goes on from finished shards
-    python tools/train_graph.py train data/ first.npz --device cuda --seconds 480 --rate 1.5e-3 --lengths 1 2 4 8
-    python tools/train_graph.py train data/ second.npz --device cuda --seconds 110 --rate 8e-4 --lengths 8 16 --init first.npz --near
-    python tools/train_graph.py ship second.npz        # into the package, as safetensors
+python tools/train_graph.py sample data/           # minutes on two cores; goes on from finished
+  shards
+python tools/train_graph.py train data/ first.npz --device cuda --seconds 480 --rate 1.5e-3
+  --lengths 1 2 4 8
+python tools/train_graph.py train data/ second.npz --device cuda --seconds 110 --rate 8e-4 --lengths
+  8 16 --init first.npz --near
+python tools/train_graph.py ship second.npz        # into the package, as safetensors
 """
 
 import argparse
@@ -21,13 +25,27 @@ SETS = ("near", "one", "two", "three")
 
 
 def sample(folder: Path) -> None:
-    """Trajectories of one, two and three boxes; `near` is about what a few tosses of the real cube call for."""
+    """Trajectories of one, two and three boxes; `near` is about what a few tosses of the real cube
+    call for.
+    """
     from clashsim.fit.scale import Ranges, scaled
 
-    near = Ranges(half=(0.0455, 0.0495), mass=(0.36, 0.38), inertia=(1.25, 2.1), rounding=(0.001, 0.006), frames=100, speed=1.6, gravity=(9.55, 9.9),
-                  contact=((-0.25, 0.2, 0.1, 0.2, -0.1), (0.35, 0.5, 0.5, 0.7, 0.7)))
-    jobs = {"one": (Ranges(), 12000, 1), "two": (Ranges(boxes=2, frames=60, speed=1.6, centre=0.004), 2500, 2),
-            "three": (Ranges(boxes=3, frames=60, speed=1.6, centre=0.004), 1500, 3), "near": (near, 12000, 11)}
+    near = Ranges(
+        half=(0.0455, 0.0495),
+        mass=(0.36, 0.38),
+        inertia=(1.25, 2.1),
+        rounding=(0.001, 0.006),
+        frames=100,
+        speed=1.6,
+        gravity=(9.55, 9.9),
+        contact=((-0.25, 0.2, 0.1, 0.2, -0.1), (0.35, 0.5, 0.5, 0.7, 0.7)),
+    )
+    jobs = {
+        "one": (Ranges(), 12000, 1),
+        "two": (Ranges(boxes=2, frames=60, speed=1.6, centre=0.004), 2500, 2),
+        "three": (Ranges(boxes=3, frames=60, speed=1.6, centre=0.004), 1500, 3),
+        "near": (near, 12000, 11),
+    }
     for name, (ranges, n, seed) in jobs.items():
         arrays = scaled(ranges, n, seed, parts=folder / f"parts-{name}")
         buffer = io.BytesIO()
@@ -42,12 +60,25 @@ def fit(args: argparse.Namespace) -> None:
     names = SETS if args.near else SETS[1:]
     tables = {n: dict(np.load(args.folder / f"{n}.npz")) for n in names}
     cut = {n: len(t["mass"]) // 20 for n, t in tables.items()}
-    sets = [Set.of({k: v[cut[n] :] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths)) for n, t in tables.items()]
-    held = [Set.of({k: v[: cut[n]] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths)) for n, t in tables.items()]
+    sets = [
+        Set.of({k: v[cut[n] :] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths))
+        for n, t in tables.items()
+    ]
+    held = [
+        Set.of({k: v[: cut[n]] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths))
+        for n, t in tables.items()
+    ]
     net = GraphNet(5)
     if args.init is not None:
         net.load_state_dict({k: torch.tensor(v) for k, v in np.load(args.init).items()})
-    recipe = Recipe(steps=10**6, batch=args.batch, lengths=tuple(args.lengths), rate=args.rate, seconds=args.seconds, report=250)
+    recipe = Recipe(
+        steps=10**6,
+        batch=args.batch,
+        lengths=tuple(args.lengths),
+        rate=args.rate,
+        seconds=args.seconds,
+        report=250,
+    )
     shares = [0.6, 0.16, 0.14, 0.1] if args.near else [0.7, 0.15, 0.15]
     net = train(net, sets, recipe, seed=2 if args.near else 1, shares=shares)
     buffer = io.BytesIO()
@@ -64,11 +95,16 @@ def ship(path: Path) -> None:
 
     net = GraphNet(5)
     net.load_state_dict({k: torch.tensor(v) for k, v in np.load(path).items()})
-    write_atomic(Path(clashsim.__file__).parent / "nets" / SHIPPED, net_bytes(net, {"trained": "tools/train_graph.py"}))
+    write_atomic(
+        Path(clashsim.__file__).parent / "nets" / SHIPPED,
+        net_bytes(net, {"trained": "tools/train_graph.py"}),
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("sample").add_argument("folder", type=Path)
     t = verbs.add_parser("train")

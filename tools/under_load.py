@@ -1,6 +1,6 @@
 """Run a command beside busy processes, which take the cores from it: `make test-load`.
 
-    python tools/under_load.py --busy 2 -- COMMAND
+python tools/under_load.py --busy 2 -- COMMAND
 """
 
 import argparse

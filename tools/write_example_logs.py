@@ -1,4 +1,5 @@
-"""Write examples/strikes: eight strikes of the virtual laboratory as a careless logger would, in ms, mm and degrees.
+"""Write examples/strikes: eight strikes of the virtual laboratory as a careless logger would, in
+ms, mm and degrees.
 
 Usage: python tools/write_example_logs.py [folder]
 """
@@ -25,7 +26,10 @@ def rows(trial: Trial) -> list[str]:
         turn = np.full(len(pose), np.nan)
         turn[seen] = np.rad2deg(yaw(pose[seen, 3:]))
         columns += [1e3 * pose[:, 0], 1e3 * pose[:, 1]] + ([turn] if body == "block" else [])
-    return [",".join("" if np.isnan(v) else f"{v:.2f}" for v in line) for line in zip(*columns, strict=True)]
+    return [
+        ",".join("" if np.isnan(v) else f"{v:.2f}" for v in line)
+        for line in zip(*columns, strict=True)
+    ]
 
 
 def main(folder: Path) -> None:

@@ -41,15 +41,41 @@ if TYPE_CHECKING:
     from clashsim.sim.mujoco_sim import MujocoSim as MujocoSim
     from clashsim.sim.pairs import Pair as Pair
 
-# Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and torch loads only when needed.
+# Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and
+# torch loads only when needed.
 _PLACES = {
-    "Draw": "core.draw", "ClashError": "core.errors", "Impacts": "core.impacts", "Param": "core.params", "Scene": "core.scene",
-    "Trial": "core.trials", "Trials": "core.trials", "read": "data.logs", "segment": "data.segment", "read_trials": "data.trial_files", "write_trials": "data.trial_files",
-    "read_impacts": "data.impact_files", "write_impacts": "data.impact_files", "write_back": "data.mjcf",
-    "base_model": "fit.base", "Calibration": "fit.calibrate", "calibrate": "fit.calibrate", "Distilled": "fit.distil", "Recipe": "fit.distil",
-    "distil": "fit.distil", "Run": "fit.run", "load": "fit.runs", "save_run": "fit.runs", "sample": "fit.sample",
-    "Slide": "core.slides", "ground_friction": "fit.slides",
-    "AugmentedSim": "sim.augmented", "GraphSim": "sim.graph", "HybridSim": "sim.hybrid", "MjxSim": "sim.mjx_sim", "MujocoSim": "sim.mujoco_sim", "Pair": "sim.pairs",
+    "Draw": "core.draw",
+    "ClashError": "core.errors",
+    "Impacts": "core.impacts",
+    "Param": "core.params",
+    "Scene": "core.scene",
+    "Trial": "core.trials",
+    "Trials": "core.trials",
+    "read": "data.logs",
+    "segment": "data.segment",
+    "read_trials": "data.trial_files",
+    "write_trials": "data.trial_files",
+    "read_impacts": "data.impact_files",
+    "write_impacts": "data.impact_files",
+    "write_back": "data.mjcf",
+    "base_model": "fit.base",
+    "Calibration": "fit.calibrate",
+    "calibrate": "fit.calibrate",
+    "Distilled": "fit.distil",
+    "Recipe": "fit.distil",
+    "distil": "fit.distil",
+    "Run": "fit.run",
+    "load": "fit.runs",
+    "save_run": "fit.runs",
+    "sample": "fit.sample",
+    "Slide": "core.slides",
+    "ground_friction": "fit.slides",
+    "AugmentedSim": "sim.augmented",
+    "GraphSim": "sim.graph",
+    "HybridSim": "sim.hybrid",
+    "MjxSim": "sim.mjx_sim",
+    "MujocoSim": "sim.mujoco_sim",
+    "Pair": "sim.pairs",
 }
 __all__ = ["__version__", *_PLACES]
 

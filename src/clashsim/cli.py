@@ -1,4 +1,6 @@
-"""The command line: one frozen dataclass per verb; what a verb does is in `commands`, a module each."""
+"""The command line: one frozen dataclass per verb; what a verb does is in `commands`, a module
+each.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,25 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg, subcommand
 
-from clashsim.commands import advise, bench, calibrate, demo, doctor, export, import_logs, inspect, loop, plan, push, record, sample, segment, show, sweep, view
+from clashsim.commands import (
+    advise,
+    bench,
+    calibrate,
+    demo,
+    doctor,
+    export,
+    import_logs,
+    inspect,
+    loop,
+    plan,
+    push,
+    record,
+    sample,
+    segment,
+    show,
+    sweep,
+    view,
+)
 from clashsim.commands.terminal import plain, plain_output
 from clashsim.core.errors import ClashError
 
@@ -43,14 +63,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Bodies:
-    """Which bodies of the trials meet, where the scene's names for them are others, or where there is no scene."""
+    """Which bodies of the trials meet, where the scene's names for them are others, or where there
+    is no scene.
+    """
 
     struck: Name = None
-    """Name of the struck body in the trials; of the geom, for an MJCF file without a settings file (.toml) beside it."""
+    """Name of the struck body in the trials; of the geom, for an MJCF file without a settings file
+    (.toml) beside it.
+    """
     striker: Name = None
-    """Name of the striker likewise; without a scene, none is a wall or floor that was not recorded."""
+    """Name of the striker likewise; without a scene, none is a wall or floor that was not recorded.
+    """
     ground: Name = None
-    """Name of the scene's geom on which the struck body slides, for an MJCF file without settings."""
+    """Name of the scene's geom on which the struck body slides, for an MJCF file without settings.
+    """
 
 
 @dataclass(frozen=True)
@@ -58,20 +84,24 @@ class Where:
     """Where work that is many and independent is done."""
 
     on: Annotated[str | None, arg(metavar="WHERE")] = None
-    """ray joins the cluster of `ray start`, or starts one on this machine; local always starts one; an address (host:port, ray://host:port) joins that one.
-    By default all is done in this process. Needs clashsim[scale]."""
+    """ray joins the cluster of `ray start`, or starts one on this machine; local always starts one;
+    an address (host:port, ray://host:port) joins that one. By default all is done in this process.
+    Needs clashsim[scale].
+    """
     workers: int = 0
     """Workers there, a core each; 0 is all of them."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """Read a laboratory's logs as trials: SI units, one clock, named bodies, and a table of what is wrong with them.
+    """Read a laboratory's logs as trials: SI units, one clock, named bodies, and a table of what is
+    wrong with them.
 
     Example: clashsim import logs/ --mapping lab.toml -o trials.safetensors
 
-    Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, C3D, ROS bags or MCAP: files, folders or archives (.zip, .gz). A mapping file says
-    which column is what (docs/logs.md); --guess proposes one: clashsim import logs/ --guess -o lab.toml
+    Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, C3D, ROS bags or MCAP: files, folders or
+    archives (.zip, .gz). A mapping file says which column is what (docs/logs.md); --guess proposes
+    one: clashsim import logs/ --guess -o lab.toml
     """
 
     logs: Positional[Annotated[tuple[Path, ...], arg(metavar="LOG...")]]
@@ -96,7 +126,8 @@ class Inspect:
 
     Example: clashsim inspect trials.safetensors --scene semi_cylinder -o trials.html
 
-    For a scene of your own, --settings scene.toml proposes the file that lies beside scene.xml from then on.
+    For a scene of your own, --settings scene.toml proposes the file that lies beside scene.xml from
+    then on.
     """
 
     trials: TrialsArg
@@ -106,7 +137,9 @@ class Inspect:
     scene: Annotated[str | None, arg(metavar="SCENE")] = None
     """Scene with which impacts are looked for; without one, --struck alone will do."""
     settings: Place = None
-    """File (.toml) to propose the scene's settings in: which geoms collide, ranges of strikes that hold the impacts found, parameters."""
+    """File (.toml) to propose the scene's settings in: which geoms collide, ranges of strikes that
+    hold the impacts found, parameters.
+    """
     overwrite: bool = False
     """Replace the files if they exist."""
     bodies: OmitArgPrefixes[Bodies] = Bodies()
@@ -130,7 +163,9 @@ class Segment:
     sure: bool = False
     """Leave out impacts that are in doubt: double hits, long contacts."""
     known: Names = ()
-    """Numbers of the trials to write with each impact, beside those that are parameters of the scene."""
+    """Numbers of the trials to write with each impact, beside those that are parameters of the
+    scene.
+    """
     overwrite: bool = False
     """Replace the file if it exists."""
     bodies: OmitArgPrefixes[Bodies] = Bodies()
@@ -138,11 +173,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Record:
-    """Record strikes in the laboratory, a stand-in for reality: three materials on two kinds of sand for each shape. Needs clashsim[lab].
+    """Record strikes in the laboratory, a stand-in for reality: three materials on two kinds of
+    sand for each shape. Needs clashsim[lab].
 
     Example: clashsim record -o recordings --shape semi_cylinder --strikes 12
 
-    Files that are there are kept, so work that was interrupted goes on. What ships with clashsim is --strikes 110 --seed 2025 of all shapes.
+    Files that are there are kept, so work that was interrupted goes on. What ships with clashsim is
+    --strikes 110 --seed 2025 of all shapes.
     """
 
     out: Out
@@ -162,7 +199,8 @@ class Sample:
     Example: clashsim sample semi_cylinder -n 100000 -o strikes.safetensors
 
     Work that is interrupted goes on where it stopped when the same command is given again.
-    On all cores of a cluster: clashsim sample semi_cylinder -n 10000000 -o strikes.safetensors --on ray --parts s3://bucket/strikes
+    On all cores of a cluster: clashsim sample semi_cylinder -n 10000000 -o strikes.safetensors --on
+    ray --parts s3://bucket/strikes
     """
 
     scene: SceneArg
@@ -176,9 +214,13 @@ class Sample:
     threads: int = 0
     """Threads to use in this process; 0 is all cores."""
     by: Literal["mujoco", "mjx", "auto"] = "mujoco"
-    """What runs the strikes: MuJoCo on the processor, MJX on jax's device, or whichever is quicker in a call of each."""
+    """What runs the strikes: MuJoCo on the processor, MJX on jax's device, or whichever is quicker
+    in a call of each.
+    """
     parts: Annotated[str | None, arg(metavar="PLACE")] = None
-    """Folder, or URL of any file system that fsspec knows, for what is finished while the rest is not; by default beside the output."""
+    """Folder, or URL of any file system that fsspec knows, for what is finished while the rest is
+    not; by default beside the output.
+    """
     overwrite: bool = False
     """Replace the file if it exists."""
     pair: OmitArgPrefixes[Pair] = Pair()
@@ -191,10 +233,11 @@ class Calibrate:
 
     Example: clashsim calibrate semi_cylinder impacts.csv -o runs/first --hold-out 0.3
 
-    The impacts are a .csv, .npz, .json or .safetensors file with columns vx, vy, w, striker_vx, ..., vx_after, vy_after, w_after (SI units).
-    Trials of clashsim import or record are taken as well: impacts are looked for in them, and the ground's friction and a slide model are told from
-    the slides.
-    The first run of a scene samples and distils it, which takes minutes; later ones take that from --base.
+    The impacts are a .csv, .npz, .json or .safetensors file with columns vx, vy, w, striker_vx,
+    ..., vx_after, vy_after, w_after (SI units). Trials of clashsim import or record are taken as
+    well: impacts are looked for in them, and the ground's friction and a slide model are told from
+    the slides. The first run of a scene samples and distils it, which takes minutes; later ones
+    take that from --base.
     """
 
     scene: SceneArg
@@ -210,9 +253,13 @@ class Calibrate:
     seed: int = 0
     """Of sampling, distilling, fitting and holding out."""
     hold_out: float = 0.0
-    """Share of the impacts kept back to judge the result; 0 judges by leaving each fifth out in turn."""
+    """Share of the impacts kept back to judge the result; 0 judges by leaving each fifth out in
+    turn.
+    """
     known: Names = ()
-    """Further columns of the file (or numbers of the trials) that were measured with each impact and may explain it."""
+    """Further columns of the file (or numbers of the trials) that were measured with each impact
+    and may explain it.
+    """
     overwrite: bool = False
     """Replace the run if it exists."""
     write_mjcf: Place = None
@@ -226,9 +273,11 @@ class Sweep:
 
     Example: clashsim sweep pairs.csv --on ray
 
-    The list is a .csv file with columns scene, impacts and out, or a .toml file with a table [[run]] of them each; seed, hold_out, samples, known, struck,
-    striker and ground may be there as well, as clashsim calibrate has them. Paths are seen from the list. Runs that are there are kept, so that a sweep
-    that was interrupted goes on; one that fails is told at the end, and the others finish.
+    The list is a .csv file with columns scene, impacts and out, or a .toml file with a table
+    [[run]] of them each; seed, hold_out, samples, known, struck, striker and ground may be there as
+    well, as clashsim calibrate has them. Paths are seen from the list. Runs that are there are
+    kept, so that a sweep that was interrupted goes on; one that fails is told at the end, and the
+    others finish.
     """
 
     pairs: Positional[Annotated[Path, arg(metavar="LIST")]]
@@ -240,7 +289,9 @@ class Sweep:
     seed: int = 0
     """Of sampling, distilling, fitting and holding out, where the list does not say."""
     hold_out: float = 0.0
-    """Share of the impacts kept back, where the list does not say; 0 judges by leaving each fifth out in turn."""
+    """Share of the impacts kept back, where the list does not say; 0 judges by leaving each fifth
+    out in turn.
+    """
     overwrite: bool = False
     """Make runs again that are there."""
     where: OmitArgPrefixes[Where] = Where()
@@ -259,17 +310,21 @@ class Show:
 
 @dataclass(frozen=True)
 class View:
-    """Open a run in the browser: replay its strikes in 3D, drag a target and see the strike planned, strike by hand, watch a policy on a route.
+    """Open a run in the browser: replay its strikes in 3D, drag a target and see the strike
+    planned, strike by hand, watch a policy on a route.
 
     Example: clashsim view runs/demo
 
-    Works without a screen: the page listens on this machine only, and the command says how to reach it over SSH. Needs clashsim[viser].
+    Works without a screen: the page listens on this machine only, and the command says how to reach
+    it over SSH. Needs clashsim[viser].
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """Run folder of clashsim calibrate or demo."""
     trials: Place = None
-    """Recordings to replay, a file of clashsim import or record; by default what the run was made from."""
+    """Recordings to replay, a file of clashsim import or record; by default what the run was made
+    from.
+    """
     policy: Place = None
     """Policy to open on a route: a folder or file of clashsim train."""
     route: Annotated[str | None, arg(metavar="ROUTE")] = None
@@ -282,12 +337,14 @@ class View:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run as files for other tools: the scene with identified values, ranges for domain randomisation, draws from them.
+    """Write a run as files for other tools: the scene with identified values, ranges for domain
+    randomisation, draws from them.
 
     Example: clashsim export runs/first -o first --draws 100
 
-    scene.xml is your own file with what was identified in it, beside its meshes; ranges.json has each parameter's value, 90 % interval and verdict;
-    draws.csv has one set of parameters a row; slide.json is there if the run has a slide model. In Python: clashsim.load("runs/first").
+    scene.xml is your own file with what was identified in it, beside its meshes; ranges.json has
+    each parameter's value, 90 % interval and verdict; draws.csv has one set of parameters a row;
+    slide.json is there if the run has a slide model. In Python: clashsim.load("runs/first").
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
@@ -316,11 +373,13 @@ class ArmLimits:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan the strike, or the strikes, that bring the struck body to a target, and write them as a robot executes them.
+    """Plan the strike, or the strikes, that bring the struck body to a target, and write them as a
+    robot executes them.
 
     Example: clashsim plan runs/demo --target -0.05 -0.02 -20 -o plan
 
-    The folder gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as path-1.csv and path-1.json.
+    The folder gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as
+    path-1.csv and path-1.json.
     Many targets at once: clashsim plan runs/demo --targets targets.csv -o plans.csv
     """
 
@@ -329,7 +388,9 @@ class Plan:
     target: Annotated[tuple[float, float, float] | None, arg(metavar="X Y YAW")] = None
     """Where the body shall come to rest: m, m, degrees."""
     targets: Place = None
-    """Instead of one: a .csv file with the columns x, y (m), yaw (degrees), and start_x, start_y, start_yaw if they differ."""
+    """Instead of one: a .csv file with the columns x, y (m), yaw (degrees), and start_x, start_y,
+    start_yaw if they differ.
+    """
     start: Annotated[tuple[float, float, float], arg(metavar="X Y YAW")] = (0.0, 0.0, 0.0)
     """Where it lies: m, m, degrees."""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="PATH")] = None
@@ -339,11 +400,17 @@ class Plan:
     method: Literal["cmaes", "cem", "gradient"] = "cmaes"
     """How to search."""
     side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
-    """Side from which the arm can strike: bearings of the tip seen from the body, degrees, counter-clockwise."""
-    workspace: Annotated[tuple[float, float, float, float] | None, arg(metavar="X0 X1 Y0 Y1")] = None
+    """Side from which the arm can strike: bearings of the tip seen from the body, degrees,
+    counter-clockwise.
+    """
+    workspace: Annotated[tuple[float, float, float, float] | None, arg(metavar="X0 X1 Y0 Y1")] = (
+        None
+    )
     """What the body may not leave, m."""
     draws: int = 0
-    """Plan for the mean over so many draws of what the model is unsure of, instead of for what it expects."""
+    """Plan for the mean over so many draws of what the model is unsure of, instead of for what it
+    expects.
+    """
     seed: int = 0
     """Of the search."""
     overwrite: bool = False
@@ -356,7 +423,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Advise:
-    """Say which strikes to make next, what error is expected after each, and whether ten more would help.
+    """Say which strikes to make next, what error is expected after each, and whether ten more would
+    help.
 
     Example: clashsim advise runs/demo -k 5 -o next.csv
     """
@@ -366,7 +434,9 @@ class Advise:
     strikes: Annotated[int, arg(aliases=["-k"])] = 5
     """How many strikes, 1 to 100."""
     side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
-    """Side from which strikes are made: bearings of the tip seen from the body, degrees, counter-clockwise."""
+    """Side from which strikes are made: bearings of the tip seen from the body, degrees,
+    counter-clockwise.
+    """
     speed: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
     """Speeds that the task uses, m/s."""
     seed: int = 0
@@ -379,7 +449,8 @@ class Advise:
 
 @dataclass(frozen=True)
 class Execute:
-    """Execute a plan in the laboratory, a stand-in for reality, and show target, expectation and outcome. Needs clashsim[lab].
+    """Execute a plan in the laboratory, a stand-in for reality, and show target, expectation and
+    outcome. Needs clashsim[lab].
 
     Example: clashsim execute plan --times 3 -o outcome.png
     """
@@ -408,7 +479,8 @@ class Train:
 
     Interrupted, the same command goes on from the last checkpoint. Needs clashsim[rl].
     Several at once: clashsim train runs/demo -o runs/push --seeds 8 --on ray
-    On a card: clashsim train runs/demo -o runs/push --device cuda, with PPO, which needs no clashsim[rl].
+    On a card: clashsim train runs/demo -o runs/push --device cuda, with PPO, which needs no
+    clashsim[rl].
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
@@ -420,13 +492,17 @@ class Train:
     steps: Annotated[int | None, arg(metavar="INT")] = None
     """Strikes to train with: 200,000, and with --device ten times that."""
     device: Annotated[str | None, arg(metavar="DEVICE")] = None
-    """Device of torch on which thousands of copies are struck and the policy is trained, as in: --device cuda."""
+    """Device of torch on which thousands of copies are struck and the policy is trained, as in:
+    --device cuda.
+    """
     copies: Annotated[int | None, arg(metavar="INT")] = None
     """Copies struck at once with --device: 4096."""
     seed: int = 0
     """Of everything drawn."""
     seeds: int = 1
-    """Policies to train, of as many seeds from --seed on, in folders seed-0, seed-1, ...; those that are there are kept."""
+    """Policies to train, of as many seeds from --seed on, in folders seed-0, seed-1, ...; those
+    that are there are kept.
+    """
     overwrite: bool = False
     """Train again although there is a policy."""
     where: OmitArgPrefixes[Where] = Where()
@@ -461,29 +537,36 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Loop:
-    """Real-sim-real: strike with the current policy, learn the simulator from that, train the policy further in it, round after round.
+    """Real-sim-real: strike with the current policy, learn the simulator from that, train the
+    policy further in it, round after round.
 
     Example: clashsim loop semi_cylinder --in lab --rounds 4 -o runs/loop
 
-    Each round is a folder with its strikes, recordings, run and policy; interrupted, the same command goes on. It ends before --rounds when the
-    error on fresh strikes has stopped falling. With --in folder it stops at a file of strikes to make on a bench of your own, and goes on when
+    Each round is a folder with its strikes, recordings, run and policy; interrupted, the same
+    command goes on. It ends before --rounds when the error on fresh strikes has stopped falling.
+    With --in folder it stops at a file of strikes to make on a bench of your own, and goes on when
     their recordings lie beside it. Needs clashsim[rl], and clashsim[lab] for the laboratory.
     """
 
     scene: SceneArg
-    """A shipped scene or an MJCF file ending in .xml; its values are where the first simulator begins."""
+    """A shipped scene or an MJCF file ending in .xml; its values are where the first simulator
+    begins.
+    """
     out: Out
     """Folder of the loop."""
     rounds: int = 4
     """Rounds at most."""
     world: Annotated[Literal["lab", "folder"], arg(name="in")] = "lab"
-    """Where strikes are made: in the laboratory, a stand-in for reality, or on a bench of your own."""
+    """Where strikes are made: in the laboratory, a stand-in for reality, or on a bench of your own.
+    """
     task: Literal["push", "pose"] = "push"
     """push: along a corridor; pose: to a pose, for bodies that may be struck from all sides."""
     algorithm: Literal["sac", "ppo"] = "sac"
     """How policies are trained."""
     collect: Literal["informative", "plain", "random"] = "informative"
-    """Strikes of the policy paid for what teaches, of the policy as it is, or at random (without a policy)."""
+    """Strikes of the policy paid for what teaches, of the policy as it is, or at random (without a
+    policy).
+    """
     strikes: int = 6
     """Strikes a round."""
     material: str = "resin"
@@ -505,19 +588,43 @@ class Bench:
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
 
-    name: Positional[Literal["real-impacts", "shapes", "materials", "real-slides", "sampling", "base", "throughput", "planning", "search-time", "routes", "loop", "advise",
-                             "basin-hopping", "real-pendulum", "real-tosses", "push-to-stop",
-                            "bowling", "scaling"]]
-    """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the laboratory, a stand-in;
-    real-slides: where a struck object stops; sampling: rate against bare MuJoCo; base: accuracy before any real data;
-    throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the laboratory;
-    search-time: how long planning takes in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
-    loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise: ten advised strikes against ten random ones;
-    basin-hopping: identification in MJX from poor guesses, against descent, multi-start and CMA-ES;
-    real-pendulum: a real double pendulum predicted from 40 frames, with and without neural scalars;
-    real-tosses: rollouts of a tossed cube on public recordings; push-to-stop: a pushing velocity found by slopes through the graph simulator;
+    name: Positional[
+        Literal[
+            "real-impacts",
+            "shapes",
+            "materials",
+            "real-slides",
+            "sampling",
+            "base",
+            "throughput",
+            "planning",
+            "search-time",
+            "routes",
+            "loop",
+            "advise",
+            "basin-hopping",
+            "real-pendulum",
+            "real-tosses",
+            "push-to-stop",
+            "bowling",
+            "scaling",
+        ]
+    ]
+    """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
+    laboratory, a stand-in; real-slides: where a struck object stops; sampling: rate against bare
+    MuJoCo; base: accuracy before any real data;
+    throughput: strikes a second of MuJoCo and of the hybrid simulator; planning: planned strikes
+    executed in the laboratory; search-time: how long planning takes in MuJoCo and in the hybrid
+    simulator; routes: trained policies executed in the laboratory;
+    loop: the real-sim-real loop where the laboratory is not as the scene's author believes; advise:
+    ten advised strikes against ten random ones; basin-hopping: identification in MJX from poor
+    guesses, against descent, multi-start and CMA-ES; real-pendulum: a real double pendulum
+    predicted from 40 frames, with and without neural scalars; real-tosses: rollouts of a tossed
+    cube on public recordings; push-to-stop: a pushing velocity found by slopes through the graph
+    simulator;
     bowling: the graph simulator against MuJoCo with ten cubes;
-    scaling: sampling and calibration with one and two workers of Ray, and with one of them killed."""
+    scaling: sampling and calibration with one and two workers of Ray, and with one of them killed.
+    """
     data: Place = None
     """Folder of the public sets; by default what CLASHSIM_DATA says."""
     seeds: Annotated[int | None, arg(metavar="INT")] = None
@@ -527,7 +634,9 @@ class Bench:
     methods: Annotated[tuple[str, ...], arg(metavar="NAMES")] = ()
     """Only these methods, as in: --methods gp clashsim (accuracy benches only)."""
     resume: Place = None
-    """File that keeps finished rows, so that an interrupted run goes on from them (accuracy benches only)."""
+    """File that keeps finished rows, so that an interrupted run goes on from them (accuracy benches
+    only).
+    """
     device: Annotated[str | None, arg(metavar="NAME")] = None
     """Device of torch to measure on as well, as in: --device cuda (throughput and bowling only)."""
     quick: bool = False
@@ -541,7 +650,8 @@ class Bench:
 
 @dataclass(frozen=True)
 class Demo:
-    """Calibrate the semi-cylinder on ten strikes recorded in the laboratory, a stand-in for reality, and judge it on a hundred.
+    """Calibrate the semi-cylinder on ten strikes recorded in the laboratory, a stand-in for
+    reality, and judge it on a hundred.
 
     Example: clashsim demo -o runs/demo
     """
@@ -566,7 +676,8 @@ class Doctor:
 
     Example: clashsim doctor
 
-    The self-test samples, calibrates on recorded strikes, plans and steps for real; if it fails, the exit code says so.
+    The self-test samples, calibrates on recorded strikes, plans and steps for real; if it fails,
+    the exit code says so.
     """
 
     quick: bool = False
@@ -575,11 +686,28 @@ class Doctor:
     """Print everything as JSON."""
 
 
-# In the order of the way from a recording to a judged model, which is the order in which --help lists them.
+# In the order of the way from a recording to a judged model, which is the order in which --help
+# lists them.
 VERBS: dict[type, Callable[[Any], None]] = {
-    Import: import_logs.run, Inspect: inspect.run, Segment: segment.run, Calibrate: calibrate.run, Sweep: sweep.run, Show: show.run, View: view.run, Export: export.run,
-    Advise: advise.run, Plan: plan.run, Execute: plan.execute, Train: push.train, Evaluate: push.evaluate, Loop: loop.run,
-    Sample: sample.run, Record: record.run, Bench: bench.run, Demo: demo.run, Doctor: doctor.run,
+    Import: import_logs.run,
+    Inspect: inspect.run,
+    Segment: segment.run,
+    Calibrate: calibrate.run,
+    Sweep: sweep.run,
+    Show: show.run,
+    View: view.run,
+    Export: export.run,
+    Advise: advise.run,
+    Plan: plan.run,
+    Execute: plan.execute,
+    Train: push.train,
+    Evaluate: push.evaluate,
+    Loop: loop.run,
+    Sample: sample.run,
+    Record: record.run,
+    Bench: bench.run,
+    Demo: demo.run,
+    Doctor: doctor.run,
 }
 ABOUT = "From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."
 
@@ -590,7 +718,9 @@ def overview() -> str:
     lines = ["usage: clashsim VERB ...", "", ABOUT, ""]
     for kind in VERBS:
         name, first = kind.__name__.lower(), str(kind.__doc__).split("\n")[0]
-        lines += textwrap.wrap(f"  {name:<10} {first}", max(40, wide), subsequent_indent=" " * 13, drop_whitespace=True)
+        lines += textwrap.wrap(
+            f"  {name:<10} {first}", max(40, wide), subsequent_indent=" " * 13, drop_whitespace=True
+        )
     return "\n".join([*lines, "", "clashsim VERB --help has an example and all options of each."])
 
 
@@ -602,7 +732,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         kinds = reduce(or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in VERBS))
-        verb: Any = tyro.cli(kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,))  # type: ignore[call-overload]
+        verb: Any = tyro.cli(
+            kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,)
+        )  # type: ignore[call-overload]
         with plain_output():
             VERBS[type(verb)](verb)
         _end_output()
@@ -624,7 +756,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(plain(sentence), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("clashsim: interrupted; long work keeps what was finished, and the same command goes on from it", file=sys.stderr)
+        print(
+            "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it",
+            file=sys.stderr,
+        )
         return 130
     return 0
 

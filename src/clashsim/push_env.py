@@ -1,4 +1,6 @@
-"""`clashsim/Push-v0`, made from a run folder or from a shipped scene: `gymnasium.make("clashsim.push_env:clashsim/Push-v0", run="runs/demo")`."""
+"""`clashsim/Push-v0`, made from a run folder or from a shipped scene:
+`gymnasium.make("clashsim.push_env:clashsim/Push-v0", run="runs/demo")`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from clashsim.fit.base import base_model
 from clashsim.fit.run import Run
 from clashsim.fit.runs import load
 from clashsim.fit.sole import author_slide
-from clashsim.rl.env import PushEnv, gymnasium  # from there, where a missing extra is said in a sentence
+from clashsim.rl.env import (
+    PushEnv,
+    gymnasium,
+)  # from there, where a missing extra is said in a sentence
 from clashsim.sim.hybrid import HybridSim
 from clashsim.sim.mujoco_sim import MujocoSim
 from clashsim.sim.stepped import Stepped
@@ -23,10 +28,18 @@ Physics = Literal["map", "hybrid", "mujoco"]
 _COARSE = 0.005  # s: timestep of the hybrid simulator
 
 
-def make(run: str | Path | Run | None = None, *, physics: Physics = "map", scene: str = "semi_cylinder", **options: Any) -> PushEnv:
-    """The environment of a run (folder or loaded), or without one of a shipped scene as its author has it; options are those of `PushEnv`.
+def make(
+    run: str | Path | Run | None = None,
+    *,
+    physics: Physics = "map",
+    scene: str = "semi_cylinder",
+    **options: Any,
+) -> PushEnv:
+    """The environment of a run (folder or loaded), or without one of a shipped scene as its author
+    has it; options are those of `PushEnv`.
 
-    physics: map, learned collision and slide as one table; hybrid, MuJoCo with learned collisions, stepped; mujoco, stepped.
+    physics: map, learned collision and slide as one table; hybrid, MuJoCo with learned collisions,
+    stepped; mujoco, stepped.
     """
     made = load(run) if isinstance(run, str | Path) else run
     world = made.scene if made is not None else Scene.load(scene)
@@ -35,12 +48,18 @@ def make(run: str | Path | Run | None = None, *, physics: Physics = "map", scene
 
 def _model(run: Run | None, scene: Scene, physics: Physics) -> StrikeModel:
     if physics not in ("map", "hybrid", "mujoco"):
-        raise DataError(f"there is no physics {physics!r}; {nearest(str(physics), ('map', 'hybrid', 'mujoco'))}")
+        raise DataError(
+            f"there is no physics {physics!r}; {nearest(str(physics), ('map', 'hybrid', 'mujoco'))}"
+        )
     theta = scene.nominal if run is None else run.theta
     if physics == "mujoco":
         return Stepped(MujocoSim(scene, theta), scene, theta)
     if physics == "hybrid":
-        hybrid = HybridSim(scene, base_model(scene), theta, timestep=_COARSE) if run is None else run.hybrid(slide_model=None, timestep=_COARSE)
+        hybrid = (
+            HybridSim(scene, base_model(scene), theta, timestep=_COARSE)
+            if run is None
+            else run.hybrid(slide_model=None, timestep=_COARSE)
+        )
         return Stepped(hybrid, scene, theta if hybrid.theta is None else hybrid.theta)
     if run is not None:
         return run.strikes()

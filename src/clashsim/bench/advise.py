@@ -1,8 +1,10 @@
-"""Ten advised strikes against ten random ones: accuracy after a calibration with them, on the laboratory's shapes and on struck boxes.
+"""Ten advised strikes against ten random ones: accuracy after a calibration with them, on the
+laboratory's shapes and on struck boxes.
 
-A seed splits the recorded strikes of a set in two: a pool to choose from, of which a method sees how strikes meet but not what came of
-them until it has chosen, and a test. `random` takes the first ten of the pool, `advised` the ten that are advised before any was made,
-`advised-5-5` five of these, a calibration with them, and the five that are advised after it.
+A seed splits the recorded strikes of a set in two: a pool to choose from, of which a method sees
+how strikes meet but not what came of them until it has chosen, and a test. `random` takes the first
+ten of the pool, `advised` the ten that are advised before any was made, `advised-5-5` five of
+these, a calibration with them, and the five that are advised after it.
 """
 
 from __future__ import annotations
@@ -53,13 +55,29 @@ def _in_two(base: Distilled, pool: Impacts, seed: int) -> np.ndarray:
 WAYS: dict[str, Way] = {"random": _random, "advised": _advised, "advised-5-5": _in_two}
 
 
-def run(root: Path | None = None, seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None,
-        resume: Path | None = None, cache: Path | None = None, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    root: Path | None = None,
+    seeds: int = 10,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
     """Rows of all methods on every set; sets of struck boxes are those that lie in `root`."""
-    present: dict[str, Callable[[], RealSet]] = {s.replace("_", "-"): partial(lab_set, s.replace("_", "-"), s, "resin", "high") for s in lab.SHAPES}
+    present: dict[str, Callable[[], RealSet]] = {
+        s.replace("_", "-"): partial(lab_set, s.replace("_", "-"), s, "resin", "high")
+        for s in lab.SHAPES
+    }
     if root is not None:
-        present |= {name: partial(datasets.load, name, root) for name in datasets.names(datasets.root_or_fail(root)) if name.startswith("lasa/")}
+        present |= {
+            name: partial(datasets.load, name, root)
+            for name in datasets.names(datasets.root_or_fail(root))
+            if name.startswith("lasa/")
+        }
     chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
     ways = choose(methods, [*WAYS])
     seeds, done, rows = 1 if quick else seeds, kept(resume), list[Row]()

@@ -1,4 +1,6 @@
-"""The base model before any real data: accuracy against simulated impacts that it has not seen, over the whole range of theta."""
+"""The base model before any real data: accuracy against simulated impacts that it has not seen,
+over the whole range of theta.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,27 @@ from clashsim.fit.distil import PAPER, Recipe
 from clashsim.fit.sample import sample
 from clashsim.report.metrics import relative_error
 
-DEFAULTS: Mapping[str, Recipe | None] = {"clash-paper": PAPER, "clashsim": None}  # None: what `base_model` gives by itself
+DEFAULTS: Mapping[str, Recipe | None] = {
+    "clash-paper": PAPER,
+    "clashsim": None,
+}  # None: what `base_model` gives by itself
 _UNSEEN = 1_000_003  # seed of the held-out impacts; training uses small seeds
 
 
-def run(*, scenes: tuple[str, ...] = (), n: int = 100_000, held_out: int = 10_000, seed: int = 0, cache: Path | None = None,
-        recipes: Mapping[str, Recipe | None] = DEFAULTS, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
-    """Rows of set (the scene), method (`clash-paper` or `clashsim`), accuracy_0.1, accuracy_0.2, median."""
+def run(
+    *,
+    scenes: tuple[str, ...] = (),
+    n: int = 100_000,
+    held_out: int = 10_000,
+    seed: int = 0,
+    cache: Path | None = None,
+    recipes: Mapping[str, Recipe | None] = DEFAULTS,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
+    """Rows of set (the scene), method (`clash-paper` or `clashsim`), accuracy_0.1, accuracy_0.2,
+    median.
+    """
     rows: list[Row] = []
     for name in scenes or tuple(shipped_scenes()):
         scene = Scene.load(name)
@@ -32,7 +47,9 @@ def run(*, scenes: tuple[str, ...] = (), n: int = 100_000, held_out: int = 10_00
         for method, recipe in recipes.items():
             row = {"set": name, "method": method, "n": n}
             with optional(rows, **row):
-                base = base_model(scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress)
+                base = base_model(
+                    scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress
+                )
                 assert unseen.theta is not None
                 error = relative_error(base.predict(unseen, unseen.theta), unseen.after, gyration)
                 shares = {

@@ -1,6 +1,8 @@
-"""What a calibrated simulator has to beat on real impacts: simple physics, regression, a Gaussian process and networks.
+"""What a calibrated simulator has to beat on real impacts: simple physics, regression, a Gaussian
+process and networks.
 
-Each method is a function (problem, rows, seed) -> twists after (N, k) for all impacts, of which it has seen `after` in `rows` alone.
+Each method is a function (problem, rows, seed) -> twists after (N, k) for all impacts, of which it
+has seen `after` in `rows` alone.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from clashsim.nets.impact import ImpactNet
 class Problem:
     """Real impacts of one set, and what methods compute of them once.
 
-    seen: the impacts from their contacts; gyration (m) weighs the spin in errors; cache: folder of base models.
+    seen: the impacts from their contacts; gyration (m) weighs the spin in errors; cache: folder of
+    base models.
     """
 
     scene: Scene
@@ -40,7 +43,9 @@ class Problem:
     cache: Path | None = None
     samples: int = 100_000
     recipe: Recipe | None = None  # of clashsim's base model; None takes the shipped one
-    table: bool = True  # whether grid search simulates all impacts once, which pays when there are many draws
+    table: bool = (
+        True  # whether grid search simulates all impacts once, which pays when there are many draws
+    )
     progress: Progress = quiet
 
     @cached_property
@@ -56,7 +61,9 @@ class Problem:
     @cached_property
     def size(self) -> np.ndarray:
         """Dimensionless size of the twist after (N,), which errors are relative to."""
-        return np.linalg.norm(self.change + self.seen.start / self.seen.speed[:, None], axis=1) + 0.05
+        return (
+            np.linalg.norm(self.change + self.seen.start / self.seen.speed[:, None], axis=1) + 0.05
+        )
 
     @cached_property
     def rig(self) -> Rig:
@@ -71,44 +78,64 @@ class Problem:
     @cached_property
     def plain(self) -> Scene:
         """The scene with the parameters that MuJoCo itself has."""
-        return self.scene.with_params([p for p, slot in zip(self.scene.params, self.scene.slots, strict=True) if slot is not None])
+        return self.scene.with_params(
+            [
+                p
+                for p, slot in zip(self.scene.params, self.scene.slots, strict=True)
+                if slot is not None
+            ]
+        )
 
     @cached_property
     def paper(self) -> Distilled:
         """The paper's base model."""
-        return base_model(self.plain, recipe=PAPER, n=self.samples, cache=self.cache, progress=self.progress)
+        return base_model(
+            self.plain, recipe=PAPER, n=self.samples, cache=self.cache, progress=self.progress
+        )
 
     @cached_property
     def base(self) -> Distilled:
         """clashsim's base model."""
-        return base_model(self.scene, recipe=self.recipe, n=self.samples, cache=self.cache, progress=self.progress)
+        return base_model(
+            self.scene, recipe=self.recipe, n=self.samples, cache=self.cache, progress=self.progress
+        )
 
 
 def inputs(problem: Problem, rows: np.ndarray) -> np.ndarray:
     """Inputs (N, f) of the regressions, scaled by `rows`."""
     few = problem.impacts[rows]
-    return Inputs.of(problem.scene, frame(problem.scene, few), few)(problem.scene, problem.seen, problem.impacts)
+    return Inputs.of(problem.scene, frame(problem.scene, few), few)(
+        problem.scene, problem.seen, problem.impacts
+    )
 
 
 def newton_coulomb(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    """A rigid point contact with normal restitution, Coulomb friction and tangential restitution, by grid and simplex search."""
+    """A rigid point contact with normal restitution, Coulomb friction and tangential restitution,
+    by grid and simplex search.
+    """
     x = levers(problem.scene, problem.seen, problem.impacts)
     law = fit_point_contact(x[rows], problem.change[rows], problem.size[rows])
     return problem.seen.decode(point_contact(law[None], x))
 
 
 def ridge(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    """Linear regression in the contact frame; the strength is the one with the least leave-one-out error."""
+    """Linear regression in the contact frame; the strength is the one with the least leave-one-out
+    error.
+    """
     x = np.column_stack([inputs(problem, rows), np.ones(len(problem.size))])
     weight = 1 / problem.size[rows, None]
     a, y = x[rows] * weight, problem.change[rows] * weight
     penalty = np.r_[np.ones(x.shape[1] - 1), 1e-6]
     best, beta = np.inf, np.zeros((x.shape[1], y.shape[1]))
     for strength in np.geomspace(1e-8, 1e2, 31):
-        inverse = np.linalg.inv(a.T @ a + strength * len(rows) * np.diag(penalty) + 1e-12 * np.eye(len(penalty)))
+        inverse = np.linalg.inv(
+            a.T @ a + strength * len(rows) * np.diag(penalty) + 1e-12 * np.eye(len(penalty))
+        )
         fitted = inverse @ a.T @ y
         leverage = np.einsum("ni,ij,nj->n", a, inverse, a)
-        left_out = float(np.square((y - a @ fitted) / np.maximum(1 - leverage, 1e-9)[:, None]).mean())
+        left_out = float(
+            np.square((y - a @ fitted) / np.maximum(1 - leverage, 1e-9)[:, None]).mean()
+        )
         if left_out < best:
             best, beta = left_out, fitted
     return problem.seen.decode(x @ beta)
@@ -120,26 +147,51 @@ def gp(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
     return problem.seen.decode(regress(x[rows], problem.change[rows], problem.size[rows])(x)[0])
 
 
-def scratch(problem: Problem, rows: np.ndarray, seed: int, *, steps: int = 600, folds: int = 5) -> np.ndarray:
-    """The paper's network without pre-training, on the same inputs as the other regressions; stopped where cross-validation says.
+def scratch(
+    problem: Problem, rows: np.ndarray, seed: int, *, steps: int = 600, folds: int = 5
+) -> np.ndarray:
+    """The paper's network without pre-training, on the same inputs as the other regressions;
+    stopped where cross-validation says.
 
-    The networks of the folds and the one on all rows train side by side as members of one ensemble; the fold's held-out error, summed,
-    gives the step at which the last one's predictions are kept.
+    The networks of the folds and the one on all rows train side by side as members of one ensemble;
+    the fold's held-out error, summed, gives the step at which the last one's predictions are kept.
     """
     x = torch.as_tensor(inputs(problem, rows), dtype=torch.float32)
     y = torch.as_tensor(problem.change[rows], dtype=torch.float32)
     centre, n, parts = y.mean(0), len(rows), min(folds, len(rows))
-    net = ImpactNet(x.shape[1], y.shape[1], width=PAPER.width, layers=PAPER.layers, members=parts + 1, activation=PAPER.activation, seed=seed)
+    net = ImpactNet(
+        x.shape[1],
+        y.shape[1],
+        width=PAPER.width,
+        layers=PAPER.layers,
+        members=parts + 1,
+        activation=PAPER.activation,
+        seed=seed,
+    )
     net.size.copy_(y.std(0).clamp_min(1e-6))  # the inputs are scaled already
     fold = torch.as_tensor(np.random.default_rng(seed).permutation(n) % parts)
-    held = torch.cat([fold[None] == torch.arange(parts)[:, None], torch.zeros(1, n, dtype=torch.bool)])
-    weight = torch.where(held, 0.0, 1.0) / torch.as_tensor(problem.size[rows] ** 2, dtype=torch.float32)
+    held = torch.cat(
+        [fold[None] == torch.arange(parts)[:, None], torch.zeros(1, n, dtype=torch.bool)]
+    )
+    weight = torch.where(held, 0.0, 1.0) / torch.as_tensor(
+        problem.size[rows] ** 2, dtype=torch.float32
+    )
     optimiser = torch.optim.AdamW(net.parameters(), lr=PAPER.rate, weight_decay=PAPER.decay)
     best, answer = np.inf, np.zeros((len(x), y.shape[1]))
     for step in range(steps + 1):
-        error = (net(x[rows]) + centre - y).square().sum(-1) * torch.where(held, torch.ones(()), weight)
+        error = (net(x[rows]) + centre - y).square().sum(-1) * torch.where(
+            held, torch.ones(()), weight
+        )
         if step % 20 == 0:
-            score = float((error.detach()[held] / torch.as_tensor(problem.size[rows], dtype=torch.float32).expand_as(held)[held] ** 2).clamp_max(1.0).mean())
+            score = float(
+                (
+                    error.detach()[held]
+                    / torch.as_tensor(problem.size[rows], dtype=torch.float32).expand_as(held)[held]
+                    ** 2
+                )
+                .clamp_max(1.0)
+                .mean()
+            )
             if score < best:
                 best = score
                 with torch.no_grad():
@@ -151,7 +203,9 @@ def scratch(problem: Problem, rows: np.ndarray, seed: int, *, steps: int = 600, 
 
 
 def clash_paper(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    """The CLASH paper to the letter: 1,000 steps of AdamW on theta with the net frozen, then 10 on the weights with theta fixed (Eq. 3)."""
+    """The CLASH paper to the letter: 1,000 steps of AdamW on theta with the net frozen, then 10 on
+    the weights with theta fixed (Eq. 3).
+    """
     params, known = problem.plain.params, problem.impacts.known
     centre = np.tile(problem.plain.nominal, (len(problem.impacts), 1))
     for i, p in enumerate(params):

@@ -1,8 +1,11 @@
-"""Share of seeds that reach the truth from a poor first guess: basin hopping against one descent, many descents and CMA-ES.
+"""Share of seeds that reach the truth from a poor first guess: basin hopping against one descent,
+many descents and CMA-ES.
 
-All have the same number of simulator steps. A step with slopes in q parameters counts 1 + q times, which is what finite differences would take.
-A seed draws the first guess. `descent` goes on from it until it stops, `multi-start` descends from it and from points drawn over the whole range,
-`cma-es` begins there with a spread of half the range, `basin-hopping` has it and others as poor for its chains.
+All have the same number of simulator steps. A step with slopes in q parameters counts 1 + q times,
+which is what finite differences would take. A seed draws the first guess. `descent` goes on from it
+until it stops, `multi-start` descends from it and from points drawn over the whole range, `cma-es`
+begins there with a spread of half the range, `basin-hopping` has it and others as poor for its
+chains.
 """
 
 from __future__ import annotations
@@ -39,20 +42,39 @@ def _descent(problem: Problem, seed: int, points: int) -> Found:
 
 
 def _multi_start(problem: Problem, seed: int, points: int) -> Found:
-    """As many descents as there are steps for, of as many steps as basin hopping spends in two rounds, the best of them polished."""
+    """As many descents as there are steps for, of as many steps as basin hopping spends in two
+    rounds, the best of them polished.
+    """
     length, polish = 2 * HOPS.descent, min(HOPS.polish, points // 4)
     count = max(1, (points - polish - 1) // (length + 1))
-    spread = qmc.LatinHypercube(len(problem.truth), rng=np.random.default_rng([seed, 1])).random(max(count - 1, 1)) * 2 - 1
+    spread = (
+        qmc.LatinHypercube(len(problem.truth), rng=np.random.default_rng([seed, 1])).random(
+            max(count - 1, 1)
+        )
+        * 2
+        - 1
+    )
     starts = np.vstack([_guesses(problem, seed, 1), spread])[:count]
-    ends = [levenberg(problem.evaluate, starts[i : i + CHAINS], steps=length) for i in range(0, count, CHAINS)]
+    ends = [
+        levenberg(problem.evaluate, starts[i : i + CHAINS], steps=length)
+        for i in range(0, count, CHAINS)
+    ]
     best = np.concatenate([e.points for e in ends])[np.concatenate([e.loss for e in ends]).argmin()]
-    return levenberg(problem.evaluate, best[None], steps=polish).points[0], count * (length + 1) + polish + 1
+    return levenberg(problem.evaluate, best[None], steps=polish).points[0], count * (
+        length + 1
+    ) + polish + 1
 
 
 def _cma_es(problem: Problem, seed: int, points: int) -> Found:
     q = len(problem.truth)
     total, bounds = points * (1 + q), np.tile([-1.0, 1.0], (q, 1))
-    search = CMA(mean=_guesses(problem, seed, 1)[0], sigma=0.5, bounds=bounds, seed=seed, population_size=CHAINS)
+    search = CMA(
+        mean=_guesses(problem, seed, 1)[0],
+        sigma=0.5,
+        bounds=bounds,
+        seed=seed,
+        population_size=CHAINS,
+    )
     best, least, asked_of = search.mean, np.inf, 0
     for _ in range(total // CHAINS):
         asked_of += CHAINS
@@ -69,7 +91,12 @@ def _cma_es(problem: Problem, seed: int, points: int) -> Found:
 
 def _hopping(problem: Problem, seed: int, points: int) -> Found:
     rounds = max(1, (points - HOPS.polish - 1) // (CHAINS * (HOPS.descent + 1)))
-    found = hop(problem.evaluate, _guesses(problem, seed, CHAINS), seed=seed, hops=Hops(rounds, HOPS.descent, polish=HOPS.polish))
+    found = hop(
+        problem.evaluate,
+        _guesses(problem, seed, CHAINS),
+        seed=seed,
+        hops=Hops(rounds, HOPS.descent, polish=HOPS.polish),
+    )
     return found.best, found.evaluations
 
 
@@ -77,13 +104,31 @@ def _guesses(problem: Problem, seed: int, n: int) -> np.ndarray:
     return problem.guesses(n, np.random.default_rng([seed, 0]))
 
 
-METHODS: dict[str, Callable[[Problem, int, int], Found]] = {"descent": _descent, "multi-start": _multi_start, "cma-es": _cma_es, "basin-hopping": _hopping}
+METHODS: dict[str, Callable[[Problem, int, int], Found]] = {
+    "descent": _descent,
+    "multi-start": _multi_start,
+    "cma-es": _cma_es,
+    "basin-hopping": _hopping,
+}
 
 
-def run(seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, resume: Path | None = None,
-        progress: Progress = quiet, save: Save = discard) -> list[Row]:
-    """Rows of every problem (`set`) and method: the share that reached the truth, and the median relative error and distance from the truth."""
-    names, ways = choose(sets, ["pendulum"] if quick and not sets else [*PROBLEMS]), choose(methods, [*METHODS])
+def run(
+    seeds: int = 10,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    resume: Path | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
+    """Rows of every problem (`set`) and method: the share that reached the truth, and the median
+    relative error and distance from the truth.
+    """
+    names, ways = (
+        choose(sets, ["pendulum"] if quick and not sets else [*PROBLEMS]),
+        choose(methods, [*METHODS]),
+    )
     seeds = min(seeds, 2) if quick else seeds
     done, rows = kept(resume), list[Row]()
     with progress("searching", len(names) * len(ways) * seeds) as advance:
@@ -109,10 +154,23 @@ def run(seeds: int = 10, quick: bool = False, *, sets: Sequence[str] | None = No
 def _measure(problem: Problem, found: Found) -> Row:
     point, spent = found
     off = float(np.abs(point - problem.truth).max())
-    return {"reached": off < NEAR, "distance": off, "error": float(np.sqrt((problem.residuals(point[None]) ** 2).sum())), "spent": spent}
+    return {
+        "reached": off < NEAR,
+        "distance": off,
+        "error": float(np.sqrt((problem.residuals(point[None]) ** 2).sum())),
+        "spent": spent,
+    }
 
 
 def _row(problem: Problem, name: str, method: str, found: list[Row]) -> Row:
     steps = problem.steps * found[0]["points"] * (1 + len(problem.truth))
-    return {"set": name, "method": method, "reached": sum(r["reached"] for r in found) / len(found), "seeds": len(found), "error": float(np.median([r["error"] for r in found])),
-            "distance": float(np.median([r["distance"] for r in found])), "steps": steps, "spent": float(np.mean([r["spent"] for r in found])) / found[0]["points"]}
+    return {
+        "set": name,
+        "method": method,
+        "reached": sum(r["reached"] for r in found) / len(found),
+        "seeds": len(found),
+        "error": float(np.median([r["error"] for r in found])),
+        "distance": float(np.median([r["distance"] for r in found])),
+        "steps": steps,
+        "spent": float(np.mean([r["spent"] for r in found])) / found[0]["points"],
+    }

@@ -1,4 +1,6 @@
-"""The pushing task on a torch device: strikes a second of many copies, and a whole training. Needs torch and numpy alone, so that it runs on a bare GPU machine."""
+"""The pushing task on a torch device: strikes a second of many copies, and a whole training. Needs
+torch and numpy alone, so that it runs on a bare GPU machine.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,20 @@ _SECONDS = 1.0
 _EPISODES = 4096  # by which a policy is judged
 
 
-def rates(strike_map: StrikeMap, scene: Scene, device: str, copies: Sequence[int] = (4096, 65536, 1 << 20), *, recipe: CardRecipe = CardRecipe()) -> list[dict[str, Any]]:
-    """Rows of what, method, per_second: random strikes of so many copies, then a training, whose row has `seconds`, `strikes` and `reached` as well.
+def rates(
+    strike_map: StrikeMap,
+    scene: Scene,
+    device: str,
+    copies: Sequence[int] = (4096, 65536, 1 << 20),
+    *,
+    recipe: CardRecipe = CardRecipe(),
+) -> list[dict[str, Any]]:
+    """Rows of what, method, per_second: random strikes of so many copies, then a training, whose
+    row has `seconds`, `strikes` and `reached` as well.
 
-    Of the scene its name and which side may be struck matter only. The training is as long as the recipe says; `until`, `until_strikes`: seconds and strikes
-    after which `SUCCESS` was met first, None if it never was.
+    Of the scene its name and which side may be struck matter only. The training is as long as the
+    recipe says; `until`, `until_strikes`: seconds and strikes after which `SUCCESS` was met first,
+    None if it never was.
     """
     model = copy.deepcopy(strike_map).to(device).float()
     rows: list[Row] = []
@@ -63,8 +74,12 @@ def _steps_a_second(task: CardPush) -> float:
 
 def _trained(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe) -> dict[str, Any]:
     """A training by the clock, which stands still while its policy is judged."""
-    warm = _learner(model, scene, device, replace(recipe, steps=4 * recipe.copies * recipe.horizon), 1)
-    for _ in range(2):  # a guided round and another: kernels are compiled and memory is taken at first use
+    warm = _learner(
+        model, scene, device, replace(recipe, steps=4 * recipe.copies * recipe.horizon), 1
+    )
+    for _ in range(
+        2
+    ):  # a guided round and another: kernels are compiled and memory is taken at first use
         warm.round()
     a_round = recipe.copies * recipe.horizon
     learner, took, until, reached = _learner(model, scene, device, recipe, 0), 0.0, None, 0.0
@@ -75,16 +90,31 @@ def _trained(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe) ->
         _wait(torch.device(device))
         took += time.perf_counter() - begin
         if until is None or learner.done == recipe.rounds:
-            task = CardPush.of(scene, model, _EPISODES, spread=Spread(noise=1.0), device=device, seed=2)
+            task = CardPush.of(
+                scene, model, _EPISODES, spread=Spread(noise=1.0), device=device, seed=2
+            )
             reached = float(played(task, learner.act)[0].double().mean())
-            until = (took, learner.done * a_round) if until is None and reached >= SUCCESS else until
+            until = (
+                (took, learner.done * a_round) if until is None and reached >= SUCCESS else until
+            )
     strikes = recipe.rounds * a_round
-    return {"what": "training", "method": f"PPO, {recipe.copies} copies on {device}", "per_second": strikes / took, "seconds": took, "strikes": strikes, "reached": reached,
-            "until": until and until[0], "until_strikes": until and until[1]}
+    return {
+        "what": "training",
+        "method": f"PPO, {recipe.copies} copies on {device}",
+        "per_second": strikes / took,
+        "seconds": took,
+        "strikes": strikes,
+        "reached": reached,
+        "until": until and until[0],
+        "until_strikes": until and until[1],
+    }
 
 
 def _learner(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe, seed: int) -> Learner:
-    return Learner(CardPush.of(scene, model, recipe.copies, spread=recipe.starts, device=device, seed=seed), recipe)
+    return Learner(
+        CardPush.of(scene, model, recipe.copies, spread=recipe.starts, device=device, seed=seed),
+        recipe,
+    )
 
 
 def _wait(device: torch.device) -> None:

@@ -1,4 +1,6 @@
-"""How good a calibration would be with fewer impacts: the same fit on draws of the impacts, judged on impacts that none of them saw."""
+"""How good a calibration would be with fewer impacts: the same fit on draws of the impacts, judged
+on impacts that none of them saw.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ _LEFT = 4  # impacts at least to judge by
 
 
 def fewer(calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: int) -> Fewer | None:
-    """Relative errors of calibrations on 3, 5, 10, ... of the fitted impacts, two draws each; None where the impacts are too few.
+    """Relative errors of calibrations on 3, 5, 10, ... of the fitted impacts, two draws each; None
+    where the impacts are too few.
 
-    Judged on the impacts held out, or on those fitted ones that a draw left, where none was held out.
+    Judged on the impacts held out, or on those fitted ones that a draw left, where none was held
+    out.
     """
     most = len(fitted) if len(held_out) else len(fitted) - _LEFT + 1
     sizes = [n for n in _SIZES if n < most]
@@ -32,6 +36,14 @@ def fewer(calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: in
         for _ in range(_DRAWS):
             order = rng.permutation(len(fitted))
             test = held_out if len(held_out) else fitted[np.sort(order[n:])]
-            draws.append(relative_error(calibrate(calibration.base, fitted[np.sort(order[:n])], seed=seed).predict(test), test.after, gyration))
+            draws.append(
+                relative_error(
+                    calibrate(calibration.base, fitted[np.sort(order[:n])], seed=seed).predict(
+                        test
+                    ),
+                    test.after,
+                    gyration,
+                )
+            )
         errors.append(tuple(draws))
     return Fewer(tuple(sizes), tuple(errors))

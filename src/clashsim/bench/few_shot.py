@@ -1,4 +1,6 @@
-"""Few-shot accuracy: every set, method, number of impacts and draw in one run, by one protocol whatever the sets are."""
+"""Few-shot accuracy: every set, method, number of impacts and draw in one run, by one protocol
+whatever the sets are.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ from clashsim.report.metrics import relative_error, summary
 
 DRAWS = ("random", "block")
 _MANY = 20  # seeds at N <= 20, where draws differ most
-# Impacts that a handful of constants is identified from on MuJoCo itself. Physics alone has a floor that more do not lower (mit_ellipse,
-# CMA-ES: accuracy(0.1) 0.109 from 64 impacts, 0.105 from 300), and each costs minutes.
+# Impacts that a handful of constants is identified from on MuJoCo itself. Physics alone has a floor
+# that more do not lower (mit_ellipse, CMA-ES: accuracy(0.1) 0.109 from 64 impacts, 0.105 from 300),
+# and each costs minutes.
 _ENOUGH = {"cmaes": 32, "sysid": 32, "mjx": 12}
 Way = Callable[[Problem, np.ndarray, int], np.ndarray]
 
@@ -69,14 +72,32 @@ def _clashsim(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
 
 
 WAYS: dict[str, Way] = {
-    "mujoco-default": _mujoco_default, "mujoco-grid": _mujoco_grid, "mujoco-cmaes": _identified("cmaes"), "mujoco-sysid": _identified("sysid"),
-    "mjx-gradient": _identified("mjx"), "newton-coulomb": baselines.newton_coulomb, "ridge": baselines.ridge, "gp": baselines.gp,
-    "scratch": baselines.scratch, "clash-paper": baselines.clash_paper, "clashsim": _clashsim,
+    "mujoco-default": _mujoco_default,
+    "mujoco-grid": _mujoco_grid,
+    "mujoco-cmaes": _identified("cmaes"),
+    "mujoco-sysid": _identified("sysid"),
+    "mjx-gradient": _identified("mjx"),
+    "newton-coulomb": baselines.newton_coulomb,
+    "ridge": baselines.ridge,
+    "gp": baselines.gp,
+    "scratch": baselines.scratch,
+    "clash-paper": baselines.clash_paper,
+    "clashsim": _clashsim,
 }
-# Seconds to minutes a draw, and no better for more impacts (see _ENOUGH): fewer N, so that a run ends within the hour.
+# Seconds to minutes a draw, and no better for more impacts (see _ENOUGH): fewer N, so that a run
+# ends within the hour.
 _SLOW = {"mujoco-cmaes": (5, 10, 50), "mujoco-sysid": (5, 10, 50), "mjx-gradient": (10,)}
 _BLIND = ("mujoco-default",)  # use no impacts, so one row says it all
-QUICK = ("mujoco-default", "mujoco-grid", "newton-coulomb", "ridge", "gp", "scratch", "clash-paper", "clashsim")
+QUICK = (
+    "mujoco-default",
+    "mujoco-grid",
+    "newton-coulomb",
+    "ridge",
+    "gp",
+    "scratch",
+    "clash-paper",
+    "clashsim",
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +115,13 @@ class Task:
     def problem(self, real: RealSet) -> Problem:
         """The set as methods see it."""
         small = {"samples": 20_000, "table": False} if self.quick else {}
-        return Problem(Scene.load(real.scene).with_nominal(real.nominal), real.impacts, real.gyration, cache=self.cache, **small)  # type: ignore[arg-type]
+        return Problem(
+            Scene.load(real.scene).with_nominal(real.nominal),
+            real.impacts,
+            real.gyration,
+            cache=self.cache,
+            **small,
+        )  # type: ignore[arg-type]
 
 
 def measure(
@@ -111,27 +138,41 @@ def measure(
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
-    """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished rows are kept in that file (JSON lines) and
-    a later call goes on from them. Tasks are run by `engine`, by default by so many processes of this machine.
+    """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished
+    rows are kept in that file (JSON lines) and a later call goes on from them. Tasks are run by
+    `engine`, by default by so many processes of this machine.
     """
     for method in methods:
         if method not in (choices := [*WAYS, "published"]):
             raise DataError(f"the bench has no method {method!r}; {nearest(method, choices)}")
     cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clashsim"
     names = list(sets)
-    tasks = [Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache) for name, load in sets.items() for method in methods]
+    tasks = [
+        Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache)
+        for name, load in sets.items()
+        for method in methods
+    ]
     # The longest first, so that no core idles at the end.
     tasks.sort(key=lambda t: (t.method != "clashsim", t.method not in _SLOW, names.index(t.name)))
     done, rows = kept(resume), list[Row]()
     if workers is None:
         workers = 1 if quick else os.cpu_count() or 1
-    with nullcontext(engine) if engine is not None else _own(workers) as run_on, progress("measuring", len(tasks)) as advance:
+    with (
+        nullcontext(engine) if engine is not None else _own(workers) as run_on,
+        progress("measuring", len(tasks)) as advance,
+    ):
         if run_on is not here:
-            # Base models first, one worker each: two that train the same one at once would do it twice.
-            first = {(t.load().scene, t.method): t for t in tasks if t.method in ("clashsim", "clash-paper")}
+            # Base models first, one worker each: two that train the same one at once would do it
+            # twice.
+            first = {
+                (t.load().scene, t.method): t
+                for t in tasks
+                if t.method in ("clashsim", "clash-paper")
+            }
             for _ in run_on(_prepare, [*first.values()]):
                 pass  # what is wrong with a base model is told by the rows that need it
-        # Our own processes keep each row as it is made; workers on other machines do not see the file, so their rows are kept when a task is done.
+        # Our own processes keep each row as it is made; workers on other machines do not see the
+        # file, so their rows are kept when a task is done.
         work = partial(_measure, done=done, resume=resume if engine is None else None)
         for i, found in run_on(work, tasks):
             if isinstance(found, ClashError):
@@ -178,8 +219,13 @@ def _measure(task: Task, done: list[Row], resume: Path | None) -> list[Row]:
     """All rows of a task, those already done taken over."""
     real = task.load()
     if task.method == "published":
-        errors = {model: relative_error(after, real.impacts.after, real.gyration) for model, after in real.published.items()}
-        return [_row(task.name, model, 0, "random") | _figures([e], 0.0) for model, e in errors.items()]
+        errors = {
+            model: relative_error(after, real.impacts.after, real.gyration)
+            for model, after in real.published.items()
+        }
+        return [
+            _row(task.name, model, 0, "random") | _figures([e], 0.0) for model, e in errors.items()
+        ]
     problem, rows = task.problem(real), []
     for draw in DRAWS:
         for n in (0,) if task.method in _BLIND else task.ns:
@@ -191,7 +237,15 @@ def _measure(task: Task, done: list[Row], resume: Path | None) -> list[Row]:
             if not cut:
                 continue
             head = _row(task.name, task.method, n, draw)
-            old = next((r for r in done if all(r.get(k) == v for k, v in head.items()) and r.get("seeds", len(cut)) == len(cut)), None)
+            old = next(
+                (
+                    r
+                    for r in done
+                    if all(r.get(k) == v for k, v in head.items())
+                    and r.get("seeds", len(cut)) == len(cut)
+                ),
+                None,
+            )
             if old is None:
                 old = head | _judged(problem, WAYS[task.method], cut)
                 keep(resume, [old])
@@ -208,9 +262,11 @@ def _seeds(task: Task, n: int) -> int:
 
 
 def splits(real: RealSet, n: int, draw: str, *, seeds: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(rows to use, rows to test on) of each repetition; none where the set has fewer than 2 n impacts.
+    """(rows to use, rows to test on) of each repetition; none where the set has fewer than 2 n
+    impacts.
 
-    random: by seed. block: the first n strikes of each session as recorded, tested on everything else; at most `seeds` sessions.
+    random: by seed. block: the first n strikes of each session as recorded, tested on everything
+    else; at most `seeds` sessions.
     """
     total = len(real.impacts)
     every = np.arange(total)
@@ -246,32 +302,72 @@ def _figures(errors: list[np.ndarray], seconds: float) -> Row:
 
 
 def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
-    """Accuracy(0.1) against the number of impacts, a panel for each set, a line for each method; what needs no impacts is a dotted level."""
+    """Accuracy(0.1) against the number of impacts, a panel for each set, a line for each method;
+    what needs no impacts is a dotted level.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     shown = [r for r in rows if r["draw"] == draw and r.get("accuracy_0.1") is not None]
-    sets, methods = list(dict.fromkeys(r["set"] for r in shown)), [m for m in WAYS if any(r["method"] == m for r in shown)]
+    sets, methods = (
+        list(dict.fromkeys(r["set"] for r in shown)),
+        [m for m in WAYS if any(r["method"] == m for r in shown)],
+    )
     used = sorted({r["n"] for r in shown if r["n"]})
     wide = min(4, max(1, len(sets)))
-    figure = Figure(figsize=(4.2 * wide, 3.6 * max(1, -(-len(sets) // wide)) + 0.9), layout="constrained")
+    figure = Figure(
+        figsize=(4.2 * wide, 3.6 * max(1, -(-len(sets) // wide)) + 0.9), layout="constrained"
+    )
     FigureCanvasAgg(figure)  # draws without a screen, and without pyplot's global state
     colours = [f"C{i}" for i in range(10)]
     handles: dict[str, Any] = {}
-    for axes, name in zip(figure.subplots(-(-max(1, len(sets)) // wide), wide, squeeze=False).ravel(), [*sets, *[""] * wide], strict=False):
+    for axes, name in zip(
+        figure.subplots(-(-max(1, len(sets)) // wide), wide, squeeze=False).ravel(),
+        [*sets, *[""] * wide],
+        strict=False,
+    ):
         axes.set_visible(bool(name))
         for i, method in enumerate(methods):
-            points = sorted((r["n"], r["accuracy_0.1"], r["sd_0.1"]) for r in shown if r["set"] == name and r["method"] == method)
-            style: dict[str, Any] = {"color": "black", "linewidth": 2.2, "zorder": 5} if method == "clashsim" else {"color": colours[i % 10], "linewidth": 1.2}
+            points = sorted(
+                (r["n"], r["accuracy_0.1"], r["sd_0.1"])
+                for r in shown
+                if r["set"] == name and r["method"] == method
+            )
+            style: dict[str, Any] = (
+                {"color": "black", "linewidth": 2.2, "zorder": 5}
+                if method == "clashsim"
+                else {"color": colours[i % 10], "linewidth": 1.2}
+            )
             if points and points[0][0] == 0:
                 handles[method] = axes.axhline(points[0][1], linestyle=":", **style)
             elif points:
                 n, mean, sd = (np.array(c) for c in zip(*points, strict=True))
-                handles[method] = axes.plot(n, mean, marker="o", markersize=3, label=method, **style)[0]
-                axes.fill_between(n, mean - sd, np.minimum(mean + sd, 1), color=style["color"], alpha=0.08, linewidth=0)
-        axes.set(title=name, xscale="log", ylim=(0, 1.02), xlabel="real impacts used", ylabel="accuracy(0.1)")
+                handles[method] = axes.plot(
+                    n, mean, marker="o", markersize=3, label=method, **style
+                )[0]
+                axes.fill_between(
+                    n,
+                    mean - sd,
+                    np.minimum(mean + sd, 1),
+                    color=style["color"],
+                    alpha=0.08,
+                    linewidth=0,
+                )
+        axes.set(
+            title=name,
+            xscale="log",
+            ylim=(0, 1.02),
+            xlabel="real impacts used",
+            ylabel="accuracy(0.1)",
+        )
         axes.set_xticks(used, [str(n) for n in used])
         axes.minorticks_off()
     if handles:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(6, len(handles)), frameon=False)
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=min(6, len(handles)),
+            frameon=False,
+        )
     write_figure(path, figure, dpi=150)

@@ -1,9 +1,12 @@
 """Identification problems whose first guess is poor, simulated in MJX, with a known truth.
 
-    thrown-box   a box is thrown on a floor; the guess is so soft that it falls through (Heiden et al. 2020, Fig. 1 left)
-    pendulum     a double pendulum that tumbles; the guess swings too slowly
-    strike       a block slides into a wall's bumper and away; the guess is a contact so soft that it hardly turns back
-    arm          an upright arm with two elastic, driven joints falls over and swings; the guess is so stiff that it stays upright
+thrown-box   a box is thrown on a floor; the guess is so soft that it falls through (Heiden et al.
+             2020, Fig. 1 left)
+pendulum     a double pendulum that tumbles; the guess swings too slowly
+strike       a block slides into a wall's bumper and away; the guess is a contact so soft that it
+             hardly turns back
+arm          an upright arm with two elastic, driven joints falls over and swings; the guess is so
+             stiff that it stays upright
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ _ARM = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><wor
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A scene whose parameters are to be found from states that it gave at the nominal ones; guesses are drawn between `worst` and `best` (q,), unit scale.
+    """A scene whose parameters are to be found from states that it gave at the nominal ones;
+    guesses are drawn between `worst` and `best` (q,), unit scale.
 
     rounds: of basin hopping; what they cost in simulator steps is what every method may spend.
     """
@@ -75,7 +79,9 @@ class Problem:
         return rng.uniform(self.worst, self.best, (n, len(self.worst)))
 
     def residuals(self, points: np.ndarray) -> np.ndarray:
-        """Residuals (m, k) at points (m, q): the squared sum of a row is the mean squared relative error."""
+        """Residuals (m, k) at points (m, q): the squared sum of a row is the mean squared relative
+        error.
+        """
         states = self.sim.rollout(*self._rows(points)[:2], theta=self._rows(points)[2])
         return self._off(states, len(points))
 
@@ -88,7 +94,11 @@ class Problem:
 
     def _rows(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         m, n = len(points), len(self.start)
-        return np.tile(self.start, (m, 1)), np.tile(self.control, (m, 1, 1)), np.repeat(from_unit(self.scene.params, points), n, 0)
+        return (
+            np.tile(self.start, (m, 1)),
+            np.tile(self.control, (m, 1, 1)),
+            np.repeat(from_unit(self.scene.params, points), n, 0),
+        )
 
     def _off(self, states: np.ndarray, m: int) -> np.ndarray:
         observed, scale = self._observed
@@ -96,36 +106,76 @@ class Problem:
 
 
 def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, ...]:
-    return (Param("stiffness", "pair/strike/solref[0]", stiffness, 1.0, 1e5, "1/s^2", "log", -1), Param("damping", "pair/strike/solref[1]", damping, 0.1, 1e3, "1/s", "log", -1),
-            Param("friction", "pair/strike/friction[0:2]", friction, 0.02, 1.0))
+    return (
+        Param("stiffness", "pair/strike/solref[0]", stiffness, 1.0, 1e5, "1/s^2", "log", -1),
+        Param("damping", "pair/strike/solref[1]", damping, 0.1, 1e3, "1/s", "log", -1),
+        Param("friction", "pair/strike/friction[0:2]", friction, 0.02, 1.0),
+    )
 
 
 def _thrown_box() -> Problem:
     scene = Scene(_BOX, "box", "floor", params=_contact(2e4, 80.0, 0.4), name="thrown-box")
     start = np.array([[0, 0, 0.3, 1, 0, 0, 0, 1.5, 0, 0.5, 0, 1.0, 0]], float)
-    return Problem(scene, start, np.zeros((1, 96, 0)), np.array([-1, -1, -0.9]), np.array([-0.4, -0.4, 0.9]), rounds=16)
+    return Problem(
+        scene,
+        start,
+        np.zeros((1, 96, 0)),
+        np.array([-1, -1, -0.9]),
+        np.array([-0.4, -0.4, 0.9]),
+        rounds=16,
+    )
 
 
 def _pendulum() -> Problem:
-    params = (Param("gravity", "option/gravity[2]", 9.81, 1.0, 40.0, "m/s^2", "log", -1), Param("upper_damping", "joint/upper/damping", 0.004, 0.0001, 0.2, "N m s", "log"),
-              Param("lower_damping", "joint/lower/damping", 0.002, 0.0001, 0.2, "N m s", "log"))
+    params = (
+        Param("gravity", "option/gravity[2]", 9.81, 1.0, 40.0, "m/s^2", "log", -1),
+        Param("upper_damping", "joint/upper/damping", 0.004, 0.0001, 0.2, "N m s", "log"),
+        Param("lower_damping", "joint/lower/damping", 0.002, 0.0001, 0.2, "N m s", "log"),
+    )
     scene = Scene(_PENDULUM, "bob", "floor", params=params, name="pendulum")
-    return Problem(scene, np.array([[1.9, 1.0, 0.0, 0.0]]), np.zeros((1, 192, 0)), np.array([-1, -1, -1]), np.array([-0.3, 0.0, 0.0]))
+    return Problem(
+        scene,
+        np.array([[1.9, 1.0, 0.0, 0.0]]),
+        np.zeros((1, 192, 0)),
+        np.array([-1, -1, -1]),
+        np.array([-0.3, 0.0, 0.0]),
+    )
 
 
 def _strike() -> Problem:
     scene = Scene(_STRIKE, "ball", "wall", params=_contact(3e4, 30.0, 0.25), name="strike")
     start = np.array([[-0.1, 0, 0, -1.0, 0.6, 0]], float)
-    return Problem(scene, start, np.zeros((1, 256, 0)), np.array([-1, -1, -0.9]), np.array([-0.2, 0.0, 0.9]))
+    return Problem(
+        scene, start, np.zeros((1, 256, 0)), np.array([-1, -1, -0.9]), np.array([-0.2, 0.0, 0.9])
+    )
 
 
 def _arm() -> Problem:
-    params = tuple(Param(f"{joint}_{what}", f"joint/{joint}/{what}", value, low, high, unit, "log") for joint, what, value, low, high, unit in (
-        ("shoulder", "stiffness", 2.0, 0.1, 100.0, "N m/rad"), ("elbow", "stiffness", 1.0, 0.1, 100.0, "N m/rad"),
-        ("shoulder", "damping", 0.05, 0.002, 1.0, "N m s"), ("elbow", "damping", 0.02, 0.002, 1.0, "N m s")))
-    control = np.stack([1.5 * np.sin(np.arange(192) * 0.05), 0.6 * np.sin(np.arange(192) * 0.13)], 1)[None]
+    params = tuple(
+        Param(f"{joint}_{what}", f"joint/{joint}/{what}", value, low, high, unit, "log")
+        for joint, what, value, low, high, unit in (
+            ("shoulder", "stiffness", 2.0, 0.1, 100.0, "N m/rad"),
+            ("elbow", "stiffness", 1.0, 0.1, 100.0, "N m/rad"),
+            ("shoulder", "damping", 0.05, 0.002, 1.0, "N m s"),
+            ("elbow", "damping", 0.02, 0.002, 1.0, "N m s"),
+        )
+    )
+    control = np.stack(
+        [1.5 * np.sin(np.arange(192) * 0.05), 0.6 * np.sin(np.arange(192) * 0.13)], 1
+    )[None]
     start = np.array([[0.8, -0.6, 0.0, 0.0]])
-    return Problem(Scene(_ARM, "tip", "floor", params=params, name="arm"), start, control, np.array([0.3, 0.3, -1.0, -1.0]), np.array([1.0, 1.0, 0.0, 0.0]))
+    return Problem(
+        Scene(_ARM, "tip", "floor", params=params, name="arm"),
+        start,
+        control,
+        np.array([0.3, 0.3, -1.0, -1.0]),
+        np.array([1.0, 1.0, 0.0, 0.0]),
+    )
 
 
-PROBLEMS: dict[str, Callable[[], Problem]] = {"thrown-box": _thrown_box, "pendulum": _pendulum, "strike": _strike, "arm": _arm}
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "thrown-box": _thrown_box,
+    "pendulum": _pendulum,
+    "strike": _strike,
+    "arm": _arm,
+}

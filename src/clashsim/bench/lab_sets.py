@@ -1,4 +1,6 @@
-"""Impacts of the recorded laboratory strikes, a stand-in for reality, in the form in which the benches take real sets."""
+"""Impacts of the recorded laboratory strikes, a stand-in for reality, in the form in which the
+benches take real sets.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,19 @@ from clashsim.data.segment import segment
 
 
 def lab_set(name: str, shape: str, material: str, surface: str) -> RealSet:
-    """The 110 strikes of one setting in recorded order, seen as any log would be: segmented, the first impact of each trial."""
+    """The 110 strikes of one setting in recorded order, seen as any log would be: segmented, the
+    first impact of each trial.
+    """
     scene = Scene.load(shape)
     found = segment(lab.recorded(shape, material, surface), scene=scene)
     first = np.sort(np.unique(found.trial, return_index=True)[1])
-    return RealSet(name, shape, found.impacts[first], inertia(scene, scene.struck_body).gyration, np.full(len(first), name))
+    return RealSet(
+        name,
+        shape,
+        found.impacts[first],
+        inertia(scene, scene.struck_body).gyration,
+        np.full(len(first), name),
+    )
 
 
 def choose(sets: Sequence[str] | None, present: list[str]) -> list[str]:

@@ -1,4 +1,6 @@
-"""CLASH Fig. 4: the semi-cylinder in three materials on two kinds of sand, struck in the laboratory, a stand-in for reality."""
+"""CLASH Fig. 4: the semi-cylinder in three materials on two kinds of sand, struck in the
+laboratory, a stand-in for reality.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def run(
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
-    """Rows of the bench; draw `block` is the paper's split, the first ten strikes to fit and the other hundred to test."""
+    """Rows of the bench; draw `block` is the paper's split, the first ten strikes to fit and the
+    other hundred to test.
+    """
     settings = [(material, surface) for material in lab.MATERIALS for surface in lab.SURFACES]
     present = {f"{m}/{s}": partial(lab_set, f"{m}/{s}", "semi_cylinder", m, s) for m, s in settings}
     chosen = choose(sets, [*present][:1] if quick and not sets else [*present])

@@ -15,10 +15,19 @@ from clashsim.sim.mjx_striker import MjxStriker
 from clashsim.sim.mujoco import Outcome, Striker
 
 
-def rates(scene_name: str, sizes: Sequence[int] = (1024, 8192, 65536), *, single: bool = False, turns: int = 4, seed: int = 0) -> list[dict[str, Any]]:
-    """Rows of what, method, per_second, steps_per_second and compile_s: impacts in lanes of `sizes`, `turns` to a lane, whole calls from arrays to arrays.
+def rates(
+    scene_name: str,
+    sizes: Sequence[int] = (1024, 8192, 65536),
+    *,
+    single: bool = False,
+    turns: int = 4,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Rows of what, method, per_second, steps_per_second and compile_s: impacts in lanes of
+    `sizes`, `turns` to a lane, whole calls from arrays to arrays.
 
-    steps_per_second counts the steps that impacts took, not those of lanes that wait for the last one. The first row is MuJoCo on all cores.
+    steps_per_second counts the steps that impacts took, not those of lanes that wait for the last
+    one. The first row is MuJoCo on all cores.
     """
     scene = Scene.load(scene_name)
     strikes = draw(scene, turns * max(sizes), np.random.default_rng(seed))
@@ -35,19 +44,38 @@ def rates(scene_name: str, sizes: Sequence[int] = (1024, 8192, 65536), *, single
     return rows
 
 
-def agreement(scene_name: str, n: int = 4096, *, single: bool = False, seed: int = 0) -> dict[str, Any]:
-    """How far `n` impacts are from MuJoCo's: share with the same end and with as many steps; median, 99th percentile and largest of |twist - MuJoCo's| / |MuJoCo's|."""
+def agreement(
+    scene_name: str, n: int = 4096, *, single: bool = False, seed: int = 0
+) -> dict[str, Any]:
+    """How far `n` impacts are from MuJoCo's: share with the same end and with as many steps;
+    median, 99th percentile and largest of |twist - MuJoCo's| / |MuJoCo's|.
+    """
     scene = Scene.load(scene_name)
     strikes = draw(scene, n, np.random.default_rng(seed))
-    theirs, mine = (run(strikes.before, strikes.theta) for run in (Striker(scene, n), MjxStriker(scene, n, single=single)))
+    theirs, mine = (
+        run(strikes.before, strikes.theta)
+        for run in (Striker(scene, n), MjxStriker(scene, n, single=single))
+    )
     kept = theirs.usable & mine.usable
-    off = (np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1))[kept]
+    off = (
+        np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1)
+    )[kept]
     middle, high, most = np.percentile(off, [50, 99, 100])
-    return {"scene": scene_name, "n": n, "single": single, "same_end": float((mine.end == theirs.end).mean()), "same_steps": float((mine.steps == theirs.steps).mean()),
-            "median": middle, "percentile_99": high, "largest": most}
+    return {
+        "scene": scene_name,
+        "n": n,
+        "single": single,
+        "same_end": float((mine.end == theirs.end).mean()),
+        "same_steps": float((mine.steps == theirs.steps).mean()),
+        "median": middle,
+        "percentile_99": high,
+        "largest": most,
+    }
 
 
-def _row(what: str, method: str, run: Striker | MjxStriker, before: np.ndarray, theta: np.ndarray) -> dict[str, Any]:
+def _row(
+    what: str, method: str, run: Striker | MjxStriker, before: np.ndarray, theta: np.ndarray
+) -> dict[str, Any]:
     begin = time.perf_counter()
     run(before[:1], theta[:1], duration=0.0)  # one step: compiles
     first = time.perf_counter() - begin
@@ -57,4 +85,10 @@ def _row(what: str, method: str, run: Striker | MjxStriker, before: np.ndarray, 
         begin = time.perf_counter()
         outcome = run(before, theta)
         best = min(best, time.perf_counter() - begin)
-    return {"what": what, "method": method, "per_second": len(before) / best, "steps_per_second": float(outcome.steps.sum()) / best, "compile_s": first}
+    return {
+        "what": what,
+        "method": method,
+        "per_second": len(before) / best,
+        "steps_per_second": float(outcome.steps.sum()) / best,
+        "compile_s": first,
+    }

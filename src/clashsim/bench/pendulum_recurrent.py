@@ -1,4 +1,6 @@
-"""A recurrent network that predicts the double pendulum without any physics, trained until runs kept aside say that it does not get better."""
+"""A recurrent network that predicts the double pendulum without any physics, trained until runs
+kept aside say that it does not get better.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,20 @@ from torch import nn
 from clashsim.bench.pendulum_camera import cut
 from clashsim.data.pendulum import ARM, Run
 
-_WIDTH, _BATCH, _ROUND = 64, 32, 50  # units, windows in a batch, batches between two looks at the runs kept aside
-_PATIENCE = 5  # looks without anything better, after which the learning rate falls, and after three falls it ends
+_WIDTH, _BATCH, _ROUND = (
+    64,
+    32,
+    50,
+)  # units, windows in a batch, batches between two looks at the runs kept aside
+# Looks without anything better, after which the learning rate falls, and after three falls it ends
+_PATIENCE = 5
 _SPAN = (60, 200)  # frames predicted in training, one after the other
 
 
 class _Net(nn.Module):
-    """Reads turns and their changes of both arms, and says how the changes change; angles are their sum, so that it need not learn what a turn is."""
+    """Reads turns and their changes of both arms, and says how the changes change; angles are their
+    sum, so that it need not learn what a turn is.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,22 +63,35 @@ class Recurrent:
     batches: int
 
     def __call__(self, windows: np.ndarray, *, observed: int, steps: int) -> np.ndarray:
-        """Places (N, steps, 2) of the second bob, m, after the observed frames of windows (N, T, 3, 2)."""
+        """Places (N, steps, 2) of the second bob, m, after the observed frames of windows (N, T, 3,
+        2).
+        """
         with torch.no_grad():
-            angle = self.net(torch.tensor(_angles(windows[:, :observed]), dtype=torch.float32), steps).double().numpy()
+            angle = (
+                self.net(torch.tensor(_angles(windows[:, :observed]), dtype=torch.float32), steps)
+                .double()
+                .numpy()
+            )
         return windows[:, :observed, 0].mean(1)[:, None] + _tip(angle, self.arms)
 
 
-def train(runs: list[Run], aside: list[Run], *, seed: int, observed: int, quick: bool = False) -> Recurrent:
+def train(
+    runs: list[Run], aside: list[Run], *, seed: int, observed: int, quick: bool = False
+) -> Recurrent:
     """Train on runs; `aside` are others to see when to stop."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     spans = _SPAN[:1] if quick else _SPAN
-    windows, kept = (cut(r, frames=observed + spans[-1], every=e)[0] for r, e in ((runs, 25), (aside, 200)))
+    windows, kept = (
+        cut(r, frames=observed + spans[-1], every=e)[0] for r, e in ((runs, 25), (aside, 200))
+    )
     if not len(windows) or not len(kept):
         windows = kept = cut(runs + aside, frames=observed + spans[-1], every=25)[0]
     arms = np.linalg.norm(np.diff(windows, axis=2), axis=-1).mean((0, 1))
-    data, check = (torch.tensor(_angles(w), dtype=torch.float32) for w in (windows, kept[:: max(1, len(kept) // 128)]))
+    data, check = (
+        torch.tensor(_angles(w), dtype=torch.float32)
+        for w in (windows, kept[:: max(1, len(kept) // 128)])
+    )
     net, batches = _Net(), 0
     for span in spans:
         rate = 3e-3
@@ -107,9 +129,15 @@ def _tip(angle: np.ndarray, arms: np.ndarray) -> np.ndarray:
     return (arms[:, None] * np.stack([np.cos(angle), np.sin(angle)], -1)).sum(-2)
 
 
-def _loss(net: _Net, angle: torch.Tensor, observed: int, span: int, arms: np.ndarray) -> torch.Tensor:
-    """Distances of both bobs in arms' lengths, by their logarithm, as the physical models are fitted: a window that nobody can follow does not lead."""
+def _loss(
+    net: _Net, angle: torch.Tensor, observed: int, span: int, arms: np.ndarray
+) -> torch.Tensor:
+    """Distances of both bobs in arms' lengths, by their logarithm, as the physical models are
+    fitted: a window that nobody can follow does not lead.
+    """
     said, true = net(angle[:, :observed], span), angle[:, observed : observed + span]
     ratio = torch.tensor(arms / ARM, dtype=torch.float32)[:, None]
-    off = ratio * torch.stack([torch.cos(said) - torch.cos(true), torch.sin(said) - torch.sin(true)], -1)
+    off = ratio * torch.stack(
+        [torch.cos(said) - torch.cos(true), torch.sin(said) - torch.sin(true)], -1
+    )
     return torch.log1p(1e4 * (off.cumsum(2) ** 2).sum((-1, -2)).mean(1)).mean()

@@ -1,8 +1,10 @@
-"""Planned strikes executed in the laboratory, a stand-in for reality (CLASH, Table III): how far bodies come to rest from their targets.
+"""Planned strikes executed in the laboratory, a stand-in for reality (CLASH, Table III): how far
+bodies come to rest from their targets.
 
-Every method gets the first ten recorded strikes of a shape and the slides after them, and plans by the same search with the same number of
-evaluations. Targets are where strikes that no method has seen came to rest, so that each can be reached. Each plan is executed `repeats`
-times; all methods meet the same scatter of arm, table and camera.
+Every method gets the first ten recorded strikes of a shape and the slides after them, and plans by
+the same search with the same number of evaluations. Targets are where strikes that no method has
+seen came to rest, so that each can be reached. Each plan is executed `repeats` times; all methods
+meet the same scatter of arm, table and camera.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Problem:
         """clashsim's slide model, with its delay."""
         d = self.seen
         fit = fit_slides(d.slides, d.sole, twists=d.twist)
-        return replace(fit, model=fit.model.delayed(delay(fit.model, d.impacts.pose, d.impacts.after, d.rest)))
+        return replace(
+            fit, model=fit.model.delayed(delay(fit.model, d.impacts.pose, d.impacts.after, d.rest))
+        )
 
     @cached_property
     def friction(self) -> tuple[float, float]:
@@ -76,7 +80,9 @@ class Problem:
         return real_slides.mujoco_torsional(real_slides.Problem(self.seen), np.arange(FIT))
 
     def targets(self, n: int, seed: int) -> np.ndarray:
-        """Poses (n, 3) at which strikes that were not used came to rest, for bodies that began at the origin."""
+        """Poses (n, 3) at which strikes that were not used came to rest, for bodies that began at
+        the origin.
+        """
         rows = np.random.default_rng(seed).choice(np.arange(FIT, len(self.data)), n, replace=False)
         both = np.zeros((n, 12))
         both[:, :3], both[:, 6:9] = self.data.impacts.pose[rows], self.data.rest[rows]
@@ -84,7 +90,9 @@ class Problem:
 
 
 class Slid:
-    """A `StrikeModel` of collisions kept as a table and slides stepped by MuJoCo, as the paper's hybrid simulator has them."""
+    """A `StrikeModel` of collisions kept as a table and slides stepped by MuJoCo, as the paper's
+    hybrid simulator has them.
+    """
 
     unsure = False
 
@@ -95,16 +103,32 @@ class Slid:
         self.names = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
         grids, strikes = grid(self.names, self.low, self.high)
-        before = moved_to(placed(problem.scene, dict(zip(self.names, strikes.T, strict=True)))[0], np.zeros(3))
-        after = model(Impacts(True, before, np.zeros((len(before), 3)))) / strikes[:, self.names.index("speed"), None]
-        self._table = Table(self.low.tolist(), self.high.tolist(), after.reshape(*(len(g) for g in grids), 3))
+        before = moved_to(
+            placed(problem.scene, dict(zip(self.names, strikes.T, strict=True)))[0], np.zeros(3)
+        )
+        after = (
+            model(Impacts(True, before, np.zeros((len(before), 3))))
+            / strikes[:, self.names.index("speed"), None]
+        )
+        self._table = Table(
+            self.low.tolist(), self.high.tolist(), after.reshape(*(len(g) for g in grids), 3)
+        )
 
-    def rest(self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+    def rest(
+        self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
+    ) -> np.ndarray:
         """Pose at rest (N, 3)."""
         own = self._table.read(strike) * strike[:, self.names.index("speed"), None]
         c, s = np.cos(pose[:, 2]), np.sin(pose[:, 2])
-        twist = np.stack([c * own[:, 0] - s * own[:, 1], s * own[:, 0] + c * own[:, 1], own[:, 2]], 1)
-        return self.problem.seen.slider.rest(pose + self.problem.slide.model.delay * twist, twist, np.array(self.problem.friction), longest=_SECONDS)
+        twist = np.stack(
+            [c * own[:, 0] - s * own[:, 1], s * own[:, 0] + c * own[:, 1], own[:, 2]], 1
+        )
+        return self.problem.seen.slider.rest(
+            pose + self.problem.slide.model.delay * twist,
+            twist,
+            np.array(self.problem.friction),
+            longest=_SECONDS,
+        )
 
 
 def _mujoco(problem: Problem, seed: int) -> StrikeModel:
@@ -113,7 +137,9 @@ def _mujoco(problem: Problem, seed: int) -> StrikeModel:
     few = baselines.Problem(scene, problem.seen.impacts, problem.seen.sole.gyration, table=False)
     theta = search(few.rig, np.arange(FIT), "grid", seed=seed).theta
     sliding, torsional = problem.friction
-    theta[[i for i, p in enumerate(scene.params) if p.target == f"pair/{GROUND}/friction[0:2]"]] = sliding
+    theta[[i for i, p in enumerate(scene.params) if p.target == f"pair/{GROUND}/friction[0:2]"]] = (
+        sliding
+    )
     simulator = MujocoSim(scene, theta)
     simulator.model.pair(GROUND).friction[2] = torsional
     return Stepped(simulator, scene, theta, seconds=_SECONDS)
@@ -124,8 +150,12 @@ def _regressed(way: Callable[[baselines.Problem, np.ndarray, int], np.ndarray]) 
         few = problem.seen.impacts
 
         def predict(asked: Impacts) -> np.ndarray:
-            both = Impacts(True, np.vstack([few.before, asked.before]), np.vstack([few.after, asked.after]))
-            whole = baselines.Problem(problem.scene, both, problem.seen.sole.gyration, cache=problem.cache)
+            both = Impacts(
+                True, np.vstack([few.before, asked.before]), np.vstack([few.after, asked.after])
+            )
+            whole = baselines.Problem(
+                problem.scene, both, problem.seen.sole.gyration, cache=problem.cache
+            )
             return way(whole, np.arange(FIT), seed)[FIT:]
 
         return Slid(problem, predict)
@@ -135,29 +165,60 @@ def _regressed(way: Callable[[baselines.Problem, np.ndarray, int], np.ndarray]) 
 
 def _clashsim(problem: Problem, seed: int) -> StrikeModel:
     scene = problem.scene
-    return strike_map(HybridSim(scene, calibrate(base_model(scene, cache=problem.cache), problem.seen.impacts, seed=seed), slide_model=problem.slide.model))
+    return strike_map(
+        HybridSim(
+            scene,
+            calibrate(base_model(scene, cache=problem.cache), problem.seen.impacts, seed=seed),
+            slide_model=problem.slide.model,
+        )
+    )
 
 
-WAYS: dict[str, Way] = {"mujoco-grid": _mujoco, "hybrid-scratch": _regressed(baselines.scratch), "hybrid-paper": _regressed(baselines.clash_paper), "clashsim": _clashsim}
+WAYS: dict[str, Way] = {
+    "mujoco-grid": _mujoco,
+    "hybrid-scratch": _regressed(baselines.scratch),
+    "hybrid-paper": _regressed(baselines.clash_paper),
+    "clashsim": _clashsim,
+}
 
 
-def run(seeds: int = 5, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None, targets: int = 5, resume: Path | None = None,
-        cache: Path | None = None, workers: int | None = None, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
-    """Rows of position (m) and orientation (rad) error, mean and sd over `targets` x `seeds` executed strikes; sets are shapes.
+def run(
+    seeds: int = 5,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    targets: int = 5,
+    resume: Path | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
+    """Rows of position (m) and orientation (rad) error, mean and sd over `targets` x `seeds`
+    executed strikes; sets are shapes.
 
     expected_m, expected_rad: how far from the target the plan itself ends in its own simulator.
     """
     shapes = [s.replace("_", "-") for s in lab.SHAPES]
-    for name, choices in [*((s, shapes) for s in sets or ()), *((m, list(WAYS)) for m in methods or ())]:
+    for name, choices in [
+        *((s, shapes) for s in sets or ()),
+        *((m, list(WAYS)) for m in methods or ()),
+    ]:
         if name not in choices:
             raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
-    chosen, targets, repeats = list(sets or (shapes[:1] if quick else shapes)), 2 if quick else targets, 1 if quick else seeds
+    chosen, targets, repeats = (
+        list(sets or (shapes[:1] if quick else shapes)),
+        2 if quick else targets,
+        1 if quick else seeds,
+    )
     done = kept(resume)
     rows: list[Row] = []
     with progress("planning", len(chosen) * len(methods or WAYS)) as advance:
         for name in chosen:
-            problem = Problem(lab.Setting(name.replace("-", "_")), slide_sets.load(f"lab/{name}", None), cache)
+            problem = Problem(
+                lab.Setting(name.replace("-", "_")), slide_sets.load(f"lab/{name}", None), cache
+            )
             for method in methods or WAYS:
                 head = {"shape": name, "method": method}
                 whole = head | {"executed": targets * repeats}
@@ -176,14 +237,31 @@ def _measured(problem: Problem, way: Way, targets: int, repeats: int, workers: i
     wanted = problem.targets(targets, seed=0)
     model = way(problem, 0)
     plans = plan_many(model, [Task(tuple(t)) for t in wanted])
-    strikes = [lab.Strike(**dict(zip(p.names, p.strikes[0].tolist(), strict=True))) for p in plans for _ in range(repeats)]
-    ends = np.array([_end(trial) for trial in lab.execute_apart(strikes, problem.setting, seed=1, workers=workers)])
+    strikes = [
+        lab.Strike(**dict(zip(p.names, p.strikes[0].tolist(), strict=True)))
+        for p in plans
+        for _ in range(repeats)
+    ]
+    ends = np.array(
+        [
+            _end(trial)
+            for trial in lab.execute_apart(strikes, problem.setting, seed=1, workers=workers)
+        ]
+    )
     far, turn = off(ends, np.repeat(wanted, repeats, 0))
     planned = off(np.array([p.predicted[-1] for p in plans]), wanted)
     turn = np.abs(turn)
-    return {"position_m": float(far.mean()), "position_sd": float(far.std()), "orientation_rad": float(turn.mean()), "orientation_sd": float(turn.std()),
-            "position_median_m": float(np.median(far)), "orientation_median_rad": float(np.median(turn)), "expected_m": float(planned[0].mean()),
-            "expected_rad": float(np.abs(planned[1]).mean()), "executed": len(strikes)}
+    return {
+        "position_m": float(far.mean()),
+        "position_sd": float(far.std()),
+        "orientation_rad": float(turn.mean()),
+        "orientation_sd": float(turn.std()),
+        "position_median_m": float(np.median(far)),
+        "orientation_median_rad": float(np.median(turn)),
+        "expected_m": float(planned[0].mean()),
+        "expected_rad": float(np.abs(planned[1]).mean()),
+        "executed": len(strikes),
+    }
 
 
 def _end(trial: Any) -> np.ndarray:

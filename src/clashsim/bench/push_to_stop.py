@@ -1,8 +1,12 @@
-"""A pushed cube that must stop a second one at a target (few-shot paper, Fig. 1): gradient descent on the initial velocity through the graph simulator.
+"""A pushed cube that must stop a second one at a target (few-shot paper, Fig. 1): gradient descent
+on the initial velocity through the graph simulator.
 
-Cube 0 slides along x into cube 1, which shall come to rest at the target. A start is a first guess of the pushing velocity; it converges if the final
-distance is below 10 mm within 10 epochs; the search ends when all have. When in a frame cubes meet changes where the second one stops by some millimetres, so slopes are
-means over three first gaps within the way of a frame; distances are those of the gap as it is. `mujoco_mm`: the same velocities executed in MuJoCo with the same contact.
+Cube 0 slides along x into cube 1, which shall come to rest at the target. A start is a first guess
+of the pushing velocity; it converges if the final distance is below 10 mm within 10 epochs; the
+search ends when all have. When in a frame cubes meet changes where the second one stops by some
+millimetres, so slopes are means over three first gaps within the way of a frame; distances are
+those of the gap as it is. `mujoco_mm`: the same velocities executed in MuJoCo with the same
+contact.
 """
 
 from __future__ import annotations
@@ -28,8 +32,9 @@ def problems(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.uniform(0.7, 1.2, count), rng.uniform(0.04, 0.1, count)
 
 
-def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
+def run(
+    seeds: int = 10, quick: bool = False, *, progress: Progress = quiet, save: Save = discard
+) -> list[Row]:
     """One row a start and epoch, and one for all; `seeds` is the number of starts."""
     count, epochs, frames = (2, 2, 40) if quick else (seeds, EPOCHS, _FRAMES)
     sim = GraphSim([CUBE, CUBE], unit_contact(), dt=1 / RATE, rounding=ROUNDING)
@@ -42,7 +47,9 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet,
     with progress("epochs", epochs + 1) as advance:
         for _ in range(epochs + 1):
             pushed = velocity.clone().requires_grad_(True)
-            start = torch.cat([still[:, :14], pushed.repeat(len(_JITTER))[:, None], still[:, 15:]], 1)
+            start = torch.cat(
+                [still[:, :14], pushed.repeat(len(_JITTER))[:, None], still[:, 15:]], 1
+            )
             end = sim.path(start, frames)[-1].place.reshape(len(_JITTER), count, 2, 3)[:, :, 1, 0]
             short = torch.tensor(target) - end
             (slope,) = torch.autograd.grad((0.5 * short**2).mean(0).sum(), pushed)
@@ -52,7 +59,8 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet,
             advance(1)
             if (np.array([d for _, d in history]) <= CLOSE).any(0).all():
                 break
-            # Rprop (Riedmiller and Braun 1993): through an impact the size of a slope says little, its sign is right.
+            # Rprop (Riedmiller and Braun 1993): through an impact the size of a slope says little,
+            # its sign is right.
             sign = torch.sign(slope)
             step = torch.where(sign == last, 1.3 * step, 0.5 * step) if last is not None else step
             velocity, last = (velocity - step * sign).clamp(0.1, 2.5), sign
@@ -64,8 +72,17 @@ def run(seeds: int = 10, quick: bool = False, *, progress: Progress = quiet,
     starts[:, 14] = chosen
     real = in_mujoco(starts, frames)[:, -1, 7]
     needed = (best <= CLOSE).argmax(0)[reached]
-    rows.append({"start": "all", "epoch": len(history) - 1, "converged": int(reached.sum()), "of": count, "distance_mm": round(1e3 * float(best.min(0).mean()), 2),
-                 "mujoco_mm": round(1e3 * float(np.abs(real - target).mean()), 2), "epochs_needed": round(float(needed.mean()), 2) if len(needed) else None})
+    rows.append(
+        {
+            "start": "all",
+            "epoch": len(history) - 1,
+            "converged": int(reached.sum()),
+            "of": count,
+            "distance_mm": round(1e3 * float(best.min(0).mean()), 2),
+            "mujoco_mm": round(1e3 * float(np.abs(real - target).mean()), 2),
+            "epochs_needed": round(float(needed.mean()), 2) if len(needed) else None,
+        }
+    )
     return rows
 
 

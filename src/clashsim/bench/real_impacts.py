@@ -36,7 +36,11 @@ def run(
     """Rows of the bench, on the sets that lie in `root`."""
     root = datasets.root_or_fail(root).absolute()  # workers may stand elsewhere
     present = datasets.names(root)
-    few = [s for s in ("mit_ellipse", next((p for p in present if p.startswith("lasa/")), "")) if s in present]
+    few = [
+        s
+        for s in ("mit_ellipse", next((p for p in present if p.startswith("lasa/")), ""))
+        if s in present
+    ]
     chosen = list(sets or (few if quick else present))
     for name in chosen:
         if name not in present:

@@ -1,9 +1,12 @@
-"""Where a struck object stops (BENCHMARKS.md, real-slides): slides of struck boxes by others, and of the laboratory's shapes.
+"""Where a struck object stops (BENCHMARKS.md, real-slides): slides of struck boxes by others, and
+of the laboratory's shapes.
 
-input `twist`: from the pose and twist that were measured after the strike. input `strike`: from the motion before it, through clashsim's
-calibrated collision model, the same for all methods. All that a method may use are n slides (and their strikes); the others are for the test.
-draw `random`: n of all. draw `session`: n of one session, tested on the others of that session: one table on one day, which is what a
-laboratory calibrates. Errors are means over slides and repetitions.
+input `twist`: from the pose and twist that were measured after the strike. input `strike`: from the
+motion before it, through clashsim's calibrated collision model, the same for all methods. All that
+a method may use are n slides (and their strikes); the others are for the test.
+draw `random`: n of all. draw `session`: n of one session, tested on the others of that session: one
+table on one day, which is what a laboratory calibrates. Errors are means over slides and
+repetitions.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ from clashsim.fit.slide_model import SlideFit, fit_slides
 
 NS = (10, 50)
 _MOST = 400  # slides of a set: MuJoCo simulates each at fifteen frictions
-_STRIKES, _TESTED = 5, 100  # repetitions from the strike and slides tested in each: they slide anew in MuJoCo every time
+_STRIKES, _TESTED = (
+    5,
+    100,
+)  # repetitions from the strike and slides tested in each: they slide anew in MuJoCo every time
 _FRICTION = np.geomspace(0.6, 1 / 0.6, 5)  # of what a slide without turn would need
 _TORSIONAL = (1e-5, 0.005, 0.02)  # m; the second is MuJoCo's default
 _DEFAULT = 1
@@ -54,56 +60,88 @@ class Problem:
         """Sliding frictions (5,) of the table."""
         d = self.data
         way = np.linalg.norm(d.rest[:, :2] - d.pose[:, :2], axis=1)
-        return _FRICTION * float(np.median((d.twist[:, :2] ** 2).sum(1) / (2 * 9.81 * np.maximum(way, 1e-4))))
+        return _FRICTION * float(
+            np.median((d.twist[:, :2] ** 2).sum(1) / (2 * 9.81 * np.maximum(way, 1e-4)))
+        )
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Way and turn (5, 3, N, 3) of all slides in MuJoCo, times the sliding friction, which makes them nearly the same along the first axis."""
+        """Way and turn (5, 3, N, 3) of all slides in MuJoCo, times the sliding friction, which
+        makes them nearly the same along the first axis.
+        """
         d = self.data
-        out = [[mu * (d.slider.rest(d.pose, d.twist, np.array([mu, torsional])) - d.pose) for torsional in _TORSIONAL] for mu in self.frictions]
+        out = [
+            [
+                mu * (d.slider.rest(d.pose, d.twist, np.array([mu, torsional])) - d.pose)
+                for torsional in _TORSIONAL
+            ]
+            for mu in self.frictions
+        ]
         return np.array(out)
 
     def simulated(self, friction: float, torsional: int) -> np.ndarray:
         """Poses at rest (N, 3) in MuJoCo, from the table."""
-        place = np.clip(np.interp(np.log(friction), np.log(self.frictions), np.arange(5.0)), 0, 4 - 1e-9)
+        place = np.clip(
+            np.interp(np.log(friction), np.log(self.frictions), np.arange(5.0)), 0, 4 - 1e-9
+        )
         i, share = int(place), place % 1
-        return self.data.pose + ((1 - share) * self.table[i, torsional] + share * self.table[i + 1, torsional]) / friction
+        return (
+            self.data.pose
+            + ((1 - share) * self.table[i, torsional] + share * self.table[i + 1, torsional])
+            / friction
+        )
 
-    def errors(self, rest: np.ndarray, rows: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+    def errors(
+        self, rest: np.ndarray, rows: np.ndarray | slice = slice(None)
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Distances (N,) m and angles (N,) rad from where the slides ended, all or those of `rows`."""
         far = rest - self.data.rest[rows]
         return np.linalg.norm(far[:, :2], axis=1), np.abs(far[:, 2])
 
 
-def _mujoco(problem: Problem, rows: np.ndarray, torsional: Sequence[int], turns: bool) -> tuple[float, int]:
-    """Friction of the fine grid that brings the slides of `rows` nearest to where they ended, in place alone or in place and heading."""
+def _mujoco(
+    problem: Problem, rows: np.ndarray, torsional: Sequence[int], turns: bool
+) -> tuple[float, int]:
+    """Friction of the fine grid that brings the slides of `rows` nearest to where they ended, in
+    place alone or in place and heading.
+    """
     gain = np.abs(problem.data.rest - problem.data.pose)[rows]
     best = (np.inf, 0.0, 0)
     for friction in np.geomspace(problem.frictions[0], problem.frictions[-1], 61):
         for j in torsional:
             far, angle = problem.errors(problem.simulated(friction, j))
-            cost = far[rows].mean() / gain[:, :2].max(1).mean() + (angle[rows].mean() / gain[:, 2].mean() if turns else 0.0)
+            cost = far[rows].mean() / gain[:, :2].max(1).mean() + (
+                angle[rows].mean() / gain[:, 2].mean() if turns else 0.0
+            )
             best = min(best, (float(cost), float(friction), j))
     return best[1], best[2]
 
 
-def _mujoco_sliding(problem: Problem, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def _mujoco_sliding(
+    problem: Problem, rows: np.ndarray
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     friction, j = _mujoco(problem, rows, (_DEFAULT,), turns=False)
     return lambda pose, twist: _in_mujoco(problem, pose, twist, friction, j)
 
 
-def _mujoco_torsional(problem: Problem, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def _mujoco_torsional(
+    problem: Problem, rows: np.ndarray
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     friction, j = _mujoco(problem, rows, range(len(_TORSIONAL)), turns=True)
     return lambda pose, twist: _in_mujoco(problem, pose, twist, friction, j)
 
 
 def mujoco_torsional(problem: Problem, rows: np.ndarray) -> tuple[float, float]:
-    """Sliding and torsional friction (m) with which the slides of `rows` end nearest to where they did in MuJoCo."""
+    """Sliding and torsional friction (m) with which the slides of `rows` end nearest to where they
+    did in MuJoCo.
+    """
     friction, j = _mujoco(problem, rows, range(len(_TORSIONAL)), turns=True)
     return friction, _TORSIONAL[j]
 
 
-def _in_mujoco(problem: Problem, pose: np.ndarray, twist: np.ndarray, friction: float, torsional: int) -> np.ndarray:
+def _in_mujoco(
+    problem: Problem, pose: np.ndarray, twist: np.ndarray, friction: float, torsional: int
+) -> np.ndarray:
     if pose is problem.data.pose and twist is problem.data.twist:
         return problem.simulated(friction, torsional)
     return problem.data.slider.rest(pose, twist, np.array([friction, _TORSIONAL[torsional]]))
@@ -111,7 +149,9 @@ def _in_mujoco(problem: Problem, pose: np.ndarray, twist: np.ndarray, friction: 
 
 def fitted(problem: Problem, rows: np.ndarray) -> SlideFit:
     """clashsim's slide model of the slides in `rows`."""
-    return fit_slides([problem.data.slides[i] for i in rows], problem.data.sole, twists=problem.data.twist[rows])
+    return fit_slides(
+        [problem.data.slides[i] for i in rows], problem.data.sole, twists=problem.data.twist[rows]
+    )
 
 
 def _clashsim(problem: Problem, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -119,47 +159,79 @@ def _clashsim(problem: Problem, rows: np.ndarray) -> Callable[[np.ndarray, np.nd
     return lambda pose, twist: model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
 
 
-WAYS: dict[str, Way] = {"mujoco-friction": _mujoco_sliding, "mujoco-torsional": _mujoco_torsional, "clashsim": _clashsim}
+WAYS: dict[str, Way] = {
+    "mujoco-friction": _mujoco_sliding,
+    "mujoco-torsional": _mujoco_torsional,
+    "clashsim": _clashsim,
+}
 
 
 def draws(data: SlideSet, n: int, draw: str, *, seeds: int) -> Draws:
-    """(rows to use, rows to test on) of each repetition; none where there are fewer than 2 n slides."""
+    """(rows to use, rows to test on) of each repetition; none where there are fewer than 2 n
+    slides.
+    """
     if draw == "random":
         if 2 * n > len(data):
             return []
         orders = [np.random.default_rng(seed).permutation(len(data)) for seed in range(seeds)]
         return [(order[:n], order[n:]) for order in orders]
-    sessions = [rows for name in dict.fromkeys(data.session) if len(rows := np.flatnonzero(data.session == name)) >= 2 * n]
+    sessions = [
+        rows
+        for name in dict.fromkeys(data.session)
+        if len(rows := np.flatnonzero(data.session == name)) >= 2 * n
+    ]
     if not sessions or len(set(data.session)) == 1:
         return []
-    orders = [np.random.default_rng(seed).permutation(sessions[seed % len(sessions)]) for seed in range(seeds)]
+    orders = [
+        np.random.default_rng(seed).permutation(sessions[seed % len(sessions)])
+        for seed in range(seeds)
+    ]
     return [(order[:n], order[n:]) for order in orders]
 
 
 def _struck(problem: Problem, rows: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Poses and twists (N, 3) after the strikes as the collision model of the strikes in `rows` tells them.
+    """Poses and twists (N, 3) after the strikes as the collision model of the strikes in `rows`
+    tells them.
 
-    The pose is that before the strike, moved on by the twist for as long as the slides of `rows` say.
+    The pose is that before the strike, moved on by the twist for as long as the slides of `rows`
+    say.
     """
     data = problem.data
     twist = calibrate(problem.base, data.impacts[rows], seed=seed).predict(data.impacts)
     before = data.impacts.pose
     moved = data.pose - before
     moved[:, 2] = np.remainder(moved[:, 2] + np.pi, 2 * np.pi) - np.pi
-    ahead = [float((moved[rows, part] * data.twist[rows, part]).sum() / (data.twist[rows, part] ** 2).sum()) for part in (slice(0, 2), slice(2, 3))]
+    ahead = [
+        float(
+            (moved[rows, part] * data.twist[rows, part]).sum() / (data.twist[rows, part] ** 2).sum()
+        )
+        for part in (slice(0, 2), slice(2, 3))
+    ]
     pose = before + twist * np.array([ahead[0], ahead[0], ahead[1]])
     pose[:, 2] += 2 * np.pi * np.round((data.pose[:, 2] - pose[:, 2]) / (2 * np.pi))
     return pose, twist
 
 
-def run(root: Path | None = None, seeds: int = 20, quick: bool = False, *, sets: Sequence[str] | None = None, methods: Sequence[str] | None = None,
-        ns: Sequence[int] | None = None, resume: Path | None = None, progress: Progress = quiet,
-        save: Save = discard) -> list[Row]:
-    """Rows of the bench; without a data root the laboratory's sets alone. With `resume`, finished rows are kept in that file (JSON lines) and
-    a later call goes on from them.
+def run(
+    root: Path | None = None,
+    seeds: int = 20,
+    quick: bool = False,
+    *,
+    sets: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    ns: Sequence[int] | None = None,
+    resume: Path | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
+    """Rows of the bench; without a data root the laboratory's sets alone. With `resume`, finished
+    rows are kept in that file (JSON lines) and a later call goes on from them.
     """
     present = slide_sets.names(root)
-    for name, choices in [*((s, present) for s in sets or ()), *((m, list(WAYS)) for m in methods or ())]:
+    for name, choices in [
+        *((s, present) for s in sets or ()),
+        *((m, list(WAYS)) for m in methods or ()),
+    ]:
         if name not in choices:
             raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
     chosen = list(sets or ((present[0], "lab/square") if quick else present))
@@ -210,8 +282,26 @@ def _rows(problem: Problem, n: int, draw: str, methods: Sequence[str], cut: Draw
     return out
 
 
-def _row(name: str, method: str, kind: str, n: int, draw: str, errors: list[tuple[np.ndarray, np.ndarray]]) -> Row:
+def _row(
+    name: str,
+    method: str,
+    kind: str,
+    n: int,
+    draw: str,
+    errors: list[tuple[np.ndarray, np.ndarray]],
+) -> Row:
     far, angle = (np.concatenate(part) for part in zip(*errors, strict=True))
     worst = max(float(a.mean()) for _, a in errors)
-    return {"set": name, "method": method, "input": kind, "n": n, "draw": draw, "position_m": round(float(far.mean()), 5), "yaw_rad": round(float(angle.mean()), 5),
-            "position_median_m": round(float(np.median(far)), 5), "yaw_median_rad": round(float(np.median(angle)), 5), "yaw_worst_seed_rad": round(worst, 5), "seeds": len(errors)}
+    return {
+        "set": name,
+        "method": method,
+        "input": kind,
+        "n": n,
+        "draw": draw,
+        "position_m": round(float(far.mean()), 5),
+        "yaw_rad": round(float(angle.mean()), 5),
+        "position_median_m": round(float(np.median(far)), 5),
+        "yaw_median_rad": round(float(np.median(angle)), 5),
+        "yaw_worst_seed_rad": round(worst, 5),
+        "seeds": len(errors),
+    }

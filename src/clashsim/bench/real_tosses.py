@@ -1,7 +1,10 @@
-"""Tosses of a real cube (BENCHMARKS.md, real-tosses): identified on n of them, the others rolled out from their first frame.
+"""Tosses of a real cube (BENCHMARKS.md, real-tosses): identified on n of them, the others rolled
+out from their first frame.
 
-All that a method may use of the recordings are the n tosses of its repetition. Errors are means over tosses and repetitions: time mean of the position
-in % of the cube's width and of the rotation in degrees, their medians, both 10 frames after the first contact, the share that ends on another face.
+All that a method may use of the recordings are the n tosses of its repetition. Errors are means
+over tosses and repetitions: time mean of the position in % of the cube's width and of the rotation
+in degrees, their medians, both 10 frames after the first contact, the share that ends on another
+face.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ Found = tuple[Errors, dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One repetition: the tosses that may be used, those to predict, and what methods hand on to later ones (theta by method)."""
+    """One repetition: the tosses that may be used, those to predict, and what methods hand on to
+    later ones (theta by method).
+    """
 
     fit: tuple[Flight, ...]
     test: tuple[Flight, ...]
@@ -67,7 +72,11 @@ def _judged(problem: Problem, scene: Scene, theta: np.ndarray) -> Found:
 
 def _default(problem: Problem) -> Found:
     """MuJoCo's own contact, the cube as it is said to be."""
-    standard = [p for p in contact_params("standard") if p.name in ("friction", "time_constant", "damping_ratio")]
+    standard = [
+        p
+        for p in contact_params("standard")
+        if p.name in ("friction", "time_constant", "damping_ratio")
+    ]
     scene = scene_of(standard)
     return _judged(problem, scene, np.array([1.0, 0.02, 1.0]))
 
@@ -76,7 +85,11 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
     def run(problem: Problem) -> Found:
         scene = scene_of(params)
         generations = 3 if problem.quick else 100
-        rollouts = Rollouts(scene, problem.tosses(problem.fit, 30 if problem.quick else LONGEST), gravity=problem.gravity)
+        rollouts = Rollouts(
+            scene,
+            problem.tosses(problem.fit, 30 if problem.quick else LONGEST),
+            gravity=problem.gravity,
+        )
         found = identify(rollouts, seed=problem.seed, generations=generations)
         return _judged(problem, scene, found.theta)
 
@@ -84,37 +97,54 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
 
 
 def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
-    """Identified by slopes of MJX; what was found is rolled out in MuJoCo, whose states MJX's agree with."""
+    """Identified by slopes of MJX; what was found is rolled out in MuJoCo, whose states MJX's agree
+    with.
+    """
 
     def run(problem: Problem) -> Found:
         from clashsim.fit.mjx_tosses import identify_mjx
 
         scene = scene_of(params)
         starts, steps = (1, 1) if problem.quick else (2, 8)
-        found = identify_mjx(Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity), seed=problem.seed, starts=starts, steps=steps)
+        found = identify_mjx(
+            Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity),
+            seed=problem.seed,
+            starts=starts,
+            steps=steps,
+        )
         return _judged(problem, scene, found.theta)
 
     return run
 
 
 def _graph(problem: Problem) -> Found:
-    """The shipped network, trained on scaled data, told the cube and contact that MuJoCo identified on the same tosses."""
+    """The shipped network, trained on scaled data, told the cube and contact that MuJoCo identified
+    on the same tosses.
+    """
     theta = problem.thetas.get("mujoco-shape") or METHODS["mujoco-shape"](problem)[1]
     return _rolled(problem, shipped_net(), Values(theta, toss_set.CUBE)), theta
 
 
 def _augmented(problem: Problem) -> Found:
-    """A network that has seen nothing but the n tosses. Turning them about the vertical adds nothing: the network gives turned answers to turned questions."""
+    """A network that has seen nothing but the n tosses. Turning them about the vertical adds
+    nothing: the network gives turned answers to turned questions.
+    """
     torch.manual_seed(problem.seed)
     theta = {"gravity": problem.gravity, **{p.name: p.nominal for p in contact_params()}}
-    recipe = Recipe(epochs=2 if problem.quick else 60, values=0.0, weights=1e-3, anchor=0.0, horizons=(3, 6, 12))
+    recipe = Recipe(
+        epochs=2 if problem.quick else 60, values=0.0, weights=1e-3, anchor=0.0, horizons=(3, 6, 12)
+    )
     net, values = adapt(GraphNet(5), theta, toss_set.CUBE, problem.fit, recipe)
     return _rolled(problem, net, values), theta
 
 
 def _rolled(problem: Problem, net: GraphNet, values: Values) -> Errors:
     tosses = problem.tosses(problem.test)
-    return tosses.errors(predicted(net, [values], problem.test) if not problem.quick else _padded(predicted(net, [values], problem.test, longest=30), tosses.length))
+    return tosses.errors(
+        predicted(net, [values], problem.test)
+        if not problem.quick
+        else _padded(predicted(net, [values], problem.test, longest=30), tosses.length)
+    )
 
 
 def _padded(states: np.ndarray, length: int) -> np.ndarray:
@@ -134,16 +164,31 @@ METHODS: dict[str, Callable[[Problem], Found]] = {
 }
 
 
-def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[str] | None = None, ns: Sequence[int] | None = None, resume: Path | None = None,
-        progress: Progress = quiet, save: Save = discard) -> list[Row]:
-    """Rows of the bench. With `resume`, finished repetitions are kept in that file (JSON lines) and a later call goes on from them."""
+def run(
+    root: Path,
+    seeds: int = 3,
+    quick: bool = False,
+    *,
+    methods: Sequence[str] | None = None,
+    ns: Sequence[int] | None = None,
+    resume: Path | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
+    """Rows of the bench. With `resume`, finished repetitions are kept in that file (JSON lines) and
+    a later call goes on from them.
+    """
     for name in methods or ():
         if name not in METHODS:
             raise DataError(f"the bench has no method {name!r}; {nearest(name, METHODS)}")
-    flights = [flight(trial, toss_set.BODY, 0.98 * toss_set.CUBE.corners) for trial in toss_set.load(root)]
+    flights = [
+        flight(trial, toss_set.BODY, 0.98 * toss_set.CUBE.corners) for trial in toss_set.load(root)
+    ]
     counts = list(ns or ((4,) if quick else NS))
     if len(flights) < max(counts) + 4:
-        raise DataError(f"the data root holds {len(flights)} tosses; at least {max(counts) + 4} are needed")
+        raise DataError(
+            f"the data root holds {len(flights)} tosses; at least {max(counts) + 4} are needed"
+        )
     chosen = list(methods or (METHODS if not quick else list(METHODS)[:3]))
     done, missing = kept(resume), list[Row]()
     with progress("tosses", len(counts) * len(chosen) * (1 if quick else seeds)) as advance:
@@ -152,7 +197,13 @@ def run(root: Path, seeds: int = 3, quick: bool = False, *, methods: Sequence[st
                 order = np.random.default_rng(seed).permutation(len(flights))
                 test = order[n:][:12] if quick else order[n:]
                 old = {row["method"]: row for row in done if (row["n"], row["seed"]) == (n, seed)}
-                problem = Problem(tuple(flights[i] for i in order[:n]), tuple(flights[i] for i in test), seed, quick, {m: row["theta"] for m, row in old.items()})
+                problem = Problem(
+                    tuple(flights[i] for i in order[:n]),
+                    tuple(flights[i] for i in test),
+                    seed,
+                    quick,
+                    {m: row["theta"] for m, row in old.items()},
+                )
                 for method in chosen:
                     if method not in old:
                         with optional(missing, method=method, n=n, seed=seed):
@@ -176,15 +227,45 @@ def _means(done: list[Row], counts: Sequence[int], methods: Sequence[str]) -> li
     return rows
 
 
-_KEYS = ("position_pct", "rotation_deg", "position_median", "rotation_median", "position_soon", "rotation_soon", "wrong_face")
+_KEYS = (
+    "position_pct",
+    "rotation_deg",
+    "position_median",
+    "rotation_median",
+    "position_soon",
+    "rotation_soon",
+    "wrong_face",
+)
 
 
 def _repetition(method: str, n: int, seed: int, e: Errors, theta: dict[str, Any]) -> Row:
-    values = (e.position.mean(), e.rotation.mean(), np.median(e.position), np.median(e.rotation), e.soon_position.mean(), e.soon_rotation.mean(), e.wrong.mean())
-    return {"method": method, "n": n, "seed": seed, **{k: round(float(v), 4) for k, v in zip(_KEYS, values, strict=True)}, "tosses": int(e.position.size), "theta": theta}
+    values = (
+        e.position.mean(),
+        e.rotation.mean(),
+        np.median(e.position),
+        np.median(e.rotation),
+        e.soon_position.mean(),
+        e.soon_rotation.mean(),
+        e.wrong.mean(),
+    )
+    return {
+        "method": method,
+        "n": n,
+        "seed": seed,
+        **{k: round(float(v), 4) for k, v in zip(_KEYS, values, strict=True)},
+        "tosses": int(e.position.size),
+        "theta": theta,
+    }
 
 
 def _row(method: str, n: int, found: list[Row]) -> Row:
     means = {k: round(float(np.mean([r[k] for r in found])), 3) for k in _KEYS}
     worst = {f"{k}_worst": round(max(r[k] for r in found), 3) for k in _KEYS[:2]}
-    return {"method": method, "n": n, **means, **worst, "seeds": len(found), "tosses": found[0]["tosses"]}
+    return {
+        "method": method,
+        "n": n,
+        **means,
+        **worst,
+        "seeds": len(found),
+        "tosses": found[0]["tosses"],
+    }

@@ -1,4 +1,6 @@
-"""Where struck bodies come to rest, measured and as each method's collision and one slide model tell it."""
+"""Where struck bodies come to rest, measured and as each method's collision and one slide model
+tell it.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ _FEWEST = 3
 
 
 def rests(slide: SlideModel, judged: Judged, found: Sequence[Found]) -> Rests | None:
-    """Ways and turns from the poses at impact to rest, measured and predicted; None where too few slides were seen to their end.
+    """Ways and turns from the poses at impact to rest, measured and predicted; None where too few
+    slides were seen to their end.
 
-    found: the impacts that were judged on, in the order of `judged.rows`' own numbering (those held out, or those fitted).
+    found: the impacts that were judged on, in the order of `judged.rows`' own numbering (those held
+    out, or those fitted).
     """
     rows, start, end = at_rest([found[int(i)] for i in judged.rows])
     if len(rows) < _FEWEST:
@@ -27,6 +31,11 @@ def rests(slide: SlideModel, judged: Judged, found: Sequence[Found]) -> Rests | 
     told = {}
     for name, twist in judged.predicted.items():
         with torch.no_grad():
-            told[name] = slide.rest(torch.as_tensor(start), torch.as_tensor(np.nan_to_num(twist[rows], nan=0.0))).numpy() - start
+            told[name] = (
+                slide.rest(
+                    torch.as_tensor(start), torch.as_tensor(np.nan_to_num(twist[rows], nan=0.0))
+                ).numpy()
+                - start
+            )
         told[name][~np.isfinite(twist[rows]).all(1)] = np.nan
     return Rests(rows, end - start, told)

@@ -1,4 +1,6 @@
-"""Rows of a bench kept as they are made, so that one that was stopped goes on: JSON lines, several processes may add to one file."""
+"""Rows of a bench kept as they are made, so that one that was stopped goes on: JSON lines, several
+processes may add to one file.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Sequential pushing (CLASH, Table VI): policies trained in MuJoCo and in the hybrid simulator, executed in the laboratory, a stand-in for reality.
+"""Sequential pushing (CLASH, Table VI): policies trained in MuJoCo and in the hybrid simulator,
+executed in the laboratory, a stand-in for reality.
 
-Both simulators are identified from the same ten recorded strikes and their slides, and both policies are trained by the same recipe. MuJoCo
-makes some twenty strikes a second on two cores, so that 200,000 would take hours: it is asked once at every point of the grid that the map of
-strikes uses, and the policy is trained in that table. 60,000 strikes will do: policies arrive in every episode after 30,000.
+Both simulators are identified from the same ten recorded strikes and their slides, and both
+policies are trained by the same recipe. MuJoCo makes some twenty strikes a second on two cores, so
+that 200,000 would take hours: it is asked once at every point of the grid that the map of strikes
+uses, and the policy is trained in that table. 60,000 strikes will do: policies arrive in every
+episode after 30,000.
 """
 
 from __future__ import annotations
@@ -45,8 +48,13 @@ def run(
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
-    """Rows of route, method, seed of training, successes of `trials` and sub-goals reached; sets are routes. Policies are kept beside `resume`."""
-    for name, choices in [*((s, list(ROUTES)) for s in sets or ()), *((m, METHODS) for m in methods or ())]:
+    """Rows of route, method, seed of training, successes of `trials` and sub-goals reached; sets
+    are routes. Policies are kept beside `resume`.
+    """
+    for name, choices in [
+        *((s, list(ROUTES)) for s in sets or ()),
+        *((m, METHODS) for m in methods or ()),
+    ]:
         if name not in choices:
             raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
     if quick:
@@ -58,7 +66,11 @@ def run(
         for method in methods or METHODS:
             model = None
             for seed in range(seeds):
-                path = None if resume is None else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
+                path = (
+                    None
+                    if resume is None
+                    else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
+                )
                 recipe = replace(Recipe(), steps=steps)
                 with optional(rows, method=method, seed=seed):
                     if (
@@ -92,12 +104,19 @@ def run(
 def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, workers: int) -> Row:
     jobs = [(policy, name, setting, 1000 + i) for i in range(trials)]
     if workers > 1 and trials > 1:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=leave_with_parent) as pool:
+        with ProcessPoolExecutor(
+            workers, mp_context=get_context("spawn"), initializer=leave_with_parent
+        ) as pool:
             found = list(pool.map(_trial, jobs))
     else:
         found = [_trial(job) for job in jobs]
-    return {"success": sum(s for s, _, _ in found), "trials": trials, "subgoals": sum(g for _, g, _ in found), "subgoals_of": trials * len(ROUTES[name]),
-            "strikes": float(np.mean([k for _, _, k in found]))}
+    return {
+        "success": sum(s for s, _, _ in found),
+        "trials": trials,
+        "subgoals": sum(g for _, g, _ in found),
+        "subgoals_of": trials * len(ROUTES[name]),
+        "strikes": float(np.mean([k for _, _, k in found])),
+    }
 
 
 def _trial(job: tuple[Policy, str, lab.Setting, int]) -> tuple[bool, int, int]:
@@ -112,5 +131,11 @@ def _summed(rows: list[Row]) -> list[Row]:
     for route, method in dict.fromkeys((r["route"], r["method"]) for r in rows):
         mine = [r for r in rows if (r["route"], r["method"]) == (route, method)]
         if len(mine) > 1:
-            out.append({"route": route, "method": method, "seed": "all"} | {k: sum(r[k] for r in mine) for k in ("success", "trials", "subgoals", "subgoals_of")})
+            out.append(
+                {"route": route, "method": method, "seed": "all"}
+                | {
+                    k: sum(r[k] for r in mine)
+                    for k in ("success", "trials", "subgoals", "subgoals_of")
+                }
+            )
     return out

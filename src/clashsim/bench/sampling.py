@@ -1,4 +1,6 @@
-"""How much sampling costs beyond MuJoCo itself: strikes a second against bare `Batch.step` of the same steps, side by side."""
+"""How much sampling costs beyond MuJoCo itself: strikes a second against bare `Batch.step` of the
+same steps, side by side.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def run(
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
-    """Sample `n` strikes shard by shard, each followed by a bare replay of its steps; rows of what, method, per_second, ratio."""
+    """Sample `n` strikes shard by shard, each followed by a bare replay of its steps; rows of what,
+    method, per_second, ratio.
+    """
     world = Scene.load(scene)
     striker, bare = Striker(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
     sampling = stepping = 0.0
@@ -39,7 +43,9 @@ def run(
             begin = time.perf_counter()
             shard = run_shard(world, striker, size, np.random.default_rng([seed, i]))
             sampling += time.perf_counter() - begin
-            strikes = draw(world, size, np.random.default_rng([seed, i]))  # as they were run; the shard holds them as a recording would show them
+            strikes = draw(
+                world, size, np.random.default_rng([seed, i])
+            )  # as they were run; the shard holds them as a recording would show them
             stepping += bare.replay(strikes.before, strikes.theta, shard["steps"])
             steps += int(shard["steps"].sum())
             done = i * _SIZE + size
@@ -69,7 +75,9 @@ class _Bare:
         self.drives = velocity_drives(scene)
 
     def replay(self, before: np.ndarray, theta: np.ndarray, steps: np.ndarray) -> float:
-        """Seconds spent in `step` when every simulation takes as many steps as it took in its shard."""
+        """Seconds spent in `step` when every simulation takes as many steps as it took in its
+        shard.
+        """
         n = len(before)
         self.scene.write(theta, lambda name: self.engine.expand(name)[:n])
         self.engine.reset(stage=0)
@@ -79,7 +87,9 @@ class _Bare:
         for actuator, dof in self.drives:
             self.ctrl[:n, actuator] = qvel[:, dof]
         active = [np.flatnonzero(steps > i) for i in range(int(steps.max()))]
-        still = [None if len(ids) == self.engine.nsim else ids for ids in active]  # as the sampler does: no list where all of them step
+        still = [
+            None if len(ids) == self.engine.nsim else ids for ids in active
+        ]  # as the sampler does: no list where all of them step
         begin = time.perf_counter()
         for ids in still:
             self.engine.step(ids=ids)

@@ -1,4 +1,6 @@
-"""What more workers give: sampling and calibration with one and two workers of Ray, the bits they make, and a worker killed halfway."""
+"""What more workers give: sampling and calibration with one and two workers of Ray, the bits they
+make, and a worker killed halfway.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +68,14 @@ class _Calibration:
 
 
 def _calibrated(setting: lab.Setting) -> np.ndarray:
-    """Read, segment and calibrate a recording: identified values, and what is predicted of the strikes that were not fitted."""
+    """Read, segment and calibrate a recording: identified values, and what is predicted of the
+    strikes that were not fitted.
+    """
     real = lab_set(setting.name, setting.shape, setting.material, setting.surface)
     model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_FITTED])
-    return np.concatenate([[e.value for e in model.theta], model.predict(real.impacts[_FITTED:]).ravel()])
+    return np.concatenate(
+        [[e.value for e in model.theta], model.predict(real.impacts[_FITTED:]).ravel()]
+    )
 
 
 _Job = _Sampling | _Calibration
@@ -85,15 +91,22 @@ def run(
 ) -> list[Row]:
     """Rows of what, workers, killed, seconds, per_second, efficiency, same, retried, load.
 
-    Sampling: `strikes` of the semi-cylinder in shards of 4096. Calibration: the laboratory's 18 recordings, each read, segmented, calibrated on ten
-    strikes and asked for the others. Timed is from the first item that is given out to the last result here; before that the cluster is started, and
-    every worker has done a little of both. A worker is a process with one thread; workers 0 is this process with one thread, without Ray.
-    efficiency: rate over that of one worker, by the number of workers. same: the bits are those of this process. killed: a worker is killed (SIGKILL)
-    when it has almost done the middle item; retried: items that were given out again. load: the machine's average when the row was begun.
+    Sampling: `strikes` of the semi-cylinder in shards of 4096. Calibration: the laboratory's 18
+    recordings, each read, segmented, calibrated on ten strikes and asked for the others. Timed is
+    from the first item that is given out to the last result here; before that the cluster is
+    started, and every worker has done a little of both. A worker is a process with one thread;
+    workers 0 is this process with one thread, without Ray.
+    efficiency: rate over that of one worker, by the number of workers. same: the bits are those of
+    this process. killed: a worker is killed (SIGKILL) when it has almost done the middle item;
+    retried: items that were given out again. load: the machine's average when the row was begun.
     The rows `nothing` are tasks without work: what the head can give out in a second.
     """
     needs_ray()  # before minutes are spent without it
-    jobs = (_Sampling("puck", 4 * 4096), _Calibration(2)) if quick else (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
+    jobs = (
+        (_Sampling("puck", 4 * 4096), _Calibration(2))
+        if quick
+        else (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
+    )
     rows: list[Row] = []
     with progress("measuring", len(jobs) * (len(workers) + 2)) as advance:
         with one_thread():
@@ -106,7 +119,12 @@ def run(
                 advance(1)
         for w in workers:
             with optional(rows, what="all", workers=w, killed=False), on_ray("local", w) as engine:
-                for job, killed in [(job, killed) for killed in (False, True) for job in jobs if not killed or w == workers[-1]]:
+                for job, killed in [
+                    (job, killed)
+                    for killed in (False, True)
+                    for job in jobs
+                    if not killed or w == workers[-1]
+                ]:
                     with optional(rows, what=job.what, workers=w, killed=killed):
                         _ready(engine, jobs, w)
                         before = engine.retried
@@ -146,7 +164,16 @@ def _timed(job: _Job | _Nothing, engine: Engine, workers: int) -> tuple[np.ndarr
     load, start = os.getloadavg()[0], time.perf_counter()
     bits = job(engine)
     seconds = time.perf_counter() - start
-    row = {"what": job.what, "workers": workers, "killed": False, "seconds": seconds, "per_second": job.size / seconds, "efficiency": None, "same": True, "retried": 0}
+    row = {
+        "what": job.what,
+        "workers": workers,
+        "killed": False,
+        "seconds": seconds,
+        "per_second": job.size / seconds,
+        "efficiency": None,
+        "same": True,
+        "retried": 0,
+    }
     return bits, row | {"load": load}
 
 

@@ -1,4 +1,6 @@
-"""How long a plan takes (CLASH, Table IV): the same search with the same evaluations in MuJoCo and in the hybrid simulator, on the same cores."""
+"""How long a plan takes (CLASH, Table IV): the same search with the same evaluations in MuJoCo and
+in the hybrid simulator, on the same cores.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from clashsim.sim.stepped import Stepped
 from clashsim.sim.strike_map import strike_map
 
 _SECONDS = 0.8  # as in throughput
-_COARSE = 0.01  # s: only collisions need the author's step; what a longer one costs is told in `coarse_mm`
+# S: only collisions need the author's step; what a longer one costs is told in `coarse_mm`
+_COARSE = 0.01
 _CHECKED = 32  # strikes whose pose at rest is compared between the steps
 _AT_ONCE = 16  # targets in one call: small populations leave cores idle that large ones fill
 
@@ -36,34 +39,52 @@ def run(
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
-    """Rows of what, method, seconds a plan, per_second and ratio (to MuJoCo); sets are shapes, `seeds` the targets that are planned one by one.
+    """Rows of what, method, seconds a plan, per_second and ratio (to MuJoCo); sets are shapes,
+    `seeds` the targets that are planned one by one.
 
-    expected_mm: how far from the target the plans end in their own simulator (mean). setup_s: what is paid once, before the first plan.
-    coarse_mm: how far bodies come to rest with the hybrid's long step from where they do with MuJoCo's own (mean over strikes).
+    expected_mm: how far from the target the plans end in their own simulator (mean). setup_s: what
+    is paid once, before the first plan.
+    coarse_mm: how far bodies come to rest with the hybrid's long step from where they do with
+    MuJoCo's own (mean over strikes).
     """
-    chosen = [s.replace("-", "_") for s in choose(sets, [s.replace("_", "-") for s in lab.SHAPES])][: 1 if quick else None]
+    chosen = [s.replace("-", "_") for s in choose(sets, [s.replace("_", "-") for s in lab.SHAPES])][
+        : 1 if quick else None
+    ]
     rows: list[Row] = []
     with progress("planning", 5 * len(chosen)) as advance:
         for shape in chosen:
             scene = Scene.load(shape)
             theta = scene.nominal.copy()
-            theta[[i for i, p in enumerate(scene.params) if p.target == "effect/drag"]] = 0.0  # MuJoCo has none
+            theta[[i for i, p in enumerate(scene.params) if p.target == "effect/drag"]] = (
+                0.0  # MuJoCo has none
+            )
             base = base_model(scene)
             plain = Stepped(MujocoSim(scene, theta), scene, theta, seconds=_SECONDS)
-            hybrid = Stepped(HybridSim(scene, base, theta, timestep=_COARSE), scene, theta, seconds=_SECONDS)
+            hybrid = Stepped(
+                HybridSim(scene, base, theta, timestep=_COARSE), scene, theta, seconds=_SECONDS
+            )
             slide = slide_of_mujoco(hybrid, seed=1)
             begin = time.perf_counter()
             table = strike_map(HybridSim(scene, base, theta, slide_model=slide))
             setup = time.perf_counter() - begin
             n, many = (1, 2) if quick else (seeds, _AT_ONCE)
-            strike = np.random.default_rng(0).uniform(table.low, table.high, (max(many, 5 * n), len(table.names)))
+            strike = np.random.default_rng(0).uniform(
+                table.low, table.high, (max(many, 5 * n), len(table.names))
+            )
             targets = table.rest(np.zeros((len(strike), 3)), strike)
             some, still = strike[:_CHECKED], np.zeros((min(_CHECKED, len(strike)), 3))
-            fine = Stepped(HybridSim(scene, base, theta), scene, theta, seconds=_SECONDS).rest(still, some)
+            fine = Stepped(HybridSim(scene, base, theta), scene, theta, seconds=_SECONDS).rest(
+                still, some
+            )
             coarse = float(off(hybrid.rest(still, some), fine)[0].mean())
             first = None
-            ways = (("MuJoCo", plain, n, 1, 0.0), ("hybrid, MuJoCo's slide", hybrid, n, 1, 0.0), (f"hybrid, MuJoCo's slide, {many} targets at once", hybrid, many, many, 0.0),
-                    ("map of strikes", table, 5 * n, 1, setup), (f"map of strikes, {many} targets at once", table, many, many, setup))
+            ways = (
+                ("MuJoCo", plain, n, 1, 0.0),
+                ("hybrid, MuJoCo's slide", hybrid, n, 1, 0.0),
+                (f"hybrid, MuJoCo's slide, {many} targets at once", hybrid, many, many, 0.0),
+                ("map of strikes", table, 5 * n, 1, setup),
+                (f"map of strikes, {many} targets at once", table, many, many, setup),
+            )
             for method, model, count, together, paid in ways:
                 head = {"what": f"plan of {shape.replace('_', '-')}", "method": method}
                 with optional(rows, **head):
@@ -87,12 +108,20 @@ def run(
     return rows
 
 
-def _timed(model: StrikeModel, targets: np.ndarray, together: int, rounds: int) -> tuple[float, float, int]:
-    """Seconds a plan, mean distance (m) from the target, and evaluations a plan; `together`: targets in one call. Engines are made before the clock runs."""
+def _timed(
+    model: StrikeModel, targets: np.ndarray, together: int, rounds: int
+) -> tuple[float, float, int]:
+    """Seconds a plan, mean distance (m) from the target, and evaluations a plan; `together`:
+    targets in one call. Engines are made before the clock runs.
+    """
     tasks = [Task(tuple(t)) for t in targets]
     plan_many(model, tasks[:together], rounds=0)
     begin = time.perf_counter()
-    plans = [p for i in range(0, len(tasks), together) for p in plan_many(model, tasks[i : i + together], rounds=rounds)]
+    plans = [
+        p
+        for i in range(0, len(tasks), together)
+        for p in plan_many(model, tasks[i : i + together], rounds=rounds)
+    ]
     seconds = (time.perf_counter() - begin) / len(targets)
     far, _ = off(np.array([p.predicted[-1] for p in plans]), targets)
     return seconds, float(far.mean()), plans[0].evaluations

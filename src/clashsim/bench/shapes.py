@@ -1,4 +1,6 @@
-"""CLASH Table II: three shapes (resin on high-friction sand) struck in the laboratory, a stand-in for reality."""
+"""CLASH Table II: three shapes (resin on high-friction sand) struck in the laboratory, a stand-in
+for reality.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,13 @@ def run(
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
-    """Rows of the bench; draw `block` is the paper's split, the first ten strikes to fit and the other hundred to test."""
-    present = {shape.replace("_", "-"): partial(lab_set, shape.replace("_", "-"), shape, "resin", "high") for shape in lab.SHAPES}
+    """Rows of the bench; draw `block` is the paper's split, the first ten strikes to fit and the
+    other hundred to test.
+    """
+    present = {
+        shape.replace("_", "-"): partial(lab_set, shape.replace("_", "-"), shape, "resin", "high")
+        for shape in lab.SHAPES
+    }
     chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
     return measure(
         {name: present[name] for name in chosen},

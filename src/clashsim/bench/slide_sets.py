@@ -1,4 +1,6 @@
-"""Recorded slides as the bench of slides takes them: where each began, how fast, and where it came to rest."""
+"""Recorded slides as the bench of slides takes them: where each began, how fast, and where it came
+to rest.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from clashsim.data.found import state
 from clashsim.data.segment import segment
 from clashsim.fit.sole import Sole, even_sole, sole
 
-_BOX = (0.128, 0.119, 0.125)  # m, half sides of the struck boxes, from contact distances and what the set's authors give
+_BOX = (
+    0.128,
+    0.119,
+    0.125,
+)  # m, half sides of the struck boxes, from contact distances and what the set's authors give
 _GYRATION = 0.0883  # m, as in the scene `plate`
 _MASS = {"D1": 0.38, "D2": 1.9}  # kg
 _AT = 0.035  # s after onset, at which the set gives the twist
@@ -33,7 +39,9 @@ _LAST = 10  # frames at rest whose median is the pose at rest
 
 @dataclass(frozen=True, eq=False)
 class SlideSet:
-    """N slides of one body. pose, twist, rest (N, 3): of its origin when the twist is told, and at rest; impacts: the strikes before them."""
+    """N slides of one body. pose, twist, rest (N, 3): of its origin when the twist is told, and at
+    rest; impacts: the strikes before them.
+    """
 
     name: str
     scene: Scene
@@ -51,8 +59,18 @@ class SlideSet:
 
     def only(self, rows: np.ndarray) -> SlideSet:
         """The slides of some rows."""
-        return SlideSet(self.name, self.scene, self.sole, self.model, tuple(self.slides[i] for i in rows), self.pose[rows], self.twist[rows], self.rest[rows],
-                        self.impacts[rows], self.session[rows])
+        return SlideSet(
+            self.name,
+            self.scene,
+            self.sole,
+            self.model,
+            tuple(self.slides[i] for i in rows),
+            self.pose[rows],
+            self.twist[rows],
+            self.rest[rows],
+            self.impacts[rows],
+            self.session[rows],
+        )
 
     def thinned(self, most: int) -> SlideSet:
         """At most `most` slides, evenly from all."""
@@ -65,25 +83,36 @@ class SlideSet:
 
 
 class Slider:
-    """Slides in MuJoCo: a free body on the ground of a pair called `ground`, whose friction is given for each."""
+    """Slides in MuJoCo: a free body on the ground of a pair called `ground`, whose friction is
+    given for each.
+    """
 
     def __init__(self, model: mujoco.MjModel) -> None:
         self.model = model
         self.pair = model.pair(GROUND).id
-        self.free = next(j for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE)
+        self.free = next(
+            j for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE
+        )
 
-    def rest(self, pose: np.ndarray, twist: np.ndarray, friction: np.ndarray, *, longest: float = 4.0) -> np.ndarray:
+    def rest(
+        self, pose: np.ndarray, twist: np.ndarray, friction: np.ndarray, *, longest: float = 4.0
+    ) -> np.ndarray:
         """Poses at rest (N, 3); friction (N, 2) or (2,): sliding and torsional (m)."""
         n = len(pose)
         engine = batch.Batch(self.model, n)
         values = engine.expand("pair_friction")
-        values[:, self.pair, :2], values[:, self.pair, 2] = np.broadcast_to(friction, (n, 2))[:, :1], np.broadcast_to(friction, (n, 2))[:, 1]
+        values[:, self.pair, :2], values[:, self.pair, 2] = (
+            np.broadcast_to(friction, (n, 2))[:, :1],
+            np.broadcast_to(friction, (n, 2))[:, 1],
+        )
         qpos, qvel = engine.bind("qpos"), engine.bind("qvel")
         a, v = int(self.model.jnt_qposadr[self.free]), int(self.model.jnt_dofadr[self.free])
         engine.step(nstep=round(0.3 / self.model.opt.timestep))  # it sinks in and stands
         stands = qpos[:, a + 2].copy()
         qpos[:, a : a + 2], qpos[:, a + 2] = pose[:, :2], stands
-        qpos[:, a + 3 : a + 7] = np.stack([np.cos(pose[:, 2] / 2), 0 * pose[:, 2], 0 * pose[:, 2], np.sin(pose[:, 2] / 2)], 1)
+        qpos[:, a + 3 : a + 7] = np.stack(
+            [np.cos(pose[:, 2] / 2), 0 * pose[:, 2], 0 * pose[:, 2], np.sin(pose[:, 2] / 2)], 1
+        )
         qvel[:, v : v + 6] = 0.0
         qvel[:, v : v + 2], qvel[:, v + 5] = twist[:, :2], twist[:, 2]
         yaw = pose[:, 2].copy()
@@ -100,7 +129,9 @@ class Slider:
 
 def names(root: Path | None) -> list[str]:
     """All sets: those of struck boxes under the data root, and the laboratory's shapes."""
-    real = [] if root is None else [name for name in datasets.names(root) if name.startswith("lasa/")]
+    real = (
+        [] if root is None else [name for name in datasets.names(root) if name.startswith("lasa/")]
+    )
     return [*real, *(f"lab/{shape.replace('_', '-')}" for shape in lab.SHAPES)]
 
 
@@ -117,11 +148,27 @@ def _lasa(name: str, root: Path) -> SlideSet:
     """Struck boxes, in the order of `datasets.load`."""
     real = datasets.load(name, root)
     with np.load(root / "lasa_strikes" / "hits.npz", allow_pickle=False) as file:
-        table = {key: file[key] for key in ("dataset", "session", "hit", "robot", "fit_rms", "v_obj", "traj_offset", *_PATH)}
+        table = {
+            key: file[key]
+            for key in (
+                "dataset",
+                "session",
+                "hit",
+                "robot",
+                "fit_rms",
+                "v_obj",
+                "traj_offset",
+                *_PATH,
+            )
+        }
     if table["v_obj"].shape[1:] != (3,) or len(table["traj_offset"]) != len(table["hit"]) + 1:
         raise DataError("hits.npz: its trajectories do not belong to its strikes")
-    rows = np.flatnonzero((table["dataset"] == name.removeprefix("lasa/")) & (table["robot"] == 7) & (table["fit_rms"] < 0.003)
-                          & (np.linalg.norm(table["v_obj"][:, :2].astype(float), axis=1) > 0.1))
+    rows = np.flatnonzero(
+        (table["dataset"] == name.removeprefix("lasa/"))
+        & (table["robot"] == 7)
+        & (table["fit_rms"] < 0.003)
+        & (np.linalg.norm(table["v_obj"][:, :2].astype(float), axis=1) > 0.1)
+    )
     rows = rows[np.lexsort((table["hit"][rows], table["session"][rows]))]
     if len(rows) != len(real.impacts) or not np.allclose(table["v_obj"][rows], real.impacts.after):
         raise DataError("hits.npz: strikes and trajectories are not in the same order")
@@ -133,18 +180,36 @@ def _lasa(name: str, root: Path) -> SlideSet:
         near = np.abs(t - _AT) < 0.02
         first = np.polynomial.polynomial.polyfit(t[near] - _AT, path[near], 1)[0]
         later = t > _AT
-        slides.append(Slide(np.append(_AT, t[later]), np.vstack([first[:2], path[later, :2]]), np.append(first[2], path[later, 2])))
+        slides.append(
+            Slide(
+                np.append(_AT, t[later]),
+                np.vstack([first[:2], path[later, :2]]),
+                np.append(first[2], path[later, 2]),
+            )
+        )
         pose.append(first)
         rest.append(np.median(path[-_LAST:], 0))
     box = np.array([[a * _BOX[0], b * _BOX[1]] for a, b in ((1, 1), (-1, 1), (-1, -1), (1, -1))])
     scene = Scene.load(real.scene).with_nominal(real.nominal)
     mass = _MASS.get(name.removeprefix("lasa/").split("-")[0], 1.0)
-    return SlideSet(name, scene, even_sole(box, gyration=_GYRATION, height=_BOX[2]), _box_model(mass), tuple(slides), np.array(pose), real.impacts.after, np.array(rest),
-                    real.impacts, real.session)
+    return SlideSet(
+        name,
+        scene,
+        even_sole(box, gyration=_GYRATION, height=_BOX[2]),
+        _box_model(mass),
+        tuple(slides),
+        np.array(pose),
+        real.impacts.after,
+        np.array(rest),
+        real.impacts,
+        real.session,
+    )
 
 
 def _box_model(mass: float) -> mujoco.MjModel:
-    """A struck box on its table, with the inertia that strikes showed about the vertical and that of an even box about the others."""
+    """A struck box on its table, with the inertia that strikes showed about the vertical and that
+    of an even box about the others.
+    """
     x, y, z = _BOX
     about = (mass * (y * y + z * z) / 3, mass * (x * x + z * z) / 3, mass * _GYRATION**2)
     return mujoco.MjModel.from_xml_string(f"""
@@ -164,7 +229,9 @@ def _box_model(mass: float) -> mujoco.MjModel:
 
 @lru_cache(maxsize=4)
 def _lab(name: str) -> SlideSet:
-    """Strikes of resin on high-friction sand, seen as any log would be: segmented, the first impact of each trial."""
+    """Strikes of resin on high-friction sand, seen as any log would be: segmented, the first impact
+    of each trial.
+    """
     shape = name.removeprefix("lab/").replace("-", "_")
     scene, trials = Scene.load(shape), lab.recorded(shape, "resin", "high")
     found = segment(trials, scene=scene)
@@ -178,11 +245,28 @@ def _lab(name: str) -> SlideSet:
         turn = yaw_of(seen[:, 3:])
         turn += 2 * np.pi * np.round((pose[2] - np.interp(at, t, turn)) / (2 * np.pi))
         path, later = np.column_stack([seen[:, :2], turn]), t > at
-        slides.append(Slide(np.append(at, t[later]), np.vstack([pose[:2], path[later, :2]]), np.append(pose[2], path[later, 2])))
+        slides.append(
+            Slide(
+                np.append(at, t[later]),
+                np.vstack([pose[:2], path[later, :2]]),
+                np.append(pose[2], path[later, 2]),
+            )
+        )
         poses.append(pose)
         twists.append(twist)
         rest.append(np.median(path[-_LAST:], 0))
     model = copy.copy(scene.base)
     model.opt.timestep = 0.001
     model.qpos0[scene.striker_body.qpos] = -3.0  # out of the way
-    return SlideSet(name, scene, sole(scene), model, tuple(slides), np.array(poses), np.array(twists), np.array(rest), found.impacts[rows], np.full(len(rows), name))
+    return SlideSet(
+        name,
+        scene,
+        sole(scene),
+        model,
+        tuple(slides),
+        np.array(poses),
+        np.array(twists),
+        np.array(rest),
+        found.impacts[rows],
+        np.full(len(rows), name),
+    )

@@ -1,4 +1,6 @@
-"""Strikes a second from the same starts to the same poses at rest: MuJoCo, the hybrid simulator, and learned collision with learned slide."""
+"""Strikes a second from the same starts to the same poses at rest: MuJoCo, the hybrid simulator,
+and learned collision with learned slide.
+"""
 
 from __future__ import annotations
 
@@ -33,26 +35,46 @@ from clashsim.sim.strike_map import strike_map
 _SECONDS = 0.8  # after which every block lies still
 _COARSE = 0.005  # s: timestep of the hybrid; MuJoCo needs the author's, for the collision
 _FOR_MJX = "square"  # MJX refuses the semi-cylinder, whose face has too many corners
-SAME = (0.015, 15.0)  # m, degrees: poses at rest that count as the same; MuJoCo's block hops when it is struck, which learned collisions do not follow
+SAME = (
+    0.015,
+    15.0,
+)  # m, degrees: poses at rest that count as the same; MuJoCo's block hops when it is struck, which learned collisions do not follow
 
 
-def run(*, n: int = 2048, scene: str = "semi_cylinder", seed: int = 0, device: str | None = None,
-        progress: Progress = quiet, save: Save = discard) -> list[Row]:
-    """Rows of what, method, per_second, ratio (to MuJoCo) and how far poses at rest are from MuJoCo's.
+def run(
+    *,
+    n: int = 2048,
+    scene: str = "semi_cylinder",
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress = quiet,
+    save: Save = discard,
+) -> list[Row]:
+    """Rows of what, method, per_second, ratio (to MuJoCo) and how far poses at rest are from
+    MuJoCo's.
 
-    device: where network and map are measured once more, beside what the device can do at most (`on_device.rates`), as in cuda.
-    off_mm, off_deg: median over `n` / 16 strikes; same: share of these that come to rest within `SAME` of where MuJoCo has them.
+    device: where network and map are measured once more, beside what the device can do at most
+    (`on_device.rates`), as in cuda.
+    off_mm, off_deg: median over `n` / 16 strikes; same: share of these that come to rest within
+    `SAME` of where MuJoCo has them.
     """
     if device is not None and not on_device.present(device):
         raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__})")
     world = Scene.load(scene)
     theta = world.nominal.copy()
-    theta[[i for i, p in enumerate(world.params) if p.target == "effect/drag"]] = 0.0  # MuJoCo has none
+    theta[[i for i, p in enumerate(world.params) if p.target == "effect/drag"]] = (
+        0.0  # MuJoCo has none
+    )
     base = base_model(world)
     slow = max(16, n // 16)
     plain = Stepped(MujocoSim(world, theta), world, theta, seconds=_SECONDS)
-    hybrid = Stepped(HybridSim(world, base, theta, timestep=_COARSE), world, theta, seconds=_SECONDS)
-    strike, pose = np.random.default_rng(seed).uniform(plain.low, plain.high, (n, len(plain.names))), np.zeros((n, 3))
+    hybrid = Stepped(
+        HybridSim(world, base, theta, timestep=_COARSE), world, theta, seconds=_SECONDS
+    )
+    strike, pose = (
+        np.random.default_rng(seed).uniform(plain.low, plain.high, (n, len(plain.names))),
+        np.zeros((n, 3)),
+    )
     at_once = HybridSim(world, base, theta, slide_model=slide_of_mujoco(hybrid, seed + 1))
     before = moved_to(placed(world, dict(zip(plain.names, strike.T, strict=True)))[0], pose)
     seen = frame(world, Impacts(True, before, np.zeros((n, 3))))
@@ -183,12 +205,21 @@ def _environment_rate(scene: Scene, model: StrikeModel, n: int, steps: int) -> f
 
 def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:
     """A slide model of MuJoCo's own slides, from 32 strikes."""
-    strike, pose = np.random.default_rng(seed).uniform(hybrid.low, hybrid.high, (32, len(hybrid.names))), np.zeros((32, 3))
+    strike, pose = (
+        np.random.default_rng(seed).uniform(hybrid.low, hybrid.high, (32, len(hybrid.names))),
+        np.zeros((32, 3)),
+    )
     before = moved_to(placed(hybrid.scene, dict(zip(hybrid.names, strike.T, strict=True)))[0], pose)
     states, after = hybrid.path(pose, strike), hybrid.simulator.outcome(before)  # type: ignore[attr-defined]
     slides = []
-    for path, first, start in zip(planar(hybrid.scene, states), before, hybrid.starts(pose, strike)[0], strict=True):
-        far = np.linalg.norm(start[hybrid.scene.striker_body.qpos[:2]] + hybrid.scene.striker_body.position[:2] - first[6:8])
+    for path, first, start in zip(
+        planar(hybrid.scene, states), before, hybrid.starts(pose, strike)[0], strict=True
+    ):
+        far = np.linalg.norm(
+            start[hybrid.scene.striker_body.qpos[:2]]
+            + hybrid.scene.striker_body.position[:2]
+            - first[6:8]
+        )
         t = np.arange(len(path)) * hybrid.dt - far / np.linalg.norm(first[9:11])
         poses = np.vstack([first[:3], path[t > 1e-3]])
         slides.append(Slide(np.r_[0.0, t[t > 1e-3]], poses[:, :2], np.unwrap(poses[:, 2])))

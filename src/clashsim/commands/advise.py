@@ -35,7 +35,11 @@ def run(verb: Advise) -> None:
         raise ParamError(f"--strikes must be 1 to {_MOST}, got {verb.strikes}")
     if verb.out is not None:
         refuse_file(verb.out, (".csv", ".json"), overwrite=verb.overwrite)
-    side = None if verb.side is None else (float(np.radians(verb.side[0])), float(np.radians(verb.side[1])))
+    side = (
+        None
+        if verb.side is None
+        else (float(np.radians(verb.side[0])), float(np.radians(verb.side[1])))
+    )
     model, scene = _model(verb.run)
     known: dict[str, float] = {}
     if isinstance(model, Calibration):  # what was measured with each impact is at its median
@@ -46,16 +50,25 @@ def run(verb: Advise) -> None:
     advice = advise(model, choice.impacts, verb.strikes)
     strikes = _strikes(choice, advice)
     console().print(_table(strikes, scene, choice.names), markup=False)
-    print(f"expected error of predictions now: {100 * advice.error[0]:.1f} % of the twist after impact; after these {verb.strikes}: {100 * advice.error[-1]:.1f} %")
+    print(
+        f"expected error of predictions now: {100 * advice.error[0]:.1f} % of the twist after impact; after these {verb.strikes}: {100 * advice.error[-1]:.1f} %"
+    )
     print(said(advice))
     if verb.out is not None:
-        write_atomic(verb.out, _csv(strikes) if verb.out.suffix == ".csv" else _json(strikes, advice, scene, choice.names))
+        write_atomic(
+            verb.out,
+            _csv(strikes)
+            if verb.out.suffix == ".csv"
+            else _json(strikes, advice, scene, choice.names),
+        )
         print(f"written to {verb.out}")
 
 
 def said(advice: Advice) -> str:
     """Whether ten more strikes would help, as a sentence."""
-    after, now, floor = (f"{100 * v:.1f} %" for v in (advice.after_ten, advice.error[0], advice.floor))
+    after, now, floor = (
+        f"{100 * v:.1f} %" for v in (advice.after_ten, advice.error[0], advice.floor)
+    )
     # What a calibration states is cautious: errors that were measured may well be smaller.
     return f"ten more strikes would {'help' if advice.worthwhile else 'not help'}: by its own cautious account it errs by {now} now, by {after} after ten, by {floor} at best"
 
@@ -71,17 +84,25 @@ def _model(path: Path) -> tuple[Calibration | Distilled, Scene]:
         scene = load_scene(str(path))
         return base_model(scene, cache=cache(), progress=bar), scene
     if not path.is_dir():
-        raise RunError(f"there is no run folder {str(path)!r}, nor a scene of that name: give the folder of clashsim calibrate, or one of {', '.join(shipped_scenes())}")
+        raise RunError(
+            f"there is no run folder {str(path)!r}, nor a scene of that name: give the folder of clashsim calibrate, or one of {', '.join(shipped_scenes())}"
+        )
     made = load(path)
     return made.calibration, made.scene
 
 
 def _strikes(choice: Candidates, advice: Advice) -> list[dict[str, float]]:
-    """Each strike: its numbers by name, the point touched in the body's frame (m), and the error expected after it."""
+    """Each strike: its numbers by name, the point touched in the body's frame (m), and the error
+    expected after it.
+    """
     out = []
     for i, error in zip(advice.rows, advice.error[1:], strict=True):
         touch = {"touch_x": float(choice.touch[i, 0]), "touch_y": float(choice.touch[i, 1])}
-        out.append(dict(zip(choice.names, map(float, choice.strikes[i]), strict=True)) | touch | {"expected_error": float(error)})
+        out.append(
+            dict(zip(choice.names, map(float, choice.strikes[i]), strict=True))
+            | touch
+            | {"expected_error": float(error)}
+        )
     return out
 
 
@@ -93,10 +114,20 @@ def _table(strikes: list[dict[str, float]], scene: Scene, names: tuple[str, ...]
 
     title = escape(f"Strikes of {scene.name} to make next, best first")
     table = Table(title=title, title_justify="left")
-    for name in ("", *(f"{n}, {UNITS[n]}" for n in names), "touch x, y on the body, mm", "expected error after it, %"):
+    for name in (
+        "",
+        *(f"{n}, {UNITS[n]}" for n in names),
+        "touch x, y on the body, mm",
+        "expected error after it, %",
+    ):
         table.add_column(name, justify="right")
     for k, s in enumerate(strikes, 1):
-        table.add_row(str(k), *(f"{s[n]:.3f}" for n in names), f"{1e3 * s['touch_x']:.1f}, {1e3 * s['touch_y']:.1f}", f"{100 * s['expected_error']:.2f}")
+        table.add_row(
+            str(k),
+            *(f"{s[n]:.3f}" for n in names),
+            f"{1e3 * s['touch_x']:.1f}, {1e3 * s['touch_y']:.1f}",
+            f"{100 * s['expected_error']:.2f}",
+        )
     return table
 
 
@@ -108,10 +139,25 @@ def _csv(strikes: list[dict[str, float]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _json(strikes: list[dict[str, float]], advice: Advice, scene: Scene, names: tuple[str, ...]) -> bytes:
+def _json(
+    strikes: list[dict[str, float]], advice: Advice, scene: Scene, names: tuple[str, ...]
+) -> bytes:
     from clashsim.data.store import dumps
     from clashsim.plan.robot import UNITS
 
-    units = {n: UNITS[n] for n in names} | {"touch_x": "m", "touch_y": "m", "expected_error": "relative to the twist after impact"}
-    return dumps({"scene": scene.name, "units": units, "error_now": float(advice.error[0]), "error_after_ten": advice.after_ten, "floor": advice.floor,
-                  "worthwhile": advice.worthwhile, "strikes": strikes})
+    units = {n: UNITS[n] for n in names} | {
+        "touch_x": "m",
+        "touch_y": "m",
+        "expected_error": "relative to the twist after impact",
+    }
+    return dumps(
+        {
+            "scene": scene.name,
+            "units": units,
+            "error_now": float(advice.error[0]),
+            "error_after_ten": advice.after_ten,
+            "floor": advice.floor,
+            "worthwhile": advice.worthwhile,
+            "strikes": strikes,
+        }
+    )

@@ -22,12 +22,32 @@ from clashsim.core.progress import bar
 if TYPE_CHECKING:
     from clashsim.cli import Bench
 
-_BENCHES = {"real-impacts": "real_impacts", "shapes": "shapes", "materials": "materials", "real-slides": "real_slides", "sampling": "sampling", "base": "base",
-            "throughput": "throughput", "planning": "planning", "search-time": "search_time", "routes": "routes", "loop": "loop", "advise": "advise",
-            "basin-hopping": "basin_hopping", "real-pendulum": "real_pendulum",
-            "real-tosses": "real_tosses", "push-to-stop": "push_to_stop", "bowling": "bowling", "scaling": "scaling"}
+_BENCHES = {
+    "real-impacts": "real_impacts",
+    "shapes": "shapes",
+    "materials": "materials",
+    "real-slides": "real_slides",
+    "sampling": "sampling",
+    "base": "base",
+    "throughput": "throughput",
+    "planning": "planning",
+    "search-time": "search_time",
+    "routes": "routes",
+    "loop": "loop",
+    "advise": "advise",
+    "basin-hopping": "basin_hopping",
+    "real-pendulum": "real_pendulum",
+    "real-tosses": "real_tosses",
+    "push-to-stop": "push_to_stop",
+    "bowling": "bowling",
+    "scaling": "scaling",
+}
 # What --quick means to benches that have a size instead.
-_QUICK: dict[str, dict[str, Any]] = {"sampling": {"n": 8192}, "throughput": {"n": 256}, "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)}}
+_QUICK: dict[str, dict[str, Any]] = {
+    "sampling": {"n": 8192},
+    "throughput": {"n": 256},
+    "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)},
+}
 
 
 def run(verb: Bench) -> None:
@@ -39,17 +59,29 @@ def run(verb: Bench) -> None:
     module = import_module(f"clashsim.bench.{_BENCHES[verb.name]}")
     if verb.plot is not None and not hasattr(module, "plot"):
         raise ParamError(f"the bench {verb.name} has no option --plot")
-    data = verb.data or (Path(os.environ["CLASHSIM_DATA"]) if os.environ.get("CLASHSIM_DATA") else None)
+    data = verb.data or (
+        Path(os.environ["CLASHSIM_DATA"]) if os.environ.get("CLASHSIM_DATA") else None
+    )
     root = signature(module.run).parameters.get("root")
     if root is not None:
         if data is None and root.default is root.empty:
-            raise DataError("this bench needs the public recordings: name their folder with --data, or in CLASHSIM_DATA")
+            raise DataError(
+                "this bench needs the public recordings: name their folder with --data, or in CLASHSIM_DATA"
+            )
         if data is not None and not data.is_dir():
             raise DataError(f"there is no folder {str(data)!r} with the public recordings")
     takes = signature(module.run).parameters
-    given: dict[str, Any] = {"seeds": verb.seeds, "sets": verb.sets, "methods": verb.methods, "resume": verb.resume, "device": verb.device}
+    given: dict[str, Any] = {
+        "seeds": verb.seeds,
+        "sets": verb.sets,
+        "methods": verb.methods,
+        "resume": verb.resume,
+        "device": verb.device,
+    }
     given |= _QUICK.get(verb.name, {"quick": True}) if verb.quick else {}
-    given = {k: v for k, v in given.items() if v}  # what was not given is left to the bench's own defaults
+    given = {
+        k: v for k, v in given.items() if v
+    }  # what was not given is left to the bench's own defaults
     for name in (*given, *(["on"] if verb.where.on is not None and "engine" not in takes else [])):
         if name not in takes:
             raise ParamError(f"the bench {verb.name} has no option --{name}")

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.commands.export import left_sentence
-from clashsim.commands.recorded import Recorded, ground, holds_trials, impacts_of, read_recorded, segmented, sentences
+from clashsim.commands.recorded import (
+    Recorded,
+    ground,
+    holds_trials,
+    impacts_of,
+    read_recorded,
+    segmented,
+    sentences,
+)
 from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
 from clashsim.core.errors import ParamError, SceneError
@@ -38,8 +46,12 @@ def run(verb: Calibrate) -> None:
     print(f"run written to {verb.out}; open {verb.out / 'report.html'} in a browser")
 
 
-def make(verb: Calibrate, *, progress: Progress, say: Callable[[str], object], threads: int = 0) -> Run:
-    """Calibrate and write the run; `say` is told at once what a user should know before minutes are spent."""
+def make(
+    verb: Calibrate, *, progress: Progress, say: Callable[[str], object], threads: int = 0
+) -> Run:
+    """Calibrate and write the run; `say` is told at once what a user should know before minutes are
+    spent.
+    """
     from clashsim.core.frame import frame
     from clashsim.data.store import refuse_taken
     from clashsim.fit.base import base_model
@@ -54,7 +66,9 @@ def make(verb: Calibrate, *, progress: Progress, say: Callable[[str], object], t
     order = np.random.default_rng(verb.seed).permutation(len(impacts))
     kept = len(impacts) - round(verb.hold_out * len(impacts))
     if kept < 1:
-        raise ParamError(f"--hold-out {verb.hold_out} leaves none of the {len(impacts)} impacts to fit")
+        raise ParamError(
+            f"--hold-out {verb.hold_out} leaves none of the {len(impacts)} impacts to fit"
+        )
     rows = np.sort(order[:kept]), np.sort(order[kept:])
     fitted, held_out = (impacts[part] for part in rows)
     frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
@@ -62,27 +76,72 @@ def make(verb: Calibrate, *, progress: Progress, say: Callable[[str], object], t
         say(said)
     clock = Clock()
     with clock("base model"):
-        base = base_model(scene, n=verb.samples, seed=verb.seed, cache=verb.base or cache(), threads=threads, progress=progress)
+        base = base_model(
+            scene,
+            n=verb.samples,
+            seed=verb.seed,
+            cache=verb.base or cache(),
+            threads=threads,
+            progress=progress,
+        )
     options = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(verb).items()}
-    recorded = Recorded(trials, *([found[i] for i in part] for part in rows)) if trials is not None else None
+    recorded = (
+        Recorded(trials, *([found[i] for i in part] for part in rows))
+        if trials is not None
+        else None
+    )
     with clock("slide model"):
-        slide, figures = fit_found(scene, recorded.fitted, recorded.held_out) if recorded is not None else (None, {})
-    return finish(base, fitted, held_out, verb.out, options=options, name=verb.impacts.name, overwrite=verb.overwrite, found=told | ({"slide": figures} if figures else {}),
-                  slide=slide, source=impacts.source, recorded=recorded, seconds=clock.seconds)
+        slide, figures = (
+            fit_found(scene, recorded.fitted, recorded.held_out)
+            if recorded is not None
+            else (None, {})
+        )
+    return finish(
+        base,
+        fitted,
+        held_out,
+        verb.out,
+        options=options,
+        name=verb.impacts.name,
+        overwrite=verb.overwrite,
+        found=told | ({"slide": figures} if figures else {}),
+        slide=slide,
+        source=impacts.source,
+        recorded=recorded,
+        seconds=clock.seconds,
+    )
 
 
-def _impacts(verb: Calibrate, scene: Scene, say: Callable[[str], object]) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
-    """Impacts of the file; or those found in its trials, what else the trials told, what was found row by row, and the trials."""
+def _impacts(
+    verb: Calibrate, scene: Scene, say: Callable[[str], object]
+) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
+    """Impacts of the file; or those found in its trials, what else the trials told, what was found
+    row by row, and the trials.
+    """
     from clashsim.data.impact_files import read_impacts
 
     if not holds_trials(verb.impacts):
-        return read_impacts(verb.impacts, known=[*(p.name for p in scene.params), *verb.known]).checked(), {}, (), None
+        return (
+            read_impacts(
+                verb.impacts, known=[*(p.name for p in scene.params), *verb.known]
+            ).checked(),
+            {},
+            (),
+            None,
+        )
     trials = read_recorded(verb.impacts)
     found = segmented(trials, scene)
     impacts = impacts_of(found, scene, verb.known, trials).checked()
     friction, said = ground(found, scene), sentences(found, trials)
     say("\n".join(said))
-    return impacts, {"segmented": said} | ({"ground": friction} if friction else {}) | ({"import": list(trials.notes)} if trials.notes else {}), found.found, trials
+    return (
+        impacts,
+        {"segmented": said}
+        | ({"ground": friction} if friction else {})
+        | ({"import": list(trials.notes)} if trials.notes else {}),
+        found.found,
+        trials,
+    )
 
 
 def _write_mjcf(verb: Calibrate, made: Run) -> None:
@@ -90,7 +149,9 @@ def _write_mjcf(verb: Calibrate, made: Run) -> None:
 
     assert verb.write_mjcf is not None
     if verb.write_mjcf.exists() and not verb.overwrite:
-        raise SceneError(f"the output {str(verb.write_mjcf)!r} already exists; choose another, or replace it with --overwrite (the run is in {str(verb.out)!r})")
+        raise SceneError(
+            f"the output {str(verb.write_mjcf)!r} already exists; choose another, or replace it with --overwrite (the run is in {str(verb.out)!r})"
+        )
     edited = made.mjcf()
     write_atomic(verb.write_mjcf, edited.xml.encode())
     print(f"scene with identified values written to {verb.write_mjcf}{left_sentence(made, edited)}")

@@ -24,12 +24,20 @@ if TYPE_CHECKING:
 
 # What each extra is for, and the modules that must be importable for it.
 _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "viser": ("clashsim view", ("viser",)), "viz": ("pages with charts that can be hovered", ("plotly", "jinja2")),
-    "io": ("logs in HDF5, Parquet, C3D, ROS bags, MCAP", ("h5py", "pyarrow", "ezc3d", "rosbags", "mcap", "lz4", "zstandard")),
-    "lab": ("the virtual laboratory: record, execute, evaluate", ("pydrake",)), "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
-    "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx", "optax")), "graph": ("GraphSim", ("coal",)),
-    "scale": ("--on ray, shards on any file system", ("ray", "fsspec")), "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
-    "dev": ("the tests", ("pytest",)), "docs": ("this documentation as a site", ("mkdocs",)),
+    "viser": ("clashsim view", ("viser",)),
+    "viz": ("pages with charts that can be hovered", ("plotly", "jinja2")),
+    "io": (
+        "logs in HDF5, Parquet, C3D, ROS bags, MCAP",
+        ("h5py", "pyarrow", "ezc3d", "rosbags", "mcap", "lz4", "zstandard"),
+    ),
+    "lab": ("the virtual laboratory: record, execute, evaluate", ("pydrake",)),
+    "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
+    "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx", "optax")),
+    "graph": ("GraphSim", ("coal",)),
+    "scale": ("--on ray, shards on any file system", ("ray", "fsspec")),
+    "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
+    "dev": ("the tests", ("pytest",)),
+    "docs": ("this documentation as a site", ("mkdocs",)),
 }
 
 
@@ -106,11 +114,17 @@ def extras(say: Say = _silent) -> list[Extra]:
     Args:
         say: Prints which extra is imported and how long that took.
     """
-    wanted: dict[str, list[Requirement]] = {name: [] for name in metadata.metadata("clashsim").get_all("Provides-Extra") or ()}
+    wanted: dict[str, list[Requirement]] = {
+        name: [] for name in metadata.metadata("clashsim").get_all("Provides-Extra") or ()
+    }
     for line in metadata.requires("clashsim") or ():
         need = Requirement(line)
         for name, needs in wanted.items():
-            if need.marker is not None and need.marker.evaluate({"extra": name}) and not need.marker.evaluate({"extra": ""}):
+            if (
+                need.marker is not None
+                and need.marker.evaluate({"extra": name})
+                and not need.marker.evaluate({"extra": ""})
+            ):
                 needs.append(need)
     say("importing the packages of the extras, with the seconds each takes:", end="\n ")
     found = []
@@ -144,23 +158,45 @@ def machine() -> dict[str, Any]:
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    gpus = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if torch.cuda.is_available()
+        else []
+    )
     kept = cache()
-    return {"system": platform.platform(), "cores": cores, "threads_of_torch": torch.get_num_threads(), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1) if hasattr(os, "sysconf") else None, "gpus": gpus,
-            "cache": str(kept), "cached_models": len(list(kept.glob("*.safetensors"))) if kept.is_dir() else 0, "CLASHSIM_DATA": os.environ.get("CLASHSIM_DATA")}
+    return {
+        "system": platform.platform(),
+        "cores": cores,
+        "threads_of_torch": torch.get_num_threads(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+        if hasattr(os, "sysconf")
+        else None,
+        "gpus": gpus,
+        "cache": str(kept),
+        "cached_models": len(list(kept.glob("*.safetensors"))) if kept.is_dir() else 0,
+        "CLASHSIM_DATA": os.environ.get("CLASHSIM_DATA"),
+    }
 
 
 def _clashsim() -> dict[str, str]:
     import clashsim
 
-    return {"version": clashsim.__version__, "python": platform.python_version(), "executable": sys.executable}
+    return {
+        "version": clashsim.__version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+    }
 
 
 def _core() -> dict[str, str | None]:
     """Versions of what clashsim always needs."""
     needs = [Requirement(line) for line in metadata.requires("clashsim") or ()]
-    return {n.name: _version(n.name) for n in needs if n.marker is None or n.marker.evaluate({"extra": ""})}
+    return {
+        n.name: _version(n.name)
+        for n in needs
+        if n.marker is None or n.marker.evaluate({"extra": ""})
+    }
 
 
 def _version(package: str) -> str | None:
@@ -173,7 +209,10 @@ def _version(package: str) -> str | None:
 def _broken(module: str) -> str | None:
     """Why a module that is installed cannot be used."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # some have much to say
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):  # some have much to say
             importlib.import_module(module)
     except Exception as error:  # compiled packages fail in many ways
         return f"{module} is installed but does not import ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
@@ -191,14 +230,22 @@ def _print(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     here = found["machine"]
-    threads = f"{here['cores']} cores, torch uses {here['threads_of_torch']} threads" + (f" (OMP_NUM_THREADS={here['OMP_NUM_THREADS']})" if here["OMP_NUM_THREADS"] else "")
-    print(f"{here['system']}; {threads}; {here['memory_gb']} GB of memory; GPU: {', '.join(here['gpus']) or 'none that torch can use, and none is needed'}")
-    print(f"distilled models are kept in {here['cache']} ({here['cached_models']} there); public sets: {here['CLASHSIM_DATA'] or 'CLASHSIM_DATA is not set'}")
+    threads = f"{here['cores']} cores, torch uses {here['threads_of_torch']} threads" + (
+        f" (OMP_NUM_THREADS={here['OMP_NUM_THREADS']})" if here["OMP_NUM_THREADS"] else ""
+    )
+    print(
+        f"{here['system']}; {threads}; {here['memory_gb']} GB of memory; GPU: {', '.join(here['gpus']) or 'none that torch can use, and none is needed'}"
+    )
+    print(
+        f"distilled models are kept in {here['cache']} ({here['cached_models']} there); public sets: {here['CLASHSIM_DATA'] or 'CLASHSIM_DATA is not set'}"
+    )
     table = Table(title="Extras", title_justify="left")
     for column in ("extra", "for", "", "packages"):
         table.add_column(column)
     for e in found["extras"]:
         packages = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
         rest = packages if e["ready"] else f"{'; '.join(e['lacks'])}: {e['install']}"
-        table.add_row(e["name"], e["purpose"], "ready" if e["ready"] else "missing", escape(rest))  # [viser] is no markup
+        table.add_row(
+            e["name"], e["purpose"], "ready" if e["ready"] else "missing", escape(rest)
+        )  # [viser] is no markup
     console().print(table)

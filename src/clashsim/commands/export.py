@@ -33,7 +33,9 @@ def run(verb: Export) -> None:
         name = f"{folder}{made.scene.name}.xml"  # its own name is free: a file is not its own asset
     files = {name: edited.xml.encode(), "ranges.json": dumps(_ranges(made))}
     if verb.draws:
-        files["draws.csv"] = _table([p.name for p in made.scene.params], made.draws(verb.draws, verb.seed))
+        files["draws.csv"] = _table(
+            [p.name for p in made.scene.params], made.draws(verb.draws, verb.seed)
+        )
     if slide is not None:
         files["slide.json"] = dumps(slide)
     write_folder(verb.out, files | assets, overwrite=verb.overwrite, kind="export")
@@ -61,14 +63,28 @@ def _beside(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
 def left_sentence(made: Run, edited: Edited) -> str:
     """The tail of a sentence on a written scene: which parameters are not in it, and why."""
     left = [p.name for i, p in enumerate(made.scene.params) if i not in made.written]
-    return (f"; left as they were: {', '.join(left)}" if left else "") + (f"; MJCF has no place for: {', '.join(edited.unwritten)}" if edited.unwritten else "")
+    return (f"; left as they were: {', '.join(left)}" if left else "") + (
+        f"; MJCF has no place for: {', '.join(edited.unwritten)}" if edited.unwritten else ""
+    )
 
 
 def _ranges(made: Run) -> list[dict[str, Any]]:
     """One entry a parameter; MuJoCo holds sign times the value."""
     ends = made.ranges()
-    return [{"name": p.name, "target": p.target, "unit": p.unit, "scale": p.scale, "sign": p.sign, "value": float(value), "low": ends[p.name][0], "high": ends[p.name][1],
-             "status": e.status.value} for p, e, value in zip(made.scene.params, made.calibration.theta, made.theta, strict=True)]
+    return [
+        {
+            "name": p.name,
+            "target": p.target,
+            "unit": p.unit,
+            "scale": p.scale,
+            "sign": p.sign,
+            "value": float(value),
+            "low": ends[p.name][0],
+            "high": ends[p.name][1],
+            "status": e.status.value,
+        }
+        for p, e, value in zip(made.scene.params, made.calibration.theta, made.theta, strict=True)
+    ]
 
 
 def _table(names: list[str], rows: np.ndarray) -> bytes:

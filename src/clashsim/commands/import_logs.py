@@ -33,17 +33,30 @@ def run(verb: Import) -> None:
     refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
     how = None if verb.mapping is None else mapping.load(verb.mapping)
     try:
-        got = logs.read(verb.logs, mapping=how, guess=verb.guess, rate=verb.rate, accept=verb.accept, progress=bar)
+        got = logs.read(
+            verb.logs,
+            mapping=how,
+            guess=verb.guess,
+            rate=verb.rate,
+            accept=verb.accept,
+            progress=bar,
+        )
     except DataError:
-        with suppress(DataError):  # the sentence has room for the first few findings; the table has them all
-            if findings := logs.read(verb.logs, mapping=how, guess=verb.guess, rate=verb.rate, accept=tuple(NAMES)).findings:
+        with suppress(
+            DataError
+        ):  # the sentence has room for the first few findings; the table has them all
+            if findings := logs.read(
+                verb.logs, mapping=how, guess=verb.guess, rate=verb.rate, accept=tuple(NAMES)
+            ).findings:
                 console().print(found_wrong(findings), markup=False)
         raise
     if got.findings:
         console().print(found_wrong(got.findings), markup=False)
     write_trials(verb.out, replace(got.trials, notes=sentences(got.findings)))
     if verb.guess:
-        print(f"the mapping was guessed; if it is wrong, write it to a file with --guess -o mapping.toml, mend it, and give it as --mapping\n\n{mapping.dump(got.mapping)}")
+        print(
+            f"the mapping was guessed; if it is wrong, write it to a file with --guess -o mapping.toml, mend it, and give it as --mapping\n\n{mapping.dump(got.mapping)}"
+        )
     print(f"{len(got.trials)} trials of {', '.join(got.trials.bodies)} written to {verb.out}")
 
 
@@ -53,7 +66,9 @@ def _propose(verb: Import) -> None:
     from clashsim.data import logs, mapping
 
     if not verb.guess:
-        raise DataError("say where the trials are to go, as in -o trials.safetensors, or ask for a mapping to be proposed with --guess")
+        raise DataError(
+            "say where the trials are to go, as in -o trials.safetensors, or ask for a mapping to be proposed with --guess"
+        )
     if verb.out is not None:
         refuse_file(verb.out, (".toml",), overwrite=verb.overwrite)
     guessed = logs.guess_for(verb.logs, rate=verb.rate)
@@ -63,6 +78,13 @@ def _propose(verb: Import) -> None:
         return
     write_atomic(verb.out, text.encode())
     print(f"proposed mapping written to {verb.out}; look at it, mend it, and give it as --mapping")
-    bare = [body.name for log in guessed.logs for body in log.bodies if not (body.quaternion or body.euler or body.yaw or body.source or body.markers)]
+    bare = [
+        body.name
+        for log in guessed.logs
+        for body in log.bodies
+        if not (body.quaternion or body.euler or body.yaw or body.source or body.markers)
+    ]
     if bare:
-        print(f"no columns were taken for the orientation of {', '.join(bare)}, which counts as never turned; if the logs have them, write them in as quaternion, euler or yaw")
+        print(
+            f"no columns were taken for the orientation of {', '.join(bare)}, which counts as never turned; if the logs have them, write them in as quaternion, euler or yaw"
+        )

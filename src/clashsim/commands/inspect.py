@@ -38,13 +38,29 @@ def run(verb: Inspect) -> None:
             struck = trials.bodies[0]
         found = segmented(trials, None, struck, striker) if struck is not None else None
     console().print(table(trials, found.found if found is not None else ()), markup=False)
-    for sentence in ["name the struck body with --struck, or a scene with --scene, to have impacts looked for"] if found is None else sentences(found, trials):
+    for sentence in (
+        ["name the struck body with --struck, or a scene with --scene, to have impacts looked for"]
+        if found is None
+        else sentences(found, trials)
+    ):
         print(sentence)
     if verb.out is not None:
-        picture(verb.out, trials, found.found if found is not None else (), struck=struck, notes=found.notes if found is not None else ())
+        picture(
+            verb.out,
+            trials,
+            found.found if found is not None else (),
+            struck=struck,
+            notes=found.notes if found is not None else (),
+        )
         print(f"pictures written to {verb.out}")
     if verb.settings is not None and found is not None and verb.scene is not None:
-        write_atomic(verb.settings, propose(scene, impacts_of(found, scene, (), trials).checked()).encode())
+        write_atomic(
+            verb.settings, propose(scene, impacts_of(found, scene, (), trials).checked()).encode()
+        )
         beside = Path(verb.scene).with_suffix(".toml")
-        put = "" if verb.settings.resolve() == beside.resolve() else f"; it counts as {beside.name} beside {Path(verb.scene).name}"
+        put = (
+            ""
+            if verb.settings.resolve() == beside.resolve()
+            else f"; it counts as {beside.name} beside {Path(verb.scene).name}"
+        )
         print(f"proposed settings written to {verb.settings}: look at them and mend them{put}")

@@ -37,9 +37,21 @@ def run(verb: Loop) -> None:
     if verb.world == "lab":
         needs_drake()
         if scene.name not in lab.SHAPES:
-            raise SceneError(f"the laboratory has no block of scene {scene.name!r}: it has {', '.join(lab.SHAPES)}; for a bench of your own: --in folder")
-    world = InLab(lab.Setting(scene.name, verb.material, verb.surface, verb.change)) if verb.world == "lab" else None
-    options = Options(task=verb.task, algorithm=verb.algorithm, collect=verb.collect, strikes=verb.strikes, seed=verb.seed)
+            raise SceneError(
+                f"the laboratory has no block of scene {scene.name!r}: it has {', '.join(lab.SHAPES)}; for a bench of your own: --in folder"
+            )
+    world = (
+        InLab(lab.Setting(scene.name, verb.material, verb.surface, verb.change))
+        if verb.world == "lab"
+        else None
+    )
+    options = Options(
+        task=verb.task,
+        algorithm=verb.algorithm,
+        collect=verb.collect,
+        strikes=verb.strikes,
+        seed=verb.seed,
+    )
     loop = Rounds(scene, options, verb.out, cache=cache(), progress=bar)
     with bar("rounds", verb.rounds) as advance:
         loop.begin()
@@ -53,9 +65,15 @@ def run(verb: Loop) -> None:
                 break
     _tell(loop)
     if not loop.another_pays:
-        print("another round is not expected to pay: the error on fresh strikes has stopped falling")
+        print(
+            "another round is not expected to pay: the error on fresh strikes has stopped falling"
+        )
     last = verb.out / f"round-{loop.rounds[-1].turn:02d}"
-    print(f"last run in {last / 'run'}, last policy in {last / 'agent.safetensors'}" if options.collect != "random" else f"last run in {last / 'run'}")
+    print(
+        f"last run in {last / 'run'}, last policy in {last / 'agent.safetensors'}"
+        if options.collect != "random"
+        else f"last run in {last / 'run'}"
+    )
 
 
 def _ask(loop: Rounds) -> None:
@@ -64,8 +82,12 @@ def _ask(loop: Rounds) -> None:
     if len(loop.rounds) > 1:
         _tell(loop)
     turn = loop.rounds[-1].turn + 1
-    print(f"round {turn}: make the strikes of {path}, one after the other, with the body put back before each")
-    print(f"then import the recordings, one trial for each strike in their order, as {_recordings(path)}, and give the same command again")
+    print(
+        f"round {turn}: make the strikes of {path}, one after the other, with the body put back before each"
+    )
+    print(
+        f"then import the recordings, one trial for each strike in their order, as {_recordings(path)}, and give the same command again"
+    )
 
 
 def _recordings(path: Path) -> Path:
@@ -75,10 +97,18 @@ def _recordings(path: Path) -> Path:
 def _tell(loop: Rounds) -> None:
     from rich.table import Table
 
-    table = Table(title="Rounds: how far the simulator of the round before was off on fresh strikes", title_justify="left")
+    table = Table(
+        title="Rounds: how far the simulator of the round before was off on fresh strikes",
+        title_justify="left",
+    )
     for column in ("round", "strikes so far", "off by, mm", "degrees"):
         table.add_column(column, justify="right")
     for done in loop.rounds:
         if done.miss is not None and done.made is not None:
-            table.add_row(str(done.turn), str(len(done.made.strikes)), f"{1e3 * done.miss[0]:.1f}", f"{57.29578 * done.miss[1]:.1f}")
+            table.add_row(
+                str(done.turn),
+                str(len(done.made.strikes)),
+                f"{1e3 * done.miss[0]:.1f}",
+                f"{57.29578 * done.miss[1]:.1f}",
+            )
     console().print(table)

@@ -32,7 +32,9 @@ def run(verb: PlanVerb) -> None:
 
     not_negative(seed=verb.seed, draws=verb.draws)
     if (verb.target is None) == (verb.targets is None):
-        raise ParamError("say where the body shall come to rest: --target X Y YAW, or --targets FILE.csv, one of them")
+        raise ParamError(
+            "say where the body shall come to rest: --target X Y YAW, or --targets FILE.csv, one of them"
+        )
     if verb.targets is None and (verb.where.on is not None or verb.where.workers):
         raise ParamError("--on and --workers are for many targets: give --targets as well")
     made = load(verb.run)
@@ -41,10 +43,15 @@ def run(verb: PlanVerb) -> None:
     limits = Limits(verb.limits.speed, verb.limits.acceleration, verb.limits.jerk)
     low = float(made.scene.draw.speed[0])
     if limits.speed <= low:
-        raise ParamError(f"the arm's speed of {limits.speed:g} m/s is not above the slowest strike that was calibrated, {low:g} m/s")
+        raise ParamError(
+            f"the arm's speed of {limits.speed:g} m/s is not above the slowest strike that was calibrated, {low:g} m/s"
+        )
     side = None if verb.side is None else tuple(np.radians(verb.side).tolist())
     reach = Reach(speed=(low, limits.speed), bearing=side, workspace=verb.workspace)  # type: ignore[arg-type]
-    target, start = ((*pose[:2], float(np.radians(pose[2]))) for pose in (verb.target or (0.0, 0.0, 0.0), verb.start))
+    target, start = (
+        (*pose[:2], float(np.radians(pose[2])))
+        for pose in (verb.target or (0.0, 0.0, 0.0), verb.start)
+    )
     task = Task(target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach)
     options: dict[str, Any] = {"method": verb.method, "draws": verb.draws, "seed": verb.seed}
     if verb.targets is not None:
@@ -52,13 +59,19 @@ def run(verb: PlanVerb) -> None:
         return
     options["device"] = verb.device
     model = made.strikes()
-    found = plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
+    found = (
+        plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
+    )
     console().print(_table(found, made.scene), markup=False)
     print(f"{found.status}: {found.reason}")
     if corners := at_corners(made.scene, found):
-        print(f"strike {' and '.join(map(str, corners))} touches a corner, where bodies end further off than the spread says: try --strikes, --side or another target")
+        print(
+            f"strike {' and '.join(map(str, corners))} touches a corner, where bodies end further off than the spread says: try --strikes, --side or another target"
+        )
     if model.fidelity is not None and model.fidelity.doubted > 0.05:
-        print(f"the model doubts itself on {100 * model.fidelity.doubted:.0f} % of the strikes it may choose from: record more of them")
+        print(
+            f"the model doubts itself on {100 * model.fidelity.doubted:.0f} % of the strikes it may choose from: record more of them"
+        )
     if verb.out is not None:
         _write(verb.out, found, made.scene, limits, overwrite=verb.overwrite)
 
@@ -85,23 +98,47 @@ def execute(verb: Execute) -> None:
     plan, shape = plan_of(text), _shape(text)
     setting = lab.Setting(shape, verb.material, verb.surface)
     if set(plan.names) != {"speed", "point", "deflection"}:
-        raise DataError(f"the laboratory takes speed, point and deflection of a strike, but the plan has {', '.join(plan.names)}")
+        raise DataError(
+            f"the laboratory takes speed, point and deflection of a strike, but the plan has {', '.join(plan.names)}"
+        )
     strikes = [lab.Strike(**dict(zip(plan.names, s.tolist(), strict=True))) for s in plan.strikes]
-    trials = [lab.execute(strikes, setting, verb.seed + i, start=plan.task.start) for i in range(verb.times)]
+    trials = [
+        lab.execute(strikes, setting, verb.seed + i, start=plan.task.start)
+        for i in range(verb.times)
+    ]
     ends = []
     for done in trials:
         _, seen = done[-1].seen("block")
-        ends.append([*np.median(seen[-10:, :2], 0), float(np.median(np.unwrap(yaw(seen[-10:, 3:]))))])
+        ends.append(
+            [*np.median(seen[-10:, :2], 0), float(np.median(np.unwrap(yaw(seen[-10:, 3:]))))]
+        )
     outcomes = np.array(ends)
     scene = Scene.load(shape)
-    for words, pose in (("from the target", np.array(plan.task.target)), ("from what was expected", plan.predicted[-1])):
+    for words, pose in (
+        ("from the target", np.array(plan.task.target)),
+        ("from what was expected", plan.predicted[-1]),
+    ):
         far, turn = off(outcomes, pose)
-        print(f"came to rest {1e3 * far.mean():.1f} mm and {np.degrees(np.abs(turn)).mean():.1f} degrees {words}" + (f" (mean of {verb.times})" if verb.times > 1 else ""))
-    print(f"executed in the laboratory, a stand-in for reality: {shape}, {verb.material} on {verb.surface}-friction sand")
+        print(
+            f"came to rest {1e3 * far.mean():.1f} mm and {np.degrees(np.abs(turn)).mean():.1f} degrees {words}"
+            + (f" (mean of {verb.times})" if verb.times > 1 else "")
+        )
+    print(
+        f"executed in the laboratory, a stand-in for reality: {shape}, {verb.material} on {verb.surface}-friction sand"
+    )
     if verb.out is not None:
         verb.out.parent.mkdir(parents=True, exist_ok=True)
         if verb.out.suffix == ".safetensors":
-            write_trials(verb.out, Trials(tuple(replace(t, name=f"{t.name}-{i}") for i, done in enumerate(trials) for t in done)))
+            write_trials(
+                verb.out,
+                Trials(
+                    tuple(
+                        replace(t, name=f"{t.name}-{i}")
+                        for i, done in enumerate(trials)
+                        for t in done
+                    )
+                ),
+            )
         else:
             _picture(verb.out, plan, scene, outcomes)
         print(f"written to {verb.out}")
@@ -112,7 +149,9 @@ def _shape(text: str) -> str:
 
     name = str(parse_json(text, "the plan").get("scene"))
     if name not in lab.SHAPES:
-        raise DataError(f"the laboratory has no block of scene {name!r}: it has {', '.join(lab.SHAPES)}")
+        raise DataError(
+            f"the laboratory has no block of scene {name!r}: it has {', '.join(lab.SHAPES)}"
+        )
     return name
 
 
@@ -124,13 +163,31 @@ def _table(plan: Plan, scene: Scene) -> Any:
 
     count = "Strike" if len(plan.strikes) == 1 else f"{len(plan.strikes)} strikes"
     table = Table(title=escape(f"{count} of {scene.name}"), title_justify="left")
-    for name in ("", *(f"{n}, {UNITS[n]}" for n in plan.names), "touch x, y, mm", "velocity, m/s", "then at x, y, mm", "yaw, deg"):
+    for name in (
+        "",
+        *(f"{n}, {UNITS[n]}" for n in plan.names),
+        "touch x, y, mm",
+        "velocity, m/s",
+        "then at x, y, mm",
+        "yaw, deg",
+    ):
         table.add_column(name, justify="right")
-    for k, (strike, touch, end) in enumerate(zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)):
+    for k, (strike, touch, end) in enumerate(
+        zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)
+    ):
         sd = plan.spread if k + 1 == len(plan.strikes) and plan.spread.any() else None
-        place = f"{1e3 * end[0]:.1f}, {1e3 * end[1]:.1f}" + ("" if sd is None else f" ± {1e3 * float(np.linalg.norm(sd[:2])):.1f}")
+        place = f"{1e3 * end[0]:.1f}, {1e3 * end[1]:.1f}" + (
+            "" if sd is None else f" ± {1e3 * float(np.linalg.norm(sd[:2])):.1f}"
+        )
         turn = f"{np.degrees(end[2]):.1f}" + ("" if sd is None else f" ± {np.degrees(sd[2]):.1f}")
-        table.add_row(str(k + 1), *(f"{v:.3f}" for v in strike), f"{1e3 * touch[0]:.1f}, {1e3 * touch[1]:.1f}", f"{touch[3]:.3f}, {touch[4]:.3f}", place, turn)
+        table.add_row(
+            str(k + 1),
+            *(f"{v:.3f}" for v in strike),
+            f"{1e3 * touch[0]:.1f}, {1e3 * touch[1]:.1f}",
+            f"{touch[3]:.3f}, {touch[4]:.3f}",
+            place,
+            turn,
+        )
     return table
 
 
@@ -158,5 +215,15 @@ def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None =
     from clashsim.plan.robot import touches
     from clashsim.report.strikes import draw
 
-    draw(path, body=outline(scene, scene.struck, scene.struck_body), tip=outline(scene, scene.striker, scene.striker_body), starts=plan.starts,
-         touches=touches(scene, plan), predicted=plan.predicted, target=np.array(plan.task.target), spread=plan.spread, outcomes=outcomes, title=plan.reason)
+    draw(
+        path,
+        body=outline(scene, scene.struck, scene.struck_body),
+        tip=outline(scene, scene.striker, scene.striker_body),
+        starts=plan.starts,
+        touches=touches(scene, plan),
+        predicted=plan.predicted,
+        target=np.array(plan.task.target),
+        spread=plan.spread,
+        outcomes=outcomes,
+        title=plan.reason,
+    )

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from clashsim.nets.strike_map import StrikeMap
 
 _PART = 1024  # targets in one batch; fixed, so that plans do not depend on the number of workers
-_WIDE = {"population": 96, "rounds": 48}  # a batch is cheap, and of targets that can be reached it finds 99 in 100 rather than 94
+_WIDE = {
+    "population": 96,
+    "rounds": 48,
+}  # a batch is cheap, and of targets that can be reached it finds 99 in 100 rather than 94
 _COLUMNS = ("x", "y", "yaw")
 _MOST = 1_000_000  # targets of a file
 
@@ -57,7 +60,11 @@ def run(verb: PlanVerb, scene: Scene, task: Task, options: dict[str, Any]) -> No
     if verb.out is not None:
         refuse_file(verb.out, (".csv", ".json"), overwrite=verb.overwrite)
     tasks = read_targets(verb.targets, task)
-    work = _Part(verb.run, tuple((options | _WIDE | {"device": verb.device or "cpu"}).items()), verb.strikes is None)
+    work = _Part(
+        verb.run,
+        tuple((options | _WIDE | {"device": verb.device or "cpu"}).items()),
+        verb.strikes is None,
+    )
     parts = [tasks[i : i + _PART] for i in range(0, len(tasks), _PART)]
     found: list[list[Plan]] = [[] for _ in parts]
     with engine(verb.where) as run_on, bar("planning", len(tasks)) as advance:
@@ -66,32 +73,55 @@ def run(verb: PlanVerb, scene: Scene, task: Task, options: dict[str, Any]) -> No
             advance(len(plans))
     plans = [p for part in found for p in part]
     there = [p for p in plans if p.status is Status.FOUND]
-    print(f"{len(there)} of {len(plans)} targets are reached: " + ", ".join(f"{sum(len(p.strikes) == k for p in there)} with {k} strike{'s' if k > 1 else ''}" for k in (1, 2, 3)))
+    print(
+        f"{len(there)} of {len(plans)} targets are reached: "
+        + ", ".join(
+            f"{sum(len(p.strikes) == k for p in there)} with {k} strike{'s' if k > 1 else ''}"
+            for k in (1, 2, 3)
+        )
+    )
     if there:
-        far, turn = off(np.array([p.predicted[-1] for p in there]), np.array([p.task.target for p in there]))
-        print(f"there, bodies are expected {1e3 * np.median(far):.1f} mm and {np.degrees(np.median(np.abs(turn))):.1f} degrees from the target (medians)")
+        far, turn = off(
+            np.array([p.predicted[-1] for p in there]), np.array([p.task.target for p in there])
+        )
+        print(
+            f"there, bodies are expected {1e3 * np.median(far):.1f} mm and {np.degrees(np.median(np.abs(turn))):.1f} degrees from the target (medians)"
+        )
     if verb.out is not None:
         write_atomic(verb.out, _csv(plans) if verb.out.suffix == ".csv" else _json(plans, scene))
         print(f"written to {verb.out}")
 
 
 def read_targets(path: Path, task: Task) -> list[Task]:
-    """Tasks like `task` with the targets of a .csv file: columns x, y (m), yaw (degrees), and start_x, start_y, start_yaw if bodies lie at different places."""
+    """Tasks like `task` with the targets of a .csv file: columns x, y (m), yaw (degrees), and
+    start_x, start_y, start_yaw if bodies lie at different places.
+    """
     if path.suffix != ".csv":
-        raise DataError(f"targets are a .csv file with the columns x, y (m) and yaw (degrees), got {str(path)!r}")
+        raise DataError(
+            f"targets are a .csv file with the columns x, y (m) and yaw (degrees), got {str(path)!r}"
+        )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [{str(k).strip(): v for k, v in row.items()} for _, row in zip(range(_MOST + 1), csv.DictReader(file), strict=False)]
+            rows = [
+                {str(k).strip(): v for k, v in row.items()}
+                for _, row in zip(range(_MOST + 1), csv.DictReader(file), strict=False)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"the targets {str(path)!r} cannot be read ({type(error).__name__})") from None
+        raise DataError(
+            f"the targets {str(path)!r} cannot be read ({type(error).__name__})"
+        ) from None
     if not rows or len(rows) > _MOST:
         raise DataError(f"{path.name} must hold 1 to {_MOST} targets below a header x,y,yaw")
     if missing := [c for c in _COLUMNS if c not in rows[0]]:
-        raise DataError(f"{path.name} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}: its header must name x, y (m) and yaw (degrees)")
+        raise DataError(
+            f"{path.name} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}: its header must name x, y (m) and yaw (degrees)"
+        )
     starts = tuple(f"start_{c}" for c in _COLUMNS)
     moved = [c for c in starts if c in rows[0]]
     if moved and len(moved) < 3:
-        raise DataError(f"{path.name} has {', '.join(moved)} alone: starts need all of {', '.join(starts)}")
+        raise DataError(
+            f"{path.name} has {', '.join(moved)} alone: starts need all of {', '.join(starts)}"
+        )
     out = []
     for number, row in enumerate(rows, 2):
         try:
@@ -111,14 +141,29 @@ def _csv(plans: Sequence[Plan]) -> bytes:
     """One line a target; what a plan with fewer strikes does not have is empty."""
     most, names = max(len(p.strikes) for p in plans), plans[0].names
     poses = [[f"{w}{c}" for c in _COLUMNS] for w in ("start_", "", "expected_", "sd_")]
-    header = [*poses[0], *poses[1], "status", "strikes", *(f"{n}_{k + 1}" for k in range(most) for n in names), *poses[2], *poses[3]]
+    header = [
+        *poses[0],
+        *poses[1],
+        "status",
+        "strikes",
+        *(f"{n}_{k + 1}" for k in range(most) for n in names),
+        *poses[2],
+        *poses[3],
+    ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for p in plans:
-        strikes = [f"{v:.9g}" for v in p.strikes.ravel()] + [""] * (len(names) * (most - len(p.strikes)))
-        poses = [[f"{v:.9g}" for v in (*pose[:2], np.degrees(pose[2]))] for pose in (p.task.start, p.task.target, p.predicted[-1], p.spread)]
-        writer.writerow([*poses[0], *poses[1], p.status, len(p.strikes), *strikes, *poses[2], *poses[3]])
+        strikes = [f"{v:.9g}" for v in p.strikes.ravel()] + [""] * (
+            len(names) * (most - len(p.strikes))
+        )
+        poses = [
+            [f"{v:.9g}" for v in (*pose[:2], np.degrees(pose[2]))]
+            for pose in (p.task.start, p.task.target, p.predicted[-1], p.spread)
+        ]
+        writer.writerow(
+            [*poses[0], *poses[1], p.status, len(p.strikes), *strikes, *poses[2], *poses[3]]
+        )
     return text.getvalue().encode()
 
 

@@ -32,10 +32,14 @@ def train(verb: Train) -> None:
     not_negative(seed=verb.seed)
     if verb.steps is not None and verb.steps < 1000:
         raise ParamError(f"--steps must be at least 1000, got {verb.steps}")
-    if verb.device is not None and verb.where.on is None:  # workers elsewhere may have what is not here
+    if (
+        verb.device is not None and verb.where.on is None
+    ):  # workers elsewhere may have what is not here
         _card_recipe(verb)
     elif verb.device is None and verb.copies is not None:
-        raise ParamError("--copies is for training on a device: name one with --device, as in --device cuda")
+        raise ParamError(
+            "--copies is for training on a device: name one with --device, as in --device cuda"
+        )
     if verb.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
     if verb.seeds > 1:
@@ -46,25 +50,44 @@ def train(verb: Train) -> None:
     policy = _learn(verb, bar)
     took, notes = time.perf_counter() - begin, policy.notes
     if verb.device is None:
-        print(f"policy of {notes['recipe']['steps']} strikes written to {verb.out / POLICY} in {took:.0f} s; log for TensorBoard in {verb.out / 'log'}")
+        print(
+            f"policy of {notes['recipe']['steps']} strikes written to {verb.out / POLICY} in {took:.0f} s; log for TensorBoard in {verb.out / 'log'}"
+        )
     else:
-        print(f"policy of {notes['strikes']} strikes written to {verb.out / POLICY} in {took:.0f} s")
-        print(f"in the run's own map it reaches the sub-goal in {100 * notes['reached']:.1f} % of episodes, with a mean return of {notes['return']:.2f}")
+        print(
+            f"policy of {notes['strikes']} strikes written to {verb.out / POLICY} in {took:.0f} s"
+        )
+        print(
+            f"in the run's own map it reaches the sub-goal in {100 * notes['reached']:.1f} % of episodes, with a mean return of {notes['return']:.2f}"
+        )
     print(f"next: clashsim evaluate {verb.out / POLICY} --route 1")
 
 
 def _many(verb: Train) -> None:
     """A policy of each seed, in a folder each; those that are there are kept."""
     out = verb.out.absolute()  # workers stand elsewhere
-    jobs = [replace(verb, run=verb.run.absolute(), out=out / f"seed-{seed}", seed=seed, seeds=1) for seed in range(verb.seed, verb.seed + verb.seeds)]
-    left, begin = [job for job in jobs if verb.overwrite or not (job.out / POLICY).exists()], time.perf_counter()
+    jobs = [
+        replace(verb, run=verb.run.absolute(), out=out / f"seed-{seed}", seed=seed, seeds=1)
+        for seed in range(verb.seed, verb.seed + verb.seeds)
+    ]
+    left, begin = (
+        [job for job in jobs if verb.overwrite or not (job.out / POLICY).exists()],
+        time.perf_counter(),
+    )
     with engine(verb.where) as run_on, bar("training", len(left)) as advance:
         for i, _ in each(run_on, _learn_alone, left):
             if not (left[i].out / POLICY).is_file():
-                raise DataError(f"the policy of seed {left[i].seed} was written on another machine: name an output that all machines see")
+                raise DataError(
+                    f"the policy of seed {left[i].seed} was written on another machine: name an output that all machines see"
+                )
             advance(1)
-    took, told = time.perf_counter() - begin, "" if verb.steps is None else f" of {verb.steps} strikes"
-    print(f"{len(left)} policies{told} trained in {took:.0f} s, {len(jobs) - len(left)} were there; they are in {verb.out}/seed-*/{POLICY}")
+    took, told = (
+        time.perf_counter() - begin,
+        "" if verb.steps is None else f" of {verb.steps} strikes",
+    )
+    print(
+        f"{len(left)} policies{told} trained in {took:.0f} s, {len(jobs) - len(left)} were there; they are in {verb.out}/seed-*/{POLICY}"
+    )
 
 
 def _learn_alone(verb: Train) -> None:
@@ -86,7 +109,9 @@ def _learn(verb: Train, progress: Progress) -> Policy:
     if others and not any(name in others for name in ours):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
-        raise DataError(f"{str(verb.out / POLICY)!r} already exists; choose another output, or replace it with --overwrite")
+        raise DataError(
+            f"{str(verb.out / POLICY)!r} already exists; choose another output, or replace it with --overwrite"
+        )
     made = load(verb.run)
     if verb.overwrite:
         for name in ours:
@@ -97,11 +122,26 @@ def _learn(verb: Train, progress: Progress) -> Policy:
 
         recipe = PAPER if verb.recipe == "paper" else Recipe()
         recipe = recipe if verb.steps is None else replace(recipe, steps=verb.steps)
-        policy = learn(made.scene, made.strikes(), recipe=recipe, seed=verb.seed, folder=verb.out, progress=progress)
+        policy = learn(
+            made.scene,
+            made.strikes(),
+            recipe=recipe,
+            seed=verb.seed,
+            folder=verb.out,
+            progress=progress,
+        )
     else:
         from clashsim.rl import card_train
 
-        policy = card_train.train(made.scene, made.strikes(), recipe=_card_recipe(verb), seed=verb.seed, device=verb.device, folder=verb.out, progress=progress)
+        policy = card_train.train(
+            made.scene,
+            made.strikes(),
+            recipe=_card_recipe(verb),
+            seed=verb.seed,
+            device=verb.device,
+            folder=verb.out,
+            progress=progress,
+        )
     policy.save(verb.out / POLICY)
     return policy
 
@@ -115,7 +155,9 @@ def _card_recipe(verb: Train) -> CardRecipe:
 
     assert verb.device is not None
     if verb.recipe != "default":
-        raise ParamError(f"--recipe {verb.recipe} is of Stable-Baselines3, which trains without --device")
+        raise ParamError(
+            f"--recipe {verb.recipe} is of Stable-Baselines3, which trains without --device"
+        )
     if verb.copies is not None and verb.copies < 1:
         raise ParamError(f"--copies must be at least 1, got {verb.copies}")
     if not present(verb.device):
@@ -123,7 +165,9 @@ def _card_recipe(verb: Train) -> CardRecipe:
     recipe = CardRecipe()
     recipe = replace(recipe, copies=verb.copies or recipe.copies, steps=verb.steps or recipe.steps)
     if recipe.steps < recipe.copies * recipe.horizon:
-        raise ParamError(f"{recipe.copies} copies are struck {recipe.horizon} times a round: --steps must be at least {recipe.copies * recipe.horizon}, got {recipe.steps}")
+        raise ParamError(
+            f"{recipe.copies} copies are struck {recipe.horizon} times a round: --steps must be at least {recipe.copies * recipe.horizon}, got {recipe.steps}"
+        )
     return recipe
 
 
@@ -141,9 +185,13 @@ def evaluate(verb: Evaluate) -> None:
         refuse_file(verb.out, (".gif",), overwrite=verb.overwrite)
     policy, way = Policy.load(verb.policy), route(verb.route)
     if set(policy.names) != {"speed", "point", "deflection"}:
-        raise DataError(f"the laboratory takes speed, point and deflection of a strike, but the policy gives {', '.join(policy.names)}")
+        raise DataError(
+            f"the laboratory takes speed, point and deflection of a strike, but the policy gives {', '.join(policy.names)}"
+        )
     if np.abs(way.points).max() > lab.REACH:
-        raise DataError(f"route {way.name!r} leaves the arm's reach of {lab.REACH} m about the table's middle")
+        raise DataError(
+            f"route {way.name!r} leaves the arm's reach of {lab.REACH} m about the table's middle"
+        )
     needs_drake()
     name = str(policy.notes.get("scene"))
     setting = lab.Setting(name, verb.material, verb.surface)
@@ -154,13 +202,17 @@ def evaluate(verb: Evaluate) -> None:
             advance(1)
     from rich.table import Table
 
-    table = Table(title=f"Route {way.name} in the laboratory, a stand-in for reality", title_justify="left")
+    table = Table(
+        title=f"Route {way.name} in the laboratory, a stand-in for reality", title_justify="left"
+    )
     for column in ("trial", "sub-goals", "strikes", "ended"):
         table.add_column(column, justify="right" if column != "ended" else "left")
     for i, d in enumerate(done):
         table.add_row(str(i), f"{d.reached} of {len(way)}", str(len(d.strikes)), d.why)
     console().print(table)
-    print(f"success {sum(d.success for d in done)}/{len(done)}, sub-goals {sum(d.reached for d in done)}/{len(done) * len(way)}")
+    print(
+        f"success {sum(d.success for d in done)}/{len(done)}, sub-goals {sum(d.reached for d in done)}/{len(done) * len(way)}"
+    )
     if verb.out is not None:
         _animate(verb.out, done[0], policy, way, Scene.load(name))
         print(f"the first trial drawn in {verb.out}")
@@ -182,9 +234,19 @@ def _animate(path: Any, done: Followed, policy: Policy, way: Route, scene: Scene
     from clashsim.rl.picture import animate, frame
 
     body = outline(scene, scene.struck, scene.struck_body)
-    before = moved_to(placed(scene, dict(zip(policy.names, done.strikes.T, strict=True)))[0], done.poses[:-1])
+    before = moved_to(
+        placed(scene, dict(zip(policy.names, done.strikes.T, strict=True)))[0], done.poses[:-1]
+    )
     frames = []
     for k, (pose, pair) in enumerate(zip(done.poses, [*before, None], strict=True)):
         tip = None if pair is None else np.r_[pair[6:8], pair[9:11]]
-        frames.append(frame(body, pose, way.points, tip=tip, title=f"strike {k + 1}" if tip is not None else done.why))
+        frames.append(
+            frame(
+                body,
+                pose,
+                way.points,
+                tip=tip,
+                title=f"strike {k + 1}" if tip is not None else done.why,
+            )
+        )
     animate(path, frames)

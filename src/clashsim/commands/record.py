@@ -25,6 +25,12 @@ def run(verb: Record) -> None:
     needs_drake()  # asked here, before workers are started that would each fail
     kept = {name for name in names if (verb.out / f"{name}.npz").is_file()}
     paths = lab.record_all(verb.out, n=verb.strikes, seed=verb.seed, shape=verb.shape, progress=bar)
-    print(f"{len(paths) - len(kept)} settings of {verb.strikes} strikes recorded in {verb.out}"
-          + (f"; {len(kept)} were there already and are kept as they are, whatever their strikes and seed" if kept else ""))
+    print(
+        f"{len(paths) - len(kept)} settings of {verb.strikes} strikes recorded in {verb.out}"
+        + (
+            f"; {len(kept)} were there already and are kept as they are, whatever their strikes and seed"
+            if kept
+            else ""
+        )
+    )
     print(f"next: clashsim inspect {paths[0]} --scene {lab.settings(verb.shape)[0].shape}")

@@ -43,12 +43,26 @@ class Clock:
         self.seconds[name] = time.perf_counter() - started
 
 
-def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, options: dict[str, Any], name: str, overwrite: bool,
-           found: dict[str, Any] | None = None, slide: SlideFit | None = None, source: str = "real", rivals: Mapping[str, np.ndarray] | None = None,
-           recorded: Recorded | None = None, seconds: Mapping[str, float] | None = None) -> Run:
+def finish(
+    base: Distilled,
+    fitted: Impacts,
+    held_out: Impacts,
+    out: Path,
+    *,
+    options: dict[str, Any],
+    name: str,
+    overwrite: bool,
+    found: dict[str, Any] | None = None,
+    slide: SlideFit | None = None,
+    source: str = "real",
+    rivals: Mapping[str, np.ndarray] | None = None,
+    recorded: Recorded | None = None,
+    seconds: Mapping[str, float] | None = None,
+) -> Run:
     """Calibrate, judge and save, with a page to look at.
 
-    found: what else the recordings told; source: as trials have it; rivals: what other methods predict (N, k) of the impacts held out.
+    found: what else the recordings told; source: as trials have it; rivals: what other methods
+    predict (N, k) of the impacts held out.
     recorded: the trials behind the impacts; seconds: how long the steps before this one took.
     """
     from clashsim.bench.efficiency import fewer
@@ -65,7 +79,9 @@ def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, op
     with clock("judging"):
         judged = judge(calibration, fitted, held_out, seed=seed)
         smaller = fewer(calibration, fitted, held_out, seed)
-    if slide is not None:  # after judging: MuJoCo's strikes are at their best with the friction that suits strikes
+    if (
+        slide is not None
+    ):  # after judging: MuJoCo's strikes are at their best with the friction that suits strikes
         calibration = with_slides(calibration, slide)
     metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)}
     if judged is not None:
@@ -74,16 +90,51 @@ def finish(base: Distilled, fitted: Impacts, held_out: Impacts, out: Path, *, op
     seen = frame(scene, fitted)
     speeds = np.unique(np.round(np.quantile(seen.speed, _SPEEDS), 2)).tolist()
     thetas = {"nominal": scene.nominal, "identified": within(calibration)}
-    metrics["restitution"] = {"speeds": speeds} | {name: list(physical(scene, theta, speeds).values()) for name, theta in thetas.items()}
+    metrics["restitution"] = {"speeds": speeds} | {
+        name: list(physical(scene, theta, speeds).values()) for name, theta in thetas.items()
+    }
     metrics["outside"] = int((~base.inside(seen, within(calibration))).sum())
     metrics |= found or {}
-    page = _page(calibration, judged, metrics, fitted=fitted, name=name, source=source, slide=slide, recorded=recorded, smaller=smaller, clock=clock, seed=seed)
-    save_run(out, calibration, slide=slide, config=options, metrics=metrics, trials={name: fitted}, pages={"report.html": page.encode()}, overwrite=overwrite)
+    page = _page(
+        calibration,
+        judged,
+        metrics,
+        fitted=fitted,
+        name=name,
+        source=source,
+        slide=slide,
+        recorded=recorded,
+        smaller=smaller,
+        clock=clock,
+        seed=seed,
+    )
+    save_run(
+        out,
+        calibration,
+        slide=slide,
+        config=options,
+        metrics=metrics,
+        trials={name: fitted},
+        pages={"report.html": page.encode()},
+        overwrite=overwrite,
+    )
     return Run(calibration, None if slide is None else slide.model)
 
 
-def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, Any], *, fitted: Impacts, name: str, source: str, slide: SlideFit | None,
-          recorded: Recorded | None, smaller: Fewer | None, clock: Clock, seed: int) -> str:
+def _page(
+    calibration: Calibration,
+    judged: Judged | None,
+    metrics: dict[str, Any],
+    *,
+    fitted: Impacts,
+    name: str,
+    source: str,
+    slide: SlideFit | None,
+    recorded: Recorded | None,
+    smaller: Fewer | None,
+    clock: Clock,
+    seed: int,
+) -> str:
     from clashsim.bench.rests import rests
     from clashsim.bench.trust import strike_space
     from clashsim.core.frame import frame, inertia
@@ -96,10 +147,17 @@ def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, An
     none = np.zeros((0, len(after_columns(scene.plane is not None))))
     shown: dict[str, Any] = {"measured": none, "predicted": {"clashsim": none}}
     if judged is not None:
-        shown = {"measured": judged.impacts.after, "predicted": judged.predicted, "spread": judged.spread, "judged": judged.words,
-                 "circumstances": {"approach speed, m/s": frame(scene, judged.impacts).speed}}
+        shown = {
+            "measured": judged.impacts.after,
+            "predicted": judged.predicted,
+            "spread": judged.spread,
+            "judged": judged.words,
+            "circumstances": {"approach speed, m/s": frame(scene, judged.impacts).speed},
+        }
         if recorded is not None:
-            shown["labels"] = [recorded.label(i, held_out=metrics["held_out"] > 0) for i in judged.rows]
+            shown["labels"] = [
+                recorded.label(i, held_out=metrics["held_out"] > 0) for i in judged.rows
+            ]
             if slide is not None:
                 shown["rests"] = rests(slide.model, judged, recorded.held_out or recorded.fitted)
     space = strike_space(calibration, fitted, seed)
@@ -107,11 +165,30 @@ def _page(calibration: Calibration, judged: Judged | None, metrics: dict[str, An
         shown["slide"] = slide.estimates, dict(zip(NAMES, UNITS, strict=True))
     if recorded is not None:
         shown |= {"trials": recorded.rows(), "findings": recorded.trials.notes}
-    notes = [*warnings(calibration, metrics), *metrics.get("segmented", []), *([metrics["slide"]["words"]] if "slide" in metrics else [])]
-    return page(title=f"Calibration of {scene.name}", data=name, source=source, fitted=metrics["impacts"], gyration=inertia(scene, scene.struck_body).gyration,
-                rival=_GRID if judged is not None and _GRID in judged.predicted else None, params=scene.params, estimates=calibration.theta,
-                restitution=metrics["restitution"], space=space, rate=space.rate, fewer=smaller, advice=_advice(calibration, seed), notes=notes,
-                seconds=clock.seconds, versions=versions(), **shown)
+    notes = [
+        *warnings(calibration, metrics),
+        *metrics.get("segmented", []),
+        *([metrics["slide"]["words"]] if "slide" in metrics else []),
+    ]
+    return page(
+        title=f"Calibration of {scene.name}",
+        data=name,
+        source=source,
+        fitted=metrics["impacts"],
+        gyration=inertia(scene, scene.struck_body).gyration,
+        rival=_GRID if judged is not None and _GRID in judged.predicted else None,
+        params=scene.params,
+        estimates=calibration.theta,
+        restitution=metrics["restitution"],
+        space=space,
+        rate=space.rate,
+        fewer=smaller,
+        advice=_advice(calibration, seed),
+        notes=notes,
+        seconds=clock.seconds,
+        versions=versions(),
+        **shown,
+    )
 
 
 def _advice(calibration: Calibration, seed: int) -> str | None:
@@ -120,9 +197,15 @@ def _advice(calibration: Calibration, seed: int) -> str | None:
     from clashsim.fit.advise import advise
     from clashsim.fit.candidates import candidates
 
-    known = dict(zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True))
+    known = dict(
+        zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True)
+    )
     try:
-        return said(advise(calibration, candidates(calibration.base.scene, seed, 256, known=known).impacts, 1))
+        return said(
+            advise(
+                calibration, candidates(calibration.base.scene, seed, 256, known=known).impacts, 1
+            )
+        )
     except ClashError:
         return None
 
@@ -132,9 +215,13 @@ def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
     free = sum(e.status != "known" for e in calibration.theta)
     out = []
     if metrics.get("impacts", free) < free:
-        out.append(f"There are fewer impacts ({metrics['impacts']}) than parameters ({free}): priors decide what these impacts cannot.")
+        out.append(
+            f"There are fewer impacts ({metrics['impacts']}) than parameters ({free}): priors decide what these impacts cannot."
+        )
     if metrics.get("outside"):
-        out.append(f"{metrics['outside']} of the {metrics['impacts']} impacts lie outside what the scene's [draw] covers, where the distilled model guesses: widen its ranges.")
+        out.append(
+            f"{metrics['outside']} of the {metrics['impacts']} impacts lie outside what the scene's [draw] covers, where the distilled model guesses: widen its ranges."
+        )
     return out
 
 

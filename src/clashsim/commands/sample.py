@@ -21,20 +21,43 @@ def run(verb: Sample) -> None:
 
     not_negative(seed=verb.seed, threads=verb.threads)
     if verb.threads and verb.where.on is not None:
-        raise ParamError("--threads is for this process; with --on each worker has one, and --workers says how many")
+        raise ParamError(
+            "--threads is for this process; with --on each worker has one, and --workers says how many"
+        )
     if verb.by != "mujoco" and (verb.threads or verb.where.on is not None):
-        raise ParamError(f"--by {verb.by} runs in this process, on the device and the threads that jax takes: leave out --threads and --on")
+        raise ParamError(
+            f"--by {verb.by} runs in this process, on the device and the threads that jax takes: leave out --threads and --on"
+        )
     refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
     scene = load_scene(verb.scene, **asdict(verb.pair))
     parts = verb.parts or verb.out.with_name(verb.out.name + ".parts")
     by = str(verb.by)
     if by == "auto":
         job = begun(parts)
-        by, why = quickest(scene, verb.samples, verb.seed) if job is None else (str(job.get("by", "mujoco")), f"the shards that are there were made by {job.get('by', 'mujoco')}")
+        by, why = (
+            quickest(scene, verb.samples, verb.seed)
+            if job is None
+            else (
+                str(job.get("by", "mujoco")),
+                f"the shards that are there were made by {job.get('by', 'mujoco')}",
+            )
+        )
         print(why)
     with engine(verb.where) as run_on:
         threads = verb.threads if verb.where.on is None else 1
-        impacts = sample(scene, verb.samples, verb.seed, by=by, parts=parts, threads=threads, engine=run_on, progress=bar)
+        impacts = sample(
+            scene,
+            verb.samples,
+            verb.seed,
+            by=by,
+            parts=parts,
+            threads=threads,
+            engine=run_on,
+            progress=bar,
+        )
     write_impacts(verb.out, impacts)
     clear(parts)
-    print(f"{len(impacts)} impacts of {verb.samples} strikes in {verb.out}: " + ", ".join(f"{count} {end}" for end, count in impacts.ends.items()))
+    print(
+        f"{len(impacts)} impacts of {verb.samples} strikes in {verb.out}: "
+        + ", ".join(f"{count} {end}" for end, count in impacts.ends.items())
+    )

@@ -20,7 +20,9 @@ def run(verb: Segment) -> None:
 
     refuse_file(verb.out, (".csv", ".safetensors"), overwrite=verb.overwrite)
     if verb.out.exists() and verb.trials.exists() and verb.out.samefile(verb.trials):
-        raise DataError(f"{str(verb.out)!r} are the recording itself; choose another output for its impacts")
+        raise DataError(
+            f"{str(verb.out)!r} are the recording itself; choose another output for its impacts"
+        )
     trials = read_recorded(verb.trials)
     scene, struck, striker = scene_of(verb.scene, verb.bodies, trials)
     found = segmented(trials, scene, struck, striker)
@@ -28,8 +30,12 @@ def run(verb: Segment) -> None:
     if verb.sure:
         impacts = impacts[np.flatnonzero(found.clean)]
         if not len(impacts):
-            raise DataError(f"all {len(found.found)} impacts are in doubt; without --sure they are written")
+            raise DataError(
+                f"all {len(found.found)} impacts are in doubt; without --sure they are written"
+            )
     for sentence in sentences(found, trials):
         print(sentence)
     write_impacts(verb.out, impacts)
-    print(f"{len(impacts)} impacts written to {verb.out}; next: clashsim calibrate {verb.scene} {verb.out} -o RUN")
+    print(
+        f"{len(impacts)} impacts written to {verb.out}; next: clashsim calibrate {verb.scene} {verb.out} -o RUN"
+    )

@@ -52,22 +52,32 @@ class SelfTest:
 
     def __iter__(self) -> Iterator[Check]:
         steps: tuple[tuple[str, Callable[[], tuple[bool, str]]], ...] = (
-            ("MuJoCo samples strikes", self._sample), ("the shipped model predicts them", self._distilled), ("recorded strikes calibrate it", self._calibrate),
-            ("a strike is planned", self._planned), ("stepped, it does what was planned", self._stepped), ("the run is written and read back", self._kept))
+            ("MuJoCo samples strikes", self._sample),
+            ("the shipped model predicts them", self._distilled),
+            ("recorded strikes calibrate it", self._calibrate),
+            ("a strike is planned", self._planned),
+            ("stepped, it does what was planned", self._stepped),
+            ("the run is written and read back", self._kept),
+        )
         for name, step in steps:
             self._begin(name)
             began = time.perf_counter()
             try:
                 passed, found = step()
             except Exception as error:  # a doctor reports what is broken, whatever it is
-                passed, found = False, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                passed, found = (
+                    False,
+                    f"{type(error).__name__}: {' '.join(str(error).split())[:160]}",
+                )
             yield Check(name, passed, found, time.perf_counter() - began)
 
     def _sample(self) -> tuple[bool, str]:
         from clashsim.fit.sample import sample
 
         self._sampled: Impacts = sample(self._scene, 500, seed=0)
-        return bool(np.isfinite(self._sampled.after).all()) and len(self._sampled) > 450, f"{len(self._sampled)} of 500 ended"
+        return bool(np.isfinite(self._sampled.after).all()) and len(
+            self._sampled
+        ) > 450, f"{len(self._sampled)} of 500 ended"
 
     def _distilled(self) -> tuple[bool, str]:
         from clashsim.core.frame import frame
@@ -77,7 +87,9 @@ class SelfTest:
         assert impacts.theta is not None
         seen = frame(self._scene, impacts)
         error = self._relative(seen.decode(base.members(seen, impacts.theta)).mean(0), impacts)
-        return float(np.median(error)) < 0.1, f"{100 * float(np.median(error)):.1f} % off at the median (at most 10)"
+        return float(
+            np.median(error)
+        ) < 0.1, f"{100 * float(np.median(error)):.1f} % off at the median (at most 10)"
 
     def _calibrate(self) -> tuple[bool, str]:
         from clashsim import lab
@@ -88,7 +100,10 @@ class SelfTest:
         from clashsim.fit.run import Run, with_slides
 
         trials = lab.recorded()
-        fitted, held_out = (segment(trials[a:b], scene=self._scene) for a, b in ((0, _FIT), (_FIT, _FIT + _HELD_OUT)))
+        fitted, held_out = (
+            segment(trials[a:b], scene=self._scene)
+            for a, b in ((0, _FIT), (_FIT, _FIT + _HELD_OUT))
+        )
         calibration = calibrate(base_model(self._scene), fitted.impacts, draws=_DRAWS, seed=0)
         slide, _ = fit_found(self._scene, fitted.found, ())
         if slide is None:
@@ -96,7 +111,10 @@ class SelfTest:
         self._run = Run(with_slides(calibration, slide), slide.model)
         error = self._relative(calibration.predict(held_out.impacts), held_out.impacts)
         good = float((error < 0.1).mean())
-        return good >= 0.8, f"{100 * good:.0f} % of {len(error)} strikes held out are predicted to 10 % (at least 80)"
+        return (
+            good >= 0.8,
+            f"{100 * good:.0f} % of {len(error)} strikes held out are predicted to 10 % (at least 80)",
+        )
 
     def _planned(self) -> tuple[bool, str]:
         from clashsim.plan.planner import plan
@@ -106,7 +124,10 @@ class SelfTest:
         goal = model.rest(np.zeros((1, 3)), (0.35 * model.low + 0.65 * model.high)[None])[0]
         began = time.perf_counter()
         self._plan = plan(model, Task((float(goal[0]), float(goal[1]), float(goal[2]))))
-        return self._plan.status is Status.FOUND, f"{self._plan.reason}, in {1e3 * (time.perf_counter() - began):.0f} ms"
+        return (
+            self._plan.status is Status.FOUND,
+            f"{self._plan.reason}, in {1e3 * (time.perf_counter() - began):.0f} ms",
+        )
 
     def _stepped(self) -> tuple[bool, str]:
         from clashsim.sim.stepped import Stepped
@@ -118,7 +139,10 @@ class SelfTest:
         assert hybrid.theta is not None
         rest = Stepped(hybrid, run.scene, hybrid.theta).rest(np.zeros((1, 3)), plan.strikes)[0]
         far = 1e3 * float(np.linalg.norm(rest[:2] - plan.predicted[-1, :2]))
-        return far < 3.0, f"the hybrid simulator ends {far:.1f} mm from where the plan says (at most 3)"
+        return (
+            far < 3.0,
+            f"the hybrid simulator ends {far:.1f} mm from where the plan says (at most 3)",
+        )
 
     def _kept(self) -> tuple[bool, str]:
         from clashsim.fit.runs import load, save_run
@@ -127,7 +151,14 @@ class SelfTest:
         with tempfile.TemporaryDirectory() as folder:
             save_run(Path(folder) / "run", run.calibration, slide=run.slide)
             again = load(Path(folder) / "run")
-        off = max(float(np.abs(a - b).max()) for a, b in zip(run.calibration.guess(self._sampled), again.calibration.guess(self._sampled), strict=True))
+        off = max(
+            float(np.abs(a - b).max())
+            for a, b in zip(
+                run.calibration.guess(self._sampled),
+                again.calibration.guess(self._sampled),
+                strict=True,
+            )
+        )
         return off < 1e-9, f"its predictions differ by {off:.0e} m/s at most (at most 1e-09)"
 
     @property
@@ -137,8 +168,12 @@ class SelfTest:
         return self._run
 
     def _relative(self, after: np.ndarray, impacts: Impacts) -> np.ndarray:
-        """Errors (N,) of twists (N, 3) over the size of what was measured, turns at the radius of gyration."""
+        """Errors (N,) of twists (N, 3) over the size of what was measured, turns at the radius of
+        gyration.
+        """
         from clashsim.core.frame import inertia
 
         rim = np.array([1.0, 1.0, inertia(self._scene, self._scene.struck_body).gyration])
-        return np.linalg.norm((after - impacts.after) * rim, axis=1) / np.linalg.norm(impacts.after * rim, axis=1)
+        return np.linalg.norm((after - impacts.after) * rim, axis=1) / np.linalg.norm(
+            impacts.after * rim, axis=1
+        )

@@ -1,4 +1,6 @@
-"""What several verbs need: a console, a scene that is checked before work begins, bounds of numbers, the cache."""
+"""What several verbs need: a console, a scene that is checked before work begins, bounds of
+numbers, the cache.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def console() -> Console:
     return PlainConsole() if sys.stdout.isatty() else PlainConsole(width=160)
 
 
-def load_scene(source: str, *, struck: str | None = None, striker: str | None = None, ground: str | None = None) -> Scene:
+def load_scene(
+    source: str, *, struck: str | None = None, striker: str | None = None, ground: str | None = None
+) -> Scene:
     """A scene by name or file, compiled."""
     from clashsim.core.scene import Scene
 
@@ -34,7 +38,9 @@ def load_scene(source: str, *, struck: str | None = None, striker: str | None = 
         scene = Scene.load(source, struck=struck, striker=striker, ground=ground)
     except UnicodeDecodeError:
         raise SceneError(f"scene file {source!r} is not text") from None
-    _ = scene.slots  # compiles the scene and finds every parameter, so that mistakes show before any work
+    _ = (
+        scene.slots
+    )  # compiles the scene and finds every parameter, so that mistakes show before any work
     return scene
 
 
@@ -50,11 +56,15 @@ def not_negative(**values: float) -> None:
 def refuse_file(path: Path, endings: Sequence[str], *, overwrite: bool) -> None:
     """Refuse an output of another kind, or one that is there, before any work."""
     if path.suffix not in endings:
-        raise DataError(f"the output {str(path)!r} must end in {', '.join(endings[:-1])}{' or ' if len(endings) > 1 else ''}{endings[-1]}")
+        raise DataError(
+            f"the output {str(path)!r} must end in {', '.join(endings[:-1])}{' or ' if len(endings) > 1 else ''}{endings[-1]}"
+        )
     if path.is_dir():
         raise DataError(f"the output {str(path)!r} is a folder, not a file")
     if path.exists() and not overwrite:
-        raise DataError(f"the output {str(path)!r} already exists; choose another, or replace it with --overwrite")
+        raise DataError(
+            f"the output {str(path)!r} already exists; choose another, or replace it with --overwrite"
+        )
 
 
 def needs_drake() -> None:
@@ -65,7 +75,9 @@ def needs_drake() -> None:
 def enough_samples(samples: int) -> None:
     """Refuse too few samples to distil from."""
     if samples < 100:
-        raise ParamError(f"--samples must be at least 100, got {samples}: a network cannot be distilled from fewer")
+        raise ParamError(
+            f"--samples must be at least 100, got {samples}: a network cannot be distilled from fewer"
+        )
 
 
 def cache() -> Path:

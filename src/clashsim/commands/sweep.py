@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 _NUMBERS: dict[str, Callable[[str], float]] = {"seed": int, "samples": int, "hold_out": float}
 _LIST_BYTES = 1 << 26  # of a list: more than a hundred thousand runs
 _MUST = ("scene", "impacts", "out")
-_DECIDE = ("samples", "seed", "hold_out", "known", "pair")  # what a run must have been made with to be the one that is asked for
+_DECIDE = (
+    "samples",
+    "seed",
+    "hold_out",
+    "known",
+    "pair",
+)  # what a run must have been made with to be the one that is asked for
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,12 @@ def run(verb: Sweep) -> None:
         threads = 0 if verb.where.on is None else 1
         shared = _shared([jobs[i] for i in left])
         if shared:
-            # Base models that several runs need come first: two workers that make the same one at once would do it twice.
+            # Base models that several runs need come first: two workers that make the same one at
+            # once would do it twice.
             with bar("base models", len(shared)) as advance:
-                for _ in run_on(partial(_prepared, threads=threads), shared):  # what is wrong with a scene is told by its runs
+                for _ in run_on(
+                    partial(_prepared, threads=threads), shared
+                ):  # what is wrong with a scene is told by its runs
                     advance(1)
         with bar("calibrating", len(left)) as advance:
             for k, ended in run_on(partial(_made, threads=threads), [jobs[i] for i in left]):
@@ -77,15 +86,21 @@ def run(verb: Sweep) -> None:
             try:
                 rows.append(_row(job))
             except ClashError as error:
-                failed[i] = f"{error}; if it was made on another machine, name an output that all machines see"
+                failed[i] = (
+                    f"{error}; if it was made on another machine, name an output that all machines see"
+                )
     if rows:
         out = console()
         out.print(plain(f"Accuracy(0.1) of {len(rows)} runs", rows, width=out.width), markup=False)
-    print(f"{sum(i not in failed for i in left)} runs made, {len(rows) - sum(i not in failed for i in left)} were there and are kept")
+    print(
+        f"{sum(i not in failed for i in left)} runs made, {len(rows) - sum(i not in failed for i in left)} were there and are kept"
+    )
     if failed:
         for i, why in sorted(failed.items()):
             print(f"{os.path.relpath(jobs[i].out)}: {why}")
-        raise ClashError(f"{len(failed)} of {len(jobs)} calibrations failed, the others are done; the same command tries again")
+        raise ClashError(
+            f"{len(failed)} of {len(jobs)} calibrations failed, the others are done; the same command tries again"
+        )
 
 
 def _prepared(job: Calibrate, threads: int) -> None:
@@ -93,7 +108,13 @@ def _prepared(job: Calibrate, threads: int) -> None:
     from clashsim.fit.base import base_model
 
     with one_thread():
-        base_model(load_scene(job.scene, **asdict(job.pair)), n=job.samples, seed=job.seed, cache=job.base or cache(), threads=threads)
+        base_model(
+            load_scene(job.scene, **asdict(job.pair)),
+            n=job.samples,
+            seed=job.seed,
+            cache=job.base or cache(),
+            threads=threads,
+        )
 
 
 def _made(job: Calibrate, threads: int) -> None:
@@ -104,6 +125,7 @@ def _made(job: Calibrate, threads: int) -> None:
 
 def _shared(jobs: list[Calibrate]) -> list[Calibrate]:
     """One job of each base model that several jobs need."""
+
     def key(job: Calibrate) -> tuple:
         return job.scene, job.pair, job.samples, job.seed
 
@@ -112,7 +134,9 @@ def _shared(jobs: list[Calibrate]) -> list[Calibrate]:
 
 
 def _jobs(verb: Sweep) -> list[Calibrate]:
-    """What the list asks for, each line as `clashsim calibrate` would be called, in absolute paths since workers stand elsewhere."""
+    """What the list asks for, each line as `clashsim calibrate` would be called, in absolute paths
+    since workers stand elsewhere.
+    """
     if not verb.pairs.is_file():
         raise DataError(f"there is no list {str(verb.pairs)!r}")
     lines = _read(verb.pairs)
@@ -122,7 +146,9 @@ def _jobs(verb: Sweep) -> list[Calibrate]:
     taken = Counter(job.out for job in jobs)
     for out, times in taken.items():
         if times > 1:
-            raise DataError(f"the list {str(verb.pairs)!r} names the output {str(out)!r} {times} times")
+            raise DataError(
+                f"the list {str(verb.pairs)!r} names the output {str(out)!r} {times} times"
+            )
     return jobs
 
 
@@ -195,7 +221,9 @@ def _there(job: Calibrate) -> bool:
     made["known"] = tuple(made.get("known", ()))  # JSON has no tuples
     for name in _DECIDE:
         if made.get(name) != asked[name]:
-            raise RunError(f"the run is there, but was made with another {name}; give it another output, or make all again with --overwrite")
+            raise RunError(
+                f"the run is there, but was made with another {name}; give it another output, or make all again with --overwrite"
+            )
     return True
 
 
@@ -204,5 +232,14 @@ def _row(job: Calibrate) -> dict[str, Any]:
 
     metrics = read_notes(job.out)["metrics"]
     models = metrics.get("models", {})
-    accuracy = {name: models.get(name, {}).get("accuracy_0.1") for name in ("MuJoCo, nominal", "MuJoCo, identified", "clashsim")}
-    return {"run": os.path.relpath(job.out), "scene": Path(job.scene).stem, "impacts": metrics["impacts"], "judged": metrics.get("judged", "-"), **accuracy}
+    accuracy = {
+        name: models.get(name, {}).get("accuracy_0.1")
+        for name in ("MuJoCo, nominal", "MuJoCo, identified", "clashsim")
+    }
+    return {
+        "run": os.path.relpath(job.out),
+        "scene": Path(job.scene).stem,
+        "impacts": metrics["impacts"],
+        "judged": metrics.get("judged", "-"),
+        **accuracy,
+    }

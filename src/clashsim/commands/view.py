@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from clashsim.view.strikes import Source
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_COARSE, _FINE = 0.005, 0.002  # s: timestep of the hybrid simulator with a slide model, which is exact for any, and without
+_COARSE, _FINE = (
+    0.005,
+    0.002,
+)  # s: timestep of the hybrid simulator with a slide model, which is exact for any, and without
 _POLICY = "policy.safetensors"
 
 
@@ -58,9 +61,14 @@ def told(host: str, port: int) -> list[str]:
     """What to do with a page at an address."""
     local = host in _LOOPBACK
     shown = "localhost" if local or host in ("0.0.0.0", "::") else host
-    lines = [f"the page is at http://{f'[{shown}]' if ':' in shown else shown}:{port} (stop with Ctrl-C)"]
+    lines = [
+        f"the page is at http://{f'[{shown}]' if ':' in shown else shown}:{port} (stop with Ctrl-C)"
+    ]
     if local:
-        return [*lines, f"on a server over SSH, open it from your own machine with: ssh -L {port}:localhost:{port} {socket.gethostname()}"]
+        return [
+            *lines,
+            f"on a server over SSH, open it from your own machine with: ssh -L {port}:localhost:{port} {socket.gethostname()}",
+        ]
     return [*lines, f"it listens on {host}: whoever reaches this machine can use the page"]
 
 
@@ -74,12 +82,16 @@ def serve(host: str, port: int) -> Any:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        raise ParamError(f"the page cannot listen on {host} port {port} ({(error.strerror or str(error)).lower()}): choose another with --port, or end what uses it") from None
+        raise ParamError(
+            f"the page cannot listen on {host} port {port} ({(error.strerror or str(error)).lower()}): choose another with --port, or end what uses it"
+        ) from None
     import viser
 
     from clashsim.view.access import Access, guarding
 
-    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # whoever knocks and goes away again is no error of ours
+    logging.getLogger("websockets").setLevel(
+        logging.CRITICAL
+    )  # whoever knocks and goes away again is no error of ours
 
     class Server(viser.ViserServer):
         """One that cannot be shared: viser would send the page through a server of its makers'."""
@@ -102,7 +114,13 @@ def serve(host: str, port: int) -> Any:
     return server
 
 
-def session_of(folder: Path, *, trials: Path | None = None, policy: Path | None = None, route: str | None = None) -> Session:
+def session_of(
+    folder: Path,
+    *,
+    trials: Path | None = None,
+    policy: Path | None = None,
+    route: str | None = None,
+) -> Session:
     """A run folder as the page uses it."""
     from clashsim.fit.runs import load, read_notes
     from clashsim.rl.routes import ROUTES
@@ -113,12 +131,33 @@ def session_of(folder: Path, *, trials: Path | None = None, policy: Path | None 
 
     made, notes = load(folder), read_notes(folder)
     scene = made.scene
-    hybrid = made.hybrid(timestep=max(_FINE if made.slide is None else _COARSE, float(scene.base.opt.timestep)))
-    rollers = {"identified values": Roller(scene, MujocoSim(scene, made.theta), made.theta, partial(_parted, scene, made.theta)),
-               "the author's values": Roller(scene, MujocoSim(scene, scene.nominal), scene.nominal, partial(_parted, scene, scene.nominal)),
-               "hybrid": Roller(scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome)}
+    hybrid = made.hybrid(
+        timestep=max(_FINE if made.slide is None else _COARSE, float(scene.base.opt.timestep))
+    )
+    rollers = {
+        "identified values": Roller(
+            scene, MujocoSim(scene, made.theta), made.theta, partial(_parted, scene, made.theta)
+        ),
+        "the author's values": Roller(
+            scene,
+            MujocoSim(scene, scene.nominal),
+            scene.nominal,
+            partial(_parted, scene, scene.nominal),
+        ),
+        "hybrid": Roller(
+            scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome
+        ),
+    }
     routes = dict(ROUTES) if route is None else {route: route_of(route)} | dict(ROUTES)
-    return Session(folder.resolve().name, scene, source_of(made, notes, trials), rollers, made.strikes, policy_of(made, folder, policy), routes)
+    return Session(
+        folder.resolve().name,
+        scene,
+        source_of(made, notes, trials),
+        rollers,
+        made.strikes,
+        policy_of(made, folder, policy),
+        routes,
+    )
 
 
 def _parted(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -126,11 +165,15 @@ def _parted(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
     from clashsim.core.contact import touch
     from clashsim.sim.mujoco import simulate
 
-    return simulate(scene, touch(scene, before)[1], np.broadcast_to(theta, (len(before), len(theta)))).after
+    return simulate(
+        scene, touch(scene, before)[1], np.broadcast_to(theta, (len(before), len(theta)))
+    ).after
 
 
 def source_of(run: Run, notes: dict[str, Any], trials: Path | None) -> Source:
-    """What there is to replay: the trials given, else what the run was made from, as far as it is at hand, else strikes drawn."""
+    """What there is to replay: the trials given, else what the run was made from, as far as it is
+    at hand, else strikes drawn.
+    """
     from clashsim.view.strikes import Drawn
 
     if trials is not None:
@@ -142,8 +185,14 @@ def source_of(run: Run, notes: dict[str, Any], trials: Path | None) -> Source:
         if isinstance(options.get("impacts"), str):
             return _file(run.scene, Path(options["impacts"]), known=options.get("known") or ())
     except ClashError as error:
-        return Drawn(run.scene, f"The data of this run is not at hand ({error}); these are strikes drawn from the scene's ranges. Recordings can be given with --trials.")
-    return Drawn(run.scene, "This run does not say where its data is; these are strikes drawn from the scene's ranges. Recordings can be given with --trials.")
+        return Drawn(
+            run.scene,
+            f"The data of this run is not at hand ({error}); these are strikes drawn from the scene's ranges. Recordings can be given with --trials.",
+        )
+    return Drawn(
+        run.scene,
+        "This run does not say where its data is; these are strikes drawn from the scene's ranges. Recordings can be given with --trials.",
+    )
 
 
 def _laboratory(scene: Scene, options: dict[str, Any]) -> Source:
@@ -166,14 +215,24 @@ def _file(scene: Scene, path: Path, known: Any = ()) -> Source:
         impacts = read_impacts(path, known=[*(p.name for p in scene.params), *known]).checked()
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
-        return Measured(impacts, f"Impacts of {path.name}: the motion around them was not recorded, so they are shown as the simulators have them, beside the twist measured.")
+        return Measured(
+            impacts,
+            f"Impacts of {path.name}: the motion around them was not recorded, so they are shown as the simulators have them, beside the twist measured.",
+        )
     found = read_recorded(path)
     bodies = [b.name for b in (scene.struck_body, scene.striker_body) if not b.fixed]
     missing = next((name for name in bodies if name not in found.bodies), None)
     if missing is not None:
-        raise DataError(f"the trials of {path.name!r} have no body {missing!r}, as the scene calls it")
+        raise DataError(
+            f"the trials of {path.name!r} have no body {missing!r}, as the scene calls it"
+        )
     kinds = {t.source for t in found}
-    return Recorded(scene, found, f"Trials of {path.name}" + (", recorded in the laboratory, a stand-in for reality." if kinds == {"lab"} else "."))
+    return Recorded(
+        scene,
+        found,
+        f"Trials of {path.name}"
+        + (", recorded in the laboratory, a stand-in for reality." if kinds == {"lab"} else "."),
+    )
 
 
 def policy_of(run: Run, folder: Path, given: Path | None) -> Policy | str:
@@ -187,6 +246,10 @@ def policy_of(run: Run, folder: Path, given: Path | None) -> Policy | str:
     policy = Policy.load(path)
     scene = policy.notes.get("scene")
     ranges = {name: getattr(run.scene.draw, name, None) for name in policy.names}
-    if scene != run.scene.name or any(r is None or not np.isfinite(r).all() for r in ranges.values()):
-        raise DataError(f"the policy {str(path)!r} was trained for scene {scene!r}, but this run is of {run.scene.name!r}")
+    if scene != run.scene.name or any(
+        r is None or not np.isfinite(r).all() for r in ranges.values()
+    ):
+        raise DataError(
+            f"the policy {str(path)!r} was trained for scene {scene!r}, but this run is of {run.scene.name!r}"
+        )
     return policy

@@ -1,4 +1,6 @@
-"""Neural scalars: small networks that take part in single numbers of a simulation (Heiden et al. 2020, Fig. 2)."""
+"""Neural scalars: small networks that take part in single numbers of a simulation (Heiden et al.
+2020, Fig. 2).
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,13 @@ Enters = Literal["add", "scale", "replace"]
 class NeuralScalar:
     """One network of `units` tanh units that reads named quantities and acts on `target`.
 
-    target: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"), "force/JOINT", "acceleration/JOINT" or "state/JOINT".
-    reads: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR", "speed/BODY", each divided by its entry of `sizes` (by 1 where
-    empty). With output y = scale * network: "add" gives value + y, "scale" value * exp(y), so that no sign turns, and "replace" y alone.
-    A parameter that is replaced begins at the author's value; a force, an acceleration or a change of state at zero.
+    target: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"), "force/JOINT",
+    "acceleration/JOINT" or "state/JOINT".
+    reads: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR", "speed/BODY", each
+    divided by its entry of `sizes` (by 1 where empty). With output y = scale * network: "add" gives
+    value + y, "scale" value * exp(y), so that no sign turns, and "replace" y alone. A parameter
+    that is replaced begins at the author's value; a force, an acceleration or a change of state at
+    zero.
     """
 
     target: str
@@ -33,13 +38,24 @@ class NeuralScalar:
 
     def __post_init__(self) -> None:
         if not self.reads:
-            raise ParamError(f"the neural scalar of {self.target!r} reads nothing; a constant is a parameter")
+            raise ParamError(
+                f"the neural scalar of {self.target!r} reads nothing; a constant is a parameter"
+            )
         if self.enters not in get_args(Enters):
-            raise ParamError(f"the neural scalar of {self.target!r} cannot enter by {self.enters!r}; {nearest(str(self.enters), get_args(Enters))}")
+            raise ParamError(
+                f"the neural scalar of {self.target!r} cannot enter by {self.enters!r}; {nearest(str(self.enters), get_args(Enters))}"
+            )
         if self.units < 1 or not (np.isfinite(self.scale) and self.scale > 0):
-            raise ParamError(f"the neural scalar of {self.target!r} needs units >= 1 and scale > 0, got {self.units} and {self.scale}")
-        if self.sizes and (len(self.sizes) != len(self.reads) or not (np.isfinite(self.sizes).all() and min(self.sizes) > 0)):
-            raise ParamError(f"the neural scalar of {self.target!r} needs {len(self.reads)} sizes > 0, one for each quantity it reads, got {self.sizes}")
+            raise ParamError(
+                f"the neural scalar of {self.target!r} needs units >= 1 and scale > 0, got {self.units} and {self.scale}"
+            )
+        if self.sizes and (
+            len(self.sizes) != len(self.reads)
+            or not (np.isfinite(self.sizes).all() and min(self.sizes) > 0)
+        ):
+            raise ParamError(
+                f"the neural scalar of {self.target!r} needs {len(self.reads)} sizes > 0, one for each quantity it reads, got {self.sizes}"
+            )
 
     @property
     def count(self) -> int:
@@ -52,9 +68,15 @@ class NeuralScalar:
         return np.concatenate([inner, rng.uniform(-1, 1, self.units), np.zeros(self.units + 1)])
 
     def output(self, weights: Any, values: Any, xp: Any = np) -> Any:
-        """What the network says (...) at values (..., r) of what it reads, with weights (count,); `xp` is numpy or jax.numpy."""
+        """What the network says (...) at values (..., r) of what it reads, with weights (count,);
+        `xp` is numpy or jax.numpy.
+        """
         u, r = self.units, len(self.reads)
-        first, shift, last = weights[: u * r].reshape(u, r), weights[u * r : u * (r + 1)], weights[u * (r + 1) : u * (r + 2)]
+        first, shift, last = (
+            weights[: u * r].reshape(u, r),
+            weights[u * r : u * (r + 1)],
+            weights[u * (r + 1) : u * (r + 2)],
+        )
         values = values / xp.asarray(self.sizes) if self.sizes else values
         return self.scale * (xp.tanh(values @ first.T + shift) @ last + weights[-1])
 
@@ -81,7 +103,9 @@ def parts(blueprint: Blueprint) -> tuple[slice, ...]:
 
 
 def silenced(blueprint: Blueprint, weights: np.ndarray, which: Sequence[int]) -> np.ndarray:
-    """Weights (w,) with the last layers of the networks `which` at zero, to see what is lost without them."""
+    """Weights (w,) with the last layers of the networks `which` at zero, to see what is lost
+    without them.
+    """
     out = np.array(weights, float)
     for i in which:
         out[parts(blueprint)[i]][-blueprint[i].units - 1 :] = 0

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SUBSTEPS = 8  # of MuJoCo in a frame; identified values hold for this step, Euler's method and the elliptic cone
+# Of MuJoCo in a frame; identified values hold for this step, Euler's method and the elliptic cone
+SUBSTEPS = 8
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box: half sizes (m), mass (kg), principal inertia (kg m^2) about the centre of mass, which lies at `centre` (m) in the box's axes."""
+    """A box: half sizes (m), mass (kg), principal inertia (kg m^2) about the centre of mass, which
+    lies at `centre` (m) in the box's axes.
+    """
 
     half: tuple[float, float, float]
     mass: float
@@ -23,9 +26,15 @@ class Box:
     def even(half: Sequence[float], mass: float) -> Box:
         """A box of even density."""
         a, b, c = (float(h) for h in half)
-        return Box((a, b, c), mass, (mass * (b * b + c * c) / 3, mass * (a * a + c * c) / 3, mass * (a * a + b * b) / 3))
+        return Box(
+            (a, b, c),
+            mass,
+            (mass * (b * b + c * c) / 3, mass * (a * a + c * c) / 3, mass * (a * a + b * b) / 3),
+        )
 
     @property
     def corners(self) -> np.ndarray:
         """Corners (8, 3) in the box's axes."""
-        return np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * np.array(self.half)
+        return np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * np.array(
+            self.half
+        )

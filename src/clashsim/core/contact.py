@@ -1,4 +1,6 @@
-"""Contact geometry: bring two bodies to touch along their approach, and express the impact in the contact frame."""
+"""Contact geometry: bring two bodies to touch along their approach, and express the impact in the
+contact frame.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ _CHUNK = 8192
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """Contact frames of N impacts, world axes (planar scenes: the plane's axes, vectors of length 2).
+    """Contact frames of N impacts, world axes (planar scenes: the plane's axes, vectors of length
+    2).
 
-    point: where the surfaces touch; normal: unit, out of the striker into the struck body; shift: how far the struck body was moved
-    to touch; touching: whether the approach ends in contact at all.
+    point: where the surfaces touch; normal: unit, out of the striker into the struck body; shift:
+    how far the struck body was moved to touch; touching: whether the approach ends in contact at
+    all.
     """
 
     point: np.ndarray
@@ -38,17 +42,23 @@ class Poser:
         self.scene, self.plane = scene, scene.plane
         self.struck, self.striker = scene.struck_body, scene.striker_body
         if self.struck.fixed:
-            raise DataError(f"the struck geom {scene.struck!r} is fixed to the world; name the moving geom as struck")
+            raise DataError(
+                f"the struck geom {scene.struck!r} is fixed to the world; name the moving geom as struck"
+            )
         self.planar = self.plane is not None
         self.height = height
 
     def frames(self, pose: np.ndarray, body: str) -> tuple[np.ndarray, np.ndarray]:
-        """World position (n, 3) and orientation (n, 3, 3) of a body for poses (n, 3) planar or (n, 7)."""
+        """World position (n, 3) and orientation (n, 3, 3) of a body for poses (n, 3) planar or (n,
+        7).
+        """
         mobility = getattr(self, body)
         if self.plane is None:
             norm = np.linalg.norm(pose[:, 3:7], axis=1)
             if (np.abs(norm - 1) > 1e-2).any():
-                raise DataError(f"impact {int(np.argmax(np.abs(norm - 1)))} has a quaternion of length {norm[np.argmax(np.abs(norm - 1))]:.3g}; the order is qw, qx, qy, qz")
+                raise DataError(
+                    f"impact {int(np.argmax(np.abs(norm - 1)))} has a quaternion of length {norm[np.argmax(np.abs(norm - 1))]:.3g}; the order is qw, qx, qy, qz"
+                )
             return pose[:, :3], Rotation.from_quat(pose[:, 3:7], scalar_first=True).as_matrix()
         n = self.plane[2]
         height = mobility.position @ n
@@ -83,12 +93,16 @@ class Poser:
                 qvel[:, mobility.qvel] = mobility.rates(*self.twists(part[:, k:]), rotation)
 
     def reference(self, n: int) -> np.ndarray:
-        """`before` rows (n, d) of the striker at its reference pose, at rest; the struck half is zero."""
+        """`before` rows (n, d) of the striker at its reference pose, at rest; the struck half is
+        zero.
+        """
         m = self.striker
         if self.plane is not None:
             pose = np.array([*(self.plane[:2] @ m.position), 0.0])
         else:
-            pose = np.concatenate([m.position, Rotation.from_matrix(m.rotation).as_quat(scalar_first=True)])
+            pose = np.concatenate(
+                [m.position, Rotation.from_matrix(m.rotation).as_quat(scalar_first=True)]
+            )
         d = 6 if self.planar else 13
         before = np.zeros((n, 2 * d))
         before[:, d : d + len(pose)] = pose
@@ -97,12 +111,22 @@ class Poser:
         return before
 
 
-def touch(scene: Scene, before: np.ndarray, direction: np.ndarray | None = None, *, back: float | None = None, iterations: int = 40) -> tuple[Contact, np.ndarray]:
-    """Move the struck body along its approach until it just touches the striker; returns the contact and the moved `before`.
+def touch(
+    scene: Scene,
+    before: np.ndarray,
+    direction: np.ndarray | None = None,
+    *,
+    back: float | None = None,
+    iterations: int = 40,
+) -> tuple[Contact, np.ndarray]:
+    """Move the struck body along its approach until it just touches the striker; returns the
+    contact and the moved `before`.
 
-    `direction` (N, 2 or 3): way the struck body moves towards the striker; by default the relative velocity before contact. Bodies
-    are first drawn apart by `back` (default: both bounding radii), so a recorded pose that is a little off or overlaps is accepted.
-    For convex bodies stepping by distance over closing rate never passes the contact (conservative advancement).
+    `direction` (N, 2 or 3): way the struck body moves towards the striker; by default the relative
+    velocity before contact. Bodies
+    are first drawn apart by `back` (default: both bounding radii), so a recorded pose that is a
+    little off or overlaps is accepted. For convex bodies stepping by distance over closing rate
+    never passes the contact (conservative advancement).
     """
     poser = Poser(scene)
     dim = 2 if poser.planar else 3
@@ -142,8 +166,11 @@ def touch(scene: Scene, before: np.ndarray, direction: np.ndarray | None = None,
             closing = -(nrm * unit[active]).sum(1)
             moving = ok & (closing > 1e-3) & (d > _GAP)
             touching[active] = ok & (d <= _GAP * 1.01) & (closing > 1e-3)
-            # Approach to just above zero distance: at zero the nearest points coincide and no normal is left.
-            stride = np.where(moving, (np.maximum(d, 0) - 0.5 * _GAP) / np.maximum(closing, 1e-3), 0.0)
+            # Approach to just above zero distance: at zero the nearest points coincide and no
+            # normal is left.
+            stride = np.where(
+                moving, (np.maximum(d, 0) - 0.5 * _GAP) / np.maximum(closing, 1e-3), 0.0
+            )
             stride = np.minimum(stride, 3 * back - shift[active])
             out[active, :dim] += stride[:, None] * unit[active]
             shift[active] += stride

@@ -1,9 +1,13 @@
-"""Effects of real impacts that MuJoCo's contact does not have, added to simulated outcomes as further parameters.
+"""Effects of real impacts that MuJoCo's contact does not have, added to simulated outcomes as
+further parameters.
 
-- tangential_stiffness: ratio of the contact's tangential to its normal stiffness. A finite one stores energy sideways and gives it back
-  (tangential restitution, after Maw, Barber and Fawcett 1976 and Stronge 2000); MuJoCo's friction only dissipates. The simulated
-  outcome keeps MuJoCo's restitution and point of action, and gets the impulse of such a contact.
-- x, y (m) and yaw (rad): the recorded frame of the struck body against the one its scene has, as when markers sit a little off.
+- tangential_stiffness: ratio of the contact's tangential to its normal stiffness. A finite one
+  stores energy sideways and gives it back
+  (tangential restitution, after Maw, Barber and Fawcett 1976 and Stronge 2000); MuJoCo's friction
+  only dissipates. The simulated outcome keeps MuJoCo's restitution and point of action, and gets
+  the impulse of such a contact.
+- x, y (m) and yaw (rad): the recorded frame of the struck body against the one its scene has, as
+  when markers sit a little off.
 """
 
 from __future__ import annotations
@@ -17,18 +21,37 @@ from clashsim.core.scene import Scene
 _STEPS = 80
 
 
-def with_effects(scene: Scene, before: np.ndarray, after: np.ndarray, theta: np.ndarray, *, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Simulated impacts (before, after) as they would be with the scene's effect parameters; planar scenes only."""
-    column = {p.target: theta[:, i] for i, p in enumerate(scene.params) if p.target.startswith("effect/")}
+def with_effects(
+    scene: Scene, before: np.ndarray, after: np.ndarray, theta: np.ndarray, *, usable: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Simulated impacts (before, after) as they would be with the scene's effect parameters; planar
+    scenes only.
+    """
+    column = {
+        p.target: theta[:, i] for i, p in enumerate(scene.params) if p.target.startswith("effect/")
+    }
     if not column or scene.plane is None:
         return before, after
     before, after = before.copy(), after.copy()
     if "effect/tangential_stiffness" in column:
         friction = _column(scene, theta, "pair/strike/friction[0:2]")
         rows = np.flatnonzero(usable)
-        after[rows] = _tangential(scene, before[rows], after[rows], friction[rows], column["effect/tangential_stiffness"][rows], _lightness(scene, theta)[rows])
+        after[rows] = _tangential(
+            scene,
+            before[rows],
+            after[rows],
+            friction[rows],
+            column["effect/tangential_stiffness"][rows],
+            _lightness(scene, theta)[rows],
+        )
     zero = np.zeros(len(before))
-    return _recorded(before, after, column.get("effect/x", zero), column.get("effect/y", zero), column.get("effect/yaw", zero))
+    return _recorded(
+        before,
+        after,
+        column.get("effect/x", zero),
+        column.get("effect/y", zero),
+        column.get("effect/yaw", zero),
+    )
 
 
 def _column(scene: Scene, theta: np.ndarray, target: str) -> np.ndarray:
@@ -38,16 +61,30 @@ def _column(scene: Scene, theta: np.ndarray, target: str) -> np.ndarray:
     return np.full(len(theta), float(scene.base.pair("strike").friction[0]))
 
 
-def _tangential(scene: Scene, before: np.ndarray, after: np.ndarray, friction: np.ndarray, ratio: np.ndarray, light: np.ndarray) -> np.ndarray:
-    """The outcome of a point contact that is springy sideways, with MuJoCo's restitution and point of action."""
+def _tangential(
+    scene: Scene,
+    before: np.ndarray,
+    after: np.ndarray,
+    friction: np.ndarray,
+    ratio: np.ndarray,
+    light: np.ndarray,
+) -> np.ndarray:
+    """The outcome of a point contact that is springy sideways, with MuJoCo's restitution and point
+    of action.
+    """
     seen = frame(scene, Impacts(True, before, after))
     change = seen.encode(after)
     jn, jt = np.maximum(change[:, 0], 1e-6), change[:, 1]
     b = seen.arm[:, 0]
-    a = np.clip((b * jt - change[:, 2]) / jn, -3, 3)  # where the impulse acted in effect: a face may carry it anywhere along itself
+    a = np.clip(
+        (b * jt - change[:, 2]) / jn, -3, 3
+    )  # where the impulse acted in effect: a face may carry it anywhere along itself
     n = seen.contact.normal
     t = np.stack([-n[:, 1], n[:, 0]], 1)
-    striker = np.stack([(before[:, 9:11] * n).sum(1), (before[:, 9:11] * t).sum(1)], 1) / seen.speed[:, None]
+    striker = (
+        np.stack([(before[:, 9:11] * n).sum(1), (before[:, 9:11] * t).sum(1)], 1)
+        / seen.speed[:, None]
+    )
     start = seen.start / seen.speed[:, None]
     vn = start[:, 0] - a * start[:, 2] - striker[:, 0]
     vt = start[:, 1] + b * start[:, 2] - striker[:, 1]
@@ -58,7 +95,9 @@ def _tangential(scene: Scene, before: np.ndarray, after: np.ndarray, friction: n
 
 
 def _lightness(scene: Scene, theta: np.ndarray) -> np.ndarray:
-    """Struck mass over striker mass (N,); zero for a striker that is fixed or driven at a given velocity."""
+    """Struck mass over striker mass (N,); zero for a striker that is fixed or driven at a given
+    velocity.
+    """
     body = scene.striker_body
     if body.fixed or scene.base.nu:
         return np.zeros(len(theta))
@@ -69,11 +108,22 @@ def _lightness(scene: Scene, theta: np.ndarray) -> np.ndarray:
     return np.full(len(theta), struck / own)
 
 
-def point_impact(vn: np.ndarray, vt: np.ndarray, a: np.ndarray, b: np.ndarray, bounce: np.ndarray, friction: np.ndarray, ratio: np.ndarray, light: np.ndarray) -> np.ndarray:
-    """Impulse (N, 2) along (normal, tangent) on a unit mass of unit gyration, contact at (b, a) from its centre along (normal, tangent).
+def point_impact(
+    vn: np.ndarray,
+    vt: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    bounce: np.ndarray,
+    friction: np.ndarray,
+    ratio: np.ndarray,
+    light: np.ndarray,
+) -> np.ndarray:
+    """Impulse (N, 2) along (normal, tangent) on a unit mass of unit gyration, contact at (b, a)
+    from its centre along (normal, tangent).
 
-    Normal spring whose unloading force is bounce^2 of the loading one (energetic restitution), tangential spring of `ratio` times its
-    stiffness, held by Coulomb friction. `light` is the unit mass over the striker's. Time is scaled so that every contact takes about pi.
+    Normal spring whose unloading force is bounce^2 of the loading one (energetic restitution),
+    tangential spring of `ratio` times its stiffness, held by Coulomb friction. `light` is the unit
+    mass over the striker's. Time is scaled so that every contact takes about pi.
     """
     closing = np.maximum(-vn, 1e-9)
     vn, vt = vn / closing, vt / closing
@@ -94,7 +144,9 @@ def point_impact(vn: np.ndarray, vt: np.ndarray, a: np.ndarray, b: np.ndarray, b
     return np.stack([jn, jt], 1) * closing[:, None]
 
 
-def _recorded(before: np.ndarray, after: np.ndarray, x: np.ndarray, y: np.ndarray, yaw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _recorded(
+    before: np.ndarray, after: np.ndarray, x: np.ndarray, y: np.ndarray, yaw: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """What a frame fixed to the struck body at (x, y, yaw) from its own records of the same motion."""
     c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
     arm = np.stack([c * x - s * y, s * x + c * y], 1)

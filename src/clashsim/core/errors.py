@@ -63,7 +63,9 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     if not names:
         return "there are none"
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
-    return "did you mean " + ", ".join(close) + "?" if close else "choices: " + ", ".join(names[:12])
+    return (
+        "did you mean " + ", ".join(close) + "?" if close else "choices: " + ", ".join(names[:12])
+    )
 
 
 def shown(value: object, length: int = 40) -> str:

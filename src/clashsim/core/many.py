@@ -15,16 +15,23 @@ Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Does `work` on every item and gives (index, result) as results come in, each index once, in any order.
+    """Does `work` on every item and gives (index, result) as results come in, each index once, in
+    any order.
 
-    An item that ends in a ClashError has that as its result, so that the others finish; `each` raises it. `work` and items may travel to other
-    processes: functions and classes of modules, and plain data. What a `work` object builds for itself in its first call is there in the next ones.
+    An item that ends in a ClashError has that as its result, so that the others finish; `each`
+    raises it. `work` and items may travel to other
+    processes: functions and classes of modules, and plain data. What a `work` object builds for
+    itself in its first call is there in the next ones.
     """
 
-    def __call__(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result | ClashError]]: ...
+    def __call__(
+        self, work: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result | ClashError]]: ...
 
 
-def here(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result | ClashError]]:
+def here(
+    work: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterator[tuple[int, Result | ClashError]]:
     """One item after the other in this process."""
     for i, item in enumerate(items):
         try:
@@ -37,9 +44,13 @@ def here(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tupl
 @contextmanager
 def processes(workers: int, *, start: Callable[[], None] | None = None) -> Iterator[Engine]:
     """An engine of so many fresh processes of this machine, each of which calls `start` first."""
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=start) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=start
+    ) as pool:
 
-        def engine(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result | ClashError]]:
+        def engine(
+            work: Callable[[Item], Result], items: Sequence[Item]
+        ) -> Iterator[tuple[int, Result | ClashError]]:
             futures = {pool.submit(work, item): i for i, item in enumerate(items)}
             for future in as_completed(futures):
                 error = future.exception()
@@ -48,7 +59,9 @@ def processes(workers: int, *, start: Callable[[], None] | None = None) -> Itera
         yield engine
 
 
-def each(engine: Engine, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+def each(
+    engine: Engine, work: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterator[tuple[int, Result]]:
     """As the engine gives them; the first item that ended in a ClashError ends it all with that."""
     for i, result in engine(work, items):
         if isinstance(result, ClashError):

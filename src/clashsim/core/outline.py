@@ -16,7 +16,9 @@ _ROUND = 48  # corners of what is round
 def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     """Corners (C, 2) of a geom, counter-clockwise, in its body's axes at yaw zero."""
     if scene.plane is None:
-        raise SceneError(f"the bodies of scene {scene.name!r} move in space: they have no outline in a plane")
+        raise SceneError(
+            f"the bodies of scene {scene.name!r} move in space: they have no outline in a plane"
+        )
     model = scene.base
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -27,8 +29,12 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     return flat[ConvexHull(flat).vertices]
 
 
-def at_corner(corners: np.ndarray, point: np.ndarray, *, near: float = 0.0015, sharp: float = 0.45) -> bool:
-    """Whether what is nearest to a point (2,) of an outline (C, 2) lies within `near` (m) of a corner that turns by more than `sharp` (rad)."""
+def at_corner(
+    corners: np.ndarray, point: np.ndarray, *, near: float = 0.0015, sharp: float = 0.45
+) -> bool:
+    """Whether what is nearest to a point (2,) of an outline (C, 2) lies within `near` (m) of a
+    corner that turns by more than `sharp` (rad).
+    """
     edge = np.roll(corners, -1, 0) - corners
     along = np.clip(((point - corners) * edge).sum(1) / (edge * edge).sum(1), 0, 1)
     nearest = corners + along[:, None] * edge
@@ -50,10 +56,19 @@ def surface(model: mujoco.MjModel, geom: int) -> np.ndarray:
     turn = np.linspace(0, 2 * np.pi, _ROUND, endpoint=False)
     ring = np.stack([np.cos(turn), np.sin(turn)], 1)
     if kind == mujoco.mjtGeom.mjGEOM_CYLINDER:
-        return np.vstack([np.column_stack([size[0] * ring, np.full(_ROUND, z)]) for z in (-size[1], size[1])])
-    ball = np.vstack([np.column_stack([np.sin(a) * ring, np.full(_ROUND, np.cos(a))]) for a in np.linspace(0, np.pi, _ROUND // 2 + 1)])
+        return np.vstack(
+            [np.column_stack([size[0] * ring, np.full(_ROUND, z)]) for z in (-size[1], size[1])]
+        )
+    ball = np.vstack(
+        [
+            np.column_stack([np.sin(a) * ring, np.full(_ROUND, np.cos(a))])
+            for a in np.linspace(0, np.pi, _ROUND // 2 + 1)
+        ]
+    )
     if kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_ELLIPSOID):
         return ball * (size if kind == mujoco.mjtGeom.mjGEOM_ELLIPSOID else size[0])
     if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
         return np.vstack([ball * size[0] + [0, 0, z] for z in (-size[1], size[1])])
-    raise SceneError(f"geom {model.geom(geom).name!r} is a {kind.name.removeprefix('mjGEOM_').lower()}, which has no outline")
+    raise SceneError(
+        f"geom {model.geom(geom).name!r} is a {kind.name.removeprefix('mjGEOM_').lower()}, which has no outline"
+    )

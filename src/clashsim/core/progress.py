@@ -21,14 +21,26 @@ def quiet(title: str, total: int) -> Iterator[Callable[[int], None]]:
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on standard error; where that is no terminal, a line a minute."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _lines(title, total)
         return
-    parts = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    parts = (
+        TextColumn("{task.description:<12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Bar(*parts, console=console) as shown:
         task = shown.add_task(title, total=total)
         yield lambda n: shown.advance(task, n)

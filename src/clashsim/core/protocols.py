@@ -15,7 +15,8 @@ class ImpactModel(Protocol):
     """Predicts the twist of the struck body after impact, and how far to trust that."""
 
     def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Twist after impact and one standard deviation of it, (N, k) each; `impacts.after` is not looked at.
+        """Twist after impact and one standard deviation of it, (N, k) each; `impacts.after` is not
+        looked at.
 
         seen: the impacts as seen from their contacts, where that is known already.
         """
@@ -47,15 +48,19 @@ class ThetaModel(Protocol):
 class Simulator(Protocol):
     """Many simulations of one scene at once."""
 
-    def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None) -> np.ndarray:
-        """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu); theta (p,) or (N, p).
+    def rollout(
+        self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
+    ) -> np.ndarray:
+        """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu);
+        theta (p,) or (N, p).
 
         A state is MuJoCo's qpos, qvel and act, one after the other.
         """
 
 
 class StrikeModel(Protocol):
-    """Says where a body that is struck comes to rest. A strike is a row of numbers by `names`, within the box low..high (d,).
+    """Says where a body that is struck comes to rest. A strike is a row of numbers by `names`,
+    within the box low..high (d,).
 
     unsure: whether the model knows what it is unsure of, and so takes noise.
     """
@@ -65,8 +70,11 @@ class StrikeModel(Protocol):
     high: np.ndarray
     unsure: bool
 
-    def rest(self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+    def rest(
+        self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
+    ) -> np.ndarray:
         """Pose at rest (N, 3) of bodies at rest at pose (N, 3) that are struck by strikes (N, d).
 
-        noise (N, 3): by how many standard deviations the twists after the collision are off what is expected, for models that know theirs.
+        noise (N, 3): by how many standard deviations the twists after the collision are off what is
+        expected, for models that know theirs.
         """

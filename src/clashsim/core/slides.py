@@ -18,7 +18,9 @@ class Slide:
     yaw: np.ndarray
 
     def checked(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Times (T,) and poses (T, 3) with the yaw unwrapped, after refusing what no law can be fitted to; `i` names the slide in messages."""
+        """Times (T,) and poses (T, 3) with the yaw unwrapped, after refusing what no law can be
+        fitted to; `i` names the slide in messages.
+        """
         t = np.asarray(self.t, float)
         if len(t) < 8 or not (np.diff(t) > 0).all():
             raise DataError(f"slide {i} needs at least 8 frames with increasing time stamps")

@@ -1,4 +1,6 @@
-"""Strikes in the plane: where and how the striker is to hit, as named numbers that can be drawn, planned and executed."""
+"""Strikes in the plane: where and how the striker is to hit, as named numbers that can be drawn,
+planned and executed.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,39 @@ from clashsim.core.scene import Scene
 
 
 def axes(scene: Scene) -> dict[str, Range]:
-    """What of a strike may be chosen, and within which range: the ranges of `scene.draw` that are more than one value."""
+    """What of a strike may be chosen, and within which range: the ranges of `scene.draw` that are
+    more than one value.
+    """
     if scene.plane is None or scene.striker_body.fixed:
-        raise SceneError(f"strikes can be planned in scene {scene.name!r} only if bodies meet in a plane and its striker {scene.striker!r} moves")
+        raise SceneError(
+            f"strikes can be planned in scene {scene.name!r} only if bodies meet in a plane and its striker {scene.striker!r} moves"
+        )
     replaced = ("point", "turn") if scene.draw.offset is not None else ("offset", "yaw")
-    ranges = {f.name: getattr(scene.draw, f.name) for f in fields(scene.draw) if f.name not in (*replaced, "spin", "slip")}
+    ranges = {
+        f.name: getattr(scene.draw, f.name)
+        for f in fields(scene.draw)
+        if f.name not in (*replaced, "spin", "slip")
+    }
     return {name: r for name, r in ranges.items() if r is not None and r[1] > r[0]}
 
 
 def placed(scene: Scene, aims: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Contact]:
-    """Touching pairs, before (N, 12) as in `Impacts` and their contacts, for numbers (N,) by the names of `Draw`; those left out are as the draw has them.
+    """Touching pairs, before (N, 12) as in `Impacts` and their contacts, for numbers (N,) by the
+    names of `Draw`; those left out are as the draw has them.
 
-    The striker is where the scene has it and the struck body is brought to it; `moved_to` brings both to where they are wanted.
+    The striker is where the scene has it and the struck body is brought to it; `moved_to` brings
+    both to where they are wanted.
     """
     d = scene.draw
     n = len(next(iter(aims.values())))
 
     def aim(name: str) -> np.ndarray:
         given = getattr(d, name) or (0.0, 0.0)
-        return np.asarray(aims[name], float) if name in aims else np.full(n, 0.5 * (given[0] + given[1]))
+        return (
+            np.asarray(aims[name], float)
+            if name in aims
+            else np.full(n, 0.5 * (given[0] + given[1]))
+        )
 
     poser = Poser(scene)
     before = poser.reference(n)
@@ -47,29 +63,55 @@ def placed(scene: Scene, aims: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Co
     before[:, :2] = before[:, 6:8] + side[:, None] * np.stack([-out[:, 1], out[:, 0]], 1)
     before[:, 2] = np.arctan2(np.sin(yaw), np.cos(yaw))
     contact, before = touch(scene, before, -out)
-    into, speed, angle = contact.normal, aim("speed"), aim("deflection")  # from the striker into the struck body
-    closing, slip = (speed, aim("slip")) if d.slip is not None else (speed * np.cos(angle), speed * np.sin(angle))
+    into, speed, angle = (
+        contact.normal,
+        aim("speed"),
+        aim("deflection"),
+    )  # from the striker into the struck body
+    closing, slip = (
+        (speed, aim("slip"))
+        if d.slip is not None
+        else (speed * np.cos(angle), speed * np.sin(angle))
+    )
     velocity = closing[:, None] * into + slip[:, None] * np.stack([-into[:, 1], into[:, 0]], 1)
     before[:, 5] = aim("spin")
     striker = poser.striker
-    if not striker.fixed and not striker.free and len(striker.slides) == 1:  # one slide: the strike goes along it, at the given speed
+    if (
+        not striker.fixed and not striker.free and len(striker.slides) == 1
+    ):  # one slide: the strike goes along it, at the given speed
         axis = poser.plane[:2] @ striker.slides[0]  # type: ignore[index]
         velocity = speed[:, None] * axis * np.sign(into @ axis)[:, None]
     # The struck body moves if the striker cannot.
-    before[:, slice(3, 5) if striker.fixed else slice(9, 11)] = -velocity if striker.fixed else velocity
+    before[:, slice(3, 5) if striker.fixed else slice(9, 11)] = (
+        -velocity if striker.fixed else velocity
+    )
     return before, contact
 
 
 def aims(scene: Scene, before: np.ndarray, contact: Contact) -> dict[str, np.ndarray]:
-    """Inverse of `placed` for pairs that touch (N, 12): speed (m/s), point, deflection and turn (rad) as `Draw` has them, spin of the struck body (rad/s)."""
+    """Inverse of `placed` for pairs that touch (N, 12): speed (m/s), point, deflection and turn
+    (rad) as `Draw` has them, spin of the struck body (rad/s).
+    """
     poser = Poser(scene)
     approach = _spot(before[:, 6:], contact.point) - _spot(before[:, :6], contact.point)
     n = contact.normal
-    deflection = np.arctan2((approach * np.stack([-n[:, 1], n[:, 0]], 1)).sum(1), (approach * n).sum(1))
+    deflection = np.arctan2(
+        (approach * np.stack([-n[:, 1], n[:, 0]], 1)).sum(1), (approach * n).sum(1)
+    )
     out = before[:, :2] - before[:, 6:8]
-    bearing = np.arctan2(n[:, 1], n[:, 0]) if scene.striker_body.fixed else np.arctan2(out[:, 1], out[:, 0])  # a wall's origin may be anywhere along it
+    bearing = (
+        np.arctan2(n[:, 1], n[:, 0])
+        if scene.striker_body.fixed
+        else np.arctan2(out[:, 1], out[:, 0])
+    )  # a wall's origin may be anywhere along it
     turn = bearing - heading(scene, poser) - (before[:, 8] - poser.reference(1)[0, 8])
-    return {"speed": np.linalg.norm(approach, axis=1), "point": _wrapped(bearing + np.pi - before[:, 2]), "deflection": deflection, "turn": _wrapped(turn), "spin": before[:, 5]}
+    return {
+        "speed": np.linalg.norm(approach, axis=1),
+        "point": _wrapped(bearing + np.pi - before[:, 2]),
+        "deflection": deflection,
+        "turn": _wrapped(turn),
+        "spin": before[:, 5],
+    }
 
 
 def _spot(part: np.ndarray, point: np.ndarray) -> np.ndarray:
@@ -83,7 +125,9 @@ def _wrapped(angle: np.ndarray) -> np.ndarray:
 
 
 def heading(scene: Scene, poser: Poser) -> float:
-    """Bearing (rad, in the plane) of the struck body from a striker in its reference pose: a plane's normal, else its first slide."""
+    """Bearing (rad, in the plane) of the struck body from a striker in its reference pose: a
+    plane's normal, else its first slide.
+    """
     assert poser.plane is not None
     geom = scene.base.geom(scene.striker)
     if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE):
@@ -113,4 +157,6 @@ def moved_to(before: np.ndarray, pose: np.ndarray) -> np.ndarray:
 def turned(vectors: np.ndarray, angle: np.ndarray) -> np.ndarray:
     """Vectors (N, 2) turned to the left by angles (N,)."""
     c, s = np.cos(angle), np.sin(angle)
-    return np.stack([c * vectors[:, 0] - s * vectors[:, 1], s * vectors[:, 0] + c * vectors[:, 1]], 1)
+    return np.stack(
+        [c * vectors[:, 0] - s * vectors[:, 1], s * vectors[:, 0] + c * vectors[:, 1]], 1
+    )

@@ -1,4 +1,6 @@
-"""Trials: recorded motion of named bodies, as a motion-capture system, a laboratory or a simulator gives it."""
+"""Trials: recorded motion of named bodies, as a motion-capture system, a laboratory or a simulator
+gives it.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ SOURCES: tuple[Source, ...] = ("real", "lab", "simulated")
 class Trial:
     """One recording. SI units, radians, z up, quaternions wxyz.
 
-    t (T,) s, rising. poses: for each body (T, 7), x y z qw qx qy qz of its origin in the world, NaN in the rows at which it was not
-    seen (a drop-out, or a logger with another clock). signals: whatever else was logged, (T,) or (T, c) each, by name. known: parameters
-    measured once for the whole trial, by name.
+    t (T,) s, rising. poses: for each body (T, 7), x y z qw qx qy qz of its origin in the world, NaN
+    in the rows at which it was not seen (a drop-out, or a logger with another clock). signals:
+    whatever else was logged, (T,) or (T, c) each, by name. known: parameters measured once for the
+    whole trial, by name.
     """
 
     name: str
@@ -33,24 +36,34 @@ class Trial:
     def __post_init__(self) -> None:
         n = len(self.t)
         if self.t.shape != (n,) or n < 2:
-            raise DataError(f"trial {self.name!r} needs at least two times in one row, got shape {self.t.shape}")
+            raise DataError(
+                f"trial {self.name!r} needs at least two times in one row, got shape {self.t.shape}"
+            )
         if not (np.isfinite(self.t).all() and (np.diff(self.t) > 0).all()):
             raise DataError(f"trial {self.name!r} needs finite times that rise from row to row")
         if not self.poses:
             raise DataError(f"trial {self.name!r} has no body")
         for body, pose in self.poses.items():
             if pose.shape != (n, 7):
-                raise DataError(f"trial {self.name!r}: poses of {body!r} need shape ({n}, 7), got {pose.shape}")
+                raise DataError(
+                    f"trial {self.name!r}: poses of {body!r} need shape ({n}, 7), got {pose.shape}"
+                )
         for signal, values in self.signals.items():
             if len(values) != n:
-                raise DataError(f"trial {self.name!r}: signal {signal!r} needs {n} rows, got {len(values)}")
+                raise DataError(
+                    f"trial {self.name!r}: signal {signal!r} needs {n} rows, got {len(values)}"
+                )
         if self.source not in SOURCES:
-            raise DataError(f"trial {self.name!r} has source {self.source!r}; choices: {', '.join(SOURCES)}")
+            raise DataError(
+                f"trial {self.name!r} has source {self.source!r}; choices: {', '.join(SOURCES)}"
+            )
 
     def seen(self, body: str) -> tuple[np.ndarray, np.ndarray]:
         """Times (S,) and poses (S, 7) of a body where it was seen."""
         if body not in self.poses:
-            raise DataError(f"trial {self.name!r} has no body {body!r}; {nearest(body, self.poses)}")
+            raise DataError(
+                f"trial {self.name!r} has no body {body!r}; {nearest(body, self.poses)}"
+            )
         pose = self.poses[body]
         rows = np.isfinite(pose).all(1)
         return self.t[rows], pose[rows]

@@ -1,4 +1,6 @@
-"""Arrays by name: HDF5, NPZ and MAT files as columns; nothing in them is ever run, and sizes are checked before memory is asked for."""
+"""Arrays by name: HDF5, NPZ and MAT files as columns; nothing in them is ever run, and sizes are
+checked before memory is asked for.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,20 @@ from clashsim.data import mat5
 from clashsim.data.convert import column_of
 from clashsim.data.streams import Columns
 
-NUMBERS = 1 << 26  # numbers kept of one file: half a GiB, and a few times that while they are checked
+NUMBERS = (
+    1 << 26
+)  # numbers kept of one file: half a GiB, and a few times that while they are checked
 _BYTES = 8 * NUMBERS
 _ITEMS = 10_000
 _WIDTH = 256  # numbers a row: a longer row is an image, or an array that lies on its side
 
 
-def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
-    """Columns of an HDF5 file (and of MAT 7.3, which is one): each dataset of numbers by its path, as in `mocap/box/position`."""
+def read_hdf5(
+    path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None
+) -> Columns:
+    """Columns of an HDF5 file (and of MAT 7.3, which is one): each dataset of numbers by its path,
+    as in `mocap/box/position`.
+    """
     with needs("h5py", "io"):
         import h5py
     try:
@@ -32,7 +40,9 @@ def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | No
             names = _chosen(list(sets), wanted)
             total = sum(int(np.prod(sets[name].shape, dtype=float)) for name in names)
             if total > NUMBERS:
-                raise DataError(f"the arrays hold {total / 1e6:.0f} million numbers, more than the {NUMBERS / 1e6:.0f} million allowed")
+                raise DataError(
+                    f"the arrays hold {total / 1e6:.0f} million numbers, more than the {NUMBERS / 1e6:.0f} million allowed"
+                )
             found = {}
             for name in names:
                 item = sets[name]
@@ -47,7 +57,9 @@ def read_hdf5(path: Path, *, wanted: Sequence[str] | None = None, rows: int | No
 
 
 def _datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
-    """Datasets of numbers; links out of the file are not followed, and a group that contains itself is entered once."""
+    """Datasets of numbers; links out of the file are not followed, and a group that contains itself
+    is entered once.
+    """
     waiting, entered, count = [("", file)], {file.id}, 0
     while waiting:
         prefix, group = waiting.pop()
@@ -61,11 +73,18 @@ def _datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(item, h5py.Group) and name != "#refs#" and item.id not in entered:
                 entered.add(item.id)
                 waiting.append((f"{prefix}{name}/", item))
-            elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.external is None and not item.is_virtual:
+            elif (
+                isinstance(item, h5py.Dataset)
+                and item.dtype.kind in "fiu"
+                and item.external is None
+                and not item.is_virtual
+            ):
                 yield f"{prefix}{name}", item
 
 
-def read_npz(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
+def read_npz(
+    path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None
+) -> Columns:
     """Columns of an NPZ archive; without names asked for, those of its arrays that are numbers."""
     found = {}
     with Npz(path, limit=_BYTES) as archive:
@@ -76,22 +95,38 @@ def read_npz(path: Path, *, wanted: Sequence[str] | None = None, rows: int | Non
     return _columns(found, wanted, rows)
 
 
-def read_mat(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
+def read_mat(
+    path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None
+) -> Columns:
     """Columns of a MAT file: version 5 (fields of structures are `a.b`) or 7.3."""
     with path.open("rb") as file:
         head = file.read(512 + 8)
-    if head.startswith(b"MATLAB 7.3") or head[512:520] == b"\x89HDF\r\n\x1a\n" or head[:8] == b"\x89HDF\r\n\x1a\n":
-        table = read_hdf5(path, wanted=None if wanted is None else [w.replace(".", "/") for w in wanted], rows=rows)
+    if (
+        head.startswith(b"MATLAB 7.3")
+        or head[512:520] == b"\x89HDF\r\n\x1a\n"
+        or head[:8] == b"\x89HDF\r\n\x1a\n"
+    ):
+        table = read_hdf5(
+            path,
+            wanted=None if wanted is None else [w.replace(".", "/") for w in wanted],
+            rows=rows,
+        )
         return {name.replace("/", "."): values for name, values in table.items()}
     found = mat5.load(path, limit=_BYTES)
     return _columns({name: found[name] for name in _chosen(list(found), wanted)}, wanted, rows)
 
 
 def _chosen(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    return list(names) if wanted is None else list(dict.fromkeys(column_of(reference, names) for reference in wanted))
+    return (
+        list(names)
+        if wanted is None
+        else list(dict.fromkeys(column_of(reference, names) for reference in wanted))
+    )
 
 
-def _columns(found: dict[str, np.ndarray], wanted: Sequence[str] | None, rows: int | None) -> Columns:
+def _columns(
+    found: dict[str, np.ndarray], wanted: Sequence[str] | None, rows: int | None
+) -> Columns:
     """Arrays (N,) and (N, k); without names asked for, those of any other shape are left out."""
     table = {}
     for name, array in found.items():
@@ -102,7 +137,9 @@ def _columns(found: dict[str, np.ndarray], wanted: Sequence[str] | None, rows: i
         if array.ndim in (1, 2) and array.size and (array.ndim == 1 or array.shape[1] <= _WIDTH):
             table[name] = array[:rows].astype(float)
         elif wanted is not None:
-            raise DataError(f"array {name!r} has shape {array.shape}, where one number or one short row a time is needed")
+            raise DataError(
+                f"array {name!r} has shape {array.shape}, where one number or one short row a time is needed"
+            )
     if not table:
         raise DataError("there are no arrays of numbers")
     return table

@@ -1,4 +1,6 @@
-"""Messages in the files robots record: ROS 1 bags, ROS 2 databases and MCAP, read record by record with bounds."""
+"""Messages in the files robots record: ROS 1 bags, ROS 2 databases and MCAP, read record by record
+with bounds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from clashsim.core.errors import DataError
 from clashsim.core.extras import needs
 
 RECORD = 1 << 28  # bytes of one record, packed or not: a chunk has about one MB
-RATIO, FREE = 100, 256 << 20  # as for archives: bytes a file may unpack to for each of its own, and those that need no reason
+RATIO, FREE = (
+    100,
+    256 << 20,
+)  # as for archives: bytes a file may unpack to for each of its own, and those that need no reason
 _CUT = "the recording is cut off or damaged"
 
 
@@ -47,14 +52,21 @@ def bag_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
                 if index > path.stat().st_size:
                     raise DataError(_CUT)
             if header.get(b"op") == b"\x05":
-                data = room.unpack(data, header.get(b"compression", b"none").decode("latin-1"), _number(header.get(b"size", b"")))
+                data = room.unpack(
+                    data,
+                    header.get(b"compression", b"none").decode("latin-1"),
+                    _number(header.get(b"size", b"")),
+                )
                 records: Iterator[tuple[dict[bytes, bytes], bytes]] = _ros1_records(_Bytes(data))
             else:
                 records = iter([(header, data)])
             for inner, content in records:
                 if inner.get(b"op") == b"\x07":
                     about = _ros1_fields(content)
-                    connections[inner.get(b"conn", b"")] = (inner.get(b"topic", b"").decode("utf-8", "replace"), about.get(b"type", b"").decode("latin-1"))
+                    connections[inner.get(b"conn", b"")] = (
+                        inner.get(b"topic", b"").decode("utf-8", "replace"),
+                        about.get(b"type", b"").decode("latin-1"),
+                    )
                 elif inner.get(b"op") == b"\x02":
                     topic, kind = connections.get(inner.get(b"conn", b""), ("", ""))
                     if wanted(kind):
@@ -74,12 +86,25 @@ def db3_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
     try:
         base.execute("PRAGMA trusted_schema=OFF")
         base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, RECORD)
-        tables = {name for (name,) in base.execute("select name from sqlite_master where type='table'")}  # a view could compute for ever
+        tables = {
+            name for (name,) in base.execute("select name from sqlite_master where type='table'")
+        }  # a view could compute for ever
         if not {"topics", "messages"} <= tables:
-            raise DataError("the database has no tables topics and messages, so it is not a ROS 2 bag")
-        topics = {key: (str(name), str(kind), str(coding)) for key, name, kind, coding in base.execute("select id, name, type, serialization_format from topics")}
-        keep = [key for key, (_, kind, _) in topics.items() if isinstance(key, int) and wanted(kind)]
-        for key, time, data in base.execute(f"select topic_id, timestamp, data from messages where topic_id in ({','.join(map(str, keep))}) order by id"):
+            raise DataError(
+                "the database has no tables topics and messages, so it is not a ROS 2 bag"
+            )
+        topics = {
+            key: (str(name), str(kind), str(coding))
+            for key, name, kind, coding in base.execute(
+                "select id, name, type, serialization_format from topics"
+            )
+        }
+        keep = [
+            key for key, (_, kind, _) in topics.items() if isinstance(key, int) and wanted(kind)
+        ]
+        for key, time, data in base.execute(
+            f"select topic_id, timestamp, data from messages where topic_id in ({','.join(map(str, keep))}) order by id"
+        ):
             if not isinstance(time, int) or not isinstance(data, bytes):
                 raise DataError(_CUT)
             topic, kind, coding = topics[key]
@@ -150,7 +175,9 @@ class _Room:
         if how == "none":
             return data
         if size > RECORD or size > self.left:
-            raise DataError(f"a part of the recording unpacks to {size / 1e6:.0f} MB, which is too much for its size")
+            raise DataError(
+                f"a part of the recording unpacks to {size / 1e6:.0f} MB, which is too much for its size"
+            )
         self.left -= size
         try:
             if how == "bz2":
@@ -160,7 +187,9 @@ class _Room:
             elif how == "zstd":
                 out = _library("zstandard").ZstdDecompressor().stream_reader(data).read(size)
             else:
-                raise DataError(f"a part of the recording is packed by {how[:20]!r}; choices: none, bz2, lz4, zstd")
+                raise DataError(
+                    f"a part of the recording is packed by {how[:20]!r}; choices: none, bz2, lz4, zstd"
+                )
         except DataError:
             raise
         except Exception:  # three libraries, each with errors of its own

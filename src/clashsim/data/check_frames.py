@@ -1,4 +1,6 @@
-"""Checks of what a stream means: units, angles, quaternion order, which way is up, mirrored axes, and bodies that change places."""
+"""Checks of what a stream means: units, angles, quaternion order, which way is up, mirrored axes,
+and bodies that change places.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def units(trial: str, streams: Sequence[Stream]) -> list[Finding]:
         place = stream.pose[np.isfinite(stream.pose).all(1), :3]
         if not len(place):
             continue
-        far, span = float(np.median(np.linalg.norm(place, axis=1))), float(np.linalg.norm(np.percentile(place, 95, 0) - np.percentile(place, 5, 0)))
+        far, span = (
+            float(np.median(np.linalg.norm(place, axis=1))),
+            float(np.linalg.norm(np.percentile(place, 95, 0) - np.percentile(place, 5, 0))),
+        )
         reach[stream.body] = float(np.linalg.norm(place, axis=1).max())
         if far > 30 or span > 20:
             sentence = f"the body is {far:.3g} m from the origin and moves over {span:.3g} m; check the unit of length (mm for m?)"
@@ -43,33 +48,59 @@ def _angles(trial: str, stream: Stream, angles: np.ndarray) -> list[Finding]:
     fast = float(np.percentile(steps, 99) / max(float(np.median(np.diff(stream.t))), 1e-9))
     largest = float(np.abs(angles).max())
     if float(np.abs(angles[0]).max()) > 4 * np.pi or (largest > 4 * np.pi and fast > 60):
-        return [finding("angle_unit", "stop", trial, stream.body, (), f"angles reach {largest:.4g} rad; check the unit of angle (degrees for radians?)")]
+        return [
+            finding(
+                "angle_unit",
+                "stop",
+                trial,
+                stream.body,
+                (),
+                f"angles reach {largest:.4g} rad; check the unit of angle (degrees for radians?)",
+            )
+        ]
     wrap = (2 * np.pi) ** 2 / 360  # a step of a whole turn in radians, taken for degrees
-    if largest <= 1.01 * wrap and (np.abs(steps - wrap) < 0.05 * wrap).any() and float(np.median(steps)) < 0.1 * wrap:
+    if (
+        largest <= 1.01 * wrap
+        and (np.abs(steps - wrap) < 0.05 * wrap).any()
+        and float(np.median(steps)) < 0.1 * wrap
+    ):
         sentence = f"angles step by {wrap:.3f} rad, a whole turn in other units; check the unit of angle (radians for degrees?)"
         return [finding("angle_unit", "stop", trial, stream.body, (), sentence)]
     return []
 
 
 def order(trial: str, stream: Stream) -> list[Finding]:
-    """A body that tumbles as read, but only turns about up when its quaternions are read in the other order."""
+    """A body that tumbles as read, but only turns about up when its quaternions are read in the
+    other order.
+    """
     if not stream.turned or stream.angles is not None:
         return []
     turn = np.array(TURNS[stream.up], float)
     read = stream.pose[np.isfinite(stream.pose).all(1), 3:]
     if len(read) < 4:
         return []
-    file = np.column_stack([read[:, 0], read[:, 1:] @ turn])  # in the file's own axes, where the numbers can be exchanged
+    file = np.column_stack(
+        [read[:, 0], read[:, 1:] @ turn]
+    )  # in the file's own axes, where the numbers can be exchanged
     here = _up(read)
     for other in (file[:, [3, 0, 1, 2]], file[:, [1, 2, 3, 0]]):
         other = np.column_stack([other[:, 0], other[:, 1:] @ turn.T])
         there = _up(other)
         odd = float(np.abs(read[:, 0]).max()) < 0.05 or float(np.median(here[:, 2])) < 0.5
         upright = float(np.percentile(there[:, 2], 5)) > 0.98
-        if odd and upright and _spread(here) > 0.08 and _spread(there) < min(0.03, 0.1 * _spread(here)):
+        if (
+            odd
+            and upright
+            and _spread(here) > 0.08
+            and _spread(there) < min(0.03, 0.1 * _spread(here))
+        ):
             sentence = "the body tumbles as read, but only turns about up with the other order of quaternions; check order (xyzw or wxyz)"
             return [finding("quaternion_order", "stop", trial, stream.body, (), sentence)]
-        if odd and float(np.abs(other[:, 0]).min()) > np.cos(0.1) and float(np.abs(read[:, 0]).max()) < np.sin(0.1):
+        if (
+            odd
+            and float(np.abs(other[:, 0]).min()) > np.cos(0.1)
+            and float(np.abs(read[:, 0]).max()) < np.sin(0.1)
+        ):
             sentence = "the body is half a turn from where it was defined, but not turned at all with the other order of quaternions; check order"
             return [finding("quaternion_order", "warn", trial, stream.body, (), sentence)]
     return []
@@ -95,11 +126,26 @@ def upward(trial: str, stream: Stream) -> list[Finding]:
     if fall is None:
         return _upright_slide(trial, stream, pose) if len(pose) >= 12 else []
     axis, rows = fall
-    return [] if axis in ("", "-z") else [finding("up_axis", "stop", trial, stream.body, rows, f"the body falls along {axis}, not along -z; check which axis is up")]
+    return (
+        []
+        if axis in ("", "-z")
+        else [
+            finding(
+                "up_axis",
+                "stop",
+                trial,
+                stream.body,
+                rows,
+                f"the body falls along {axis}, not along -z; check which axis is up",
+            )
+        ]
+    )
 
 
 def falls(stream: Stream) -> tuple[str, np.ndarray] | None:
-    """The axis along which a body falls freely ("" for a slanted one) and the rows in which it does; None when it does not."""
+    """The axis along which a body falls freely ("" for a slanted one) and the rows in which it
+    does; None when it does not.
+    """
     from scipy.signal import savgol_filter
 
     rows = np.flatnonzero(np.isfinite(stream.pose).all(1))
@@ -114,7 +160,9 @@ def falls(stream: Stream) -> tuple[str, np.ndarray] | None:
     free = np.append(even, False) & (np.abs(np.linalg.norm(a, axis=1) - G) < 0.5) & (off < 1e-3)
     free[: size // 2] = free[-(size // 2) :] = False
     ends = np.flatnonzero(np.diff(np.concatenate([[0], free.astype(int), [0]])))
-    runs = [(i, j) for i, j in zip(ends[::2], ends[1::2], strict=True) if j - i >= max(4, size // 2)]
+    runs = [
+        (i, j) for i, j in zip(ends[::2], ends[1::2], strict=True) if j - i >= max(4, size // 2)
+    ]
     if not runs:
         return None
     first, last = max(runs, key=lambda run: run[1] - run[0])
@@ -132,9 +180,11 @@ def _upright_slide(trial: str, stream: Stream, pose: np.ndarray) -> list[Finding
 
 
 def slides_about(pose: np.ndarray) -> int | None:
-    """The axis (0 to 2) about which a body turns in poses (N, 7) while it moves at right angles to it and not along it; None where there is none.
+    """The axis (0 to 2) about which a body turns in poses (N, 7) while it moves at right angles to
+    it and not along it; None where there is none.
 
-    A body that rolls turns likewise, but stays level in z as well: that z varies much more than the axis tells it from one that slides in an upright plane.
+    A body that rolls turns likewise, but stays level in z as well: that z varies much more than the
+    axis tells it from one that slides in an upright plane.
     """
     span = np.ptp(pose[:, :3], axis=0)
     first = pose[0, 3:] * [1, -1, -1, -1]
@@ -147,13 +197,19 @@ def slides_about(pose: np.ndarray) -> int | None:
     axis = np.abs(v[np.argmax(angle)]) / np.linalg.norm(v[np.argmax(angle)])
     normal = int(np.argmax(axis))
     level = span[normal] < 0.1 * span[[i for i in range(3) if i != normal]].max()
-    if axis[normal] < 0.97 or not level or (normal != 2 and (span[2] < 0.01 or span[2] < 4 * span[normal])):
+    if (
+        axis[normal] < 0.97
+        or not level
+        or (normal != 2 and (span[2] < 0.01 or span[2] < 4 * span[normal]))
+    ):
         return None
     return normal
 
 
 def mirrored(trial: str, stream: Stream) -> list[Finding]:
-    """A body that turns about a fixed point only when one axis of its positions is mirrored (p = c + R r), or whose markers fit as a mirror image only."""
+    """A body that turns about a fixed point only when one axis of its positions is mirrored (p = c
+    + R r), or whose markers fit as a mirror image only.
+    """
     if stream.mirrored > 3:
         sentence = "the markers fit the mirror image of the body, not the body; an axis has the wrong sign, or two markers are exchanged"
         return [finding("mirrored", "stop", trial, stream.body, (), sentence)]
@@ -178,11 +234,18 @@ def mirrored(trial: str, stream: Stream) -> list[Finding]:
 def _pivot(place: np.ndarray, turn: np.ndarray) -> tuple[float, float]:
     """Root mean square (m) that p = c + R r leaves over, and the length of r (m)."""
     w, x, y, z = turn.T
-    r = np.array([[1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                  [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]]).transpose(2, 0, 1)
+    r = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    ).transpose(2, 0, 1)
     a = np.concatenate([np.broadcast_to(np.eye(3), r.shape), r], 2).reshape(-1, 6)
     best = np.linalg.lstsq(a, place.ravel(), rcond=1e-8)[0]
-    return float(np.sqrt(np.mean((a @ best - place.ravel()) ** 2) * 3)), float(np.linalg.norm(best[3:]))
+    return float(np.sqrt(np.mean((a @ best - place.ravel()) ** 2) * 3)), float(
+        np.linalg.norm(best[3:])
+    )
 
 
 def swapped(trial: Trial) -> list[Finding]:
@@ -191,13 +254,26 @@ def swapped(trial: Trial) -> list[Finding]:
     names = list(trial.poses)
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
-            rows = np.flatnonzero(np.isfinite(trial.poses[one]).all(1) & np.isfinite(trial.poses[other]).all(1))
+            rows = np.flatnonzero(
+                np.isfinite(trial.poses[one]).all(1) & np.isfinite(trial.poses[other]).all(1)
+            )
             a, b = trial.poses[one][rows, :3], trial.poses[other][rows, :3]
             if len(rows) < 2:
                 continue
-            stay = np.linalg.norm(np.diff(a, axis=0), axis=1) + np.linalg.norm(np.diff(b, axis=0), axis=1)
+            stay = np.linalg.norm(np.diff(a, axis=0), axis=1) + np.linalg.norm(
+                np.diff(b, axis=0), axis=1
+            )
             cross = np.linalg.norm(a[1:] - b[:-1], axis=1) + np.linalg.norm(b[1:] - a[:-1], axis=1)
             at = np.flatnonzero((stay > 0.04) & (cross < 0.3 * stay)) + 1
             if at.size:
-                found.append(finding("swapped", "stop", trial.name, one, rows[at], f"{one!r} and {other!r} take each other's place at {trial.t[rows[at[0]]]:.4g} s"))
+                found.append(
+                    finding(
+                        "swapped",
+                        "stop",
+                        trial.name,
+                        one,
+                        rows[at],
+                        f"{one!r} and {other!r} take each other's place at {trial.t[rows[at[0]]]:.4g} s",
+                    )
+                )
     return found

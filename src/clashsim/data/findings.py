@@ -39,7 +39,9 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found wrong. rows count from 0 in the body's own log (of the trial where it concerns two), the first 1000; body is empty when it concerns the whole trial."""
+    """One thing found wrong. rows count from 0 in the body's own log (of the trial where it
+    concerns two), the first 1000; body is empty when it concerns the whole trial.
+    """
 
     name: str
     severity: Severity
@@ -53,7 +55,14 @@ class Finding:
         return f"{self.name} ({self.severity}): {where}: {self.sentence}"
 
 
-def finding(name: str, severity: Severity, trial: str, body: str, rows: np.ndarray | Sequence[int], sentence: str) -> Finding:
+def finding(
+    name: str,
+    severity: Severity,
+    trial: str,
+    body: str,
+    rows: np.ndarray | Sequence[int],
+    sentence: str,
+) -> Finding:
     """A finding whose rows are cut to the first ones."""
     assert name in NAMES, name
     return Finding(name, severity, trial, body, tuple(int(i) for i in rows[:ROWS]), sentence)
@@ -71,6 +80,13 @@ def stop(findings: Sequence[Finding], accept: Sequence[str]) -> None:
     serious = [f for f in findings if f.severity == "stop" and f.name not in accept]
     if not serious:
         return
-    shown = "; ".join(f"{f.name} in trial {f.trial!r}" + (f", body {f.body!r}" if f.body else "") + f": {f.sentence}" for f in serious[:4])
+    shown = "; ".join(
+        f"{f.name} in trial {f.trial!r}"
+        + (f", body {f.body!r}" if f.body else "")
+        + f": {f.sentence}"
+        for f in serious[:4]
+    )
     more = f"; and {len(serious) - 4} more" if len(serious) > 4 else ""
-    raise DataError(f"the logs cannot be trusted as they are: {shown}{more} (mend the mapping, or accept by name: {', '.join(sorted({f.name for f in serious}))})")
+    raise DataError(
+        f"the logs cannot be trusted as they are: {shown}{more} (mend the mapping, or accept by name: {', '.join(sorted({f.name for f in serious}))})"
+    )

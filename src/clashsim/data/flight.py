@@ -1,4 +1,6 @@
-"""The state at which a tossed body starts, from a fit over its free flight before the first contact."""
+"""The state at which a tossed body starts, from a fit over its free flight before the first
+contact.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ _FEWEST = 4
 class Flight:
     """One toss, ready to be started anywhere that agrees with its flight.
 
-    position (T, 3) m, rotation (T, 3, 3), dt (s); frames: how many of them are flight; spin (3,) rad/s, world axes, at frame 0;
-    turn (3, 3): the first rotation, as fitted. The start is linear in the centre of mass and in gravity: see `start`.
+    position (T, 3) m, rotation (T, 3, 3), dt (s); frames: how many of them are flight; spin (3,)
+    rad/s, world axes, at frame 0;
+    turn (3, 3): the first rotation, as fitted. The start is linear in the centre of mass and in
+    gravity: see `start`.
     """
 
     name: str
@@ -37,17 +41,25 @@ class Flight:
         return Rotation.from_matrix(self.rotation).as_quat(scalar_first=True)
 
     def start(self, centre: np.ndarray, gravity: np.ndarray | float) -> np.ndarray:
-        """qpos and qvel (m, 13) for centres of mass (m, 3), m in the body's axes, and gravities (m,), m/s^2.
+        """qpos and qvel (m, 13) for centres of mass (m, 3), m in the body's axes, and gravities
+        (m,), m/s^2.
 
-        It is the centre of mass that flies on a parabola; the origin, which was recorded, turns about it.
+        It is the centre of mass that flies on a parabola; the origin, which was recorded, turns
+        about it.
         """
         centre = np.atleast_2d(centre)
         gravity = np.broadcast_to(gravity, (len(centre),))
         n = self.frames
         t = np.arange(n) * self.dt
-        weights = np.linalg.pinv(np.stack([np.ones(n), t], 1))  # (2, n): place and velocity at frame 0
+        weights = np.linalg.pinv(
+            np.stack([np.ones(n), t], 1)
+        )  # (2, n): place and velocity at frame 0
         fall = np.stack([np.zeros(n), np.zeros(n), -0.5 * t**2], 1)
-        flown = self.position[:n] + np.einsum("nij,mj->mni", self.rotation[:n], centre) - gravity[:, None, None] * fall
+        flown = (
+            self.position[:n]
+            + np.einsum("nij,mj->mni", self.rotation[:n], centre)
+            - gravity[:, None, None] * fall
+        )
         place, velocity = np.moveaxis(np.einsum("kn,mni->mki", weights, flown), 1, 0)
         arm = centre @ self.turn.T
         out = np.empty((len(centre), 13))
@@ -58,7 +70,9 @@ class Flight:
         return out
 
     def fall(self) -> tuple[float, float]:
-        """Downward acceleration (m/s^2) of the recorded origin in flight, and its weight in a mean over tosses; 0, 0 for too short a flight."""
+        """Downward acceleration (m/s^2) of the recorded origin in flight, and its weight in a mean
+        over tosses; 0, 0 for too short a flight.
+        """
         n = self.frames
         if n < 6:
             return 0.0, 0.0
@@ -67,11 +81,15 @@ class Flight:
 
 
 def flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
-    """Fit the flight of a body with corners (c, 3), in its axes, over a floor at z = 0; frames must be evenly spaced."""
+    """Fit the flight of a body with corners (c, 3), in its axes, over a floor at z = 0; frames must
+    be evenly spaced.
+    """
     t, pose = trial.seen(body)
     steps = np.diff(t)
     if len(t) < _FEWEST or np.ptp(steps) > 0.02 * steps.mean():
-        raise DataError(f"trial {trial.name!r}: body {body!r} needs at least {_FEWEST} evenly spaced frames")
+        raise DataError(
+            f"trial {trial.name!r}: body {body!r} needs at least {_FEWEST} evenly spaced frames"
+        )
     turns = Rotation.from_quat(pose[:, 3:], scalar_first=True)
     matrices = turns.as_matrix()
     lowest = (pose[:, None, 2] + np.einsum("tj,cj->tc", matrices[:, 2], corners)).min(1)
@@ -82,17 +100,32 @@ def flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
 
 
 def windows(whole: Flight, frames: int, every: int) -> list[Flight]:
-    """Pieces of `frames` frames, one every so many: each starts from what its first three frames say, in the air or not.
+    """Pieces of `frames` frames, one every so many: each starts from what its first three frames
+    say, in the air or not.
 
-    Three frames tell a velocity worse than a flight does, and a piece that starts in contact has no parabola: whole tosses identify better.
+    Three frames tell a velocity worse than a flight does, and a piece that starts in contact has no
+    parabola: whole tosses identify better.
     """
     if frames < _FEWEST or every < 1:
-        raise DataError(f"windows need at least {_FEWEST} frames and a step of at least 1, got {frames} and {every}")
-    return [_begun(f"{whole.name}@{k}", whole.position[k : k + frames], whole.rotation[k : k + frames], whole.dt, 3) for k in range(0, len(whole.position) - frames + 1, every)]
+        raise DataError(
+            f"windows need at least {_FEWEST} frames and a step of at least 1, got {frames} and {every}"
+        )
+    return [
+        _begun(
+            f"{whole.name}@{k}",
+            whole.position[k : k + frames],
+            whole.rotation[k : k + frames],
+            whole.dt,
+            3,
+        )
+        for k in range(0, len(whole.position) - frames + 1, every)
+    ]
 
 
 def _begun(name: str, position: np.ndarray, rotation: np.ndarray, dt: float, frames: int) -> Flight:
-    """The spin and first rotation that fit the first `frames`: R(t) = exp(spin t) R(0), for a body whose inertia is nearly even."""
+    """The spin and first rotation that fit the first `frames`: R(t) = exp(spin t) R(0), for a body
+    whose inertia is nearly even.
+    """
     turns, middle = Rotation.from_matrix(rotation[:frames]), frames // 2
     vectors = (turns * turns[middle].inv()).as_rotvec()
     at = (np.arange(frames) - middle) * dt

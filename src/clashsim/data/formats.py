@@ -1,4 +1,6 @@
-"""Which reader reads which file: by suffix, and by the first line where one suffix has several formats."""
+"""Which reader reads which file: by suffix, and by the first line where one suffix has several
+formats.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,18 @@ from clashsim.data.streams import Columns, Log
 
 _TEXT = (".csv", ".tsv", ".txt")
 _ARRAYS: dict[str, Callable[..., Columns]] = {
-    ".parquet": parquet.read_parquet, ".h5": arrays.read_hdf5, ".hdf5": arrays.read_hdf5, ".npz": arrays.read_npz, ".mat": arrays.read_mat,
+    ".parquet": parquet.read_parquet,
+    ".h5": arrays.read_hdf5,
+    ".hdf5": arrays.read_hdf5,
+    ".npz": arrays.read_npz,
+    ".mat": arrays.read_mat,
 }
-_SELF: dict[str, Callable[[Path, LogMap], Log]] = {".c3d": c3d.read, ".bag": bags.read_bag, ".db3": bags.read_db3, ".mcap": bags.read_mcap}
+_SELF: dict[str, Callable[[Path, LogMap], Log]] = {
+    ".c3d": c3d.read,
+    ".bag": bags.read_bag,
+    ".db3": bags.read_db3,
+    ".mcap": bags.read_mcap,
+}
 SUFFIXES = (*_TEXT, *_ARRAYS, *_SELF)
 
 
@@ -26,7 +37,13 @@ def describes_itself(path: Path) -> bool:
     return path.suffix.lower() in _TEXT and _own(path) is not None
 
 
-def read_columns(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None, header_lines: int = 0) -> tuple[Columns, Columns]:
+def read_columns(
+    path: Path,
+    *,
+    wanted: Sequence[str] | None = None,
+    rows: int | None = None,
+    header_lines: int = 0,
+) -> tuple[Columns, Columns]:
     """Columns of a table or of arrays, and the fields of the lines before a table's header."""
     _size(path)
     if path.suffix.lower() in _TEXT:
@@ -45,8 +62,19 @@ def read_log(path: Path, log: LogMap) -> Log:
     if suffix in _TEXT and not log.header_lines and (own := _own(path)) is not None:
         return own(path, log)
     if not any(body.position for body in log.bodies):
-        raise DataError("a table of numbers needs a mapping that says which columns are the position of which body (or a guess)")
-    wanted = [r for body in log.bodies for r in (*body.position, *body.quaternion, *body.euler, body.yaw) if r] + [*log.signals.values()] + [log.time] * bool(log.time)
+        raise DataError(
+            "a table of numbers needs a mapping that says which columns are the position of which body (or a guess)"
+        )
+    wanted = (
+        [
+            r
+            for body in log.bodies
+            for r in (*body.position, *body.quaternion, *body.euler, body.yaw)
+            if r
+        ]
+        + [*log.signals.values()]
+        + [log.time] * bool(log.time)
+    )
     columns, fields = read_columns(path, wanted=wanted, header_lines=log.header_lines)
     return from_columns(columns, log, header=fields)
 

@@ -35,11 +35,20 @@ class Imported:
     mapping: Mapping
 
 
-def read(paths: Sequence[Path | str], *, mapping: Mapping | None = None, guess: bool = False, rate: float = 0.0, accept: Sequence[str] = (),
-         progress: Progress = quiet) -> Imported:
-    """Trials from logs, folders of logs and archives; serious findings raise a DataError unless their names are in `accept`.
+def read(
+    paths: Sequence[Path | str],
+    *,
+    mapping: Mapping | None = None,
+    guess: bool = False,
+    rate: float = 0.0,
+    accept: Sequence[str] = (),
+    progress: Progress = quiet,
+) -> Imported:
+    """Trials from logs, folders of logs and archives; serious findings raise a DataError unless
+    their names are in `accept`.
 
-    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or `guess`, which proposes one from names and numbers.
+    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or `guess`,
+    which proposes one from names and numbers.
     rate: frames a second, for a guess where the logs count frames and have no times.
     """
     known_names(accept)
@@ -78,12 +87,16 @@ def _propose(found: Sequence[tuple[str, Path]], rate: float) -> Mapping:
     return guess_columns(heads, rate) if heads else Mapping()
 
 
-def _trial(name: str, files: Files, mapping: Mapping, accept: Sequence[str]) -> tuple[Trial | None, list[Finding]]:
+def _trial(
+    name: str, files: Files, mapping: Mapping, accept: Sequence[str]
+) -> tuple[Trial | None, list[Finding]]:
     logs: list[Log] = []
     found: list[Finding] = []
     for log in mapping.logs:
         if not any(used is log for _, _, used in files):
-            found.append(finding("missing_log", "stop", name, "", (), f"there is no file for {log.files!r}"))
+            found.append(
+                finding("missing_log", "stop", name, "", (), f"there is no file for {log.files!r}")
+            )
     for label, path, log in files:
         with _inside(label):
             raw = read_log(path, log)
@@ -92,9 +105,22 @@ def _trial(name: str, files: Files, mapping: Mapping, accept: Sequence[str]) -> 
         found += [f for _, about in checked for f in about]
     streams = [stream for log in logs for stream in log.streams]
     found += check_frames.units(name, streams)
-    spans = [(min(s.t[0] for s in log.streams), max(s.t[-1] for s in log.streams)) for log in logs if log.streams and all(len(s.t) for s in log.streams)]
+    spans = [
+        (min(s.t[0] for s in log.streams), max(s.t[-1] for s in log.streams))
+        for log in logs
+        if log.streams and all(len(s.t) for s in log.streams)
+    ]
     if spans and max(first for first, _ in spans) > min(last for _, last in spans):
-        found.append(finding("clocks", "stop", name, "", (), "two loggers of the trial share no time; check their clocks and offsets"))
+        found.append(
+            finding(
+                "clocks",
+                "stop",
+                name,
+                "",
+                (),
+                "two loggers of the trial share no time; check their clocks and offsets",
+            )
+        )
     if streams and not any(np.isfinite(stream.pose).all(1).any() for stream in streams):
         return None, found
     try:
@@ -108,7 +134,16 @@ def _trial(name: str, files: Files, mapping: Mapping, accept: Sequence[str]) -> 
 def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     found: list[Finding] = []
     if not stream.turned:
-        found.append(finding("no_orientation", "warn", trial, stream.body, (), "the log has no orientation of the body; it counts as never turned"))
+        found.append(
+            finding(
+                "no_orientation",
+                "warn",
+                trial,
+                stream.body,
+                (),
+                "the log has no orientation of the body; it counts as never turned",
+            )
+        )
     for check in (check_rows.clock, check_rows.lost, check_rows.frames):
         stream, about = check(trial, stream)
         found += about
@@ -123,7 +158,9 @@ def _sentence() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError("".join(letter if letter.isprintable() else "?" for letter in str(error))) from None
+        raise DataError(
+            "".join(letter if letter.isprintable() else "?" for letter in str(error))
+        ) from None
 
 
 @contextmanager
@@ -134,6 +171,8 @@ def _inside(name: str) -> Iterator[None]:
     except DataError as error:
         raise DataError(f"in {name!r}: {error}") from None
     except OSError as error:
-        raise DataError(f"{name!r} cannot be read: {error.strerror or type(error).__name__}") from None
+        raise DataError(
+            f"{name!r} cannot be read: {error.strerror or type(error).__name__}"
+        ) from None
     except MemoryError:
         raise DataError(f"{name!r} asks for more memory than there is") from None

@@ -1,4 +1,6 @@
-"""The mapping file: which columns of a lab's logs are the time, position and orientation of which body, and in what units."""
+"""The mapping file: which columns of a lab's logs are the time, position and orientation of which
+body, and in what units.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ ORDERS = ("wxyz", "xyzw")
 class BodyMap:
     """One body: its name in the trials and where a log has it.
 
-    A column is `name`, `name[i]` or `name[i:j]` where a column holds vectors. position: 3 numbers, or 2 on a plane. Of quaternion (4 numbers in
-    `order`), euler (3 angles turned in `sequence`, capitals about the body's axes as in scipy) and yaw (1 angle about up) at most one is given.
-    source: the name a self-describing format (Motive, Vicon, bags) has for it. markers: C3D labels with their places on the body, in the log's
-    unit of length, or none ([]) to take the body's frame from the first whole frame.
+    A column is `name`, `name[i]` or `name[i:j]` where a column holds vectors. position: 3 numbers,
+    or 2 on a plane. Of quaternion (4 numbers in `order`), euler (3 angles turned in `sequence`,
+    capitals about the body's axes as in scipy) and yaw (1 angle about up) at most one is given.
+    source: the name a self-describing format (Motive, Vicon, bags) has for it. markers: C3D labels
+    with their places on the body, in the log's unit of length, or none ([]) to take the body's
+    frame from the first whole frame.
     """
 
     name: str
@@ -42,11 +46,14 @@ class BodyMap:
 
 @dataclass(frozen=True)
 class LogMap:
-    """One logger. files: a pattern with {trial} (and * and ?), empty for all files; offset: s added to its clock.
+    """One logger. files: a pattern with {trial} (and * and ?), empty for all files; offset: s added
+    to its clock.
 
     rate: Hz, where no column is the time, or where that column counts frames.
-    header_lines: lines of `name,value,name,value` before the names of the columns; header and moments take numbers from them, by name in the trial, moments
-    being times of the logger's clock. units: time, length and angle. up: the file's axis that points up; flip: axes whose positions are written with the wrong sign.
+    header_lines: lines of `name,value,name,value` before the names of the columns; header and
+    moments take numbers from them, by name in the trial, moments being times of the logger's clock.
+    units: time, length and angle. up: the file's axis that points up; flip: axes whose positions
+    are written with the wrong sign.
     """
 
     bodies: tuple[BodyMap, ...] = ()
@@ -106,7 +113,9 @@ def dump(mapping: Mapping) -> str:
 def _check(log: LogMap) -> None:
     for kind, choices in (("time", TIME), ("length", LENGTH), ("angle", ANGLE)):
         if log.units.get(kind, next(iter(choices))) not in choices:
-            raise DataError(f"the unit of {kind} is {log.units[kind]!r}; choices: {', '.join(choices)}")
+            raise DataError(
+                f"the unit of {kind} is {log.units[kind]!r}; choices: {', '.join(choices)}"
+            )
     if unknown := set(log.units) - {"time", "length", "angle"}:
         raise DataError(f"units has {sorted(unknown)[0]!r}; choices: time, length, angle")
     if log.up and log.up not in UP:
@@ -114,7 +123,9 @@ def _check(log: LogMap) -> None:
     if any(axis not in ("x", "y", "z") for axis in log.flip):
         raise DataError(f"flip is {list(log.flip)}; choices: x, y, z")
     if not 0 <= log.header_lines <= 100 or not 0 <= log.rate < 1e7 or not abs(log.offset) < 1e12:
-        raise DataError("header_lines must be 0 to 100, rate 0 to 1e7 Hz and offset a number of seconds")
+        raise DataError(
+            "header_lines must be 0 to 100, rate 0 to 1e7 Hz and offset a number of seconds"
+        )
     if len(log.files) > 200 or log.files.count("*") > 4:  # more could take for ever to match
         raise DataError(f"files is {log.files[:40]!r}; it may have 200 letters and four *")
     if log.files.count("{trial}") > 1:
@@ -128,12 +139,22 @@ def _check(log: LogMap) -> None:
         if sum(map(bool, (body.quaternion, body.euler, body.yaw))) > 1:
             raise DataError(f"body {body.name!r} has more than one of quaternion, euler and yaw")
         if body.order not in ORDERS:
-            raise DataError(f"body {body.name!r} has order {body.order!r}; choices: {', '.join(ORDERS)}")
-        if len(body.sequence) != 3 or len(set(body.sequence.lower()) - set("xyz")) or body.sequence not in (body.sequence.lower(), body.sequence.upper()) \
-                or any(a == b for a, b in zip(body.sequence, body.sequence[1:], strict=False)):
-            raise DataError(f"body {body.name!r} has sequence {body.sequence!r}; it needs three axes such as XYZ or zyx")
+            raise DataError(
+                f"body {body.name!r} has order {body.order!r}; choices: {', '.join(ORDERS)}"
+            )
+        if (
+            len(body.sequence) != 3
+            or len(set(body.sequence.lower()) - set("xyz"))
+            or body.sequence not in (body.sequence.lower(), body.sequence.upper())
+            or any(a == b for a, b in zip(body.sequence, body.sequence[1:], strict=False))
+        ):
+            raise DataError(
+                f"body {body.name!r} has sequence {body.sequence!r}; it needs three axes such as XYZ or zyx"
+            )
         if any(len(place) not in (0, 3) for place in body.markers.values()):
-            raise DataError(f"body {body.name!r} needs three numbers for the place of each marker, or none")
+            raise DataError(
+                f"body {body.name!r} needs three numbers for the place of each marker, or none"
+            )
 
 
 def _lines(item: Any, place: str) -> list[str]:
@@ -156,8 +177,15 @@ def _text(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_text(str(k))} = {_text(v)}" for k, v in value.items()) + " }"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _text(value[0]) if len(value) == 1 and isinstance(value[0], str) else "[" + ", ".join(map(_text, value)) + "]"
+        return (
+            _text(value[0])
+            if len(value) == 1 and isinstance(value[0], str)
+            else "[" + ", ".join(map(_text, value)) + "]"
+        )
     if isinstance(value, str):
-        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c for c in value.replace("\\", "\\\\").replace('"', '\\"'))
+        escaped = "".join(
+            f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c
+            for c in value.replace("\\", "\\\\").replace('"', '\\"')
+        )
         return f'"{escaped}"'
     return repr(value)

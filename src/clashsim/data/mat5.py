@@ -1,4 +1,6 @@
-"""MAT files of version 5: arrays of numbers, and fields of structures. Read here, since a damaged file must not take the process with it."""
+"""MAT files of version 5: arrays of numbers, and fields of structures. Read here, since a damaged
+file must not take the process with it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,27 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 
-_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}  # of elements
+_TYPES = {
+    1: "i1",
+    2: "u1",
+    3: "i2",
+    4: "u2",
+    5: "i4",
+    6: "u4",
+    7: "f4",
+    9: "f8",
+    12: "i8",
+    13: "u8",
+}  # of elements
 _MATRIX, _COMPRESSED, _STRUCT, _NUMBERS = 14, 15, 2, range(6, 16)
 _DEPTH = 8
 _DAMAGED = "the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged"
 
 
 def load(path: Path, *, limit: int) -> dict[str, np.ndarray]:
-    """Arrays by name, fields of structures as `a.b`; the file, and what it unpacks to, may have `limit` bytes."""
+    """Arrays by name, fields of structures as `a.b`; the file, and what it unpacks to, may have
+    `limit` bytes.
+    """
     if path.stat().st_size > limit:
         raise DataError(f"the file has more than {limit / 1e9:.1f} GB")
     content = path.read_bytes()
@@ -45,8 +60,12 @@ def load(path: Path, *, limit: int) -> dict[str, np.ndarray]:
     return found
 
 
-def _elements(content: bytes, at: int, end: str, *, padded: bool = True) -> Iterator[tuple[int, bytes]]:
-    """Type and data of each element; a short one has both in eight bytes. Compressed elements are not padded."""
+def _elements(
+    content: bytes, at: int, end: str, *, padded: bool = True
+) -> Iterator[tuple[int, bytes]]:
+    """Type and data of each element; a short one has both in eight bytes. Compressed elements are
+    not padded.
+    """
     while at + 8 <= len(content):
         kind, size = struct.unpack_from(f"{end}II", content, at)
         if kind >> 16:
@@ -61,7 +80,9 @@ def _elements(content: bytes, at: int, end: str, *, padded: bool = True) -> Iter
         at += step
 
 
-def _matrix(data: bytes, end: str, prefix: str, depth: int, name: str | None = None) -> dict[str, np.ndarray]:
+def _matrix(
+    data: bytes, end: str, prefix: str, depth: int, name: str | None = None
+) -> dict[str, np.ndarray]:
     """Arrays in one matrix, by name; words, cells and objects are passed over."""
     parts = _elements(data, 0, end)
     flags, dims, label = (part for _, part in (next(parts), next(parts), next(parts)))
@@ -81,7 +102,10 @@ def _matrix(data: bytes, end: str, prefix: str, depth: int, name: str | None = N
         width = struct.unpack(f"{end}i", size)[0]
         if not 0 < width <= 256:
             raise ValueError
-        fields = [names[i : i + width].split(b"\0")[0].decode("latin-1") for i in range(0, len(names), width)]
+        fields = [
+            names[i : i + width].split(b"\0")[0].decode("latin-1")
+            for i in range(0, len(names), width)
+        ]
         found: dict[str, np.ndarray] = {}
         for field, (inside, values) in zip(fields, parts, strict=False):
             if inside == _MATRIX and values:

@@ -1,4 +1,6 @@
-"""Motion on one side of an impact as a polynomial, over as many frames as agree with it, with the error of its velocity."""
+"""Motion on one side of an impact as a polynomial, over as many frames as agree with it, with the
+error of its velocity.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _MOVE, _TURN = slice(0, 3), slice(3, 6)
 
 
 class Motion(Protocol):
-    """Coordinates (n, k) and their rates (n, k) at times (n,); sd, place_sd (k,): of rates and coordinates at the impact; misfit: rms residual over the noise."""
+    """Coordinates (n, k) and their rates (n, k) at times (n,); sd, place_sd (k,): of rates and
+    coordinates at the impact; misfit: rms residual over the noise.
+    """
 
     @property
     def sd(self) -> np.ndarray: ...
@@ -26,7 +30,9 @@ class Motion(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """Where a motion must begin: the motion before the impact, coordinates (k,) and rates (k,) at `time`, with sd (k,) of the coordinates."""
+    """Where a motion must begin: the motion before the impact, coordinates (k,) and rates (k,) at
+    `time`, with sd (k,) of the coordinates.
+    """
 
     time: float
     place: np.ndarray
@@ -36,7 +42,9 @@ class Anchor:
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """Coefficients (order + 1, k) in powers of t - origin; sd, place_sd (k,): of rate and place at the origin."""
+    """Coefficients (order + 1, k) in powers of t - origin; sd, place_sd (k,): of rate and place at
+    the origin.
+    """
 
     origin: float
     coefficients: np.ndarray
@@ -46,19 +54,25 @@ class Polynomial:
 
     def place(self, t: np.ndarray) -> np.ndarray:
         """Coordinates (n, k) at times (n,)."""
-        return np.vander(t - self.origin, len(self.coefficients), increasing=True) @ self.coefficients
+        return (
+            np.vander(t - self.origin, len(self.coefficients), increasing=True) @ self.coefficients
+        )
 
     def rate(self, t: np.ndarray) -> np.ndarray:
         """Rates (n, k) at times (n,)."""
         powers = np.arange(1, len(self.coefficients))
         if len(powers) == 0:
             return np.zeros((len(t), self.coefficients.shape[1]))
-        return np.vander(t - self.origin, len(powers), increasing=True) @ (powers[:, None] * self.coefficients[1:])
+        return np.vander(t - self.origin, len(powers), increasing=True) @ (
+            powers[:, None] * self.coefficients[1:]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Position and turn of a body in space, each with a polynomial and a window of its own: gravity is simple, tumbling is not."""
+    """Position and turn of a body in space, each with a polynomial and a window of its own: gravity
+    is simple, tumbling is not.
+    """
 
     linear: Polynomial
     angular: Polynomial
@@ -87,37 +101,80 @@ class Parts:
         return np.hstack([self.linear.rate(t), self.angular.rate(t)])
 
 
-def polynomial(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, order: int, origin: float, anchor: Anchor | None = None) -> Polynomial:
-    """Least squares of coordinates (n, k) with noise (n, k), through an anchor if there is one; errors are those at `origin`."""
+def polynomial(
+    t: np.ndarray,
+    pose: np.ndarray,
+    noise: np.ndarray,
+    *,
+    order: int,
+    origin: float,
+    anchor: Anchor | None = None,
+) -> Polynomial:
+    """Least squares of coordinates (n, k) with noise (n, k), through an anchor if there is one;
+    errors are those at `origin`.
+    """
     noise = np.sqrt((noise**2).mean(0))
     weight = np.ones(len(t))
     if anchor is not None:
         t, pose = np.append(t, anchor.time), np.vstack([pose, anchor.place])
         weight = np.append(weight, float(np.median(noise / anchor.sd)))
     scale = max(float(np.abs(t - origin).max()), 1e-9)
-    basis = np.vander((t - origin) / scale, max(order, 1) + 1, increasing=True)  # of a body at rest, too, the slope says how sure that is
+    basis = np.vander(
+        (t - origin) / scale, max(order, 1) + 1, increasing=True
+    )  # of a body at rest, too, the slope says how sure that is
     fitted = basis[:, : order + 1] * weight[:, None]
     coefficients = np.linalg.lstsq(fitted, pose * weight[:, None], rcond=None)[0]
     left = (pose - basis[:, : order + 1] @ coefficients) * weight[:, None] / noise
     misfit = float(np.sqrt((left**2).sum() / max((len(t) - order - 1) * pose.shape[1], 1)))
     inverse = np.linalg.pinv(basis * weight[:, None])
     spread = noise * max(misfit, 1.0)
-    return Polynomial(origin, coefficients / (scale ** np.arange(order + 1))[:, None], np.linalg.norm(inverse[1]) / scale * spread,
-                      (np.linalg.norm(inverse[0]) if order else 1 / np.sqrt(len(t))) * spread, misfit)
+    return Polynomial(
+        origin,
+        coefficients / (scale ** np.arange(order + 1))[:, None],
+        np.linalg.norm(inverse[1]) / scale * spread,
+        (np.linalg.norm(inverse[0]) if order else 1 / np.sqrt(len(t))) * spread,
+        misfit,
+    )
 
 
-def in_space(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float, anchor: Anchor | None = None) -> Parts:
+def in_space(
+    t: np.ndarray,
+    pose: np.ndarray,
+    noise: np.ndarray,
+    *,
+    origin: float,
+    anchor: Anchor | None = None,
+) -> Parts:
     """`smooth` for the position and the turn of coordinates (n, 6), apart."""
-    halves = [None if anchor is None else Anchor(anchor.time, anchor.place[part], anchor.rate[part], anchor.sd[part]) for part in (_MOVE, _TURN)]
-    return Parts(smooth(t, pose[:, _MOVE], noise[:, _MOVE], origin=origin, anchor=halves[0]),
-                 smooth(t, pose[:, _TURN], noise[:, _TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]))
+    halves = [
+        None
+        if anchor is None
+        else Anchor(anchor.time, anchor.place[part], anchor.rate[part], anchor.sd[part])
+        for part in (_MOVE, _TURN)
+    ]
+    return Parts(
+        smooth(t, pose[:, _MOVE], noise[:, _MOVE], origin=origin, anchor=halves[0]),
+        smooth(
+            t, pose[:, _TURN], noise[:, _TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]
+        ),
+    )
 
 
-def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float, orders: Sequence[int] = (0, 1, 2), anchor: Anchor | None = None) -> Polynomial:
-    """The polynomial with the smallest error of its rate at `origin` among those that agree with the frames they cover.
+def smooth(
+    t: np.ndarray,
+    pose: np.ndarray,
+    noise: np.ndarray,
+    *,
+    origin: float,
+    orders: Sequence[int] = (0, 1, 2),
+    anchor: Anchor | None = None,
+) -> Polynomial:
+    """The polynomial with the smallest error of its rate at `origin` among those that agree with
+    the frames they cover.
 
-    For each order the window grows away from the origin until residuals exceed the noise or the rate leaves the interval that the
-    shorter windows gave it (Lepski's rule): a long window has little noise, a window too long a bias, and this finds where they meet.
+    For each order the window grows away from the origin until residuals exceed the noise or the
+    rate leaves the interval that the shorter windows gave it (Lepski's rule): a long window has
+    little noise, a window too long a bias, and this finds where they meet.
     """
     unit = noise.mean(0)
     by_distance = np.argsort(np.abs(t - origin), kind="stable")
@@ -128,19 +185,30 @@ def smooth(t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, origin: float,
         failed = 0  # in a row: one may be chance
         for n in _sizes(len(t), order):
             rows = np.sort(by_distance[:n])
-            fit = polynomial(t[rows], pose[rows], noise[rows], order=order, origin=origin, anchor=anchor)
+            fit = polynomial(
+                t[rows], pose[rows], noise[rows], order=order, origin=origin, anchor=anchor
+            )
             free = max((n - order - 1) * pose.shape[1], 1)
-            if order > 0 and (spare is None or float((fit.sd / unit).max()) < float((spare.sd / unit).max())):
+            if order > 0 and (
+                spare is None or float((fit.sd / unit).max()) < float((spare.sd / unit).max())
+            ):
                 spare = fit
             here = np.array([origin])
-            moved = _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.5 if order == 0 else kept is not None and (np.abs(fit.rate(here) - kept.rate(here))[0] > 3 * kept.sd).any()
+            moved = (
+                _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.5
+                if order == 0
+                else kept is not None
+                and (np.abs(fit.rate(here) - kept.rate(here))[0] > 3 * kept.sd).any()
+            )
             if fit.misfit > 1.15 + 3 / np.sqrt(2 * free) or moved:
                 failed += 1
                 if failed == 2:
                     break
                 continue
             kept, failed = fit, 0
-        if kept is not None and (best is None or float((kept.sd / unit).max()) < float((best.sd / unit).max())):
+        if kept is not None and (
+            best is None or float((kept.sd / unit).max()) < float((best.sd / unit).max())
+        ):
             best = kept
     if best is None and spare is None:
         return polynomial(t, pose, noise, order=1, origin=origin, anchor=anchor)
@@ -168,6 +236,9 @@ def crossing(old: Motion, new: Motion, near: float, weight: np.ndarray) -> float
     moment = near
     for _ in range(4):
         here = np.array([moment])
-        gap, rate = ((new.place(here) - old.place(here))[0] * weight, (new.rate(here) - old.rate(here))[0] * weight)
+        gap, rate = (
+            (new.place(here) - old.place(here))[0] * weight,
+            (new.rate(here) - old.rate(here))[0] * weight,
+        )
         moment -= float(np.clip(gap @ rate / max(rate @ rate, 1e-12), -0.05, 0.05))
     return moment

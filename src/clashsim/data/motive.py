@@ -1,4 +1,6 @@
-"""OptiTrack Motive's CSV export: rigid bodies with their own names, units in the first line, y up unless the mapping says otherwise."""
+"""OptiTrack Motive's CSV export: rigid bodies with their own names, units in the first line, y up
+unless the mapping says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ def read(path: Path, log: LogMap) -> Log:
     about = dict(zip(first[::2], first[1::2], strict=False))
     length = _LENGTH.get(about.get("Length Units", "Meters").lower())
     if length is None:
-        raise DataError(f"the lengths are in {about['Length Units'][:40]!r}; choices: {', '.join(_LENGTH)}")
+        raise DataError(
+            f"the lengths are in {about['Length Units'][:40]!r}; choices: {', '.join(_LENGTH)}"
+        )
     labels: dict[str, list[str]] = {}
     number = 1
-    for text in itertools.islice(lines, 12):  # rows of labels above the header, of which newer versions have more
+    for text in itertools.islice(
+        lines, 12
+    ):  # rows of labels above the header, of which newer versions have more
         number += 1
         cells = cells_of(text)
         if cells and cells[0].lower().startswith("frame"):
@@ -35,9 +41,13 @@ def read(path: Path, log: LogMap) -> Log:
         if len(cells) > 2:
             labels[cells[1].lower() or "what"] = cells
     if not {"type", "name", "what", "axis"} <= labels.keys():
-        raise DataError("the export lacks rows of its header (Type, Name, Rotation and Position, Frame)")
+        raise DataError(
+            "the export lacks rows of its header (Type, Name, Rotation and Position, Frame)"
+        )
     columns: dict[str, dict[str, int]] = {}
-    rows = itertools.zip_longest(labels["type"], labels["name"], labels["what"], labels["axis"], fillvalue="")
+    rows = itertools.zip_longest(
+        labels["type"], labels["name"], labels["what"], labels["axis"], fillvalue=""
+    )
     for j, (kind, name, what, axis) in enumerate(rows):
         if kind.lower() == "rigid body" and what in ("Rotation", "Position"):
             if f"{what} {axis}" in columns.setdefault(name, {}):
@@ -53,16 +63,22 @@ def read(path: Path, log: LogMap) -> Log:
     angle = about.get("Rotation Type", "Quaternion")
     bodies = {}
     for name, places in columns.items():
-        names = [f"Position {a}" for a in "XYZ"] + [f"Rotation {a}" for a in ("WXYZ" if angle == "Quaternion" else "XYZ")]
+        names = [f"Position {a}" for a in "XYZ"] + [
+            f"Rotation {a}" for a in ("WXYZ" if angle == "Quaternion" else "XYZ")
+        ]
         if any(n not in places for n in names):
-            raise DataError(f"rigid body {name[:40]!r} lacks {next(n for n in names if n not in places)}")
+            raise DataError(
+                f"rigid body {name[:40]!r} lacks {next(n for n in names if n not in places)}"
+            )
         values = np.column_stack([table[places[n]] for n in names])
         angles = None
         if angle == "Quaternion":
             turn = values[:, 3:]
         else:
             if sorted(angle.upper()) != ["X", "Y", "Z"]:
-                raise DataError(f"the rotations are of type {angle[:40]!r}; choices: Quaternion, or an order of XYZ")
+                raise DataError(
+                    f"the rotations are of type {angle[:40]!r}; choices: Quaternion, or an order of XYZ"
+                )
             by_turn = ["XYZ".index(a) for a in angle.upper()]
             angles = np.radians(values[:, 3:])
             turn = rotation(angle.upper(), angles[:, by_turn])

@@ -17,8 +17,12 @@ from clashsim.data.tables import NUMBERS
 _MANY = f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name fewer columns, or cut it into trials"
 
 
-def read_parquet(path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None) -> Columns:
-    """Columns of a Parquet file; fields of structures are `a.b`, lists of one length make columns (N, k), time stamps become seconds."""
+def read_parquet(
+    path: Path, *, wanted: Sequence[str] | None = None, rows: int | None = None
+) -> Columns:
+    """Columns of a Parquet file; fields of structures are `a.b`, lists of one length make columns
+    (N, k), time stamps become seconds.
+    """
     with needs("pyarrow", "io"):
         import pyarrow as arrow  # type: ignore[import-untyped]
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
@@ -27,13 +31,21 @@ def read_parquet(path: Path, *, wanted: Sequence[str] | None = None, rows: int |
         tops = list(dict.fromkeys(name for name in file.schema_arrow.names))
         if len(tops) != len(file.schema_arrow.names):
             raise DataError("two columns have the same name")
-        keep = tops if wanted is None else list(dict.fromkeys(_top(reference, tops) for reference in wanted))
+        keep = (
+            tops
+            if wanted is None
+            else list(dict.fromkeys(_top(reference, tops) for reference in wanted))
+        )
         # Words are refused by their type, before they are read: a few bytes may stand for many.
         numeric = [name for name in keep if _numeric(file.schema_arrow.field(name).type, arrow)]
         if wanted is not None and (words := [name for name in keep if name not in numeric]):
-            raise DataError(f"column {words[0]!r} holds {file.schema_arrow.field(words[0]).type} values, where numbers are needed")
+            raise DataError(
+                f"column {words[0]!r} holds {file.schema_arrow.field(words[0]).type} values, where numbers are needed"
+            )
         keep = numeric
-        if file.metadata.num_rows * len(keep) > NUMBERS:  # what it says of each column is not asked for: pyarrow 26 ends the process where that is damaged
+        if (
+            file.metadata.num_rows * len(keep) > NUMBERS
+        ):  # what it says of each column is not asked for: pyarrow 26 ends the process where that is damaged
             raise DataError(_MANY)
         batches, size, count = [], 0, 0
         for batch in file.iter_batches(batch_size=1 << 13, columns=keep, use_threads=False):
@@ -62,14 +74,21 @@ def read_parquet(path: Path, *, wanted: Sequence[str] | None = None, rows: int |
 
 def _top(reference: str, tops: Sequence[str]) -> str:
     """The column of the file's top level that holds what a reference means."""
-    return next((top for top in tops if reference == top or reference.startswith((f"{top}.", f"{top}["))), None) or column_of(reference, tops)
+    return next(
+        (top for top in tops if reference == top or reference.startswith((f"{top}.", f"{top}["))),
+        None,
+    ) or column_of(reference, tops)
 
 
 def _numeric(kind: Any, arrow: Any, depth: int = 0) -> bool:
     """Whether a type is of numbers, time stamps, or lists and structures of them."""
     is_ = arrow.types
     if is_.is_struct(kind):
-        return depth < 8 and kind.num_fields > 0 and all(_numeric(kind.field(i).type, arrow, depth + 1) for i in range(kind.num_fields))
+        return (
+            depth < 8
+            and kind.num_fields > 0
+            and all(_numeric(kind.field(i).type, arrow, depth + 1) for i in range(kind.num_fields))
+        )
     if is_.is_list(kind) or is_.is_fixed_size_list(kind) or is_.is_large_list(kind):
         return bool(is_.is_integer(kind.value_type) or is_.is_floating(kind.value_type))
     return bool(is_.is_integer(kind) or is_.is_floating(kind) or is_.is_timestamp(kind))
@@ -80,7 +99,11 @@ def _arrow(name: str, column: Any, arrow: Any) -> np.ndarray:
     if arrow.types.is_timestamp(kind):
         scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[kind.unit]
         return column.cast(arrow.int64()).to_numpy().astype(float) * scale
-    if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind) or arrow.types.is_large_list(kind):
+    if (
+        arrow.types.is_list(kind)
+        or arrow.types.is_fixed_size_list(kind)
+        or arrow.types.is_large_list(kind)
+    ):
         rows = column.to_pylist()
         widths = {len(row) for row in rows if row is not None}
         if len(widths) == 1 and (width := widths.pop()):

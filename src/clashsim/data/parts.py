@@ -1,4 +1,6 @@
-"""Where finished parts of long work are kept until the whole is done: a folder, or any file system that fsspec knows."""
+"""Where finished parts of long work are kept until the whole is done: a folder, or any file system
+that fsspec knows.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from clashsim.core.files import write_atomic
 
 @dataclass(frozen=True)
 class Parts:
-    """Small files by name. A write leaves the whole file or none, and a part means the same to every process that sees the place."""
+    """Small files by name. A write leaves the whole file or none, and a part means the same to
+    every process that sees the place.
+    """
 
-    place: str  # a folder, absolute since workers stand elsewhere, or a URL such as s3://bucket/folder
+    place: (
+        str  # a folder, absolute since workers stand elsewhere, or a URL such as s3://bucket/folder
+    )
 
     @staticmethod
     def of(place: Path | str) -> Parts:
@@ -64,11 +70,25 @@ class Parts:
         """Remove the parts whose name is `mine`, and the place if nothing else lies in it."""
         if not self.remote:
             folder = Path(self.place)
-            _clear([p.name for p in folder.iterdir()] if folder.is_dir() else [], mine, lambda name: (folder / name).unlink(), folder.rmdir)
+            _clear(
+                [p.name for p in folder.iterdir()] if folder.is_dir() else [],
+                mine,
+                lambda name: (folder / name).unlink(),
+                folder.rmdir,
+            )
             return
         with self._told() as (files, place):
-            names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in files.ls(place, detail=False)] if files.isdir(place) else []
-            _clear(names, mine, lambda name: files.rm_file(f"{place}/{name}"), partial(files.rm, place, recursive=True))
+            names = (
+                [str(path).rstrip("/").rsplit("/", 1)[-1] for path in files.ls(place, detail=False)]
+                if files.isdir(place)
+                else []
+            )
+            _clear(
+                names,
+                mine,
+                lambda name: files.rm_file(f"{place}/{name}"),
+                partial(files.rm, place, recursive=True),
+            )
 
     @contextmanager
     def _told(self) -> Iterator[tuple[Any, str]]:
@@ -78,12 +98,21 @@ class Parts:
         try:
             yield fsspec.core.url_to_fs(self.place)
         except Exception as error:  # each file system fails in its own ways
-            raise DataError(f"{self.place!r} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
+            raise DataError(
+                f"{self.place!r} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+            ) from None
 
 
-def _clear(names: list[str], mine: Callable[[str], bool], remove: Callable[[str], Any], leave: Callable[[], Any]) -> None:
+def _clear(
+    names: list[str],
+    mine: Callable[[str], bool],
+    remove: Callable[[str], Any],
+    leave: Callable[[], Any],
+) -> None:
     """Remove what is ours, and the folder if that was all there was."""
-    ours = [name for name in names if mine(name.lstrip("."))]  # a name that begins with a dot is what a killed write has left
+    ours = [
+        name for name in names if mine(name.lstrip("."))
+    ]  # a name that begins with a dot is what a killed write has left
     for name in ours:
         remove(name)
     if names and len(ours) == len(names):

@@ -1,4 +1,6 @@
-"""Poses in robots' messages: PoseStamped, TransformStamped, TFMessage and Odometry of ROS 1 and 2, and the same as JSON."""
+"""Poses in robots' messages: PoseStamped, TransformStamped, TFMessage and Odometry of ROS 1 and 2,
+and the same as JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,25 @@ from typing import Any, NamedTuple
 from clashsim.core.errors import DataError
 from clashsim.data.bag_records import Message
 
-# Name of the type without its package: whether it has a header, names of frames after that, and how many.
-_KINDS = {"PoseStamped": (True, 0), "PoseWithCovarianceStamped": (True, 0), "TransformStamped": (True, 1), "Odometry": (True, 1), "Pose": (False, 0), "Transform": (False, 0)}
+# Name of the type without its package: whether it has a header, names of frames after that, and how
+# many.
+_KINDS = {
+    "PoseStamped": (True, 0),
+    "PoseWithCovarianceStamped": (True, 0),
+    "TransformStamped": (True, 1),
+    "Odometry": (True, 1),
+    "Pose": (False, 0),
+    "Transform": (False, 0),
+}
 _JSON = ("PoseInFrame", "FrameTransform", "PosesInFrame", "FrameTransforms")
 _TEXT = 4096  # bytes of a frame's name
 _MANY = 10_000  # transforms in one message
 
 
 class Pose(NamedTuple):
-    """One pose. stamp: s, 0 where the message has none. child: the frame it is of, empty where only the topic says so. values: x y z qx qy qz qw."""
+    """One pose. stamp: s, 0 where the message has none. child: the frame it is of, empty where only
+    the topic says so. values: x y z qx qy qz qw.
+    """
 
     stamp: float
     parent: str
@@ -33,7 +45,13 @@ def wanted(kind: str) -> bool:
 
 def is_transform(kind: str) -> bool:
     """Whether a type names the frame that moves, so that the topic does not."""
-    return kind.split("/")[-1].split(".")[-1] in ("TFMessage", "tfMessage", "TransformStamped", "FrameTransform", "FrameTransforms")
+    return kind.split("/")[-1].split(".")[-1] in (
+        "TFMessage",
+        "tfMessage",
+        "TransformStamped",
+        "FrameTransform",
+        "FrameTransforms",
+    )
 
 
 def poses(message: Message) -> list[Pose]:
@@ -43,7 +61,9 @@ def poses(message: Message) -> list[Pose]:
         if message.coding == "json":
             return list(_from_json(json.loads(message.data)))
         if message.coding not in ("cdr", "ros1"):
-            raise DataError(f"topic {message.topic!r} is coded as {message.coding[:20]!r}; choices: cdr, ros1, json")
+            raise DataError(
+                f"topic {message.topic!r} is coded as {message.coding[:20]!r}; choices: cdr, ros1, json"
+            )
         read = _Fields(message.data, message.coding == "cdr")
         if name in ("TFMessage", "tfMessage"):
             count = read.integer()
@@ -51,9 +71,20 @@ def poses(message: Message) -> list[Pose]:
                 raise DataError(f"a message on {message.topic!r} claims {count} transforms")
             return [_one(read, True, 1) for _ in range(count)]
         if name not in _KINDS:
-            raise DataError(f"topic {message.topic!r} has type {message.kind[:60]!r}, which is read as JSON only")
+            raise DataError(
+                f"topic {message.topic!r} has type {message.kind[:60]!r}, which is read as JSON only"
+            )
         return [_one(read, *_KINDS[name])]
-    except (struct.error, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+    except (
+        struct.error,
+        UnicodeDecodeError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ):
         raise DataError(f"a message on {message.topic!r} is cut off or damaged") from None
 
 
@@ -120,6 +151,14 @@ def _from_json(raw: Any) -> Iterator[Pose]:
         stamp = float(time.get("sec", 0)) + 1e-9 * float(time.get("nanosec", time.get("nsec", 0)))
         pose = inner.get("pose", inner.get("transform", inner))
         pose = pose.get("pose", pose)  # with a covariance beside it
-        place, turn = pose.get("position", pose.get("translation")), pose.get("orientation", pose.get("rotation"))
+        place, turn = (
+            pose.get("position", pose.get("translation")),
+            pose.get("orientation", pose.get("rotation")),
+        )
         parent = str(header.get("frame_id", inner.get("parent_frame_id", "")))
-        yield Pose(stamp, parent, str(inner.get("child_frame_id", "")), tuple(float(v) for v in (*(place[a] for a in "xyz"), *(turn[a] for a in "xyzw"))))
+        yield Pose(
+            stamp,
+            parent,
+            str(inner.get("child_frame_id", "")),
+            tuple(float(v) for v in (*(place[a] for a in "xyz"), *(turn[a] for a in "xyzw"))),
+        )

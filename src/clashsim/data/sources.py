@@ -41,8 +41,12 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> list[tuple[str, Path]]:
-    """Logs under their names, as (name with folders, file); folders are searched and archives unpacked into a folder that lives as long as `stack`."""
+def gather(
+    paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack
+) -> list[tuple[str, Path]]:
+    """Logs under their names, as (name with folders, file); folders are searched and archives
+    unpacked into a folder that lives as long as `stack`.
+    """
     found: list[tuple[str, Path]] = []
     for path in map(Path, paths):
         try:
@@ -51,19 +55,27 @@ def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> 
             elif path.is_dir():
                 inside = list(_walk(path, (*suffixes, *_ARCHIVES)))
                 if not inside:
-                    raise DataError(f"folder {str(path)!r} holds no logs; they end in {', '.join(suffixes)}")
+                    raise DataError(
+                        f"folder {str(path)!r} holds no logs; they end in {', '.join(suffixes)}"
+                    )
                 for item in inside:
                     found += _opened(item.relative_to(path).as_posix(), item, suffixes, stack)
             elif path.is_file():
                 if _suffix(path.name) not in (*suffixes, *_ARCHIVES):
-                    raise DataError(f"{path.name!r} is no log; they end in {', '.join(suffixes)} (or .zip, .gz)")
-                found += _opened(f"{path.absolute().parent.name}/{path.name}".lstrip("/"), path, suffixes, stack)
+                    raise DataError(
+                        f"{path.name!r} is no log; they end in {', '.join(suffixes)} (or .zip, .gz)"
+                    )
+                found += _opened(
+                    f"{path.absolute().parent.name}/{path.name}".lstrip("/"), path, suffixes, stack
+                )
             elif path.exists():
                 raise DataError(f"{str(path)!r} is neither a file nor a folder")
             else:
                 raise DataError(f"there is no file {str(path)!r} with a log")
         except OSError as error:
-            raise DataError(f"{str(path)!r} cannot be read: {error.strerror or type(error).__name__}") from None
+            raise DataError(
+                f"{str(path)!r} cannot be read: {error.strerror or type(error).__name__}"
+            ) from None
         except ValueError:  # a path with a zero byte
             raise DataError(f"{str(path)!r} is no path") from None
     if not found:
@@ -89,7 +101,11 @@ def zip_members(path: Path, suffix: str) -> dict[str, bytes]:
 
 def is_bag(path: Path) -> bool:
     """Whether a folder is a ROS 2 bag."""
-    return path.is_dir() and (path / "metadata.yaml").is_file() and any(p.suffix in (".db3", ".mcap", ".zstd") for p in path.iterdir())
+    return (
+        path.is_dir()
+        and (path / "metadata.yaml").is_file()
+        and any(p.suffix in (".db3", ".mcap", ".zstd") for p in path.iterdir())
+    )
 
 
 def _suffix(name: str) -> str:
@@ -98,19 +114,27 @@ def _suffix(name: str) -> str:
 
 def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
     count = 0
-    for here, folders, names in os.walk(folder):  # links to folders are not followed, so there are no circles
+    for here, folders, names in os.walk(
+        folder
+    ):  # links to folders are not followed, so there are no circles
         place = Path(here)
         bags = [name for name in folders if is_bag(place / name)]
-        folders[:] = sorted(name for name in folders if name not in bags and not name.startswith("."))
+        folders[:] = sorted(
+            name for name in folders if name not in bags and not name.startswith(".")
+        )
         for name in sorted([*bags, *names]):
-            if name in bags or (_suffix(name) in suffixes and not name.startswith(".") and (place / name).is_file()):
+            if name in bags or (
+                _suffix(name) in suffixes and not name.startswith(".") and (place / name).is_file()
+            ):
                 count += 1
                 if count > FILES:
                     raise DataError(f"folder {str(folder)!r} holds more than {FILES} logs")
                 yield place / name
 
 
-def _opened(name: str, path: Path, suffixes: Sequence[str], stack: ExitStack) -> list[tuple[str, Path]]:
+def _opened(
+    name: str, path: Path, suffixes: Sequence[str], stack: ExitStack
+) -> list[tuple[str, Path]]:
     if _suffix(name) not in _ARCHIVES or path.is_dir():
         return [(name, path)]
     size = path.stat().st_size
@@ -126,20 +150,39 @@ def _opened(name: str, path: Path, suffixes: Sequence[str], stack: ExitStack) ->
             with gzip.open(path, "rb") as source:
                 room.copy(source, folder / f"0{_suffix(inner)}")
             return [(inner, folder / f"0{_suffix(inner)}")]
-        return list(_zip(name, path, suffixes, lambda i, source, suffix: room.copy(source, folder / f"{i}{suffix}")))
+        return list(
+            _zip(
+                name,
+                path,
+                suffixes,
+                lambda i, source, suffix: room.copy(source, folder / f"{i}{suffix}"),
+            )
+        )
     except _DAMAGE:
         raise DataError(f"archive {name!r} is cut off, damaged or needs a password") from None
 
 
-def _zip(name: str, path: Path, suffixes: Sequence[str], copy: Callable[[int, Readable, str], Path]) -> Iterator[tuple[str, Path]]:
+def _zip(
+    name: str, path: Path, suffixes: Sequence[str], copy: Callable[[int, Readable, str], Path]
+) -> Iterator[tuple[str, Path]]:
     with zipfile.ZipFile(path) as archive:
-        members = [m for m in archive.infolist() if _suffix(m.filename) in suffixes and not m.is_dir() and not stat.S_ISLNK(m.external_attr >> 16)
-                   and not any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(m.filename).parts)]
+        members = [
+            m
+            for m in archive.infolist()
+            if _suffix(m.filename) in suffixes
+            and not m.is_dir()
+            and not stat.S_ISLNK(m.external_attr >> 16)
+            and not any(
+                part.startswith((".", "__MACOSX")) for part in PurePosixPath(m.filename).parts
+            )
+        ]
         if not members:
             raise DataError(f"archive {name!r} holds no logs; they end in {', '.join(suffixes)}")
         if len(members) > FILES:
             raise DataError(f"archive {name!r} holds more than {FILES} logs")
-        for i, member in enumerate(members):  # files get names of our own: a member's name may point anywhere
+        for i, member in enumerate(
+            members
+        ):  # files get names of our own: a member's name may point anywhere
             with archive.open(member) as source:
                 yield member.filename, copy(i, source, _suffix(member.filename))
 
@@ -152,7 +195,9 @@ class _Room:
 
     def _refuse_too_much(self) -> None:
         if self.used > self.limit:
-            raise DataError(f"archive {self.name!r} unpacks to more than {self.limit / 1e6:.0f} MB, which is too much for its size")
+            raise DataError(
+                f"archive {self.name!r} unpacks to more than {self.limit / 1e6:.0f} MB, which is too much for its size"
+            )
 
     def copy(self, source: Readable, target: Path) -> Path:
         """Copy a member to a file."""

@@ -1,4 +1,6 @@
-"""Folders of a run or an export: plain files, written whole or not at all, each with its hash in a manifest; never pickle."""
+"""Folders of a run or an export: plain files, written whole or not at all, each with its hash in a
+manifest; never pickle.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,22 @@ _MANIFEST = "manifest.json"
 _WORDS: dict[Kind, str] = {"run": "a run folder", "export": "an export", "plan": "a plan"}
 
 
-def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run") -> None:
-    """Write files (by relative name) as one folder; a kill leaves the old folder whole, or the new one."""
+def write_folder(
+    path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run"
+) -> None:
+    """Write files (by relative name) as one folder; a kill leaves the old folder whole, or the new
+    one.
+    """
     path = Path(os.path.abspath(path))
     if not path.name:
         raise RunError(f"{str(path)!r} is no folder that a {kind} can be written to")
     _recover(path)
     refuse_taken(path, overwrite=overwrite, kind=kind)
-    manifest = {"kind": f"clashsim-{kind}", "format": FORMAT, "files": {name: _hash(content) for name, content in sorted(files.items())}}
+    manifest = {
+        "kind": f"clashsim-{kind}",
+        "format": FORMAT,
+        "files": {name: _hash(content) for name, content in sorted(files.items())},
+    }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new."))
@@ -38,7 +48,9 @@ def write_folder(path: Path, files: Mapping[str, bytes], *, overwrite: bool = Fa
             write_flushed(fresh / _inside(name), content)
         os.chmod(fresh, 0o755)
         if path.exists():
-            os.rename(path, _aside(path))  # a folder cannot be renamed onto another that is not empty
+            os.rename(
+                path, _aside(path)
+            )  # a folder cannot be renamed onto another that is not empty
         os.rename(fresh, path)
         shutil.rmtree(_aside(path), ignore_errors=True)
     except OSError as error:
@@ -61,20 +73,30 @@ def read_folder(path: Path) -> dict[str, bytes]:
     for name, expected in manifest["files"].items():
         out[name] = _read(path, name)
         if _hash(out[name]) != expected:
-            raise RunError(f"the run {str(path)!r} was changed after it was written: {name} does not match its hash")
+            raise RunError(
+                f"the run {str(path)!r} was changed after it was written: {name} does not match its hash"
+            )
     return out
 
 
 def refuse_taken(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
-    """Raise unless a folder may be written at `path`: nothing there, an empty folder, or one of its own kind that may be replaced."""
+    """Raise unless a folder may be written at `path`: nothing there, an empty folder, or one of its
+    own kind that may be replaced.
+    """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise RunError(f"{str(path)!r} already exists and is not a folder")
     if not path.exists() or not any(path.iterdir()):
         return
-    if _kind(path) != f"clashsim-{kind}":  # an export must not replace a run, nor either of them anything else
-        raise RunError(f"{str(path)!r} already exists and is not {_WORDS[kind]}; choose another output")
+    if (
+        _kind(path) != f"clashsim-{kind}"
+    ):  # an export must not replace a run, nor either of them anything else
+        raise RunError(
+            f"{str(path)!r} already exists and is not {_WORDS[kind]}; choose another output"
+        )
     if not overwrite:
-        raise RunError(f"the {kind} {str(path)!r} already exists; choose another output, or replace it with --overwrite")
+        raise RunError(
+            f"the {kind} {str(path)!r} already exists; choose another output, or replace it with --overwrite"
+        )
 
 
 def dumps(value: object) -> bytes:
@@ -112,7 +134,9 @@ def _manifest(path: Path) -> dict:
     if not isinstance(manifest, dict) or manifest.get("kind") != "clashsim-run":
         raise RunError(f"{str(path)!r} is not a run folder of clashsim")
     if manifest.get("format") != FORMAT:
-        raise RunError(f"the run {str(path)!r} has format {manifest.get('format')!r}, this version of clashsim reads format {FORMAT}: calibrate again")
+        raise RunError(
+            f"the run {str(path)!r} has format {manifest.get('format')!r}, this version of clashsim reads format {FORMAT}: calibrate again"
+        )
     if not isinstance(manifest.get("files"), dict):
         raise RunError(f"the run {str(path)!r} is damaged: {_MANIFEST} lists no files")
     return manifest
@@ -121,8 +145,16 @@ def _manifest(path: Path) -> dict:
 def _inside(name: str) -> PurePosixPath:
     """A relative name that stays in its folder."""
     place = PurePosixPath(name)
-    if place.is_absolute() or ".." in place.parts or not place.parts or "\\" in name or "\0" in name:
-        raise RunError(f"a run cannot hold a file named {name!r}: the name must stay inside the folder")
+    if (
+        place.is_absolute()
+        or ".." in place.parts
+        or not place.parts
+        or "\\" in name
+        or "\0" in name
+    ):
+        raise RunError(
+            f"a run cannot hold a file named {name!r}: the name must stay inside the folder"
+        )
     return place
 
 
@@ -143,7 +175,9 @@ def _aside(path: Path) -> Path:
 
 
 def _recover(path: Path) -> None:
-    """Put back the old run of a replacement that was killed between its two renames, or remove what it left behind."""
+    """Put back the old run of a replacement that was killed between its two renames, or remove what
+    it left behind.
+    """
     aside = _aside(path)
     if aside.is_dir():
         if path.exists():

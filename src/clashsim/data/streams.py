@@ -12,10 +12,12 @@ Columns = Mapping[str, np.ndarray]  # (N,) or (N, k) each, by name
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One body in one log. t (N,) s in the logger's clock, in the file's order; pose (N, 7) m and wxyz, z up, NaN where it was not seen.
+    """One body in one log. t (N,) s in the logger's clock, in the file's order; pose (N, 7) m and
+    wxyz, z up, NaN where it was not seen.
 
-    angles (N, k) rad are there when the orientation was written as angles. turned is False when the log has no orientation. mirrored is
-    how much better (a factor) the markers fit their mirror image than themselves, 0 when there are none. up is the file's axis that became z.
+    angles (N, k) rad are there when the orientation was written as angles. turned is False when the
+    log has no orientation. mirrored is how much better (a factor) the markers fit their mirror
+    image than themselves, 0 when there are none. up is the file's axis that became z.
     """
 
     body: str
@@ -29,7 +31,9 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """One file. signals: t (N,) s with values (N,) or (N, c), by name. known: numbers for the whole trial. moments: s in the logger's clock."""
+    """One file. signals: t (N,) s with values (N,) or (N, c), by name. known: numbers for the whole
+    trial. moments: s in the logger's clock.
+    """
 
     streams: tuple[Stream, ...]
     signals: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""Trials in one safetensors file: no pickle, written whole or not at all, the same trials giving the same bytes."""
+"""Trials in one safetensors file: no pickle, written whole or not at all, the same trials giving
+the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def write_trials(path: Path | str, trials: Trials) -> None:
     """Write trials to a .safetensors file."""
     path = Path(path)
     if path.suffix != ".safetensors":
-        raise DataError(f"trials can be written to files ending in .safetensors, not to {path.name!r}")
+        raise DataError(
+            f"trials can be written to files ending in .safetensors, not to {path.name!r}"
+        )
     if path.is_dir():
         raise DataError(f"{str(path)!r} is a folder, not a file to write trials to")
     try:
@@ -41,13 +45,19 @@ def to_bytes(trials: Trials) -> bytes:
 
     about = [
         {
-            "name": trial.name, "source": trial.source, "t": keep(trial.t), "known": [[k, float(v)] for k, v in trial.known.items()],
-            "poses": [[k, keep(v)] for k, v in trial.poses.items()], "signals": [[k, keep(v)] for k, v in trial.signals.items()],
+            "name": trial.name,
+            "source": trial.source,
+            "t": keep(trial.t),
+            "known": [[k, float(v)] for k, v in trial.known.items()],
+            "poses": [[k, keep(v)] for k, v in trial.poses.items()],
+            "signals": [[k, keep(v)] for k, v in trial.signals.items()],
         }
         for trial in trials
     ]
     # One key only: safetensors writes several in an order that changes from run to run.
-    whole = {"format": _FORMAT, "kind": "trials", "trials": about} | ({"notes": list(trials.notes)} if trials.notes else {})
+    whole = {"format": _FORMAT, "kind": "trials", "trials": about} | (
+        {"notes": list(trials.notes)} if trials.notes else {}
+    )
     return save(tensors, {"clashsim": json.dumps(whole, sort_keys=True)})
 
 
@@ -61,7 +71,9 @@ def read_trials(path: Path | str) -> Trials:
     try:
         size = path.stat().st_size
         if size > LIMIT:
-            raise DataError(f"trials file {path.name!r} has {size / 1e9:.1f} GB, more than the {LIMIT / 1e9:.1f} GB allowed")
+            raise DataError(
+                f"trials file {path.name!r} has {size / 1e9:.1f} GB, more than the {LIMIT / 1e9:.1f} GB allowed"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"trials file {path.name!r} cannot be read: {error.strerror}") from None
@@ -83,15 +95,29 @@ def from_bytes(content: bytes) -> Trials:
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")
     try:
-        return Trials(tuple(_trial(entry, tensors) for entry in about["trials"]), tuple(str(note) for note in about.get("notes", ())))
+        return Trials(
+            tuple(_trial(entry, tensors) for entry in about["trials"]),
+            tuple(str(note) for note in about.get("notes", ())),
+        )
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        raise DataError("the safetensors file lacks parts of clashsim's trials (name, source, t, poses, signals, known)") from None
+        raise DataError(
+            "the safetensors file lacks parts of clashsim's trials (name, source, t, poses, signals, known)"
+        ) from None
 
 
 def _trial(entry: dict, tensors: dict[str, np.ndarray]) -> Trial:
     if not isinstance(entry["name"], str) or entry["source"] not in SOURCES:
         raise DataError("a trial's name or source is damaged")
     poses, signals = ({str(k): tensors[v] for k, v in entry[kind]} for kind in ("poses", "signals"))
-    if any(values.ndim == 0 for values in (*poses.values(), *signals.values(), tensors[entry["t"]])):
+    if any(
+        values.ndim == 0 for values in (*poses.values(), *signals.values(), tensors[entry["t"]])
+    ):
         raise DataError("an array of the trials has no rows")
-    return Trial(entry["name"], tensors[entry["t"]], poses, entry["source"], signals, {str(k): float(v) for k, v in entry["known"]})
+    return Trial(
+        entry["name"],
+        tensors[entry["t"]],
+        poses,
+        entry["source"],
+        signals,
+        {str(k): float(v) for k, v in entry["known"]},
+    )

@@ -22,22 +22,37 @@ from clashsim.fit.distil import Distilled, Recipe, distil
 from clashsim.fit.sample import fingerprint, sample
 from clashsim.nets.impact import ImpactNet
 
-_VERSION = 1  # of how samples and networks are made: a cache made before a change of either must not serve after it
+# Of how samples and networks are made: a cache made before a change of either must not serve after
+# it
+_VERSION = 1
 
 
-def base_model(scene: Scene, *, recipe: Recipe | None = None, n: int = 100_000, seed: int = 0, cache: Path | None = None, threads: int = 0,
-               progress: Progress = quiet) -> Distilled:
-    """The distilled model of a scene: shipped with clashsim, else from `cache` if it was made before with the same arguments, else made now.
+def base_model(
+    scene: Scene,
+    *,
+    recipe: Recipe | None = None,
+    n: int = 100_000,
+    seed: int = 0,
+    cache: Path | None = None,
+    threads: int = 0,
+    progress: Progress = quiet,
+) -> Distilled:
+    """The distilled model of a scene: shipped with clashsim, else from `cache` if it was made
+    before with the same arguments, else made now.
 
-    `threads` are those of sampling, 0 for all cores.
-    A `recipe` of one's own is always distilled; the default is `Recipe()` where no model of this very scene is shipped.
+    `threads` are those of sampling, 0 for all cores. A `recipe` of one's own is always distilled;
+    the default is `Recipe()` where no model of this very scene is shipped.
     """
     if recipe is None:
         shipped = shipped_base(scene)
         if shipped is not None:
             return shipped
         recipe = Recipe()
-    key = hashlib.sha256(json.dumps([_VERSION, mujoco.__version__, fingerprint(scene), asdict(recipe), n, seed]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(
+        json.dumps(
+            [_VERSION, mujoco.__version__, fingerprint(scene), asdict(recipe), n, seed]
+        ).encode()
+    ).hexdigest()[:16]
     path = None if cache is None else cache / f"{scene.name}-{key}.safetensors"
 
     def made(parts: Path | None) -> Distilled:
@@ -66,20 +81,32 @@ def _kept(scene: Scene, path: Path) -> Distilled | None:
     """The model of a cache, None where there is none; a damaged one costs time, not correctness."""
     try:
         return load_base(scene, path) if path.is_file() else None
-    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, RecursionError, OSError):
+    except (
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        RecursionError,
+        OSError,
+    ):
         return None
 
 
 def shipped_base(scene: Scene) -> Distilled | None:
-    """The model that comes with clashsim for a shipped scene whose file, settings and ranges are unchanged, or None.
+    """The model that comes with clashsim for a shipped scene whose file, settings and ranges are
+    unchanged, or None.
 
-    Nominal values may differ: they are what is expected of theta, not what the model was trained on.
+    Nominal values may differ: they are what is expected of theta, not what the model was trained
+    on.
     """
     path = Path(str(resources.files("clashsim") / "scenes" / f"{scene.name}.safetensors"))
     if not path.is_file():
         return None
     own = {p.name: p.nominal for p in Scene.load(scene.name).params}
-    if [p.name for p in scene.params] != list(own) or any(not p.low <= own[p.name] <= p.high for p in scene.params):
+    if [p.name for p in scene.params] != list(own) or any(
+        not p.low <= own[p.name] <= p.high for p in scene.params
+    ):
         return None
     with safe_open(path, "np") as file:
         if file.metadata().get("scene") != fingerprint(scene.with_nominal(own)):
@@ -90,7 +117,11 @@ def shipped_base(scene: Scene) -> Distilled | None:
 def base_bytes(base: Distilled) -> bytes:
     """A distilled model as safetensors: weights, scaling, domain, and the net's shape as metadata."""
     tensors = {k: v.contiguous() for k, v in base.net.state_dict().items()}
-    tensors |= {"low": torch.as_tensor(base.low), "high": torch.as_tensor(base.high), "extent": torch.as_tensor(base.extent)}
+    tensors |= {
+        "low": torch.as_tensor(base.low),
+        "high": torch.as_tensor(base.high),
+        "extent": torch.as_tensor(base.extent),
+    }
     return save(tensors, {"shape": json.dumps(base.net.shape), "scene": fingerprint(base.scene)})
 
 

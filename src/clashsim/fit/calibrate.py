@@ -1,4 +1,6 @@
-"""From a distilled model and a few real impacts to a calibrated one: theta, its intervals and verdicts, fields and residual."""
+"""From a distilled model and a few real impacts to a calibrated one: theta, its intervals and
+verdicts, fields and residual.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,34 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import Distilled, circumstances
-from clashsim.fit.fields import TEMPER, Context, Data, Physics, Posterior, Strength, constants, fit, predict
+from clashsim.fit.fields import (
+    TEMPER,
+    Context,
+    Data,
+    Physics,
+    Posterior,
+    Strength,
+    constants,
+    fit,
+    predict,
+)
 from clashsim.fit.witness import Witness
 
-RIGID = Strength(field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05)  # constants only: plain identification
-_TEMPERATURE = 4.0  # of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they are many
+RIGID = Strength(
+    field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05
+)  # constants only: plain identification
+# Of the evidence that weighs strengths: with ten impacts a few nats are chance, with a hundred they
+# are many
+_TEMPERATURE = 4.0
 _SHARE = 0.35  # of the base model's range of a circumstance that counts as a step in it
-_KNOWN_SD = 0.1  # likewise, of a parameter measured with each impact: its zero or its scale may still be a little off
+# Likewise, of a parameter measured with each impact: its zero or its scale may still be a little
+# off
+_KNOWN_SD = 0.1
 STRENGTHS = (Strength(), Strength(field=0.1), Strength(noise=0.015), Strength(noise=0.06))
 _NOISES = (0.02, 0.05, 0.1)  # relative noise that constants alone may leave, chosen by evidence
-_PRIOR_SD = 0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
+_PRIOR_SD = (
+    0.5  # of theta on its unit scale [-1, 1]: the range is two standard deviations either way
+)
 
 
 class Status(StrEnum):
@@ -52,8 +72,10 @@ class Estimate:
 class Calibration:
     """A calibrated collision model; an `ImpactModel`.
 
-    `posteriors` are fits of different strength, each with its draws, and `weights` how much each counts. `witness` recalls what similar
-    impacts did, without physics: it has a say near the impacts that were fitted, as far as it is the surer of the two.
+    `posteriors` are fits of different strength, each with its draws, and `weights` how much each
+    counts. `witness` recalls what similar
+    impacts did, without physics: it has a say near the impacts that were fitted, as far as it is
+    the surer of the two.
     """
 
     base: Distilled
@@ -74,35 +96,57 @@ class Calibration:
         return self.guess(impacts)[0]
 
     def spread(self, impacts: Impacts) -> np.ndarray:
-        """One standard deviation of the twist after impact (N, k): what draws and strengths disagree on, and the fitted noise."""
+        """One standard deviation of the twist after impact (N, k): what draws and strengths
+        disagree on, and the fitted noise.
+        """
         return self.guess(impacts)[1]
 
     def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """`predict` and `spread` at the cost of one; seen: the impacts in their contact frames, where these are known already."""
+        """`predict` and `spread` at the cost of one; seen: the impacts in their contact frames,
+        where these are known already.
+        """
         seen = seen or frame(self.base.scene, impacts)
         fits = self.fits(impacts, seen)
-        centre = sum((w * f.mean(0) for w, f in zip(self.weights, fits, strict=True)), np.zeros_like(impacts.after))
+        centre = sum(
+            (w * f.mean(0) for w, f in zip(self.weights, fits, strict=True)),
+            np.zeros_like(impacts.after),
+        )
         rim = inertia(self.base.scene, self.base.scene.struck_body).gyration
         linear = 2 if impacts.planar else 3
-        unit = np.r_[np.ones(linear), np.full(centre.shape[1] - linear, 1 / rim)]  # the noise is relative to the size of (v, gyration * w)
+        unit = np.r_[
+            np.ones(linear), np.full(centre.shape[1] - linear, 1 / rim)
+        ]  # the noise is relative to the size of (v, gyration * w)
         size = np.linalg.norm(centre / unit, axis=1, keepdims=True)
         variance = np.zeros_like(centre)
         for w, f, p in zip(self.weights, fits, self.posteriors, strict=True):
-            variance += w * (f.var(0) / TEMPER**2 + (f.mean(0) - centre) ** 2 + (p.strength.noise * size * unit) ** 2)
+            variance += w * (
+                f.var(0) / TEMPER**2
+                + (f.mean(0) - centre) ** 2
+                + (p.strength.noise * size * unit) ** 2
+            )
         if self.witness is None:
             return centre, np.sqrt(variance)
         said, doubt, near = self.witness(self.base.scene, seen, impacts)
         surprise = sum(w * p.surprise for w, p in zip(self.weights, self.posteriors, strict=True))
-        ours, theirs = np.sqrt(surprise) * (variance / unit**2).sum(1), doubt.sum(1)  # the root: ten impacts know their own surprise but roughly
+        ours, theirs = (
+            np.sqrt(surprise) * (variance / unit**2).sum(1),
+            doubt.sum(1),
+        )  # the root: ten impacts know their own surprise but roughly
         share = (near * ours / (ours + theirs + 1e-12))[:, None]
-        noise = sum(w * p.strength.noise**2 for w, p in zip(self.weights, self.posteriors, strict=True))
-        variance = (1 - share) * variance + share * (theirs[:, None] / len(unit) + noise * size**2) * unit**2
+        noise = sum(
+            w * p.strength.noise**2 for w, p in zip(self.weights, self.posteriors, strict=True)
+        )
+        variance = (1 - share) * variance + share * (
+            theirs[:, None] / len(unit) + noise * size**2
+        ) * unit**2
         return (1 - share) * centre + share * said, np.sqrt(variance)
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Standardisation of what fields and residual depend on, taken from the impacts that were fitted."""
+    """Standardisation of what fields and residual depend on, taken from the impacts that were
+    fitted.
+    """
 
     centres: tuple[np.ndarray, ...]
     widths: tuple[np.ndarray, ...]
@@ -110,9 +154,11 @@ class Scale:
 
     @staticmethod
     def of(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> Scale:
-        """Centre and width of each column: as the impacts spread, but not less than a share of what the base model was trained on.
+        """Centre and width of each column: as the impacts spread, but not less than a share of what
+        the base model was trained on.
 
-        A session's first strikes may hardly differ in some respect; that must not turn a small step in it into a leap later.
+        A session's first strikes may hardly differ in some respect; that must not turn a small step
+        in it into a leap later.
         """
         extras = tuple(sorted(known))
         columns = _columns(seen, known, extras)
@@ -124,42 +170,74 @@ class Scale:
         for c, m, e in zip(columns, centres, extent, strict=True):
             spread = np.maximum(1.4826 * np.median(np.abs(c - m), 0), 0.5 * c.std(0))
             spread = np.maximum(spread, _SHARE * e)
-            if c is not columns[3]:  # the cosine of a small angle says nothing that its sine does not say better
+            if (
+                c is not columns[3]
+            ):  # the cosine of a small angle says nothing that its sine does not say better
                 spread = np.where(e < 0.15 * e.max(initial=0.0), 0.0, spread)
             widths.append(np.where(spread > 1e-6 * (1 + np.abs(m)), spread, np.inf))
         if base.scene.round:  # a disc or a ball looks the same from all sides
             widths[1] = np.full_like(widths[1], np.inf)
         return Scale(centres, tuple(widths), extras)
 
-    def data(self, base: Distilled, seen: Frame, known: Mapping[str, np.ndarray], after: np.ndarray | None = None) -> Data:
+    def data(
+        self,
+        base: Distilled,
+        seen: Frame,
+        known: Mapping[str, np.ndarray],
+        after: np.ndarray | None = None,
+    ) -> Data:
         """Impacts as the fit sees them; `after` (N, k) where it is known."""
         missing = [k for k in self.extras if k not in known]
         if missing:
             raise DataError(f"the impacts lack {missing[0]!r}, which the model was calibrated with")
-        groups = tuple(torch.as_tensor((c - m) / w) for c, m, w in zip(_columns(seen, known, self.extras), self.centres, self.widths, strict=True))
+        groups = tuple(
+            torch.as_tensor((c - m) / w)
+            for c, m, w in zip(
+                _columns(seen, known, self.extras), self.centres, self.widths, strict=True
+            )
+        )
         groups = tuple(g.clamp(-6, 6) for g in groups)
         start = torch.as_tensor(seen.start / seen.speed[:, None])
-        change = torch.as_tensor(seen.encode(after)) if after is not None else torch.zeros_like(start)
-        return Data(_physics(base, seen, known), change, start, Context(groups, torch.cat(groups, 1)))
+        change = (
+            torch.as_tensor(seen.encode(after)) if after is not None else torch.zeros_like(start)
+        )
+        return Data(
+            _physics(base, seen, known), change, start, Context(groups, torch.cat(groups, 1))
+        )
 
 
-def _columns(seen: Frame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]) -> list[np.ndarray]:
+def _columns(
+    seen: Frame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]
+) -> list[np.ndarray]:
     """Groups of raw columns: the circumstances of each impact, and what else was measured with it."""
-    return [*circumstances(seen), np.column_stack([known[k] for k in extras]) if extras else np.zeros((len(seen.speed), 0))]
+    return [
+        *circumstances(seen),
+        np.column_stack([known[k] for k in extras]) if extras else np.zeros((len(seen.speed), 0)),
+    ]
 
 
 def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> Physics:
-    """The distilled model as a function of (rows, phi), phi being the unit-scale parameters about their nominal values."""
+    """The distilled model as a function of (rows, phi), phi being the unit-scale parameters about
+    their nominal values.
+    """
     params = base.scene.params
     features = torch.as_tensor(seen.features, dtype=torch.float32)
-    centre = torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32).expand(len(features), -1).clone()
+    centre = (
+        torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32)
+        .expand(len(features), -1)
+        .clone()
+    )
     for i, p in enumerate(params):
         if p.name in known:
-            centre[:, i] = torch.as_tensor(to_unit([p], known[p.name][:, None])[:, 0], dtype=torch.float32)
+            centre[:, i] = torch.as_tensor(
+                to_unit([p], known[p.name][:, None])[:, 0], dtype=torch.float32
+            )
 
     def physics(rows: Tensor, phi: Tensor) -> Tensor:
         unit = centre[rows] + phi
-        unit = unit + (unit.clamp(-1.1, 1.1) - unit).detach() * 0.98  # hold to the trained range, yet keep a slope to come back by
+        unit = (
+            unit + (unit.clamp(-1.1, 1.1) - unit).detach() * 0.98
+        )  # hold to the trained range, yet keep a slope to come back by
         x = features[rows].expand(*unit.shape[:-1], -1)
         out = base.change(x.reshape(-1, x.shape[-1]), unit.reshape(-1, unit.shape[-1])).mean(0)
         return out.reshape(*unit.shape[:-1], -1)
@@ -167,8 +245,17 @@ def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> P
     return physics
 
 
-def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 5, strengths: tuple[Strength, ...] | None = None) -> Calibration:
-    """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is weighed by the evidence of these impacts alone."""
+def calibrate(
+    base: Distilled,
+    impacts: Impacts,
+    *,
+    seed: int = 0,
+    draws: int = 5,
+    strengths: tuple[Strength, ...] | None = None,
+) -> Calibration:
+    """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is weighed by the
+    evidence of these impacts alone.
+    """
     impacts = impacts.checked()
     seen = frame(base.scene, impacts)
     scale = Scale.of(base, seen, impacts.known)
@@ -177,23 +264,71 @@ def calibrate(base: Distilled, impacts: Impacts, *, seed: int = 0, draws: int = 
     choices = strengths or STRENGTHS
     anchor = constants(data, sd)
     rng = torch.Generator()
-    evidence = np.array([fit(data, sd, strength=s, draws=1, anchor=anchor, generator=rng.manual_seed(seed)).evidence for s in choices] if len(choices) > 1 else [0.0])
+    evidence = np.array(
+        [
+            fit(
+                data, sd, strength=s, draws=1, anchor=anchor, generator=rng.manual_seed(seed)
+            ).evidence
+            for s in choices
+        ]
+        if len(choices) > 1
+        else [0.0]
+    )
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
     kept = [i for i in np.argsort(-weights) if weights[i] > 0.1]
     share = weights[kept] / weights[kept].sum()
-    posteriors = tuple(_keep(fit(data, sd, strength=choices[i], draws=draws, anchor=anchor, generator=rng.manual_seed(seed))) for i in kept)
-    # Values and verdicts are of constants alone, which is what a MuJoCo model can hold; fields and residual only serve prediction.
-    plain = max((fit(data, sd, strength=replace(RIGID, noise=n), draws=1, anchor=anchor, generator=rng.manual_seed(seed)) for n in _NOISES), key=lambda p: p.evidence)
-    return Calibration(base, _estimates(base, plain, impacts.known), posteriors, tuple(map(float, share)), scale, Witness.of(base.scene, seen, impacts))
+    posteriors = tuple(
+        _keep(
+            fit(
+                data,
+                sd,
+                strength=choices[i],
+                draws=draws,
+                anchor=anchor,
+                generator=rng.manual_seed(seed),
+            )
+        )
+        for i in kept
+    )
+    # Values and verdicts are of constants alone, which is what a MuJoCo model can hold; fields and
+    # residual only serve prediction.
+    plain = max(
+        (
+            fit(
+                data,
+                sd,
+                strength=replace(RIGID, noise=n),
+                draws=1,
+                anchor=anchor,
+                generator=rng.manual_seed(seed),
+            )
+            for n in _NOISES
+        ),
+        key=lambda p: p.evidence,
+    )
+    return Calibration(
+        base,
+        _estimates(base, plain, impacts.known),
+        posteriors,
+        tuple(map(float, share)),
+        scale,
+        Witness.of(base.scene, seen, impacts),
+    )
 
 
 def prior_sd(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
     """Standard deviations (p,) of theta on its unit scale before any impact was seen."""
-    return torch.tensor([_KNOWN_SD if p.name in known else _expected(p) for p in scene.params], dtype=torch.float64)
+    return torch.tensor(
+        [_KNOWN_SD if p.name in known else _expected(p) for p in scene.params], dtype=torch.float64
+    )
 
 
 def _expected(p: Param) -> float:
-    return _PRIOR_SD if p.sd is None else 2 * p.sd / (np.log(p.high / p.low) if p.scale == "log" else p.high - p.low)
+    return (
+        _PRIOR_SD
+        if p.sd is None
+        else 2 * p.sd / (np.log(p.high / p.low) if p.scale == "log" else p.high - p.low)
+    )
 
 
 def verdict(p: Param, unit: float, spread: float) -> Status:
@@ -209,20 +344,36 @@ def _keep(p: Posterior) -> Posterior:
     middle = p.cost.median()
     good = p.cost <= middle + 5 + 4 * (p.cost - middle).abs().median()
     good[0] = True  # the maximum of the posterior, which values and intervals are taken about
-    return replace(p, mean=p.mean[good], anchor=p.anchor[good], dual=p.dual[good], rest=p.rest[good], cost=p.cost[good], shape=p.shape[good])
+    return replace(
+        p,
+        mean=p.mean[good],
+        anchor=p.anchor[good],
+        dual=p.dual[good],
+        rest=p.rest[good],
+        cost=p.cost[good],
+        shape=p.shape[good],
+    )
 
 
-def _estimates(base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
+def _estimates(
+    base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]
+) -> tuple[Estimate, ...]:
     params = base.scene.params
     unit = to_unit(params, base.scene.nominal) + posterior.theta[0].numpy()
     out = []
     for i, p in enumerate(params):
         if p.name in known:
             v = known[p.name]
-            out.append(Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN))
+            out.append(
+                Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN)
+            )
             continue
         centre, spread = float(unit[i]), float(posterior.deviation[i])
-        ends = from_unit([p], np.array([[centre - 1.64 * spread], [centre], [centre + 1.64 * spread]]))[:, 0]
+        ends = from_unit(
+            [p], np.array([[centre - 1.64 * spread], [centre], [centre + 1.64 * spread]])
+        )[:, 0]
         low, value, high = np.clip(ends, p.low, p.high)
-        out.append(Estimate(p.name, float(value), float(low), float(high), verdict(p, centre, spread)))
+        out.append(
+            Estimate(p.name, float(value), float(low), float(high), verdict(p, centre, spread))
+        )
     return tuple(out)

@@ -1,4 +1,6 @@
-"""Distil MuJoCo's collisions of one pair into a network that predicts, and differentiates, outcomes for any theta."""
+"""Distil MuJoCo's collisions of one pair into a network that predicts, and differentiates, outcomes
+for any theta.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from clashsim.nets.impact import ImpactNet
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is distilled. The defaults are clashsim's; `PAPER` is the recipe of the CLASH paper to the letter."""
+    """How a network is distilled. The defaults are clashsim's; `PAPER` is the recipe of the CLASH
+    paper to the letter.
+    """
 
     width: int = 160
     layers: int = 5
@@ -34,16 +38,29 @@ class Recipe:
     schedule: bool = True
 
 
-SHIPPED = Recipe(width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3)  # of the models that come with clashsim
-PAPER = Recipe(width=128, layers=3, members=1, activation="relu", steps=1000, batch=1024, rate=1e-3, decay=0.01, loss="mse", schedule=False)
+SHIPPED = Recipe(
+    width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3
+)  # of the models that come with clashsim
+PAPER = Recipe(
+    width=128,
+    layers=3,
+    members=1,
+    activation="relu",
+    steps=1000,
+    batch=1024,
+    rate=1e-3,
+    decay=0.01,
+    loss="mse",
+    schedule=False,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Distilled:
     """MuJoCo's collision of a scene's pair as a network, for any theta.
 
-    `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on its unit scale. `extent` is the standard
-    deviation there of each column of `circumstances`.
+    `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on
+    its unit scale. `extent` is the standard deviation there of each column of `circumstances`.
     """
 
     scene: Scene
@@ -53,12 +70,16 @@ class Distilled:
     extent: np.ndarray
 
     def change(self, features: Tensor, unit: Tensor) -> Tensor:
-        """Dimensionless change of twist of each member (E, N, k); unit (N, p) is theta on [-1, 1]. Differentiable in both."""
+        """Dimensionless change of twist of each member (E, N, k); unit (N, p) is theta on [-1, 1].
+        Differentiable in both.
+        """
         return change(self.scene, self.net, features, unit)
 
     def members(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
         """Predictions of the members, dimensionless, (E, N, k), for theta (p,) or (N, p)."""
-        unit = to_unit(self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params))))
+        unit = to_unit(
+            self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params)))
+        )
         with torch.no_grad():
             return self.change(_single(seen.features), _single(unit)).double().numpy()
 
@@ -74,14 +95,23 @@ class Distilled:
 
     def inside(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
         """Whether each impact lies in the box of inputs that training covered, (N,)."""
-        unit = to_unit(self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params))))
-        x, live = np.column_stack([seen.features, unit[:, learned(self.scene)]]), self.high - self.low > 1e-4
-        slack = 0.15 * (self.high - self.low)  # a resting body has a measured velocity too, and a network does not err at once
+        unit = to_unit(
+            self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params)))
+        )
+        x, live = (
+            np.column_stack([seen.features, unit[:, learned(self.scene)]]),
+            self.high - self.low > 1e-4,
+        )
+        slack = 0.15 * (
+            self.high - self.low
+        )  # a resting body has a measured velocity too, and a network does not err at once
         return ((x >= self.low - slack) & (x <= self.high + slack))[:, live].all(1)
 
 
 def change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tensor:
-    """What a network makes of contact features (N, f) and unit theta (N, p), exact effects included: (E, N, k)."""
+    """What a network makes of contact features (N, f) and unit theta (N, p), exact effects
+    included: (E, N, k).
+    """
     out = net(torch.cat([features, unit[:, learned(scene)]], -1))
     if not exact(scene):
         return out
@@ -89,25 +119,58 @@ def change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tens
     return apply_exact(scene, out, features[:, rates : rates + k], features[:, -1].exp(), unit)
 
 
-def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: int = 0, device: str = "cpu", progress: Progress = quiet) -> Distilled:
-    """Train the network on simulated impacts (their theta included) on a torch device; what comes back lives on the CPU."""
+def distil(
+    scene: Scene,
+    impacts: Impacts,
+    *,
+    recipe: Recipe = Recipe(),
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = quiet,
+) -> Distilled:
+    """Train the network on simulated impacts (their theta included) on a torch device; what comes
+    back lives on the CPU.
+    """
     assert impacts.theta is not None
     seen = frame(scene, impacts)
     features, unit = _single(seen.features), _single(to_unit(scene.params, impacts.theta))
     x = torch.cat([features, unit[:, learned(scene)]], -1)
     y = _single(seen.encode(impacts.after))
-    # The metric is the error relative to the twist after impact, so that is what the loss weighs by; the floor keeps near-stops finite.
+    # The metric is the error relative to the twist after impact, so that is what the loss weighs
+    # by; the floor keeps near-stops finite.
     size = (y + _single(seen.start / seen.speed[:, None])).norm(dim=-1) + 0.05
-    net = ImpactNet(x.shape[1], y.shape[1], width=recipe.width, layers=recipe.layers, members=recipe.members, activation=recipe.activation, seed=seed)
+    net = ImpactNet(
+        x.shape[1],
+        y.shape[1],
+        width=recipe.width,
+        layers=recipe.layers,
+        members=recipe.members,
+        activation=recipe.activation,
+        seed=seed,
+    )
     net.fit_scale(x, y)
     low, high = x.min(0).values.numpy(), x.max(0).values.numpy()
-    net, features, unit, y, size = net.to(device), features.to(device), unit.to(device), y.to(device), size.to(device)
+    net, features, unit, y, size = (
+        net.to(device),
+        features.to(device),
+        unit.to(device),
+        y.to(device),
+        size.to(device),
+    )
     optimiser = torch.optim.AdamW(net.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=recipe.steps, pct_start=0.1) if recipe.schedule else None
+    schedule = (
+        torch.optim.lr_scheduler.OneCycleLR(
+            optimiser, recipe.rate, total_steps=recipe.steps, pct_start=0.1
+        )
+        if recipe.schedule
+        else None
+    )
     generator = torch.Generator().manual_seed(seed)
     with progress("distilling", recipe.steps) as advance:
         for _ in range(recipe.steps):
-            rows = torch.randint(len(y), (min(recipe.batch, len(y)),), generator=generator).to(device)
+            rows = torch.randint(len(y), (min(recipe.batch, len(y)),), generator=generator).to(
+                device
+            )
             error = change(scene, net, features[rows], unit[rows]) - y[rows]
             if recipe.loss == "mse":
                 loss = error.square().mean()
@@ -124,7 +187,9 @@ def distil(scene: Scene, impacts: Impacts, *, recipe: Recipe = Recipe(), seed: i
 
 
 def circumstances(seen: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where and how the bodies meet, in three groups of columns: place on the striker, place on the struck body, approach."""
+    """Where and how the bodies meet, in three groups of columns: place on the striker, place on the
+    struck body, approach.
+    """
     normal = [i for i, c in enumerate(seen.names) if c in ("struck_nx", "struck_ny", "struck_nz")]
     rates = seen.features[:, seen.names.index("struck_vn") :]
     return seen.place, np.column_stack([seen.features[:, normal], seen.turn]), rates

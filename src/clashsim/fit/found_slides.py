@@ -30,10 +30,14 @@ def level_gravity(scene: Scene) -> float | None:
     return gravity
 
 
-def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) -> tuple[SlideFit | None, dict[str, Any]]:
-    """A slide model of the slides after the impacts in `fitted`, and figures: in words, and how far those held out end from where it says.
+def fit_found(
+    scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]
+) -> tuple[SlideFit | None, dict[str, Any]]:
+    """A slide model of the slides after the impacts in `fitted`, and figures: in words, and how far
+    those held out end from where it says.
 
-    None, with the reason in words, where slides are too few or the ground has an edge; none and nothing where no free body slides.
+    None, with the reason in words, where slides are too few or the ground has an edge; none and
+    nothing where no free body slides.
     """
     import mujoco
 
@@ -45,16 +49,30 @@ def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) 
     if gravity is None or scene.ground is None or not scene.struck_body.free:
         return None, {}
     if int(scene.base.geom(scene.ground).type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
-        return None, {"words": f"no slide model: the ground {scene.ground!r} is not a plane; make it one to plan and train with this scene"}
+        return None, {
+            "words": f"no slide model: the ground {scene.ground!r} is not a plane; make it one to plan and train with this scene"
+        }
     slides, twists, impacts = _usable(fitted)
     if len(slides) < _FEWEST:
-        return None, {"words": f"no slide model: {len(slides)} of {len(fitted)} slides are undisturbed and come to rest, at least {_FEWEST} are needed"}
+        return None, {
+            "words": f"no slide model: {len(slides)} of {len(fitted)} slides are undisturbed and come to rest, at least {_FEWEST} are needed"
+        }
     try:
         fit = fit_slides(slides, sole(scene), twists=twists, gravity=gravity)
     except (ClashError, np.linalg.LinAlgError) as error:
         return None, {"words": f"no slide model: {error}"}
     rests = np.array([_end(slide) for slide in slides])
-    fit = replace(fit, model=fit.model.delayed(delay(fit.model, np.array([f.before[:3] for f in impacts]), np.array([f.after for f in impacts]), rests)))
+    fit = replace(
+        fit,
+        model=fit.model.delayed(
+            delay(
+                fit.model,
+                np.array([f.before[:3] for f in impacts]),
+                np.array([f.after for f in impacts]),
+                rests,
+            )
+        ),
+    )
     along, turned = 1e3 * float(np.linalg.norm(fit.misfit[:2])), float(np.degrees(fit.misfit[2]))
     words = f"slide model from {len(slides)} of {len(fitted)} slides, which it follows to {along:.1f} mm and {turned:.1f} degrees (root mean square)"
     if len(slides) < len(fitted):
@@ -70,9 +88,15 @@ def fit_found(scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]) 
 
 
 def _usable(found: Sequence[Found]) -> tuple[list[Slide], np.ndarray, list[Found]]:
-    """Slides from their first free moment to rest, the twists (N, 3) there, and the impacts before them; impacts in doubt are left out."""
+    """Slides from their first free moment to rest, the twists (N, 3) there, and the impacts before
+    them; impacts in doubt are left out.
+    """
     both = [(both, f) for f in found if not f.flags and (both := f.slide_at(_LAG)) is not None]
-    return [slide for (slide, _), _ in both], np.array([twist for (_, twist), _ in both]).reshape(-1, 3), [f for _, f in both]
+    return (
+        [slide for (slide, _), _ in both],
+        np.array([twist for (_, twist), _ in both]).reshape(-1, 3),
+        [f for _, f in both],
+    )
 
 
 def _end(slide: Slide) -> np.ndarray:
@@ -81,14 +105,26 @@ def _end(slide: Slide) -> np.ndarray:
 
 
 def at_rest(found: Sequence[Found]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which of the impacts (M,) are followed by a slide that was seen to its end, the poses at impact (M, 3) and at rest (M, 3)."""
-    both = [(i, f.before[:3], _end(seen[0])) for i, f in enumerate(found) if not f.flags and (seen := f.slide_at(_LAG)) is not None]
+    """Which of the impacts (M,) are followed by a slide that was seen to its end, the poses at
+    impact (M, 3) and at rest (M, 3).
+    """
+    both = [
+        (i, f.before[:3], _end(seen[0]))
+        for i, f in enumerate(found)
+        if not f.flags and (seen := f.slide_at(_LAG)) is not None
+    ]
     rows, starts, rests = zip(*both, strict=True) if both else ((), (), ())
-    return np.array(rows, int), np.array(starts, float).reshape(-1, 3), np.array(rests, float).reshape(-1, 3)
+    return (
+        np.array(rows, int),
+        np.array(starts, float).reshape(-1, 3),
+        np.array(rests, float).reshape(-1, 3),
+    )
 
 
 def _tested(model: SlideModel, slides: Sequence[Slide], impacts: Sequence[Found]) -> dict[str, Any]:
-    """Mean distance (m) and angle (rad) between where slides ended and where the model says, begun as measured."""
+    """Mean distance (m) and angle (rad) between where slides ended and where the model says, begun
+    as measured.
+    """
     import torch
 
     if not slides:
@@ -98,4 +134,8 @@ def _tested(model: SlideModel, slides: Sequence[Slide], impacts: Sequence[Found]
         rest = model.rest(*map(torch.as_tensor, start)).numpy()
     far = rest - np.array([_end(slide) for slide in slides])
     far[:, 2] = (far[:, 2] + np.pi) % (2 * np.pi) - np.pi
-    return {"held_out": len(slides), "position_m": float(np.linalg.norm(far[:, :2], axis=1).mean()), "yaw_rad": float(np.abs(far[:, 2]).mean())}
+    return {
+        "held_out": len(slides),
+        "position_m": float(np.linalg.norm(far[:, :2], axis=1).mean()),
+        "yaw_rad": float(np.abs(far[:, 2]).mean()),
+    }

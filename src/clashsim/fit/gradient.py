@@ -1,7 +1,9 @@
-"""Constant parameters by gradient: many starts through the frozen distilled model, the best of them polished on MuJoCo itself.
+"""Constant parameters by gradient: many starts through the frozen distilled model, the best of them
+polished on MuJoCo itself.
 
-The distilled model has gradients and sees every start at once, so it finds the basin; a few Gauss-Newton steps on MuJoCo by finite
-differences then remove what the distillation got slightly wrong. Intervals are Laplace's: curvature at the optimum, and the prior.
+The distilled model has gradients and sees every start at once, so it finds the basin; a few
+Gauss-Newton steps on MuJoCo by finite differences then remove what the distillation got slightly
+wrong. Intervals are Laplace's: curvature at the optimum, and the prior.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _STEP = 4e-2  # of the finite differences, on the unit scale: contact is rough a
 
 @dataclass(frozen=True, eq=False)
 class Constants:
-    """Estimates in `scene.params` order, and the root mean square relative error of MuJoCo with them."""
+    """Estimates in `scene.params` order, and the root mean square relative error of MuJoCo with
+    them.
+    """
 
     estimates: tuple[Estimate, ...]
     error: float
@@ -38,47 +42,91 @@ class Constants:
         return np.array([e.value for e in self.estimates])
 
 
-def identify_by_gradient(base: Distilled, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3) -> Constants:
-    """Identify the scene's MuJoCo parameters; `polish` is how many of the best starts go on to MuJoCo."""
+def identify_by_gradient(
+    base: Distilled, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
+) -> Constants:
+    """Identify the scene's MuJoCo parameters; `polish` is how many of the best starts go on to
+    MuJoCo.
+    """
     impacts = impacts.checked()
     scene, setup = base.scene, rig(base.scene, impacts)
     seen = frame(scene, impacts)
     data = Scale.of(base, seen, impacts.known).data(base, seen, impacts.known, impacts.after)
     sd = prior_sd(scene, impacts.known)
-    found = fit(data, sd, strength=RIGID, draws=starts, anchor=constants(data, sd), generator=torch.Generator().manual_seed(seed))
+    found = fit(
+        data,
+        sd,
+        strength=RIGID,
+        draws=starts,
+        anchor=constants(data, sd),
+        generator=torch.Generator().manual_seed(seed),
+    )
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)
     free = list(setup.free)
     points = np.clip(centre + found.theta.numpy()[order], -1, 1)[:, free]
     ends = [_polish(setup, p, centre[free]) for p in points]
     unit, cost, spread = min(ends, key=lambda r: r[1])
-    # Starts that end elsewhere with an error almost as small say that the impacts do not tell these values apart.
+    # Starts that end elsewhere with an error almost as small say that the impacts do not tell these
+    # values apart.
     rivals = [np.abs(u - unit) / 2 for u, c, _ in ends if c < 2 * cost + len(impacts) * FLOOR**2]
     spread = np.max([spread, *rivals], axis=0)
-    return Constants(told(scene, free, unit, spread, base=scene.nominal, known=impacts.known), float(np.sqrt(cost / len(impacts))))
+    return Constants(
+        told(scene, free, unit, spread, base=scene.nominal, known=impacts.known),
+        float(np.sqrt(cost / len(impacts))),
+    )
 
 
-def told(scene: Scene, free: Sequence[int], unit: np.ndarray, spread: np.ndarray, *, base: np.ndarray, known: Mapping[str, np.ndarray]) -> tuple[Estimate, ...]:
-    """Estimates in `scene.params` order from the points (q,) and standard deviations (q,) of the parameters `free`; the others keep base (p,) or what is known."""
+def told(
+    scene: Scene,
+    free: Sequence[int],
+    unit: np.ndarray,
+    spread: np.ndarray,
+    *,
+    base: np.ndarray,
+    known: Mapping[str, np.ndarray],
+) -> tuple[Estimate, ...]:
+    """Estimates in `scene.params` order from the points (q,) and standard deviations (q,) of the
+    parameters `free`; the others keep base (p,) or what is known.
+    """
     estimates = []
     for i, p in enumerate(scene.params):
         if i not in free:
             value = float(np.mean(known[p.name])) if p.name in known else float(base[i])
-            estimates.append(Estimate(p.name, value, value, value, Status.KNOWN if p.name in known else Status.UNIDENTIFIABLE))
+            estimates.append(
+                Estimate(
+                    p.name,
+                    value,
+                    value,
+                    value,
+                    Status.KNOWN if p.name in known else Status.UNIDENTIFIABLE,
+                )
+            )
             continue
         j = list(free).index(i)
-        value, low, high = from_unit([p], np.clip([[unit[j]], [unit[j] - 1.64 * spread[j]], [unit[j] + 1.64 * spread[j]]], -1, 1))[:, 0]
-        estimates.append(Estimate(p.name, float(value), float(low), float(high), verdict(p, unit[j], spread[j])))
+        value, low, high = from_unit(
+            [p],
+            np.clip([[unit[j]], [unit[j] - 1.64 * spread[j]], [unit[j] + 1.64 * spread[j]]], -1, 1),
+        )[:, 0]
+        estimates.append(
+            Estimate(p.name, float(value), float(low), float(high), verdict(p, unit[j], spread[j]))
+        )
     return tuple(estimates)
 
 
 def deviation(slope: np.ndarray, noise: float, sd: np.ndarray | float) -> np.ndarray:
-    """Standard deviations (q,) at an optimum with slopes (n, q) of residuals of variance `noise`, where `sd` was expected before."""
+    """Standard deviations (q,) at an optimum with slopes (n, q) of residuals of variance `noise`,
+    where `sd` was expected before.
+    """
     return np.sqrt(np.diag(np.linalg.inv(slope.T @ slope / noise + np.eye(slope.shape[1]) / sd**2)))
 
 
-def _polish(setup: Rig, unit: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """Gauss-Newton with damping on MuJoCo from one point (q,): the optimum, its summed squared error and its standard deviations."""
+def _polish(
+    setup: Rig, unit: np.ndarray, centre: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Gauss-Newton with damping on MuJoCo from one point (q,): the optimum, its summed squared
+    error and its standard deviations.
+    """
     rows, q = np.arange(len(setup.before)), len(unit)
     damp, sd = 1e-2, 0.5
     value, slope = _differences(setup, unit, rows)
@@ -96,7 +144,11 @@ def _polish(setup: Rig, unit: np.ndarray, centre: np.ndarray) -> tuple[np.ndarra
                 break
         else:
             damp *= 8
-    return unit, float((value**2).sum()), deviation(slope, max(FLOOR**2, float((value**2).mean())), sd)
+    return (
+        unit,
+        float((value**2).sum()),
+        deviation(slope, max(FLOOR**2, float((value**2).mean())), sd),
+    )
 
 
 def _differences(setup: Rig, unit: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,6 @@
-"""Training of the graph network on scaled trajectories: short differentiable rollouts from recorded states, on a CPU or a GPU."""
+"""Training of the graph network on scaled trajectories: short differentiable rollouts from recorded
+states, on a CPU or a GPU.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _CLIP = 0.5
 
 @dataclass(frozen=True)
 class Recipe:
-    """steps of Adam at batches of `batch` windows; windows grow through `lengths` frames; `seconds` may end it early, with the rate brought down in time."""
+    """steps of Adam at batches of `batch` windows; windows grow through `lengths` frames; `seconds`
+    may end it early, with the rate brought down in time.
+    """
 
     steps: int = 6000
     batch: int = 2048
@@ -33,7 +37,9 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Set:
-    """Trajectories of one number of boxes on a device: motion (n, T, k, 18) of centres of mass, place, turn, velocity, spin; and what the boxes are."""
+    """Trajectories of one number of boxes on a device: motion (n, T, k, 18) of centres of mass,
+    place, turn, velocity, spin; and what the boxes are.
+    """
 
     motion: Tensor
     parts: Mapping[str, Tensor]
@@ -46,17 +52,32 @@ class Set:
         k = arrays["mass"].shape[1]
         rows = torch.tensor(arrays["states"], dtype=torch.float64, device=device)
         qpos, qvel = rows[..., : 7 * k].reshape(n, t, k, 7), rows[..., 7 * k :].reshape(n, t, k, 6)
-        parts = {key: torch.tensor(value, dtype=torch.float64, device=device) for key, value in arrays.items() if key != "states"}
+        parts = {
+            key: torch.tensor(value, dtype=torch.float64, device=device)
+            for key, value in arrays.items()
+            if key != "states"
+        }
         turn = _matrices(qpos[..., 3:])
-        arm, spin = rotated(turn, parts["centre"][:, None].expand(n, t, k, 3)), rotated(turn, qvel[..., 3:])
-        motion = torch.cat([qpos[..., :3] + arm, turn.flatten(-2), qvel[..., :3] + cross(spin, arm), spin], -1)
-        moving = (motion[..., 12:].abs().amax(-1) > 0.02).any(2)  # (n, T): what lies still is learnt from fewer windows
-        keep = moving | (torch.rand(moving.shape, generator=torch.Generator().manual_seed(0)).to(device) < 0.1)
+        arm, spin = (
+            rotated(turn, parts["centre"][:, None].expand(n, t, k, 3)),
+            rotated(turn, qvel[..., 3:]),
+        )
+        motion = torch.cat(
+            [qpos[..., :3] + arm, turn.flatten(-2), qvel[..., :3] + cross(spin, arm), spin], -1
+        )
+        moving = (motion[..., 12:].abs().amax(-1) > 0.02).any(
+            2
+        )  # (n, T): what lies still is learnt from fewer windows
+        keep = moving | (
+            torch.rand(moving.shape, generator=torch.Generator().manual_seed(0)).to(device) < 0.1
+        )
         keep[:, max(t - longest, 1) :] = False
         return Set(motion, parts, torch.nonzero(keep), dt)
 
     def window(self, rows: Tensor, length: int) -> tuple[Bodies, Tensor, Tensor, Tensor | None]:
-        """Bodies of windows (b, 2), their motion (length + 1, b k, 18), gravity (b k, 3) and pairs that may collide."""
+        """Bodies of windows (b, 2), their motion (length + 1, b k, 18), gravity (b k, 3) and pairs
+        that may collide.
+        """
         i, f = rows[:, 0], rows[:, 1]
         k = self.motion.shape[2]
         frames = f[:, None] + torch.arange(length + 1, device=f.device)
@@ -64,8 +85,16 @@ class Set:
         p = {key: value[i] for key, value in self.parts.items()}
         b = len(i)
         scene = torch.arange(b, device=i.device).repeat_interleave(k)
-        bodies = from_sizes(p["half"].reshape(-1, 3), p["mass"].reshape(-1), p["inertia"].reshape(-1, 3), p["centre"].reshape(-1, 3), p["contact"].repeat_interleave(k, 0), scene,
-                            torch.zeros(b * k, dtype=torch.float64, device=i.device), p["rounding"].reshape(-1))
+        bodies = from_sizes(
+            p["half"].reshape(-1, 3),
+            p["mass"].reshape(-1),
+            p["inertia"].reshape(-1, 3),
+            p["centre"].reshape(-1, 3),
+            p["contact"].repeat_interleave(k, 0),
+            scene,
+            torch.zeros(b * k, dtype=torch.float64, device=i.device),
+            p["rounding"].reshape(-1),
+        )
         down = torch.zeros(b * k, 3, dtype=torch.float64, device=i.device)
         down[:, 2] = -p["gravity"].repeat_interleave(k)
         return bodies, motion, down, all_pairs(b, k, i.device)
@@ -84,7 +113,17 @@ def unpacked(motion: Tensor) -> State:
     return State(motion[:, :3], motion[:, 3:12].reshape(-1, 3, 3), motion[:, 12:15], motion[:, 15:])
 
 
-def rolled(net: GraphNet, bodies: Bodies, state: State, gravity: Tensor, *, steps: int, dt: float, pairs: Tensor | None, kept: int | None = None) -> list[State]:
+def rolled(
+    net: GraphNet,
+    bodies: Bodies,
+    state: State,
+    gravity: Tensor,
+    *,
+    steps: int,
+    dt: float,
+    pairs: Tensor | None,
+    kept: int | None = None,
+) -> list[State]:
     """States after each of some steps, differentiable; collision detection by the batched search."""
     up = torch.zeros(3, dtype=torch.float64, device=state.place.device)
     up[2] += 1.0
@@ -93,35 +132,57 @@ def rolled(net: GraphNet, bodies: Bodies, state: State, gravity: Tensor, *, step
     for _ in range(steps):
         free = flown(bodies, state, gravity, dt)
         contacts = near_boxes(bodies, state, floor, pairs, kept=kept)
-        state = advanced(net, bodies, state, free, carried(bodies, state, contacts, floor), floor=floor, dt=dt)
+        state = advanced(
+            net, bodies, state, free, carried(bodies, state, contacts, floor), floor=floor, dt=dt
+        )
         out.append(state)
     return out
 
 
 def misfit(bodies: Bodies, state: State, true: State, dt: float) -> Tensor:
-    """How far corners are off in place and in velocity (O,), in units of LENGTH and of LENGTH a step, robust."""
+    """How far corners are off in place and in velocity (O,), in units of LENGTH and of LENGTH a
+    step, robust.
+    """
     owner = bodies.owner
     arms = [rotated(taken(s.turn, owner), bodies.corner) for s in (state, true)]
     off = taken(state.place - true.place, owner) + arms[0] - arms[1]
-    speed = taken(state.velocity - true.velocity, owner) + cross(taken(state.spin, owner), arms[0]) - cross(taken(true.spin, owner), arms[1])
+    speed = (
+        taken(state.velocity - true.velocity, owner)
+        + cross(taken(state.spin, owner), arms[0])
+        - cross(taken(true.spin, owner), arms[1])
+    )
     total = torch.zeros_like(off[:, 0])
     for e, small in ((off / LENGTH, 0.001), (speed * dt / LENGTH, 0.001)):
         square = (e * e).sum(1)
         total = total + torch.sqrt(square + small**2) - small
-    return torch.zeros(len(bodies), dtype=off.dtype, device=off.device).index_add(0, owner, total) / 8
+    return (
+        torch.zeros(len(bodies), dtype=off.dtype, device=off.device).index_add(0, owner, total) / 8
+    )
 
 
-def train(net: GraphNet, sets: Sequence[Set], recipe: Recipe, *, seed: int, shares: Sequence[float] | None = None, log: Callable[[str], None] = print) -> GraphNet:
-    """Train a network in place on windows of the sets, in turn by their shares; returns it with averaged weights.
+def train(
+    net: GraphNet,
+    sets: Sequence[Set],
+    recipe: Recipe,
+    *,
+    seed: int,
+    shares: Sequence[float] | None = None,
+    log: Callable[[str], None] = print,
+) -> GraphNet:
+    """Train a network in place on windows of the sets, in turn by their shares; returns it with
+    averaged weights.
 
-    On a GPU a step is thousands of small kernels: each kind of step is recorded once as a CUDA graph and replayed.
+    On a GPU a step is thousands of small kernels: each kind of step is recorded once as a CUDA
+    graph and replayed.
     """
     device = sets[0].motion.device
     net = net.to(device).train()
     generator = torch.Generator().manual_seed(seed)
     weights = list(net.parameters())
     rate = torch.tensor(recipe.rate, device=device)
-    optimiser = torch.optim.AdamW(weights, lr=rate, weight_decay=1e-5, capturable=device.type == "cuda")
+    optimiser = torch.optim.AdamW(
+        weights, lr=rate, weight_decay=1e-5, capturable=device.type == "cuda"
+    )
     slow = [w.detach().clone() for w in weights]
     steppers: dict[tuple[int, int], _Stepper] = {}
     begin, total, share = time.monotonic(), 0.0, torch.tensor(shares or [1.0] * len(sets))
@@ -129,20 +190,30 @@ def train(net: GraphNet, sets: Sequence[Set], recipe: Recipe, *, seed: int, shar
         done = max(step / recipe.steps, (time.monotonic() - begin) / recipe.seconds)
         if done >= 1:
             break
-        rate.fill_(recipe.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + float(np.cos(np.pi * done)))))
+        rate.fill_(
+            recipe.rate
+            * min(1.0, (step + 1) / 200)
+            * (0.01 + 0.99 * 0.5 * (1 + float(np.cos(np.pi * done))))
+        )
         which = int(torch.multinomial(share, 1, generator=generator))
-        length = recipe.lengths[min(int(done * 1.25 * len(recipe.lengths)), len(recipe.lengths) - 1)]
+        length = recipe.lengths[
+            min(int(done * 1.25 * len(recipe.lengths)), len(recipe.lengths) - 1)
+        ]
         data = sets[which]
         size = max(recipe.batch // data.motion.shape[2] ** 2, 16)
         rows = data.starts[torch.randint(len(data.starts), (size,), generator=generator).to(device)]
         if (which, length) not in steppers:
             steppers[which, length] = _Stepper(net, optimiser, data, length)
         loss = steppers[which, length](rows)
-        torch._foreach_lerp_(slow, [w.detach() for w in weights], 1 - min(recipe.average, step / (step + 10)))
+        torch._foreach_lerp_(
+            slow, [w.detach() for w in weights], 1 - min(recipe.average, step / (step + 10))
+        )
         if step % 10 == 0:
             total = 0.9 * total + 0.1 * float(loss) if step else float(loss)
         if (step + 1) % recipe.report == 0:
-            log(f"step {step + 1} length {length} loss {total:.5f} {time.monotonic() - begin:.0f} s")
+            log(
+                f"step {step + 1} length {length} loss {total:.5f} {time.monotonic() - begin:.0f} s"
+            )
     with torch.no_grad():
         for w, s in zip(weights, slow, strict=True):
             w.copy_(s)
@@ -150,9 +221,13 @@ def train(net: GraphNet, sets: Sequence[Set], recipe: Recipe, *, seed: int, shar
 
 
 class _Stepper:
-    """One step of the optimiser on windows of one set and length; on a GPU recorded at its first call."""
+    """One step of the optimiser on windows of one set and length; on a GPU recorded at its first
+    call.
+    """
 
-    def __init__(self, net: GraphNet, optimiser: torch.optim.Optimizer, data: Set, length: int) -> None:
+    def __init__(
+        self, net: GraphNet, optimiser: torch.optim.Optimizer, data: Set, length: int
+    ) -> None:
         self.net, self.optimiser, self.data, self.length = net, optimiser, data, length
         self.graph: torch.cuda.CUDAGraph | None = None
         self.held: tuple[Bodies, Tensor, Tensor, Tensor | None] | None = None
@@ -177,7 +252,16 @@ class _Stepper:
                 self._step(_KEPT)
         else:
             held, new = self.held, fresh
-            for f in ("corner", "mass", "inertia", "centre", "contact", "drag", "rounding", "normal"):
+            for f in (
+                "corner",
+                "mass",
+                "inertia",
+                "centre",
+                "contact",
+                "drag",
+                "rounding",
+                "normal",
+            ):
                 getattr(held[0], f).copy_(getattr(new[0], f))
             held[1].copy_(new[1])
             held[2].copy_(new[2])
@@ -188,8 +272,22 @@ class _Stepper:
     def _step(self, kept: int | None) -> None:
         assert self.held is not None
         bodies, motion, gravity, pairs = self.held
-        states = rolled(self.net, bodies, unpacked(motion[0]), gravity, steps=self.length, dt=self.data.dt, pairs=pairs, kept=kept)
-        loss = torch.stack([misfit(bodies, s, unpacked(motion[i + 1]), self.data.dt).mean() for i, s in enumerate(states)]).mean()
+        states = rolled(
+            self.net,
+            bodies,
+            unpacked(motion[0]),
+            gravity,
+            steps=self.length,
+            dt=self.data.dt,
+            pairs=pairs,
+            kept=kept,
+        )
+        loss = torch.stack(
+            [
+                misfit(bodies, s, unpacked(motion[i + 1]), self.data.dt).mean()
+                for i, s in enumerate(states)
+            ]
+        ).mean()
         weights = [w for w in self.net.parameters()]
         for w in weights:
             if w.grad is None:
@@ -198,7 +296,9 @@ class _Stepper:
         torch._foreach_zero_(slopes)
         loss.backward()
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(slopes)))
-        scale = torch.where(torch.isfinite(norm), (_CLIP / (norm + 1e-9)).clamp(max=1.0), torch.zeros_like(norm))
+        scale = torch.where(
+            torch.isfinite(norm), (_CLIP / (norm + 1e-9)).clamp(max=1.0), torch.zeros_like(norm)
+        )
         for s in slopes:
             s.nan_to_num_(0.0, 0.0, 0.0)
         torch._foreach_mul_(slopes, scale)
@@ -207,13 +307,23 @@ class _Stepper:
 
 
 @torch.no_grad()
-def drift(net: GraphNet, data: Set, *, steps: int, count: int, seed: int = 0) -> dict[str, list[float]]:
-    """Mean place (% of 2 LENGTH) and turn (degrees) by which rollouts from the first frame are off after a quarter, half and all of the steps."""
+def drift(
+    net: GraphNet, data: Set, *, steps: int, count: int, seed: int = 0
+) -> dict[str, list[float]]:
+    """Mean place (% of 2 LENGTH) and turn (degrees) by which rollouts from the first frame are off
+    after a quarter, half and all of the steps.
+    """
     device = data.motion.device
-    rows = torch.randperm(len(data.motion), generator=torch.Generator().manual_seed(seed))[:count].to(device)
-    bodies, motion, gravity, pairs = data.window(torch.stack([rows, torch.zeros_like(rows)], 1), steps)
+    rows = torch.randperm(len(data.motion), generator=torch.Generator().manual_seed(seed))[
+        :count
+    ].to(device)
+    bodies, motion, gravity, pairs = data.window(
+        torch.stack([rows, torch.zeros_like(rows)], 1), steps
+    )
     kept = _KEPT if device.type == "cuda" else None
-    states = rolled(net, bodies, unpacked(motion[0]), gravity, steps=steps, dt=data.dt, pairs=pairs, kept=kept)
+    states = rolled(
+        net, bodies, unpacked(motion[0]), gravity, steps=steps, dt=data.dt, pairs=pairs, kept=kept
+    )
     out: dict[str, list[float]] = {"place": [], "turn": [], "place_mean": [], "turn_mean": []}
     far, turned = [], []
     for i, s in enumerate(states):
@@ -224,12 +334,24 @@ def drift(net: GraphNet, data: Set, *, steps: int, count: int, seed: int = 0) ->
     for i in (steps // 4 - 1, steps // 2 - 1, steps - 1):
         out["place"].append(float(far[i].mean()))
         out["turn"].append(float(turned[i].mean()))
-    out["place_mean"], out["turn_mean"] = [float(torch.stack(far).mean())], [float(torch.stack(turned).mean())]
+    out["place_mean"], out["turn_mean"] = (
+        [float(torch.stack(far).mean())],
+        [float(torch.stack(turned).mean())],
+    )
     return out
 
 
 def _matrices(quaternion: Tensor) -> Tensor:
     w, x, y, z = (quaternion / quaternion.norm(dim=-1, keepdim=True)).unbind(-1)
-    rows = [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y), 2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-            2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]
+    rows = [
+        1 - 2 * (y * y + z * z),
+        2 * (x * y - w * z),
+        2 * (x * z + w * y),
+        2 * (x * y + w * z),
+        1 - 2 * (x * x + z * z),
+        2 * (y * z - w * x),
+        2 * (x * z - w * y),
+        2 * (y * z + w * x),
+        1 - 2 * (x * x + y * y),
+    ]
     return torch.stack(rows, -1).reshape(*quaternion.shape[:-1], 3, 3)

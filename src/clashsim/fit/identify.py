@@ -1,7 +1,8 @@
-"""Constant parameters identified on MuJoCo itself: grid search, CMA-ES, basin hopping, `mujoco.sysid` and gradients of MJX behind one call.
+"""Constant parameters identified on MuJoCo itself: grid search, CMA-ES, basin hopping,
+`mujoco.sysid` and gradients of MJX behind one call.
 
-All of them minimise the same loss, the mean of r^2 / (1 + r^2) over the impacts, with r the relative error of the twist after impact:
-one wild recording can then cost no more than 1.
+All of them minimise the same loss, the mean of r^2 / (1 + r^2) over the impacts, with r the
+relative error of the twist after impact: one wild recording can then cost no more than 1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _STEP = 1e-2  # on the unit scale: contact is rough at a finer look, and differe
 
 @dataclass(frozen=True)
 class Identified:
-    """theta (p,) in natural units and `scene.params` order; loss: 0 exact, 1 useless; evaluations: simulated impacts; why: what went wrong."""
+    """theta (p,) in natural units and `scene.params` order; loss: 0 exact, 1 useless; evaluations:
+    simulated impacts; why: what went wrong.
+    """
 
     theta: np.ndarray
     loss: float
@@ -47,7 +50,8 @@ class Identified:
 class Rig:
     """Real impacts made ready to be simulated under many thetas at once.
 
-    before (N, d) touching; after (N, k) recorded; theta (N, p): nominal, with what was measured per impact written in;
+    before (N, d) touching; after (N, k) recorded; theta (N, p): nominal, with what was measured per
+    impact written in;
     free (q,): indices of the parameters to identify; gyration (m) weighs the spin.
     """
 
@@ -83,7 +87,9 @@ class Rig:
         return theta
 
     def simulate(self, unit: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Twists after impact (m, n, k) of `rows` (n,) at m points (m, q) of the unit scale, in one batch; NaN where an impact had no end."""
+        """Twists after impact (m, n, k) of `rows` (n,) at m points (m, q) of the unit scale, in one
+        batch; NaN where an impact had no end.
+        """
         m, n = len(unit), len(rows)
         theta = np.tile(self.theta[rows], (m, 1))
         theta[:, list(self.free)] = np.repeat(from_unit(self.params, np.clip(unit, -1, 1)), n, 0)
@@ -92,12 +98,18 @@ class Rig:
         return after.reshape(m, n, -1)
 
     def predict(self, theta: np.ndarray) -> np.ndarray:
-        """Twists after (N, k) of all impacts with the identified entries of theta (p,), and their own values of what was measured."""
+        """Twists after (N, k) of all impacts with the identified entries of theta (p,), and their
+        own values of what was measured.
+        """
         free = list(self.free)
-        return self.simulate(to_unit(self.params, theta[free])[None], np.arange(len(self.before)))[0]
+        return self.simulate(to_unit(self.params, theta[free])[None], np.arange(len(self.before)))[
+            0
+        ]
 
     def residual(self, after: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Capped residuals (m, n, k) of twists (m, n, k): their squares sum to r^2 / (1 + r^2) in each impact."""
+        """Capped residuals (m, n, k) of twists (m, n, k): their squares sum to r^2 / (1 + r^2) in
+        each impact.
+        """
         relative = (after - self.after[rows]) * self.scale[rows]
         relative = np.where(np.isfinite(relative), np.clip(relative, -1e3, 1e3), 1e3)
         return relative / np.sqrt(1 + (relative**2).sum(-1, keepdims=True))
@@ -108,37 +120,78 @@ class Rig:
 
 
 def rig(scene: Scene, impacts: Impacts, *, gyration: float | None = None) -> Rig:
-    """Bring impacts to touch and write the measured parameters in; effects that MuJoCo does not have stay at their nominal values."""
+    """Bring impacts to touch and write the measured parameters in; effects that MuJoCo does not
+    have stay at their nominal values.
+    """
     contact, before = touch(scene, impacts.before)
     if not contact.touching.all():
-        raise DataError(f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach: check poses, velocities, units and frames")
+        raise DataError(
+            f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach: check poses, velocities, units and frames"
+        )
     theta = np.tile(scene.nominal, (len(impacts), 1))
     for i, p in enumerate(scene.params):
         if p.name in impacts.known:
             theta[:, i] = impacts.known[p.name]
-    free = tuple(i for i, (p, slot) in enumerate(zip(scene.params, scene.slots, strict=True)) if slot is not None and p.name not in impacts.known)
-    return Rig(scene, before, impacts.after, theta, free, gyration or inertia(scene, scene.struck_body).gyration)
+    free = tuple(
+        i
+        for i, (p, slot) in enumerate(zip(scene.params, scene.slots, strict=True))
+        if slot is not None and p.name not in impacts.known
+    )
+    return Rig(
+        scene,
+        before,
+        impacts.after,
+        theta,
+        free,
+        gyration or inertia(scene, scene.struck_body).gyration,
+    )
 
 
-def identify(scene: Scene, impacts: Impacts, *, method: Method = "cmaes", seed: int = 0, gyration: float | None = None) -> Identified:
-    """Constant theta that makes MuJoCo reproduce recorded impacts best; the same numbers for a seed."""
+def identify(
+    scene: Scene,
+    impacts: Impacts,
+    *,
+    method: Method = "cmaes",
+    seed: int = 0,
+    gyration: float | None = None,
+) -> Identified:
+    """Constant theta that makes MuJoCo reproduce recorded impacts best; the same numbers for a
+    seed.
+    """
     impacts = impacts.checked()
-    return search(rig(scene, impacts, gyration=gyration), np.arange(len(impacts)), method, seed=seed)
+    return search(
+        rig(scene, impacts, gyration=gyration), np.arange(len(impacts)), method, seed=seed
+    )
 
 
 def search(setup: Rig, rows: np.ndarray, method: str, *, seed: int = 0) -> Identified:
     """`identify` on some rows (n,) of a rig that is used many times."""
-    ways: dict[str, Callable[[Rig, np.ndarray, int], Identified]] = {"grid": _by_grid, "cmaes": _by_cmaes, "hopping": _by_hopping, "sysid": _by_sysid, "mjx": _by_mjx}
+    ways: dict[str, Callable[[Rig, np.ndarray, int], Identified]] = {
+        "grid": _by_grid,
+        "cmaes": _by_cmaes,
+        "hopping": _by_hopping,
+        "sysid": _by_sysid,
+        "mjx": _by_mjx,
+    }
     if method not in ways:
-        raise DataError(f"there is no method {method!r} of identification; {nearest(method, get_args(Method))}")
+        raise DataError(
+            f"there is no method {method!r} of identification; {nearest(method, get_args(Method))}"
+        )
     if not setup.free:
-        return Identified(setup.theta.mean(0), float("nan"), 0, f"scene {setup.scene.name!r} has no parameter to identify in MuJoCo")
+        return Identified(
+            setup.theta.mean(0),
+            float("nan"),
+            0,
+            f"scene {setup.scene.name!r} has no parameter to identify in MuJoCo",
+        )
     return ways[method](setup, np.asarray(rows), seed)
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """All rows of a rig simulated at all grid points: unit (g, q), after (g, N, k). Any subset of rows is then a table look-up."""
+    """All rows of a rig simulated at all grid points: unit (g, q), after (g, N, k). Any subset of
+    rows is then a table look-up.
+    """
 
     setup: Rig
     unit: np.ndarray
@@ -152,13 +205,19 @@ class Grid:
     def identified(self, rows: np.ndarray) -> Identified:
         """The best grid point as a result."""
         point = self.best(rows)
-        return Identified(self.setup.natural(self.unit[point]), float(self._table[point, rows].mean()), self._table[:, rows].size)
+        return Identified(
+            self.setup.natural(self.unit[point]),
+            float(self._table[point, rows].mean()),
+            self._table[:, rows].size,
+        )
 
 
 def grid(setup: Rig, rows: np.ndarray | None = None) -> Grid:
     """Simulate `rows` (default all) on a grid over at most three parameters."""
     rows = np.arange(len(setup.before)) if rows is None else rows
-    chosen = replace(few(setup), before=setup.before[rows], after=setup.after[rows], theta=setup.theta[rows])
+    chosen = replace(
+        few(setup), before=setup.before[rows], after=setup.after[rows], theta=setup.theta[rows]
+    )
     q = len(chosen.free)
     axis = np.linspace(-1, 1, _POINTS[q])
     unit = np.stack([g.ravel() for g in np.meshgrid(*[axis] * q, indexing="ij")], 1)
@@ -168,8 +227,12 @@ def grid(setup: Rig, rows: np.ndarray | None = None) -> Grid:
 
 
 def few(setup: Rig, count: int = 3) -> Rig:
-    """The rig with at most `count` parameters to identify, those of the strike first; the others stay nominal."""
-    order = sorted(setup.free, key=lambda i: (not setup.scene.params[i].target.startswith("pair/strike"), i))
+    """The rig with at most `count` parameters to identify, those of the strike first; the others
+    stay nominal.
+    """
+    order = sorted(
+        setup.free, key=lambda i: (not setup.scene.params[i].target.startswith("pair/strike"), i)
+    )
     return setup if len(order) <= count else replace(setup, free=tuple(sorted(order[:count])))
 
 
@@ -180,17 +243,28 @@ def _by_grid(setup: Rig, rows: np.ndarray, seed: int) -> Identified:
 def _starts(setup: Rig, count: int, seed: int) -> np.ndarray:
     """Starting points (count, q): the nominal one, then spread evenly over the unit scale."""
     centre = np.clip(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), -0.8, 0.8)
-    spread = qmc.LatinHypercube(len(setup.free), rng=np.random.default_rng(seed)).random(max(1, count - 1)) * 1.6 - 0.8
+    spread = (
+        qmc.LatinHypercube(len(setup.free), rng=np.random.default_rng(seed)).random(
+            max(1, count - 1)
+        )
+        * 1.6
+        - 0.8
+    )
     return np.vstack([centre, spread])[:count]
 
 
-def _by_cmaes(setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, generations: int = 40) -> Identified:
+def _by_cmaes(
+    setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, generations: int = 40
+) -> Identified:
     """Restarts run side by side, so that each generation of all of them is one batch."""
     from cmaes import CMA
 
     q = len(setup.free)
     bounds = np.tile([-1.0, 1.0], (q, 1))
-    runs = [CMA(mean=s, sigma=0.5, bounds=bounds, seed=seed * 97 + i, population_size=6 + 2 * q) for i, s in enumerate(_starts(setup, restarts, seed))]
+    runs = [
+        CMA(mean=s, sigma=0.5, bounds=bounds, seed=seed * 97 + i, population_size=6 + 2 * q)
+        for i, s in enumerate(_starts(setup, restarts, seed))
+    ]
     best, lowest, evaluations = np.zeros(q), np.inf, 0
     for _ in range(generations):
         asked = [np.array([run.ask() for _ in range(run.population_size)]) for run in runs]
@@ -202,15 +276,22 @@ def _by_cmaes(setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, gen
         parts = np.split(losses, np.cumsum([len(a) for a in asked])[:-1])
         for run, a, loss in zip(runs, asked, parts, strict=True):
             run.tell(list(zip(a, loss, strict=True)))
-        # Done when a population has shrunk to a point; the best of it is then far closer than the data can tell.
-        runs = [run for run, a, loss in zip(runs, asked, parts, strict=True) if np.ptp(a, axis=0).max() > 1e-2 and np.ptp(loss) > 1e-9 and not run.should_stop()]
+        # Done when a population has shrunk to a point; the best of it is then far closer than the
+        # data can tell.
+        runs = [
+            run
+            for run, a, loss in zip(runs, asked, parts, strict=True)
+            if np.ptp(a, axis=0).max() > 1e-2 and np.ptp(loss) > 1e-9 and not run.should_stop()
+        ]
         if not runs:
             break
     return Identified(setup.natural(best), lowest, evaluations)
 
 
 def _by_hopping(setup: Rig, rows: np.ndarray, seed: int, *, chains: int = 6) -> Identified:
-    """Parallel basin hopping: all chains, and the central differences that their descents need, are one batch."""
+    """Parallel basin hopping: all chains, and the central differences that their descents need, are
+    one batch.
+    """
     from clashsim.fit.hopping import Hops, hop
 
     q, count = len(setup.free), 0
@@ -220,29 +301,44 @@ def _by_hopping(setup: Rig, rows: np.ndarray, seed: int, *, chains: int = 6) -> 
         nonlocal count
         asked = np.clip(points + shifts[:, None], -1, 1)  # (1 + 2 q, m, q)
         count += asked.shape[0] * asked.shape[1] * len(rows)
-        value = setup.residual(setup.simulate(asked.reshape(-1, q), rows), rows).reshape(*asked.shape[:2], -1) / np.sqrt(len(rows))
+        value = setup.residual(setup.simulate(asked.reshape(-1, q), rows), rows).reshape(
+            *asked.shape[:2], -1
+        ) / np.sqrt(len(rows))
         width = np.einsum("jmj->mj", (asked[1 : q + 1] - asked[q + 1 :]))
         return value[0], np.moveaxis(value[1 : q + 1] - value[q + 1 :], 0, -1) / width[:, None]
 
-    found = hop(evaluate, _starts(setup, chains, seed), seed=seed, hops=Hops(rounds=5, descent=4, polish=10))
+    found = hop(
+        evaluate, _starts(setup, chains, seed), seed=seed, hops=Hops(rounds=5, descent=4, polish=10)
+    )
     return Identified(setup.natural(found.best), found.loss, count)
 
 
-def to_sysid(setup: Rig, rows: np.ndarray | None = None) -> tuple[sysid.ParameterDict, Callable[..., Any]]:
-    """The same problem for the official toolbox: `mujoco.sysid.optimize(*to_sysid(rig), eps=1e-2)` solves it, and all else there goes on from it.
+def to_sysid(
+    setup: Rig, rows: np.ndarray | None = None
+) -> tuple[sysid.ParameterDict, Callable[..., Any]]:
+    """The same problem for the official toolbox: `mujoco.sysid.optimize(*to_sysid(rig), eps=1e-2)`
+    solves it, and all else there goes on from it.
 
-    Values are on the unit scale [-1, 1] of each parameter, where one step of finite differences fits all; each parameter's modifier
-    writes its natural value into an MjSpec. The residual takes x (q,) or (q, m) and runs all m points in one batch.
+    Values are on the unit scale [-1, 1] of each parameter, where one step of finite differences
+    fits all; each parameter's modifier writes its natural value into an MjSpec. The residual takes
+    x (q,) or (q, m) and runs all m points in one batch.
     """
     with needs("mujoco.sysid", "sysid"):
         from mujoco.sysid import Parameter, ParameterDict
     rows = np.arange(len(setup.before)) if rows is None else rows
     start = np.clip(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), -0.99, 0.99)
-    params = ParameterDict({p.name: Parameter(p.name, s, -1.0, 1.0, modifier=_modifier(p)) for p, s in zip(setup.params, start, strict=True)})
+    params = ParameterDict(
+        {
+            p.name: Parameter(p.name, s, -1.0, 1.0, modifier=_modifier(p))
+            for p, s in zip(setup.params, start, strict=True)
+        }
+    )
 
     def residual(x: np.ndarray, *_: object, **__: object) -> tuple[list[np.ndarray], None, None]:
         points = np.reshape(x, (len(setup.free), -1)).T
-        flat = setup.residual(setup.simulate(points, rows), rows).reshape(len(points), -1).T / np.sqrt(len(rows))
+        flat = setup.residual(setup.simulate(points, rows), rows).reshape(
+            len(points), -1
+        ).T / np.sqrt(len(rows))
         return [flat if np.ndim(x) == 2 else flat[:, 0]], None, None
 
     return params, residual
@@ -250,7 +346,11 @@ def to_sysid(setup: Rig, rows: np.ndarray | None = None) -> tuple[sysid.Paramete
 
 def _modifier(param: Param) -> Callable[[Any, Any], None]:
     """A function (MjSpec, Parameter) that writes a unit-scale value into the author's scene."""
-    kind, name, rest = param.target.split("/", 2) if param.target.count("/") > 1 else ("option", "", param.target.split("/")[1])
+    kind, name, rest = (
+        param.target.split("/", 2)
+        if param.target.count("/") > 1
+        else ("option", "", param.target.split("/")[1])
+    )
     attribute, _, index = rest.rstrip("]").partition("[")
 
     def write(spec: Any, parameter: Any) -> None:
@@ -281,14 +381,29 @@ def _by_sysid(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Id
 
     for start in _starts(setup, starts, seed):
         params.update_from_vector(start)
-        fitted, _ = sysid.optimize(params, counted, "mujoco", verbose=False, eps=_STEP, max_iters=25, xtol=1e-4, output=io.StringIO())
+        fitted, _ = sysid.optimize(
+            params,
+            counted,
+            "mujoco",
+            verbose=False,
+            eps=_STEP,
+            max_iters=25,
+            xtol=1e-4,
+            output=io.StringIO(),
+        )
         found.append(fitted.as_vector())
     losses = setup.losses(np.array(found), rows)
-    return Identified(setup.natural(found[int(losses.argmin())]), float(losses.min()), count + len(found) * len(rows))
+    return Identified(
+        setup.natural(found[int(losses.argmin())]),
+        float(losses.min()),
+        count + len(found) * len(rows),
+    )
 
 
 def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Identified:
-    """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own, like that of the other methods."""
+    """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own,
+    like that of the other methods.
+    """
     from clashsim.sim.mjx import MjxImpacts, Unsupported, capped, descend
 
     setup = few(setup)  # each parameter is one more forward pass through every step
@@ -301,7 +416,9 @@ def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Iden
         scale = setup.scale[rows]
         off, turn = capped((after - setup.after[rows]) * scale, slope * scale[..., None])
         root = np.sqrt(len(rows))
-        return off.reshape(len(points), -1) / root, turn.reshape(len(points), -1, points.shape[1]) / root
+        return off.reshape(len(points), -1) / root, turn.reshape(
+            len(points), -1, points.shape[1]
+        ) / root
 
     try:
         steps = impacts.length(setup.striker, setup.before[rows], setup.theta[rows])

@@ -1,4 +1,6 @@
-"""Levenberg-Marquardt from many starts at once, each with its own damping, each step taken only where it lowers the loss."""
+"""Levenberg-Marquardt from many starts at once, each with its own damping, each step taken only
+where it lowers the loss.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _FIRST, _LEAST, _MOST = 1e-2, 1e-9, 1e9
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Points (m, q), their losses (m,), dampings (m,) to go on with, residuals (m, n) and slopes (m, n, q) there, and the loss after each step (steps, m)."""
+    """Points (m, q), their losses (m,), dampings (m,) to go on with, residuals (m, n) and slopes
+    (m, n, q) there, and the loss after each step (steps, m).
+    """
 
     points: np.ndarray
     loss: np.ndarray
@@ -23,12 +27,22 @@ class Descent:
     trace: np.ndarray
 
 
-def levenberg(evaluate: Evaluate, starts: np.ndarray, *, low: np.ndarray | float = -1.0, high: np.ndarray | float = 1.0, steps: int = 20, tolerance: float = 0.0) -> Descent:
-    """Descend from starts (m, q) inside [low, high]; `evaluate` gives residuals (m, n) and slopes (m, n, q) at points (m, q), the loss is their squared sum.
+def levenberg(
+    evaluate: Evaluate,
+    starts: np.ndarray,
+    *,
+    low: np.ndarray | float = -1.0,
+    high: np.ndarray | float = 1.0,
+    steps: int = 20,
+    tolerance: float = 0.0,
+) -> Descent:
+    """Descend from starts (m, q) inside [low, high]; `evaluate` gives residuals (m, n) and slopes
+    (m, n, q) at points (m, q), the loss is their squared sum.
 
-    Damping is Marquardt's, of the size of each diagonal entry, so that parameters and weights of any size move alike. A residual that is not
-    finite counts as a step to be taken back. Ends when no loss fell by more than `tolerance` of itself in eight steps:
-    refused that often, steps have become tiny.
+    Damping is Marquardt's, of the size of each diagonal entry, so that parameters and weights of
+    any size move alike. A residual that is not finite counts as a step to be taken back. Ends when
+    no loss fell by more than `tolerance` of itself in eight steps: refused that often, steps have
+    become tiny.
     """
     kept = np.clip(np.array(starts, float), low, high)
     residual, slope = evaluate(kept)
@@ -57,7 +71,10 @@ def _loss(residual: np.ndarray, slope: np.ndarray) -> np.ndarray:
 def _step(residual: np.ndarray, slope: np.ndarray, damping: np.ndarray) -> np.ndarray:
     """Steps (m, q); zero where a start itself is not finite, for there is nothing to go by."""
     whole = np.isfinite(_loss(residual, slope))
-    residual, slope = np.where(whole[:, None], residual, 0), np.where(whole[:, None, None], slope, 0)
+    residual, slope = (
+        np.where(whole[:, None], residual, 0),
+        np.where(whole[:, None, None], slope, 0),
+    )
     hessian = slope.transpose(0, 2, 1) @ slope
     size = np.einsum("mii->mi", hessian)
     size = np.maximum(size, 1e-6 * size.max(1, keepdims=True) + 1e-12)

@@ -12,22 +12,32 @@ from clashsim.core.scene import STRIKE, Scene
 _DURATION = 0.5  # s: a contact that has not parted by then sticks
 
 
-def physical(scene: Scene, theta: np.ndarray | Sequence[float], speeds: Sequence[float]) -> dict[float, float]:
-    """Restitution at each approach speed (m/s): a sphere on a slide meets a plane through the pair's own contact parameters.
+def physical(
+    scene: Scene, theta: np.ndarray | Sequence[float], speeds: Sequence[float]
+) -> dict[float, float]:
+    """Restitution at each approach speed (m/s): a sphere on a slide meets a plane through the
+    pair's own contact parameters.
 
-    MuJoCo's solref acts on accelerations, so this holds for bodies of any mass and shape that meet head-on; timestep, integrator and
-    cone are the scene's. A pair that does not part again has restitution 0.
+    MuJoCo's solref acts on accelerations, so this holds for bodies of any mass and shape that meet
+    head-on; timestep, integrator and cone are the scene's. A pair that does not part again has
+    restitution 0.
     """
     model = scene.model(np.asarray(theta, float))
     row = model.pair(STRIKE).id
     spec = mujoco.MjSpec()
-    spec.option.timestep, spec.option.integrator, spec.option.cone = model.opt.timestep, model.opt.integrator, model.opt.cone
+    spec.option.timestep, spec.option.integrator, spec.option.cone = (
+        model.opt.timestep,
+        model.opt.integrator,
+        model.opt.cone,
+    )
     spec.option.gravity = [0, 0, 0]
     spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[1, 1, 0.1])
     body = spec.worldbody.add_body(pos=[0, 0, 0.1])
     body.add_joint(type=mujoco.mjtJoint.mjJNT_SLIDE, axis=[0, 0, 1])
     body.add_geom(name="ball", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.1, 0, 0], mass=1.0)
-    pair = spec.add_pair(name=STRIKE, geomname1="ball", geomname2="floor", condim=int(model.pair_dim[row]))
+    pair = spec.add_pair(
+        name=STRIKE, geomname1="ball", geomname2="floor", condim=int(model.pair_dim[row])
+    )
     for name in ("friction", "solref", "solreffriction", "solimp"):
         setattr(pair, name, getattr(model, f"pair_{name}")[row])
     drop = spec.compile()

@@ -1,4 +1,6 @@
-"""Calibrations in run folders: everything needed to predict bit for bit again, as JSON and safetensors."""
+"""Calibrations in run folders: everything needed to predict bit for bit again, as JSON and
+safetensors.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,20 @@ _PLAIN_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, Typ
 _MISFITS = (SafetensorError, *_PLAIN_ERRORS)
 
 
-def save_run(path: Path | str, calibration: Calibration, *, slide: SlideFit | SlideModel | None = None, config: Mapping[str, Any] | None = None,
-             metrics: Mapping[str, Any] | None = None, trials: Mapping[str, Impacts] | None = None, pages: Mapping[str, bytes] | None = None,
-             overwrite: bool = False) -> None:
-    """Write a calibration, a slide model, the options they were made with, metrics, the hashes of the data and pages to look at as one folder."""
+def save_run(
+    path: Path | str,
+    calibration: Calibration,
+    *,
+    slide: SlideFit | SlideModel | None = None,
+    config: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    trials: Mapping[str, Impacts] | None = None,
+    pages: Mapping[str, bytes] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a calibration, a slide model, the options they were made with, metrics, the hashes of
+    the data and pages to look at as one folder.
+    """
     tensors: Tensors = {}
     model = _pack(calibration, "model", tensors)
     theta, scene = model.pop("theta"), model["base"].pop("scene")
@@ -55,7 +67,12 @@ def save_run(path: Path | str, calibration: Calibration, *, slide: SlideFit | Sl
         "scene.json": dumps(scene | {"assets": sorted(assets)}),
         "scene.xml": calibration.base.scene.xml.encode(),
         "weights.safetensors": tensor_file.save(tensors),
-        "trials.json": dumps([{"name": n, "impacts": len(i), "sha256": hashlib.sha256(to_bytes(i)).hexdigest()} for n, i in (trials or {}).items()]),
+        "trials.json": dumps(
+            [
+                {"name": n, "impacts": len(i), "sha256": hashlib.sha256(to_bytes(i)).hexdigest()}
+                for n, i in (trials or {}).items()
+            ]
+        ),
         "versions.json": dumps(versions()),
         "metrics.json": dumps(dict(metrics or {})),
         **({} if slide is None else {"slide.json": dumps(slide.content())}),
@@ -66,7 +83,9 @@ def save_run(path: Path | str, calibration: Calibration, *, slide: SlideFit | Sl
 
 
 def load(path: Path | str) -> Run:
-    """What a run folder holds; it predicts the same bits as what was saved. Runs without slides have no slide model."""
+    """What a run folder holds; it predicts the same bits as what was saved. Runs without slides
+    have no slide model.
+    """
     files = read_folder(Path(path))
     try:
         tensors = tensor_file.load(files["weights.safetensors"])
@@ -92,7 +111,9 @@ def load(path: Path | str) -> Run:
 
 
 def read_notes(path: Path | str) -> dict[str, Any]:
-    """What a run says about itself: options, metrics, trials and versions, and its slide model as JSON has it, None where there is none."""
+    """What a run says about itself: options, metrics, trials and versions, and its slide model as
+    JSON has it, None where there is none.
+    """
     files = read_folder(Path(path))
     names = ("metrics", "trials", "versions")
     notes: dict[str, Any] = {name: loads(files, f"{name}.json") for name in names}
@@ -106,22 +127,33 @@ def read_notes(path: Path | str) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Versions that decide what a run or a benchmark gives."""
     packages = ("numpy", "scipy", "torch", "mujoco", "safetensors")
-    return {"clashsim": clashsim.__version__, "python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
+    return {"clashsim": clashsim.__version__, "python": platform.python_version()} | {
+        name: importlib.metadata.version(name) for name in packages
+    }
 
 
 def _pack(value: Any, key: str, tensors: Tensors) -> Any:
     """A tree of frozen dataclasses as JSON, with its arrays put into `tensors` under their path."""
     if isinstance(value, Scene):
-        return {f.name: _pack(getattr(value, f.name), f"{key}.{f.name}", tensors) for f in dataclasses.fields(value) if f.name not in ("xml", "assets")}
+        return {
+            f.name: _pack(getattr(value, f.name), f"{key}.{f.name}", tensors)
+            for f in dataclasses.fields(value)
+            if f.name not in ("xml", "assets")
+        }
     if isinstance(value, ImpactNet):
         for name, tensor in value.state_dict().items():
             tensors[f"{key}.{name}"] = tensor.contiguous().numpy().copy()
         return value.shape
     if isinstance(value, torch.Tensor | np.ndarray):
-        tensors[key] = np.array(value.detach().numpy() if isinstance(value, torch.Tensor) else value, order="C")
+        tensors[key] = np.array(
+            value.detach().numpy() if isinstance(value, torch.Tensor) else value, order="C"
+        )
         return key
     if dataclasses.is_dataclass(value):
-        return {f.name: _pack(getattr(value, f.name), f"{key}.{f.name}", tensors) for f in dataclasses.fields(value)}
+        return {
+            f.name: _pack(getattr(value, f.name), f"{key}.{f.name}", tensors)
+            for f in dataclasses.fields(value)
+        }
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

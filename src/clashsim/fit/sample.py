@@ -52,7 +52,9 @@ def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> n
 
 def _planar(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
     names = ("yaw", "offset") if scene.draw.offset is not None else ("turn", "point")
-    ranges = {name: getattr(scene.draw, name) for name in (*names, "speed", "deflection", "spin", "slip")}
+    ranges = {
+        name: getattr(scene.draw, name) for name in (*names, "speed", "deflection", "spin", "slip")
+    }
     return placed(scene, {name: _uniform(rng, r, n) for name, r in ranges.items() if r is not None})
 
 
@@ -69,14 +71,20 @@ def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, C
         out = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
     before[:, :3] = before[:, 13:16]
     contact, before = touch(scene, before, -out)
-    speed, angle, spin = _uniform(rng, d.speed, n), _uniform(rng, d.deflection, n), _uniform(rng, d.spin, n)
+    speed, angle, spin = (
+        _uniform(rng, d.speed, n),
+        _uniform(rng, d.deflection, n),
+        _uniform(rng, d.spin, n),
+    )
     into = contact.normal  # from the striker into the struck body
     cone = Rotation.from_rotvec(np.cross(into, _perpendicular(into, rng)) * np.abs(angle)[:, None])
     velocity = speed[:, None] * cone.apply(into)
     axis = rng.normal(size=(n, 3))
     before[:, 10:13] = axis / np.linalg.norm(axis, axis=1, keepdims=True) * spin[:, None]
     # The struck body moves if the striker cannot.
-    before[:, slice(7, 10) if poser.striker.fixed else slice(20, 23)] = -velocity if poser.striker.fixed else velocity
+    before[:, slice(7, 10) if poser.striker.fixed else slice(20, 23)] = (
+        -velocity if poser.striker.fixed else velocity
+    )
     return before, contact
 
 
@@ -88,36 +96,78 @@ def _perpendicular(v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 _SHARD = 4096
 
 
-def sample(scene: Scene, n: int, seed: int, *, by: str = "mujoco", parts: Path | str | None = None, threads: int = 0, engine: Engine = here,
-           progress: Progress = quiet) -> Impacts:
-    """Draw and run `n` strikes; the same bits for a seed at any number of threads and workers, interrupted or not.
+def sample(
+    scene: Scene,
+    n: int,
+    seed: int,
+    *,
+    by: str = "mujoco",
+    parts: Path | str | None = None,
+    threads: int = 0,
+    engine: Engine = here,
+    progress: Progress = quiet,
+) -> Impacts:
+    """Draw and run `n` strikes; the same bits for a seed at any number of threads and workers,
+    interrupted or not.
 
-    With `parts`, a folder or a URL that fsspec knows, each shard of the work is written there as it is done, and a later call with the same
-    arguments goes on from them. `engine` runs the shards, `threads` are those of each of its workers.
-    by: "mujoco", or "mjx" for the same strikes in MJX on jax's device (docs/mjx.md says how far their impacts are from MuJoCo's).
-    Impacts that did not end in time or went unstable are left out and counted in `ends`.
+    With `parts`, a folder or a URL that fsspec knows, each shard of the work is written there as it
+    is done, and a later call with the same arguments goes on from them. `engine` runs the shards,
+    `threads` are those of each of its workers.
+    by: "mujoco", or "mjx" for the same strikes in MJX on jax's device (docs/mjx.md says how far
+    their impacts are from MuJoCo's). Impacts that did not end in time or went unstable are left out
+    and counted in `ends`.
     """
     if n < 1:
         raise DataError(f"the number of strikes must be at least 1, got {n}")
     if by != "mujoco":
-        striker(by, scene, min(n, _SHARD * together(by)))  # is kept there; what it refuses is refused before a place is claimed
-    job = {"scene": fingerprint(scene), "n": n, "seed": seed, "shard": _SHARD, "mujoco": mujoco.__version__} | marks(by)
-    made = shards(_Sampler(scene, n, seed, threads, by), n, _SHARD, job=job, parts=parts, engine=engine, progress=progress, title="sampling")
+        striker(
+            by, scene, min(n, _SHARD * together(by))
+        )  # is kept there; what it refuses is refused before a place is claimed
+    job = {
+        "scene": fingerprint(scene),
+        "n": n,
+        "seed": seed,
+        "shard": _SHARD,
+        "mujoco": mujoco.__version__,
+    } | marks(by)
+    made = shards(
+        _Sampler(scene, n, seed, threads, by),
+        n,
+        _SHARD,
+        job=job,
+        parts=parts,
+        engine=engine,
+        progress=progress,
+        title="sampling",
+    )
     whole = {k: np.concatenate([s[k] for s in made]) for k in ("before", "after", "theta", "end")}
     usable = whole["end"] <= End.SETTLED
-    ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in End} | {"missed": int((whole["end"] == _MISSED).sum())}
+    ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in End} | {
+        "missed": int((whole["end"] == _MISSED).sum())
+    }
     source = "simulated" if by == "mujoco" else f"simulated in {ENGINES[by]}"
-    return Impacts(scene.plane is not None, whole["before"][usable], whole["after"][usable], whole["theta"][usable], source=source, ends=ends)
+    return Impacts(
+        scene.plane is not None,
+        whole["before"][usable],
+        whole["after"][usable],
+        whole["theta"][usable],
+        source=source,
+        ends=ends,
+    )
 
 
 def quickest(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tuple[str, str]:
-    """The engine that runs most strikes a second, in one call each as `sample` would make it, and a sentence with what was measured."""
+    """The engine that runs most strikes a second, in one call each as `sample` would make it, and a
+    sentence with what was measured.
+    """
     rates, told = {}, []
     for by, name in ENGINES.items():
         try:
             size = min(n, _SHARD * together(by))
             strikes = draw(scene, size, np.random.default_rng([seed, 0]))
-            rates[by], built = speed(striker(by, scene, size, threads=threads), strikes.before, strikes.theta)
+            rates[by], built = speed(
+                striker(by, scene, size, threads=threads), strikes.before, strikes.theta
+            )
             told.append(f"{name} runs {rates[by]:.0f} strikes/s after {built:.0f} s of building")
         except (Unsupported, MissingExtraError) as refusal:
             told.append(f"{name} is out ({refusal})")
@@ -144,7 +194,9 @@ class _Sampler:
 
     @cached_property
     def strike(self) -> Strike:
-        return striker(self.by, self.scene, min(self.n, _SHARD * self.together), threads=self.threads)
+        return striker(
+            self.by, self.scene, min(self.n, _SHARD * self.together), threads=self.threads
+        )
 
     @cached_property
     def _ahead(self) -> dict[int, Arrays]:
@@ -155,11 +207,22 @@ class _Sampler:
         if i not in self._ahead:
             self._ahead.clear()
             numbers = [j for j in range(i, i + self.together) if j * _SHARD < self.n]
-            drawn = [draw(self.scene, min(_SHARD, self.n - j * _SHARD), np.random.default_rng([self.seed, j])) for j in numbers]
-            whole = self.strike(np.concatenate([d.before for d in drawn]), np.concatenate([d.theta for d in drawn]))
+            drawn = [
+                draw(
+                    self.scene,
+                    min(_SHARD, self.n - j * _SHARD),
+                    np.random.default_rng([self.seed, j]),
+                )
+                for j in numbers
+            ]
+            whole = self.strike(
+                np.concatenate([d.before for d in drawn]), np.concatenate([d.theta for d in drawn])
+            )
             for k, (j, d) in enumerate(zip(numbers, drawn, strict=True)):
                 own = slice(k * _SHARD, k * _SHARD + len(d.before))
-                self._ahead[j] = _seen(self.scene, d, Outcome(whole.after[own], whole.end[own], whole.steps[own]))
+                self._ahead[j] = _seen(
+                    self.scene, d, Outcome(whole.after[own], whole.end[own], whole.steps[own])
+                )
         return self._ahead.pop(i)
 
 
@@ -167,7 +230,9 @@ _MISSED = 9  # the draw's bodies never meet
 
 
 def run_shard(scene: Scene, strike: Strike, n: int, rng: np.random.Generator) -> Arrays:
-    """Draw and run one shard of `n` strikes, those that do not end included (`end`), with the steps that each took."""
+    """Draw and run one shard of `n` strikes, those that do not end included (`end`), with the steps
+    that each took.
+    """
     strikes = draw(scene, n, rng)
     return _seen(scene, strikes, strike(strikes.before, strikes.theta))
 
@@ -175,21 +240,41 @@ def run_shard(scene: Scene, strike: Strike, n: int, rng: np.random.Generator) ->
 def _seen(scene: Scene, strikes: Strikes, outcome: Outcome) -> Arrays:
     """A shard of strikes as a recording would show them, with the effects that no engine has."""
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
-    before, after = with_effects(scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED)
+    before, after = with_effects(
+        scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED
+    )
     if before is not strikes.before:
         seen = frame(scene, Impacts(scene.plane is not None, before, after), strict=False)
-        end = np.where(seen.contact.touching, end, _MISSED)  # as recorded through an offset frame, a glancing hit may look like a miss
+        end = np.where(
+            seen.contact.touching, end, _MISSED
+        )  # as recorded through an offset frame, a glancing hit may look like a miss
         if exact(scene):
             unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
-            change = apply_exact(scene, torch.as_tensor(seen.encode(after)), torch.as_tensor(seen.start / seen.speed[:, None]), torch.as_tensor(seen.speed), unit)
+            change = apply_exact(
+                scene,
+                torch.as_tensor(seen.encode(after)),
+                torch.as_tensor(seen.start / seen.speed[:, None]),
+                torch.as_tensor(seen.speed),
+                unit,
+            )
             after = seen.decode(change.numpy())
-    return {"before": before, "after": after, "theta": strikes.theta, "end": end.astype(np.int8), "steps": outcome.steps.astype(np.int32)}
+    return {
+        "before": before,
+        "after": after,
+        "theta": strikes.theta,
+        "end": end.astype(np.int8),
+        "steps": outcome.steps.astype(np.int32),
+    }
 
 
 def fingerprint(scene: Scene) -> str:
     """A hash of all that decides what a scene's samples are."""
-    ranges = [{k: v for k, v in asdict(p).items() if k != "sd"} for p in scene.params]  # what is expected of a value does not change samples
-    text = json.dumps([scene.xml, scene.struck, scene.striker, scene.ground, ranges, asdict(scene.draw)])
+    ranges = [
+        {k: v for k, v in asdict(p).items() if k != "sd"} for p in scene.params
+    ]  # what is expected of a value does not change samples
+    text = json.dumps(
+        [scene.xml, scene.struck, scene.striker, scene.ground, ranges, asdict(scene.draw)]
+    )
     digest = hashlib.sha256(text.encode())
     for name in sorted(scene.assets):
         digest.update(name.encode() + scene.assets[name])

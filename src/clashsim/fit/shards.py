@@ -1,4 +1,6 @@
-"""Long work in shards: made by an engine, each kept as soon as it is done, and found again by a later call."""
+"""Long work in shards: made by an engine, each kept as soon as it is done, and found again by a
+later call.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,20 @@ _JOB = "job.json"
 _OURS = re.compile(r"(job\.json|shard-\d{5,}\.safetensors)(\.\w+)?")
 
 
-def shards(make: Callable[[Shard], Arrays], n: int, size: int, *, job: dict[str, Any], parts: Path | str | None, engine: Engine, progress: Progress,
-           title: str) -> list[Arrays]:
-    """The shards of `n` things, `size` each, in order; those that lie in `parts` from an earlier call of the same `job` are taken as they are."""
+def shards(
+    make: Callable[[Shard], Arrays],
+    n: int,
+    size: int,
+    *,
+    job: dict[str, Any],
+    parts: Path | str | None,
+    engine: Engine,
+    progress: Progress,
+    title: str,
+) -> list[Arrays]:
+    """The shards of `n` things, `size` each, in order; those that lie in `parts` from an earlier
+    call of the same `job` are taken as they are.
+    """
     place = None if parts is None else Parts.of(parts)
     if place is not None:
         _claim(place, job)
@@ -41,7 +54,9 @@ def shards(make: Callable[[Shard], Arrays], n: int, size: int, *, job: dict[str,
         left = [shard for shard in every if shard[0] not in done]
         for k, made in each(engine, _Kept(make, place), left):
             i, count = left[k]
-            if place is not None and not place.has(_name(i)):  # written on a machine whose disk is not ours
+            if place is not None and not place.has(
+                _name(i)
+            ):  # written on a machine whose disk is not ours
                 place.write(_name(i), save(made))
             done[i] = made
             advance(count)
@@ -55,7 +70,9 @@ def clear(parts: Path | str) -> None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Makes a shard and writes it where it was made: if the process that asked for it is lost, the shard is not."""
+    """Makes a shard and writes it where it was made: if the process that asked for it is lost, the
+    shard is not.
+    """
 
     make: Callable[[Shard], Arrays]
     place: Parts | None
@@ -95,4 +112,6 @@ def _claim(place: Parts, job: dict[str, Any]) -> None:
     if found is None:
         place.write(_JOB, json.dumps(job).encode())
     elif found != job:
-        raise DataError(f"{place.place!r} holds the shards of another sampling job: delete it, or choose another output")
+        raise DataError(
+            f"{place.place!r} holds the shards of another sampling job: delete it, or choose another output"
+        )

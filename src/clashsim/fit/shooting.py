@@ -1,8 +1,10 @@
-"""Parameters, weights and a camera from trajectories whose starts are not known: each window shoots from a start of its own.
+"""Parameters, weights and a camera from trajectories whose starts are not known: each window shoots
+from a start of its own.
 
-What is recorded is not the state but what a camera sees of it. Every window has a start and numbers of its own beside what all windows share, so a step of
-Levenberg-Marquardt first does without them (Schur's complement) and then follows with each. A window counts by log(1 + its mean squared residual / noise): one
-that no model follows, for its motion is chaotic, does not lead the others.
+What is recorded is not the state but what a camera sees of it. Every window has a start and numbers
+of its own beside what all windows share, so a step of Levenberg-Marquardt first does without them
+(Schur's complement) and then follows with each. A window counts by log(1 + its mean squared
+residual / noise): one that no model follows, for its motion is chaotic, does not lead the others.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from clashsim.sim.augmented import AugmentedSim
 # (states (N, T, s), camera (k,), own (N, e)) -> what is seen (N, T, o)
 See = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 # the same, and its slopes (N, T, o, s), (N, T, o, k), (N, T, o, e)
-Observe = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+Observe = Callable[
+    [np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+]
 _ROWS = 256  # windows in one call of the simulator, so that no number of windows compiles again
 _FACTORS = (0.1, 1.0, 10.0)  # of the damping before, tried in each step
 _LOST = 1e20  # the error of a window that the simulator cannot follow at all
@@ -28,7 +32,9 @@ _BLOCK = 32  # windows whose slopes are held at once
 
 @dataclass(frozen=True, eq=False)
 class Shots:
-    """What windows saw (N, T, o), noise (o,) of it (one standard deviation), first guesses of starts (N, s) and of own numbers (N, e), and how far (e,) the latter may be off."""
+    """What windows saw (N, T, o), noise (o,) of it (one standard deviation), first guesses of
+    starts (N, s) and of own numbers (N, e), and how far (e,) the latter may be off.
+    """
 
     seen: np.ndarray
     noise: np.ndarray
@@ -39,7 +45,9 @@ class Shots:
 
 @dataclass(frozen=True, eq=False)
 class Shot:
-    """A simulator and a camera (k,), starts (N, s) and own numbers (N, e) of the windows, their mean squared residuals (N,) in units of the noise, and the loss after each step."""
+    """A simulator and a camera (k,), starts (N, s) and own numbers (N, e) of the windows, their
+    mean squared residuals (N,) in units of the noise, and the loss after each step.
+    """
 
     sim: AugmentedSim
     camera: np.ndarray
@@ -51,7 +59,9 @@ class Shot:
 
 @dataclass(frozen=True)
 class Free:
-    """What is to be found: parameters and entries of the camera by index, and the weights or not; `ridge` is R of the weights' distance from where they began."""
+    """What is to be found: parameters and entries of the camera by index, and the weights or not;
+    `ridge` is R of the weights' distance from where they began.
+    """
 
     params: tuple[int, ...] = ()
     camera: tuple[int, ...] = ()
@@ -67,15 +77,29 @@ class Eye:
     observe: Observe
 
 
-def shoot(sim: AugmentedSim, shots: Shots, eye: Eye, *, camera: np.ndarray, free: Free = Free(), steps: int = 15, tolerance: float = 2e-4,
-          origin: np.ndarray | None = None) -> Shot:
-    """Fit what is `free`, and the starts, from where the simulator and the camera are; `origin` (w,) is where the weights began, if not here.
+def shoot(
+    sim: AugmentedSim,
+    shots: Shots,
+    eye: Eye,
+    *,
+    camera: np.ndarray,
+    free: Free = Free(),
+    steps: int = 15,
+    tolerance: float = 2e-4,
+    origin: np.ndarray | None = None,
+) -> Shot:
+    """Fit what is `free`, and the starts, from where the simulator and the camera are; `origin`
+    (w,) is where the weights began, if not here.
 
     With nothing free only the starts are found, each window by itself.
     """
     problem = _Problem(sim, shots, eye, free, sim.weights if origin is None else origin)
     shared = problem.pack(sim, camera)
-    return _shared(problem, shared, camera, steps, tolerance) if len(shared) else _alone(problem, camera, steps)
+    return (
+        _shared(problem, shared, camera, steps, tolerance)
+        if len(shared)
+        else _alone(problem, camera, steps)
+    )
 
 
 def predicted(sim: AugmentedSim, start: np.ndarray, *, steps: int) -> np.ndarray:
@@ -99,25 +123,47 @@ class _Problem:
         """What all windows share: parameters on the unit scale, weights, camera."""
         theta = sim.theta if sim.theta is not None else sim.scene.nominal
         params = [sim.scene.params[i] for i in self.free.params]
-        return np.concatenate([to_unit(params, theta[list(self.free.params)]), sim.weights if self.free.train else [], camera[list(self.free.camera)]])
+        return np.concatenate(
+            [
+                to_unit(params, theta[list(self.free.params)]),
+                sim.weights if self.free.train else [],
+                camera[list(self.free.camera)],
+            ]
+        )
 
     def unpack(self, shared: np.ndarray, camera: np.ndarray) -> tuple[AugmentedSim, np.ndarray]:
         """The simulator and the camera at a point."""
         q, w = len(self.free.params), len(self.sim.weights) if self.free.train else 0
-        theta, camera = np.array(self.sim.theta if self.sim.theta is not None else self.sim.scene.nominal, float), np.array(camera, float)
-        theta[list(self.free.params)] = from_unit([self.sim.scene.params[i] for i in self.free.params], shared[:q])
+        theta, camera = (
+            np.array(
+                self.sim.theta if self.sim.theta is not None else self.sim.scene.nominal, float
+            ),
+            np.array(camera, float),
+        )
+        theta[list(self.free.params)] = from_unit(
+            [self.sim.scene.params[i] for i in self.free.params], shared[:q]
+        )
         camera[list(self.free.camera)] = shared[q + w :]
-        return self.sim.trained(shared[q : q + w] if self.free.train else self.sim.weights, theta), camera
+        return self.sim.trained(
+            shared[q : q + w] if self.free.train else self.sim.weights, theta
+        ), camera
 
     def limits(self) -> np.ndarray:
         """How far from zero what is shared may be: parameters stay in their ranges."""
-        return np.concatenate([np.ones(len(self.free.params)), np.full(len(self.sim.weights) * self.free.train + len(self.free.camera), np.inf)])
+        return np.concatenate(
+            [
+                np.ones(len(self.free.params)),
+                np.full(len(self.sim.weights) * self.free.train + len(self.free.camera), np.inf),
+            ]
+        )
 
     def pull(self) -> tuple[np.ndarray, np.ndarray]:
         """Strengths and origins of what holds the weights."""
         q, k = len(self.free.params), len(self.free.camera)
         w = self.origin if self.free.train else np.zeros(0)
-        return np.concatenate([np.zeros(q), np.full(len(w), self.free.ridge), np.zeros(k)]), np.concatenate([np.zeros(q), w, np.zeros(k)])
+        return np.concatenate(
+            [np.zeros(q), np.full(len(w), self.free.ridge), np.zeros(k)]
+        ), np.concatenate([np.zeros(q), w, np.zeros(k)])
 
     def error(self, shared: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Mean squared residuals (N,) alone: simulating costs a small part of what slopes do."""
@@ -133,34 +179,69 @@ class _Problem:
             error = (off**2).mean((1, 2)) + (guess**2).sum(1) / size
         return np.where(np.isfinite(error), error, 1e30)
 
-    def normal(self, shared: np.ndarray, camera: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean squared residuals (N,), and the normal equations (N, v + z, v + z), (N, v + z) in what is shared and then start and own numbers."""
+    def normal(
+        self, shared: np.ndarray, camera: np.ndarray, own: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean squared residuals (N,), and the normal equations (N, v + z, v + z), (N, v + z) in
+        what is shared and then start and own numbers.
+        """
         sim, camera = self.unpack(shared, camera)
         n, s, steps = len(own), self.shots.start.shape[1], self.shots.seen.shape[1] - 1
         error, left, right = [], [], []
         for i in range(0, n, _ROWS):
             rows = _filled(own[i : i + _ROWS], n)
             with np.errstate(over="ignore", invalid="ignore"):
-                states, slope = sim.slopes(rows[:, :s], np.zeros((len(rows), steps, sim.model.nu)), free=self.free.params, finite=False, starts=True, train=self.free.train)
+                states, slope = sim.slopes(
+                    rows[:, :s],
+                    np.zeros((len(rows), steps, sim.model.nu)),
+                    free=self.free.params,
+                    finite=False,
+                    starts=True,
+                    train=self.free.train,
+                )
             for j in range(i, min(i + _ROWS, n), _BLOCK):
-                part, here = slice(j, min(j + _BLOCK, n, i + _ROWS)), slice(j - i, min(j + _BLOCK, n, i + _ROWS) - i)
+                part, here = (
+                    slice(j, min(j + _BLOCK, n, i + _ROWS)),
+                    slice(j - i, min(j + _BLOCK, n, i + _ROWS) - i),
+                )
                 a, b, c = self._block(states[here], slope[here], camera, own[part], part)
                 error.append(a)
                 left.append(b)
                 right.append(c)
         return np.concatenate(error), np.concatenate(left), np.concatenate(right)
 
-    def _block(self, states: np.ndarray, slope: np.ndarray, camera: np.ndarray, own: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _block(
+        self,
+        states: np.ndarray,
+        slope: np.ndarray,
+        camera: np.ndarray,
+        own: np.ndarray,
+        part: slice,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         s, first = self.shots.start.shape[1], slope.shape[-1] - self.shots.start.shape[1]
         value, by_state, by_camera, by_own = self.eye.observe(states, camera, own[:, s:])
         with np.errstate(over="ignore", invalid="ignore"):
             moved = by_state @ slope
-            turn = np.concatenate([moved[..., :first], by_camera[..., list(self.free.camera)], moved[..., first:], by_own], -1) / self.shots.noise[:, None]
+            turn = (
+                np.concatenate(
+                    [
+                        moved[..., :first],
+                        by_camera[..., list(self.free.camera)],
+                        moved[..., first:],
+                        by_own,
+                    ],
+                    -1,
+                )
+                / self.shots.noise[:, None]
+            )
             off = (value - self.shots.seen[part]) / self.shots.noise
             n, size = len(off), off[0].size
             off, turn = off.reshape(n, size), turn.reshape(n, size, -1)
             error = (off**2).mean(1)
-            left, right = turn.transpose(0, 2, 1) @ turn / size, (turn.transpose(0, 2, 1) @ off[..., None])[..., 0] / size
+            left, right = (
+                turn.transpose(0, 2, 1) @ turn / size,
+                (turn.transpose(0, 2, 1) @ off[..., None])[..., 0] / size,
+            )
             e = own.shape[1] - s  # what was expected of the own numbers is one more residual
             guess = (own[:, s:] - self.shots.own[part]) / self.shots.own_sd
             left[:, -e:, -e:] += np.diag(1 / self.shots.own_sd**2) / size
@@ -187,8 +268,12 @@ def _alone(problem: _Problem, camera: np.ndarray, steps: int) -> Shot:
     return Shot(problem.sim, camera, own[:, :s], own[:, s:], error)
 
 
-def _shared(problem: _Problem, shared: np.ndarray, camera: np.ndarray, steps: int, tolerance: float) -> Shot:
-    """All that is free. A step's damping is the best of three, for trying one costs a simulation without slopes."""
+def _shared(
+    problem: _Problem, shared: np.ndarray, camera: np.ndarray, steps: int, tolerance: float
+) -> Shot:
+    """All that is free. A step's damping is the best of three, for trying one costs a simulation
+    without slopes.
+    """
     own = np.concatenate([problem.shots.start, problem.shots.own], 1)
     strength, origin = problem.pull()
     limits = problem.limits()
@@ -221,7 +306,9 @@ def _shared(problem: _Problem, shared: np.ndarray, camera: np.ndarray, steps: in
         if trace[-2] - trace[-1] < tolerance:
             break
     if not np.isfinite(trace[-1]) or (at.error > _LOST).all():
-        raise DataError("the simulator diverges on all windows from where its parameters and weights begin: give shorter windows or another theta")
+        raise DataError(
+            "the simulator diverges on all windows from where its parameters and weights begin: give shorter windows or another theta"
+        )
     sim, camera = problem.unpack(at.shared, camera)
     s = problem.shots.start.shape[1]
     return Shot(sim, camera, at.own[:, :s], at.own[:, s:], at.error, tuple(trace))
@@ -229,7 +316,9 @@ def _shared(problem: _Problem, shared: np.ndarray, camera: np.ndarray, steps: in
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """What is shared (v,) and what is not (N, z), mean squared residuals (N,) there, and the normal equations."""
+    """What is shared (v,) and what is not (N, z), mean squared residuals (N,) there, and the normal
+    equations.
+    """
 
     shared: np.ndarray
     own: np.ndarray
@@ -238,24 +327,42 @@ class _Point:
     right: np.ndarray
 
 
-def _step(at: _Point, strength: np.ndarray, held: np.ndarray, damping: float) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+def _step(
+    at: _Point, strength: np.ndarray, held: np.ndarray, damping: float
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """The step (v,) of what is shared, and how what is not (N, z) follows a step."""
     n, v = len(at.error), len(at.shared)
     usable = at.error < _LOST
     weight = np.where(usable, 1 / (1 + at.error), 0) / n  # how the logarithm weighs a window
     within = _damped(at.left[:, v:, v:], np.full(n, max(damping, 1e-6)))
-    without = np.linalg.solve(within, np.concatenate([at.left[:, v:, :v], at.right[:, v:, None]], 2))
-    hessian = np.einsum("n,nij->ij", weight, at.left[:, :v, :v] - at.left[:, :v, v:] @ without[..., :v]) + np.diag(strength)
-    pull = np.einsum("n,ni->i", weight, at.right[:, :v] - (at.left[:, :v, v:] @ without[..., v:])[..., 0]) + held
+    without = np.linalg.solve(
+        within, np.concatenate([at.left[:, v:, :v], at.right[:, v:, None]], 2)
+    )
+    hessian = np.einsum(
+        "n,nij->ij", weight, at.left[:, :v, :v] - at.left[:, :v, v:] @ without[..., :v]
+    ) + np.diag(strength)
+    pull = (
+        np.einsum(
+            "n,ni->i", weight, at.right[:, :v] - (at.left[:, :v, v:] @ without[..., v:])[..., 0]
+        )
+        + held
+    )
     step = -np.linalg.solve(_damped(hessian[None], np.array([damping]))[0], pull)
-    return step, lambda moved: -np.where(usable[:, None], without[..., v] + without[..., :v] @ moved, 0)
+    return (
+        step,
+        lambda moved: -np.where(usable[:, None], without[..., v] + without[..., :v] @ moved, 0),
+    )
 
 
 def _damped(left: np.ndarray, damping: np.ndarray) -> np.ndarray:
     """Marquardt's damping, of the size of each diagonal entry."""
     size = np.einsum("nii->ni", left)
     size = np.maximum(size, 1e-12 * size.max(1, keepdims=True) + 1e-300)
-    return left + (damping[:, None] * size)[:, :, None] * np.eye(left.shape[1]) + 1e-14 * size.max(1)[:, None, None] * np.eye(left.shape[1])
+    return (
+        left
+        + (damping[:, None] * size)[:, :, None] * np.eye(left.shape[1])
+        + 1e-14 * size.max(1)[:, None, None] * np.eye(left.shape[1])
+    )
 
 
 def _filled(rows: np.ndarray, n: int) -> np.ndarray:
@@ -263,6 +370,13 @@ def _filled(rows: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([rows, np.repeat(rows[:1], _ROWS - len(rows), 0)]) if n > _ROWS else rows
 
 
-def shortened(shots: Shots, frames: int, *, start: np.ndarray | None = None, own: np.ndarray | None = None) -> Shots:
+def shortened(
+    shots: Shots, frames: int, *, start: np.ndarray | None = None, own: np.ndarray | None = None
+) -> Shots:
     """The first `frames` of each window, from other guesses where they are given."""
-    return replace(shots, seen=shots.seen[:, :frames], start=shots.start if start is None else start, own=shots.own if own is None else own)
+    return replace(
+        shots,
+        seen=shots.seen[:, :frames],
+        start=shots.start if start is None else start,
+        own=shots.own if own is None else own,
+    )

@@ -22,7 +22,9 @@ _TOGETHER = 16  # shards that a card runs in one call: one alone would leave mos
 
 def striker(by: str, scene: Scene, size: int, *, threads: int = 0) -> Strike:
     """What runs strikes of a scene, `size` in one call; `threads` are MuJoCo's."""
-    return MjxStriker.of(scene, size) if _known(by) == "mjx" else Striker(scene, size, threads=threads)
+    return (
+        MjxStriker.of(scene, size) if _known(by) == "mjx" else Striker(scene, size, threads=threads)
+    )
 
 
 def together(by: str) -> int:
@@ -31,12 +33,25 @@ def together(by: str) -> int:
 
 
 def marks(by: str) -> dict[str, Any]:
-    """What, beside MuJoCo itself, decides the bits that come out: shards of one are not to be mixed with those of another."""
-    return {} if _known(by) == "mujoco" else {"by": by, "mjx": version("mujoco-mjx"), "jax": version("jax"), "platform": _platform()}
+    """What, beside MuJoCo itself, decides the bits that come out: shards of one are not to be mixed
+    with those of another.
+    """
+    return (
+        {}
+        if _known(by) == "mujoco"
+        else {
+            "by": by,
+            "mjx": version("mujoco-mjx"),
+            "jax": version("jax"),
+            "platform": _platform(),
+        }
+    )
 
 
 def speed(run: Strike, before: np.ndarray, theta: np.ndarray) -> tuple[float, float]:
-    """Strikes a second of a call with before (N, d) and theta (N, p), and the seconds that a first call with one strike takes: building and compiling."""
+    """Strikes a second of a call with before (N, d) and theta (N, p), and the seconds that a first
+    call with one strike takes: building and compiling.
+    """
     begin = time.perf_counter()
     run(before[:1], theta[:1])
     built = time.perf_counter() - begin

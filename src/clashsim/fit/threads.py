@@ -1,4 +1,6 @@
-"""How many threads torch uses: sums are added up in another order with more of them, so that the last bits are others."""
+"""How many threads torch uses: sums are added up in another order with more of them, so that the
+last bits are others.
+"""
 
 from __future__ import annotations
 

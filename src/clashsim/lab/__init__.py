@@ -1,9 +1,27 @@
-"""The virtual laboratory: a stand-in for reality, run by Drake, that methods see only through strikes and recorded trials."""
+"""The virtual laboratory: a stand-in for reality, run by Drake, that methods see only through
+strikes and recorded trials.
+"""
 
 from clashsim.lab.recording import plan, record, record_all, recorded, recorded_strikes
 from clashsim.lab.session import REACH, Session, execute, execute_apart
 from clashsim.lab.settings import CHANGES, MATERIALS, SHAPES, SURFACES, Setting, settings
 from clashsim.lab.strike import Strike
 
-__all__ = ["CHANGES", "MATERIALS", "REACH", "SHAPES", "SURFACES", "Session", "Setting", "Strike", "execute", "execute_apart", "plan", "record", "record_all", "recorded",
-           "recorded_strikes", "settings"]
+__all__ = [
+    "CHANGES",
+    "MATERIALS",
+    "REACH",
+    "SHAPES",
+    "SURFACES",
+    "Session",
+    "Setting",
+    "Strike",
+    "execute",
+    "execute_apart",
+    "plan",
+    "record",
+    "record_all",
+    "recorded",
+    "recorded_strikes",
+    "settings",
+]

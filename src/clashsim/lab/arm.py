@@ -1,4 +1,6 @@
-"""The arm: a tip of finite mass that a servo of finite stiffness keeps on a commanded path, with limited repeatability."""
+"""The arm: a tip of finite mass that a servo of finite stiffness keeps on a commanded path, with
+limited repeatability.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A seven-axis arm of 18 kg, seen at its flange along the table; the servo of Cartesian velocity control answers in about 15 ms.
+# A seven-axis arm of 18 kg, seen at its flange along the table; the servo of Cartesian velocity
+# control answers in about 15 ms.
 MASS = 2.5  # kg
 STIFFNESS = 1.0e4  # N/m
 DAMPING = 250.0  # N s/m
 LEAD = 0.10  # s of the approach that is recorded before the planned touch
 BRAKING = 10.0  # m/s2, within the 13 m/s2 that the arm allows
-OVERTRAVEL = 0.002  # m past the planned touch at which braking starts, so that a small error of the pose still gives a full hit
+# M past the planned touch at which braking starts, so that a small error of the pose still gives a
+# full hit
+OVERTRAVEL = 0.002
 RETREAT = 0.25  # m/s, away from the block
 SPEED_SCATTER = 0.01  # relative, from strike to strike
 ANGLE_SCATTER = 0.005  # rad, of the direction of travel
@@ -21,7 +26,9 @@ TIP_SCATTER = 1.5e-4  # m, of the tip on either axis
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """A commanded path: times (K,) s of its corners, velocities (K, 2) m/s there (linear between) and start (2,) m."""
+    """A commanded path: times (K,) s of its corners, velocities (K, 2) m/s there (linear between)
+    and start (2,) m.
+    """
 
     times: np.ndarray
     velocities: np.ndarray

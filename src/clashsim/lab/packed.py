@@ -1,9 +1,12 @@
-"""Trials in a few bytes: poses rounded well below the cameras' noise, as differences from frame to frame, deflated.
+"""Trials in a few bytes: poses rounded well below the cameras' noise, as differences from frame to
+frame, deflated.
 
-A file is an NPZ archive: `strikes` (N, 3) speed, point, deflection as commanded; `frames` (N,) rows of each trial; `lost` (2, ceil(F / 8))
-bits of the rows at which block and striker were not seen; `low`, `high` (12, F) bytes of the differences, zigzag coded (0, -1, 1, -2 as 0, 1, 2, 3).
-The twelve columns are, of block then striker, x y z in steps of 0.01 mm, then yaw and the two tilts (the rotation vector that is left after
-the turn about z) in steps of 0.2 mrad. Time runs from 0 at 200 Hz. A trial's first difference is its first value, so high bytes alone may be large.
+A file is an NPZ archive: `strikes` (N, 3) speed, point, deflection as commanded; `frames` (N,) rows
+of each trial; `lost` (2, ceil(F / 8)) bits of the rows at which block and striker were not seen;
+`low`, `high` (12, F) bytes of the differences, zigzag coded (0, -1, 1, -2 as 0, 1, 2, 3). The
+twelve columns are, of block then striker, x y z in steps of 0.01 mm, then yaw and the two tilts
+(the rotation vector that is left after the turn about z) in steps of 0.2 mrad. Time runs from 0 at
+200 Hz. A trial's first difference is its first value, so high bytes alone may be large.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _BYTES = 1 << 29  # of an archive's arrays: a hundred hours
 
 
 def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
-    """Trials and the strikes that made them as bytes of an NPZ archive; the same trials give the same bytes."""
+    """Trials and the strikes that made them as bytes of an NPZ archive; the same trials give the
+    same bytes.
+    """
     steps, lost = [], []
     for trial in trials:
         columns = []
@@ -35,15 +40,31 @@ def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
             pose = trial.poses[body]
             gone = ~np.isfinite(pose).all(1)
             lost.append(gone)
-            columns.append(np.zeros((len(gone), 6), int) if gone.all() else _held(_rounded(pose), gone))
+            columns.append(
+                np.zeros((len(gone), 6), int) if gone.all() else _held(_rounded(pose), gone)
+            )
         steps.append(np.diff(np.hstack(columns), axis=0, prepend=0))
     delta = np.vstack(steps).T
     coded = np.where(delta >= 0, 2 * delta, -2 * delta - 1)
     if coded.max() >= 1 << 16:
-        raise DataError(f"a pose moves by {coded.max() / 2:.0f} steps between frames, more than the packed format holds")
+        raise DataError(
+            f"a pose moves by {coded.max() / 2:.0f} steps between frames, more than the packed format holds"
+        )
     bits = np.stack([np.packbits(np.concatenate(lost[i::2])) for i in range(2)])
     about = np.array([[s.speed, s.point, s.deflection] for s in strikes])
-    arrays = dict(zip(_NAMES, (about, np.array([len(t.t) for t in trials], np.int32), bits, (coded & 255).astype(np.uint8), (coded >> 8).astype(np.uint8)), strict=True))
+    arrays = dict(
+        zip(
+            _NAMES,
+            (
+                about,
+                np.array([len(t.t) for t in trials], np.int32),
+                bits,
+                (coded & 255).astype(np.uint8),
+                (coded >> 8).astype(np.uint8),
+            ),
+            strict=True,
+        )
+    )
     out = io.BytesIO()
     np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
     return out.getvalue()
@@ -88,8 +109,13 @@ def _rounded(pose: np.ndarray) -> np.ndarray:
     out = np.zeros((len(pose), 6), int)
     seen = np.isfinite(pose).all(1)
     turn = yaw(pose[seen, 3:])
-    tilt = (Rotation.from_quat(pose[seen, 3:], scalar_first=True) * Rotation.from_rotvec(np.outer(-turn, [0, 0, 1]))).as_rotvec()
-    out[seen] = np.rint(np.column_stack([pose[seen, :3] / LENGTH, turn / ANGLE, tilt[:, :2] / ANGLE]))
+    tilt = (
+        Rotation.from_quat(pose[seen, 3:], scalar_first=True)
+        * Rotation.from_rotvec(np.outer(-turn, [0, 0, 1]))
+    ).as_rotvec()
+    out[seen] = np.rint(
+        np.column_stack([pose[seen, :3] / LENGTH, turn / ANGLE, tilt[:, :2] / ANGLE])
+    )
     return out
 
 
@@ -103,4 +129,6 @@ def _pose(values: np.ndarray) -> np.ndarray:
     """Inverse of `_rounded` for rows that were seen."""
     turn = Rotation.from_quat(quaternion(ANGLE * values[:, 3]), scalar_first=True)
     tilt = Rotation.from_rotvec(np.column_stack([ANGLE * values[:, 4:], np.zeros(len(values))]))
-    return np.column_stack([LENGTH * values[:, :3], (tilt * turn).as_quat(canonical=True, scalar_first=True)])
+    return np.column_stack(
+        [LENGTH * values[:, :3], (tilt * turn).as_quat(canonical=True, scalar_first=True)]
+    )

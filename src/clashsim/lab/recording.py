@@ -1,4 +1,6 @@
-"""The recorded set: 110 strikes for each of the eighteen settings, shipped with the package, and how it is made again."""
+"""The recorded set: 110 strikes for each of the eighteen settings, shipped with the package, and
+how it is made again.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +20,65 @@ from clashsim.lab.session import execute_apart
 from clashsim.lab.settings import Setting, settings
 from clashsim.lab.strike import Strike, outline
 
-FIT, TEST = 10, 100  # the first trials of a set are for fitting, the others for testing (CLASH, Sec. IV-A)
+FIT, TEST = (
+    10,
+    100,
+)  # the first trials of a set are for fitting, the others for testing (CLASH, Sec. IV-A)
 SEED = 2025
-_SPREAD = (0.01, 0.01, 0.05)  # m, m, rad: where the operator puts the block, about the middle of the table with the struck side to the arm
+_SPREAD = (
+    0.01,
+    0.01,
+    0.05,
+)  # m, m, rad: where the operator puts the block, about the middle of the table with the struck side to the arm
 
 
-def plan(setting: Setting, n: int = FIT + TEST, seed: int = SEED) -> tuple[list[Strike], np.ndarray]:
-    """Strikes drawn from the ranges of the setting's scene, and starts (n, 3) that turn the block so that each goes along +x."""
+def plan(
+    setting: Setting, n: int = FIT + TEST, seed: int = SEED
+) -> tuple[list[Strike], np.ndarray]:
+    """Strikes drawn from the ranges of the setting's scene, and starts (n, 3) that turn the block
+    so that each goes along +x.
+    """
     rng = np.random.default_rng([seed, zlib.crc32(setting.name.encode())])
     ranges, shape = Scene.load(setting.shape).draw, outline(setting.shape)
     strikes, starts = [], np.array(_SPREAD) * rng.normal(size=(n, 3))
     for i in range(n):
         strikes.append(Strike.draw(ranges, rng))
         way = shape.touch(strikes[i])[1]
-        starts[i, 2] = np.remainder(starts[i, 2] - np.arctan2(way[1], way[0]) + np.pi, 2 * np.pi) - np.pi
+        starts[i, 2] = (
+            np.remainder(starts[i, 2] - np.arctan2(way[1], way[0]) + np.pi, 2 * np.pi) - np.pi
+        )
     return strikes, starts
 
 
-def record(setting: Setting, n: int = FIT + TEST, seed: int = SEED, *, workers: int | None = None, progress: Progress = quiet) -> Trials:
-    """Record `n` strikes of a setting with Drake; trial i is the same for any n up to 110 and any number of workers."""
+def record(
+    setting: Setting,
+    n: int = FIT + TEST,
+    seed: int = SEED,
+    *,
+    workers: int | None = None,
+    progress: Progress = quiet,
+) -> Trials:
+    """Record `n` strikes of a setting with Drake; trial i is the same for any n up to 110 and any
+    number of workers.
+    """
     strikes, starts = plan(setting, max(n, FIT + TEST), seed)
-    return execute_apart(strikes[:n], setting, seed, starts=starts[:n], workers=workers, progress=progress)
+    return execute_apart(
+        strikes[:n], setting, seed, starts=starts[:n], workers=workers, progress=progress
+    )
 
 
-def record_all(folder: Path | str, *, n: int = FIT + TEST, seed: int = SEED, shape: str | None = None, workers: int | None = None, progress: Progress = quiet) -> list[Path]:
-    """Record every setting (or those of one shape) into a folder, one file each; files that are there are kept, so a stopped call goes on."""
+def record_all(
+    folder: Path | str,
+    *,
+    n: int = FIT + TEST,
+    seed: int = SEED,
+    shape: str | None = None,
+    workers: int | None = None,
+    progress: Progress = quiet,
+) -> list[Path]:
+    """Record every setting (or those of one shape) into a folder, one file each; files that are
+    there are kept, so a stopped call goes on.
+    """
     paths = []
     for setting in settings(shape):
         paths.append(Path(folder) / f"{setting.name}.npz")
@@ -52,12 +88,16 @@ def record_all(folder: Path | str, *, n: int = FIT + TEST, seed: int = SEED, sha
     return paths
 
 
-def recorded(shape: str = "semi_cylinder", material: str = "resin", surface: str = "high") -> Trials:
+def recorded(
+    shape: str = "semi_cylinder", material: str = "resin", surface: str = "high"
+) -> Trials:
     """The 110 recorded trials of a setting: [:10] to fit, [10:] to test. Needs no Drake."""
     return _read(Setting(shape, material, surface))[0]
 
 
-def recorded_strikes(shape: str = "semi_cylinder", material: str = "resin", surface: str = "high") -> list[Strike]:
+def recorded_strikes(
+    shape: str = "semi_cylinder", material: str = "resin", surface: str = "high"
+) -> list[Strike]:
     """The commanded strikes of `recorded`, in the same order."""
     return _read(Setting(shape, material, surface))[1]
 
@@ -65,5 +105,7 @@ def recorded_strikes(shape: str = "semi_cylinder", material: str = "resin", surf
 def _read(setting: Setting) -> tuple[Trials, list[Strike]]:
     path = resources.files("clashsim") / "lab" / "recorded" / f"{setting.name}.npz"
     if not path.is_file():
-        raise DataError(f"the recorded set of {setting.name} is not in this installation; make it with clashsim.lab.record_all")
+        raise DataError(
+            f"the recorded set of {setting.name} is not in this installation; make it with clashsim.lab.record_all"
+        )
     return unpack(path.read_bytes(), setting.name)

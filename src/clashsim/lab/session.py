@@ -1,4 +1,6 @@
-"""Strikes in the laboratory as a robot and a motion-capture system give them: strikes in, trials out, and nothing else to be seen."""
+"""Strikes in the laboratory as a robot and a motion-capture system give them: strikes in, trials
+out, and nothing else to be seen.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,25 @@ _BODIES = ("block", "striker")
 
 
 class Session:
-    """A block on the table: each strike finds it where the last one left it, and is planned from its measured pose.
+    """A block on the table: each strike finds it where the last one left it, and is planned from
+    its measured pose.
 
     start: x, y (m), yaw (rad) at which the block is put down, with the scatter of a careful hand.
     """
 
-    def __init__(self, setting: Setting, seed: int | Sequence[int], *, start: Sequence[float] = (0.0, 0.0, 0.0)) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        seed: int | Sequence[int],
+        *,
+        start: Sequence[float] = (0.0, 0.0, 0.0),
+    ) -> None:
         self.setting = setting
         self._rng = np.random.default_rng(seed)
         self._pose = _checked(start) + np.array(PLACEMENT) * self._rng.normal(size=3)
-        marks = np.random.default_rng(zlib.crc32(setting.name.encode()))  # the markers were put on once
+        marks = np.random.default_rng(
+            zlib.crc32(setting.name.encode())
+        )  # the markers were put on once
         self._error = {body: mocap.frame_error(marks) for body in _BODIES}
         self._engine = _engine(setting)
 
@@ -46,7 +57,12 @@ class Session:
         """Measured pose x, y, yaw (3,) of the block at rest."""
         pose = _spatial(self._pose)
         while True:
-            _, seen = mocap.observe(np.array([0.0, LOOK / mocap.RATE]), np.stack([pose, pose]), self._error["block"], self._rng)
+            _, seen = mocap.observe(
+                np.array([0.0, LOOK / mocap.RATE]),
+                np.stack([pose, pose]),
+                self._error["block"],
+                self._rng,
+            )
             seen = seen[np.isfinite(seen).all(1)]
             if len(seen):
                 return np.array([*seen[:, :2].mean(0), yaw(seen[:, 3:]).mean()])
@@ -56,7 +72,9 @@ class Session:
         seen = self.look()
         _checked(seen)
         centre, way = outline(self.setting.shape).touch(strike)
-        command = arm.path(seen[:2] + turned(centre, seen[2]), strike.speed * turned(way, seen[2]), self._rng)
+        command = arm.path(
+            seen[:2] + turned(centre, seen[2]), strike.speed * turned(way, seen[2]), self._rng
+        )
         motion = self._engine.run(self._pose, command)
         last = motion.block[-1]
         self._pose = np.array([*last[:2], yaw(last[None, 3:])[0]])
@@ -66,24 +84,47 @@ class Session:
         return Trial(name, stamps, poses, source="lab")
 
 
-def execute(strikes: Strike | Sequence[Strike], setting: Setting, seed: int, *, start: Sequence[float] = (0.0, 0.0, 0.0)) -> Trials:
-    """One strike, or a sequence between which the block stays where it came to rest; the same seed gives the same trials."""
+def execute(
+    strikes: Strike | Sequence[Strike],
+    setting: Setting,
+    seed: int,
+    *,
+    start: Sequence[float] = (0.0, 0.0, 0.0),
+) -> Trials:
+    """One strike, or a sequence between which the block stays where it came to rest; the same seed
+    gives the same trials.
+    """
     session = Session(setting, seed, start=start)
     sequence = [strikes] if isinstance(strikes, Strike) else list(strikes)
-    return Trials(tuple(session.strike(s, name=f"{setting.name}-{i:03d}") for i, s in enumerate(sequence)))
+    return Trials(
+        tuple(session.strike(s, name=f"{setting.name}-{i:03d}") for i, s in enumerate(sequence))
+    )
 
 
-def execute_apart(strikes: Sequence[Strike], setting: Setting, seed: int, *, starts: np.ndarray | None = None, workers: int | None = None,
-                  progress: Progress = quiet) -> Trials:
-    """Strikes that know nothing of each other, each on a block put down anew at its row of starts (N, 3), on all cores.
+def execute_apart(
+    strikes: Sequence[Strike],
+    setting: Setting,
+    seed: int,
+    *,
+    starts: np.ndarray | None = None,
+    workers: int | None = None,
+    progress: Progress = quiet,
+) -> Trials:
+    """Strikes that know nothing of each other, each on a block put down anew at its row of starts
+    (N, 3), on all cores.
 
-    The same seed gives the same trials with any number of workers. Python starts workers afresh, so a script that calls this with more
-    than one needs the usual `if __name__ == "__main__":`.
+    The same seed gives the same trials with any number of workers. Python starts workers afresh, so
+    a script that calls this with more than one needs the usual `if __name__ == "__main__":`.
     """
     places = np.zeros((len(strikes), 3)) if starts is None else np.asarray(starts, float)
     if places.shape != (len(strikes), 3):
-        raise DataError(f"{len(strikes)} strikes need starts of shape ({len(strikes)}, 3), got {places.shape}")
-    jobs = [(s, setting, (seed, i), tuple(place), f"{setting.name}-{i:03d}") for i, (s, place) in enumerate(zip(strikes, places, strict=True))]
+        raise DataError(
+            f"{len(strikes)} strikes need starts of shape ({len(strikes)}, 3), got {places.shape}"
+        )
+    jobs = [
+        (s, setting, (seed, i), tuple(place), f"{setting.name}-{i:03d}")
+        for i, (s, place) in enumerate(zip(strikes, places, strict=True))
+    ]
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     done = []
     with progress("striking", len(jobs)) as advance:
@@ -92,7 +133,11 @@ def execute_apart(strikes: Sequence[Strike], setting: Setting, seed: int, *, sta
                 done.append(_one(job))
                 advance(1)
         else:
-            with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=leave_with_parent) as pool:
+            with ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=leave_with_parent,
+            ) as pool:
                 for trial in pool.map(_one, jobs, chunksize=4):
                     done.append(trial)
                     advance(1)
@@ -105,7 +150,9 @@ def _one(job: tuple[Strike, Setting, tuple[int, int], tuple[float, ...], str]) -
 
 
 def _engine(setting: Setting) -> Engine:
-    from clashsim.lab.engine import engine  # here, so that recorded trials can be read without Drake
+    from clashsim.lab.engine import (
+        engine,
+    )  # here, so that recorded trials can be read without Drake
 
     return engine(setting)
 
@@ -115,7 +162,9 @@ def _checked(pose: Sequence[float] | np.ndarray) -> np.ndarray:
     if place.shape != (3,) or not np.isfinite(place).all():
         raise DataError(f"the block's pose must be three finite numbers x, y, yaw, got {pose}")
     if np.abs(place[:2]).max() > REACH:
-        raise DataError(f"the block is at x {place[0]:.2f}, y {place[1]:.2f} m, out of the arm's reach of {REACH} m about the table's middle")
+        raise DataError(
+            f"the block is at x {place[0]:.2f}, y {place[1]:.2f} m, out of the arm's reach of {REACH} m about the table's middle"
+        )
     return place
 
 

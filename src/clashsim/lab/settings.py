@@ -1,7 +1,9 @@
-"""What the laboratory is made of: three shapes, three materials and two kinds of sand, with documented values.
+"""What the laboratory is made of: three shapes, three materials and two kinds of sand, with
+documented values.
 
-The laboratory is a stand-in for reality. Its values are chosen within what handbooks and data sheets commonly give (no single source), so
-that the settings differ as those of the CLASH paper do (Sec. IV-A); they are not measurements of the paper's blocks.
+The laboratory is a stand-in for reality. Its values are chosen within what handbooks and data
+sheets commonly give (no single source), so that the settings differ as those of the CLASH paper do
+(Sec. IV-A); they are not measurements of the paper's blocks.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from clashsim.core.errors import DataError, nearest
 class Material:
     """Inertia and contact of a printed block against the arm's impact block.
 
-    density: kg/m3. modulus: Pa, hydroelastic modulus of the pair (pressure per share of the tip's radius pressed in). dissipation: s/m,
-    of Hunt and Crossley, so that restitution falls with speed. friction: Coulomb, against the impact block.
+    density: kg/m3. modulus: Pa, hydroelastic modulus of the pair (pressure per share of the tip's
+    radius pressed in). dissipation: s/m, of Hunt and Crossley, so that restitution falls with
+    speed. friction: Coulomb, against the impact block.
     """
 
     density: float
@@ -32,22 +35,27 @@ class Material:
 
 @dataclass(frozen=True)
 class Surface:
-    """Sand on the table: Coulomb friction by material, and its relative variation over the table (standard deviation)."""
+    """Sand on the table: Coulomb friction by material, and its relative variation over the table
+    (standard deviation).
+    """
 
     friction: Mapping[str, float]
     variation: float
 
 
-# Densities: data sheets of cured standard resin (1.15-1.20 g/cm3), laser-sintered PA12 (0.95-1.01), PETG with 20 % carbon fibre (1.25-1.34).
-# Moduli: below the materials' Young's moduli (2.8, 1.7 and 5 GPa), because the printed tip and the gripper give way as well; the contact
-# then lasts 2 to 5 ms, longer at corners, as impacts of held objects do. Friction of plastic on plastic: 0.1-0.3 for nylon, 0.3-0.5 for the glossy resin.
+# Densities: data sheets of cured standard resin (1.15-1.20 g/cm3), laser-sintered PA12 (0.95-1.01),
+# PETG with 20 % carbon fibre (1.25-1.34).
+# Moduli: below the materials' Young's moduli (2.8, 1.7 and 5 GPa), because the printed tip and the
+# gripper give way as well; the contact then lasts 2 to 5 ms, longer at corners, as impacts of held
+# objects do. Friction of plastic on plastic: 0.1-0.3 for nylon, 0.3-0.5 for the glossy resin.
 # Dissipation is set by the restitution wanted at 0.5 m/s: about 0.7, 0.55 and 0.4.
 MATERIALS: dict[str, Material] = {
     "resin": Material(density=1180.0, modulus=1.0e8, dissipation=0.6, friction=0.40),
     "nylon": Material(density=1010.0, modulus=6.0e7, dissipation=1.8, friction=0.18),
     "petg_cf": Material(density=1290.0, modulus=1.4e8, dissipation=3.5, friction=0.28),
 }
-# Plastic on coarse dry sand slides at 0.3-0.45; on a thin layer of fine round grains, which roll, at 0.15-0.25.
+# Plastic on coarse dry sand slides at 0.3-0.45; on a thin layer of fine round grains, which roll,
+# at 0.15-0.25.
 SURFACES: dict[str, Surface] = {
     "high": Surface({"resin": 0.40, "nylon": 0.32, "petg_cf": 0.36}, variation=0.04),
     "low": Surface({"resin": 0.24, "nylon": 0.17, "petg_cf": 0.21}, variation=0.03),
@@ -57,7 +65,9 @@ SHAPES: tuple[str, ...] = ("semi_cylinder", "square", "triangle")
 
 @dataclass(frozen=True)
 class Change:
-    """What is not as it should be: the block's mass and all frictions as shares of the usual ones, and a weight of a share `ballast` of its mass at (m)."""
+    """What is not as it should be: the block's mass and all frictions as shares of the usual ones,
+    and a weight of a share `ballast` of its mass at (m).
+    """
 
     mass: float = 1.0
     friction: float = 1.0
@@ -65,13 +75,20 @@ class Change:
     at: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
-# Parameters of a scene can describe the first change; none describes a mass centre that is 6 mm off to the side.
-CHANGES: dict[str, Change] = {"none": Change(), "heavier": Change(mass=1.6, friction=0.7), "ballast": Change(ballast=0.3, at=(0.025, 0.02, 0.01))}
+# Parameters of a scene can describe the first change; none describes a mass centre that is 6 mm off
+# to the side.
+CHANGES: dict[str, Change] = {
+    "none": Change(),
+    "heavier": Change(mass=1.6, friction=0.7),
+    "ballast": Change(ballast=0.3, at=(0.025, 0.02, 0.01)),
+}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One block on one table: a shape, a material and a surface, by name, and a change that whoever strikes it does not know of."""
+    """One block on one table: a shape, a material and a surface, by name, and a change that whoever
+    strikes it does not know of.
+    """
 
     shape: str = "semi_cylinder"
     material: str = "resin"
@@ -79,27 +96,44 @@ class Setting:
     change: str = "none"
 
     def __post_init__(self) -> None:
-        for kind, choices in (("shape", SHAPES), ("material", MATERIALS), ("surface", SURFACES), ("change", CHANGES)):
+        for kind, choices in (
+            ("shape", SHAPES),
+            ("material", MATERIALS),
+            ("surface", SURFACES),
+            ("change", CHANGES),
+        ):
             name = getattr(self, kind)
             if name not in choices:
-                raise DataError(f"the laboratory has no {kind} {name!r}; {nearest(str(name), choices)}")
+                raise DataError(
+                    f"the laboratory has no {kind} {name!r}; {nearest(str(name), choices)}"
+                )
 
     @property
     def name(self) -> str:
         """For files and trials."""
-        return f"{self.shape}-{self.material}-{self.surface}" + (f"-{self.change}" if self.change != "none" else "")
+        return f"{self.shape}-{self.material}-{self.surface}" + (
+            f"-{self.change}" if self.change != "none" else ""
+        )
 
 
 def settings(shape: str | None = None) -> list[Setting]:
     """All settings, or the six of one shape, in the order in which they are recorded."""
-    return [Setting(*parts) for parts in product((shape,) if shape else SHAPES, MATERIALS, SURFACES)]
+    return [
+        Setting(*parts) for parts in product((shape,) if shape else SHAPES, MATERIALS, SURFACES)
+    ]
 
 
 def table_friction(setting: Setting, xy: np.ndarray) -> np.ndarray:
-    """Friction (N,) of the sand at places (N, 2): smooth waves of 0.2 to 0.6 m over the table, the same for every block on it."""
+    """Friction (N,) of the sand at places (N, 2): smooth waves of 0.2 to 0.6 m over the table, the
+    same for every block on it.
+    """
     surface = SURFACES[setting.surface]
     rng = np.random.default_rng(zlib.crc32(setting.surface.encode()))
     waves = rng.normal(size=(12, 2))
     waves *= (2 * np.pi / rng.uniform(0.2, 0.6, 12) / np.linalg.norm(waves, axis=1))[:, None]
     field = np.cos(xy @ waves.T + rng.uniform(0, 2 * np.pi, 12)).sum(1) / np.sqrt(6)
-    return CHANGES[setting.change].friction * surface.friction[setting.material] * (1 + surface.variation * field)
+    return (
+        CHANGES[setting.change].friction
+        * surface.friction[setting.material]
+        * (1 + surface.variation * field)
+    )

@@ -1,4 +1,6 @@
-"""A strike as the robot is told to do it, and where that puts its tip: the block's outline, first touch and gap."""
+"""A strike as the robot is told to do it, and where that puts its tip: the block's outline, first
+touch and gap.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ TIP = 0.01  # m, radius of the arm's tip, a sphere in the shipped scenes
 class Strike:
     """One strike in the terms of `clashsim.core.draw.Draw`.
 
-    speed: m/s, of the tip. point: rad, bearing of the tip at first touch, seen from the block's origin in the block's frame.
+    speed: m/s, of the tip. point: rad, bearing of the tip at first touch, seen from the block's
+    origin in the block's frame.
     deflection: rad, from the contact normal (into the block) to the tip's velocity, left positive.
     """
 
@@ -32,25 +35,37 @@ class Strike:
         if not np.isfinite([self.speed, self.point, self.deflection]).all():
             raise DataError(f"a strike needs finite numbers, got {self}")
         if not 0.05 <= self.speed <= 1.0:
-            raise DataError(f"the arm strikes at 0.05 to 1 m/s, got a speed of {self.speed:.4g} m/s")
+            raise DataError(
+                f"the arm strikes at 0.05 to 1 m/s, got a speed of {self.speed:.4g} m/s"
+            )
         if abs(self.deflection) > 1.2:
-            raise DataError(f"the deflection must be within 1.2 rad of the contact normal, got {self.deflection:.4g}")
+            raise DataError(
+                f"the deflection must be within 1.2 rad of the contact normal, got {self.deflection:.4g}"
+            )
 
     @staticmethod
     def draw(ranges: Draw, rng: np.random.Generator) -> Strike:
         """A strike drawn uniformly from a scene's ranges."""
-        return Strike(float(rng.uniform(*ranges.speed)), float(rng.uniform(*ranges.point)), float(rng.uniform(*ranges.deflection)))
+        return Strike(
+            float(rng.uniform(*ranges.speed)),
+            float(rng.uniform(*ranges.point)),
+            float(rng.uniform(*ranges.deflection)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """A convex upright block: corners (C, 2) of its footprint in its frame, counter-clockwise, and its height, in m."""
+    """A convex upright block: corners (C, 2) of its footprint in its frame, counter-clockwise, and
+    its height, in m.
+    """
 
     corners: np.ndarray
     height: float
 
     def nearest(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Signed distance of a point (2,) from the footprint, negative inside, and the footprint's nearest point (2,)."""
+        """Signed distance of a point (2,) from the footprint, negative inside, and the footprint's
+        nearest point (2,).
+        """
         a = self.corners
         edge = np.roll(a, -1, 0) - a
         along = np.clip(((point - a) * edge).sum(1) / (edge**2).sum(1), 0, 1)
@@ -61,7 +76,9 @@ class Outline:
         return (-float(far[i]) if inside else float(far[i])), feet[i]
 
     def gap(self, pose: np.ndarray, tip: np.ndarray) -> float:
-        """Distance (m) between the block at pose (x, y, yaw) and the tip centred at (2,), negative where they overlap."""
+        """Distance (m) between the block at pose (x, y, yaw) and the tip centred at (2,), negative
+        where they overlap.
+        """
         return self.nearest(turned(tip - pose[:2], -pose[2]))[0] - TIP
 
     def touch(self, strike: Strike) -> tuple[np.ndarray, np.ndarray]:
@@ -84,9 +101,11 @@ def turned(vector: np.ndarray, angle: float) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def outline(shape: str) -> Outline:
-    """The outline of a shipped scene's block, so that the laboratory and its MuJoCo twin cannot drift apart.
+    """The outline of a shipped scene's block, so that the laboratory and its MuJoCo twin cannot
+    drift apart.
 
-    Feet and chamfers that the MuJoCo mesh needs to stand still are left out: the laboratory's block stands on its whole sole.
+    Feet and chamfers that the MuJoCo mesh needs to stand still are left out: the laboratory's block
+    stands on its whole sole.
     """
     model = Scene.load(shape).base
     geom = model.geom("block")
@@ -97,6 +116,8 @@ def outline(shape: str) -> Outline:
     first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
     turn = np.zeros(9)
     mujoco.mju_quat2Mat(turn, geom.quat)
-    vertices = model.mesh_vert[first : first + count].astype(float) @ turn.reshape(3, 3).T + geom.pos
+    vertices = (
+        model.mesh_vert[first : first + count].astype(float) @ turn.reshape(3, 3).T + geom.pos
+    )
     vertices = np.round(vertices, 6)  # single-precision meshes would give collinear corners
     return Outline(vertices[ConvexHull(vertices[:, :2]).vertices, :2], float(vertices[:, 2].max()))

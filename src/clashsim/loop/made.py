@@ -1,4 +1,6 @@
-"""Strikes that were made in a world, a real bench or what stands in for it, and how far a simulator is from them."""
+"""Strikes that were made in a world, a real bench or what stands in for it, and how far a simulator
+is from them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _STILL = 10  # frames at rest whose median is a pose
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """Strikes (n, d) that were made, poses (n, 3) of the body before and after each, and their recordings."""
+    """Strikes (n, d) that were made, poses (n, 3) of the body before and after each, and their
+    recordings.
+    """
 
     strikes: np.ndarray
     before: np.ndarray
@@ -32,7 +36,9 @@ class Made:
         return Made(strikes, ends[:, 0], ends[:, 1], trials)
 
     def __add__(self, other: Made) -> Made:
-        strikes, before, after = (np.vstack([getattr(self, k), getattr(other, k)]) for k in ("strikes", "before", "after"))
+        strikes, before, after = (
+            np.vstack([getattr(self, k), getattr(other, k)]) for k in ("strikes", "before", "after")
+        )
         return Made(strikes, before, after, Trials((*self.trials, *other.trials)))
 
     def misses(self, model: StrikeModel) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +64,12 @@ def _ends(trial: Trial, body: str) -> tuple[np.ndarray, np.ndarray]:
     """Poses (3,) of a body before and after a recorded strike."""
     _, seen = trial.seen(body)
     if len(seen) < 2 * _STILL:
-        raise DataError(f"trial {trial.name!r} shows the body {body!r} in {len(seen)} frames only: record it from before the strike until it rests")
+        raise DataError(
+            f"trial {trial.name!r} shows the body {body!r} in {len(seen)} frames only: record it from before the strike until it rests"
+        )
     turn = yaw(seen[:, 3:])
-    first, last = (np.array([*np.median(seen[part, :2], 0), np.median(turn[part])]) for part in (slice(0, _STILL), slice(-_STILL, None)))
+    first, last = (
+        np.array([*np.median(seen[part, :2], 0), np.median(turn[part])])
+        for part in (slice(0, _STILL), slice(-_STILL, None))
+    )
     return first, last

@@ -1,6 +1,8 @@
-"""The real-sim-real loop (RSR): strike with the current policy, learn the simulator from it, train the policy further in that, and again.
+"""The real-sim-real loop (RSR): strike with the current policy, learn the simulator from it, train
+the policy further in that, and again.
 
-Every round is a folder; what a round has finished is never done again, so a loop that was killed goes on, and to the same result.
+Every round is a folder; what a round has finished is never done again, so a loop that was killed
+goes on, and to the same result.
 """
 
 from __future__ import annotations
@@ -23,21 +25,36 @@ from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
 from clashsim.fit.runs import load, save_run
 from clashsim.loop.made import Made, World
-from clashsim.loop.steps import Options, Simulator, author, collect, learned, proposed, task_of, taught
+from clashsim.loop.steps import (
+    Options,
+    Simulator,
+    author,
+    collect,
+    learned,
+    proposed,
+    task_of,
+    taught,
+)
 from clashsim.rl.agents import Agent, load_agent
 from clashsim.rl.env import StrikeVecEnv
 
-_WORSE = 0.9  # a round that does not lower the error on fresh strikes to this share of the best before has not paid
+# A round that does not lower the error on fresh strikes to this share of the best before has not
+# paid
+_WORSE = 0.9
 
 
 def pays(misses: Sequence[float]) -> bool:
-    """Whether another round is worth its strikes, by the errors on the fresh strikes of each round so far: the last two lowered it, or one of them."""
+    """Whether another round is worth its strikes, by the errors on the fresh strikes of each round
+    so far: the last two lowered it, or one of them.
+    """
     return len(misses) < 4 or min(misses[-2:]) < _WORSE * min(misses[:-2])
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A round that is done: its simulator and policy, all strikes so far, and what it told. miss: error (m, rad) of the simulator before it on its strikes."""
+    """A round that is done: its simulator and policy, all strikes so far, and what it told. miss:
+    error (m, rad) of the simulator before it on its strikes.
+    """
 
     turn: int
     simulator: Simulator
@@ -61,7 +78,10 @@ class Loop:
         self._base = base_model(self.scene, cache=self.cache, progress=self.progress)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            told = {"scene": self.scene.name, "options": json.loads(json.dumps(asdict(self.options)))}
+            told = {
+                "scene": self.scene.name,
+                "options": json.loads(json.dumps(asdict(self.options))),
+            }
             path = self.folder / "loop.json"
             if path.is_file():
                 try:
@@ -70,14 +90,23 @@ class Loop:
                 except DataError:
                     raise DataError(f"{str(path)!r} is damaged: begin in another folder") from None
                 if not same:
-                    raise DataError(f"{str(self.folder)!r} holds another loop; choose another folder, or give the options it was begun with")
+                    raise DataError(
+                        f"{str(self.folder)!r} holds another loop; choose another folder, or give the options it was begun with"
+                    )
             else:
                 write_atomic(path, dumps(told))
 
     def begin(self) -> Round:
         """Round 0: the author's simulator and a policy trained in it."""
         simulator = author(self._base)
-        self.rounds = [Round(0, simulator, None if self.options.collect == "random" else self._agent(0, simulator, None, None), None)]
+        self.rounds = [
+            Round(
+                0,
+                simulator,
+                None if self.options.collect == "random" else self._agent(0, simulator, None, None),
+                None,
+            )
+        ]
         return self.rounds[0]
 
     def asked(self) -> Path:
@@ -85,7 +114,11 @@ class Loop:
         last = self.rounds[-1]
         path = self._path(last.turn + 1) / "strikes.csv"
         if not path.is_file():
-            _write_strikes(path, last.simulator.model.names, proposed(last.simulator, last.agent, self.options, last.turn + 1))
+            _write_strikes(
+                path,
+                last.simulator.model.names,
+                proposed(last.simulator, last.agent, self.options, last.turn + 1),
+            )
         return path
 
     def advance(self, world: World | None) -> Round:
@@ -97,16 +130,34 @@ class Loop:
             assert world is not None
             fresh = collect(last.simulator, last.agent, self.options, world, turn, last.made)
             if self.folder is not None:
-                _write_strikes(self._path(turn) / "strikes.csv", last.simulator.model.names, fresh.strikes)
+                _write_strikes(
+                    self._path(turn) / "strikes.csv", last.simulator.model.names, fresh.strikes
+                )
                 write_trials(self._path(turn) / "trials.safetensors", fresh.trials)
         far, off = fresh.misses(last.simulator.model)
         made = fresh if last.made is None else last.made + fresh
         simulator = self._simulator(turn, made)
-        agent = None if self.options.collect == "random" else self._agent(turn, simulator, made, last.agent)
-        self.rounds.append(Round(turn, simulator, agent, made, (float(far.mean()), float(off.mean()))))
+        agent = (
+            None
+            if self.options.collect == "random"
+            else self._agent(turn, simulator, made, last.agent)
+        )
+        self.rounds.append(
+            Round(turn, simulator, agent, made, (float(far.mean()), float(off.mean())))
+        )
         if self.folder is not None:
-            write_atomic(self._path(turn) / "round.json", dumps({"round": turn, "strikes": len(made.strikes), "miss_m": float(far.mean()), "miss_rad": float(off.mean()),
-                                                                 "another_pays": self.another_pays}))
+            write_atomic(
+                self._path(turn) / "round.json",
+                dumps(
+                    {
+                        "round": turn,
+                        "strikes": len(made.strikes),
+                        "miss_m": float(far.mean()),
+                        "miss_rad": float(off.mean()),
+                        "another_pays": self.another_pays,
+                    }
+                ),
+            )
         return self.rounds[-1]
 
     @property
@@ -125,12 +176,23 @@ class Loop:
             return Simulator(self.scene, run.strikes(), run)
         found = learned(self._base, made, seed=self.options.seed)
         if self.folder is not None and found.run is not None:
-            save_run(self._path(turn) / "run", found.run.calibration, slide=found.run.slide, config={"loop": asdict(self.options), "round": turn})
+            save_run(
+                self._path(turn) / "run",
+                found.run.calibration,
+                slide=found.run.slide,
+                config={"loop": asdict(self.options), "round": turn},
+            )
         return found
 
-    def _agent(self, turn: int, simulator: Simulator, made: Made | None, last: Agent | None) -> Agent:
+    def _agent(
+        self, turn: int, simulator: Simulator, made: Made | None, last: Agent | None
+    ) -> Agent:
         if self._has(turn, "agent.safetensors"):
-            return load_agent(StrikeVecEnv(task_of(self.options.task, simulator, 1)), self.options.algorithm, self._path(turn) / "agent.safetensors")
+            return load_agent(
+                StrikeVecEnv(task_of(self.options.task, simulator, 1)),
+                self.options.algorithm,
+                self._path(turn) / "agent.safetensors",
+            )
         agent = taught(simulator, self.options, 1000 * self.options.seed + turn, made, last)
         if self.folder is not None:
             agent.save(self._path(turn) / "agent.safetensors")
@@ -142,13 +204,21 @@ class Loop:
             with (folder / "strikes.csv").open(newline="") as file:
                 rows = list(csv.reader(file))
             told = np.array(rows[1:], float)
-            if tuple(rows[0]) != names or told.shape != (len(rows) - 1, len(names)) or not np.isfinite(told).all():
+            if (
+                tuple(rows[0]) != names
+                or told.shape != (len(rows) - 1, len(names))
+                or not np.isfinite(told).all()
+            ):
                 raise ValueError
         except (OSError, ValueError, IndexError):
-            raise DataError(f"{str(folder / 'strikes.csv')!r} must hold the columns {', '.join(names)} and a row of numbers for each strike that was made") from None
+            raise DataError(
+                f"{str(folder / 'strikes.csv')!r} must hold the columns {', '.join(names)} and a row of numbers for each strike that was made"
+            ) from None
         trials = read_trials(folder / "trials.safetensors")
         if len(trials) != len(told):
-            raise DataError(f"{str(folder)!r} has {len(trials)} recordings of {len(told)} strikes: record one for each, in their order, or take rows out of strikes.csv")
+            raise DataError(
+                f"{str(folder)!r} has {len(trials)} recordings of {len(told)} strikes: record one for each, in their order, or take rows out of strikes.csv"
+            )
         return Made.of(told, trials, self.scene.struck_body.name)
 
     def _has(self, turn: int, name: str) -> bool:

@@ -1,4 +1,6 @@
-"""The steps of a round: learn a simulator from what was recorded, train a policy further in it, and collect or propose the next strikes."""
+"""The steps of a round: learn a simulator from what was recorded, train a policy further in it, and
+collect or propose the next strikes.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,16 @@ PRACTICE = {"sac": Practice(30_000, 6_000, 10_000), "ppo": Practice(200_000, 0, 
 _ENVS = 64
 _DRAWS = 24  # actions of the policy of which the one that teaches most is made
 _NOISE = 0.3  # standard deviations of the model's own by which outcomes scatter in training
-WEIGHT = 5.0  # of what a strike would teach: as much as a task pays for a fast arrival, where a simulator is wrong by its whole size
+# Of what a strike would teach: as much as a task pays for a fast arrival, where a simulator is
+# wrong by its whole size
+WEIGHT = 5.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a loop is: its task, how policies are trained, which strikes are made, and how many each round."""
+    """What a loop is: its task, how policies are trained, which strikes are made, and how many each
+    round.
+    """
 
     task: Literal["push", "pose"] = "push"
     algorithm: Algorithm = "sac"
@@ -66,11 +72,15 @@ class Simulator:
 def author(base: Distilled) -> Simulator:
     """The simulator before any strike: MuJoCo's collision and slides at the author's values."""
     scene = base.scene
-    return Simulator(scene, strike_map(HybridSim(scene, base, scene.nominal, slide_model=author_slide(scene))))
+    return Simulator(
+        scene, strike_map(HybridSim(scene, base, scene.nominal, slide_model=author_slide(scene)))
+    )
 
 
 def learned(base: Distilled, made: Made, *, seed: int = 0) -> Simulator:
-    """The simulator that recordings tell: identified and fine-tuned, with slides where there are enough."""
+    """The simulator that recordings tell: identified and fine-tuned, with slides where there are
+    enough.
+    """
     scene = base.scene
     found = segment(made.trials, scene=scene)
     calibration = calibrate(base, found.impacts, seed=seed)
@@ -85,11 +95,15 @@ def task_of(kind: str, simulator: Simulator, n: int, *, training: bool = False) 
     """Copies of a task in a simulator."""
     noise = _NOISE if training else 0.0
     if kind == "push":
-        return Push.of(simulator.scene, simulator.model, n, Spread(along=0.5 if training else 0.0, noise=noise))
+        return Push.of(
+            simulator.scene, simulator.model, n, Spread(along=0.5 if training else 0.0, noise=noise)
+        )
     return ToPose.of(simulator.model, n, noise=noise)
 
 
-def taught(simulator: Simulator, options: Options, seed: int, made: Made | None, last: Agent | None) -> Agent:
+def taught(
+    simulator: Simulator, options: Options, seed: int, made: Made | None, last: Agent | None
+) -> Agent:
     """The policy, trained further in a simulator; what was made tells what would be worth making."""
     env: Any = StrikeVecEnv(task_of(options.task, simulator, _ENVS, training=True), seed=seed)
     how = options.trained
@@ -97,7 +111,14 @@ def taught(simulator: Simulator, options: Options, seed: int, made: Made | None,
         env = InformativeVecEnv(env, information(simulator, made), options.weight)
     if last is None:
         return practise(env, options.algorithm, strikes=how.first, guides=how.guided, seed=seed)
-    return practise(env, options.algorithm, strikes=how.later, guides=how.guided * how.later // how.first, seed=seed, last=last.weights)
+    return practise(
+        env,
+        options.algorithm,
+        strikes=how.later,
+        guides=how.guided * how.later // how.first,
+        seed=seed,
+        last=last.weights,
+    )
 
 
 def information(simulator: Simulator, made: Made) -> Information:
@@ -105,45 +126,88 @@ def information(simulator: Simulator, made: Made) -> Information:
     low, high = simulator.model.low, simulator.model.high
     said = moved(made.before, simulator.model.rest(made.before, made.strikes))
     gyration = inertia(simulator.scene, simulator.scene.struck_body).gyration
-    return Information.of(2 * (made.strikes - low) / (high - low) - 1, moved(made.before, made.after), said, gyration=gyration)
+    return Information.of(
+        2 * (made.strikes - low) / (high - low) - 1,
+        moved(made.before, made.after),
+        said,
+        gyration=gyration,
+    )
 
 
 def chosen(task: StrikeTask, agent: Agent, told: Information | None, seed: int) -> np.ndarray:
-    """An action (1, d) of the policy as it draws them in training; of several, the one that teaches most where that is told."""
+    """An action (1, d) of the policy as it draws them in training; of several, the one that teaches
+    most where that is told.
+    """
     seen = np.repeat(task.observe(), 1 if told is None else _DRAWS, 0)
     action = agent.act(seen, seed=seed)
     if told is None:
         return action
     pose = np.repeat(task.pose, _DRAWS, 0)
-    return action[[int(told(action, moved(pose, task.model.rest(pose, strikes(task.model, action)))).argmax())]]
+    return action[
+        [
+            int(
+                told(
+                    action, moved(pose, task.model.rest(pose, strikes(task.model, action)))
+                ).argmax()
+            )
+        ]
+    ]
 
 
-def collect(simulator: Simulator, agent: Agent | None, options: Options, world: World, turn: int, made: Made | None = None) -> Made:
-    """The strikes of one round: by the policy, as it draws them in training, or at random without one; made: those of earlier rounds."""
+def collect(
+    simulator: Simulator,
+    agent: Agent | None,
+    options: Options,
+    world: World,
+    turn: int,
+    made: Made | None = None,
+) -> Made:
+    """The strikes of one round: by the policy, as it draws them in training, or at random without
+    one; made: those of earlier rounds.
+    """
     task, rng = task_of(options.task, simulator, 1), np.random.default_rng([options.seed, turn])
 
     def strike(fresh: Made | None) -> np.ndarray:
         if agent is None:
             return rng.uniform(task.model.low, task.model.high)
         known = [m for m in (made, fresh) if m is not None]
-        told = information(simulator, sum(known[1:], known[0])) if options.collect == "informative" and known else None
+        told = (
+            information(simulator, sum(known[1:], known[0]))
+            if options.collect == "informative" and known
+            else None
+        )
         return strikes(task.model, chosen(task, agent, told, int(rng.integers(2**31))))[0]
 
-    place = Place(simulator.scene.struck_body.name, [options.seed, turn], f"round-{turn:02d}-{{:02d}}")
+    place = Place(
+        simulator.scene.struck_body.name, [options.seed, turn], f"round-{turn:02d}-{{:02d}}"
+    )
     return struck(task, strike, world, place, options.strikes, rng, anew=agent is None)
 
 
 @dataclass(frozen=True)
 class Place:
-    """What strikes are recorded as: the struck body, the seed of a world that is begun, and a pattern for the trials' names."""
+    """What strikes are recorded as: the struck body, the seed of a world that is begun, and a
+    pattern for the trials' names.
+    """
 
     body: str
     seed: list[int]
     name: str
 
 
-def struck(task: StrikeTask, strike: Callable[[Made | None], np.ndarray], world: World, place: Place, n: int, rng: np.random.Generator, *, anew: bool = False) -> Made:
-    """`n` strikes in a world, each (d,) told by `strike` from those before it; episode after episode, or a new one for each strike (anew)."""
+def struck(
+    task: StrikeTask,
+    strike: Callable[[Made | None], np.ndarray],
+    world: World,
+    place: Place,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    anew: bool = False,
+) -> Made:
+    """`n` strikes in a world, each (d,) told by `strike` from those before it; episode after
+    episode, or a new one for each strike (anew).
+    """
     made: Made | None = None
     ended = True
     for i in range(n):
@@ -152,7 +216,9 @@ def struck(task: StrikeTask, strike: Callable[[Made | None], np.ndarray], world:
             world.begin(task.pose[0], [*place.seed, i])
         task.pose = world.look()[None]
         row = strike(made)
-        trial = world.strike(dict(zip(task.model.names, row.tolist(), strict=True)), place.name.format(i))
+        trial = world.strike(
+            dict(zip(task.model.names, row.tolist(), strict=True)), place.name.format(i)
+        )
         fresh = Made.of(row[None], Trials((trial,)), place.body)
         made = fresh if made is None else made + fresh
         ended = bool(task.arrive(world.look()[None])[1][0])
@@ -161,15 +227,27 @@ def struck(task: StrikeTask, strike: Callable[[Made | None], np.ndarray], world:
 
 
 def proposed(simulator: Simulator, agent: Agent | None, options: Options, turn: int) -> np.ndarray:
-    """Strikes (n, d) of one round for a body that is put back between them, as the policy makes them where its simulator leads it."""
-    task, rng = task_of(options.task, simulator, options.strikes), np.random.default_rng([options.seed, turn])
+    """Strikes (n, d) of one round for a body that is put back between them, as the policy makes
+    them where its simulator leads it.
+    """
+    task, rng = (
+        task_of(options.task, simulator, options.strikes),
+        np.random.default_rng([options.seed, turn]),
+    )
     task.restart(np.arange(options.strikes), rng)
     if agent is None:
         return rng.uniform(task.model.low, task.model.high, (options.strikes, len(task.model.low)))
     return strikes(task.model, agent.act(task.observe(), seed=int(rng.integers(2**31))))
 
 
-def success(simulator: Simulator, agent: Agent, options: Options, world: World, trials: int, seed: int = 1000) -> int:
+def success(
+    simulator: Simulator,
+    agent: Agent,
+    options: Options,
+    world: World,
+    trials: int,
+    seed: int = 1000,
+) -> int:
     """How many of so many trials the policy at its best brings to the goal."""
     task, there = task_of(options.task, simulator, 1), 0
     for i in range(trials):

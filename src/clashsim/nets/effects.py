@@ -1,10 +1,13 @@
 """Effects that act on a predicted outcome by a formula, differentiable in their parameters.
 
-- drag (m/s): speed that a struck body has lost to the ground between parting and the moment its twist was measured.
-- height (m) and pitch (rad) of the striker, tip_height, tip_reach, tip_pitch, tip_gyration: a body on the ground that is hit above or
-  below its mass centre tips and takes less of the impulse. The lever c = height + tip_height - tip_reach * tanh((pitch - tip_pitch) / 0.04)
-  moves with the striker's pitch as its upper or lower rim touches first; the change of twist shrinks by
-  k / (k + (c / tip_gyration)^2), k = 1 + struck mass / striker mass.
+- drag (m/s): speed that a struck body has lost to the ground between parting and the moment its
+  twist was measured.
+- height (m) and pitch (rad) of the striker, tip_height, tip_reach, tip_pitch, tip_gyration: a body
+  on the ground that is hit above or
+  below its mass centre tips and takes less of the impulse. The lever c = height + tip_height -
+  tip_reach * tanh((pitch - tip_pitch) / 0.04) moves with the striker's pitch as its upper or lower
+  rim touches first; the change of twist shrinks by k / (k + (c / tip_gyration)^2), k = 1 + struck
+  mass / striker mass.
 """
 
 from __future__ import annotations
@@ -32,14 +35,21 @@ def learned(scene: Scene) -> list[int]:
 
 
 def apply_exact(scene: Scene, change: Tensor, start: Tensor, speed: Tensor, unit: Tensor) -> Tensor:
-    """Change of twist (..., N, k) with the exact effects of theta, unit (..., N, p); start (N, k), speed (N,) as in `Frame`."""
+    """Change of twist (..., N, k) with the exact effects of theta, unit (..., N, p); start (N, k),
+    speed (N,) as in `Frame`.
+    """
     column = {p.target: _natural(p, unit[..., i]) for i, p in enumerate(scene.params)}
     if "effect/tip_gyration" in column:
         striker = scene.striker_body
         own = torch.tensor(inertia(scene, striker).mass, dtype=unit.dtype)
         mass = column.get(f"body/{striker.name}/mass", own)
         k = 1 + inertia(scene, scene.struck_body).mass / mass
-        lever = column["effect/height"] + column["effect/tip_height"] - column["effect/tip_reach"] * torch.tanh((column["effect/pitch"] - column["effect/tip_pitch"]) / _EDGE)
+        lever = (
+            column["effect/height"]
+            + column["effect/tip_height"]
+            - column["effect/tip_reach"]
+            * torch.tanh((column["effect/pitch"] - column["effect/tip_pitch"]) / _EDGE)
+        )
         change = change * (k / (k + (lever / column["effect/tip_gyration"]).square()))[..., None]
     if "effect/drag" in column:
         after = change + start

@@ -31,7 +31,10 @@ _DAMAGE = (
 
 def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
     """A network with its shape and how it was trained."""
-    return save({k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}, metadata={"shape": json.dumps(net.shape), **(notes or {})})
+    return save(
+        {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()},
+        metadata={"shape": json.dumps(net.shape), **(notes or {})},
+    )
 
 
 def read_net(path: Path) -> GraphNet:
@@ -53,7 +56,9 @@ def read_net(path: Path) -> GraphNet:
     except FileNotFoundError:
         raise RunError(f"there is no network file {path.name!r}") from None
     except _DAMAGE as error:
-        raise RunError(f"{path.name!r} holds no graph network of this version ({' '.join(str(error).split())[:100]})") from None
+        raise RunError(
+            f"{path.name!r} holds no graph network of this version ({' '.join(str(error).split())[:100]})"
+        ) from None
     return net.eval()
 
 

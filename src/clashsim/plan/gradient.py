@@ -26,7 +26,9 @@ def moved_to(model: Any, device: str) -> Any:
         torch.zeros(1, device=device).item()  # the device "meta" has shapes and no numbers
         return copy.deepcopy(model).to(device).float()
     except (RuntimeError, AssertionError) as error:
-        raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__}): {str(error).splitlines()[0][:100]}") from None
+        raise ParamError(
+            f"this torch has no device {device!r} (torch {torch.__version__}): {str(error).splitlines()[0][:100]}"
+        ) from None
 
 
 def repeat(rows: Tensor, n: int) -> Tensor:
@@ -34,10 +36,14 @@ def repeat(rows: Tensor, n: int) -> Tensor:
     return rows.repeat_interleave(n, 0)
 
 
-def descend(cost: Callable[[Tensor], Tensor], starts: np.ndarray | Tensor, *, steps: int, rate: float = 0.08) -> tuple[np.ndarray, np.ndarray]:
-    """The best points (T, d) and their costs (T,) of Adam on costs (T, S) at points (T, S, d) of unit boxes, from starts (T, S, d).
+def descend(
+    cost: Callable[[Tensor], Tensor], starts: np.ndarray | Tensor, *, steps: int, rate: float = 0.08
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best points (T, d) and their costs (T,) of Adam on costs (T, S) at points (T, S, d) of
+    unit boxes, from starts (T, S, d).
 
-    Points move as the sines of free angles, so that the box needs no penalty and its faces can be reached.
+    Points move as the sines of free angles, so that the box needs no penalty and its faces can be
+    reached.
     """
     z = torch.arcsin((2 * torch.as_tensor(starts) - 1).clamp(-0.98, 0.98)).requires_grad_(True)
     optimiser = torch.optim.Adam([z], lr=rate)

@@ -1,4 +1,6 @@
-"""A plan as a robot and a person get it: where the tip is at the touch and how fast, the paths of the arm, and everything as JSON."""
+"""A plan as a robot and a person get it: where the tip is at the touch and how fast, the paths of
+the arm, and everything as JSON.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,17 @@ from clashsim.core.strikes import moved_to, placed
 from clashsim.plan.path import Limits, Path, strike_path
 from clashsim.plan.tasks import Plan, Reach, Status, Task
 
-_THROUGH = 0.002  # m past the touch before the tip brakes: a body that is struck slowly does not go far, and must not be hit again
-UNITS = {"speed": "m/s", "point": "rad", "turn": "rad", "deflection": "rad", "offset": "m", "yaw": "rad"}
+# M past the touch before the tip brakes: a body that is struck slowly does not go far, and must not
+# be hit again
+_THROUGH = 0.002
+UNITS = {
+    "speed": "m/s",
+    "point": "rad",
+    "turn": "rad",
+    "deflection": "rad",
+    "offset": "m",
+    "yaw": "rad",
+}
 
 
 def touches(scene: Scene, plan: Plan) -> np.ndarray:
@@ -28,7 +39,10 @@ def touches(scene: Scene, plan: Plan) -> np.ndarray:
 
 def at_corners(scene: Scene, plan: Plan) -> list[int]:
     """Which strikes, counted from one, touch a corner of the struck body with a round tip."""
-    if mujoco.mjtGeom(int(scene.base.geom(scene.striker).type[0])) not in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE):
+    if mujoco.mjtGeom(int(scene.base.geom(scene.striker).type[0])) not in (
+        mujoco.mjtGeom.mjGEOM_SPHERE,
+        mujoco.mjtGeom.mjGEOM_CAPSULE,
+    ):
         return []
     before, _ = placed(scene, dict(zip(plan.names, plan.strikes.T, strict=True)))
     tips = moved_to(before, np.zeros((len(before), 3)))[:, 6:8]  # in the axes of the struck body
@@ -40,17 +54,42 @@ def paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[Path]:
     """The arm's path for each strike, at the height of the scene's striker."""
     assert scene.plane is not None
     basis, height = scene.plane, float(scene.striker_body.position @ scene.plane[2])
-    return [strike_path(t[:2] @ basis[:2] + height * basis[2], t[3:5] @ basis[:2], limits, through=_THROUGH) for t in touches(scene, plan)]
+    return [
+        strike_path(
+            t[:2] @ basis[:2] + height * basis[2], t[3:5] @ basis[:2], limits, through=_THROUGH
+        )
+        for t in touches(scene, plan)
+    ]
 
 
 def content(plan: Plan, scene: Scene) -> dict[str, Any]:
     """All of a plan, as JSON holds it; SI units, angles in rad, world axes."""
     task, at = plan.task, touches(scene, plan)
-    strikes = [{"strike": dict(zip(plan.names, map(float, s), strict=True)), "from": p.tolist(), "to": e.tolist(), "touch": t[:2].tolist(), "velocity": t[3:5].tolist()}
-               for s, p, e, t in zip(plan.strikes, plan.starts, plan.predicted, at, strict=True)]
-    return {"scene": scene.name, "start": list(task.start), "target": list(task.target), "tau": task.tau, "tolerance": list(task.tolerance), "reach": vars(task.reach),
-            "status": str(plan.status), "reason": plan.reason, "cost": plan.cost, "spread": plan.spread.tolist(), "evaluations": plan.evaluations,
-            "units": {n: UNITS[n] for n in plan.names}, "strikes": strikes}
+    strikes = [
+        {
+            "strike": dict(zip(plan.names, map(float, s), strict=True)),
+            "from": p.tolist(),
+            "to": e.tolist(),
+            "touch": t[:2].tolist(),
+            "velocity": t[3:5].tolist(),
+        }
+        for s, p, e, t in zip(plan.strikes, plan.starts, plan.predicted, at, strict=True)
+    ]
+    return {
+        "scene": scene.name,
+        "start": list(task.start),
+        "target": list(task.target),
+        "tau": task.tau,
+        "tolerance": list(task.tolerance),
+        "reach": vars(task.reach),
+        "status": str(plan.status),
+        "reason": plan.reason,
+        "cost": plan.cost,
+        "spread": plan.spread.tolist(),
+        "evaluations": plan.evaluations,
+        "units": {n: UNITS[n] for n in plan.names},
+        "strikes": strikes,
+    }
 
 
 def plan_of(text: str) -> Plan:
@@ -64,10 +103,35 @@ def plan_of(text: str) -> Plan:
         strikes = np.array([[float(s["strike"][n]) for n in names] for s in found["strikes"]])
         ends = np.array([s["to"] for s in found["strikes"]], float)
         reach = Reach(**{k: None if v is None else tuple(v) for k, v in found["reach"].items()})
-        task = Task(tuple(found["target"]), tuple(found["start"]), len(strikes), float(found["tau"]), tuple(found["tolerance"]), reach)
-        plan = Plan(task, names, strikes, ends, np.array(found["spread"], float), float(found["cost"]), Status(found["status"]), str(found["reason"]), int(found["evaluations"]))
+        task = Task(
+            tuple(found["target"]),
+            tuple(found["start"]),
+            len(strikes),
+            float(found["tau"]),
+            tuple(found["tolerance"]),
+            reach,
+        )
+        plan = Plan(
+            task,
+            names,
+            strikes,
+            ends,
+            np.array(found["spread"], float),
+            float(found["cost"]),
+            Status(found["status"]),
+            str(found["reason"]),
+            int(found["evaluations"]),
+        )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise DataError(f"this is no plan as `clashsim plan` writes it ({type(error).__name__}: {str(error)[:80]})") from None
-    if ends.shape != (len(strikes), 3) or plan.spread.shape != (3,) or not np.isfinite(np.concatenate([strikes.ravel(), ends.ravel()])).all():
-        raise DataError("this is no plan as `clashsim plan` writes it: it needs finite strikes, the pose after each, and the spread of the last")
+        raise DataError(
+            f"this is no plan as `clashsim plan` writes it ({type(error).__name__}: {str(error)[:80]})"
+        ) from None
+    if (
+        ends.shape != (len(strikes), 3)
+        or plan.spread.shape != (3,)
+        or not np.isfinite(np.concatenate([strikes.ravel(), ends.ravel()])).all()
+    ):
+        raise DataError(
+            "this is no plan as `clashsim plan` writes it: it needs finite strikes, the pose after each, and the spread of the last"
+        )
     return plan

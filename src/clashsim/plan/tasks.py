@@ -22,8 +22,9 @@ _BREACH = 1e4  # how much worse than a miss of the same size it is to leave what
 class Reach:
     """Limits of the arm, all in world axes; None: none.
 
-    speed (m/s): least and greatest of a strike. bearing (rad): the side from which the arm can strike, as the bearing of the tip seen from
-    the body, from the first counter-clockwise to the second. workspace (m): x low, x high, y low, y high that the body may not leave.
+    speed (m/s): least and greatest of a strike. bearing (rad): the side from which the arm can
+    strike, as the bearing of the tip seen from the body, from the first counter-clockwise to the
+    second. workspace (m): x low, x high, y low, y high that the body may not leave.
     """
 
     speed: tuple[float, float] | None = None
@@ -36,16 +37,22 @@ class Reach:
             if value is not None and (len(value) != count or not all(map(math.isfinite, value))):
                 raise DataError(f"the limits of {name} are {count} finite numbers, got {value}")
         if self.bearing is not None and self.bearing[0] == self.bearing[1]:
-            raise DataError(f"the side from which the arm strikes needs two different bearings, got {self.bearing}")
+            raise DataError(
+                f"the side from which the arm strikes needs two different bearings, got {self.bearing}"
+            )
         if self.speed is not None and not 0 < self.speed[0] < self.speed[1]:
             raise DataError(f"the limits of speed must be above zero, low first, got {self.speed}")
-        if self.workspace is not None and not (self.workspace[0] < self.workspace[1] and self.workspace[2] < self.workspace[3]):
+        if self.workspace is not None and not (
+            self.workspace[0] < self.workspace[1] and self.workspace[2] < self.workspace[3]
+        ):
             raise DataError(f"a workspace is x low, x high, y low, y high, got {self.workspace}")
 
 
 @dataclass(frozen=True)
 class Task:
-    """Bring a body from start to target, x, y (m) and yaw (rad) each, within a tolerance (m, rad) that counts as there."""
+    """Bring a body from start to target, x, y (m) and yaw (rad) each, within a tolerance (m, rad)
+    that counts as there.
+    """
 
     target: tuple[float, float, float]
     start: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -57,13 +64,25 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("target", "start"):
             value = tuple(map(float, getattr(self, name)))
-            if len(value) != 3 or not all(map(math.isfinite, value)) or max(map(abs, value)) > _FARTHEST:
-                raise DataError(f"the {name} must be three finite numbers x, y (m), yaw (rad), none beyond {_FARTHEST:g}, got {getattr(self, name)}")
+            if (
+                len(value) != 3
+                or not all(map(math.isfinite, value))
+                or max(map(abs, value)) > _FARTHEST
+            ):
+                raise DataError(
+                    f"the {name} must be three finite numbers x, y (m), yaw (rad), none beyond {_FARTHEST:g}, got {getattr(self, name)}"
+                )
             object.__setattr__(self, name, value)
         if not 1 <= self.strikes <= 3:
             raise DataError(f"one to three strikes can be planned at once, got {self.strikes}")
-        if not 0 <= self.tau < math.inf or len(self.tolerance) != 2 or not all(0 < t < math.inf for t in self.tolerance):
-            raise DataError(f"tau may not be negative and tolerances must be above zero, got {self.tau} and {self.tolerance}")
+        if (
+            not 0 <= self.tau < math.inf
+            or len(self.tolerance) != 2
+            or not all(0 < t < math.inf for t in self.tolerance)
+        ):
+            raise DataError(
+                f"tau may not be negative and tolerances must be above zero, got {self.tau} and {self.tolerance}"
+            )
 
 
 class Status(StrEnum):
@@ -75,7 +94,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Strikes (K, d) by `names`, the poses (K, 3) expected after each, one standard deviation of the last (3,), and what it costs (Eq. 5, m2)."""
+    """Strikes (K, d) by `names`, the poses (K, 3) expected after each, one standard deviation of
+    the last (3,), and what it costs (Eq. 5, m2).
+    """
 
     task: Task
     names: tuple[str, ...]
@@ -98,7 +119,9 @@ def off(pose: Any, target: Any) -> tuple[Any, Any]:
     """Distance (m) and angle (rad, signed) of poses (..., 3) from targets; arrays or tensors."""
     gap = pose - target
     turn = gap[..., 2] / (2 * math.pi)
-    return (gap[..., 0] ** 2 + gap[..., 1] ** 2 + 1e-18) ** 0.5, (turn - turn.round()) * (2 * math.pi)
+    return (gap[..., 0] ** 2 + gap[..., 1] ** 2 + 1e-18) ** 0.5, (turn - turn.round()) * (
+        2 * math.pi
+    )
 
 
 def loss(pose: Any, target: Any, tau: Any) -> Any:
@@ -108,7 +131,9 @@ def loss(pose: Any, target: Any, tau: Any) -> Any:
 
 
 def breach(reach: Reach, names: Sequence[str], start: Any, strike: Any, end: Any) -> Any:
-    """What leaving the arm's reach costs, (N,): zero inside; start, end (N, 3) and strike (N, d), arrays or tensors."""
+    """What leaving the arm's reach costs, (N,): zero inside; start, end (N, 3) and strike (N, d),
+    arrays or tensors.
+    """
     total = 0.0 * end[..., 0]
     if reach.bearing is not None and "point" in names:
         middle, half = reach.bearing[0] + _ahead(reach.bearing) / 2, _ahead(reach.bearing) / 2
@@ -134,5 +159,7 @@ def box(model: StrikeModel, reach: Reach) -> tuple[np.ndarray, np.ndarray]:
         i = model.names.index("speed")
         low[i], high[i] = max(low[i], reach.speed[0]), min(high[i], reach.speed[1])
         if low[i] >= high[i]:
-            raise DataError(f"the arm strikes at {reach.speed[0]:g} to {reach.speed[1]:g} m/s, but the model knows {model.low[i]:g} to {model.high[i]:g} m/s only")
+            raise DataError(
+                f"the arm strikes at {reach.speed[0]:g} to {reach.speed[1]:g} m/s, but the model knows {model.low[i]:g} to {model.high[i]:g} m/s only"
+            )
     return low, high

@@ -1,4 +1,6 @@
-"""What neural scalars have learnt, drawn against what they read, so that a person can put a formula in their place."""
+"""What neural scalars have learnt, drawn against what they read, so that a person can put a formula
+in their place.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +16,77 @@ from clashsim.report.figure_files import write_figure
 _ACTION = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
 
 
-def learnt(blueprint: Blueprint, weights: np.ndarray, which: int, *, over: int = 0, ranges: Mapping[str, tuple[float, float]], n: int = 101) -> tuple[np.ndarray, np.ndarray]:
-    """Values (n,) of input `over` across its range, and what network `which` makes of them (n,) with the others in the middle of theirs.
+def learnt(
+    blueprint: Blueprint,
+    weights: np.ndarray,
+    which: int,
+    *,
+    over: int = 0,
+    ranges: Mapping[str, tuple[float, float]],
+    n: int = 101,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values (n,) of input `over` across its range, and what network `which` makes of them (n,)
+    with the others in the middle of theirs.
 
-    ranges: low and high of every quantity that the network reads, by name, as they were recorded. A scaling network gives the factor.
+    ranges: low and high of every quantity that the network reads, by name, as they were recorded. A
+    scaling network gives the factor.
     """
     scalar = blueprint[which]
     for name in scalar.reads:
         if name not in ranges:
-            raise DataError(f"the neural scalar of {scalar.target!r} reads {name!r}, and no range is given for it")
+            raise DataError(
+                f"the neural scalar of {scalar.target!r} reads {name!r}, and no range is given for it"
+            )
     values = np.tile([np.mean(ranges[name]) for name in scalar.reads], (n, 1))
     values[:, over] = np.linspace(*ranges[scalar.reads[over]], n)
     output = scalar.output(weights[parts(blueprint)[which]], values)
     return values[:, over], np.exp(output) if scalar.enters == "scale" else output
 
 
-def typical(blueprint: Blueprint, weights: np.ndarray, which: int, *, over: str, at: np.ndarray, recorded: np.ndarray) -> np.ndarray:
-    """What network `which` says at values at (n,) of one quantity while the others are as recorded (m, r): its tenth, half and nine tenths over the records, (n, 3).
+def typical(
+    blueprint: Blueprint,
+    weights: np.ndarray,
+    which: int,
+    *,
+    over: str,
+    at: np.ndarray,
+    recorded: np.ndarray,
+) -> np.ndarray:
+    """What network `which` says at values at (n,) of one quantity while the others are as recorded
+    (m, r): its tenth, half and nine tenths over the records, (n, 3).
 
-    over: a quantity that it reads, or "angle/JOINT" (rad) for one of which it reads sine and cosine, which belong together.
+    over: a quantity that it reads, or "angle/JOINT" (rad) for one of which it reads sine and
+    cosine, which belong together.
     """
     scalar = blueprint[which]
     kind, _, joint = over.partition("/")
-    functions = {f"sin/{joint}": np.sin, f"cos/{joint}": np.cos} if kind == "angle" else {over: np.asarray}
+    functions = (
+        {f"sin/{joint}": np.sin, f"cos/{joint}": np.cos} if kind == "angle" else {over: np.asarray}
+    )
     if not set(functions) <= set(scalar.reads):
-        raise DataError(f"the neural scalar of {scalar.target!r} does not read {over!r}; it reads {', '.join(scalar.reads)}")
+        raise DataError(
+            f"the neural scalar of {scalar.target!r} does not read {over!r}; it reads {', '.join(scalar.reads)}"
+        )
     values = np.repeat(np.asarray(recorded, float)[None], len(at), 0)
     for name, function in functions.items():
         values[:, :, scalar.reads.index(name)] = function(at)[:, None]
     output = scalar.output(weights[parts(blueprint)[which]], values)
-    return np.quantile(np.exp(output) if scalar.enters == "scale" else output, [0.1, 0.5, 0.9], axis=1).T
+    return np.quantile(
+        np.exp(output) if scalar.enters == "scale" else output, [0.1, 0.5, 0.9], axis=1
+    ).T
 
 
-def draw_typical(path: Path, blueprint: Blueprint, weights: np.ndarray, *, recorded: np.ndarray, over: Mapping[str, np.ndarray]) -> None:
-    """A picture with a row for each network and a panel for each quantity `over` (values (n,) by name): the middle of what it says, and where eight of ten records lie."""
+def draw_typical(
+    path: Path,
+    blueprint: Blueprint,
+    weights: np.ndarray,
+    *,
+    recorded: np.ndarray,
+    over: Mapping[str, np.ndarray],
+) -> None:
+    """A picture with a row for each network and a panel for each quantity `over` (values (n,) by
+    name): the middle of what it says, and where eight of ten records lie.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -56,7 +95,9 @@ def draw_typical(path: Path, blueprint: Blueprint, weights: np.ndarray, *, recor
     panels = figure.subplots(len(blueprint), len(over), squeeze=False, sharey="row")
     for i, scalar in enumerate(blueprint):
         for panel, (name, at) in zip(panels[i], over.items(), strict=True):
-            low, middle, high = typical(blueprint, weights, i, over=name, at=at, recorded=recorded).T
+            low, middle, high = typical(
+                blueprint, weights, i, over=name, at=at, recorded=recorded
+            ).T
             panel.axhline(1.0 if scalar.enters == "scale" else 0.0, color="0.7", linewidth=0.8)
             panel.fill_between(at, low, high, color="tab:blue", alpha=0.2, linewidth=0)
             panel.plot(at, middle, color="tab:blue")
@@ -65,7 +106,13 @@ def draw_typical(path: Path, blueprint: Blueprint, weights: np.ndarray, *, recor
     write_figure(path, figure, dpi=110)
 
 
-def draw_curves(path: Path, blueprint: Blueprint, weights: np.ndarray, *, ranges: Mapping[str, tuple[float, float]]) -> None:
+def draw_curves(
+    path: Path,
+    blueprint: Blueprint,
+    weights: np.ndarray,
+    *,
+    ranges: Mapping[str, tuple[float, float]],
+) -> None:
     """A picture with one panel for each network and input."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -81,7 +128,9 @@ def draw_curves(path: Path, blueprint: Blueprint, weights: np.ndarray, *, ranges
             if j >= len(scalar.reads):
                 panel.set_axis_off()
                 continue
-            panel.axhline(1.0 if scalar.enters == "scale" else 0.0, color="0.7", linewidth=0.8)  # what an untrained network says
+            panel.axhline(
+                1.0 if scalar.enters == "scale" else 0.0, color="0.7", linewidth=0.8
+            )  # what an untrained network says
             panel.plot(*learnt(blueprint, weights, i, over=j, ranges=ranges), color="tab:blue")
             panel.set(xlabel=scalar.reads[j], ylabel=_ACTION[scalar.enters].format(scalar.target))
     write_figure(path, figure, dpi=120)

@@ -27,14 +27,23 @@ class Wrong(Protocol):
 
 
 def found_wrong(findings: Sequence[Wrong]) -> Table:
-    """One row a kind of finding and body, those that stop first; trials are counted, and the first one's sentence stands for the others'."""
+    """One row a kind of finding and body, those that stop first; trials are counted, and the first
+    one's sentence stands for the others'.
+    """
     table = Table(title=f"{len(findings)} findings", title_justify="left")
     for name in ("finding", "", "body", "trials", "in the first of them"):
         table.add_column(name, overflow="fold")
     for (severity, name, body), same in _kinds(findings):
         trials = list(dict.fromkeys(_shown(f.trial) for f in same))
         more = f" and {len(trials) - _NAMED} more" if len(trials) > _NAMED else ""
-        table.add_row(name, severity, _shown(body) or "-", ", ".join(trials[:_NAMED]) + more, _shown(same[0].sentence), style=_COLOURS.get(severity, ""))
+        table.add_row(
+            name,
+            severity,
+            _shown(body) or "-",
+            ", ".join(trials[:_NAMED]) + more,
+            _shown(same[0].sentence),
+            style=_COLOURS.get(severity, ""),
+        )
     return table
 
 
@@ -44,7 +53,16 @@ def sentences(findings: Sequence[Wrong]) -> tuple[str, ...]:
     for (_, name, body), same in _kinds(findings):
         trials = len({f.trial for f in same})
         where = f"{name}, {body}" if body else name
-        out.append(_shown(f"{where}: {same[0].sentence}" + (f" (trial {same[0].trial}, and {trials - 1} more)" if trials > 1 else f" (trial {same[0].trial})")))
+        out.append(
+            _shown(
+                f"{where}: {same[0].sentence}"
+                + (
+                    f" (trial {same[0].trial}, and {trials - 1} more)"
+                    if trials > 1
+                    else f" (trial {same[0].trial})"
+                )
+            )
+        )
     return tuple(out)
 
 

@@ -1,4 +1,6 @@
-"""HTML that cannot be injected into: every string is escaped unless a function of this module made it."""
+"""HTML that cannot be injected into: every string is escaped unless a function of this module made
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Child = str | int | None | Iterable["Child"]
 
 
 def escape(child: Child) -> str:
-    """A child as HTML: markup as it is, nothing for None, the items of an iterable one after the other, all else escaped."""
+    """A child as HTML: markup as it is, nothing for None, the items of an iterable one after the
+    other, all else escaped.
+    """
     if child is None:
         return ""
     if isinstance(child, Markup):
@@ -25,8 +29,14 @@ def escape(child: Child) -> str:
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
-    """An element; `class_` and `data_i` become class and data-i, floats are coordinates to 0.1, attributes of None are left out."""
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items() if value is not None)
+    """An element; `class_` and `data_i` become class and data-i, floats are coordinates to 0.1,
+    attributes of None are left out.
+    """
+    said = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
     return Markup(f"<{name}{said}>{escape(children)}</{name}>")
 
 

@@ -16,14 +16,18 @@ _SCALE = np.array([1e3, 1e3, 180 / np.pi])
 
 @dataclass(frozen=True, eq=False)
 class Rests:
-    """Ways and turns (M, 3) from impact to rest, m and rad, measured and by each method; rows (M,): which of the impacts judged they follow."""
+    """Ways and turns (M, 3) from impact to rest, m and rad, measured and by each method; rows (M,):
+    which of the impacts judged they follow.
+    """
 
     rows: np.ndarray
     measured: np.ndarray
     predicted: Mapping[str, np.ndarray]
 
     def errors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """How far (mm) and by which angle (degrees) bodies end from where a method says, (M,) each; infinite where it says nothing."""
+        """How far (mm) and by which angle (degrees) bodies end from where a method says, (M,) each;
+        infinite where it says nothing.
+        """
         gap = self.predicted[name] - self.measured
         gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
         gap = np.nan_to_num(gap, nan=np.inf)
@@ -41,14 +45,37 @@ class Rests:
 
 def table(rests: Rests, order: Sequence[str]) -> Markup:
     """Median and 90th percentile of both errors for each method, in the order of the page's series."""
-    head = tag("tr", tag("th", "method", scope="col"), [tag("th", f"{what}, median", tag("small", "90th percentile"), scope="col", class_="num") for what in ("position", "angle")])
+    head = tag(
+        "tr",
+        tag("th", "method", scope="col"),
+        [
+            tag("th", f"{what}, median", tag("small", "90th percentile"), scope="col", class_="num")
+            for what in ("position", "angle")
+        ],
+    )
     rows = []
     for i, name in enumerate(order):
         cells = []
         for error, unit in zip(rests.errors(name), (" mm", "°"), strict=True):
             middle, most = float(np.median(error)), float(np.quantile(error, 0.9, method="nearest"))
-            cells.append(tag("td", f"{middle:.1f}{unit}" if np.isfinite(middle) else "none", tag("small", f"{most:.1f}{unit}" if np.isfinite(most) else "none"), class_="num"))
-        rows.append(tag("tr", tag("th", tag("span", charts.key(i), tag("span", name), class_="name"), scope="row"), cells, class_="ours" if i == 0 else None))
+            cells.append(
+                tag(
+                    "td",
+                    f"{middle:.1f}{unit}" if np.isfinite(middle) else "none",
+                    tag("small", f"{most:.1f}{unit}" if np.isfinite(most) else "none"),
+                    class_="num",
+                )
+            )
+        rows.append(
+            tag(
+                "tr",
+                tag(
+                    "th", tag("span", charts.key(i), tag("span", name), class_="name"), scope="row"
+                ),
+                cells,
+                class_="ours" if i == 0 else None,
+            )
+        )
     return tag("table", tag("thead", head), tag("tbody", rows), class_="rests")
 
 
@@ -56,4 +83,14 @@ def panels(rests: Rests, order: Sequence[str], labels: Sequence[str]) -> list[Ma
     """Predicted over measured way and turn, a chart each."""
     names, measured = [labels[int(i)] for i in rests.rows], rests.measured * _SCALE
     told, numbers = {m: rests.predicted[m] * _SCALE for m in order}, rests.rows.tolist()
-    return [charts.against(measured[:, j], {m: p[:, j] for m, p in told.items()}, names, name=name, unit=unit, indices=numbers) for j, (name, unit) in enumerate(_OUTPUTS)]
+    return [
+        charts.against(
+            measured[:, j],
+            {m: p[:, j] for m, p in told.items()},
+            names,
+            name=name,
+            unit=unit,
+            indices=numbers,
+        )
+        for j, (name, unit) in enumerate(_OUTPUTS)
+    ]

@@ -45,18 +45,34 @@ class Estimated(Protocol):
 
 def parameters(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
     """One row a parameter: nominal and identified value, interval, verdict."""
-    table = Table(title="Parameters (effective values: what makes the model fit, not material constants)", title_justify="left")
+    table = Table(
+        title="Parameters (effective values: what makes the model fit, not material constants)",
+        title_justify="left",
+    )
     for name in ("parameter", "unit", "nominal", "identified", "90 % interval", "verdict"):
-        table.add_column(name, justify="right" if name in ("nominal", "identified", "90 % interval") else "left", overflow="fold")
+        table.add_column(
+            name,
+            justify="right" if name in ("nominal", "identified", "90 % interval") else "left",
+            overflow="fold",
+        )
     for param, estimate in zip(params, theta, strict=True):
         interval = f"{number(estimate.low)} to {number(estimate.high)}"
-        table.add_row(param.name, param.unit or "-", number(param.nominal), number(estimate.value), interval, _coloured(str(estimate.status)))
+        table.add_row(
+            param.name,
+            param.unit or "-",
+            number(param.nominal),
+            number(estimate.value),
+            interval,
+            _coloured(str(estimate.status)),
+        )
     return table
 
 
 def readings(nominal: Mapping[float, float], identified: Mapping[float, float]) -> Table:
     """Restitution of a head-on impact at some speeds, before and after."""
-    table = Table(title="What solref means: restitution of a head-on impact in MuJoCo", title_justify="left")
+    table = Table(
+        title="What solref means: restitution of a head-on impact in MuJoCo", title_justify="left"
+    )
     for name in ("approach speed, m/s", "nominal", "identified"):
         table.add_column(name, justify="right")
     for speed, before in nominal.items():
@@ -66,7 +82,9 @@ def readings(nominal: Mapping[float, float], identified: Mapping[float, float]) 
 
 def ground(found: Mapping[str, Any]) -> Table:
     """Friction of the ground as the slides after the impacts tell it, with standard errors."""
-    table = Table(title=f"Friction of the ground, from {found['slides']} slides", title_justify="left")
+    table = Table(
+        title=f"Friction of the ground, from {found['slides']} slides", title_justify="left"
+    )
     for name in ("coefficient", "unit", "value", "standard error"):
         table.add_column(name, justify="right" if name in ("value", "standard error") else "left")
     for name, unit in (("sliding", "-"), ("torsional", "m")):
@@ -76,11 +94,20 @@ def ground(found: Mapping[str, Any]) -> Table:
 
 
 def slide(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
-    """Values of a slide model, with intervals and verdicts where its fit is known: `content` as a run's slide.json has it, units by name."""
+    """Values of a slide model, with intervals and verdicts where its fit is known: `content` as a
+    run's slide.json has it, units by name.
+    """
     fit = content.get("fit", {"estimates": []})
-    table = Table(title="Slide model" + (f", from {fit['slides']} slides" if "slides" in fit else ""), title_justify="left")
+    table = Table(
+        title="Slide model" + (f", from {fit['slides']} slides" if "slides" in fit else ""),
+        title_justify="left",
+    )
     for name in ("value", "unit", "identified", "90 % interval", "verdict"):
-        table.add_column(name, justify="right" if name in ("identified", "90 % interval") else "left", overflow="fold")
+        table.add_column(
+            name,
+            justify="right" if name in ("identified", "90 % interval") else "left",
+            overflow="fold",
+        )
     told = {e["name"]: e for e in fit["estimates"]}
     for name, value in content["values"].items():
         e = told.get(name)
@@ -98,7 +125,11 @@ def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     for name in ("model", "accuracy(0.1)", "accuracy(0.2)", "median error"):
         table.add_column(name, justify="left" if name == "model" else "right")
     for name, row in rows.items():
-        table.add_row(name, *(f"{row[key]:.2f}" for key in ("accuracy_0.1", "accuracy_0.2")), f"{row['median']:.3f}")
+        table.add_row(
+            name,
+            *(f"{row[key]:.2f}" for key in ("accuracy_0.1", "accuracy_0.2")),
+            f"{row['median']:.3f}",
+        )
     return table
 
 

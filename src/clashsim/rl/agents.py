@@ -1,4 +1,6 @@
-"""Agents that are trained again and again as their simulator improves: SAC and PPO of Stable-Baselines3, kept as plain weights between trainings."""
+"""Agents that are trained again and again as their simulator improves: SAC and PPO of
+Stable-Baselines3, kept as plain weights between trainings.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _GAMMA = 0.95
 
 @dataclass(frozen=True)
 class Practice:
-    """Strikes of the first training, guided ones among them, and of each later one from the last weights."""
+    """Strikes of the first training, guided ones among them, and of each later one from the last
+    weights.
+    """
 
     first: int = 30_000
     guided: int = 6_000
@@ -59,8 +63,18 @@ class Agent:
         write_atomic(path, save({k: v.contiguous() for k, v in self.weights.items()}))
 
 
-def practise(env: StrikeVecEnv | InformativeVecEnv, algorithm: Algorithm, *, strikes: int, guides: int = 0, seed: int = 0, last: Weights | None = None) -> Agent:
-    """Train for so many strikes, from the weights of the last training where there was one; guides: strikes by a look ahead to begin with (SAC only)."""
+def practise(
+    env: StrikeVecEnv | InformativeVecEnv,
+    algorithm: Algorithm,
+    *,
+    strikes: int,
+    guides: int = 0,
+    seed: int = 0,
+    last: Weights | None = None,
+) -> Agent:
+    """Train for so many strikes, from the weights of the last training where there was one; guides:
+    strikes by a look ahead to begin with (SAC only).
+    """
     model = _model(env, algorithm, strikes, seed)
     if last is not None:
         _restore(model, last)
@@ -78,17 +92,41 @@ def load_agent(env: StrikeVecEnv, algorithm: Algorithm, path: Path) -> Agent:
         weights = load_file(path)
         _restore(model, weights)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"{str(path)!r} is no {algorithm} agent of this task ({type(error).__name__})") from None
+        raise DataError(
+            f"{str(path)!r} is no {algorithm} agent of this task ({type(error).__name__})"
+        ) from None
     return Agent(algorithm, weights, model)
 
 
 def _model(env: Any, algorithm: Algorithm, strikes: int, seed: int) -> Any:
     kwargs: dict[str, Any] = {"net_arch": [_WIDTH, _WIDTH]}
     if algorithm == "sac":
-        return SAC("MlpPolicy", env, learning_rate=1e-3, buffer_size=max(strikes, 1000), learning_starts=100, batch_size=256, gamma=_GAMMA, train_freq=1, gradient_steps=8,
-                   policy_kwargs=kwargs, seed=seed, device="cpu")
-    return PPO("MlpPolicy", env, learning_rate=1e-3, n_steps=16, batch_size=min(256, 16 * env.num_envs), n_epochs=5, gamma=_GAMMA,
-               policy_kwargs=kwargs | {"log_std_init": -0.7}, seed=seed, device="cpu")
+        return SAC(
+            "MlpPolicy",
+            env,
+            learning_rate=1e-3,
+            buffer_size=max(strikes, 1000),
+            learning_starts=100,
+            batch_size=256,
+            gamma=_GAMMA,
+            train_freq=1,
+            gradient_steps=8,
+            policy_kwargs=kwargs,
+            seed=seed,
+            device="cpu",
+        )
+    return PPO(
+        "MlpPolicy",
+        env,
+        learning_rate=1e-3,
+        n_steps=16,
+        batch_size=min(256, 16 * env.num_envs),
+        n_epochs=5,
+        gamma=_GAMMA,
+        policy_kwargs=kwargs | {"log_std_init": -0.7},
+        seed=seed,
+        device="cpu",
+    )
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:

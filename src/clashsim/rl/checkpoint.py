@@ -1,4 +1,6 @@
-"""Checkpoints of a training: one .safetensors file without pickle, from which a killed training goes on."""
+"""Checkpoints of a training: one .safetensors file without pickle, from which a killed training
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -38,23 +40,34 @@ Tensors = dict[str, torch.Tensor]
 
 
 def fingerprint(model: StrikeModel) -> str:
-    """A hash of where a few strikes end: a training may only go on in the model that it was begun in."""
+    """A hash of where a few strikes end: a training may only go on in the model that it was begun
+    in.
+    """
     low, high = model.low, model.high
     strikes = low + (high - low) * np.random.default_rng(0).uniform(size=(16, len(low)))
-    return hashlib.sha256(np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()).hexdigest()[:16]
+    return hashlib.sha256(
+        np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()
+    ).hexdigest()[:16]
 
 
 def moments(name: str, optimiser: torch.optim.Optimizer) -> Tensors:
     """What an optimiser remembers, by names that begin with its own."""
     found = optimiser.state_dict()["state"].items()
-    return {f"{name}.moments.{i}.{key}": torch.as_tensor(value).cpu().clone() for i, kept in found for key, value in kept.items()}
+    return {
+        f"{name}.moments.{i}.{key}": torch.as_tensor(value).cpu().clone()
+        for i, kept in found
+        for key, value in kept.items()
+    }
 
 
 def remember(name: str, optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
     """Give an optimiser its `moments` back."""
     state = optimiser.state_dict()
     found = [k.split(".")[2:] for k in tensors if k.startswith(f"{name}.moments.")]
-    state["state"] = {int(i): {key: tensors[f"{name}.moments.{j}.{key}"] for j, key in found if j == i} for i in {i for i, _ in found}}
+    state["state"] = {
+        int(i): {key: tensors[f"{name}.moments.{j}.{key}"] for j, key in found if j == i}
+        for i in {i for i, _ in found}
+    }
     optimiser.load_state_dict(state)
 
 
@@ -64,7 +77,9 @@ def keep(folder: Path, tensors: Tensors, about: dict[str, Any], *, steps: int, o
     write_atomic(folder / _PROGRESS, json.dumps({"steps": steps, "of": of}).encode())
 
 
-def resume(folder: Path, job: dict[str, Any], restore: Callable[[dict[str, Any], Tensors], None]) -> None:
+def resume(
+    folder: Path, job: dict[str, Any], restore: Callable[[dict[str, Any], Tensors], None]
+) -> None:
     """Restore what was kept in a folder, if it was kept by the same job; about["job"] tells that."""
     path = folder / _CHECKPOINT
     if not path.is_file():

@@ -1,4 +1,6 @@
-"""`clashsim/Push-v0` for Gymnasium, and any task for hundreds of copies in one batch as Stable-Baselines3 takes them."""
+"""`clashsim/Push-v0` for Gymnasium, and any task for hundreds of copies in one batch as
+Stable-Baselines3 takes them.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,33 @@ from clashsim.rl.task import StrikeTask, moved
 
 
 def _spaces(task: StrikeTask) -> tuple[spaces.Box, spaces.Box]:
-    return spaces.Box(-10.0, 10.0, (task.observed,), np.float32), spaces.Box(-1.0, 1.0, (len(task.model.names),), np.float32)
+    return spaces.Box(-10.0, 10.0, (task.observed,), np.float32), spaces.Box(
+        -1.0, 1.0, (len(task.model.names),), np.float32
+    )
 
 
 class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """One body in one corridor. model: what says where it comes to rest; action: a strike, each of its numbers from -1 (least) to 1 (greatest)."""
+    """One body in one corridor. model: what says where it comes to rest; action: a strike, each of
+    its numbers from -1 (least) to 1 (greatest).
+    """
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012, as Gymnasium has it
 
-    def __init__(self, scene: Scene, model: StrikeModel, *, spread: Spread = Spread(), render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        model: StrikeModel,
+        *,
+        spread: Spread = Spread(),
+        render_mode: str | None = None,
+    ) -> None:
         self._push = Push.of(scene, model, 1, spread)
         self.observation_space, self.action_space = _spaces(self._push)
         self.render_mode, self._scene = render_mode, scene
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin anew; the same seed gives the same episodes."""
         super().reset(seed=seed)
         self._push.restart(np.arange(1), self.np_random)
@@ -49,14 +64,25 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         reward, ended, there = self._push.strike(np.asarray(action, float)[None], self.np_random)
         if self.render_mode == "human":
             self.render()
-        return self._push.observe()[0], float(reward[0]), bool(ended[0]), False, {"reached": bool(there[0])}
+        return (
+            self._push.observe()[0],
+            float(reward[0]),
+            bool(ended[0]),
+            False,
+            {"reached": bool(there[0])},
+        )
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """The corridor from above; `human` shows it in a window."""
         if self.render_mode is None:
             return None
         s = self._scene
-        picture = frame(outline(s, s.struck, s.struck_body), self._push.pose[0], ((0.0, 0.0), (0.3, 0.0)), goal=float(self._push.turn[0] - self._push.ahead))
+        picture = frame(
+            outline(s, s.struck, s.struck_body),
+            self._push.pose[0],
+            ((0.0, 0.0), (0.3, 0.0)),
+            goal=float(self._push.turn[0] - self._push.ahead),
+        )
         if self.render_mode == "human":
             import matplotlib.pyplot as plt
 
@@ -101,8 +127,12 @@ class StrikeVecEnv(VecEnv):
         last = self._task.observe()
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for i in map(int, np.flatnonzero(done)):
-            infos[i] = {"terminal_observation": last[i], "TimeLimit.truncated": False, "reached": bool(there[i]),
-                        "episode": {"r": float(self._total[i]), "l": int(made[i]), "t": 0.0}}
+            infos[i] = {
+                "terminal_observation": last[i],
+                "TimeLimit.truncated": False,
+                "reached": bool(there[i]),
+                "episode": {"r": float(self._total[i]), "l": int(made[i]), "t": 0.0},
+            }
         self._total[done] = 0
         self._task.restart(np.flatnonzero(done), self._rng)
         return self._task.observe(), reward.astype(np.float32), done, infos
@@ -113,7 +143,10 @@ class StrikeVecEnv(VecEnv):
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on, as JSON holds it."""
-        return {name: getattr(self._task, name).tolist() for name in self._task.kept} | {"total": self._total.tolist(), "rng": self._rng.bit_generator.state}
+        return {name: getattr(self._task, name).tolist() for name in self._task.kept} | {
+            "total": self._total.tolist(),
+            "rng": self._rng.bit_generator.state,
+        }
 
     def restore(self, state: dict[str, Any]) -> np.ndarray:
         """Go on from a `state`; the observations there."""
@@ -134,13 +167,23 @@ class StrikeVecEnv(VecEnv):
         """Set for all copies, which are one object."""
         setattr(self, attr_name, value)
 
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
+    ) -> list[Any]:
         """Copies have no methods of their own."""
-        raise AttributeError(f"the copies of a StrikeVecEnv are one batch and have no method {method_name!r}")
+        raise AttributeError(
+            f"the copies of a StrikeVecEnv are one batch and have no method {method_name!r}"
+        )
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """They are not."""
         return [False] * len(self._chosen(indices))
 
     def _chosen(self, indices: Any) -> Sequence[int]:
-        return range(self.num_envs) if indices is None else [indices] if isinstance(indices, int) else indices
+        return (
+            range(self.num_envs)
+            if indices is None
+            else [indices]
+            if isinstance(indices, int)
+            else indices
+        )

@@ -26,7 +26,9 @@ class World(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """One trial: sub-goals reached, poses (M + 1, 3) and the strikes (M, d) between them, and why it ended."""
+    """One trial: sub-goals reached, poses (M + 1, 3) and the strikes (M, d) between them, and why
+    it ended.
+    """
 
     reached: int
     success: bool
@@ -36,28 +38,55 @@ class Followed:
 
 
 def follow(route: Route, policy: Policy, world: World) -> Followed:
-    """Strike a body through all segments of a route, at most `STRIKES` in each; a strike that leaves the corridors ends the trial."""
+    """Strike a body through all segments of a route, at most `STRIKES` in each; a strike that
+    leaves the corridors ends the trial.
+    """
     poses, strikes = [world.look()], []
     for segment in range(len(route)):
         goal, heading = np.array(route.points[segment + 1]), route.headings[segment]
         for made in range(STRIKES):
             seen = _from_segment(poses[-1], np.array(route.points[segment]), heading)
-            strike = policy(observed(seen[None], policy.ahead, np.array([route.turn(segment)]), route.lengths[segment : segment + 1], np.array([made])))[0]
+            strike = policy(
+                observed(
+                    seen[None],
+                    policy.ahead,
+                    np.array([route.turn(segment)]),
+                    route.lengths[segment : segment + 1],
+                    np.array([made]),
+                )
+            )[0]
             world.strike(dict(zip(policy.names, strike.tolist(), strict=True)))
             strikes.append(strike)
             poses.append(world.look())
             if np.linalg.norm(poses[-1][:2] - goal) < NEAR:
                 break
             if not route.inside(poses[-1][:2]):
-                return Followed(segment, False, np.array(poses), np.array(strikes), "left the corridor")
+                return Followed(
+                    segment, False, np.array(poses), np.array(strikes), "left the corridor"
+                )
         else:
-            return Followed(segment, False, np.array(poses), np.array(strikes), f"not there after {STRIKES} strikes")
+            return Followed(
+                segment,
+                False,
+                np.array(poses),
+                np.array(strikes),
+                f"not there after {STRIKES} strikes",
+            )
     return Followed(len(route), True, np.array(poses), np.array(strikes), "reached the end")
 
 
-def start_of(route: Route, ahead: float, rng: np.random.Generator, *, heading: float = 0.5) -> np.ndarray:
-    """Where a trial begins (3,): at the first point, headed along the first segment or, on routes with a random start, within `heading` (rad) of it."""
-    return np.array([*route.points[0], route.headings[0] - ahead + (rng.uniform(-heading, heading) if route.random else 0.0)])
+def start_of(
+    route: Route, ahead: float, rng: np.random.Generator, *, heading: float = 0.5
+) -> np.ndarray:
+    """Where a trial begins (3,): at the first point, headed along the first segment or, on routes
+    with a random start, within `heading` (rad) of it.
+    """
+    return np.array(
+        [
+            *route.points[0],
+            route.headings[0] - ahead + (rng.uniform(-heading, heading) if route.random else 0.0),
+        ]
+    )
 
 
 def _from_segment(pose: np.ndarray, start: np.ndarray, heading: float) -> np.ndarray:
@@ -69,7 +98,9 @@ def _from_segment(pose: np.ndarray, start: np.ndarray, heading: float) -> np.nda
 class Simulated:
     """A `World` by a `StrikeModel`."""
 
-    def __init__(self, model: StrikeModel, start: np.ndarray, rng: np.random.Generator | None = None) -> None:
+    def __init__(
+        self, model: StrikeModel, start: np.ndarray, rng: np.random.Generator | None = None
+    ) -> None:
         """rng: where given and the model knows what it is unsure of, outcomes scatter by that."""
         self._model, self._pose, self._rng = model, np.asarray(start, float), rng
 
@@ -79,5 +110,9 @@ class Simulated:
 
     def strike(self, strike: Mapping[str, float]) -> None:
         """Strike by name."""
-        noise = None if self._rng is None or not self._model.unsure else self._rng.normal(size=(1, 3))
-        self._pose = self._model.rest(self._pose[None], np.array([[strike[n] for n in self._model.names]]), noise)[0]
+        noise = (
+            None if self._rng is None or not self._model.unsure else self._rng.normal(size=(1, 3))
+        )
+        self._pose = self._model.rest(
+            self._pose[None], np.array([[strike[n] for n in self._model.names]]), noise
+        )[0]

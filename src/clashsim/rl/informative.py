@@ -1,13 +1,18 @@
-"""What a strike would teach: a bonus for transitions that lie where simulator and reality disagree and where little was collected (RSR).
+"""What a strike would teach: a bonus for transitions that lie where simulator and reality disagree
+and where little was collected (RSR).
 
-The published cost is a product: how far real transitions diverge from simulated ones, times how far a new one moves what was collected.
-Both factors are estimated here with one kernel on scaled transitions, from pairs of what a strike did and what the simulator says it does:
+The published cost is a product: how far real transitions diverge from simulated ones, times how far
+a new one moves what was collected. Both factors are estimated here with one kernel on scaled
+transitions, from pairs of what a strike did and what the simulator says it does:
 
-    disagreement(x) = (c e + sum_i k(x, x_i) e_i) / (c + sum_i k(x, x_i))     the usual error e where nothing is near
-    novelty(x)      = 1 / (1 + sum_i k(x, x_i))                               the share by which one more transition counts there
+    disagreement(x) = (c e + sum_i k(x, x_i) e_i) / (c + sum_i k(x, x_i))     the usual error e
+      where nothing is near
+    novelty(x)      = 1 / (1 + sum_i k(x, x_i))                               the share by which one
+                    more transition counts there
 
-so that the bonus falls to nothing where the simulator is right, and where reality has been seen often. At most `_MOST` transitions are kept,
-spread over all that were collected, so that the cost of a call does not grow with them.
+so that the bonus falls to nothing where the simulator is right, and where reality has been seen
+often. At most `_MOST` transitions are kept, spread over all that were collected, so that the cost
+of a call does not grow with them.
 """
 
 from __future__ import annotations
@@ -33,7 +38,9 @@ _MOST = 512
 
 @dataclass(frozen=True, eq=False)
 class Information:
-    """Real transitions, scaled (M, c), by how much the simulator misses each (M,), relative to the size of what strikes do, and the usual miss."""
+    """Real transitions, scaled (M, c), by how much the simulator misses each (M,), relative to the
+    size of what strikes do, and the usual miss.
+    """
 
     places: np.ndarray
     scale: np.ndarray
@@ -41,10 +48,21 @@ class Information:
     usual: float
 
     @staticmethod
-    def of(actions: np.ndarray, real: np.ndarray, simulated: np.ndarray, *, gyration: float, most: int = _MOST) -> Information:
-        """From actions (n, d) in [-1, 1], and moves (n, 3) that they made and that the simulator says; gyration (m) makes a turn a length."""
+    def of(
+        actions: np.ndarray,
+        real: np.ndarray,
+        simulated: np.ndarray,
+        *,
+        gyration: float,
+        most: int = _MOST,
+    ) -> Information:
+        """From actions (n, d) in [-1, 1], and moves (n, 3) that they made and that the simulator
+        says; gyration (m) makes a turn a length.
+        """
         if len(actions) < 1 or not (len(actions) == len(real) == len(simulated)):
-            raise DataError(f"as many real and simulated moves as actions are needed, got {len(real)}, {len(simulated)} and {len(actions)}")
+            raise DataError(
+                f"as many real and simulated moves as actions are needed, got {len(real)}, {len(simulated)} and {len(actions)}"
+            )
         unit = np.array([1.0, 1.0, gyration])
         size = float(np.sqrt(((simulated * unit) ** 2).sum(1).mean())) + 1e-9
         scale = np.r_[np.ones(actions.shape[1]), unit / size]
@@ -67,7 +85,9 @@ class Information:
 
 
 def farthest(points: np.ndarray, most: int) -> np.ndarray:
-    """Rows (most,) of points (n, c) that lie far from each other: each the farthest from those before it, the first being row 0."""
+    """Rows (most,) of points (n, c) that lie far from each other: each the farthest from those
+    before it, the first being row 0.
+    """
     rows = np.zeros(most, int)
     gap = np.linalg.norm(points - points[0], axis=1)
     for i in range(1, most):
@@ -77,7 +97,9 @@ def farthest(points: np.ndarray, most: int) -> np.ndarray:
 
 
 class InformativeVecEnv(VecEnvWrapper):
-    """An environment whose rewards hold `weight` times what each strike would teach; any algorithm of Stable-Baselines3 takes it."""
+    """An environment whose rewards hold `weight` times what each strike would teach; any algorithm
+    of Stable-Baselines3 takes it.
+    """
 
     def __init__(self, env: StrikeVecEnv, information: Information, weight: float) -> None:
         super().__init__(env)

@@ -24,7 +24,9 @@ _LARGEST = 1e6  # weights beyond this are no result of training, and sums of the
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A perceptron with rectifiers and a tanh at its end; its output -1..1 spans strikes low..high (d,) by `names`. ahead: as `Push.ahead`."""
+    """A perceptron with rectifiers and a tanh at its end; its output -1..1 spans strikes low..high
+    (d,) by `names`. ahead: as `Push.ahead`.
+    """
 
     layers: tuple[tuple[np.ndarray, np.ndarray], ...]  # weights (out, in) and biases (out,)
     names: tuple[str, ...]
@@ -44,8 +46,19 @@ class Policy:
 
     def save(self, path: Path) -> None:
         """Write one .safetensors file."""
-        arrays = {f"{kind}{i}": np.ascontiguousarray(a) for i, layer in enumerate(self.layers) for kind, a in zip("wb", layer, strict=True)}
-        about = {"kind": _KIND, "names": list(self.names), "low": self.low.tolist(), "high": self.high.tolist(), "ahead": self.ahead, "notes": dict(self.notes)}
+        arrays = {
+            f"{kind}{i}": np.ascontiguousarray(a)
+            for i, layer in enumerate(self.layers)
+            for kind, a in zip("wb", layer, strict=True)
+        }
+        about = {
+            "kind": _KIND,
+            "names": list(self.names),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "ahead": self.ahead,
+            "notes": dict(self.notes),
+        }
         write_atomic(path, save(arrays, {"about": json.dumps(about)}))
 
     @staticmethod

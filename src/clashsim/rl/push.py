@@ -1,10 +1,11 @@
-"""Sequential pushing (CLASH, Sec. IV-C): strike a body along a straight corridor to a sub-goal, many copies at once.
+"""Sequential pushing (CLASH, Sec. IV-C): strike a body along a straight corridor to a sub-goal,
+many copies at once.
 
-All is seen from the segment: it begins at the origin and goes along x. A body's heading is the way it goes when struck in the middle of
-the side that may be struck.
+All is seen from the segment: it begins at the origin and goes along x. A body's heading is the way
+it goes when struck in the middle of the side that may be struck.
 
-The formulas take `xp`, the library whose arrays they are given: numpy here, torch on a card (`rl.card`). They load neither scenes nor MuJoCo,
-so that they serve where it is not installed.
+The formulas take `xp`, the library whose arrays they are given: numpy here, torch on a card
+(`rl.card`). They load neither scenes nor MuJoCo, so that they serve where it is not installed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 STRIKES = 5  # T: at most
 LEFT = -10.0  # r_0: for leaving the corridor
-_AFTER = NEAR  # m before the start and behind the end that still belong to a segment: the last one ended within that
+# M before the start and behind the end that still belong to a segment: the last one ended within
+# that
+_AFTER = NEAR
 OBSERVED = 7
 DRAWS = 7  # even numbers in [0, 1) that a start is made of
 TRIES = 48  # strikes that a look ahead chooses from
@@ -30,9 +33,10 @@ TRIES = 48  # strikes that a look ahead chooses from
 
 @dataclass(frozen=True)
 class Spread:
-    """What a training meets: at the start, places within `near` (m) of the segment's and headings within `heading` (rad) of its; turns (rad)
-    of the way that follows, within `turn`; a share `along` of the starts anywhere in the corridor, so that sub-goals are met early in a
-    training; and with `noise`, twists off by so many of the model's own standard deviations.
+    """What a training meets: at the start, places within `near` (m) of the segment's and headings
+    within `heading` (rad) of its; turns (rad) of the way that follows, within `turn`; a share
+    `along` of the starts anywhere in the corridor, so that sub-goals are met early in a training;
+    and with `noise`, twists off by so many of the model's own standard deviations.
     """
 
     near: float = 0.035
@@ -44,7 +48,9 @@ class Spread:
 
 @dataclass
 class Push:
-    """N copies of the task: pose (N, 3) of bodies, turn (N,) of the way at the sub-goal, strikes made (N,)."""
+    """N copies of the task: pose (N, 3) of bodies, turn (N,) of the way at the sub-goal, strikes
+    made (N,).
+    """
 
     model: StrikeModel
     ahead: float  # rad, from a body's yaw to its heading
@@ -58,35 +64,53 @@ class Push:
     @staticmethod
     def of(scene: Scene, model: StrikeModel, n: int, spread: Spread = Spread()) -> Push:
         """The task of a scene, whose [draw] says which side may be struck."""
-        return Push(model, heading_of(scene), spread, np.zeros((n, 3)), np.zeros(n), np.zeros(n, int))
+        return Push(
+            model, heading_of(scene), spread, np.zeros((n, 3)), np.zeros(n), np.zeros(n, int)
+        )
 
     def restart(self, rows: np.ndarray, rng: np.random.Generator) -> None:
         """Begin anew in some rows (m,)."""
-        self.pose[rows], self.turn[rows] = starts(rng.uniform(size=(DRAWS, len(rows))), self.spread, self.ahead)
+        self.pose[rows], self.turn[rows] = starts(
+            rng.uniform(size=(DRAWS, len(rows))), self.spread, self.ahead
+        )
         self.made[rows] = 0
 
     def observe(self) -> np.ndarray:
         """Observations (N, 7)."""
-        return observed(self.pose, self.ahead, self.turn, np.full(len(self.pose), LENGTH), self.made)
+        return observed(
+            self.pose, self.ahead, self.turn, np.full(len(self.pose), LENGTH), self.made
+        )
 
     def guide(self, rng: np.random.Generator, *, tries: int = TRIES) -> np.ndarray:
-        """Actions (N, d) that a look one strike ahead finds best among `tries` random ones: towards the sub-goal, headed for it, inside the corridor."""
+        """Actions (N, d) that a look one strike ahead finds best among `tries` random ones: towards
+        the sub-goal, headed for it, inside the corridor.
+        """
         n = len(self.pose)
         action = rng.uniform(-1, 1, (n * tries, len(self.model.low)))
         pose = self.model.rest(np.repeat(self.pose, tries, 0), strikes(self.model, action))
         best = worth(pose, self.ahead, np.repeat(self.turn, tries)).reshape(n, tries).argmax(1)
         return action.reshape(n, tries, -1)[np.arange(n), best]
 
-    def strike(self, action: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Strike by actions (N, d) in [-1, 1]: rewards (N,) of Table V, whether an episode ended (N,), and whether at the sub-goal (N,).
+    def strike(
+        self, action: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Strike by actions (N, d) in [-1, 1]: rewards (N,) of Table V, whether an episode ended
+        (N,), and whether at the sub-goal (N,).
 
-        The last strike allowed ends it as well, for good: if what comes after it counted, never to arrive would pay best.
+        The last strike allowed ends it as well, for good: if what comes after it counted, never to
+        arrive would pay best.
         """
-        noise = self.spread.noise * rng.normal(size=(len(action), 3)) if self.spread.noise and self.model.unsure else None
+        noise = (
+            self.spread.noise * rng.normal(size=(len(action), 3))
+            if self.spread.noise and self.model.unsure
+            else None
+        )
         return self.arrive(self.model.rest(self.pose, strikes(self.model, action), noise))
 
     def arrive(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What `strike` says, for bodies that came to rest at pose (N, 3) wherever they were struck."""
+        """What `strike` says, for bodies that came to rest at pose (N, 3) wherever they were
+        struck.
+        """
         self.pose, self.made = pose, self.made + 1
         return judged(pose, self.ahead, self.turn, self.made)
 
@@ -97,7 +121,9 @@ def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:
 
 
 def heading_of(scene: Scene) -> float:
-    """From a body's yaw to the way it goes when struck in the middle of the side that may be struck, rad."""
+    """From a body's yaw to the way it goes when struck in the middle of the side that may be
+    struck, rad.
+    """
     return float(np.mean(scene.draw.point) + np.pi)
 
 
@@ -111,40 +137,77 @@ def starts(draws: Any, spread: Spread, ahead: float, *, xp: Any = np) -> tuple[A
     s, (angle, far, heading, further, along, turn, straight) = spread, draws
     angle, far = 2 * np.pi * angle, s.near * xp.sqrt(far)
     further = (LENGTH - NEAR) * further * (along < s.along)
-    pose = xp.stack([further + far * xp.cos(angle), far * xp.sin(angle), -s.heading + 2 * s.heading * heading - ahead], 1)
+    pose = xp.stack(
+        [
+            further + far * xp.cos(angle),
+            far * xp.sin(angle),
+            -s.heading + 2 * s.heading * heading - ahead,
+        ],
+        1,
+    )
     return pose, (-s.turn + 2 * s.turn * turn) * (straight > 0.25)
 
 
 def worth(pose: Any, ahead: float, turn: Any, *, xp: Any = np) -> Any:
-    """How good poses (N, 3) look to one who does not know what follows, (N,): towards the sub-goal, headed for it, inside the corridor."""
+    """How good poses (N, 3) look to one who does not know what follows, (N,): towards the sub-goal,
+    headed for it, inside the corridor.
+    """
     gap, there, gone = _placed(pose, xp)
     heading = pose[:, 2] + ahead
     towards = xp.cos(heading - xp.arctan2(-pose[:, 1], LENGTH - pose[:, 0]))
-    return xp.where(there, 2 + xp.cos(heading - turn), 0.3 * towards - gap / LENGTH - 2 * xp.abs(pose[:, 1]) / WIDTH) - 10.0 * gone
+    return (
+        xp.where(
+            there,
+            2 + xp.cos(heading - turn),
+            0.3 * towards - gap / LENGTH - 2 * xp.abs(pose[:, 1]) / WIDTH,
+        )
+        - 10.0 * gone
+    )
 
 
 def judged(pose: Any, ahead: float, turn: Any, made: Any, *, xp: Any = np) -> tuple[Any, Any, Any]:
-    """Rewards (N,) of bodies at rest at pose (N, 3) after strikes made (N,), whether an episode ended (N,), and whether at the sub-goal (N,)."""
+    """Rewards (N,) of bodies at rest at pose (N, 3) after strikes made (N,), whether an episode
+    ended (N,), and whether at the sub-goal (N,).
+    """
     gap, there, gone = _placed(pose, xp)
-    return rewards(gap, pose[:, 2] + ahead - turn, made, there, gone, xp=xp), there | gone | (made >= STRIKES), there
+    return (
+        rewards(gap, pose[:, 2] + ahead - turn, made, there, gone, xp=xp),
+        there | gone | (made >= STRIKES),
+        there,
+    )
 
 
 def _placed(pose: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """Distance (N,) of poses from the sub-goal, whether they are there, and whether they have left the corridor."""
+    """Distance (N,) of poses from the sub-goal, whether they are there, and whether they have left
+    the corridor.
+    """
     gap = xp.hypot(pose[:, 0] - LENGTH, pose[:, 1])
     there = gap < NEAR
-    return gap, there, ~there & ((xp.abs(pose[:, 1]) > WIDTH / 2) | (pose[:, 0] < -_AFTER) | (pose[:, 0] > LENGTH + _AFTER))
+    return (
+        gap,
+        there,
+        ~there
+        & (
+            (xp.abs(pose[:, 1]) > WIDTH / 2)
+            | (pose[:, 0] < -_AFTER)
+            | (pose[:, 0] > LENGTH + _AFTER)
+        ),
+    )
 
 
-def observed(pose: np.ndarray, ahead: float, turn: np.ndarray, length: np.ndarray, made: np.ndarray) -> np.ndarray:
+def observed(
+    pose: np.ndarray, ahead: float, turn: np.ndarray, length: np.ndarray, made: np.ndarray
+) -> np.ndarray:
     """Observations (N, 7), as `seen` has them, in single precision."""
     return seen(pose, ahead, turn, length, made).astype(np.float32)
 
 
 def seen(pose: Any, ahead: float, turn: Any, length: Any, made: Any, *, xp: Any = np) -> Any:
-    """Observations (N, 7) of poses (N, 3) seen from segments of lengths (N,) at whose end the way turns by turn (N,): the place in it, where
-    the sub-goal is from the body, how it is turned against it (cosine and sine), lengths over that of a segment; and the share of the strikes
-    allowed that were made (N,), which the paper's observation leaves out although its reward depends on it.
+    """Observations (N, 7) of poses (N, 3) seen from segments of lengths (N,) at whose end the way
+    turns by turn (N,): the place in it, where the sub-goal is from the body, how it is turned
+    against it (cosine and sine), lengths over that of a segment; and the share of the strikes
+    allowed that were made (N,), which the paper's observation leaves out although its reward
+    depends on it.
     """
     heading = pose[:, 2] + ahead
     c, s = xp.cos(heading), xp.sin(heading)
@@ -152,10 +215,23 @@ def seen(pose: Any, ahead: float, turn: Any, length: Any, made: Any, *, xp: Any 
     off = turn - heading
     # A longer or shorter corridor looks like the end of one of the usual length.
     place = pose[:, 0] + LENGTH - length
-    return xp.stack([place / LENGTH, pose[:, 1] / LENGTH, (c * x + s * y) / LENGTH, (c * y - s * x) / LENGTH, xp.cos(off), xp.sin(off), made / STRIKES], 1)
+    return xp.stack(
+        [
+            place / LENGTH,
+            pose[:, 1] / LENGTH,
+            (c * x + s * y) / LENGTH,
+            (c * y - s * x) / LENGTH,
+            xp.cos(off),
+            xp.sin(off),
+            made / STRIKES,
+        ],
+        1,
+    )
 
 
 def rewards(gap: Any, off: Any, made: Any, there: Any, gone: Any, *, xp: Any = np) -> Any:
-    """R1 + R2 + R3 + R4 of Table V, (N,): gap (m) to the sub-goal, off (rad) its orientation, strikes made."""
+    """R1 + R2 + R3 + R4 of Table V, (N,): gap (m) to the sub-goal, off (rad) its orientation,
+    strikes made.
+    """
     near = xp.exp(-(gap**2))
     return near + there * ((1 + xp.cos(off)) / 2 + STRIKES - made) + gone * LEFT

@@ -1,4 +1,6 @@
-"""Routes: straight corridors one after the other, and the sub-goals at their ends (CLASH, Sec. IV-C)."""
+"""Routes: straight corridors one after the other, and the sub-goals at their ends (CLASH, Sec.
+IV-C).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ import numpy as np
 from clashsim.core.errors import DataError, nearest
 
 _LONGEST = 0.4  # m: a policy of 0.3 m segments still reaches the end of these
-LENGTH, WIDTH, NEAR = 0.3, 0.08, 0.04  # m: of a corridor, and from a sub-goal within which it counts as reached
+LENGTH, WIDTH, NEAR = (
+    0.3,
+    0.08,
+    0.04,
+)  # m: of a corridor, and from a sub-goal within which it counts as reached
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,20 @@ class Route:
 
     def __post_init__(self) -> None:
         array = np.asarray(self.points, float)
-        if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2 or not (np.abs(array) < 100).all():
-            raise DataError(f"route {self.name!r} needs at least two points of two numbers in m each")
+        if (
+            array.ndim != 2
+            or array.shape[1] != 2
+            or len(array) < 2
+            or not (np.abs(array) < 100).all()
+        ):
+            raise DataError(
+                f"route {self.name!r} needs at least two points of two numbers in m each"
+            )
         gaps = np.linalg.norm(np.diff(array, axis=0), axis=1)
         if gaps.min() < 0.05 or gaps.max() > 1.0:
-            raise DataError(f"way points of route {self.name!r} must be 0.05 to 1 m apart, got {gaps.min():.3g} to {gaps.max():.3g} m: are they in m?")
+            raise DataError(
+                f"way points of route {self.name!r} must be 0.05 to 1 m apart, got {gaps.min():.3g} to {gaps.max():.3g} m: are they in m?"
+            )
         object.__setattr__(self, "points", tuple((float(x), float(y)) for x, y in array))
 
     def __len__(self) -> int:
@@ -51,7 +66,9 @@ class Route:
     def turn(self, segment: int) -> float:
         """By how much (rad) the way turns at the end of a segment; the last one goes on straight."""
         headings = self.headings
-        return wrapped(headings[segment + 1] - headings[segment]) if segment + 1 < len(self) else 0.0
+        return (
+            wrapped(headings[segment + 1] - headings[segment]) if segment + 1 < len(self) else 0.0
+        )
 
     def inside(self, place: np.ndarray) -> bool:
         """Whether a place (2,) lies in one of the corridors, their ends rounded off."""
@@ -68,31 +85,48 @@ def _chain(name: str, start: tuple[float, float], turns: Sequence[float], *, ran
     points, heading = [start], 0.0
     for turn in (0.0, *turns):
         heading += math.radians(turn)
-        points.append((points[-1][0] + LENGTH * math.cos(heading), points[-1][1] + LENGTH * math.sin(heading)))
+        points.append(
+            (points[-1][0] + LENGTH * math.cos(heading), points[-1][1] + LENGTH * math.sin(heading))
+        )
     return Route(name, tuple(points), random)
 
 
-# One, two and three segments, as in the paper, which does not give their turns. The laboratory's arm reaches half a metre about the middle.
-ROUTES = {r.name: r for r in (_chain("1", (-0.15, 0.0), (), random=True), _chain("2", (-0.25, -0.15), (90.0,), random=True),
-                              _chain("3", (-0.35, -0.15), (90.0, -90.0), random=False))}
+# One, two and three segments, as in the paper, which does not give their turns. The laboratory's
+# arm reaches half a metre about the middle.
+ROUTES = {
+    r.name: r
+    for r in (
+        _chain("1", (-0.15, 0.0), (), random=True),
+        _chain("2", (-0.25, -0.15), (90.0,), random=True),
+        _chain("3", (-0.35, -0.15), (90.0, -90.0), random=False),
+    )
+}
 
 
 def route(source: str) -> Route:
-    """One of the three routes by name, or one from a CSV file of way points with a header x, y in m."""
+    """One of the three routes by name, or one from a CSV file of way points with a header x, y in
+    m.
+    """
     if source in ROUTES:
         return ROUTES[source]
     path = Path(source)
     if path.suffix != ".csv":
-        raise DataError(f"there is no route {source!r}; {nearest(source, ROUTES)}, or give a .csv file of way points")
+        raise DataError(
+            f"there is no route {source!r}; {nearest(source, ROUTES)}, or give a .csv file of way points"
+        )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [{str(k).strip(): v for k, v in row.items()} for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"the route {source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise DataError(
+            f"the route {source!r} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     try:
         return cut(Route(path.stem, tuple((float(r["x"]), float(r["y"])) for r in rows)))
     except (KeyError, TypeError, ValueError):
-        raise DataError(f"the route {source!r} needs a header x,y and a number in each row") from None
+        raise DataError(
+            f"the route {source!r} needs a header x,y and a number in each row"
+        ) from None
 
 
 def cut(route: Route) -> Route:

@@ -1,4 +1,6 @@
-"""Train a policy of sequential pushing with SAC, in checkpoints from which a killed training goes on to the same policy."""
+"""Train a policy of sequential pushing with SAC, in checkpoints from which a killed training goes
+on to the same policy.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ with needs("Stable-Baselines3", "rl"):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a policy is trained: `envs` copies are struck at once, then `updates` gradient steps are made on batches of `batch`."""
+    """How a policy is trained: `envs` copies are struck at once, then `updates` gradient steps are
+    made on batches of `batch`.
+    """
 
     steps: int = 200_000
     envs: int = 64
@@ -34,7 +38,8 @@ class Recipe:
     width: int = 128
     rate: float = 1e-3
     gamma: float = 0.95
-    guided: int = 20_000  # strikes by a look one strike ahead, to begin with: at random, two in three leave the corridor
+    # Strikes by a look one strike ahead, to begin with: at random, two in three leave the corridor
+    guided: int = 20_000
     warm: int = 100  # strikes before the first update, at random if not guided
     along: float = 0.5  # share of starts anywhere in the corridor
     noise: float = 0.3  # standard deviations of the model's own by which outcomes scatter
@@ -42,14 +47,44 @@ class Recipe:
 
 
 # The library's default hyper-parameters, one copy, one update a strike, as in the paper.
-PAPER = Recipe(envs=1, updates=1, batch=256, width=256, rate=3e-4, gamma=0.99, guided=0, warm=100, along=0.0, noise=0.0)
+PAPER = Recipe(
+    envs=1,
+    updates=1,
+    batch=256,
+    width=256,
+    rate=3e-4,
+    gamma=0.99,
+    guided=0,
+    warm=100,
+    along=0.0,
+    noise=0.0,
+)
 
 
-def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: int = 0, folder: Path | None = None, progress: Progress = quiet) -> Policy:
-    """A policy for one segment; with `folder`, checkpoints and a log for TensorBoard are kept there, and a later call goes on from them."""
-    env = StrikeVecEnv(Push.of(scene, model, recipe.envs, Spread(along=recipe.along, noise=recipe.noise)), seed=seed)
+def train(
+    scene: Scene,
+    model: StrikeModel,
+    *,
+    recipe: Recipe = Recipe(),
+    seed: int = 0,
+    folder: Path | None = None,
+    progress: Progress = quiet,
+) -> Policy:
+    """A policy for one segment; with `folder`, checkpoints and a log for TensorBoard are kept
+    there, and a later call goes on from them.
+    """
+    env = StrikeVecEnv(
+        Push.of(scene, model, recipe.envs, Spread(along=recipe.along, noise=recipe.noise)),
+        seed=seed,
+    )
     sac = _sac(env, recipe, seed)
-    job = {"recipe": asdict(recipe), "seed": seed, "scene": scene.name, "names": list(model.names), "model": checkpoint.fingerprint(model)}
+    job = {
+        "recipe": asdict(recipe),
+        "seed": seed,
+        "scene": scene.name,
+        "names": list(model.names),
+        "model": checkpoint.fingerprint(model),
+    }
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         sac.set_logger(configure(str(folder / "log"), ["tensorboard"]))
@@ -62,7 +97,9 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
         advance(sac.num_timesteps)
         while sac.num_timesteps < recipe.steps:
             before = sac.num_timesteps
-            sac.learn(min(recipe.every, recipe.steps - before), reset_num_timesteps=False, log_interval=50)
+            sac.learn(
+                min(recipe.every, recipe.steps - before), reset_num_timesteps=False, log_interval=50
+            )
             advance(sac.num_timesteps - before)
             if folder is not None:
                 _keep(sac, env, folder, job)
@@ -70,8 +107,20 @@ def train(scene: Scene, model: StrikeModel, *, recipe: Recipe = Recipe(), seed: 
 
 
 def _sac(env: StrikeVecEnv, recipe: Recipe, seed: int) -> SAC:
-    return SAC("MlpPolicy", env, learning_rate=recipe.rate, buffer_size=recipe.steps, learning_starts=recipe.warm, batch_size=recipe.batch, gamma=recipe.gamma,
-               train_freq=1, gradient_steps=recipe.updates, policy_kwargs={"net_arch": [recipe.width, recipe.width]}, seed=seed, device="cpu")
+    return SAC(
+        "MlpPolicy",
+        env,
+        learning_rate=recipe.rate,
+        buffer_size=recipe.steps,
+        learning_starts=recipe.warm,
+        batch_size=recipe.batch,
+        gamma=recipe.gamma,
+        train_freq=1,
+        gradient_steps=recipe.updates,
+        policy_kwargs={"net_arch": [recipe.width, recipe.width]},
+        seed=seed,
+        device="cpu",
+    )
 
 
 def guided(sac: SAC, env: Any, strikes: int) -> None:
@@ -107,27 +156,54 @@ def _modules(sac: SAC) -> dict[str, Any]:
 def _optimisers(sac: SAC) -> dict[str, torch.optim.Optimizer]:
     policy: Any = sac.policy
     assert sac.ent_coef_optimizer is not None
-    return {"actor": policy.actor.optimizer, "critic": policy.critic.optimizer, "entropy": sac.ent_coef_optimizer}
+    return {
+        "actor": policy.actor.optimizer,
+        "critic": policy.critic.optimizer,
+        "entropy": sac.ent_coef_optimizer,
+    }
 
 
 def _keep(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> None:
-    """Write weights, moments of the optimisers, the buffer and all random states: no pickle, and the new checkpoint replaces the old one at once."""
+    """Write weights, moments of the optimisers, the buffer and all random states: no pickle, and
+    the new checkpoint replaces the old one at once.
+    """
     buffer: Any = sac.replay_buffer
     filled = buffer.buffer_size if buffer.full else buffer.pos
-    tensors = {f"{name}.{key}": value.contiguous() for name, module in _modules(sac).items() for key, value in module.state_dict().items()}
+    tensors = {
+        f"{name}.{key}": value.contiguous()
+        for name, module in _modules(sac).items()
+        for key, value in module.state_dict().items()
+    }
     for name, optimiser in _optimisers(sac).items():
         tensors |= checkpoint.moments(name, optimiser)
     assert sac.log_ent_coef is not None
     state: Any = np.random.get_state()  # the library draws batches from numpy's global generator
-    tensors |= {"log_entropy": sac.log_ent_coef.detach().clone(), "torch": torch.get_rng_state(), "numpy": torch.from_numpy(state[1].astype(np.int64))}
-    arrays = {k: getattr(buffer, k)[:filled] for k in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")}
+    tensors |= {
+        "log_entropy": sac.log_ent_coef.detach().clone(),
+        "torch": torch.get_rng_state(),
+        "numpy": torch.from_numpy(state[1].astype(np.int64)),
+    }
+    arrays = {
+        k: getattr(buffer, k)[:filled]
+        for k in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+    }
     tensors |= {f"buffer.{k}": torch.from_numpy(np.ascontiguousarray(v)) for k, v in arrays.items()}
-    about = {"job": job, "env": env.state(), "steps": sac.num_timesteps, "updates": sac._n_updates, "pos": buffer.pos, "full": buffer.full,
-             "numpy": [int(state[2]), int(state[3]), float(state[4])], "space": _plain(env.action_space.np_random.bit_generator.state)}
+    about = {
+        "job": job,
+        "env": env.state(),
+        "steps": sac.num_timesteps,
+        "updates": sac._n_updates,
+        "pos": buffer.pos,
+        "full": buffer.full,
+        "numpy": [int(state[2]), int(state[3]), float(state[4])],
+        "space": _plain(env.action_space.np_random.bit_generator.state),
+    }
     checkpoint.keep(folder, tensors, about, steps=sac.num_timesteps, of=job["recipe"]["steps"])
 
 
-def _restore(sac: SAC, env: StrikeVecEnv, about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+def _restore(
+    sac: SAC, env: StrikeVecEnv, about: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> None:
     for name, module in _modules(sac).items():
         module.load_state_dict({k: tensors[f"{name}.{k}"] for k in module.state_dict()})
     for name, optimiser in _optimisers(sac).items():
@@ -146,7 +222,9 @@ def _restore(sac: SAC, env: StrikeVecEnv, about: dict[str, Any], tensors: dict[s
     env.action_space.np_random.bit_generator.state = about["space"]
     torch.set_rng_state(tensors["torch"])
     position, gauss, cached = about["numpy"]
-    np.random.set_state(("MT19937", tensors["numpy"].numpy().astype(np.uint32), position, gauss, cached))
+    np.random.set_state(
+        ("MT19937", tensors["numpy"].numpy().astype(np.uint32), position, gauss, cached)
+    )
 
 
 def _plain(state: Any) -> Any:

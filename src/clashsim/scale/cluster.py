@@ -1,4 +1,5 @@
-"""A Ray cluster for as long as it is needed: one that runs already is joined and left as it was, else one is started here and ended.
+"""A Ray cluster for as long as it is needed: one that runs already is joined and left as it was,
+else one is started here and ended.
 
 A cluster that is started here can be reached from this machine alone: whoever reaches one can run
 code in it.
@@ -18,20 +19,30 @@ from clashsim.core.errors import ParamError
 from clashsim.core.extras import needs
 
 _ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d+")
-_STORE = 256 << 20  # bytes of shared memory of a cluster of our own: results are a megabyte, and few wait at a time
+_STORE = (
+    256 << 20
+)  # bytes of shared memory of a cluster of our own: results are a megabyte, and few wait at a time
 _PATIENCE = 5.0  # s for an address to answer at all; Ray itself would try for minutes
-_SILENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_SILENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
 
 
 @contextmanager
 def cluster(where: str, workers: int) -> Iterator[bool]:
-    """Connect this process; gives whether the cluster is our own, of `workers` workers (0: as many as there are cores).
+    """Connect this process; gives whether the cluster is our own, of `workers` workers (0: as many
+    as there are cores).
 
-    where: "ray" joins the cluster of `ray start` or of RAY_ADDRESS if there is one and starts one if not, "local" always starts one,
-    "auto" or an address ("host:port", "ray://host:port") joins. A process that is connected already stays so.
+    where: "ray" joins the cluster of `ray start` or of RAY_ADDRESS if there is one and starts one
+    if not, "local" always starts one, "auto" or an address ("host:port", "ray://host:port") joins.
+    A process that is connected already stays so.
     """
     if where not in ("ray", "local", "auto") and not _ADDRESS.fullmatch(where):
-        raise ParamError(f"--on must be ray, local, auto or the address of a Ray cluster as host:port or ray://host:port, got {where!r}")
+        raise ParamError(
+            f"--on must be ray, local, auto or the address of a Ray cluster as host:port or ray://host:port, got {where!r}"
+        )
     if workers < 0:
         raise ParamError(f"--workers must not be negative, got {workers}")
     needs_ray()
@@ -43,7 +54,13 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
     with _silence(), _loopback():
         own = where == "local" or not _joined(where)
         if own:
-            ray.init(address="local", num_cpus=workers or None, include_dashboard=False, object_store_memory=_STORE, **_quiet())
+            ray.init(
+                address="local",
+                num_cpus=workers or None,
+                include_dashboard=False,
+                object_store_memory=_STORE,
+                **_quiet(),
+            )
         try:
             yield own
         finally:
@@ -74,8 +91,10 @@ def _joined(where: str) -> bool:
         if where == "ray" and address == "auto":
             return False
         said = " ".join(str(error).split())[:200]
-        raise ParamError(f"no Ray cluster can be joined at {address!r}: start one with `ray start --head`, set RAY_AUTH_MODE=token here if it was started so, "
-                         f"or give --on local ({said})") from None
+        raise ParamError(
+            f"no Ray cluster can be joined at {address!r}: start one with `ray start --head`, set RAY_AUTH_MODE=token here if it was started so, "
+            f"or give --on local ({said})"
+        ) from None
     return True
 
 
@@ -109,7 +128,9 @@ def _loopback() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep Ray's own thread from printing a paragraph for each worker that is lost, which is no error here; it has no setting for that."""
+    """Keep Ray's own thread from printing a paragraph for each worker that is lost, which is no
+    error here; it has no setting for that.
+    """
     from ray._private import worker
 
     before = getattr(worker, "print_to_stdstream", None)

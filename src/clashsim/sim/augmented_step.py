@@ -1,7 +1,8 @@
 """One step of MJX in which neural scalars take part.
 
-All networks read the state at the beginning of the step. Those of parameters change the model; those of forces and accelerations enter before
-the constraints are solved, so that contacts still hold; those of states come after everything.
+All networks read the state at the beginning of the step. Those of parameters change the model;
+those of forces and accelerations enter before the constraints are solved, so that contacts still
+hold; those of states come after everything.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ _REST = 1e-12  # m^2/s^2 under the root of a speed, which has no slope at rest
 
 @dataclass(frozen=True)
 class Step:
-    """A step in two parts, so that slopes need not go through the dynamics once for every weight (`clashsim.sim.augmented_slopes`).
+    """A step in two parts, so that slopes need not go through the dynamics once for every weight
+    (`clashsim.sim.augmented_slopes`).
 
-    reads (fields, state, control) -> what each network reads; says (weights, reads) -> outputs (m,); acts (fields, state, control, outputs) -> the next
-    state or, with RK4, the rates of a state, which are asked for four times in a step.
+    reads (fields, state, control) -> what each network reads; says (weights, reads) -> outputs
+    (m,); acts (fields, state, control, outputs) -> the next state or, with RK4, the rates of a
+    state, which are asked for four times in a step.
     """
 
     reads: Callable[..., Any]
@@ -39,28 +42,43 @@ class Step:
     timestep: float
 
 
-def step_of(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, differentiate: bool) -> Step:
+def step_of(
+    held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, differentiate: bool
+) -> Step:
     """The step of a scene with its networks; `fields` are those of the model, without the weights."""
     jax, mjx = engine()
     from mujoco.mjx._src.smooth import solve_m
 
     jnp, own = jax.numpy, parts(blueprint)
     empty = mjx.make_data(held.model)
-    chosen = {kind: [i for i, p in enumerate(places) if p.kind == kind] for kind in ("parameter", "force", "acceleration", "state")}
-    rates = bool(blueprint) and int(held.plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4)
+    chosen = {
+        kind: [i for i, p in enumerate(places) if p.kind == kind]
+        for kind in ("parameter", "force", "acceleration", "state")
+    }
+    rates = bool(blueprint) and int(held.plain.opt.integrator) == int(
+        mujoco.mjtIntegrator.mjINT_RK4
+    )
 
     def reads(fields: Any, state: Any, control: Any) -> list[Any]:
         model, data = held.at(fields), empty.replace(**state, ctrl=control)
         moving = any(read.kind == "speed" for p in places for read in p.reads)
-        seen = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data))) if moving else data
+        seen = (
+            mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data))) if moving else data
+        )
         return [jnp.stack([_value(jnp, seen, r, held) for r in p.reads]) for p in places]
 
     def says(weights: Any, seen: list[Any]) -> Any:
-        said = [scalar.output(weights[part], values, jnp) for scalar, part, values in zip(blueprint, own, seen, strict=True)]
+        said = [
+            scalar.output(weights[part], values, jnp)
+            for scalar, part, values in zip(blueprint, own, seen, strict=True)
+        ]
         return jnp.stack(said) if said else jnp.zeros(0)
 
     def between(said: Any) -> Any:
-        """Forces act on a joint's passive force (springs, dampers, fluid), accelerations on what all smooth forces give it."""
+        """Forces act on a joint's passive force (springs, dampers, fluid), accelerations on what
+        all smooth forces give it.
+        """
+
         def change(model: Any, data: Any) -> Any:
             force, pushed = data.qfrc_smooth, data.qacc_smooth
             for i in chosen["force"]:
@@ -69,8 +87,13 @@ def step_of(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, 
             if chosen["force"]:
                 pushed = solve_m(model, data, force)
             for i in chosen["acceleration"]:
-                pushed = pushed.at[places[i].dof].set(blueprint[i].enter(pushed[places[i].dof], said[i], jnp))
-            return data.replace(qacc_smooth=pushed, qfrc_smooth=mjx.mul_m(model, data, pushed) if chosen["acceleration"] else force)
+                pushed = pushed.at[places[i].dof].set(
+                    blueprint[i].enter(pushed[places[i].dof], said[i], jnp)
+                )
+            return data.replace(
+                qacc_smooth=pushed,
+                qfrc_smooth=mjx.mul_m(model, data, pushed) if chosen["acceleration"] else force,
+            )
 
         return change if chosen["force"] or chosen["acceleration"] else None
 
@@ -80,13 +103,21 @@ def step_of(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, 
             model = _changed(held, model, (blueprint[i], places[i]), said[i])
         if rates:
             data = forward_of(held, differentiate=differentiate, between=between(said))(model, data)
-            return {"qpos": data.qvel, "qvel": data.qacc, "act": 0 * state["act"], "qacc_warmstart": 0 * state["qacc_warmstart"]}
+            return {
+                "qpos": data.qvel,
+                "qvel": data.qacc,
+                "act": 0 * state["act"],
+                "qacc_warmstart": 0 * state["qacc_warmstart"],
+            }
         data = stepper(held, differentiate=differentiate, between=between(said))(model, data)
         out = {name: getattr(data, name) for name in state}
         for i in chosen["state"]:
-            # The velocity after the step (or, replaced, its change in the step), and the place where it leads in that step.
+            # The velocity after the step (or, replaced, its change in the step), and the place
+            # where it leads in that step.
             old, dof = out["qvel"][places[i].dof], places[i].dof
-            new = blueprint[i].enter(old, said[i], jnp) + (state["qvel"][dof] if blueprint[i].enters == "replace" else 0)
+            new = blueprint[i].enter(old, said[i], jnp) + (
+                state["qvel"][dof] if blueprint[i].enters == "replace" else 0
+            )
             out["qvel"] = out["qvel"].at[dof].set(new)
             out["qpos"] = out["qpos"].at[places[i].qpos].add(model.opt.timestep * (new - old))
         return out
@@ -95,12 +126,17 @@ def step_of(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, 
 
 
 def once(step: Step) -> Once:
-    """The function (fields, state, control) -> state of one step; `fields` holds the weights beside the fields of the model."""
+    """The function (fields, state, control) -> state of one step; `fields` holds the weights beside
+    the fields of the model.
+    """
+
     def step_once(fields: Any, state: Any, control: Any) -> Any:
         fields, weights = apart(fields)
 
         def acts(state: Any) -> Any:
-            return step.acts(fields, state, control, step.says(weights, step.reads(fields, state, control)))
+            return step.acts(
+                fields, state, control, step.says(weights, step.reads(fields, state, control))
+            )
 
         return runge_kutta(acts, state, step.timestep) if step.rates else acts(state)
 
@@ -128,7 +164,9 @@ def refuse_fixed(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...]
     jax, _ = engine()
     for scalar, p in zip(blueprint, places, strict=True):
         if p.slot is not None and not isinstance(leaf(held.model, p.slot.field), jax.Array):
-            raise ParamError(f"MJX fixes {p.slot.field!r} when it compiles, so no neural scalar can act on {scalar.target!r}: act on a force or an acceleration")
+            raise ParamError(
+                f"MJX fixes {p.slot.field!r} when it compiles, so no neural scalar can act on {scalar.target!r}: act on a force or an acceleration"
+            )
 
 
 def _value(jnp: Any, data: Any, read: Read, held: MjxScene) -> Any:
@@ -141,7 +179,9 @@ def _value(jnp: Any, data: Any, read: Read, held: MjxScene) -> Any:
 
 
 def _changed(held: MjxScene, model: Any, acting: tuple[Any, Place], said: Any) -> Any:
-    """The model with one neural scalar's part in its parameter; one that replaces begins at the author's value."""
+    """The model with one neural scalar's part in its parameter; one that replaces begins at the
+    author's value.
+    """
     scalar, p = acting
     assert p.slot is not None
     array, author = leaf(model, p.slot.field), field_of(held.scene.base, p.slot.field)

@@ -1,4 +1,6 @@
-"""The graph simulator: free motion, collision detection, a mesh graph network for contact, shape matching; differentiable from end to end."""
+"""The graph simulator: free motion, collision detection, a mesh graph network for contact, shape
+matching; differentiable from end to end.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +24,60 @@ from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
 
 class GraphSim:
-    """Boxes on a floor, `Simulator` for states of MuJoCo's free joints: qpos (7 a box), then qvel (6 a box).
+    """Boxes on a floor, `Simulator` for states of MuJoCo's free joints: qpos (7 a box), then qvel
+    (6 a box).
 
-    contact (c,) or (boxes, c): parameters of the contact on the network's unit scale. Memory between steps is the state alone.
+    contact (c,) or (boxes, c): parameters of the contact on the network's unit scale. Memory
+    between steps is the state alone.
     """
 
-    def __init__(self, boxes: Sequence[Box], contact: np.ndarray, *, net: GraphNet | Path | None = None, dt: float = 1 / 148, gravity: Sequence[float] = (0.0, 0.0, -9.81),
-                 normal: Sequence[float] = (0.0, 0.0, 1.0), height: float = 0.0, drag: float = 0.0, rounding: float = 0.0, coal: bool = True) -> None:
+    def __init__(
+        self,
+        boxes: Sequence[Box],
+        contact: np.ndarray,
+        *,
+        net: GraphNet | Path | None = None,
+        dt: float = 1 / 148,
+        gravity: Sequence[float] = (0.0, 0.0, -9.81),
+        normal: Sequence[float] = (0.0, 0.0, 1.0),
+        height: float = 0.0,
+        drag: float = 0.0,
+        rounding: float = 0.0,
+        coal: bool = True,
+    ) -> None:
         if not boxes:
             raise DataError("a graph simulator needs at least one box")
-        self.boxes, self.dt, self.rounding, self.drag, self.coal = tuple(boxes), dt, rounding, drag, coal
-        self.net = net if isinstance(net, GraphNet) else shipped_net() if net is None else read_net(net)
+        self.boxes, self.dt, self.rounding, self.drag, self.coal = (
+            tuple(boxes),
+            dt,
+            rounding,
+            drag,
+            coal,
+        )
+        self.net = (
+            net if isinstance(net, GraphNet) else shipped_net() if net is None else read_net(net)
+        )
         if np.shape(contact)[-1] != self.net.shape["contact"]:
-            raise DataError(f"the network takes {self.net.shape['contact']} contact parameters, got {np.shape(contact)[-1]}")
+            raise DataError(
+                f"the network takes {self.net.shape['contact']} contact parameters, got {np.shape(contact)[-1]}"
+            )
         self.contact = np.asarray(contact, float)
         self.gravity = torch.tensor(gravity, dtype=torch.float64)
         unit = np.asarray(normal, float) / np.linalg.norm(normal)
         self.floor = Floor(torch.tensor(unit), height)
-        self._detection: dict[str, Any] = {"normal": unit, "height": height, "skin": SKIN, "reach": 2 * SKIN + REACH}
+        self._detection: dict[str, Any] = {
+            "normal": unit,
+            "height": height,
+            "skin": SKIN,
+            "reach": 2 * SKIN + REACH,
+        }
         self._made: tuple[int, Bodies, Detector | None] | None = None
 
-    def rollout(self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None) -> np.ndarray:
-        """States (N, T + 1, 13 boxes), the start included, from start (N, 13 boxes); control (N, T, 0) says how many steps.
+    def rollout(
+        self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
+    ) -> np.ndarray:
+        """States (N, T + 1, 13 boxes), the start included, from start (N, 13 boxes); control (N, T,
+        0) says how many steps.
 
         theta (c,) or (N, c) replaces the contact's parameters.
         """
@@ -64,7 +98,9 @@ class GraphSim:
         return np.stack(out, 1)
 
     def path(self, start: Tensor, steps: int) -> list[State]:
-        """States of all bodies, scene by scene, over a differentiable rollout from start (N, 13 boxes)."""
+        """States of all bodies, scene by scene, over a differentiable rollout from start (N, 13
+        boxes).
+        """
         bodies, detector = self._bodies(len(start), None)
         states = [self.state(bodies, start)]
         for _ in range(steps):
@@ -78,19 +114,46 @@ class GraphSim:
             contacts = near_boxes(bodies, state, self.floor, _pairs(bodies))
         else:
             faces, points = detector(state.place.detach().numpy(), state.turn.detach().numpy())
-            contacts = faced(bodies, state, Contacts(torch.as_tensor(faces), torch.as_tensor(points), int((faces[:, 1] < 0).sum())), self.floor)
-        return advanced(self.net, bodies, state, free, carried(bodies, state, contacts, self.floor), floor=self.floor, dt=self.dt)
+            contacts = faced(
+                bodies,
+                state,
+                Contacts(
+                    torch.as_tensor(faces), torch.as_tensor(points), int((faces[:, 1] < 0).sum())
+                ),
+                self.floor,
+            )
+        return advanced(
+            self.net,
+            bodies,
+            state,
+            free,
+            carried(bodies, state, contacts, self.floor),
+            floor=self.floor,
+            dt=self.dt,
+        )
 
     def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[Bodies, Detector | None]:
         if theta is None and self._made is not None and self._made[0] == n:
             return self._made[1:]
         k = len(self.boxes)
-        contact = np.broadcast_to(self.contact, (k, self.contact.shape[-1])) if theta is None else None
-        rows = np.tile(contact, (n, 1)) if contact is not None else np.repeat(np.broadcast_to(theta, (n, np.shape(theta)[-1])), k, 0)  # type: ignore[arg-type]
+        contact = (
+            np.broadcast_to(self.contact, (k, self.contact.shape[-1])) if theta is None else None
+        )
+        rows = (
+            np.tile(contact, (n, 1))
+            if contact is not None
+            else np.repeat(np.broadcast_to(theta, (n, np.shape(theta)[-1])), k, 0)
+        )  # type: ignore[arg-type]
         scene = np.repeat(np.arange(n), k)
-        bodies = Bodies.boxes(self.boxes * n, rows, scene=scene.tolist(), drag=self.drag, rounding=self.rounding)
+        bodies = Bodies.boxes(
+            self.boxes * n, rows, scene=scene.tolist(), drag=self.drag, rounding=self.rounding
+        )
         corners = [b.corners - np.array(b.centre) for b in self.boxes] * n
-        detector = Detector(corners, [TRIANGLES] * len(corners), scene, **self._detection) if self.coal else None
+        detector = (
+            Detector(corners, [TRIANGLES] * len(corners), scene, **self._detection)
+            if self.coal
+            else None
+        )
         if theta is None:
             self._made = (n, bodies, detector)
         return bodies, detector
@@ -108,7 +171,11 @@ class GraphSim:
         arm = rotated(state.turn, bodies.centre)
         quaternion = Rotation.from_matrix(state.turn.detach().numpy()).as_quat(scalar_first=True)
         qpos = np.concatenate([(state.place - arm).detach().numpy(), quaternion], 1)
-        qvel = torch.cat([state.velocity - cross(state.spin, arm), back(state.turn, state.spin)], 1).detach().numpy()
+        qvel = (
+            torch.cat([state.velocity - cross(state.spin, arm), back(state.turn, state.spin)], 1)
+            .detach()
+            .numpy()
+        )
         n = len(qpos) // len(self.boxes)
         return np.concatenate([qpos.reshape(n, -1), qvel.reshape(n, -1)], 1)
 
@@ -116,8 +183,20 @@ class GraphSim:
 def matrices(quaternion: Tensor) -> Tensor:
     """Rotation matrices (n, 3, 3) of quaternions wxyz (n, 4)."""
     w, x, y, z = (quaternion / quaternion.norm(dim=1, keepdim=True)).unbind(1)
-    return torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y), 2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-                        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], 1).reshape(-1, 3, 3)
+    return torch.stack(
+        [
+            1 - 2 * (y * y + z * z),
+            2 * (x * y - w * z),
+            2 * (x * z + w * y),
+            2 * (x * y + w * z),
+            1 - 2 * (x * x + z * z),
+            2 * (y * z - w * x),
+            2 * (x * z - w * y),
+            2 * (y * z + w * x),
+            1 - 2 * (x * x + y * y),
+        ],
+        1,
+    ).reshape(-1, 3, 3)
 
 
 def _pairs(bodies: Bodies) -> Tensor:

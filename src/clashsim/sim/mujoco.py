@@ -15,7 +15,9 @@ from clashsim.core.contact import Poser
 from clashsim.core.params import from_unit
 from clashsim.core.scene import GROUND, Scene
 
-SETTLED = 0.02  # a pair that stays together has ended its impact when it closes at less than this share of the approach speed
+# A pair that stays together has ended its impact when it closes at less than this share of the
+# approach speed
+SETTLED = 0.02
 
 
 class End(IntEnum):
@@ -29,7 +31,9 @@ class End(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """after (N, k): twist of the struck body at the end; end (N,): `End`; steps (N,): simulation steps each impact took."""
+    """after (N, k): twist of the struck body at the end; end (N,): `End`; steps (N,): simulation
+    steps each impact took.
+    """
 
     after: np.ndarray
     end: np.ndarray
@@ -42,7 +46,9 @@ class Outcome:
 
 
 class Striker:
-    """Runs impacts of one scene in batches of `size` simulations that are built once and used again."""
+    """Runs impacts of one scene in batches of `size` simulations that are built once and used
+    again.
+    """
 
     def __init__(self, scene: Scene, size: int = 4096, *, threads: int = 0) -> None:
         self.scene, self.size = scene, size
@@ -52,7 +58,9 @@ class Striker:
         self.ctrl = self.engine.bind("ctrl") if scene.base.nu else None
         self.sensors = self.engine.bind("sensordata")
         self.sensor = int(scene.base.sensor("clashsim/contact").adr[0])
-        self.fields = {slot.field: self.engine.expand(slot.field) for slot in scene.slots if slot is not None}
+        self.fields = {
+            slot.field: self.engine.expand(slot.field) for slot in scene.slots if slot is not None
+        }
         self.drives = velocity_drives(scene)
         self.start = np.array(scene.base.qpos0)
 
@@ -60,9 +68,13 @@ class Striker:
         """Outcomes of impacts that start touching: before (N, d), theta (p,) or (N, p)."""
         n = len(before)
         theta = np.broadcast_to(theta, (n, len(self.scene.params)))
-        parts = [self._run(before[i : i + self.size], theta[i : i + self.size], duration)
-                 for i in range(0, n, self.size)]
-        return Outcome(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("after", "end", "steps")))
+        parts = [
+            self._run(before[i : i + self.size], theta[i : i + self.size], duration)
+            for i in range(0, n, self.size)
+        ]
+        return Outcome(
+            *(np.concatenate([getattr(p, f) for p in parts]) for f in ("after", "end", "steps"))
+        )
 
     def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> Outcome:
         n, scene = len(before), self.scene
@@ -88,16 +100,24 @@ class Striker:
         hold = patience(scene)
         for _ in range(max(1, round(duration / scene.base.opt.timestep))):
             whole = len(active) == n
-            qpos, qvel = (self.qpos[:n].copy(), self.qvel[:n].copy()) if whole else (self.qpos[active], self.qvel[active])
+            qpos, qvel = (
+                (self.qpos[:n].copy(), self.qvel[:n].copy())
+                if whole
+                else (self.qpos[active], self.qvel[active])
+            )
             last_pos[active], last_vel[active] = qpos, qvel
             self.engine.step(ids=None if whole and n == self.size else active)
             steps[active] += 1
             # Sensors describe the state before the step, which is the one just kept.
             found = self.sensors[active, self.sensor] > 0
-            rate = self.sensors[active, self.sensor + 1]  # normal velocity, negative while the bodies approach
+            rate = self.sensors[
+                active, self.sensor + 1
+            ]  # normal velocity, negative while the bodies approach
             first = found & ~touched[active]
             speed[active[first]] = np.abs(rate[first])
-            quiet[active] = np.where(found & (np.abs(rate) < SETTLED * speed[active]), quiet[active] + 1, 0)
+            quiet[active] = np.where(
+                found & (np.abs(rate) < SETTLED * speed[active]), quiet[active] + 1, 0
+            )
             parted = touched[active] & ~found
             touched[active] |= found
             broken = ~np.isfinite(qvel).all(1) | (np.abs(qvel) > 1e6).any(1)
@@ -113,12 +133,16 @@ class Striker:
 
 
 def patience(scene: Scene) -> int:
-    """Steps that a pair has to stay together to be settled: 3 ms of them, for it may just pass through zero."""
+    """Steps that a pair has to stay together to be settled: 3 ms of them, for it may just pass
+    through zero.
+    """
     return max(2, round(0.003 / scene.base.opt.timestep))
 
 
 def velocity_drives(scene: Scene) -> list[tuple[int, int]]:
-    """(actuator, dof) of velocity servos on the striker's joints: they are told to keep the speed of the strike."""
+    """(actuator, dof) of velocity servos on the striker's joints: they are told to keep the speed
+    of the strike.
+    """
     m, out = scene.base, []
     for a in range(m.nu):
         joint = int(m.actuator_trnid[a, 0])
@@ -128,13 +152,20 @@ def velocity_drives(scene: Scene) -> list[tuple[int, int]]:
 
 
 def _follow_sizes(scene: Scene, engine: batch.Batch, fields: dict[str, np.ndarray], n: int) -> None:
-    """Let bounding radii follow geom sizes that are parameters, or the broad phase would miss grown geoms."""
+    """Let bounding radii follow geom sizes that are parameters, or the broad phase would miss grown
+    geoms.
+    """
     if "geom_size" not in fields:
         return
     size = fields["geom_size"][:n]
     types = scene.base.geom_type
     radius = engine.expand("geom_rbound")[:n]
-    for g in {row for slot in scene.slots if slot is not None and slot.field == "geom_size" for row in slot.rows}:
+    for g in {
+        row
+        for slot in scene.slots
+        if slot is not None and slot.field == "geom_size"
+        for row in slot.rows
+    }:
         kind = int(types[g])
         if kind == int(mujoco.mjtGeom.mjGEOM_BOX):
             radius[:, g] = np.linalg.norm(size[:, g], axis=1)
@@ -145,7 +176,9 @@ def _follow_sizes(scene: Scene, engine: batch.Batch, fields: dict[str, np.ndarra
 
 
 def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
-    """Height (N,) of a free struck body at rest on the ground, by theta (N, p): soft ground sinks as its solref says."""
+    """Height (N,) of a free struck body at rest on the ground, by theta (N, p): soft ground sinks
+    as its solref says.
+    """
     if scene.ground is None or not scene.struck_body.free:
         return None
     axes, table = _rest_table(scene)
@@ -157,18 +190,30 @@ def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
 @lru_cache(maxsize=32)
 def _rest_table(scene: Scene) -> tuple:
     """Rest heights on a grid over the parameters that change how far the body sinks in."""
-    which = [i for i, p in enumerate(scene.params) if p.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))]
+    which = [
+        i
+        for i, p in enumerate(scene.params)
+        if p.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))
+    ]
     grid = [np.linspace(-1, 1, 17 if len(which) < 3 else 5) for _ in which]
-    mesh = np.stack([g.ravel() for g in np.meshgrid(*grid, indexing="ij")], 1) if which else np.zeros((1, 0))
+    mesh = (
+        np.stack([g.ravel() for g in np.meshgrid(*grid, indexing="ij")], 1)
+        if which
+        else np.zeros((1, 0))
+    )
     theta = np.tile(scene.nominal, (len(mesh), 1))
-    natural = [from_unit([scene.params[i]], g[:, None])[:, 0] for i, g in zip(which, grid, strict=True)]
+    natural = [
+        from_unit([scene.params[i]], g[:, None])[:, 0] for i, g in zip(which, grid, strict=True)
+    ]
     for k, i in enumerate(which):
         theta[:, i] = from_unit([scene.params[i]], mesh[:, k : k + 1])[:, 0]
     engine = batch.Batch(scene.base, len(mesh))
     scene.write(theta, engine.expand)
     body = scene.struck_body
     qpos, qvel = engine.bind("qpos"), engine.bind("qvel")
-    for _ in range(40):  # let it sink, killing the velocity now and then so that bouncy ground comes to rest as well
+    for _ in range(
+        40
+    ):  # let it sink, killing the velocity now and then so that bouncy ground comes to rest as well
         engine.step(nstep=max(1, round(0.01 / scene.base.opt.timestep)))
         qvel[:, body.qvel] *= 0.3
     assert scene.plane is not None
@@ -177,6 +222,8 @@ def _rest_table(scene: Scene) -> tuple:
     return axes, heights.reshape([len(g) for g in grid]) if which else float(heights[0])
 
 
-def simulate(scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096) -> Outcome:
+def simulate(
+    scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096
+) -> Outcome:
     """Outcomes of impacts in MuJoCo for one call; keep a `Striker` to call many times."""
     return Striker(scene, min(size, max(1, len(before))), threads=threads)(before, theta)

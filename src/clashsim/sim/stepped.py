@@ -1,4 +1,6 @@
-"""From strikes to poses at rest by stepping any simulator: slower than a map of strikes, and what that is compared with."""
+"""From strikes to poses at rest by stepping any simulator: slower than a map of strikes, and what
+that is compared with.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,37 @@ _AWAY = 0.02  # s after its hit at which it draws back
 
 
 class Stepped:
-    """A `StrikeModel` that steps a simulator of a scene with a striker on velocity servos until everything lies still.
+    """A `StrikeModel` that steps a simulator of a scene with a striker on velocity servos until
+    everything lies still.
 
-    theta (p,): of the simulator, whose ground decides how deep bodies sink in at rest. seconds: after which every body has come to rest.
+    theta (p,): of the simulator, whose ground decides how deep bodies sink in at rest. seconds:
+    after which every body has come to rest.
     """
 
     unsure = False
 
-    def __init__(self, simulator: Simulator, scene: Scene, theta: np.ndarray, *, seconds: float = 1.0) -> None:
+    def __init__(
+        self, simulator: Simulator, scene: Scene, theta: np.ndarray, *, seconds: float = 1.0
+    ) -> None:
         model: Any = simulator.model  # type: ignore[attr-defined]
         if model.nu != 2 or not scene.struck_body.free:
-            raise DataError(f"strikes can be stepped where a servo for either axis drives the striker into a free body; scene {scene.name!r} has {model.nu} actuators")
-        self.simulator, self.scene, self.theta, self.seconds, self.dt = simulator, scene, theta, seconds, float(model.opt.timestep)
+            raise DataError(
+                f"strikes can be stepped where a servo for either axis drives the striker into a free body; scene {scene.name!r} has {model.nu} actuators"
+            )
+        self.simulator, self.scene, self.theta, self.seconds, self.dt = (
+            simulator,
+            scene,
+            theta,
+            seconds,
+            float(model.opt.timestep),
+        )
         ranges = axes(scene)
         self.names = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
 
-    def rest(self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+    def rest(
+        self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
+    ) -> np.ndarray:
         """Pose at rest (N, 3) of bodies struck at pose (N, 3); noise is not known to a simulator."""
         return planar(self.scene, self.path(pose, strike)[:, -1])
 
@@ -49,19 +65,26 @@ class Stepped:
         velocity, n, base = before[:, 9:11].copy(), len(strike), self.scene.base
         before[:, 6:8] -= _BACK * velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
         qpos, qvel = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv))
-        Poser(self.scene, rest_height(self.scene, np.tile(self.theta, (n, 1)))).write(before, qpos, qvel)
+        Poser(self.scene, rest_height(self.scene, np.tile(self.theta, (n, 1)))).write(
+            before, qpos, qvel
+        )
         return np.concatenate([qpos, qvel, np.zeros((n, base.na))], axis=1), velocity
 
     def control(self, velocity: np.ndarray) -> np.ndarray:
         """Controls (N, T, 2) of strikers that draw back once they have hit."""
         t = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt
         until = np.ceil((_BACK / np.linalg.norm(velocity, axis=1) + _AWAY) / 0.01) * 0.01
-        return np.where((t[None] < until[:, None])[..., None], velocity[:, None], -velocity[:, None])
+        return np.where(
+            (t[None] < until[:, None])[..., None], velocity[:, None], -velocity[:, None]
+        )
 
 
 def planar(scene: Scene, state: np.ndarray) -> np.ndarray:
     """Planar poses (..., 3) of the struck free body in states (..., s)."""
     q = state[..., scene.struck_body.qpos]
     turn = q[..., 3:7]
-    yaw = np.arctan2(2 * (turn[..., 0] * turn[..., 3] + turn[..., 1] * turn[..., 2]), 1 - 2 * (turn[..., 2] ** 2 + turn[..., 3] ** 2))
+    yaw = np.arctan2(
+        2 * (turn[..., 0] * turn[..., 3] + turn[..., 1] * turn[..., 2]),
+        1 - 2 * (turn[..., 2] ** 2 + turn[..., 3] ** 2),
+    )
     return np.concatenate([q[..., :2], yaw[..., None]], -1)

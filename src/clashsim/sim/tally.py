@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of collisions: those whose outcome was learned, those left to MuJoCo by reason, and twists that a guard had to move."""
+    """Counts of collisions: those whose outcome was learned, those left to MuJoCo by reason, and
+    twists that a guard had to move.
+    """
 
     learned: int = 0
     projected: int = 0
@@ -20,8 +22,15 @@ class Tally:
         return self.learned + sum(self.handed.values())
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.learned + other.learned, self.projected + other.projected, dict(Counter(self.handed) + Counter(other.handed)))
+        return Tally(
+            self.learned + other.learned,
+            self.projected + other.projected,
+            dict(Counter(self.handed) + Counter(other.handed)),
+        )
 
     def __str__(self) -> str:
         why = ", ".join(f"{n} {reason}" for reason, n in sorted(self.handed.items()))
-        return f"{self.hits} hits, {self.learned} learned ({self.projected} moved by a guard), {self.hits - self.learned} left to MuJoCo" + (f": {why}" if why else "")
+        return (
+            f"{self.hits} hits, {self.learned} learned ({self.projected} moved by a guard), {self.hits - self.learned} left to MuJoCo"
+            + (f": {why}" if why else "")
+        )

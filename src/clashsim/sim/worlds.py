@@ -1,4 +1,6 @@
-"""Simulations as rows: the user's own MjData as one row, or many on threads, behind the same few arrays."""
+"""Simulations as rows: the user's own MjData as one row, or many on threads, behind the same few
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _POS = int(mujoco.mjtStage.mjSTAGE_POS)
 
 
 class World(Protocol):
-    """n simulations: live rows of their state, their sensors at that state, and what may differ between them."""
+    """n simulations: live rows of their state, their sensors at that state, and what may differ
+    between them.
+    """
 
     qpos: np.ndarray
     qvel: np.ndarray
@@ -38,7 +42,9 @@ class One:
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         self._model, self._data = model, data
-        self.qpos, self.qvel, self.act, self.ctrl = (x[None] for x in (data.qpos, data.qvel, data.act, data.ctrl))
+        self.qpos, self.qvel, self.act, self.ctrl = (
+            x[None] for x in (data.qpos, data.qvel, data.act, data.ctrl)
+        )
         self.userdata, self.sensors = data.userdata[None], data.sensordata[None]
         self.margin, self.gap = model.pair_margin[None], model.pair_gap[None]
         self.step, self.time = np.array([model.opt.timestep]), np.array([data.time])
@@ -64,10 +70,14 @@ class Many:
         self.engine = batch.Batch(model, n, nthread=threads)
         self._shared, self._scratch, self.varied = model, None, False
         bound = {name: self.engine.bind(name) for name in _STATE}
-        self.qpos, self.qvel, self.act, self.time, self.userdata = (bound[k] for k in ("qpos", "qvel", "act", "time", "userdata"))
+        self.qpos, self.qvel, self.act, self.time, self.userdata = (
+            bound[k] for k in ("qpos", "qvel", "act", "time", "userdata")
+        )
         self.ctrl, self.warmstart = bound["ctrl"], bound["qacc_warmstart"]
         self.sensors = self.engine.bind("sensordata")
-        self.margin, self.gap, self.step = (self.engine.expand(k) for k in ("pair_margin", "pair_gap", "opt.timestep"))
+        self.margin, self.gap, self.step = (
+            self.engine.expand(k) for k in ("pair_margin", "pair_gap", "opt.timestep")
+        )
 
     def advance(self, rows: np.ndarray) -> None:
         """Step these simulations on threads."""

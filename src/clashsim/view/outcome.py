@@ -1,4 +1,6 @@
-"""Where a body is expected to come to rest, by a map of strikes: after strikes that were planned for a target, or after one made by hand."""
+"""Where a body is expected to come to rest, by a map of strikes: after strikes that were planned
+for a target, or after one made by hand.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _DRAWS = 24  # outcomes that are shown as a cloud
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """K strikes of a body: before (K, 12) as in `Impacts`, expected rest (3,), poses (M, 3) it may end at, and one standard deviation of them (3,)."""
+    """K strikes of a body: before (K, 12) as in `Impacts`, expected rest (3,), poses (M, 3) it may
+    end at, and one standard deviation of them (3,).
+    """
 
     before: np.ndarray
     rest: np.ndarray
@@ -29,7 +33,9 @@ class Expected:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, what is expected of it, how far (m, rad) that is from the target, and how long (s) it took."""
+    """A plan, what is expected of it, how far (m, rad) that is from the target, and how long (s) it
+    took.
+    """
 
     plan: Plan
     expected: Expected
@@ -42,29 +48,57 @@ class Planned:
         return [dict(zip(self.plan.names, map(float, s), strict=True)) for s in self.plan.strikes]
 
 
-def planned(scene: Scene, model: StrikeModel, target: np.ndarray, start: np.ndarray, *, strikes: int = 0, seed: int = 0) -> Planned:
-    """The strikes that bring a body from start (3,) to target (3,): so many, or as few as reach it where `strikes` is 0."""
+def planned(
+    scene: Scene,
+    model: StrikeModel,
+    target: np.ndarray,
+    start: np.ndarray,
+    *,
+    strikes: int = 0,
+    seed: int = 0,
+) -> Planned:
+    """The strikes that bring a body from start (3,) to target (3,): so many, or as few as reach it
+    where `strikes` is 0.
+    """
     began = time.perf_counter()
     x, y, yaw = map(float, target)
-    task = Task((x, y, yaw), (float(start[0]), float(start[1]), float(start[2])), strikes=max(1, strikes))
+    task = Task(
+        (x, y, yaw), (float(start[0]), float(start[1]), float(start[2])), strikes=max(1, strikes)
+    )
     found = plan(model, task, seed=seed) if strikes else plan_few(model, task, seed=seed)
     seconds = time.perf_counter() - began
     before, _ = placed(scene, dict(zip(found.names, found.strikes.T, strict=True)))
     cloud = scattered(model, found.strikes, np.asarray(start, float))
     far, turn = off(found.predicted[-1], np.asarray(target, float))
-    return Planned(found, Expected(moved_to(before, found.starts), found.predicted[-1], cloud, found.spread), (float(far), float(abs(turn))), seconds)
+    return Planned(
+        found,
+        Expected(moved_to(before, found.starts), found.predicted[-1], cloud, found.spread),
+        (float(far), float(abs(turn))),
+        seconds,
+    )
 
 
-def expected(scene: Scene, model: StrikeModel, aims: Mapping[str, float], start: np.ndarray) -> Expected:
+def expected(
+    scene: Scene, model: StrikeModel, aims: Mapping[str, float], start: np.ndarray
+) -> Expected:
     """What a strike by its numbers does to a body at start (3,)."""
     strike = np.array([[aims[name] for name in model.names]])
     before, _ = placed(scene, {name: np.array([value]) for name, value in aims.items()})
     cloud = scattered(model, strike, start)
-    return Expected(moved_to(before, start), model.rest(start[None], strike)[0], cloud, cloud.std(0) if len(cloud) else np.zeros(3))
+    return Expected(
+        moved_to(before, start),
+        model.rest(start[None], strike)[0],
+        cloud,
+        cloud.std(0) if len(cloud) else np.zeros(3),
+    )
 
 
-def scattered(model: StrikeModel, strikes: np.ndarray, start: np.ndarray, *, n: int = _DRAWS, seed: int = 0) -> np.ndarray:
-    """Poses (n, 3) at which strikes (K, d), one after the other, may leave a body, by draws of what the model is unsure of; none where it does not know."""
+def scattered(
+    model: StrikeModel, strikes: np.ndarray, start: np.ndarray, *, n: int = _DRAWS, seed: int = 0
+) -> np.ndarray:
+    """Poses (n, 3) at which strikes (K, d), one after the other, may leave a body, by draws of what
+    the model is unsure of; none where it does not know.
+    """
     if not model.unsure:
         return np.zeros((0, 3))
     rng, pose = np.random.default_rng(seed), np.repeat(start[None], n, 0)

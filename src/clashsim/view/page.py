@@ -1,4 +1,6 @@
-"""The page: a panel for what to do, the player, what is drawn, and figures; everything a visitor sees is put together here."""
+"""The page: a panel for what to do, the player, what is drawn, and figures; everything a visitor
+sees is put together here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from clashsim.view.work import Worker
 
 
 class Panel(Protocol):
-    """One thing to do on the page. `enter` shows what belongs to it in the scene and `leave` takes it away."""
+    """One thing to do on the page. `enter` shows what belongs to it in the scene and `leave` takes
+    it away.
+    """
 
     folder: Any
 
@@ -38,20 +42,41 @@ class Page:
         self.mode, self._looked = "Replay", False
         self._motions: dict[str, Motion] = {}
         self.stage = Stage(server, session.scene, session.height)
-        gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, brand_color=(0, 114, 178))
+        gui.configure_theme(
+            control_width="large",
+            show_logo=False,
+            show_share_button=False,
+            brand_color=(0, 114, 178),
+        )
         gui.set_panel_label(f"clashsim: {session.title}")
         for note in self.stage.left:
             gui.add_html(said(note))
         gui.add_html(legend((*KINDS, "target"), self.stage.cell if self.stage.grid else None))
         self._modes = gui.add_button_group("mode", ("Replay", "Plan", "Strike", "Route"))
-        self._panels: dict[str, Panel] = {"Replay": Replaying(self, gui), "Plan": Planning(self, gui), "Strike": Striking(self, gui), "Route": Routing(self, gui)}
+        self._panels: dict[str, Panel] = {
+            "Replay": Replaying(self, gui),
+            "Plan": Planning(self, gui),
+            "Strike": Striking(self, gui),
+            "Route": Routing(self, gui),
+        }
         self._status, self._figures = gui.add_html(""), gui.add_html("")
         with gui.add_folder("Time"):
             self.player = Player(gui, self.stage)
         with gui.add_folder("What is drawn"):
-            hints = ("As it was recorded.", "MuJoCo with its own collision.", "MuJoCo with the learned collision.")
-            self._kinds = {kind: gui.add_checkbox(kind, True, hint=hint) for kind, hint in zip(KINDS, hints, strict=True)}
-            self._values = gui.add_dropdown("MuJoCo with", session.values, hint="Identified: what `clashsim export` writes. Author's: as the scene file has them.")
+            hints = (
+                "As it was recorded.",
+                "MuJoCo with its own collision.",
+                "MuJoCo with the learned collision.",
+            )
+            self._kinds = {
+                kind: gui.add_checkbox(kind, True, hint=hint)
+                for kind, hint in zip(KINDS, hints, strict=True)
+            }
+            self._values = gui.add_dropdown(
+                "MuJoCo with",
+                session.values,
+                hint="Identified: what `clashsim export` writes. Author's: as the scene file has them.",
+            )
         for kind, box in self._kinds.items():
             box.on_update(partial(self._toggled, kind))
         self._values.on_update(lambda _: self._panels[self.mode].enter())
@@ -92,7 +117,9 @@ class Page:
         self._panels[mode].enter()
 
     def show(self, motions: Mapping[str, Motion], figures: str, *, play: bool = False) -> None:
-        """Show motions by kind, and figures. The first of a mode are turned to; after that, visitors look from where they like."""
+        """Show motions by kind, and figures. The first of a mode are turned to; after that,
+        visitors look from where they like.
+        """
         self._motions = dict(motions)
         if motions and not self._looked:
             self._looked = True

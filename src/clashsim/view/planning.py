@@ -1,4 +1,6 @@
-"""Plan: a target that is dragged in the scene, the strikes that bring the body there, and what is expected of them."""
+"""Plan: a target that is dragged in the scene, the strikes that bring the body there, and what is
+expected of them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ class Planning:
         self._page = page
         self.folder = gui.add_folder("Plan", visible=False)
         with self.folder:
-            gui.add_html(said("Drag the pink target: arrows and the square move it, the arc turns it. The strike is planned while you drag and simulated when you let go."))
-            self.x, self.y = (gui.add_number(f"target {axis}, mm", 0.0, step=0.5) for axis in ("x", "y"))
+            gui.add_html(
+                said(
+                    "Drag the pink target: arrows and the square move it, the arc turns it. The strike is planned while you drag and simulated when you let go."
+                )
+            )
+            self.x, self.y = (
+                gui.add_number(f"target {axis}, mm", 0.0, step=0.5) for axis in ("x", "y")
+            )
             self.yaw = gui.add_number("target yaw, °", 0.0, step=0.5)
             self.many = gui.add_dropdown("strikes", tuple(_MANY))
         for box in (self.x, self.y, self.yaw):
@@ -57,7 +65,11 @@ class Planning:
     def target(self) -> np.ndarray:
         """Planar pose (3,) of the target."""
         assert self.gizmo is not None
-        return flat(self._page.session.scene, np.concatenate([self.gizmo.position, self.gizmo.wxyz]), upright=True)
+        return flat(
+            self._page.session.scene,
+            np.concatenate([self.gizmo.position, self.gizmo.wxyz]),
+            upright=True,
+        )
 
     def aim(self, target: np.ndarray, *, final: bool = True) -> None:
         """Move the target to a planar pose (3,), and plan for it."""
@@ -80,7 +92,11 @@ class Planning:
         if page.mode != "Plan":
             return
         if self.gizmo is None:
-            first = model.rest(np.zeros((1, 3)), ((model.low + model.high) / 2)[None])[0] + [0.2 * page.stage.size, 0.0, 0.3]
+            first = model.rest(np.zeros((1, 3)), ((model.low + model.high) / 2)[None])[0] + [
+                0.2 * page.stage.size,
+                0.0,
+                0.3,
+            ]
             self.gizmo = page.stage.gizmo("/target", first, COLOURS["target"])
             self.gizmo.on_update(self._dragged)
         self.gizmo.visible = True
@@ -93,7 +109,9 @@ class Planning:
 
     def _typed(self) -> None:
         if self.gizmo is not None:
-            self.aim(np.array([1e-3 * self.x.value, 1e-3 * self.y.value, np.radians(self.yaw.value)]))
+            self.aim(
+                np.array([1e-3 * self.x.value, 1e-3 * self.y.value, np.radians(self.yaw.value)])
+            )
 
     def _ask(self, *, final: bool) -> None:
         """Plan for where the target is now; `final`: and simulate that, too."""
@@ -105,8 +123,14 @@ class Planning:
 
     def _plan(self, final: bool) -> None:
         page, session, target = self._page, self._page.session, self.target()
-        self.x.value, self.y.value, self.yaw.value = round(1e3 * target[0], 1), round(1e3 * target[1], 1), round(float(np.degrees(target[2])), 1)
-        found = planned(session.scene, session.map, target, np.zeros(3), strikes=_MANY[self.many.value])
+        self.x.value, self.y.value, self.yaw.value = (
+            round(1e3 * target[0], 1),
+            round(1e3 * target[1], 1),
+            round(float(np.degrees(target[2])), 1),
+        )
+        found = planned(
+            session.scene, session.map, target, np.zeros(3), strikes=_MANY[self.many.value]
+        )
         if page.mode != "Plan":
             return
         self.found, stage, e = found, page.stage, found.expected
@@ -128,4 +152,3 @@ class Planning:
             motions[kind] = session.struck(found.strikes, np.zeros(3), kind, page.values)
         page.show(motions, plan_figures(found, session.rests(motions)), play=True)
         page.say("")
-

@@ -10,7 +10,12 @@ from typing import Any
 from clashsim.view.motion import Motion
 from clashsim.view.stage import Stage, shown
 
-_RATES = {"1/20 of real time": 0.05, "1/10 of real time": 0.1, "1/4 of real time": 0.25, "real time": 1.0}
+_RATES = {
+    "1/20 of real time": 0.05,
+    "1/10 of real time": 0.1,
+    "1/4 of real time": 0.25,
+    "real time": 1.0,
+}
 _TICK = 1 / 25  # s between frames sent
 
 
@@ -20,8 +25,17 @@ class Player:
     def __init__(self, gui: Any, stage: Stage) -> None:
         self._stage, self._motions = stage, dict[str, Motion]()
         self._lock, self._run, self._ended = threading.RLock(), threading.Event(), False
-        self.slider = gui.add_slider("time, ms", min=-10, max=100, step=1, initial_value=0, hint="From the touch of striker and body; drag it, or play.")
-        self.button = gui.add_button("Play", hint="Plays from here to the end, from the beginning if it is at its end.")
+        self.slider = gui.add_slider(
+            "time, ms",
+            min=-10,
+            max=100,
+            step=1,
+            initial_value=0,
+            hint="From the touch of striker and body; drag it, or play.",
+        )
+        self.button = gui.add_button(
+            "Play", hint="Plays from here to the end, from the beginning if it is at its end."
+        )
         self._rate = gui.add_dropdown("speed", tuple(_RATES), initial_value="1/10 of real time")
         self.slider.on_update(self._dragged)
         self.button.on_click(lambda _: self.pause() if self._run.is_set() else self.play())
@@ -39,7 +53,10 @@ class Player:
             first, last = (round(1e3 * t) for t in shown(motions))
             value = first if play else last
             # Widened first: a value outside the range would be refused.
-            self.slider.min, self.slider.max = min(first, int(self.slider.min)), max(last, int(self.slider.max))
+            self.slider.min, self.slider.max = (
+                min(first, int(self.slider.min)),
+                max(last, int(self.slider.max)),
+            )
             self.slider.value = value
             self.slider.min, self.slider.max = first, max(last, first + 1)
             self.place()
@@ -84,8 +101,11 @@ class Player:
                 with self._lock:
                     if not self._run.is_set():
                         break
-                    # Fractions of a millisecond are kept, unless someone else has moved the slider meanwhile.
-                    now = (now if int(now) == int(self.slider.value) else float(self.slider.value)) + 1e3 * _RATES[self._rate.value] * (time.monotonic() - last)
+                    # Fractions of a millisecond are kept, unless someone else has moved the slider
+                    # meanwhile.
+                    now = (
+                        now if int(now) == int(self.slider.value) else float(self.slider.value)
+                    ) + 1e3 * _RATES[self._rate.value] * (time.monotonic() - last)
                     last = time.monotonic()
                     now = min(now, float(self.slider.max))
                     self.slider.value = int(now)

@@ -1,4 +1,6 @@
-"""Replay: a recorded strike, and the same one in MuJoCo and in the hybrid simulator, over each other."""
+"""Replay: a recorded strike, and the same one in MuJoCo and in the hybrid simulator, over each
+other.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,24 @@ class Replaying:
         self.folder = gui.add_folder("Replay")
         with self.folder:
             gui.add_html(said(page.session.source.words))
-            self.strike = gui.add_dropdown("strike", names or ("none",), initial_value=names[first] if names else "none", hint="Which one to replay.")
-            self.number = gui.add_slider("number", min=1, max=max(2, len(names)), step=1, initial_value=first + 1, visible=len(names) > 1)
+            self.strike = gui.add_dropdown(
+                "strike",
+                names or ("none",),
+                initial_value=names[first] if names else "none",
+                hint="Which one to replay.",
+            )
+            self.number = gui.add_slider(
+                "number",
+                min=1,
+                max=max(2, len(names)),
+                step=1,
+                initial_value=first + 1,
+                visible=len(names) > 1,
+            )
         self.strike.on_update(lambda event: self._chosen(names.index(self.strike.value), event))
-        self.number.on_update(lambda event: self._chosen(min(int(self.number.value), len(names)) - 1, event))
+        self.number.on_update(
+            lambda event: self._chosen(min(int(self.number.value), len(names)) - 1, event)
+        )
         self._names, self._i = names, first
 
     def enter(self) -> None:
@@ -51,7 +67,9 @@ class Replaying:
     def _replay(self, i: int) -> None:
         page, session = self._page, self._page.session
         strike = session.source[i]
-        motions: dict[str, Motion] = {} if strike.recorded is None else {"recorded": strike.recorded}
+        motions: dict[str, Motion] = (
+            {} if strike.recorded is None else {"recorded": strike.recorded}
+        )
         for kind in ("MuJoCo", "hybrid") if strike.before is not None else ():
             if page.worker.waits("replay"):
                 return

@@ -21,10 +21,27 @@ class Routing:
         self._why = session.policy if isinstance(session.policy, str) else ""
         self.folder = gui.add_folder("Route", visible=False)
         with self.folder:
-            gui.add_html(said(self._why or "The policy strikes the body along the corridor, at most five times to each sub-goal; a strike that leaves the corridor ends it."))
-            self.route = gui.add_dropdown("route", tuple(session.routes) or ("none",), visible=not self._why)
-            self.world = gui.add_dropdown("strikes made in", ("hybrid", "MuJoCo"), visible=not self._why)
-            self.seed = gui.add_number("start", 0, min=0, max=10_000, step=1, hint="Seed of where it begins.", visible=not self._why)
+            gui.add_html(
+                said(
+                    self._why
+                    or "The policy strikes the body along the corridor, at most five times to each sub-goal; a strike that leaves the corridor ends it."
+                )
+            )
+            self.route = gui.add_dropdown(
+                "route", tuple(session.routes) or ("none",), visible=not self._why
+            )
+            self.world = gui.add_dropdown(
+                "strikes made in", ("hybrid", "MuJoCo"), visible=not self._why
+            )
+            self.seed = gui.add_number(
+                "start",
+                0,
+                min=0,
+                max=10_000,
+                step=1,
+                hint="Seed of where it begins.",
+                visible=not self._why,
+            )
             self.button = gui.add_button("Follow", visible=not self._why)
         self.route.on_update(lambda _: self._draw())
         self.button.on_click(lambda _: self.follow())
@@ -53,7 +70,9 @@ class Routing:
             page.stage.shadows(np.zeros((0, 3)), ())
             route = page.session.routes[self.route.value]
             page.stage.route(route)
-            page.stage.look([solid(page.session.scene, np.array([*point, 0.0]))[:3] for point in route.points])
+            page.stage.look(
+                [solid(page.session.scene, np.array([*point, 0.0]))[:3] for point in route.points]
+            )
 
     def _told(self, made: int) -> None:
         if self._page.mode == "Route":
@@ -62,10 +81,16 @@ class Routing:
     def _follow(self) -> None:
         page, session, kind = self._page, self._page.session, str(self.world.value)
         route = session.routes[self.route.value]
-        done, motion = session.followed(route, kind, page.values, seed=int(self.seed.value), told=self._told)
+        done, motion = session.followed(
+            route, kind, page.values, seed=int(self.seed.value), told=self._told
+        )
         if page.mode != "Route" or page.worker.waits("route"):
             return
         page.stage.shadows(done.poses, COLOURS[kind])
-        rows = [["sub-goals", f"{done.reached} of {len(route)}"], ["strikes", str(len(done.strikes))], ["ended", done.why]]
+        rows = [
+            ["sub-goals", f"{done.reached} of {len(route)}"],
+            ["strikes", str(len(done.strikes))],
+            ["ended", done.why],
+        ]
         page.show({kind: motion}, table(["", ""], rows), play=True)
         page.say("")

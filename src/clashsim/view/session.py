@@ -1,4 +1,6 @@
-"""A run as the page uses it: strikes to replay, simulators to strike in, the map of strikes to plan with, a policy to follow a route."""
+"""A run as the page uses it: strikes to replay, simulators to strike in, the map of strikes to plan
+with, a policy to follow a route.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ KINDS = ("recorded", "MuJoCo", "hybrid")
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """rollers: simulators by what they are called on the page, the hybrid one as "hybrid", the others are MuJoCo with different values.
+    """rollers: simulators by what they are called on the page, the hybrid one as "hybrid", the
+    others are MuJoCo with different values.
 
-    make_map: makes the map of strikes, or says why there is none. policy: one, or a sentence on why there is none.
+    make_map: makes the map of strikes, or says why there is none. policy: one, or a sentence on why
+    there is none.
     """
 
     title: str
@@ -44,7 +48,9 @@ class Session:
 
     @cached_property
     def height(self) -> float | None:
-        """Height (m) of the struck body's origin when it lies on the ground; None where it lies on none."""
+        """Height (m) of the struck body's origin when it lies on the ground; None where it lies on
+        none.
+        """
         found = rest_height(self.scene, self.rollers["hybrid"].theta[None])
         return None if found is None else float(found[0])
 
@@ -59,27 +65,52 @@ class Session:
 
     @property
     def slides(self) -> bool:
-        """Whether bodies slide on a ground until they come to rest; else what counts is how they move after the impact."""
+        """Whether bodies slide on a ground until they come to rest; else what counts is how they
+        move after the impact.
+        """
         return self.scene.plane is not None and self.scene.ground is not None
 
     def rests(self, motions: Mapping[str, Motion]) -> dict[str, np.ndarray]:
         """Planar poses (3,) of the struck body at the end of motions, by kind."""
         body = self.scene.struck_body.body
-        return {kind: flat(self.scene, motion.poses[body][-1]) for kind, motion in motions.items() if body in motion.poses}
+        return {
+            kind: flat(self.scene, motion.poses[body][-1])
+            for kind, motion in motions.items()
+            if body in motion.poses
+        }
 
     def twists(self, before: np.ndarray, values: str) -> dict[str, np.ndarray]:
-        """Twists (k,) of the struck body when it has parted from the striker, by kind, for an impact `before` (d,)."""
-        return {kind: self.rollers["hybrid" if kind == "hybrid" else values].after(before[None])[0] for kind in KINDS[1:]}
+        """Twists (k,) of the struck body when it has parted from the striker, by kind, for an
+        impact `before` (d,).
+        """
+        return {
+            kind: self.rollers["hybrid" if kind == "hybrid" else values].after(before[None])[0]
+            for kind in KINDS[1:]
+        }
 
-    def struck(self, strikes: Sequence[Mapping[str, float]], start: np.ndarray, kind: str, values: str) -> Motion:
-        """Strikes by their numbers, each where the last one left the body, as one motion; start (3,): where it lies first."""
+    def struck(
+        self, strikes: Sequence[Mapping[str, float]], start: np.ndarray, kind: str, values: str
+    ) -> Motion:
+        """Strikes by their numbers, each where the last one left the body, as one motion; start
+        (3,): where it lies first.
+        """
         world = Rolled(self.scene, lambda before: self.rolled(before, kind, values), start)
         for strike in strikes:
             world.strike(strike)
         return world.motion
 
-    def followed(self, route: Route, kind: str, values: str, *, seed: int = 0, told: Callable[[int], None] = lambda made: None) -> tuple[Followed, Motion]:
-        """The policy on a route: what became of it, and all strikes as one motion; `told` hears before each strike how many were made."""
+    def followed(
+        self,
+        route: Route,
+        kind: str,
+        values: str,
+        *,
+        seed: int = 0,
+        told: Callable[[int], None] = lambda made: None,
+    ) -> tuple[Followed, Motion]:
+        """The policy on a route: what became of it, and all strikes as one motion; `told` hears
+        before each strike how many were made.
+        """
         if isinstance(self.policy, str):
             raise DataError(self.policy)
         start = start_of(route, self.policy.ahead, np.random.default_rng([seed, 7]))
@@ -90,8 +121,19 @@ class Session:
 class Rolled:
     """A world in which bodies are struck by a simulator, which keeps their motion."""
 
-    def __init__(self, scene: Scene, roll: Callable[[np.ndarray], Motion], start: np.ndarray, told: Callable[[int], None] = lambda made: None) -> None:
-        self._scene, self._roll, self._pose, self._told = scene, roll, np.asarray(start, float), told
+    def __init__(
+        self,
+        scene: Scene,
+        roll: Callable[[np.ndarray], Motion],
+        start: np.ndarray,
+        told: Callable[[int], None] = lambda made: None,
+    ) -> None:
+        self._scene, self._roll, self._pose, self._told = (
+            scene,
+            roll,
+            np.asarray(start, float),
+            told,
+        )
         self._motions: list[Motion] = []
 
     @property

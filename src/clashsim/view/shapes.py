@@ -19,7 +19,9 @@ _PLANE = 1.0  # m: half size at which a plane without an end is drawn
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A geom as drawn: vertices (V, 3) in the axes of the body that carries it (m), the world's if nothing does; faces (F, 3), edges (E, 2, 3), colour 0..1 with opacity (4,)."""
+    """A geom as drawn: vertices (V, 3) in the axes of the body that carries it (m), the world's if
+    nothing does; faces (F, 3), edges (E, 2, 3), colour 0..1 with opacity (4,).
+    """
 
     name: str
     body: int
@@ -32,7 +34,9 @@ class Shape:
 
 
 def shapes(model: mujoco.MjModel, needed: Collection[str] = ()) -> tuple[list[Shape], list[str]]:
-    """All geoms that can be drawn, and a sentence for each that cannot; `needed`: names of geoms that are drawn whatever their group."""
+    """All geoms that can be drawn, and a sentence for each that cannot; `needed`: names of geoms
+    that are drawn whatever their group.
+    """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     out, left = [], []
@@ -52,7 +56,11 @@ def shapes(model: mujoco.MjModel, needed: Collection[str] = ()) -> tuple[list[Sh
         vertices = (world - data.xpos[body]) @ data.xmat[body].reshape(3, 3)
         material = int(model.geom_matid[g])
         r, g_, b, a = map(float, model.geom_rgba[g] if material < 0 else model.mat_rgba[material])
-        out.append(Shape(name, body, body != 0, vertices, faces, edges(vertices, faces), (r, g_, b, a), flat))
+        out.append(
+            Shape(
+                name, body, body != 0, vertices, faces, edges(vertices, faces), (r, g_, b, a), flat
+            )
+        )
     return out, left
 
 
@@ -63,12 +71,18 @@ def edges(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     length = np.linalg.norm(normal, axis=1)
     whole = length > 1e-14  # slivers have no direction
     faces, normal = faces[whole], normal[whole] / length[whole, None]
-    _, first, same = np.unique(np.round(vertices, 7), axis=0, return_index=True, return_inverse=True)
+    _, first, same = np.unique(
+        np.round(vertices, 7), axis=0, return_index=True, return_inverse=True
+    )
     beside: dict[tuple[int, int], list[int]] = {}
     for f, (i, j, k) in enumerate(same[faces].tolist()):  # vertices at one place are one
         for a, b in ((i, j), (j, k), (k, i)):
             beside.setdefault((min(a, b), max(a, b)), []).append(f)
-    kept = [pair for pair, found in beside.items() if len(found) == 1 or min(float(normal[f] @ normal[found[0]]) for f in found) < _CREASE]
+    kept = [
+        pair
+        for pair, found in beside.items()
+        if len(found) == 1 or min(float(normal[f] @ normal[found[0]]) for f in found) < _CREASE
+    ]
     return vertices[first[np.array(kept, int).reshape(-1, 2)]]
 
 
@@ -81,11 +95,20 @@ def _solid(model: mujoco.MjModel, g: int) -> tuple[np.ndarray, np.ndarray]:
     hull = ConvexHull(points)
     faces = hull.simplices.copy()
     corner = points[faces]
-    inwards = np.einsum("fi,fi->f", np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]), hull.equations[:, :3]) < 0
+    inwards = (
+        np.einsum(
+            "fi,fi->f",
+            np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]),
+            hull.equations[:, :3],
+        )
+        < 0
+    )
     faces[inwards] = faces[inwards][:, ::-1]
     return points, faces
 
 
 def _plane(model: mujoco.MjModel, g: int) -> tuple[np.ndarray, np.ndarray]:
     x, y = (min(float(s), _PLANE) if s > 0 else _PLANE for s in model.geom_size[g, :2])
-    return np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]]), np.array([[0, 1, 2], [0, 2, 3]])
+    return np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]]), np.array(
+        [[0, 1, 2], [0, 2, 3]]
+    )

@@ -1,4 +1,6 @@
-"""What of a run can be replayed: recorded trials, impacts that were measured, or strikes drawn from the scene's ranges."""
+"""What of a run can be replayed: recorded trials, impacts that were measured, or strikes drawn from
+the scene's ranges.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _BEFORE, _AFTER = 0.5, 2.0  # s around a touch that are replayed of a recording
 
 @dataclass(frozen=True, eq=False)
 class Strike:
-    """One to be replayed: before (d,) as in `Impacts`, None where no impact was found; the recorded motion and the twist measured after (k,), where there are."""
+    """One to be replayed: before (d,) as in `Impacts`, None where no impact was found; the recorded
+    motion and the twist measured after (k,), where there are.
+    """
 
     name: str
     before: np.ndarray | None
@@ -52,7 +56,9 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Trials; of the first `fitted` it is known that they were calibrated with, and that the others were not, unless that is None."""
+    """Trials; of the first `fitted` it is known that they were calibrated with, and that the others
+    were not, unless that is None.
+    """
 
     scene: Scene
     trials: Trials
@@ -66,7 +72,9 @@ class Recorded:
 
     @property
     def first(self) -> int:
-        """The first that was held out, where that is known: those are what a calibration is judged by."""
+        """The first that was held out, where that is known: those are what a calibration is judged
+        by.
+        """
         return min(self.fitted or 0, len(self.trials) - 1)
 
     def __getitem__(self, i: int) -> Strike:
@@ -74,14 +82,35 @@ class Recorded:
         trial: Trial = self.trials[i]
         found = segment([trial], scene=self.scene)
         if not found.found:
-            return Strike(self.names[i], None, of_trial(self.scene, trial), says="No impact was found in this trial, so there is nothing to simulate.")
+            return Strike(
+                self.names[i],
+                None,
+                of_trial(self.scene, trial),
+                says="No impact was found in this trial, so there is nothing to simulate.",
+            )
         first = found.found[0]
         near = (trial.t > first.time - _BEFORE) & (trial.t < first.time + _AFTER)
-        more = f" It is the first of {len(found.found)} impacts of the trial; simulations know that one only." if len(found.found) > 1 else ""
-        return Strike(self.names[i], first.before, of_trial(self.scene, trial, touch=first.time).only(near), first.after, more.strip())
+        more = (
+            f" It is the first of {len(found.found)} impacts of the trial; simulations know that one only."
+            if len(found.found) > 1
+            else ""
+        )
+        return Strike(
+            self.names[i],
+            first.before,
+            of_trial(self.scene, trial, touch=first.time).only(near),
+            first.after,
+            more.strip(),
+        )
 
     def _use(self, i: int) -> str:
-        return "" if self.fitted is None else " (calibrated with)" if i < self.fitted else " (held out)"
+        return (
+            ""
+            if self.fitted is None
+            else " (calibrated with)"
+            if i < self.fitted
+            else " (held out)"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +133,9 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Strikes drawn from the scene's ranges, for runs whose data is not at hand; a free body on the ground is struck at the origin."""
+    """Strikes drawn from the scene's ranges, for runs whose data is not at hand; a free body on the
+    ground is struck at the origin.
+    """
 
     scene: Scene
     words: str
@@ -125,17 +156,27 @@ class Drawn:
 
 
 def ranges(scene: Scene) -> dict[str, Range]:
-    """What of a strike can be chosen by hand, and within which range; also where the striker is a wall and the body moves."""
+    """What of a strike can be chosen by hand, and within which range; also where the striker is a
+    wall and the body moves.
+    """
     if scene.plane is None:
-        raise SceneError("Strikes by hand are for scenes in which bodies move in a plane; here they move in space.")
+        raise SceneError(
+            "Strikes by hand are for scenes in which bodies move in a plane; here they move in space."
+        )
     replaced = ("point", "turn") if scene.draw.offset is not None else ("offset", "yaw")
     slid = ("deflection",) if scene.draw.slip is not None else ()
-    found = {f.name: getattr(scene.draw, f.name) for f in fields(scene.draw) if f.name not in (*replaced, *slid)}
+    found = {
+        f.name: getattr(scene.draw, f.name)
+        for f in fields(scene.draw)
+        if f.name not in (*replaced, *slid)
+    }
     return {name: r for name, r in found.items() if r is not None and r[1] > r[0]}
 
 
 def aimed(scene: Scene, aims: dict[str, float], start: np.ndarray) -> np.ndarray:
-    """`before` (12,) of a strike by its numbers, of a body that lies at start (3,) where the striker comes to it."""
+    """`before` (12,) of a strike by its numbers, of a body that lies at start (3,) where the
+    striker comes to it.
+    """
     before, contact = placed(scene, {name: np.array([value]) for name, value in aims.items()})
     if not contact.touching[0]:
         raise SceneError("This strike does not meet the body.")

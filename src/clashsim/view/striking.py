@@ -15,8 +15,12 @@ from clashsim.view.strikes import aimed, ranges
 if TYPE_CHECKING:
     from clashsim.view.page import Page
 
-_HINTS = {"point": "Bearing of the striker seen from the body, in the body's axes.", "deflection": "Of the velocity from the contact normal.",
-          "offset": "The body's origin to the left of the striker's heading.", "slip": "Speed along the wall."}
+_HINTS = {
+    "point": "Bearing of the striker seen from the body, in the body's axes.",
+    "deflection": "Of the velocity from the contact normal.",
+    "offset": "The body's origin to the left of the striker's heading.",
+    "slip": "Speed along the wall.",
+}
 
 
 class Striking:
@@ -31,13 +35,25 @@ class Striking:
         except ClashError as error:
             found, self._why = {}, str(error)
         with self.folder:
-            gui.add_html(said(self._why or "Choose where and how fast the body is struck. It is simulated when you let go; the ranges are those the model was made for."))
+            gui.add_html(
+                said(
+                    self._why
+                    or "Choose where and how fast the body is struck. It is simulated when you let go; the ranges are those the model was made for."
+                )
+            )
             for name, (low, high) in found.items():
                 label, unit, scale = AIMS[name]
                 step = 0.01 if unit == "m/s" else 1.0
                 a, b = np.ceil(scale * low / step) * step, np.floor(scale * high / step) * step
                 middle = round(float(np.round((0.35 * a + 0.65 * b) / step) * step), 6)
-                self.sliders[name] = gui.add_slider(f"{label}, {unit}", min=round(float(a), 6), max=round(float(b), 6), step=step, initial_value=middle, hint=_HINTS.get(name))
+                self.sliders[name] = gui.add_slider(
+                    f"{label}, {unit}",
+                    min=round(float(a), 6),
+                    max=round(float(b), 6),
+                    step=step,
+                    initial_value=middle,
+                    hint=_HINTS.get(name),
+                )
         for slider in self.sliders.values():
             slider.on_update(lambda event: self.enter() if event.client is not None else None)
 
@@ -75,11 +91,22 @@ class Striking:
             if page.worker.waits("strike") or page.mode != "Strike":
                 return
             motions[kind] = session.rolled(before, kind, page.values)
-        page.show(motions, figures + (ends(session.rests(motions)) if session.slides else twists(session.twists(before, page.values))), play=True)
+        page.show(
+            motions,
+            figures
+            + (
+                ends(session.rests(motions))
+                if session.slides
+                else twists(session.twists(before, page.values))
+            ),
+            play=True,
+        )
         page.say("")
 
     def _expected(self, aims: dict[str, float]) -> str:
-        """Figures of what the map of strikes expects, drawn as well; a sentence where the run has no map."""
+        """Figures of what the map of strikes expects, drawn as well; a sentence where the run has
+        no map.
+        """
         page = self._page
         try:
             found = expected(page.session.scene, page.session.map, aims, np.zeros(3))

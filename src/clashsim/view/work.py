@@ -1,4 +1,6 @@
-"""One thread that does a page's work: of jobs with the same name the latest is done, and what was superseded is not."""
+"""One thread that does a page's work: of jobs with the same name the latest is done, and what was
+superseded is not.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ class Worker:
         self._thread.start()
 
     def do(self, name: str, job: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Do a job soon, in the place of one of the same name that has not begun; what goes wrong is told in one sentence to `failed`."""
+        """Do a job soon, in the place of one of the same name that has not begun; what goes wrong
+        is told in one sentence to `failed`.
+        """
         with self._ready:
             self._jobs.pop(name, None)  # so that it goes to the end
             self._jobs[name] = (job, failed)
             self._ready.notify_all()
 
     def waits(self, name: str) -> bool:
-        """Whether a job of that name has been asked for and has not begun: what is being done now is out of date."""
+        """Whether a job of that name has been asked for and has not begun: what is being done now
+        is out of date.
+        """
         with self._ready:
             return name in self._jobs
 
@@ -38,7 +44,9 @@ class Worker:
             return self._ready.wait_for(lambda: not self._jobs and not self._busy, timeout)
 
     def end(self, timeout: float = 20.0) -> bool:
-        """Begin no further job, and wait for the one at hand: an interpreter that exits while a simulator steps crashes. Whether all has ended."""
+        """Begin no further job, and wait for the one at hand: an interpreter that exits while a
+        simulator steps crashes. Whether all has ended.
+        """
         with self._ready:
             self._ended = True
             self._jobs.clear()
@@ -59,7 +67,9 @@ class Worker:
                 job()
             except ClashError as error:
                 failed(str(error))
-            except Exception as error:  # a page goes on whatever happens; the terminal has the details
+            except (
+                Exception
+            ) as error:  # a page goes on whatever happens; the terminal has the details
                 traceback.print_exc(file=sys.stderr)
                 failed(f"This did not work ({type(error).__name__}); the terminal has the details.")
             finally:
