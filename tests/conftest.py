@@ -54,10 +54,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def one_strike_table_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the strike table of a calibrated run once: it takes seconds, and many tests plan with
-    the same run.
+    the same calibrated_run.
     """
-    from clashsim.fit import run
-    from clashsim.sim.strike_map import strike_map
+    from clashsim.fit import calibrated_run
+    from clashsim.sim.hybrid.strike_table import strike_map
 
     def kept(hybrid: object, theta: np.ndarray | None = None) -> object:
         key = _identity(hybrid, theta)
@@ -65,7 +65,7 @@ def one_strike_table_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
             STRIKE_TABLES[key] = strike_map(hybrid, theta)
         return STRIKE_TABLES[key]
 
-    monkeypatch.setattr(run, "strike_map", kept)
+    monkeypatch.setattr(calibrated_run, "strike_map", kept)
 
 
 def _identity(hybrid, theta: np.ndarray | None) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
 
 Poses = dict[str, np.ndarray]
 PLACES = np.array(

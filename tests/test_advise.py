@@ -22,7 +22,7 @@ from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.candidates import candidates
 from clashsim.fit.fields import Context, Strength, covariance
-from clashsim.fit.runs import load, save_run
+from clashsim.fit.run_folder import load, save_run
 
 N, D = 12, 2
 EVEN = torch.full((N,), 1 / N, dtype=torch.float64)

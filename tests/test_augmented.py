@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.blueprint import NeuralScalar, initial_weights, silenced
+from clashsim.core.augmentation_spec import NeuralScalar, initial_weights, silenced
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.params import Param, from_unit, locate, to_unit
 from clashsim.core.scene import Scene
@@ -22,9 +22,9 @@ from clashsim.fit.augmented import curve, fit_augmented, windows_of
 from clashsim.fit.calibrate import Status
 from clashsim.fit.mjx_windows import Windows
 from clashsim.report.curves import draw_curves, draw_typical, learnt, typical
-from clashsim.sim.augmented import AugmentedSim
-from clashsim.sim.mjx_sim import MjxSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.augmented.simulator import AugmentedSim
+from clashsim.sim.mjx.simulator import MjxSim
+from clashsim.sim.mujoco.simulator import MujocoSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 

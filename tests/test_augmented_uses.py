@@ -8,11 +8,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.blueprint import NeuralScalar
+from clashsim.core.augmentation_spec import NeuralScalar
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 from clashsim.fit.augmented import curve, fit_augmented, windows_of
-from clashsim.sim.augmented import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 

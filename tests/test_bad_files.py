@@ -24,10 +24,10 @@ from clashsim.core.errors import ClashError, DataError, RunError, shown
 from clashsim.core.npz import FREE, Npz
 from clashsim.core.parsing import parse_json, parse_toml, read_bounded
 from clashsim.core.trials import Trial, Trials
-from clashsim.data import sources
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.logs import read as read_logs
-from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers import sources
+from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.plan.robot import plan_of
 from fuzz.cases import FINDING, READ, Corpus, write_corpus

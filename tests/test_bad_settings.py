@@ -16,9 +16,9 @@ from clashsim import cli
 from clashsim.core.errors import ClashError, DataError, ParamError, SceneError
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
-from clashsim.core.scene_settings import SceneSettings, load_settings
+from clashsim.core.settings_file import SceneSettings, load_settings
 from clashsim.core.typed import build
-from clashsim.data import mapping
+from clashsim.data.readers import mapping
 from fuzz.mutations import mutate
 
 SCENES = Path(clashsim.__file__).parent / "scenes"

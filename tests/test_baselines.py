@@ -15,9 +15,9 @@ from clashsim.bench.baselines import Problem, point_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.data.datasets import RealSet
+from clashsim.evaluate.metrics import accuracy, coverage, relative_error, summary
 from clashsim.fit.regression import approach
 from clashsim.fit.sample import draw
-from clashsim.report.metrics import accuracy, coverage, relative_error, summary
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ from rich.console import Console
 
 import clashsim
 from clashsim import cli
-from clashsim.bench import basin_hopping, few_shot, mjx_rate, on_device, throughput
+from clashsim.bench import basin_hopping, device_impacts, few_shot, mjx_rate, throughput
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import optional
 from clashsim.commands import bench, doctor
 from clashsim.commands.self_test import SelfTest
 from clashsim.core.errors import DataError, MissingExtraError, ParamError
+from clashsim.core.executor import here
 from clashsim.core.extras import importable, needs, require
-from clashsim.core.many import here
 from clashsim.core.scene import Scene
 from clashsim.report import tables
 
@@ -250,7 +250,7 @@ def test_a_kernel_without_its_compiler_says_so(monkeypatch):
     monkeypatch.delattr(clashsim.nets, "fused", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ParamError, match="triton"):
-        on_device._fused()
+        device_impacts._fused()
 
 
 @pytest.fixture

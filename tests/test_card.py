@@ -16,12 +16,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clashsim import cli
-from clashsim.bench import card_rate
+from clashsim.bench import device_pushing
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
-from clashsim.rl.card import CardPush, played
-from clashsim.rl.card_ppo import CardRecipe, Learner
-from clashsim.rl.card_train import train
+from clashsim.rl.device_env import CardPush, played
+from clashsim.rl.device_ppo import CardRecipe, Learner
+from clashsim.rl.device_train import train
 from clashsim.rl.follow import Simulated, follow, start_of
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import STRIKES, Push, Spread, heading_of
@@ -275,7 +275,7 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
 
 def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        "clashsim.fit.runs.load",
+        "clashsim.fit.run_folder.load",
         lambda run: type("Run", (), {"scene": SCENE, "strikes": lambda self: Toy()})(),
     )
     monkeypatch.setitem(
@@ -328,14 +328,14 @@ def test_mistakes_are_one_sentence(tmp_path, capsys, args, sentence):
 
 
 def test_rates_of_copies_and_of_a_training(monkeypatch):
-    monkeypatch.setattr(card_rate, "_SECONDS", 0.05)
-    rows = card_rate.rates(Toy(), SCENE, "cpu", copies=(64, 1024), recipe=TINY)
+    monkeypatch.setattr(device_pushing, "_SECONDS", 0.05)
+    rows = device_pushing.rates(Toy(), SCENE, "cpu", copies=(64, 1024), recipe=TINY)
     assert [r["method"] for r in rows[:2]] == ["64 copies on cpu", "1024 copies on cpu"] and rows[
         2
     ]["what"] == "training"
     assert all(r["per_second"] > 0 for r in rows)
     assert rows[2]["strikes"] == TINY.steps and (rows[2]["until"] is None) == (
-        rows[2]["reached"] < card_rate.SUCCESS
+        rows[2]["reached"] < device_pushing.SUCCESS
     )
 
 
@@ -345,15 +345,15 @@ import sys
 from types import SimpleNamespace
 for name in ("mujoco", "gymnasium", "stable_baselines3", "safetensors", "scipy", "matplotlib", "rich"):
     sys.modules[name] = None
-from clashsim.bench import card_rate
-from clashsim.nets.strike_map import StrikeMap
+from clashsim.bench import device_pushing
+from clashsim.nets.strike_table import StrikeMap
 import numpy as np
 grids = [np.linspace(*ends, 5) for ends in ((0.2, 0.8), (0.26, 2.88), (-0.26, 0.26))]
 speed = np.meshgrid(*grids, indexing="ij")[0].reshape(-1, 1)
-card_rate._SECONDS = 0.05
+device_pushing._SECONDS = 0.05
 table = StrikeMap.of_rests(("speed", "point", "deflection"), grids, speed**2 * [[0.0, 0.3, 0.1]])
 scene = SimpleNamespace(name="bare", draw=SimpleNamespace(point=(0.26, 2.88)))
-print(len(card_rate.rates(table, scene, "cpu", (64,), recipe=card_rate.CardRecipe(steps=2048, copies=64))))
+print(len(device_pushing.rates(table, scene, "cpu", (64,), recipe=device_pushing.CardRecipe(steps=2048, copies=64))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.strip() == "2", done.stderr

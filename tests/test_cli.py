@@ -27,7 +27,7 @@ from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit import base as base_module
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Recipe, distil
-from clashsim.fit.runs import load, save_run
+from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
 
 TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)

@@ -19,14 +19,14 @@ from clashsim import cli, lab
 from clashsim.commands.recorded import holds_trials
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
-from clashsim.data import mapping
 from clashsim.data.impact_files import read_impacts, write_impacts
+from clashsim.data.readers import mapping
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit import base as base_module
 from clashsim.fit.distil import Recipe, distil
-from clashsim.fit.runs import load
+from clashsim.fit.run_folder import load
 from clashsim.fit.sample import sample
-from clashsim.nets.slide import SlideModel
+from clashsim.slides.law import SlideModel
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

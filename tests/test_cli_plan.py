@@ -15,8 +15,8 @@ from clashsim.bench.planning import FIT
 from clashsim.bench.slide_sets import load as slide_set
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.runs import save_run
-from clashsim.fit.slide_model import delay, fit_slides
+from clashsim.fit.run_folder import save_run
+from clashsim.slides.identify import delay, fit_slides
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clashsim.core.contact_frame import frame
 from clashsim.core.errors import DataError
-from clashsim.core.frame import frame
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
 

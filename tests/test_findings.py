@@ -8,8 +8,8 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
 from clashsim.data import logs
-from clashsim.data.findings import NAMES
-from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.checks.findings import NAMES
+from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
 from log_writers import T, motion, write
 
 FORMATS = (

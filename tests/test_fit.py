@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from clashsim.core.draw import Draw
+from clashsim.core.contact_frame import frame, inertia
 from clashsim.core.errors import DataError
-from clashsim.core.frame import frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
+from clashsim.core.strike_distribution import Draw
+from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import base_model, shipped_base
 from clashsim.fit.calibrate import Status, calibrate
 from clashsim.fit.distil import Distilled, Recipe, distil
 from clashsim.fit.gradient import identify_by_gradient
 from clashsim.fit.sample import draw, sample
-from clashsim.report.metrics import relative_error
-from clashsim.sim.mujoco import Striker
+from clashsim.sim.mujoco.impacts import Striker
 
 SMALL = Recipe(width=64, layers=4, members=1, steps=1200, batch=512)
 

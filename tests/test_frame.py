@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clashsim.core.contact_frame import frame
 from clashsim.core.effects import point_impact, with_effects
-from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import sample

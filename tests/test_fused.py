@@ -18,9 +18,9 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.nets import fused
 from clashsim.nets.impact import ImpactNet
-from clashsim.nets.slide import SlideModel
-from clashsim.nets.strike_map import StrikeMap
+from clashsim.nets.strike_table import StrikeMap
 from clashsim.nets.table import Table
+from clashsim.slides.law import SlideModel
 
 
 @pytest.mark.parametrize("sizes", [(7,), (7, 6), (9, 7, 6), (6, 5, 7, 8)])

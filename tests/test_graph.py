@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.boxes import Box
+from clashsim.core.box import Box
 from clashsim.core.errors import ClashError
 from clashsim.nets.bodies import TRIANGLES, exponential, matched
 from clashsim.nets.graph import Contacts, Floor, GraphNet
@@ -17,8 +17,8 @@ from clashsim.nets.nearest import NearestPoint, faced, near_boxes
 
 pytest.importorskip("coal", reason="collision detection needs Coal, the extra graph")
 
-from clashsim.sim.collide import Detector, drawn_in
-from clashsim.sim.graph import GraphSim
+from clashsim.sim.graph.detection import Detector, drawn_in
+from clashsim.sim.graph.simulator import GraphSim
 
 CUBE = Box.even((0.05, 0.05, 0.05), 0.37)
 

@@ -12,8 +12,8 @@ import pytest
 from clashsim import cli
 from clashsim.bench import basin_hopping as bench
 from clashsim.core.errors import ClashError
-from clashsim.fit.hopping import Hops, hop
-from clashsim.fit.levenberg import levenberg
+from clashsim.optim.basin_hopping import Hops, hop
+from clashsim.optim.levenberg_marquardt import levenberg
 
 TRUTH = np.array([0.37, -0.52])
 

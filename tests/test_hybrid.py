@@ -13,9 +13,9 @@ import pytest
 
 from clashsim.bench import throughput
 from clashsim.bench.lab_sets import lab_set
-from clashsim.core.contact import Poser, touch
+from clashsim.core.contact_frame import Frame, inertia
+from clashsim.core.contact_geometry import Poser, touch
 from clashsim.core.errors import ClashError
-from clashsim.core.frame import Frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
@@ -23,15 +23,15 @@ from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled
 from clashsim.fit.sample import draw
-from clashsim.nets.slide import SlideModel
-from clashsim.sim.guards import Mechanics, energy, guard
-from clashsim.sim.hybrid import AGAIN, OVERLAP, SLOW, HybridSim
-from clashsim.sim.learned import Trust
-from clashsim.sim.mujoco import Striker, rest_height
-from clashsim.sim.mujoco_sim import MujocoSim
-from clashsim.sim.pairs import Meeting, Pair
-from clashsim.sim.planar import one_by_one, touching
-from clashsim.sim.tally import Tally
+from clashsim.sim.hybrid.collision_stats import Tally
+from clashsim.sim.hybrid.guards import Mechanics, energy, guard
+from clashsim.sim.hybrid.learned import Trust
+from clashsim.sim.hybrid.pairs import Meeting, Pair
+from clashsim.sim.hybrid.planar import one_by_one, touching
+from clashsim.sim.hybrid.simulator import AGAIN, OVERLAP, SLOW, HybridSim
+from clashsim.sim.mujoco.impacts import Striker, rest_height
+from clashsim.sim.mujoco.simulator import MujocoSim
+from clashsim.slides.law import SlideModel
 
 SHAPES = ("semi_cylinder", "square", "triangle")
 # M, rad, m/s: a network in 32 bits rounds differently with the number of rows, on other CPUs at

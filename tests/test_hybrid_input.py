@@ -6,15 +6,15 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.boxes import Box
+from clashsim.core.box import Box
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.impacts import columns
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.sample import draw
-from clashsim.nets.slide import SlideModel
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.mujoco.simulator import MujocoSim
+from clashsim.slides.law import SlideModel
 
 NOT_FINITE = (np.nan, np.inf, -np.inf)
 STEPS = 3
@@ -40,15 +40,15 @@ def made(kind: str):
     elif kind == "mujoco":
         sim = MujocoSim(Scene.load("square"))
     elif kind == "graph":
-        from clashsim.sim.graph import GraphSim
+        from clashsim.sim.graph.simulator import GraphSim
 
         box = Box.even((0.05, 0.05, 0.05), 0.37)
         sim = GraphSim([box], np.zeros(5), coal=False)
         return sim, np.array([[0, 0, 0.2, 1, 0, 0, 0] + 6 * [0]], float)
     else:
         pytest.importorskip("mujoco.mjx", reason="MJX is the extra mjx")
-        from clashsim.sim.augmented import AugmentedSim
-        from clashsim.sim.mjx_sim import MjxSim
+        from clashsim.sim.augmented.simulator import AugmentedSim
+        from clashsim.sim.mjx.simulator import MjxSim
 
         scene = Scene.load("puck")
         sim = MjxSim(scene) if kind == "mjx" else AugmentedSim(scene)

@@ -14,7 +14,7 @@ from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.identify import grid, identify, rig, search, to_sysid
 from clashsim.fit.sample import draw
-from clashsim.sim.mujoco import simulate
+from clashsim.sim.mujoco.impacts import simulate
 
 needs_sysid = pytest.mark.skipif(not hasattr(sysid, "optimize"), reason="needs clashsim[sysid]")
 TRUTH = {"friction": 0.17, "damping": 310.0}
@@ -114,7 +114,7 @@ def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) ->
 def test_gradients_descend_to_the_truth_and_a_method_must_exist(
     scene: Scene, impacts: Impacts
 ) -> None:
-    from clashsim.sim.mjx import descend
+    from clashsim.sim.mjx.impacts import descend
 
     target = np.array([0.3, -0.6])
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial, Trials, quaternion
-from clashsim.data.segment import segment
+from clashsim.data.segmentation.segment import segment
 from clashsim.report.inspect import picture, table
 
 

@@ -31,22 +31,22 @@ from clashsim.core.errors import ClashError
 from clashsim.core.files import append_lines, whole_files, write_atomic
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
-from clashsim.data import sources
+from clashsim.data.checkpoints import Parts
+from clashsim.data.folders import write_folder
 from clashsim.data.impact_files import read_impacts, write_impacts
-from clashsim.data.parts import Parts
-from clashsim.data.store import write_folder
+from clashsim.data.readers import sources
 from clashsim.data.trial_files import write_trials
 from clashsim.fit.base import base_model, load_base
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled, Recipe, distil
-from clashsim.fit.runs import load, save_run
+from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
-from clashsim.fit.sole import author_slide
 from clashsim.report.figure_files import write_figure
 from clashsim.rl import checkpoint
 from clashsim.rl.picture import animate
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.mujoco.simulator import MujocoSim
+from clashsim.slides.support_patch import author_slide
 
 TINY = Recipe(width=16, layers=3, members=2, steps=20, batch=64)
 ROUNDING = 1e-12  # sums in another order: relative, in double precision
@@ -162,7 +162,7 @@ def test_files_are_written_in_one_place():
     """By other means the file is not named when that fails, and parts of it are left by a kill."""
     root = Path(cli.__file__).parent
     # The second unpacks archives into a folder that is removed.
-    allowed = {"core/files.py", "data/sources.py"}
+    allowed = {"core/files.py", "data/readers/sources.py"}
     found = []
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -319,9 +319,9 @@ TRAIN = """
 import sys
 from functools import partial
 from clashsim import cli
-from clashsim.rl import card_ppo, train
+from clashsim.rl import device_ppo, train
 train.Recipe = partial(train.Recipe, envs=16, updates=1, batch=32, width=16, guided=128, every=256)
-card_ppo.CardRecipe = partial(card_ppo.CardRecipe, every=1024)
+device_ppo.CardRecipe = partial(device_ppo.CardRecipe, every=1024)
 sys.exit(cli.main(sys.argv[1:]))
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 import clashsim
 from clashsim import lab
-from clashsim.core.contact import Poser, touch
+from clashsim.core.contact_geometry import Poser, touch
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials, yaw

@@ -13,9 +13,10 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
-from clashsim.data import logs, mapping, trial_files
-from clashsim.data.findings import NAMES
-from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from clashsim.data import logs, trial_files
+from clashsim.data.checks.findings import NAMES
+from clashsim.data.readers import mapping
+from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
 from log_writers import EPOCH, WRITERS, T, motion, write, write_csv, write_vectors
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "lasa_raw.toml"

@@ -21,10 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clashsim.core.errors import ClashError, DataError
-from clashsim.data import bag_records, logs, mapping, parquet, sources, tables
-from clashsim.data.findings import NAMES
-from clashsim.data.formats import SUFFIXES
-from clashsim.data.mapping import BodyMap, LogMap, Mapping
+from clashsim.data import logs
+from clashsim.data.checks.findings import NAMES
+from clashsim.data.readers import bag_records, mapping, parquet, sources, tables
+from clashsim.data.readers.formats import SUFFIXES
+from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
 from log_writers import WRITERS, T, motion, plain_mapping, write
 
 EACH = settings(
@@ -254,7 +255,7 @@ def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
 def test_npz_and_mat_that_unpack_to_too_much(tmp_path, monkeypatch):
     from scipy.io import savemat
 
-    from clashsim.data import arrays
+    from clashsim.data.readers import arrays
 
     monkeypatch.setattr(arrays, "NUMBERS", 1000)
     monkeypatch.setattr(arrays, "_BYTES", 8000)
@@ -448,9 +449,9 @@ def test_a_large_file_needs_little_memory(tmp_path):
             )
     assert path.stat().st_size > 90e6
     code = (
-        "import resource, sys; from clashsim.data import logs; from clashsim.data.mapping import *\n"
+        "import resource, sys; from clashsim.data import logs; from clashsim.data.readers.mapping import *\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "from clashsim.data.tables import read_csv\n"
+        "from clashsim.data.readers.tables import read_csv\n"
         "table, _ = read_csv(__import__('pathlib').Path(sys.argv[1]), wanted=['t', 'x', 'y', 'z'])\n"
         "assert len(table['t']) == 540_000\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"

@@ -14,19 +14,19 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.contact import Poser, touch
+from clashsim.core.contact_geometry import Poser, touch
 from clashsim.core.errors import ClashError, DataError, MissingExtraError
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import Status
-from clashsim.fit.hopping import Hops
 from clashsim.fit.mjx_windows import Windows, cut, identify_windows
 from clashsim.fit.sample import draw
-from clashsim.sim import mjx_model
-from clashsim.sim.mjx import MjxImpacts
-from clashsim.sim.mjx_sim import MjxSim
-from clashsim.sim.mujoco import rest_height, simulate
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.optim.basin_hopping import Hops
+from clashsim.sim.mjx import model
+from clashsim.sim.mjx.impacts import MjxImpacts
+from clashsim.sim.mjx.simulator import MjxSim
+from clashsim.sim.mujoco.impacts import rest_height, simulate
+from clashsim.sim.mujoco.simulator import MujocoSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
@@ -334,6 +334,6 @@ def test_other_refusals_are_sentences(monkeypatch: pytest.MonkeyPatch, puck: Mjx
         puck.rollout(np.zeros((2, 5)), np.zeros((2, 3, 0)))
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
     monkeypatch.delattr(mujoco, "mjx")
-    mjx_model.put.cache_clear()
+    model.put.cache_clear()
     with pytest.raises(MissingExtraError, match=r"clashsim\[mjx\]"):
         MjxSim(Scene.load("puck"))

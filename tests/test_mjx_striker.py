@@ -20,11 +20,11 @@ from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import draw, quickest, sample
-from clashsim.sim.mjx import begun
-from clashsim.sim.mjx_model import engine
-from clashsim.sim.mjx_step import strike_sensor
-from clashsim.sim.mjx_striker import MjxStriker
-from clashsim.sim.mujoco import End, Outcome, Striker
+from clashsim.sim.mjx.impact_simulator import MjxStriker
+from clashsim.sim.mjx.impacts import begun
+from clashsim.sim.mjx.model import engine
+from clashsim.sim.mjx.step import strike_sensor
+from clashsim.sim.mujoco.impacts import End, Outcome, Striker
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 

@@ -18,10 +18,10 @@ import pytest
 
 from clashsim.core.errors import DataError
 from clashsim.core.params import Param
+from clashsim.evaluate.metrics import accuracy, relative_error
 from clashsim.report.charts import ticks
 from clashsim.report.comparison import Comparison, spread_verdict
 from clashsim.report.markup import Markup, tag
-from clashsim.report.metrics import accuracy, relative_error
 from clashsim.report.page import report, write_report
 
 VOID = {"meta"}

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clashsim.bench.trust import circumstances
-from clashsim.core.contact import touch
+from clashsim.core.contact_geometry import touch
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.findings import finding
+from clashsim.data.checks.findings import finding
 from clashsim.data.trial_files import read_trials, write_trials
+from clashsim.evaluate.trust_map import circumstances
 from clashsim.fit.sample import draw
 from clashsim.report.comparison import Comparison
 from clashsim.report.efficiency import Fewer, sentence

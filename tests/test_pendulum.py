@@ -24,7 +24,7 @@ pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'cla
 from clashsim.bench import pendulum_camera as pc
 from clashsim.bench import real_pendulum as bench
 from clashsim.fit.shooting import Eye, Free, Shots, shoot
-from clashsim.sim.augmented import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim
 
 ROOT = os.environ.get("CLASHSIM_DATA")
 needs_data = pytest.mark.skipif(

@@ -16,13 +16,13 @@ from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import axes, placed
 from clashsim.fit.base import base_model
-from clashsim.nets.slide import SlideModel
-from clashsim.nets.strike_map import StrikeMap
+from clashsim.nets.strike_table import StrikeMap
+from clashsim.optim.search import Cem, CmaEs, minimise, scatter
 from clashsim.plan.planner import _Problem, plan, plan_few, plan_few_each, plan_many
-from clashsim.plan.search import Cem, CmaEs, minimise, scatter
 from clashsim.plan.tasks import Reach, Status, Task, breach, loss, off
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.strike_map import strike_map
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.slides.law import SlideModel
 
 
 @pytest.fixture(scope="module")

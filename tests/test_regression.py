@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clashsim.core.contact_frame import frame
 from clashsim.core.errors import ParamError
-from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model, shipped_base
 from clashsim.fit.calibrate import calibrate
+from clashsim.fit.local_correction import Witness
 from clashsim.fit.regression import Inputs, regress
 from clashsim.fit.sample import sample
-from clashsim.fit.witness import Witness
 
 
 def test_a_smooth_function_is_learned_and_its_variance_grows_away_from_the_data():

@@ -16,17 +16,23 @@ import clashsim
 from clashsim import lab
 from clashsim.core.errors import ClashError, ParamError, RunError
 from clashsim.core.scene import Scene
-from clashsim.data.segment import segment
-from clashsim.data.store import read_folder, write_folder
+from clashsim.data.folders import read_folder, write_folder
+from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import Calibration, Estimate, Status, calibrate
+from clashsim.fit.calibrated_run import (
+    Run,
+    ground_friction_place,
+    ground_places,
+    with_slides,
+    within,
+)
 from clashsim.fit.distil import Recipe, distil
-from clashsim.fit.found_slides import fit_found
-from clashsim.fit.run import Run, ground_friction_place, ground_places, with_slides, within
-from clashsim.fit.runs import read_notes, save_run
+from clashsim.fit.run_folder import read_notes, save_run
 from clashsim.fit.sample import sample
-from clashsim.fit.slide_model import SlideFit
-from clashsim.sim.hybrid import HybridSim
+from clashsim.fit.slides_from_trials import fit_found
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.slides.identify import SlideFit
 
 START, TWIST = (
     torch.tensor([[0.01, 0.02, 0.3]], dtype=torch.float64),

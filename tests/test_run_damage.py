@@ -19,8 +19,8 @@ import tiny_run
 from clashsim import cli
 from clashsim.commands.terminal import PlainConsole, plain
 from clashsim.core.errors import ClashError, RunError
-from clashsim.data.store import read_folder, write_folder
-from clashsim.fit.runs import read_notes
+from clashsim.data.folders import read_folder, write_folder
+from clashsim.fit.run_folder import read_notes
 
 WEIGHTS = "weights.safetensors"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b1m\x07\b\r\u202e[/bold][link=http://x]"

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clashsim.core.contact import touch
-from clashsim.core.draw import Draw
+from clashsim.core.contact_frame import frame, inertia
+from clashsim.core.contact_geometry import touch
 from clashsim.core.errors import DataError
-from clashsim.core.frame import frame, inertia
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene, shipped_scenes
+from clashsim.core.strike_distribution import Draw
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import draw, sample
-from clashsim.sim.mujoco import End, Striker
+from clashsim.sim.mujoco.impacts import End, Striker
 
 BALLS = """<mujoco><option gravity="0 0 0" timestep="0.0001"/><worldbody>
 <body name="a"><freejoint/><geom name="a" type="box" size=".05 .04 .03" density="800"/></body>

@@ -25,11 +25,11 @@ import killed
 from clashsim import cli
 from clashsim.bench import shapes
 from clashsim.core.errors import ClashError, DataError, MissingExtraError, ParamError
-from clashsim.core.many import Engine, each, here, processes
+from clashsim.core.executor import Engine, each, here, processes
 from clashsim.core.progress import quiet
 from clashsim.core.scene import Scene
+from clashsim.data.checkpoints import Parts
 from clashsim.data.impact_files import read_impacts, write_impacts
-from clashsim.data.parts import Parts
 from clashsim.fit.sample import sample
 from clashsim.fit.shards import clear, shards
 from clashsim.fit.threads import one_thread

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clashsim.core.draw import Draw
 from clashsim.core.errors import DataError, ParamError, SceneError
 from clashsim.core.params import Param, from_unit, locate, to_unit
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
+from clashsim.core.strike_distribution import Draw
 
 BOX = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
 <body name="b" pos="0 0 .05"><freejoint/><geom name="box" type="box" size=".05 .05 .05"/></body>

@@ -17,9 +17,9 @@ import clashsim
 import tiny_run
 from clashsim import cli
 from clashsim.core.errors import ClashError, SceneError
+from clashsim.core.mjcf_assets import check_scene, parse_scene, scene_assets
+from clashsim.core.mjcf_limits import MAX_ELEMENTS
 from clashsim.core.scene import Scene
-from clashsim.core.scene_files import check_scene, parse_scene, scene_assets
-from clashsim.core.scene_size import MAX_ELEMENTS
 
 BODY = (
     '<worldbody><geom name="floor" type="plane" size="1 1 1"/>'

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.contact import Poser
+from clashsim.core.contact_frame import inertia
+from clashsim.core.contact_geometry import Poser
 from clashsim.core.errors import DataError
-from clashsim.core.frame import inertia
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
-from clashsim.data.found import Segmented
-from clashsim.data.segment import segment
+from clashsim.data.segmentation.result import Segmented
+from clashsim.data.segmentation.segment import segment
 from clashsim.fit.sample import draw
-from clashsim.fit.slides import ground_friction
-from clashsim.sim.mujoco import rest_height
+from clashsim.sim.mujoco.impacts import rest_height
+from clashsim.slides.ground_friction import ground_friction
 
 NOISE, TURN = (
     3e-4,
@@ -462,7 +462,8 @@ def test_real_strikes_agree_with_what_their_authors_made_of_them() -> None:
         pytest.skip(
             "set CLASHSIM_DATA to a folder with lasa_raw and lasa_strikes (github.com/epfl-lasa/air_hockey)"
         )
-    from clashsim.data import logs, mapping
+    from clashsim.data import logs
+    from clashsim.data.readers import mapping
 
     trials = logs.read(
         [Path(root) / "lasa_raw" / "raw_hits.zip"],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli, lab
-from clashsim.core.contact import touch
+from clashsim.core.contact_geometry import touch
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene

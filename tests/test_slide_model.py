@@ -15,11 +15,11 @@ import torch
 from clashsim.bench import real_slides, slide_sets
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
-from clashsim.core.slides import Slide
 from clashsim.fit.calibrate import Status
-from clashsim.fit.slide_model import delay, fit_slides, mujoco_friction
-from clashsim.fit.sole import even_sole, sole
-from clashsim.nets.slide import NAMES, SlideModel, slide
+from clashsim.slides.identify import delay, fit_slides, mujoco_friction
+from clashsim.slides.law import NAMES, SlideModel, slide
+from clashsim.slides.slide import Slide
+from clashsim.slides.support_patch import even_sole, sole
 
 SQUARE = {"friction": 0.3, "spin": 0.0306, "reach_x": 0.0231, "reach_y": 0.0231}
 ODD = {

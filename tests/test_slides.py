@@ -6,11 +6,11 @@ import mujoco
 import numpy as np
 import pytest
 
+from clashsim.core.contact_frame import inertia
 from clashsim.core.errors import DataError
-from clashsim.core.frame import inertia
 from clashsim.core.scene import Scene
-from clashsim.core.slides import Slide
-from clashsim.fit.slides import ground_friction
+from clashsim.slides.ground_friction import ground_friction
+from clashsim.slides.slide import Slide
 
 
 def test_sliding_friction_of_a_simulated_block_is_recovered() -> None:

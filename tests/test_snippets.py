@@ -20,12 +20,12 @@ from clashsim import cli
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
 from clashsim.fit import base as base_module
-from clashsim.fit import run as run_module
+from clashsim.fit import calibrated_run as run_module
 from clashsim.fit.distil import Recipe, distil
 from clashsim.fit.sample import sample
-from clashsim.nets.strike_map import StrikeMap
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.strike_map import strike_map
+from clashsim.nets.strike_table import StrikeMap
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
 from snippets import PAGES, ROOT, Block, blocks, inline
 
 ALL = [block for path in PAGES for block in blocks(path)]

@@ -13,10 +13,10 @@ import pytest
 
 from clashsim.core.errors import RunError
 from clashsim.core.scene import Scene
-from clashsim.data.store import read_folder, write_folder
+from clashsim.data.folders import read_folder, write_folder
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Recipe, distil
-from clashsim.fit.runs import load, read_notes, save_run
+from clashsim.fit.run_folder import load, read_notes, save_run
 from clashsim.fit.sample import sample
 
 TINY = Recipe(width=16, layers=3, members=2, steps=30, batch=64)

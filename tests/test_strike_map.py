@@ -10,19 +10,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clashsim.bench import on_device
+from clashsim.bench import device_impacts
 from clashsim.core.errors import ClashError, DataError, SceneError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import axes, moved_to, placed
 from clashsim.fit.base import base_model
-from clashsim.nets.slide import SlideModel
-from clashsim.nets.strike_map import StrikeMap
+from clashsim.nets.strike_table import StrikeMap
 from clashsim.nets.table import Table
-from clashsim.sim import strike_map as strike_maps
-from clashsim.sim.hybrid import HybridSim
+from clashsim.sim.hybrid import strike_table as strike_maps
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
 from clashsim.sim.stepped import Stepped
-from clashsim.sim.strike_map import strike_map
+from clashsim.slides.law import SlideModel
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +227,12 @@ def test_rates_on_a_device_have_their_limits(made):
     hybrid, table = made
     net = base_model(hybrid.scene).net
     try:
-        rows = on_device.rates(net, table, "cpu", n=256)
+        rows = device_impacts.rates(net, table, "cpu", n=256)
     finally:
         table.double()
     assert [r["what"] for r in rows] == ["impacts", "impacts", "strikes to rest", "strikes to rest"]
     assert all(r["per_second"] > 0 and r["limit"] > 0 for r in rows)
-    assert on_device.present("cpu") and not on_device.present("no_such_device")
+    assert device_impacts.present("cpu") and not device_impacts.present("no_such_device")
 
 
 def test_strikes_that_miss_leave_the_body_where_it_is(monkeypatch):

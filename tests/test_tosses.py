@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from clashsim.bench import real_tosses, toss_set
-from clashsim.core.boxes import SUBSTEPS, Box
-from clashsim.core.cubes import box_scene, contact_params, inertia_params
+from clashsim.core.box import SUBSTEPS, Box
+from clashsim.core.box_scenes import box_scene, contact_params, inertia_params
 from clashsim.core.errors import ClashError, DataError
 from clashsim.core.trials import Trial
-from clashsim.data.flight import flight, gravity, windows
+from clashsim.data.segmentation.free_flight import flight, gravity, windows
 from clashsim.fit.scale import Ranges, scaled, simulate
 from clashsim.fit.trajectories import Rollouts, Tosses, identify
 
@@ -150,7 +150,7 @@ def test_windows_begin_where_the_toss_is():
 @pytest.mark.slow
 def test_slopes_of_mjx_identify_friction_and_the_centre_of_mass():
     pytest.importorskip("mujoco.mjx")
-    from clashsim.fit.mjx_tosses import identify_mjx
+    from clashsim.fit.mjx_trajectories import identify_mjx
 
     centre = (0.0, 0.0, 0.006)
     trials, _ = simulated(3, 40, friction=0.4, centre=centre)

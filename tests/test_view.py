@@ -26,7 +26,7 @@ from clashsim.data.trial_files import write_trials
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import OBSERVED, heading_of
 from clashsim.rl.routes import ROUTES
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.view.figures import ends, plan_figures, twists
 from clashsim.view.motion import Motion, flat, of_trial, solid
 from clashsim.view.outcome import expected, planned

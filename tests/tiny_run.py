@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 from clashsim.core.scene import Scene
-from clashsim.data.store import read_folder, write_folder
+from clashsim.data.folders import read_folder, write_folder
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import Calibration, calibrate
-from clashsim.fit.runs import save_run
+from clashsim.fit.run_folder import save_run
 from clashsim.fit.sample import sample
-from clashsim.nets.slide import SlideModel
+from clashsim.slides.law import SlideModel
 
 ACCURACY = {"accuracy_0.1": 0.5, "accuracy_0.2": 0.75, "median": 0.1}
 METRICS = {

@@ -13,11 +13,11 @@ from pathlib import Path
 from clashsim import lab
 from clashsim.commands import view
 from clashsim.core.scene import Scene
-from clashsim.data.segment import segment
+from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.found_slides import fit_found
-from clashsim.fit.runs import save_run
+from clashsim.fit.run_folder import save_run
+from clashsim.fit.slides_from_trials import fit_found
 from clashsim.view.session import Session
 
 FIT = 10

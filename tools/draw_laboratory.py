@@ -22,7 +22,7 @@ from clashsim.lab import arm
 from clashsim.lab.engine import Motion, engine, planar
 from clashsim.lab.mocap import RATE
 from clashsim.lab.strike import TIP
-from clashsim.sim.mujoco import simulate
+from clashsim.sim.mujoco.impacts import simulate
 
 COLOURS = {"resin": "#d1495b", "nylon": "#00798c", "petg_cf": "#edae49"}
 SPEEDS = np.array([0.2, 0.35, 0.5, 0.65, 0.8])

@@ -8,43 +8,43 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from clashsim.core.draw import Draw as Draw
     from clashsim.core.errors import ClashError as ClashError
     from clashsim.core.impacts import Impacts as Impacts
     from clashsim.core.params import Param as Param
     from clashsim.core.scene import Scene as Scene
-    from clashsim.core.slides import Slide as Slide
+    from clashsim.core.strike_distribution import Draw as Draw
     from clashsim.core.trials import Trial as Trial
     from clashsim.core.trials import Trials as Trials
     from clashsim.data.impact_files import read_impacts as read_impacts
     from clashsim.data.impact_files import write_impacts as write_impacts
     from clashsim.data.logs import read as read
     from clashsim.data.mjcf import write_back as write_back
-    from clashsim.data.segment import segment as segment
+    from clashsim.data.segmentation.segment import segment as segment
     from clashsim.data.trial_files import read_trials as read_trials
     from clashsim.data.trial_files import write_trials as write_trials
     from clashsim.fit.base import base_model as base_model
     from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
+    from clashsim.fit.calibrated_run import Run as Run
     from clashsim.fit.distil import Distilled as Distilled
     from clashsim.fit.distil import Recipe as Recipe
     from clashsim.fit.distil import distil as distil
-    from clashsim.fit.run import Run as Run
-    from clashsim.fit.runs import load as load
-    from clashsim.fit.runs import save_run as save_run
+    from clashsim.fit.run_folder import load as load
+    from clashsim.fit.run_folder import save_run as save_run
     from clashsim.fit.sample import sample as sample
-    from clashsim.fit.slides import ground_friction as ground_friction
-    from clashsim.sim.augmented import AugmentedSim as AugmentedSim
-    from clashsim.sim.graph import GraphSim as GraphSim
-    from clashsim.sim.hybrid import HybridSim as HybridSim
-    from clashsim.sim.mjx_sim import MjxSim as MjxSim
-    from clashsim.sim.mujoco_sim import MujocoSim as MujocoSim
-    from clashsim.sim.pairs import Pair as Pair
+    from clashsim.sim.augmented.simulator import AugmentedSim as AugmentedSim
+    from clashsim.sim.graph.simulator import GraphSim as GraphSim
+    from clashsim.sim.hybrid.pairs import Pair as Pair
+    from clashsim.sim.hybrid.simulator import HybridSim as HybridSim
+    from clashsim.sim.mjx.simulator import MjxSim as MjxSim
+    from clashsim.sim.mujoco.simulator import MujocoSim as MujocoSim
+    from clashsim.slides.ground_friction import ground_friction as ground_friction
+    from clashsim.slides.slide import Slide as Slide
 
 # Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and
 # torch loads only when needed.
 _PLACES = {
-    "Draw": "core.draw",
+    "Draw": "core.strike_distribution",
     "ClashError": "core.errors",
     "Impacts": "core.impacts",
     "Param": "core.params",
@@ -52,7 +52,7 @@ _PLACES = {
     "Trial": "core.trials",
     "Trials": "core.trials",
     "read": "data.logs",
-    "segment": "data.segment",
+    "segment": "data.segmentation.segment",
     "read_trials": "data.trial_files",
     "write_trials": "data.trial_files",
     "read_impacts": "data.impact_files",
@@ -64,18 +64,18 @@ _PLACES = {
     "Distilled": "fit.distil",
     "Recipe": "fit.distil",
     "distil": "fit.distil",
-    "Run": "fit.run",
-    "load": "fit.runs",
-    "save_run": "fit.runs",
+    "Run": "fit.calibrated_run",
+    "load": "fit.run_folder",
+    "save_run": "fit.run_folder",
     "sample": "fit.sample",
-    "Slide": "core.slides",
-    "ground_friction": "fit.slides",
-    "AugmentedSim": "sim.augmented",
-    "GraphSim": "sim.graph",
-    "HybridSim": "sim.hybrid",
-    "MjxSim": "sim.mjx_sim",
-    "MujocoSim": "sim.mujoco_sim",
-    "Pair": "sim.pairs",
+    "Slide": "slides.slide",
+    "ground_friction": "slides.ground_friction",
+    "AugmentedSim": "sim.augmented.simulator",
+    "GraphSim": "sim.graph.simulator",
+    "HybridSim": "sim.hybrid.simulator",
+    "MjxSim": "sim.mjx.simulator",
+    "MujocoSim": "sim.mujoco.simulator",
+    "Pair": "sim.hybrid.pairs",
 }
 __all__ = ["__version__", *_PLACES]
 

@@ -11,17 +11,17 @@ from clashsim.core.errors import DataError, nearest
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
-from clashsim.fit.run import Run
-from clashsim.fit.runs import load
-from clashsim.fit.sole import author_slide
+from clashsim.fit.calibrated_run import Run
+from clashsim.fit.run_folder import load
 from clashsim.rl.env import (
     PushEnv,
     gymnasium,
 )  # from there, where a missing extra is said in a sentence
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.sim.stepped import Stepped
-from clashsim.sim.strike_map import strike_map
+from clashsim.slides.support_patch import author_slide
 
 ID = "clashsim/Push-v0"
 Physics = Literal["map", "hybrid", "mujoco"]

@@ -89,7 +89,7 @@ def _log(name: str) -> Kind:
 
 def _write_log(folder: Path, *, name: str) -> None:
     import log_writers
-    from clashsim.data import mapping
+    from clashsim.data.readers import mapping
 
     poses = {body: pose[:_ROWS] for body, pose in log_writers.motion().items()}
     _, how = log_writers.write(name, folder, log_writers.T[:_ROWS], poses)
@@ -109,8 +109,9 @@ def _write_archive(folder: Path, *, suffix: str) -> None:
 
 
 def _read_log(folder: Path, rng: random.Random) -> object:
-    from clashsim.data import logs, mapping
-    from clashsim.data.findings import NAMES
+    from clashsim.data import logs
+    from clashsim.data.checks.findings import NAMES
+    from clashsim.data.readers import mapping
 
     how = folder / "lab.toml"
     log = next(path for path in folder.iterdir() if path != how)
@@ -242,7 +243,7 @@ def _read_scene(folder: Path, rng: random.Random) -> object:
 
 
 def _write_mapping(folder: Path) -> None:
-    from clashsim.data.mapping import BodyMap, LogMap, Mapping, dump
+    from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping, dump
 
     box = BodyMap(
         "box",
@@ -274,7 +275,7 @@ def _write_mapping(folder: Path) -> None:
 
 
 def _read_mapping(folder: Path, rng: random.Random) -> object:
-    from clashsim.data import mapping
+    from clashsim.data.readers import mapping
 
     how = mapping.load(folder / "lab.toml")
     return mapping.loads(mapping.dump(how))
@@ -438,9 +439,9 @@ def _write_run(folder: Path) -> None:
     from clashsim.core.scene import Scene
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.distil import Recipe, distil
-    from clashsim.fit.runs import save_run
+    from clashsim.fit.run_folder import save_run
     from clashsim.fit.sample import sample
-    from clashsim.nets.slide import SlideModel
+    from clashsim.slides.law import SlideModel
 
     scene = Scene.load("ellipse")
     base = distil(

@@ -24,11 +24,11 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
 from clashsim.data.datasets import RealSet
+from clashsim.evaluate.metrics import relative_error, summary
 from clashsim.fit.advise import advise
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled
-from clashsim.report.metrics import relative_error, summary
 
 N = 10
 _POOL = 60  # strikes to choose from, in sets that have more than twice as many; else half of them

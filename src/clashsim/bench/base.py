@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.frame import inertia
+from clashsim.core.contact_frame import inertia
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene, shipped_scenes
+from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import base_model
 from clashsim.fit.distil import PAPER, Recipe
 from clashsim.fit.sample import sample
-from clashsim.report.metrics import relative_error
 
 DEFAULTS: Mapping[str, Recipe | None] = {
     "clash-paper": PAPER,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.frame import Frame, frame
+from clashsim.core.contact_frame import Frame, frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
@@ -24,8 +24,8 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.distil import PAPER, Distilled, Recipe
 from clashsim.fit.identify import Grid, Rig, grid, rig
+from clashsim.fit.point_contact import fit_point_contact, levers, point_contact
 from clashsim.fit.regression import Inputs, regress
-from clashsim.fit.rigid import fit_point_contact, levers, point_contact
 from clashsim.nets.impact import ImpactNet
 
 

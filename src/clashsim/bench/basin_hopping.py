@@ -22,8 +22,8 @@ from clashsim.bench.lab_sets import choose
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.progress import Progress, quiet
-from clashsim.fit.hopping import Hops, hop
-from clashsim.fit.levenberg import levenberg
+from clashsim.optim.basin_hopping import Hops, hop
+from clashsim.optim.levenberg_marquardt import levenberg
 
 CHAINS, HOPS = 8, Hops(descent=5, polish=20)
 NEAR = 0.05  # of the half range: a point this near to the truth in every parameter has reached it

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from clashsim.bench.box_scenes import (
+from clashsim.bench.graph_scenes import (
     CUBE,
     HALF,
     RATE,
@@ -33,7 +33,7 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.fit.graph_train import all_pairs, rolled
 from clashsim.nets.bodies import State
 from clashsim.report.figure_files import write_figure
-from clashsim.sim.graph import GraphSim
+from clashsim.sim.graph.simulator import GraphSim
 
 _FRAMES, _AT = 60, (5, 10, 20, 30, 45, 60)
 _COUNTS = (2, 5, 10, 20)

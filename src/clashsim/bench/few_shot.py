@@ -21,14 +21,14 @@ from clashsim.bench.baselines import Problem
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, why
 from clashsim.core.errors import ClashError, DataError, nearest
-from clashsim.core.many import Engine, here, processes
+from clashsim.core.executor import Engine, here, processes
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.workers import leave_with_parent
 from clashsim.data.datasets import RealSet
+from clashsim.evaluate.metrics import relative_error, summary
 from clashsim.fit.identify import search
 from clashsim.report.figure_files import write_figure
-from clashsim.report.metrics import relative_error, summary
 
 DRAWS = ("random", "block")
 _MANY = 20  # seeds at N <= 20, where draws differ most

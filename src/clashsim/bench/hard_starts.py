@@ -20,7 +20,7 @@ import numpy as np
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.mjx_windows import sizes
-from clashsim.sim.mjx_sim import MjxSim
+from clashsim.sim.mjx.simulator import MjxSim
 
 _BOX = """<mujoco><option timestep="0.005" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="5 5 .1"/>
 <body name="box"><freejoint/><geom name="box" type="box" size=".1 .1 .1" mass="1"/></body></worldbody>

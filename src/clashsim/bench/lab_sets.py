@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from clashsim import lab
+from clashsim.core.contact_frame import inertia
 from clashsim.core.errors import DataError, nearest
-from clashsim.core.frame import inertia
 from clashsim.core.scene import Scene
 from clashsim.data.datasets import RealSet
-from clashsim.data.segment import segment
+from clashsim.data.segmentation.segment import segment
 
 
 def lab_set(name: str, shape: str, material: str, surface: str) -> RealSet:

@@ -33,16 +33,16 @@ from clashsim.core.trials import Trials
 from clashsim.core.workers import leave_with_parent
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
-from clashsim.fit.sole import author_slide
 from clashsim.loop.in_lab import InLab
 from clashsim.loop.made import Made
 from clashsim.loop.rounds import Loop, Round
 from clashsim.loop.steps import Options, Place, Simulator, author, struck, success, task_of, taught
-from clashsim.nets.slide import SlideModel
 from clashsim.rl.agents import Agent, Practice
 from clashsim.rl.push import strikes
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.strike_map import strike_map
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.slides.law import SlideModel
+from clashsim.slides.support_patch import author_slide
 
 CHANGED = ("heavier", "ballast")
 METHODS = ("informative", "plain", "random", "randomised")

@@ -12,7 +12,7 @@ from clashsim import lab
 from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
 from clashsim.bench.lab_sets import choose, lab_set
 from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.many import Engine
+from clashsim.core.executor import Engine
 from clashsim.core.progress import Progress, quiet
 
 __all__ = ["plot", "run"]

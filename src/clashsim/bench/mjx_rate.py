@@ -11,8 +11,8 @@ import numpy as np
 from clashsim.bench.rows import Row, optional
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import draw
-from clashsim.sim.mjx_striker import MjxStriker
-from clashsim.sim.mujoco import Outcome, Striker
+from clashsim.sim.mjx.impact_simulator import MjxStriker
+from clashsim.sim.mujoco.impacts import Outcome, Striker
 
 
 def rates(

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.blueprint import NeuralScalar
+from clashsim.core.augmentation_spec import NeuralScalar
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 from clashsim.data.pendulum import ARM, RATE, Run
 from clashsim.fit.shooting import Eye, Shots
-from clashsim.sim.mjx_model import engine
+from clashsim.sim.mjx.model import engine
 
 # Masses are not reported and only their ratios move anything, so those of the links are set; where
 # they are centred and how they turn is identified.

@@ -32,14 +32,14 @@ from clashsim.core.trials import yaw
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.identify import search
-from clashsim.fit.slide_model import SlideFit, delay, fit_slides
 from clashsim.nets.table import Table
 from clashsim.plan.planner import plan_many
 from clashsim.plan.tasks import Task, off
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import grid, strike_map
+from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.sim.stepped import Stepped
-from clashsim.sim.strike_map import grid, strike_map
+from clashsim.slides.identify import SlideFit, delay, fit_slides
 
 FIT = 10
 _SECONDS = 0.8  # after which every block lies still in MuJoCo

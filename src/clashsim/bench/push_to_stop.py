@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from clashsim.bench.box_scenes import CUBE, RATE, ROUNDING, in_mujoco, lying, unit_contact
+from clashsim.bench.graph_scenes import CUBE, RATE, ROUNDING, in_mujoco, lying, unit_contact
 from clashsim.bench.rows import Row, Save, discard
 from clashsim.core.progress import Progress, quiet
-from clashsim.sim.graph import GraphSim
+from clashsim.sim.graph.simulator import GraphSim
 
 EPOCHS, CLOSE = 10, 0.010  # m
 _FRAMES = 64

@@ -9,7 +9,7 @@ from pathlib import Path
 from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
 from clashsim.bench.rows import Row, Save, discard
 from clashsim.core.errors import DataError, nearest
-from clashsim.core.many import Engine
+from clashsim.core.executor import Engine
 from clashsim.core.progress import Progress, quiet
 from clashsim.data import datasets
 

@@ -45,13 +45,13 @@ from clashsim.bench.pendulum_camera import (
 )
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.blueprint import initial_weights, silenced
+from clashsim.core.augmentation_spec import initial_weights, silenced
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.data.pendulum import RATE, Run, load, split
 from clashsim.fit.shooting import Free, Shot, predicted, shoot, shortened
 from clashsim.report.curves import draw_typical
-from clashsim.sim.augmented import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim
 
 OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
 FAR = 5.0  # mm

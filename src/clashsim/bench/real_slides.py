@@ -28,7 +28,7 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import Distilled
-from clashsim.fit.slide_model import SlideFit, fit_slides
+from clashsim.slides.identify import SlideFit, fit_slides
 
 NS = (10, 50)
 _MOST = 400  # slides of a set: MuJoCo simulates each at fifteen frictions

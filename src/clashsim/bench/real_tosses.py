@@ -21,13 +21,13 @@ import torch
 from clashsim.bench import toss_set
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.boxes import SUBSTEPS
-from clashsim.core.cubes import box_scene, contact_params, inertia_params, shape_params
+from clashsim.core.box import SUBSTEPS
+from clashsim.core.box_scenes import box_scene, contact_params, inertia_params, shape_params
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.params import Param
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.data.flight import Flight, flight, gravity
+from clashsim.data.segmentation.free_flight import Flight, flight, gravity
 from clashsim.fit.adapt import Recipe, Values, adapt, predicted
 from clashsim.fit.trajectories import Errors, Rollouts, Tosses, by_name, identify
 from clashsim.nets.graph import GraphNet
@@ -102,7 +102,7 @@ def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
     """
 
     def run(problem: Problem) -> Found:
-        from clashsim.fit.mjx_tosses import identify_mjx
+        from clashsim.fit.mjx_trajectories import identify_mjx
 
         scene = scene_of(params)
         starts, steps = (1, 1) if problem.quick else (2, 8)

@@ -29,7 +29,7 @@ from clashsim.core.workers import leave_with_parent
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import ROUTES
 from clashsim.rl.train import Recipe, train
-from clashsim.sim.strike_map import tabulated
+from clashsim.sim.hybrid.strike_table import tabulated
 
 METHODS = ("mujoco-grid", "clashsim")
 

@@ -12,11 +12,11 @@ import numpy as np
 from mujoco import batch
 
 from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.contact import Poser
+from clashsim.core.contact_geometry import Poser
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import draw, run_shard
-from clashsim.sim.mujoco import Striker, rest_height, velocity_drives
+from clashsim.sim.mujoco.impacts import Striker, rest_height, velocity_drives
 
 _SIZE = 4096
 

@@ -20,7 +20,7 @@ from clashsim import lab
 from clashsim.bench.lab_sets import lab_set
 from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.core.errors import ClashError
-from clashsim.core.many import Engine, Item, Result, each, here
+from clashsim.core.executor import Engine, Item, Result, each, here
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model

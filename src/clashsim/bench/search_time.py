@@ -19,10 +19,10 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.plan.planner import plan_many
 from clashsim.plan.tasks import Task, off
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.sim.stepped import Stepped
-from clashsim.sim.strike_map import strike_map
 
 _SECONDS = 0.8  # as in throughput
 # S: only collisions need the author's step; what a longer one costs is told in `coarse_mm`

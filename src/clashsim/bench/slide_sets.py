@@ -17,12 +17,12 @@ from clashsim import lab
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import GROUND, Scene
-from clashsim.core.slides import Slide
 from clashsim.core.trials import yaw as yaw_of
 from clashsim.data import datasets
-from clashsim.data.found import state
-from clashsim.data.segment import segment
-from clashsim.fit.sole import Sole, even_sole, sole
+from clashsim.data.segmentation.result import state
+from clashsim.data.segmentation.segment import segment
+from clashsim.slides.slide import Slide
+from clashsim.slides.support_patch import Sole, even_sole, sole
 
 _BOX = (
     0.128,

@@ -11,26 +11,26 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clashsim.bench import card_rate, on_device
+from clashsim.bench import device_impacts, device_pushing
 from clashsim.bench.rows import Row, Save, discard, optional
+from clashsim.core.contact_frame import frame
 from clashsim.core.errors import ParamError
-from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.core.slides import Slide
 from clashsim.core.strikes import moved_to, placed
 from clashsim.fit.base import base_model
-from clashsim.fit.slide_model import fit_slides
-from clashsim.fit.sole import sole
 from clashsim.nets.impact import ImpactNet
-from clashsim.nets.slide import SlideModel
-from clashsim.nets.strike_map import StrikeMap
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.nets.strike_table import StrikeMap
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.sim.stepped import Stepped, planar
-from clashsim.sim.strike_map import strike_map
+from clashsim.slides.identify import fit_slides
+from clashsim.slides.law import SlideModel
+from clashsim.slides.slide import Slide
+from clashsim.slides.support_patch import sole
 
 _SECONDS = 0.8  # after which every block lies still
 _COARSE = 0.005  # s: timestep of the hybrid; MuJoCo needs the author's, for the collision
@@ -54,11 +54,11 @@ def run(
     MuJoCo's.
 
     device: where network and map are measured once more, beside what the device can do at most
-    (`on_device.rates`), as in cuda.
+    (`device_impacts.rates`), as in cuda.
     off_mm, off_deg: median over `n` / 16 strikes; same: share of these that come to rest within
     `SAME` of where MuJoCo has them.
     """
-    if device is not None and not on_device.present(device):
+    if device is not None and not device_impacts.present(device):
         raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__})")
     world = Scene.load(scene)
     theta = world.nominal.copy()
@@ -143,16 +143,16 @@ class _Device:
 
 
 def _networks(on: _Device) -> list[Row]:
-    return on_device.rates(on.net, on.table, on.name, n=on.n if on.small else 1 << 22)
+    return device_impacts.rates(on.net, on.table, on.name, n=on.n if on.small else 1 << 22)
 
 
 def _targets(on: _Device) -> list[Row]:
-    return on_device.planned(on.table, on.name, n=32 if on.small else 1000)
+    return device_impacts.planned(on.table, on.name, n=32 if on.small else 1000)
 
 
 def _pushing(on: _Device) -> list[Row]:
     """A whole training among them, which takes minutes on a CPU."""
-    return [] if on.small else card_rate.rates(on.table, on.scene, on.name)
+    return [] if on.small else device_pushing.rates(on.table, on.scene, on.name)
 
 
 def _in_mjx(on: _Device) -> list[Row]:

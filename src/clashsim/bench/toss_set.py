@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from clashsim.core.boxes import Box
+from clashsim.core.box import Box
 from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.sources import zip_members
+from clashsim.data.readers.sources import zip_members
 
 FILE, SOURCE = "contactnets_cube/tosses_processed.zip", "DAIRLab/contact-nets"
 RATE, HALF = 148.0, 0.0524  # frames a second; m, the unit of recorded lengths

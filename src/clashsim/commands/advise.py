@@ -78,7 +78,7 @@ def _model(path: Path) -> tuple[Calibration | Distilled, Scene]:
     from clashsim.core.progress import bar
     from clashsim.core.scene import shipped_scenes
     from clashsim.fit.base import base_model
-    from clashsim.fit.runs import load
+    from clashsim.fit.run_folder import load
 
     if path.suffix == ".xml" or (str(path) in shipped_scenes() and not path.exists()):
         scene = load_scene(str(path))
@@ -142,7 +142,7 @@ def _csv(strikes: list[dict[str, float]]) -> bytes:
 def _json(
     strikes: list[dict[str, float]], advice: Advice, scene: Scene, names: tuple[str, ...]
 ) -> bytes:
-    from clashsim.data.store import dumps
+    from clashsim.data.folders import dumps
     from clashsim.plan.robot import UNITS
 
     units = {n: UNITS[n] for n in names} | {

@@ -125,7 +125,7 @@ class Results:
     def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take over all rows that there are, and write them."""
         from clashsim.core.files import write_atomic
-        from clashsim.fit.runs import versions
+        from clashsim.fit.run_folder import versions
 
         self.rows = list(rows)
         if self.file is None:

@@ -23,21 +23,21 @@ from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.progress import Progress, bar
-from clashsim.fit.found_slides import fit_found
 from clashsim.fit.settings import beyond
+from clashsim.fit.slides_from_trials import fit_found
 
 if TYPE_CHECKING:
     from clashsim.cli import Calibrate
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials
-    from clashsim.data.found import Found
-    from clashsim.fit.run import Run
+    from clashsim.data.segmentation.result import Found
+    from clashsim.fit.calibrated_run import Run
 
 
 def run(verb: Calibrate) -> None:
     """`clashsim calibrate`."""
-    from clashsim.fit.runs import read_notes
+    from clashsim.fit.run_folder import read_notes
 
     made = make(verb, progress=bar, say=print)
     if verb.write_mjcf is not None:
@@ -52,8 +52,8 @@ def make(
     """Calibrate and write the run; `say` is told at once what a user should know before minutes are
     spent.
     """
-    from clashsim.core.frame import frame
-    from clashsim.data.store import refuse_taken
+    from clashsim.core.contact_frame import frame
+    from clashsim.data.folders import refuse_taken
     from clashsim.fit.base import base_model
 
     not_negative(seed=verb.seed)

@@ -13,11 +13,11 @@ from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, console, enough_samples, not_negative
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
-from clashsim.fit.found_slides import fit_found
+from clashsim.fit.slides_from_trials import fit_found
 
 if TYPE_CHECKING:
     from clashsim.cli import Demo
-    from clashsim.data.found import Segmented
+    from clashsim.data.segmentation.result import Segmented
 
 _RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
 
@@ -27,13 +27,13 @@ def run(verb: Demo) -> None:
     from clashsim import lab
     from clashsim.bench.baselines import Problem
     from clashsim.bench.few_shot import WAYS
-    from clashsim.core.frame import inertia
+    from clashsim.core.contact_frame import inertia
     from clashsim.core.scene import Scene
-    from clashsim.data.segment import segment
-    from clashsim.data.store import refuse_taken
+    from clashsim.data.folders import refuse_taken
+    from clashsim.data.segmentation.segment import segment
     from clashsim.fit.base import base_model
     from clashsim.fit.distil import Recipe
-    from clashsim.fit.runs import read_notes
+    from clashsim.fit.run_folder import read_notes
 
     not_negative(seed=verb.seed)
     enough_samples(verb.samples)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from clashsim.cli import Export
     from clashsim.data.mjcf import Edited
-    from clashsim.fit.run import Run
+    from clashsim.fit.calibrated_run import Run
 
 
 def run(verb: Export) -> None:
     """`clashsim export`."""
-    from clashsim.data.store import dumps, write_folder
-    from clashsim.fit.runs import load, read_notes
+    from clashsim.data.folders import dumps, write_folder
+    from clashsim.fit.run_folder import load, read_notes
 
     not_negative(draws=verb.draws, seed=verb.seed)
     made, slide = load(verb.run), read_notes(verb.run)["slide"]

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def run(verb: Import) -> None:
     """`clashsim import`."""
-    from clashsim.data import logs, mapping
-    from clashsim.data.findings import NAMES, known_names
+    from clashsim.data import logs
+    from clashsim.data.checks.findings import NAMES, known_names
+    from clashsim.data.readers import mapping
     from clashsim.data.trial_files import write_trials
     from clashsim.report.findings import found_wrong, sentences
 
@@ -63,7 +64,8 @@ def run(verb: Import) -> None:
 def _propose(verb: Import) -> None:
     """Print or write a guessed mapping."""
     from clashsim.core.files import write_atomic
-    from clashsim.data import logs, mapping
+    from clashsim.data import logs
+    from clashsim.data.readers import mapping
 
     if not verb.guess:
         raise DataError(

@@ -12,7 +12,7 @@ from clashsim.core.files import write_atomic
 
 if TYPE_CHECKING:
     from clashsim.cli import Inspect
-    from clashsim.data.found import Segmented
+    from clashsim.data.segmentation.result import Segmented
 
 
 def run(verb: Inspect) -> None:

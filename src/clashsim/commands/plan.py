@@ -24,7 +24,7 @@ PLAN, PICTURE, OUTCOME = "plan.json", "plan.png", "outcome.png"
 
 def run(verb: PlanVerb) -> None:
     """`clashsim plan`."""
-    from clashsim.fit.runs import load
+    from clashsim.fit.run_folder import load
     from clashsim.plan.path import Limits
     from clashsim.plan.planner import plan, plan_few
     from clashsim.plan.robot import at_corners
@@ -195,7 +195,7 @@ def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool)
     """The plan, the arm's paths as CSV and JSON, and a picture, as one folder."""
     import tempfile
 
-    from clashsim.data.store import dumps, write_folder
+    from clashsim.data.folders import dumps, write_folder
     from clashsim.plan.path import write_path
     from clashsim.plan.robot import content, paths
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from clashsim.commands.shared import engine, refuse_file
 from clashsim.core.errors import DataError
+from clashsim.core.executor import each
 from clashsim.core.files import write_atomic
-from clashsim.core.many import each
 from clashsim.core.progress import bar
 from clashsim.plan.tasks import Plan, Status, Task, off
 
 if TYPE_CHECKING:
     from clashsim.cli import Plan as PlanVerb
     from clashsim.core.scene import Scene
-    from clashsim.nets.strike_map import StrikeMap
+    from clashsim.nets.strike_table import StrikeMap
 
 _PART = 1024  # targets in one batch; fixed, so that plans do not depend on the number of workers
 _WIDE = {
@@ -44,7 +44,7 @@ class _Part:
 
     @cached_property
     def model(self) -> StrikeMap:
-        from clashsim.fit.runs import load
+        from clashsim.fit.run_folder import load
 
         return load(self.run).strikes()
 

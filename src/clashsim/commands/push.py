@@ -10,16 +10,16 @@ import numpy as np
 
 from clashsim.commands.shared import console, engine, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
+from clashsim.core.executor import each
 from clashsim.core.extras import require
 from clashsim.core.files import whole_files
-from clashsim.core.many import each
 from clashsim.core.progress import Progress, bar, quiet
 from clashsim.fit.threads import one_thread
 
 if TYPE_CHECKING:
     from clashsim.cli import Evaluate, Train
     from clashsim.core.scene import Scene
-    from clashsim.rl.card_ppo import CardRecipe
+    from clashsim.rl.device_ppo import CardRecipe
     from clashsim.rl.follow import Followed
     from clashsim.rl.policy import Policy
     from clashsim.rl.routes import Route
@@ -99,7 +99,7 @@ def _learn(verb: Train, progress: Progress) -> Policy:
     """Train one policy, or go on with it, and write it."""
     if verb.device is None:
         require("stable_baselines3", "Stable-Baselines3", "rl")
-    from clashsim.fit.runs import load
+    from clashsim.fit.run_folder import load
 
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
@@ -131,9 +131,9 @@ def _learn(verb: Train, progress: Progress) -> Policy:
             progress=progress,
         )
     else:
-        from clashsim.rl import card_train
+        from clashsim.rl import device_train
 
-        policy = card_train.train(
+        policy = device_train.train(
             made.scene,
             made.strikes(),
             recipe=_card_recipe(verb),
@@ -150,8 +150,8 @@ def _card_recipe(verb: Train) -> CardRecipe:
     """How a policy is trained on a device, which must be there."""
     import torch
 
-    from clashsim.bench.on_device import present
-    from clashsim.rl.card_ppo import CardRecipe
+    from clashsim.bench.device_impacts import present
+    from clashsim.rl.device_ppo import CardRecipe
 
     assert verb.device is not None
     if verb.recipe != "default":

@@ -16,14 +16,14 @@ from clashsim.commands.shared import load_scene
 from clashsim.core.errors import ClashError, DataError, SceneError, nearest
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import header_size, tensor_metadata
-from clashsim.fit.found_slides import level_gravity
+from clashsim.fit.slides_from_trials import level_gravity
 
 if TYPE_CHECKING:
     from clashsim.cli import Bodies
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials
-    from clashsim.data.found import Found, Segmented
+    from clashsim.data.segmentation.result import Found, Segmented
 
 _PACKED = {
     f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")
@@ -142,7 +142,7 @@ def segmented(
     trials: Trials, scene: Scene | None, struck: str | None = None, striker: str | None = None
 ) -> Segmented:
     """Impacts found in trials; names that do not fit are explained."""
-    from clashsim.data.segment import segment
+    from clashsim.data.segmentation.segment import segment
 
     if scene is not None:
         struck = struck or scene.struck_body.name
@@ -209,8 +209,8 @@ def ground(found: Segmented, scene: Scene) -> dict[str, Any] | None:
     """Friction of the ground, regressed on the slides after the impacts; None where nothing slides
     on a level ground.
     """
-    from clashsim.core.frame import inertia
-    from clashsim.fit.slides import ground_friction
+    from clashsim.core.contact_frame import inertia
+    from clashsim.slides.ground_friction import ground_friction
 
     gravity = level_gravity(scene)
     if gravity is None:

@@ -17,13 +17,13 @@ from clashsim.commands.shared import console
 from clashsim.core.errors import ClashError
 
 if TYPE_CHECKING:
-    from clashsim.bench.judge import Judged
     from clashsim.core.impacts import Impacts
+    from clashsim.evaluate.holdout import Judged
     from clashsim.fit.calibrate import Calibration
+    from clashsim.fit.calibrated_run import Run
     from clashsim.fit.distil import Distilled
-    from clashsim.fit.run import Run
-    from clashsim.fit.slide_model import SlideFit
     from clashsim.report.efficiency import Fewer
+    from clashsim.slides.identify import SlideFit
 
 _GRID = "MuJoCo, grid search"
 _SPEEDS = (0.1, 0.5, 0.9)  # quantiles of the approach speed at which restitution is read
@@ -65,13 +65,13 @@ def finish(
     predict (N, k) of the impacts held out.
     recorded: the trials behind the impacts; seconds: how long the steps before this one took.
     """
-    from clashsim.bench.efficiency import fewer
-    from clashsim.bench.judge import figures, judge
-    from clashsim.core.frame import frame
+    from clashsim.core.contact_frame import frame
+    from clashsim.evaluate.data_efficiency import fewer
+    from clashsim.evaluate.holdout import figures, judge
     from clashsim.fit.calibrate import calibrate
+    from clashsim.fit.calibrated_run import Run, with_slides, within
     from clashsim.fit.reading import physical
-    from clashsim.fit.run import Run, with_slides, within
-    from clashsim.fit.runs import save_run
+    from clashsim.fit.run_folder import save_run
 
     seed, scene, clock = int(options["seed"]), base.scene, Clock(seconds)
     with clock("calibration"):
@@ -135,13 +135,13 @@ def _page(
     clock: Clock,
     seed: int,
 ) -> str:
-    from clashsim.bench.rests import rests
-    from clashsim.bench.trust import strike_space
-    from clashsim.core.frame import frame, inertia
+    from clashsim.core.contact_frame import frame, inertia
     from clashsim.core.impacts import after_columns
-    from clashsim.fit.runs import versions
-    from clashsim.nets.slide import NAMES, UNITS
+    from clashsim.evaluate.rest_poses import rests
+    from clashsim.evaluate.trust_map import strike_space
+    from clashsim.fit.run_folder import versions
     from clashsim.report.page import report as page
+    from clashsim.slides.law import NAMES, UNITS
 
     scene = calibration.base.scene
     none = np.zeros((0, len(after_columns(scene.plane is not None))))
@@ -227,10 +227,10 @@ def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
 
 def report(run: Run, notes: dict[str, Any]) -> None:
     """Print a run's tables; notes: as `read_notes` has them."""
-    from clashsim.nets.slide import NAMES, UNITS
     from clashsim.report.tables import accuracies, parameters, readings
     from clashsim.report.tables import ground as ground_table
     from clashsim.report.tables import slide as slide_table
+    from clashsim.slides.law import NAMES, UNITS
 
     screen, metrics = console(), notes["metrics"]
     show = partial(screen.print, markup=False)  # names may hold what rich would take for markup

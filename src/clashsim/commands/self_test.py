@@ -18,7 +18,7 @@ from clashsim.core.errors import DataError
 
 if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
-    from clashsim.fit.run import Run
+    from clashsim.fit.calibrated_run import Run
     from clashsim.plan.tasks import Plan
 
 _DRAWS = 2  # of each posterior: fewer than usual, for the sake of time
@@ -80,7 +80,7 @@ class SelfTest:
         ) > 450, f"{len(self._sampled)} of 500 ended"
 
     def _distilled(self) -> tuple[bool, str]:
-        from clashsim.core.frame import frame
+        from clashsim.core.contact_frame import frame
         from clashsim.fit.base import base_model
 
         base, impacts = base_model(self._scene), self._sampled
@@ -93,11 +93,11 @@ class SelfTest:
 
     def _calibrate(self) -> tuple[bool, str]:
         from clashsim import lab
-        from clashsim.data.segment import segment
+        from clashsim.data.segmentation.segment import segment
         from clashsim.fit.base import base_model
         from clashsim.fit.calibrate import calibrate
-        from clashsim.fit.found_slides import fit_found
-        from clashsim.fit.run import Run, with_slides
+        from clashsim.fit.calibrated_run import Run, with_slides
+        from clashsim.fit.slides_from_trials import fit_found
 
         trials = lab.recorded()
         fitted, held_out = (
@@ -145,7 +145,7 @@ class SelfTest:
         )
 
     def _kept(self) -> tuple[bool, str]:
-        from clashsim.fit.runs import load, save_run
+        from clashsim.fit.run_folder import load, save_run
 
         run = self._made
         with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +171,7 @@ class SelfTest:
         """Errors (N,) of twists (N, 3) over the size of what was measured, turns at the radius of
         gyration.
         """
-        from clashsim.core.frame import inertia
+        from clashsim.core.contact_frame import inertia
 
         rim = np.array([1.0, 1.0, inertia(self._scene, self._scene.struck_body).gyration])
         return np.linalg.norm((after - impacts.after) * rim, axis=1) / np.linalg.norm(

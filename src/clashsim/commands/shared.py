@@ -15,8 +15,8 @@ from rich.console import Console
 
 from clashsim.commands.terminal import PlainConsole
 from clashsim.core.errors import DataError, ParamError, SceneError
+from clashsim.core.executor import Engine, here
 from clashsim.core.extras import require
-from clashsim.core.many import Engine, here
 
 if TYPE_CHECKING:
     from clashsim.cli import Where

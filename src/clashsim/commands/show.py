@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def run(verb: Show) -> None:
     """`clashsim show`."""
-    from clashsim.fit.runs import load, read_notes
+    from clashsim.fit.run_folder import load, read_notes
 
     shown, notes = load(verb.run), read_notes(verb.run)
     report(shown, notes)

@@ -213,7 +213,7 @@ def _job(verb: Sweep, line: dict[str, Any], place: str) -> Calibrate:
 
 def _there(job: Calibrate) -> bool:
     """Whether the run is there, made as the list asks for it."""
-    from clashsim.fit.runs import read_notes
+    from clashsim.fit.run_folder import read_notes
 
     if job.overwrite or not job.out.is_dir() or not any(job.out.iterdir()):
         return False
@@ -228,7 +228,7 @@ def _there(job: Calibrate) -> bool:
 
 
 def _row(job: Calibrate) -> dict[str, Any]:
-    from clashsim.fit.runs import read_notes
+    from clashsim.fit.run_folder import read_notes
 
     metrics = read_notes(job.out)["metrics"]
     models = metrics.get("models", {})

@@ -21,7 +21,7 @@ from clashsim.core.extras import require
 if TYPE_CHECKING:
     from clashsim.cli import View
     from clashsim.core.scene import Scene
-    from clashsim.fit.run import Run
+    from clashsim.fit.calibrated_run import Run
     from clashsim.rl.policy import Policy
     from clashsim.view.session import Session
     from clashsim.view.strikes import Source
@@ -122,10 +122,10 @@ def session_of(
     route: str | None = None,
 ) -> Session:
     """A run folder as the page uses it."""
-    from clashsim.fit.runs import load, read_notes
+    from clashsim.fit.run_folder import load, read_notes
     from clashsim.rl.routes import ROUTES
     from clashsim.rl.routes import route as route_of
-    from clashsim.sim.mujoco_sim import MujocoSim
+    from clashsim.sim.mujoco.simulator import MujocoSim
     from clashsim.view.roll import Roller
     from clashsim.view.session import Session
 
@@ -162,8 +162,8 @@ def session_of(
 
 def _parted(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Twists (N, k) after impacts `before` (N, d) in MuJoCo."""
-    from clashsim.core.contact import touch
-    from clashsim.sim.mujoco import simulate
+    from clashsim.core.contact_geometry import touch
+    from clashsim.sim.mujoco.impacts import simulate
 
     return simulate(
         scene, touch(scene, before)[1], np.broadcast_to(theta, (len(before), len(theta)))

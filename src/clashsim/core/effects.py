@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clashsim.core.frame import frame, inertia
+from clashsim.core.contact_frame import frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 

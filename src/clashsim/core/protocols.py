@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from clashsim.core.frame import Frame
+from clashsim.core.contact_frame import Frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 

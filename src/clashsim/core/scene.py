@@ -12,12 +12,12 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from clashsim.core.draw import Draw
 from clashsim.core.errors import ParamError, SceneError, nearest
+from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param, Slot, locate, nominal
-from clashsim.core.scene_files import parse_scene, scene_assets
-from clashsim.core.scene_settings import load_settings
+from clashsim.core.settings_file import load_settings
+from clashsim.core.strike_distribution import Draw
 
 STRIKE, GROUND = (
     "strike",

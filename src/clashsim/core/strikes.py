@@ -10,10 +10,10 @@ from dataclasses import fields
 import mujoco
 import numpy as np
 
-from clashsim.core.contact import Contact, Poser, touch
-from clashsim.core.draw import Range
+from clashsim.core.contact_geometry import Contact, Poser, touch
 from clashsim.core.errors import SceneError
 from clashsim.core.scene import Scene
+from clashsim.core.strike_distribution import Range
 
 
 def axes(scene: Scene) -> dict[str, Range]:

@@ -12,16 +12,16 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trial, Trials
-from clashsim.data import check_frames, check_rows
-from clashsim.data.findings import Finding, finding, known_names, stop
-from clashsim.data.formats import SUFFIXES, describes_itself, read_columns, read_log
-from clashsim.data.grouping import Files, group
-from clashsim.data.guess import guess as guess_columns
-from clashsim.data.guess import header_lines
-from clashsim.data.join import join
-from clashsim.data.mapping import Mapping
-from clashsim.data.sources import gather
-from clashsim.data.streams import Log, Stream
+from clashsim.data.checks import frames, rows
+from clashsim.data.checks.findings import Finding, finding, known_names, stop
+from clashsim.data.readers.formats import SUFFIXES, describes_itself, read_columns, read_log
+from clashsim.data.readers.grouping import Files, group
+from clashsim.data.readers.infer_mapping import guess as guess_columns
+from clashsim.data.readers.infer_mapping import header_lines
+from clashsim.data.readers.join import join
+from clashsim.data.readers.mapping import Mapping
+from clashsim.data.readers.sources import gather
+from clashsim.data.readers.streams import Log, Stream
 
 HEAD = 4000  # rows that a guess looks at
 
@@ -104,7 +104,7 @@ def _trial(
         logs.append(replace(raw, streams=tuple(stream for stream, _ in checked)))
         found += [f for _, about in checked for f in about]
     streams = [stream for log in logs for stream in log.streams]
-    found += check_frames.units(name, streams)
+    found += frames.units(name, streams)
     spans = [
         (min(s.t[0] for s in log.streams), max(s.t[-1] for s in log.streams))
         for log in logs
@@ -128,7 +128,7 @@ def _trial(
     except DataError as error:
         stop(found, accept)  # what was found explains better why nothing is left
         raise DataError(f"in {files[0][0]!r}: {error}") from None
-    return trial, found + check_frames.swapped(trial)
+    return trial, found + frames.swapped(trial)
 
 
 def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
@@ -144,10 +144,10 @@ def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
                 "the log has no orientation of the body; it counts as never turned",
             )
         )
-    for check in (check_rows.clock, check_rows.lost, check_rows.frames):
+    for check in (rows.clock, rows.lost, rows.frames):
         stream, about = check(trial, stream)
         found += about
-    for look in (check_frames.order, check_frames.upward, check_frames.mirrored):
+    for look in (frames.order, frames.upward, frames.mirrored):
         found += look(trial, stream)
     return stream, found
 

@@ -14,9 +14,9 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import SceneError
+from clashsim.core.mjcf_assets import parse_scene
 from clashsim.core.params import Slot
 from clashsim.core.scene import GROUND, STRIKE, Scene
-from clashsim.core.scene_files import parse_scene
 
 # Model fields whose attribute has another name in MJCF.
 _ATTRIBUTES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.sources import zip_members
+from clashsim.data.readers.sources import zip_members
 
 FILE, SOURCE = "ibm_pendulum/split_train.zip", "erwincoumans/tiny-differentiable-simulator"
 RATE, ARM = (

@@ -13,10 +13,10 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor, nn
 
-from clashsim.core.boxes import SUBSTEPS, Box
-from clashsim.core.cubes import contact_params
+from clashsim.core.box import SUBSTEPS, Box
+from clashsim.core.box_scenes import contact_params
 from clashsim.core.params import to_unit
-from clashsim.data.flight import Flight
+from clashsim.data.segmentation.free_flight import Flight
 from clashsim.fit.graph_train import rolled
 from clashsim.nets.bodies import Bodies, State, from_sizes, joined, rotated
 from clashsim.nets.graph import GraphNet

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.core.contact_frame import frame, inertia
 from clashsim.core.errors import DataError, RunError
-from clashsim.core.frame import frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.fit.calibrate import Calibration, Scale, prior_sd
 from clashsim.fit.distil import Distilled

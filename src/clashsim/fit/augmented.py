@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clashsim.core.blueprint import parts, silenced
+from clashsim.core.augmentation_spec import parts, silenced
 from clashsim.core.errors import DataError
 from clashsim.core.params import from_unit, to_unit
 from clashsim.fit.calibrate import Estimate, prior_sd
 from clashsim.fit.gradient import FLOOR, told
-from clashsim.fit.levenberg import Evaluate, levenberg
 from clashsim.fit.mjx_windows import Windows, one_sided, sizes
-from clashsim.sim.augmented import AugmentedSim
+from clashsim.optim.levenberg_marquardt import Evaluate, levenberg
+from clashsim.sim.augmented.simulator import AugmentedSim
 from clashsim.sim.inputs import check_rollout
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.core.contact_frame import Frame, frame, inertia
 from clashsim.core.errors import DataError
-from clashsim.core.frame import Frame, frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
@@ -29,7 +29,7 @@ from clashsim.fit.fields import (
     fit,
     predict,
 )
-from clashsim.fit.witness import Witness
+from clashsim.fit.local_correction import Witness
 
 RIGID = Strength(
     field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import qmc
 
+from clashsim.core.contact_frame import frame
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import axes, moved_to, placed

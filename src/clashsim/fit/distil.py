@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.frame import PLANAR, SPATIAL, Frame, frame
+from clashsim.core.contact_frame import PLANAR, SPATIAL, Frame, frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet

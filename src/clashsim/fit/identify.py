@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from scipy.stats import qmc
 
-from clashsim.core.contact import touch
+from clashsim.core.contact_frame import inertia
+from clashsim.core.contact_geometry import touch
 from clashsim.core.errors import DataError, nearest
 from clashsim.core.extras import needs
-from clashsim.core.frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.sim.mujoco import Striker
+from clashsim.sim.mujoco.impacts import Striker
 
 if TYPE_CHECKING:
     from mujoco import sysid
@@ -292,7 +292,7 @@ def _by_hopping(setup: Rig, rows: np.ndarray, seed: int, *, chains: int = 6) -> 
     """Parallel basin hopping: all chains, and the central differences that their descents need, are
     one batch.
     """
-    from clashsim.fit.hopping import Hops, hop
+    from clashsim.optim.basin_hopping import Hops, hop
 
     q, count = len(setup.free), 0
     shifts = _STEP * np.concatenate([np.zeros((1, q)), np.eye(q), -np.eye(q)])
@@ -404,7 +404,7 @@ def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Iden
     """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own,
     like that of the other methods.
     """
-    from clashsim.sim.mjx import MjxImpacts, Unsupported, capped, descend
+    from clashsim.sim.mjx.impacts import MjxImpacts, Unsupported, capped, descend
 
     setup = few(setup)  # each parameter is one more forward pass through every step
     impacts, count = MjxImpacts.of(setup.scene, setup.free), 0

@@ -19,10 +19,10 @@ from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import prior_sd
 from clashsim.fit.gradient import FLOOR, Constants, deviation, told
-from clashsim.fit.hopping import Hops, hop
+from clashsim.optim.basin_hopping import Hops, hop
 from clashsim.sim.inputs import check_rollout
-from clashsim.sim.mjx import capped, descend
-from clashsim.sim.mjx_sim import MjxSim
+from clashsim.sim.mjx.impacts import capped, descend
+from clashsim.sim.mjx.simulator import MjxSim
 
 
 @dataclass(frozen=True, eq=False)

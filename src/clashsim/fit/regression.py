@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.frame import Frame
+from clashsim.core.contact_frame import Frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.contact import Contact, Poser, touch
+from clashsim.core.contact_frame import frame
+from clashsim.core.contact_geometry import Contact, Poser, touch
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError, MissingExtraError
-from clashsim.core.frame import frame
+from clashsim.core.executor import Engine, here
 from clashsim.core.impacts import Impacts
-from clashsim.core.many import Engine, here
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -26,8 +26,8 @@ from clashsim.core.strikes import placed
 from clashsim.fit.shards import Arrays, Shard, shards
 from clashsim.fit.strikers import ENGINES, Strike, marks, speed, striker, together
 from clashsim.nets.effects import apply_exact, exact
-from clashsim.sim.mjx_model import Unsupported
-from clashsim.sim.mujoco import End, Outcome
+from clashsim.sim.mjx.model import Unsupported
+from clashsim.sim.mujoco.impacts import End, Outcome
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,10 @@ import numpy as np
 from mujoco import batch
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.boxes import SUBSTEPS, Box
-from clashsim.core.cubes import contact_params, mjcf
+from clashsim.core.box import SUBSTEPS, Box
+from clashsim.core.box_scenes import contact_params, mjcf
 from clashsim.core.errors import DataError
-from clashsim.core.many import Engine, here
+from clashsim.core.executor import Engine, here
 from clashsim.core.params import Param, from_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.shards import Arrays, Shard, shards

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from clashsim.core.contact import touch
+from clashsim.core.contact_frame import frame
+from clashsim.core.contact_geometry import touch
 from clashsim.core.errors import SceneError
-from clashsim.core.frame import frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param
 from clashsim.core.scene import STRIKE, Scene, contact_params

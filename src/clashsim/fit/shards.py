@@ -15,11 +15,11 @@ import numpy as np
 from safetensors.numpy import save
 
 from clashsim.core.errors import DataError
-from clashsim.core.many import Engine, each
+from clashsim.core.executor import Engine, each
 from clashsim.core.parsing import parse_json
 from clashsim.core.progress import Progress
 from clashsim.core.tensors import read_tensors
-from clashsim.data.parts import Parts
+from clashsim.data.checkpoints import Parts
 
 Arrays = dict[str, np.ndarray]
 Shard = tuple[int, int]  # number and size

@@ -16,7 +16,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.params import from_unit, to_unit
-from clashsim.sim.augmented import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim
 
 # (states (N, T, s), camera (k,), own (N, e)) -> what is seen (N, T, o)
 See = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -11,9 +11,9 @@ import numpy as np
 
 from clashsim.core.errors import ParamError, nearest
 from clashsim.core.scene import Scene
-from clashsim.sim.mjx_model import engine
-from clashsim.sim.mjx_striker import MjxStriker
-from clashsim.sim.mujoco import Outcome, Striker
+from clashsim.sim.mjx.impact_simulator import MjxStriker
+from clashsim.sim.mjx.model import engine
+from clashsim.sim.mujoco.impacts import Outcome, Striker
 
 Strike = Callable[[np.ndarray, np.ndarray], Outcome]
 ENGINES = {"mujoco": "MuJoCo", "mjx": "MJX"}

@@ -12,13 +12,13 @@ import numpy as np
 from cmaes import CMA
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.boxes import SUBSTEPS
+from clashsim.core.box import SUBSTEPS
 from clashsim.core.errors import DataError
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.data.flight import Flight
-from clashsim.sim.mujoco_sim import MujocoSim
+from clashsim.data.segmentation.free_flight import Flight
+from clashsim.sim.mujoco.simulator import MujocoSim
 
 POSITION, ROTATION = (
     14.0,

@@ -11,16 +11,16 @@ import mujoco
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from clashsim.core.draw import Draw
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
+from clashsim.core.strike_distribution import Draw
 
 TIP = 0.01  # m, radius of the arm's tip, a sphere in the shipped scenes
 
 
 @dataclass(frozen=True)
 class Strike:
-    """One strike in the terms of `clashsim.core.draw.Draw`.
+    """One strike in the terms of `clashsim.core.strike_distribution.Draw`.
 
     speed: m/s, of the tip. point: rad, bearing of the tip at first touch, seen from the block's
     origin in the block's frame.

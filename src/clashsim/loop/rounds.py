@@ -20,10 +20,10 @@ from clashsim.core.files import write_atomic
 from clashsim.core.parsing import JSON_BYTES, parse_json, read_bounded
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.data.store import dumps
+from clashsim.data.folders import dumps
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
-from clashsim.fit.runs import load, save_run
+from clashsim.fit.run_folder import load, save_run
 from clashsim.loop.made import Made, World
 from clashsim.loop.steps import (
     Options,

@@ -10,16 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clashsim.core.frame import inertia
+from clashsim.core.contact_frame import inertia
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
-from clashsim.data.segment import segment
+from clashsim.data.segmentation.segment import segment
 from clashsim.fit.calibrate import calibrate
+from clashsim.fit.calibrated_run import Run, with_slides
 from clashsim.fit.distil import Distilled
-from clashsim.fit.found_slides import fit_found
-from clashsim.fit.run import Run, with_slides
-from clashsim.fit.sole import author_slide
+from clashsim.fit.slides_from_trials import fit_found
 from clashsim.loop.made import Made, World
 from clashsim.rl.agents import Agent, Algorithm, Practice, practise
 from clashsim.rl.env import StrikeVecEnv
@@ -27,8 +26,9 @@ from clashsim.rl.informative import Information, InformativeVecEnv
 from clashsim.rl.push import Push, Spread, strikes
 from clashsim.rl.task import StrikeTask, moved
 from clashsim.rl.to_pose import ToPose
-from clashsim.sim.hybrid import HybridSim
-from clashsim.sim.strike_map import strike_map
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.slides.support_patch import author_slide
 
 Collect = Literal["informative", "plain", "random"]
 PRACTICE = {"sac": Practice(30_000, 6_000, 10_000), "ppo": Practice(200_000, 0, 40_000)}

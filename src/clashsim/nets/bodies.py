@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.boxes import SUBSTEPS, Box
+from clashsim.core.box import SUBSTEPS, Box
 
 # Triangles of a box over the corners of `Box.corners`, seen from outside counter-clockwise.
 TRIANGLES = np.array(

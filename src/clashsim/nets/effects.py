@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from clashsim.core.frame import inertia
+from clashsim.core.contact_frame import inertia
 from clashsim.core.params import Param
 from clashsim.core.scene import EXACT, Scene
 

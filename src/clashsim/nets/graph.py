@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from clashsim.core.cubes import contact_params
+from clashsim.core.box_scenes import contact_params
 from clashsim.nets.bodies import Bodies, State, back, cross, matched, rotated, taken
 
 LENGTH = 0.05  # m: lengths are told to the network in this unit, velocities in it a step

@@ -12,9 +12,9 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
-from clashsim.plan import batch
+from clashsim.optim import device_search
+from clashsim.optim.search import Cem, CmaEs, apart, minimise, scatter
 from clashsim.plan.gradient import Tensor, as_tensor, descend, moved_to, repeat
-from clashsim.plan.search import Cem, CmaEs, apart, minimise, scatter
 from clashsim.plan.tasks import Plan, Status, Task, box, breach, loss, off
 
 Method = Literal["cmaes", "cem", "gradient"]
@@ -83,7 +83,7 @@ def plan_many(
     takes as many evaluations from the best of these. The same seed gives the same plans.
 
     device: where torch searches, as in cuda, in single precision and one batch of all tasks and
-    populations (`clashsim.plan.batch`); a map of strikes can.
+    populations (`clashsim.optim.device_search`); a map of strikes can.
     """
     if not tasks:
         return []
@@ -110,11 +110,15 @@ def plan_many(
     if device is not None:
         cost, shape = problem.cost_on(moved_to(model, device)), (len(tasks), problem.dim)
         if method == "gradient":
-            near, _ = batch.scatter(
-                cost, *shape, points=_SCATTER * size, draws=batch.drawing(seed), device=device
+            near, _ = device_search.scatter(
+                cost,
+                *shape,
+                points=_SCATTER * size,
+                draws=device_search.drawing(seed),
+                device=device,
             )
             return problem.told(descend(cost, near[:, :descents], steps=2 * rounds)[0], count)
-        found = batch.searched(
+        found = device_search.searched(
             cost,
             *shape,
             method=method,

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import binomtest, norm
 
 from clashsim.core.errors import DataError, nearest
-from clashsim.report.metrics import accuracy, relative_error
+from clashsim.evaluate.metrics import accuracy, relative_error
 
 _ALPHA = 0.1
 _ALL = 0.98

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clashsim.core.blueprint import Blueprint, parts
+from clashsim.core.augmentation_spec import Blueprint, parts
 from clashsim.core.errors import DataError
 from clashsim.report.figure_files import write_figure
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.evaluate.metrics import accuracy
 from clashsim.report import charts
 from clashsim.report.markup import Markup, tag
-from clashsim.report.metrics import accuracy
 
 
 @dataclass(frozen=True, eq=False)

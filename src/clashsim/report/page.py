@@ -17,11 +17,11 @@ from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.impacts import after_columns
 from clashsim.core.params import Param
+from clashsim.evaluate.metrics import ALPHAS, accuracy
 from clashsim.report import charts
 from clashsim.report.comparison import EXPECTED, Comparison, spread_verdict
 from clashsim.report.efficiency import Fewer, chart, sentence
 from clashsim.report.markup import Markup, card, tag
-from clashsim.report.metrics import ALPHAS, accuracy
 from clashsim.report.parameters import parameters
 from clashsim.report.parameters import restitution as restitution_card
 from clashsim.report.parameters import slide as slide_card

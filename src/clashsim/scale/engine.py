@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from clashsim.core.errors import ClashError
-from clashsim.core.many import Item, Result
+from clashsim.core.executor import Item, Result
 from clashsim.scale.cluster import cluster
 
 # Of one item: a machine may be taken away more than once, and an item that kills every worker shall

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact import Poser
+from clashsim.core.contact_geometry import Poser
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.core.strikes import axes, moved_to, placed
-from clashsim.sim.mujoco import rest_height
+from clashsim.sim.mujoco.impacts import rest_height
 
 _BACK = 0.01  # m that the striker goes before it hits
 _AWAY = 0.02  # s after its hit at which it draws back

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact import Poser, touch
+from clashsim.core.contact_geometry import Poser, touch
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
-from clashsim.sim.mujoco import rest_height, velocity_drives
+from clashsim.sim.mujoco.impacts import rest_height, velocity_drives
 from clashsim.view.motion import Motion, of_states
 
 _BACK = 0.01  # m between the bodies when a motion begins

@@ -16,7 +16,7 @@ from clashsim.core.scene import Scene
 from clashsim.rl.follow import Followed, follow, start_of
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import Route
-from clashsim.sim.mujoco import rest_height
+from clashsim.sim.mujoco.impacts import rest_height
 from clashsim.view.motion import Motion, flat
 from clashsim.view.roll import Roller
 from clashsim.view.strikes import Source, aimed

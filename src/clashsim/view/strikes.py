@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from clashsim.core.draw import Range
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
+from clashsim.core.strike_distribution import Range
 from clashsim.core.strikes import moved_to, placed
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.segment import segment
+from clashsim.data.segmentation.segment import segment
 from clashsim.fit.sample import draw
 from clashsim.view.motion import Motion, of_trial
 

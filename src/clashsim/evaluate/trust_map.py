@@ -1,0 +1,102 @@
+"""Where a calibration is trusted: its spread over all strikes that its scene allows, beside the
+impacts it was fitted to.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from clashsim.core.contact_frame import inertia, seen_from
+from clashsim.core.contact_geometry import Contact, touch
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.evaluate.metrics import weights
+from clashsim.fit.calibrate import Calibration
+from clashsim.fit.calibrated_run import within
+from clashsim.fit.sample import draw
+from clashsim.report.trust import StrikeSpace
+
+_STRIKES = 2048
+# Of the approach speed: the spread of what hardly moves after impact is told relative to this
+_SLOWEST = 0.02
+
+
+def strike_space(calibration: Calibration, fitted: Impacts, seed: int) -> StrikeSpace:
+    """Strikes drawn evenly from the scene's [draw], how sure the calibration is of each, and where
+    the fitted impacts lie among them.
+    """
+    base, scene = calibration.base, calibration.base.scene
+    strikes = draw(scene, _STRIKES, np.random.default_rng(seed))
+    before = strikes.before[strikes.contact.touching]
+    known = dict(
+        zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True)
+    )  # measured with each impact: at the median
+    impacts = Impacts(
+        fitted.planar,
+        before,
+        np.zeros((len(before), fitted.after.shape[1])),
+        known={k: np.full(len(before), v) for k, v in known.items()},
+    )
+    started = time.perf_counter()
+    contact, moved = touch(scene, before)
+    seen = seen_from(scene, moved, contact)
+    centre, spread = calibration.guess(impacts, seen)
+    rate = len(before) / (time.perf_counter() - started)
+    unit = weights(centre.shape[1], inertia(scene, scene.struck_body).gyration)
+    size = np.maximum(np.linalg.norm(centre * unit, axis=1), _SLOWEST * seen.speed)
+    theirs, met = touch(scene, fitted.before)
+    return StrikeSpace(
+        circumstances(scene, moved, contact),
+        np.linalg.norm(spread * unit, axis=1) / size,
+        base.inside(seen, within(calibration)),
+        circumstances(scene, met, theirs),
+        base.inside(seen_from(scene, met, theirs), within(calibration)),
+        rate,
+    )
+
+
+def circumstances(scene: Scene, before: np.ndarray, contact: Contact) -> dict[str, np.ndarray]:
+    """Where and how bodies that touch (N, d) meet, as numbers (N,) by a name with its unit: the
+    place on the struck body, the angle of incidence, the speed.
+    """
+    n, normal = len(before), contact.normal
+    if scene.plane is not None:
+        spots = [
+            p[:, 3:5] + p[:, 5:6] * _left(contact.point - p[:, :2])
+            for p in (before[:, :6], before[:, 6:])
+        ]
+        arm = contact.point - before[:, :2]
+        bearing = np.degrees(np.arctan2(arm[:, 1], arm[:, 0]) - before[:, 2])
+        place = {"bearing of the point struck, degrees": _whole(bearing)}
+    else:
+        spots = [
+            p[:, 7:10] + np.cross(p[:, 10:13], contact.point - p[:, :3])
+            for p in (before[:, :13], before[:, 13:])
+        ]
+        arm = contact.point - before[:, :3]
+        place = {
+            "distance of the normal from the origin, mm": 1e3
+            * np.linalg.norm(np.cross(arm, normal), axis=1)
+        }
+    approach = spots[1] - spots[0]  # of the striker as the struck body sees it
+    into = (approach * normal).sum(1)
+    along = (
+        (approach * _left(normal)).sum(1)
+        if scene.plane is not None
+        else np.linalg.norm(approach - into[:, None] * normal, axis=1)
+    )
+    return place | {
+        "angle to the normal, degrees": np.degrees(np.arctan2(along, into)),
+        "approach speed, m/s": np.linalg.norm(approach, axis=1).reshape(n),
+    }
+
+
+def _left(vectors: np.ndarray) -> np.ndarray:
+    return np.stack([-vectors[:, 1], vectors[:, 0]], 1)
+
+
+def _whole(degrees: np.ndarray) -> np.ndarray:
+    """Angles on -180 to 180."""
+    return (degrees + 180) % 360 - 180
