@@ -1,11 +1,10 @@
-"""Who may import whom, as the design says: data moves one way, and heavy packages stay where they
-belong.
-"""
+"""Who may import whom: data moves one way, and heavy libraries stay where they belong."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,82 +13,186 @@ import clashsim
 
 ROOT = Path(clashsim.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-MAY = {
-    "core": {"core"},
-    "nets": {"core", "nets"},
-    "sim": {"core", "nets", "sim"},
-    "data": {"core", "data"},
-    "fit": {"core", "nets", "sim", "data", "fit"},
-    "plan": {"core", "plan"},
-    "rl": {"core", "rl"},
-    "lab": {"core", "lab"},
-    "report": {"core", "report"},
-    "scale": {"core", "scale"},
-    # The viewer stands above the others: it shows what was recorded, steps it in sim, plans with
-    # plan and follows routes with rl. Runs are put together in commands.
-    "view": {"core", "data", "sim", "fit", "plan", "rl", "view"},
+
+# The packages that each package may import, besides itself.
+MAY_IMPORT = {
+    "core": set(),
+    "optim": {"core"},
+    "slides": {"core", "optim"},
+    "nets": {"core", "slides"},
+    "data": {"core", "slides"},
+    "sim": {"core", "nets", "slides"},
+    "fit": {"core", "nets", "sim", "data", "slides", "optim"},
+    "evaluate": {"core", "data", "sim", "fit", "slides"},
+    "plan": {"core", "optim"},
+    "rl": {"core"},
+    "lab": {"core"},
+    "scale": {"core"},
+    "report": {"core", "evaluate"},
+    # The real-sim-real loop joins what collects, fits and trains.
+    "loop": {"core", "data", "sim", "fit", "slides", "rl", "lab"},
+    # The viewer replays recordings, steps simulators, plans, and follows routes with a policy.
+    "view": {"core", "data", "sim", "fit", "plan", "rl"},
 }
+EVERY_PACKAGE = {p.name for p in ROOT.iterdir() if (p / "__init__.py").exists()}
+MAY_IMPORT["pipeline"] = EVERY_PACKAGE - {"bench", "commands", "pipeline"}
+MAY_IMPORT["bench"] = EVERY_PACKAGE - {"bench", "commands"}
+MAY_IMPORT["commands"] = EVERY_PACKAGE - {"commands"}
+
+# Libraries that are slow to import or optional, and the modules that may import them.
 HEAVY = {
-    "torch": re.compile(
-        r"(nets|fit|rl|bench|commands|scale)/|plan/(gradient|batch)\.py|sim/(hybrid|graph)\.py|cli\.py"
-    ),
-    "jax": re.compile(r"sim/(mjx\w*|augmented\w*)\.py|fit/|bench/|commands/"),
-    "pydrake": re.compile(r"lab/"),
-    "ray": re.compile(r"scale/"),
-    "fsspec": re.compile(r"data/parts\.py"),
-    "viser": re.compile(r"view/(page|stage)\.py|commands/view\.py"),
+    "torch": r"(nets|fit|optim|slides|evaluate|rl|bench|commands|pipeline|scale)/"
+    r"|plan/(gradient|planner)\.py|sim/(hybrid|graph)/|cli\.py",
+    "jax": r"sim/(mjx|augmented)/|fit/|bench/|commands/|pipeline/",
+    "pydrake": r"lab/",
+    "ray": r"scale/",
+    "fsspec": r"data/checkpoints\.py",
+    "viser": r"view/(page|stage)\.py|commands/view\.py",
 }
+PICKLES = {"pickle", "shelve", "marshal", "dill", "cloudpickle"}
 
 
-def imports(path: Path) -> set[str]:
-    """Modules that a file imports when it runs; those for type checking only do not count."""
-    tree = ast.parse(path.read_text())
-    typing = {
-        id(n)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
-        for n in ast.walk(block)
-    }
-    found = set()
+def imports(source: str, *, for_types: bool) -> set[str]:
+    """Names of the modules that source code imports.
+
+    Args:
+        source: Python source code.
+        for_types: Whether imports under `if TYPE_CHECKING` count too.
+    """
+    tree = ast.parse(source)
+    only_for_types: set[int] = set()
+    for block in ast.walk(tree):
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test):
+            only_for_types |= {id(node) for node in ast.walk(block)}
+    found: set[str] = set()
     for node in ast.walk(tree):
-        if id(node) in typing:
+        if id(node) in only_for_types and not for_types:
             continue
         if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: relative imports hide who imports whom"
-            found |= {str(node.module)} | {
-                f"{node.module}.{a.name}" for a in node.names if node.module == "clashsim"
-            }
+            assert node.level == 0, "relative imports hide who imports whom"
+            found.add(str(node.module))
+            if str(node.module).startswith("clashsim"):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def violations(file: str, imported: set[str]) -> Iterator[str]:
+    """Sentences about the imports of a file that are against the picture."""
+    package = file.split("/")[0]
+    for name in sorted(imported):
+        parts = name.split(".")
+        if parts[0] == "clashsim" and package in MAY_IMPORT and parts[1:2]:
+            target = parts[1]
+            if target in EVERY_PACKAGE and target not in {package, *MAY_IMPORT[package]}:
+                yield f"{file} imports {name}: {package} may import {sorted(MAY_IMPORT[package])}"
+        if parts[0] in HEAVY and not re.match(HEAVY[parts[0]], file):
+            yield f"{file} imports {parts[0]}, which belongs elsewhere"
+        if parts[0] in PICKLES:
+            yield f"{file} imports {name}: results are never pickled"
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """A cycle of a directed graph as its nodes in order; empty if there is none."""
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(node: str) -> list[str]:
+        if node in path:
+            return path[path.index(node) :]
+        if node in done:
+            return []
+        path.append(node)
+        for neighbour in sorted(graph.get(node, set())):
+            found = visit(neighbour)
+            if found:
+                return found
+        path.pop()
+        done.add(node)
+        return []
+
+    for node in sorted(graph):
+        found = visit(node)
+        if found:
+            return found
+    return []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports(path):
-    place = path.relative_to(ROOT).as_posix()
-    folder = place.split("/")[0]
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "clashsim" and folder in MAY and len(parts) > 1:
-            assert parts[1] in MAY[folder], (
-                f"{place} imports {name}: {folder} may see {sorted(MAY[folder])} only"
-            )
-        if parts[0] in HEAVY:
-            assert HEAVY[parts[0]].match(place), (
-                f"{place} imports {parts[0]}, which belongs elsewhere"
-            )
-        assert parts[0] not in ("pickle", "shelve", "marshal", "dill", "cloudpickle"), (
-            f"{place} imports {name}: results are never pickled"
-        )
+    file = path.relative_to(ROOT).as_posix()
+    assert not list(violations(file, imports(path.read_text(), for_types=False)))
 
 
-def test_every_folder_has_a_rule():
-    folders = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
-    assert folders <= {*MAY, "bench", "commands", "loop"}
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_for_type_checking_follow_the_same_picture(path):
+    file = path.relative_to(ROOT).as_posix()
+    ours = {m for m in imports(path.read_text(), for_types=True) if m.startswith("clashsim")}
+    assert not list(violations(file, ours))
 
 
-def test_no_utils():
+def test_a_wrong_import_is_seen():
+    wrong = "from clashsim.fit.calibrate import calibrate\nimport jax\nimport pickle\n"
+    assert len(list(violations("core/scene.py", imports(wrong, for_types=False)))) == 3
+    hidden = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from clashsim import fit\n"
+    assert not list(violations("core/scene.py", imports(hidden, for_types=False)))
+    assert list(violations("core/scene.py", imports(hidden, for_types=True)))
+
+
+def test_no_cycle_of_modules_even_for_type_checking():
+    modules = {module_of(path) for path in FILES}
+    graph = {}
+    for path in FILES:
+        if path != ROOT / "__init__.py":  # Lists the public names of all packages.
+            graph[module_of(path)] = imports(path.read_text(), for_types=True) & modules
+    assert cycle(graph) == []
+
+
+def test_a_cycle_is_seen():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def test_every_package_has_a_rule():
+    assert set(MAY_IMPORT) == EVERY_PACKAGE
+
+
+def test_no_module_without_an_idea():
     assert not [p for p in FILES if p.stem in ("utils", "util", "common", "helpers", "misc")]
+
+
+def test_module_names_differ_by_more_than_a_letter():
+    for package in {p.parent for p in FILES}:
+        names = sorted(p.stem for p in package.glob("*.py"))
+        for name in names:
+            assert name + "s" not in names, f"{package.name}: {name} and {name}s"
+
+
+def test_each_class_name_means_one_thing():
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_no_function_takes_more_than_seven_arguments():
+    found = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                count = sum(a.arg not in ("self", "cls") for a in arguments)
+                if count > 7:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {count}")
+    assert found == []
 
 
 def test_public_names_exist():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 
 from clashsim.bench import baselines
 from clashsim.bench.baselines import Problem
@@ -145,7 +146,7 @@ def measure(
     for method in methods:
         if method not in (choices := [*WAYS, "published"]):
             raise DataError(f"the bench has no method {method!r}; {nearest(method, choices)}")
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clashsim"
+    cache = cache or platformdirs.user_cache_path("clashsim")
     names = list(sets)
     tasks = [
         Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache)

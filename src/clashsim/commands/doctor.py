@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 # What each extra is for, and the modules that must be importable for it.
 _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "viser": ("clashsim view", ("viser",)),
-    "viz": ("pages with charts that can be hovered", ("plotly", "jinja2")),
     "io": (
         "logs in HDF5, Parquet, C3D, ROS bags, MCAP",
         ("h5py", "pyarrow", "ezc3d", "rosbags", "mcap", "lz4", "zstandard"),
     ),
     "lab": ("the virtual laboratory: record, execute, evaluate", ("pydrake",)),
     "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
-    "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx", "optax")),
+    "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx")),
     "graph": ("GraphSim", ("coal",)),
     "scale": ("--on ray, shards on any file system", ("ray", "fsspec")),
     "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),

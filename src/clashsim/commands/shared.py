@@ -4,13 +4,13 @@ numbers, the cache.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import platformdirs
 from rich.console import Console
 
 from clashsim.commands.terminal import PlainConsole
@@ -82,7 +82,7 @@ def enough_samples(samples: int) -> None:
 
 def cache() -> Path:
     """Where distilled models are kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clashsim"
+    return platformdirs.user_cache_path("clashsim")
 
 
 @contextmanager
