@@ -57,25 +57,25 @@ def one_strike_table_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
     the same calibrated_run.
     """
     from clashsim.fit import calibrated_run
-    from clashsim.sim.hybrid.strike_table import strike_map
+    from clashsim.sim.hybrid.strike_table import strike_table
 
     def kept(hybrid: object, theta: np.ndarray | None = None) -> object:
         key = _identity(hybrid, theta)
         if key not in STRIKE_TABLES:
-            STRIKE_TABLES[key] = strike_map(hybrid, theta)
+            STRIKE_TABLES[key] = strike_table(hybrid, theta)
         return STRIKE_TABLES[key]
 
-    monkeypatch.setattr(calibrated_run, "strike_map", kept)
+    monkeypatch.setattr(calibrated_run, "strike_table", kept)
 
 
 def _identity(hybrid, theta: np.ndarray | None) -> bytes:
     """A hash of what a strike table depends on, the predictions for a few strikes among it."""
-    from clashsim.fit.sample import draw
+    from clashsim.fit.sample import sample_strikes
 
-    probes = draw(hybrid.scene, 8, np.random.default_rng(0)).before
+    probes = sample_strikes(hybrid.scene, 8, np.random.default_rng(0)).before
     outcome = hybrid.outcome(probes) if theta is None else hybrid.outcome(probes, theta)
     slide = None if hybrid.slide_model is None else repr(hybrid.slide_model.content())
-    text = f"{hybrid.scene.xml} {hybrid.scene.draw} {slide}"
+    text = f"{hybrid.scene.xml} {hybrid.scene.strikes} {slide}"
     return hashlib.sha256(text.encode() + np.asarray(outcome).tobytes()).digest()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
 
 Poses = dict[str, np.ndarray]
 PLACES = np.array(
@@ -64,10 +64,12 @@ def columns(t: np.ndarray, poses: Poses) -> dict[str, np.ndarray]:
 def plain_mapping(**more: object) -> Mapping:
     """The mapping of plain columns."""
     bodies = tuple(
-        BodyMap(b, tuple(f"{b}_{a}" for a in "xyz"), quaternion=tuple(f"{b}_q{a}" for a in "wxyz"))
+        BodyMapping(
+            b, tuple(f"{b}_{a}" for a in "xyz"), quaternion=tuple(f"{b}_q{a}" for a in "wxyz")
+        )
         for b in ("box", "tool")
     )
-    return Mapping((LogMap(bodies, time="time", **more),))  # type: ignore[arg-type]
+    return Mapping((LoggerMapping(bodies, time="time", **more),))  # type: ignore[arg-type]
 
 
 def write_csv(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
@@ -95,11 +97,11 @@ def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
             ]
             file.write(f"{float(time) * 1e3!r}," + ",".join(cells) + "\n")
     bodies = tuple(
-        BodyMap(b, (f"{b} pos",), quaternion=(f"{b} quat",), order="xyzw") for b in poses
+        BodyMapping(b, (f"{b} pos",), quaternion=(f"{b} quat",), order="xyzw") for b in poses
     )
     return Mapping(
         (
-            LogMap(
+            LoggerMapping(
                 bodies,
                 time="stamp_ms",
                 units={"time": "ms", "length": "mm"},
@@ -198,21 +200,21 @@ def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> 
     file["data"]["points"] = data
     file.write(str(path))
     bodies = tuple(
-        BodyMap(
+        BodyMapping(
             b,
             markers={f"{b}:{k}": tuple(map(float, 1e3 * place)) for k, place in enumerate(PLACES)},
         )
         for b in poses
     )
-    return Mapping((LogMap(bodies),))
+    return Mapping((LoggerMapping(bodies),))
 
 
 def _array_mapping(join: str) -> Mapping:
     bodies = tuple(
-        BodyMap(b, (f"{b}{join}position",), quaternion=(f"{b}{join}orientation",))
+        BodyMapping(b, (f"{b}{join}position",), quaternion=(f"{b}{join}orientation",))
         for b in ("box", "tool")
     )
-    return Mapping((LogMap(bodies, time="time"),))
+    return Mapping((LoggerMapping(bodies, time="time"),))
 
 
 def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
@@ -227,8 +229,8 @@ def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
 
 def write_npz(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     np.savez_compressed(path, time=t, **{body: pose for body, pose in poses.items()})
-    bodies = tuple(BodyMap(b, (f"{b}[0:3]",), quaternion=(f"{b}[3:7]",)) for b in poses)
-    return Mapping((LogMap(bodies, time="time"),))
+    bodies = tuple(BodyMapping(b, (f"{b}[0:3]",), quaternion=(f"{b}[3:7]",)) for b in poses)
+    return Mapping((LoggerMapping(bodies, time="time"),))
 
 
 def write_mat(path: Path, t: np.ndarray, poses: Poses) -> Mapping:

@@ -14,7 +14,7 @@ import torch
 
 from clashsim import cli
 from clashsim.bench import advise as bench
-from clashsim.bench.lab_sets import lab_set
+from clashsim.bench.lab_sets import load_lab_set
 from clashsim.core.errors import ClashError, DataError, RunError
 from clashsim.core.scene import Scene
 from clashsim.fit.advise import advise, choose
@@ -30,13 +30,15 @@ EVEN = torch.full((N,), 1 / N, dtype=torch.float64)
 
 @pytest.fixture(scope="module")
 def strikes():
-    return lab_set("square", "square", "nylon", "low")
+    return load_lab_set("square", "square", "nylon", "low")
 
 
 @pytest.fixture(scope="module")
 def few(strikes):
     """A calibration on eight strikes."""
-    return calibrate(base_model(Scene.load("square")), strikes.impacts[np.arange(8)], draws=2)
+    return calibrate(
+        base_model(Scene.load("square")), strikes.impacts[np.arange(8)], posterior_samples=2
+    )
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,9 @@ def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
     base = base_model(Scene.load("square"))
     choice = candidates(base.scene, 0, 128)
     told = {
-        n: advise(calibrate(base, strikes.impacts[np.arange(n)], draws=2), choice.impacts, 1)
+        n: advise(
+            calibrate(base, strikes.impacts[np.arange(n)], posterior_samples=2), choice.impacts, 1
+        )
         for n in (5, 100)
     }
     assert told[5].worthwhile and not told[100].worthwhile

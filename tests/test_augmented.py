@@ -14,14 +14,19 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.augmentation_spec import NeuralScalar, initial_weights, silenced
+from clashsim.core.augmentation_spec import NeuralScalar, initial_weights, silence_networks
 from clashsim.core.errors import ClashError, DataError, ParamError
-from clashsim.core.params import Param, from_unit, locate, to_unit
+from clashsim.core.params import Param, from_unit, locate_param, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.augmented import curve, fit_augmented, windows_of
-from clashsim.fit.calibrate import Status
-from clashsim.fit.mjx_windows import Windows
-from clashsim.report.curves import draw_curves, draw_typical, learnt, typical
+from clashsim.fit.calibrate import EstimateStatus
+from clashsim.fit.mjx_windows import StateWindows
+from clashsim.report.neural_scalar_plots import (
+    plot_scalar_curves,
+    plot_scalar_quantiles,
+    scalar_curve,
+    scalar_quantiles,
+)
 from clashsim.sim.augmented.simulator import AugmentedSim
 from clashsim.sim.mjx.simulator import MjxSim
 from clashsim.sim.mujoco.simulator import MujocoSim
@@ -41,7 +46,7 @@ PARAMS = (
 BLOCK = """<mujoco><option timestep="0.004" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="2 2 .1"/>
 <body name="ball" pos="0 0 .1"><freejoint name="float"/><geom name="ball" type="sphere" size=".1" mass="1" condim="3"/></body></worldbody></mujoco>"""
 FRICTION = (Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),)
-CURVE = NeuralScalar("force/swing", ("qvel/swing",), units=4, scale=0.2, sizes=(5.0,))
+CURVE = NeuralScalar("force/swing", ("qvel/swing",), units=4, scale=0.2, input_scales=(5.0,))
 
 
 def pendulum(*scalars: NeuralScalar, integrator: str = "Euler") -> AugmentedSim:
@@ -85,7 +90,7 @@ def runs(n: int = 4, steps: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 def drawn(sim: AugmentedSim, seed: int = 5) -> np.ndarray:
     """Weights that say something."""
-    return initial_weights(sim.blueprint) + 0.3 * np.random.default_rng(seed).normal(
+    return initial_weights(sim.augmentation) + 0.3 * np.random.default_rng(seed).normal(
         size=len(sim.weights)
     )
 
@@ -102,8 +107,8 @@ def test_slopes_of_an_empty_blueprint_are_those_of_mjx(plain: MjxSim) -> None:
     start, control = runs()
     theta = from_unit(PARAMS, np.array([0.3, -0.2]))
     mine, theirs = (
-        pendulum().slopes(start, control, theta, free=(0, 1)),
-        plain.slopes(start, control, theta, free=(0, 1)),
+        pendulum().rollout_with_jacobian(start, control, theta, free=(0, 1)),
+        plain.rollout_with_jacobian(start, control, theta, free=(0, 1)),
     )
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=ROUNDING, atol=ROUNDING)
@@ -116,16 +121,18 @@ def test_untrained_networks_change_nothing_and_trained_ones_do(
     start, control = runs()
     analytic = plain.rollout(start, control)
     assert np.abs(many.rollout(start, control) - analytic).max() < ROUNDING
-    for i, scalar in enumerate(many.blueprint):  # each one alone
-        others = [j for j in range(len(many.blueprint)) if j != i]
+    for i, scalar in enumerate(many.augmentation):  # each one alone
+        others = [j for j in range(len(many.augmentation)) if j != i]
         assert (
             np.abs(
-                many.rollout(start, control, weights=silenced(many.blueprint, drawn(many), others))
+                many.rollout(
+                    start, control, weights=silence_networks(many.augmentation, drawn(many), others)
+                )
                 - analytic
             ).max()
             > 1e-4
         ), scalar.target
-    trained = many.trained(drawn(many)).rollout(start, control)
+    trained = many.with_weights(drawn(many)).rollout(start, control)
     given = many.rollout(start, control, weights=drawn(many))
     np.testing.assert_allclose(trained, given, rtol=ROUNDING, atol=ROUNDING)
 
@@ -133,7 +140,9 @@ def test_untrained_networks_change_nothing_and_trained_ones_do(
 def test_slopes_are_those_of_finite_differences(many: AugmentedSim) -> None:
     start, control = runs(2)
     weights, step, nominal = drawn(many), 1e-6, many.scene.nominal
-    states, slopes = many.slopes(start, control, nominal, free=(1, 0), weights=weights, starts=True)
+    states, slopes = many.rollout_with_jacobian(
+        start, control, nominal, free=(1, 0), weights=weights, starts=True
+    )
     assert slopes.shape == (*states.shape, 2 + len(weights) + 2) and np.allclose(
         states, many.rollout(start, control, theta=nominal, weights=weights), atol=ROUNDING
     )
@@ -236,7 +245,7 @@ def test_other_quantities_of_a_contact_are_those_of_mujoco() -> None:
         weights[7 * i + 6] = change  # the last bias alone: the same at every speed
         mine = sim.rollout(start, control, theta=scene.nominal, weights=weights)
         theirs = MujocoSim(scene, scene.nominal)
-        slot = locate(theirs.model, target)
+        slot = locate_param(theirs.model, target)
         row = getattr(theirs.model, slot.field).reshape(theirs.model.npair, -1)[0]
         columns = list(slot.columns or (0,))
         row[columns] = (
@@ -253,7 +262,7 @@ def test_other_quantities_of_a_contact_are_those_of_mujoco() -> None:
 def test_slopes_go_through_the_friction_of_a_contact() -> None:
     sim, start, control = rolling()
     weights = drawn(sim)
-    slopes, step = sim.slopes(start, control, weights=weights)[1], 1e-6
+    slopes, step = sim.rollout_with_jacobian(start, control, weights=weights)[1], 1e-6
     for k in range(len(weights)):
         shift = step * np.eye(len(weights))[k]
         above, below = (
@@ -297,7 +306,7 @@ def test_other_refusals(swing: AugmentedSim) -> None:
     with pytest.raises(ParamError, match="RK4"):
         pendulum(NeuralScalar("state/swing", ("qvel/swing",)), integrator="RK4")
     with pytest.raises(ParamError, match="13 weights"):
-        swing.trained(np.zeros(3))
+        swing.with_weights(np.zeros(3))
     ball = Scene(BLOCK, "ball", "floor", name="ball")
     with pytest.raises(ParamError, match="index, 0 to 5"):
         AugmentedSim(ball, [NeuralScalar("force/float", ("qvel/float[0]",))])
@@ -324,7 +333,7 @@ def recorded(
     return states, control
 
 
-def both(states: np.ndarray, control: np.ndarray) -> list[Windows]:
+def both(states: np.ndarray, control: np.ndarray) -> list[StateWindows]:
     """Windows of one step and of 30, 32 and 12 of them."""
     return [
         windows_of(states, control, steps=1, every=13),
@@ -351,10 +360,10 @@ def test_a_friction_curve_that_no_parameter_describes_is_learnt(swing: Augmented
     assert (
         abs(gravity.value - 9.4) < 0.05
         and gravity.low < 9.4 < gravity.high
-        and gravity.status is Status.FITTED
+        and gravity.status is EstimateStatus.FITTED
     )
     assert (
-        found.estimates[0].status is Status.UNIDENTIFIABLE
+        found.estimates[0].status is EstimateStatus.UNIDENTIFIABLE
         and found.theta[0] == swing.scene.nominal[0]
     )  # not asked for
     assert (np.diff(found.trace) <= 0).all()
@@ -376,7 +385,7 @@ def test_the_regulariser_keeps_the_network_at_zero_where_the_analytic_model_is_e
     assert (
         np.abs(curve(found.sim, 0, np.linspace(-4, 4, 9)[:, None])).max() < 0.01 * truth[0] * 4
     )  # of the damping's torque
-    assert all(e.status is Status.FITTED for e in found.estimates)
+    assert all(e.status is EstimateStatus.FITTED for e in found.estimates)
 
 
 def test_what_cannot_be_fitted_is_refused(swing: AugmentedSim) -> None:
@@ -398,15 +407,15 @@ def test_curves_are_drawn_against_what_is_read(tmp_path) -> None:
     )
     weights, ranges = initial_weights(two), {"qvel/swing": (-4.0, 4.0), "sin/swing": (-1.0, 1.0)}
     assert all(
-        (learnt(two, weights, i, ranges=ranges)[1] == i).all() for i in (0, 1)
+        (scalar_curve(two, weights, i, ranges=ranges)[1] == i).all() for i in (0, 1)
     )  # untrained: adds 0, scales by 1
     weights[12] = 0.5
-    speeds, torque = learnt(two, weights, 0, ranges=ranges)
+    speeds, torque = scalar_curve(two, weights, 0, ranges=ranges)
     assert (speeds[0], speeds[-1]) == (-4, 4) and np.allclose(torque, 0.2 * 0.5)
-    draw_curves(tmp_path / "curves.png", two, weights, ranges=ranges)
+    plot_scalar_curves(tmp_path / "curves.png", two, weights, ranges=ranges)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="'sin/swing'"):
-        draw_curves(tmp_path / "no.png", two, weights, ranges={"qvel/swing": (-4.0, 4.0)})
+        plot_scalar_curves(tmp_path / "no.png", two, weights, ranges={"qvel/swing": (-4.0, 4.0)})
     assert not (tmp_path / "no.png").exists()
 
 
@@ -416,16 +425,16 @@ def test_what_a_network_typically_says_is_told_over_the_records(tmp_path) -> Non
     recorded = np.column_stack([np.zeros(11), np.ones(11), np.linspace(-1, 1, 11)])
     speeds = np.linspace(-3, 3, 7)
     assert np.allclose(
-        typical((scalar,), weights, 0, over="qvel/swing", at=speeds, recorded=recorded),
+        scalar_quantiles((scalar,), weights, 0, over="qvel/swing", at=speeds, recorded=recorded),
         2 * np.tanh(speeds)[:, None],
     )
-    low, middle, high = typical(
+    low, middle, high = scalar_quantiles(
         (scalar,), weights, 0, over="angle/swing", at=speeds, recorded=recorded
     ).T
     assert (
         np.allclose(middle, 0) and np.allclose(high, 2 * np.tanh(0.8)) and np.allclose(low, -high)
     )  # no turn matters, but speeds do
-    draw_typical(
+    plot_scalar_quantiles(
         tmp_path / "t.png",
         (scalar,),
         weights,
@@ -434,4 +443,4 @@ def test_what_a_network_typically_says_is_told_over_the_records(tmp_path) -> Non
     )
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="does not read 'angle/arm'"):
-        typical((scalar,), weights, 0, over="angle/arm", at=speeds, recorded=recorded)
+        scalar_quantiles((scalar,), weights, 0, over="angle/arm", at=speeds, recorded=recorded)

@@ -37,7 +37,9 @@ def test_an_arm_learns_the_joint_friction_of_another() -> None:
     sim = AugmentedSim(
         Scene(ARM, "tip", "floor", params=params, name="arm"),
         [
-            NeuralScalar(f"force/{joint}", (f"qvel/{joint}",), units=4, scale=0.3, sizes=(2.0,))
+            NeuralScalar(
+                f"force/{joint}", (f"qvel/{joint}",), units=4, scale=0.3, input_scales=(2.0,)
+            )
             for joint in ("shoulder", "elbow")
         ],
     )

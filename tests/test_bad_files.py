@@ -20,16 +20,16 @@ from safetensors.numpy import load, save
 from clashsim.cli import Sweep
 from clashsim.commands.recorded import holds_trials, read_recorded
 from clashsim.commands.sweep import _jobs
-from clashsim.core.errors import ClashError, DataError, RunError, shown
+from clashsim.core.errors import ClashError, DataError, RunError, quoted
 from clashsim.core.npz import FREE, Npz
 from clashsim.core.parsing import parse_json, parse_toml, read_bounded
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.logs import read as read_logs
 from clashsim.data.readers import sources
-from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
 from clashsim.data.trial_files import read_trials, write_trials
-from clashsim.plan.robot import plan_of
+from clashsim.plan.execution import plan_from_json
 from fuzz.cases import FINDING, READ, Corpus, write_corpus
 from fuzz.command import main as fuzz
 from fuzz.kinds import kinds
@@ -100,9 +100,9 @@ def zeros(tmp_path_factory):
 def test_archives_may_not_unpack_to_much_more_than_their_size(zeros):
     """A 10 MB file of impacts took 6.9 GB before it was refused; logs bounded each array only."""
     refused(lambda: read_impacts(zeros), "unpacks to .* MB allowed", memory=2 * FREE)
-    body = BodyMap("box", ("vx", "vy", "w"), euler=("vx_after", "vy_after", "w_after"))
+    body = BodyMapping("box", ("vx", "vy", "w"), euler=("vx_after", "vy_after", "w_after"))
     refused(
-        lambda: read_logs([zeros], mapping=Mapping((LogMap((body,), rate=100.0),))),
+        lambda: read_logs([zeros], mapping=Mapping((LoggerMapping((body,), rate=100.0),))),
         "unpacks to .* MB allowed",
         memory=2 * FREE,
     )
@@ -202,9 +202,9 @@ def test_archives_unpack_in_small_blocks(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("a.csv", bytes(2_000_000))
     refused(lambda: read_logs([tmp_path / "a.zip"], guess=True), "unpacks to more than")
-    refused(lambda: sources.zip_members(tmp_path / "a.zip", ".csv"), "more than")
+    refused(lambda: sources.read_zip_members(tmp_path / "a.zip", ".csv"), "more than")
     (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes()[:-30])
-    refused(lambda: sources.zip_members(tmp_path / "a.zip", ".csv"), "truncated")
+    refused(lambda: sources.read_zip_members(tmp_path / "a.zip", ".csv"), "truncated")
 
 
 # --- JSON and TOML --------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_impacts_in_json_with_other_things_than_numbers(tmp_path):
 
 
 def test_plans_with_too_many_digits():
-    refused(lambda: plan_of(f'{{"units": {DIGITS}}}'), "no plan .* too many digits")
+    refused(lambda: plan_from_json(f'{{"units": {DIGITS}}}'), "no plan .* too many digits")
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,8 @@ def test_messages_are_one_printable_line():
     assert str(DataError("a\nb\x1b[31mc")) == "a b?[31mc"
     assert len(str(DataError("x" * 10_000))) < 2000
     assert (
-        shown(10**5000).startswith("something too long")
-        and shown("y" * 100) == "'" + "y" * 36 + "..."
+        quoted(10**5000).startswith("something too long")
+        and quoted("y" * 100) == "'" + "y" * 36 + "..."
     )
 
 
@@ -372,8 +372,8 @@ def test_messages_are_one_printable_line():
     ids=map(str, range(7)),
 )
 def test_graph_networks_of_another_shape(tmp_path, shape):
-    from clashsim.nets.graph import GraphNet
-    from clashsim.nets.graph_file import net_bytes, read_net
+    from clashsim.nets.mesh_graph import GraphNet
+    from clashsim.nets.network_file import net_bytes, read_net
 
     net = GraphNet(3, hidden=4, layers=1)
     path = tmp_path / "a.safetensors"
@@ -487,7 +487,7 @@ def test_a_finding_is_saved_and_read_again(tmp_path, monkeypatch, capsys):
     corpus = Corpus(tmp_path / "corpus", chosen)
     monkeypatch.setattr("clashsim.rl.routes.cut", lambda route: 1 / 0)
     monkeypatch.setattr(command, "kinds", lambda: chosen)
-    tally = command.Tally(corpus, 3, tmp_path / "found")
+    tally = command.CollisionStats(corpus, 3, tmp_path / "found")
     for index in range(40):
         tally.add(command.Result(index, corpus.run(3, index, tmp_path / "case"), 0.01, 0))
     tally.report(1.0)

@@ -17,7 +17,7 @@ from clashsim.core.errors import ClashError, DataError, ParamError, SceneError
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 from clashsim.core.settings_file import SceneSettings, load_settings
-from clashsim.core.typed import build
+from clashsim.core.typed import build_dataclass
 from clashsim.data.readers import mapping
 from fuzz.mutations import mutate
 
@@ -46,28 +46,28 @@ def param(**changed: str) -> str:
         ('struck = ["puck"]\nstriker = "wall"', "struck is ['puck'], where a text is needed"),
         ("struck = 3", "struck is 3, where a text is needed"),
         ("ground = true", "ground is True, where a text is needed"),
-        (PAIR + "draw = 5", "draw is 5, where a table is needed"),
-        (PAIR + "draw = [1, 2]", "draw is [1, 2], where a table is needed"),
+        (PAIR + "strikes = 5", "strikes is 5, where a table is needed"),
+        (PAIR + "strikes = [1, 2]", "strikes is [1, 2], where a table is needed"),
         (PAIR + 'draw.speed = ["a", 1]', "draw.speed[0] is 'a', where a finite number is needed"),
         (
-            PAIR + "draw.speed = 0.5",
+            PAIR + "strikes.speed = 0.5",
             "draw.speed is 0.5, where a list of 2 items, each a finite number, is needed",
         ),
-        (PAIR + "draw.speed = [0.1]", "draw.speed is [0.1], where a list of 2 items"),
-        (PAIR + "draw.speed = [0.1, nan]", "draw.speed[1] is nan, where a finite number is needed"),
-        (PAIR + "draw.speed = [0.1, inf]", "draw.speed[1] is inf"),
-        (PAIR + "draw.speed = [0.1, true]", "draw.speed[1] is True"),
-        (PAIR + f"draw.speed = [0.1, {'9' * 400}]", "draw.speed[1] is 9999"),
+        (PAIR + "strikes.speed = [0.1]", "draw.speed is [0.1], where a list of 2 items"),
+        (PAIR + "strikes.speed = [0.1, nan]", "draw.speed[1] is nan, where a finite number is needed"),
+        (PAIR + "strikes.speed = [0.1, inf]", "draw.speed[1] is inf"),
+        (PAIR + "strikes.speed = [0.1, true]", "draw.speed[1] is True"),
+        (PAIR + f"strikes.speed = [0.1, {'9' * 400}]", "draw.speed[1] is 9999"),
         (
-            PAIR + f"draw.speed = [0.1, 0x{'f' * 5000}]",
+            PAIR + f"strikes.speed = [0.1, 0x{'f' * 5000}]",
             "draw.speed[1] is something too long to print",
         ),
         (
-            PAIR + "draw.speed = [0.8, 0.2]",
+            PAIR + "strikes.speed = [0.8, 0.2]",
             "the range of speed must be two finite numbers, low first",
         ),
-        (PAIR + "draw.sped = [0.1, 0.2]", "draw has an unknown entry 'sped'; did you mean speed"),
-        (PAIR + "draw.slip = {}", "draw.slip is {}, where a list of 2 items"),
+        (PAIR + "strikes.sped = [0.1, 0.2]", "draw has an unknown entry 'sped'; did you mean speed"),
+        (PAIR + "strikes.slip = {}", "draw.slip is {}, where a list of 2 items"),
         (PAIR + "param = 5", "param is 5, where a list with a table for each item is needed"),
         (PAIR + "param = [5]", "param[0] is 5, where a table is needed"),
         (PAIR + "[param]\nname = 'a'", "param is {'name': 'a'}, where a list"),
@@ -118,11 +118,11 @@ def test_settings_that_are_no_file(tmp_path):
 def test_shipped_settings_are_read_as_they_were(path):
     settings = load_settings(path)
     scene = Scene.load(path.stem)
-    assert (settings.struck, settings.striker, settings.ground, settings.draw) == (
+    assert (settings.struck, settings.striker, settings.ground, settings.strikes) == (
         scene.struck,
         scene.striker,
         scene.ground,
-        scene.draw,
+        scene.strikes,
     )
     assert settings.param == scene.params
 
@@ -147,7 +147,7 @@ def test_mutated_settings(tmp_path):
 def test_the_command_says_it_in_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(SCENES / "puck.xml", "mine.xml")
-    Path("mine.toml").write_text(PAIR + "draw = 5")
+    Path("mine.toml").write_text(PAIR + "strikes = 5")
     assert cli.main(["sample", "mine.xml", "-n", "10", "-o", "s.safetensors"]) == 2
     assert "in settings file 'mine.toml': draw is 5, where a table is needed" in " ".join(
         capsys.readouterr().err.split()
@@ -213,7 +213,7 @@ def test_tables_become_dataclasses():
         "table": {"x": [1, 2]},
         "flag": True,
     }
-    assert build(Outer, raw) == Outer(
+    assert build_dataclass(Outer, raw) == Outer(
         (1, 2.0), Inner(3.0, "b"), (Inner(0.5),), ("one",), {"x": (1.0, 2.0)}, True
     )
     for name, value in {
@@ -226,7 +226,7 @@ def test_tables_become_dataclasses():
         "other": 1,
     }.items():
         with pytest.raises(ParamError, match=name):
-            build(Outer, raw | {name: value}, error=ParamError)
+            build_dataclass(Outer, raw | {name: value}, error=ParamError)
 
 
 def test_parameters_check_their_sign():

@@ -14,23 +14,23 @@ from clashsim.bench import baselines, few_shot, real_impacts
 from clashsim.bench.baselines import Problem, point_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.data.datasets import RealSet
+from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.metrics import accuracy, coverage, relative_error, summary
 from clashsim.fit.regression import approach
-from clashsim.fit.sample import draw
+from clashsim.fit.sample import sample_strikes
 
 
 @pytest.fixture(scope="module")
 def blank() -> Problem:
     """Strikes of the ellipse whose outcomes are yet to be made up."""
     scene = Scene.load("ellipse")
-    before = draw(scene, 150, np.random.default_rng(1)).before
+    before = sample_strikes(scene, 150, np.random.default_rng(1)).before
     return Problem(scene, Impacts(True, before, before[:, 3:6] * -0.5), 0.0192)
 
 
 def made_up(blank: Problem, change: np.ndarray) -> Problem:
     return Problem(
-        blank.scene, replace(blank.impacts, after=blank.seen.decode(change)), blank.gyration
+        blank.scene, replace(blank.impacts, after=blank.frame.decode(change)), blank.gyration
     )
 
 
@@ -41,13 +41,13 @@ def errors(problem: Problem, method: str, n: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("method", "worst"), [("ridge", 1e-3), ("gp", 0.05)])
 def test_regressions_fit_a_linear_world(blank: Problem, method: str, worst: float) -> None:
-    x = np.column_stack([blank.seen.arm, approach(blank.seen, blank.impacts)])
+    x = np.column_stack([blank.frame.arm, approach(blank.frame, blank.impacts)])
     change = x @ np.random.default_rng(0).normal(0, 0.3, (4, 3)) + [1.5, 0.2, -0.1]
     assert np.median(errors(made_up(blank, change), method, 60)) < worst
 
 
 def test_newton_coulomb_recovers_its_own_truth(blank: Problem) -> None:
-    (b, a), (vn, vt) = blank.seen.arm.T, approach(blank.seen, blank.impacts).T
+    (b, a), (vn, vt) = blank.frame.arm.T, approach(blank.frame, blank.impacts).T
     law = np.array([0.62, 0.21, 0.4])
     problem = made_up(blank, point_contact(law[None], np.stack([vn, vt, a, b, 0 * a], 1)))
     assert np.quantile(errors(problem, "newton_coulomb", 12), 0.9) < 0.02
@@ -71,9 +71,9 @@ def test_point_contact_by_hand() -> None:
 def test_the_network_without_pretraining_is_the_seeds_and_learns(blank: Problem) -> None:
     change = np.column_stack(
         [
-            1.5 + 0 * blank.seen.speed,
-            -0.4 * approach(blank.seen, blank.impacts)[:, 1],
-            0.3 * blank.seen.arm[:, 1],
+            1.5 + 0 * blank.frame.speed,
+            -0.4 * approach(blank.frame, blank.impacts)[:, 1],
+            0.3 * blank.frame.arm[:, 1],
         ]
     )
     problem = made_up(blank, change)
@@ -121,7 +121,7 @@ def test_metrics_by_hand() -> None:
 
 def test_draws_keep_to_the_protocol(blank: Problem) -> None:
     session = np.repeat(["a", "b"], [100, 50])
-    real = RealSet("made up", "ellipse", blank.impacts, 0.0192, session)
+    real = RealDataset("made up", "ellipse", blank.impacts, 0.0192, session)
     (rows, test), *more = few_shot.splits(real, 10, "random", seeds=5)
     assert (
         len(more) == 4
@@ -142,13 +142,13 @@ def test_the_bench_gives_rows_and_goes_on_after_a_kill(
         blank,
         np.column_stack(
             [
-                1.5 + 0 * blank.seen.speed,
-                -0.3 * approach(blank.seen, blank.impacts)[:, 1],
-                0 * blank.seen.speed,
+                1.5 + 0 * blank.frame.speed,
+                -0.3 * approach(blank.frame, blank.impacts)[:, 1],
+                0 * blank.frame.speed,
             ]
         ),
     )
-    real = RealSet(
+    real = RealDataset(
         "made up",
         "ellipse",
         problem.impacts,

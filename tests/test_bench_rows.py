@@ -23,7 +23,7 @@ from clashsim.bench.rows import optional
 from clashsim.commands import bench, doctor
 from clashsim.commands.self_test import SelfTest
 from clashsim.core.errors import DataError, MissingExtraError, ParamError
-from clashsim.core.executor import here
+from clashsim.core.executor import local
 from clashsim.core.extras import importable, needs, require
 from clashsim.core.scene import Scene
 from clashsim.report import tables
@@ -192,7 +192,7 @@ def test_a_set_that_fails_is_one_row(monkeypatch):
         methods=["gp"],
         ns=(5, 10),
         seeds=1,
-        engine=here,
+        engine=local,
         save=lambda rows: saved.append(len(rows)),
     )
     assert rows[0] == {
@@ -226,7 +226,7 @@ def test_sums_over_rows_leave_out_what_is_missing():
 
 def test_mjx_that_is_missing_leaves_mujocos_row(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
-    mujoco, mjx = mjx_rate.rates("square", (1,), turns=4)
+    mujoco, mjx = mjx_rate.measure_rates("square", (1,), batches_per_lane=4)
     assert mujoco["method"] == "all cores" and mujoco["per_second"] > 0
     assert mjx["what"] == "strikes in MJX" and mjx["why"].startswith(
         "mujoco-mjx is not installed; get it with"
@@ -437,7 +437,7 @@ def test_no_word_of_a_bench_is_broken(name, width):
     missing = labels | {"why": str(MissingExtraError("mujoco-mjx", "mjx"))}
     for rows in (ROWS[name], [missing]):  # apart, for they share words
         out = Console(file=io.StringIO(), width=width)
-        out.print(tables.plain(f"{name}, 12345 s", rows, width=width))
+        out.print(tables.tabulate_rows(f"{name}, 12345 s", rows, width=width))
         lines = out.file.getvalue().splitlines()
         shown = {word for line in lines for word in line.split()}
         broken = {word for row in rows for word in _words(row)} - shown
@@ -452,7 +452,7 @@ def test_each_kind_of_row_is_a_table():
         {"what": "strikes", "why": "none"},
     ]
     out = Console(file=io.StringIO(), width=100)
-    out.print(tables.plain("all", rows, width=100))
+    out.print(tables.tabulate_rows("all", rows, width=100))
     headers = [
         line.split() for line in out.file.getvalue().splitlines() if line.split()[:1] == ["what"]
     ]

@@ -19,18 +19,25 @@ from clashsim import cli
 from clashsim.bench import device_pushing
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
-from clashsim.rl.device_env import CardPush, played
-from clashsim.rl.device_ppo import CardRecipe, Learner
-from clashsim.rl.device_train import train
-from clashsim.rl.follow import Simulated, follow, start_of
+from clashsim.rl.device_env import DevicePush, play_episodes
+from clashsim.rl.device_ppo import PpoConfig, PpoLearner
+from clashsim.rl.device_training import train
+from clashsim.rl.follow import Simulated, follow, sample_start
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import STRIKES, Push, Spread, heading_of
-from clashsim.rl.routes import LENGTH, NEAR, ROUTES
+from clashsim.rl.push import MAX_STRIKES, Push, StartDistribution, heading_offset_of
+from clashsim.rl.routes import GOAL_RADIUS, ROUTES, SEGMENT_LENGTH
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SCENE = Scene.load("semi_cylinder")
-TINY = CardRecipe(
-    steps=4096, copies=64, horizon=4, epochs=2, batch=128, width=16, guided=512, every=1024
+TINY = PpoConfig(
+    steps=4096,
+    num_envs=64,
+    horizon=4,
+    epochs=2,
+    batch=128,
+    width=16,
+    guided=512,
+    checkpoint_interval=1024,
 )
 
 
@@ -39,7 +46,7 @@ class Toy(nn.Module):
     easy to learn, and known exactly.
     """
 
-    names, unsure = ("speed", "point", "deflection"), True
+    names, takes_noise = ("speed", "point", "deflection"), True
     low, high = np.array([0.2, 0.26, -0.26]), np.array([0.8, 2.88, 0.26])
 
     def __init__(self, strength: float = 0.3) -> None:
@@ -48,7 +55,7 @@ class Toy(nn.Module):
 
     def forward(self, pose, strike, noise=None):
         turn = strike[:, 1] - np.pi / 2
-        heading = pose[:, 2] + heading_of(SCENE) + 0.5 * turn
+        heading = pose[:, 2] + heading_offset_of(SCENE) + 0.5 * turn
         far = self.strength * strike[:, 0] ** 2 * (1 if noise is None else 1 + 0.02 * noise[:, 0])
         return pose + torch.stack(
             [far * torch.cos(heading), far * torch.sin(heading), 0.4 * turn], 1
@@ -67,12 +74,19 @@ class Toy(nn.Module):
 def test_it_is_the_task_of_numpy(dtype, near):
     n, rng = 500, np.random.default_rng(0)
     there, here = (
-        CardPush.of(SCENE, Toy().to(dtype), n, spread=Spread(along=0.5), seed=1, dtype=dtype),
+        DevicePush.of(
+            SCENE,
+            Toy().to(dtype),
+            n,
+            starts=StartDistribution(anywhere_share=0.5),
+            seed=1,
+            dtype=dtype,
+        ),
         Push.of(SCENE, Toy(), n),
     )
     here.pose, here.turn, here.made = (getattr(there, name).double().numpy() for name in there.kept)
     ends = np.zeros(n, bool)
-    for _ in range(STRIKES):
+    for _ in range(MAX_STRIKES):
         np.testing.assert_allclose(there.observe().numpy(), here.observe(), atol=max(near, 1e-6))
         action = rng.uniform(-1.5, 1.5, (n, 3))  # beyond the box, too
         told, expected = (
@@ -80,15 +94,15 @@ def test_it_is_the_task_of_numpy(dtype, near):
             here.strike(action, rng),
         )
         np.testing.assert_allclose(there.pose.numpy(), here.pose, atol=near)
-        gap = np.hypot(here.pose[:, 0] - LENGTH, here.pose[:, 1])
+        gap = np.hypot(here.pose[:, 0] - SEGMENT_LENGTH, here.pose[:, 1])
         edge = (
             np.min(
                 np.abs(
                     [
-                        gap - NEAR,
-                        np.abs(here.pose[:, 1]) - NEAR,
-                        here.pose[:, 0] + NEAR,
-                        here.pose[:, 0] - LENGTH - NEAR,
+                        gap - GOAL_RADIUS,
+                        np.abs(here.pose[:, 1]) - GOAL_RADIUS,
+                        here.pose[:, 0] + GOAL_RADIUS,
+                        here.pose[:, 0] - SEGMENT_LENGTH - GOAL_RADIUS,
                     ]
                 ),
                 axis=0,
@@ -100,22 +114,22 @@ def test_it_is_the_task_of_numpy(dtype, near):
         for a, b in zip(told[1:], expected[1:], strict=True):
             np.testing.assert_array_equal(a.numpy()[~edge], b[~edge])
         ends |= expected[1]
-    assert ends.all() and not here.spread.noise
+    assert ends.all() and not here.starts.noise
 
 
 def test_starts_are_drawn_as_the_spread_says():
-    spread = Spread(near=0.02, heading=0.5, turn=1.2, along=0.4)
-    task = CardPush.of(SCENE, Toy().float(), 20_000, spread=spread, seed=3)
-    x, y, heading = task.pose[:, 0], task.pose[:, 1], task.pose[:, 2] + task.ahead
+    spread = StartDistribution(position_radius=0.02, heading=0.5, turn=1.2, anywhere_share=0.4)
+    task = DevicePush.of(SCENE, Toy().float(), 20_000, starts=spread, seed=3)
+    x, y, heading = task.pose[:, 0], task.pose[:, 1], task.pose[:, 2] + task.heading_offset
     assert (
         (y.abs() <= 0.02 + 1e-6).all()
         and (heading.abs() <= 0.5 + 1e-5).all()
         and (task.turn.abs() <= 1.2).all()
         and (task.made == 0).all()
     )
-    assert ((x >= -0.02 - 1e-6) & (x <= LENGTH - NEAR + 0.02 + 1e-6)).all()
+    assert ((x >= -0.02 - 1e-6) & (x <= SEGMENT_LENGTH - GOAL_RADIUS + 0.02 + 1e-6)).all()
     assert float((x > 0.02 + 1e-6).float().mean()) == pytest.approx(
-        0.4 * (1 - 0.02 / (LENGTH - NEAR)), abs=0.03
+        0.4 * (1 - 0.02 / (SEGMENT_LENGTH - GOAL_RADIUS)), abs=0.03
     )
     assert float((task.turn == 0).float().mean()) == pytest.approx(0.25, abs=0.02) and float(
         heading.std()
@@ -133,8 +147,13 @@ def test_starts_are_drawn_as_the_spread_says():
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_same_seed_gives_the_same_numbers(device):
     def ran(seed):
-        task = CardPush.of(
-            SCENE, Toy().float().to(device), 256, spread=Spread(noise=1.0), device=device, seed=seed
+        task = DevicePush.of(
+            SCENE,
+            Toy().float().to(device),
+            256,
+            starts=StartDistribution(noise=1.0),
+            device=device,
+            seed=seed,
         )
         rewards = [task.step(task.guide(tries=2))[0] for _ in range(8)]
         return torch.stack([*rewards, task.turn])
@@ -143,13 +162,13 @@ def test_the_same_seed_gives_the_same_numbers(device):
 
 
 def test_a_look_ahead_finds_what_numpy_finds_good():
-    task = CardPush.of(SCENE, Toy().float(), 2000, seed=0)
-    guided = played(task, lambda seen: task.guide())[0].float().mean()
+    task = DevicePush.of(SCENE, Toy().float(), 2000, seed=0)
+    guided = play_episodes(task, lambda seen: task.guide())[0].float().mean()
     assert (
         guided
         > 0.9
         > 0.4
-        > played(task, lambda seen: 2 * torch.rand(2000, 3, generator=task.rng) - 1)[0]
+        > play_episodes(task, lambda seen: 2 * torch.rand(2000, 3, generator=task.rng) - 1)[0]
         .float()
         .mean()
     )
@@ -175,11 +194,13 @@ class Waits(TorchDispatchMode):
 
 
 def test_a_step_never_waits_for_the_device():
-    learner = Learner(CardPush.of(SCENE, Toy().float(), 64, spread=Spread(noise=1.0)), TINY)
+    learner = PpoLearner(
+        DevicePush.of(SCENE, Toy().float(), 64, starts=StartDistribution(noise=1.0)), TINY
+    )
     task, ended = learner.task, torch.arange(64) % 2 == 0
     with Waits() as waits:
         task.step(task.guide(tries=2))
-        learner._gathered()
+        learner._collect_round()
     assert waits.count == 0
     for ask in (
         lambda: task.pose[ended],
@@ -196,30 +217,40 @@ def test_a_trivial_route_is_learned_and_policies_are_the_usual_ones(tmp_path):
     train(
         SCENE,
         Toy(),
-        recipe=replace(
-            TINY, steps=40_000, copies=256, epochs=4, batch=256, width=32, guided=10_000
+        config=replace(
+            TINY, steps=40_000, num_envs=256, epochs=4, batch=256, width=32, guided=10_000
         ),
         seed=0,
     ).save(tmp_path / "p.safetensors")
     policy, rng, toy = Policy.load(tmp_path / "p.safetensors"), np.random.default_rng(0), Toy()
     assert policy.notes["reached"] > 0.95 and policy.notes["scene"] == "semi_cylinder"
     done = [
-        follow(ROUTES["1"], policy, Simulated(toy, start_of(ROUTES["1"], policy.ahead, rng)))
+        follow(
+            ROUTES["1"],
+            policy,
+            Simulated(toy, sample_start(ROUTES["1"], policy.heading_offset, rng)),
+        )
         for _ in range(40)
     ]
     assert np.mean([d.success for d in done]) > 0.9
 
 
 def test_without_guidance_it_learns_too():
-    recipe = replace(TINY, guided=0, spread=-0.5, rate=3e-3, steps=40_960)
-    learner = Learner(
-        CardPush.of(SCENE, Toy().float(), recipe.copies, spread=recipe.starts), recipe
+    config = replace(TINY, guided=0, starts=-0.5, learning_rate=3e-3, steps=40_960)
+    learner = PpoLearner(
+        DevicePush.of(SCENE, Toy().float(), config.num_envs, starts=config.starts), config
     )
-    judge = [float(played(CardPush.of(SCENE, Toy().float(), 1000, seed=9), learner.act)[1].mean())]
-    for _ in range(recipe.rounds):
-        learner.round()
+    judge = [
+        float(
+            play_episodes(DevicePush.of(SCENE, Toy().float(), 1000, seed=9), learner.act)[1].mean()
+        )
+    ]
+    for _ in range(config.rounds):
+        learner.train_round()
     judge.append(
-        float(played(CardPush.of(SCENE, Toy().float(), 1000, seed=9), learner.act)[1].mean())
+        float(
+            play_episodes(DevicePush.of(SCENE, Toy().float(), 1000, seed=9), learner.act)[1].mean()
+        )
     )
     assert judge[1] > judge[0] + 0.5
 
@@ -230,7 +261,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
-    whole = train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "whole")
+    whole = train(SCENE, Toy(), config=TINY, seed=3, device=device, folder=tmp_path / "whole")
 
     @contextmanager
     def dies(title, total):
@@ -247,7 +278,7 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
         train(
             SCENE,
             Toy(),
-            recipe=TINY,
+            config=TINY,
             seed=3,
             device=device,
             folder=tmp_path / "part",
@@ -255,12 +286,12 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
         )
     path = tmp_path / "part" / "checkpoint.safetensors"
     assert path.is_file()
-    again = train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "part")
+    again = train(SCENE, Toy(), config=TINY, seed=3, device=device, folder=tmp_path / "part")
     for (a, b), (c, d) in zip(whole.layers, again.layers, strict=True):
         np.testing.assert_array_equal(a, c)
         np.testing.assert_array_equal(b, d)
     assert again.notes == whole.notes
-    for other in ({"seed": 4}, {"model": Toy(0.31)}, {"recipe": replace(TINY, rate=1e-4)}):
+    for other in ({"seed": 4}, {"model": Toy(0.31)}, {"recipe": replace(TINY, learning_rate=1e-4)}):
         with pytest.raises(ClashError, match="another training"):
             train(
                 SCENE,
@@ -270,7 +301,7 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
             )
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ClashError, match="damaged"):
-        train(SCENE, Toy(), recipe=TINY, seed=3, device=device, folder=tmp_path / "part")
+        train(SCENE, Toy(), config=TINY, seed=3, device=device, folder=tmp_path / "part")
 
 
 def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
@@ -329,7 +360,7 @@ def test_mistakes_are_one_sentence(tmp_path, capsys, args, sentence):
 
 def test_rates_of_copies_and_of_a_training(monkeypatch):
     monkeypatch.setattr(device_pushing, "_SECONDS", 0.05)
-    rows = device_pushing.rates(Toy(), SCENE, "cpu", copies=(64, 1024), recipe=TINY)
+    rows = device_pushing.measure_rates(Toy(), SCENE, "cpu", num_envs=(64, 1024), config=TINY)
     assert [r["method"] for r in rows[:2]] == ["64 copies on cpu", "1024 copies on cpu"] and rows[
         2
     ]["what"] == "training"
@@ -346,14 +377,14 @@ from types import SimpleNamespace
 for name in ("mujoco", "gymnasium", "stable_baselines3", "safetensors", "scipy", "matplotlib", "rich"):
     sys.modules[name] = None
 from clashsim.bench import device_pushing
-from clashsim.nets.strike_table import StrikeMap
+from clashsim.nets.strike_table import StrikeTable
 import numpy as np
 grids = [np.linspace(*ends, 5) for ends in ((0.2, 0.8), (0.26, 2.88), (-0.26, 0.26))]
 speed = np.meshgrid(*grids, indexing="ij")[0].reshape(-1, 1)
 device_pushing._SECONDS = 0.05
-table = StrikeMap.of_rests(("speed", "point", "deflection"), grids, speed**2 * [[0.0, 0.3, 0.1]])
-scene = SimpleNamespace(name="bare", draw=SimpleNamespace(point=(0.26, 2.88)))
-print(len(device_pushing.rates(table, scene, "cpu", (64,), recipe=device_pushing.CardRecipe(steps=2048, copies=64))))
+table = StrikeTable.from_rest_poses(("speed", "point", "deflection"), grids, speed**2 * [[0.0, 0.3, 0.1]])
+scene = SimpleNamespace(name="bare", strikes=SimpleNamespace(point=(0.26, 2.88)))
+print(len(device_pushing.measure_rates(table, scene, "cpu", (64,), config=device_pushing.PpoConfig(steps=2048, num_envs=64))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.strip() == "2", done.stderr

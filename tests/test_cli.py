@@ -26,11 +26,11 @@ from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit import base as base_module
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
 
-TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
+TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +44,8 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def puck():
     scene = Scene.load("puck")
-    return distil(scene, sample(scene, 300, 0), recipe=TINY), replace(
-        sample(scene, 30, 1), theta=None, ends={}, source="real"
+    return distil(scene, sample(scene, 300, 0), config=TINY), replace(
+        sample(scene, 30, 1), theta=None, end_counts={}, source="real"
     )
 
 
@@ -70,7 +70,7 @@ def test_sample(here, capsys):
     impacts = read_impacts("s.safetensors")
     assert (
         impacts.theta is not None
-        and sum(impacts.ends.values()) == 50
+        and sum(impacts.end_counts.values()) == 50
         and "50 strikes" in capsys.readouterr().out
     )
     assert os.listdir(here) == ["s.safetensors"]
@@ -448,7 +448,7 @@ def test_interrupt_is_130(here, capsys, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.VERBS, cli.Show, interrupted)
+    monkeypatch.setitem(cli.COMMANDS, cli.Show, interrupted)
     assert cli.main(["show", "x"]) == 130
 
 

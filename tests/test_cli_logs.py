@@ -23,7 +23,7 @@ from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.readers import mapping
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit import base as base_module
-from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import load
 from clashsim.fit.sample import sample
 from clashsim.slides.law import SlideModel
@@ -31,7 +31,7 @@ from clashsim.slides.law import SlideModel
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 IMPORT = ["import", str(EXAMPLES / "strikes"), "--mapping", str(EXAMPLES / "strikes.toml")]
-TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
+TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def models():
 
     def model(scene, **_):
         if scene.name not in made:
-            made[scene.name] = distil(scene, sample(scene, 200, 0), recipe=TINY)
+            made[scene.name] = distil(scene, sample(scene, 200, 0), config=TINY)
         return replace(made[scene.name], scene=scene)
 
     return model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli
-from clashsim.bench.planning import FIT
+from clashsim.bench.planning import NUM_FITTED
 from clashsim.bench.slide_sets import load as slide_set
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
@@ -22,10 +22,10 @@ from clashsim.slides.identify import delay, fit_slides
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A run of the semi-cylinder with a slide model, and one without."""
-    data = slide_set("lab/semi-cylinder", None).only(np.arange(FIT))
-    fit = fit_slides(data.slides, data.sole, twists=data.twist)
+    data = slide_set("lab/semi-cylinder", None).subset(np.arange(NUM_FITTED))
+    fit = fit_slides(data.slides, data.support_patch, twists=data.twist)
     model = fit.model.delayed(delay(fit.model, data.impacts.pose, data.impacts.after, data.rest))
-    calibration = calibrate(base_model(data.scene), data.impacts, draws=2)
+    calibration = calibrate(base_model(data.scene), data.impacts, posterior_samples=2)
     folder = tmp_path_factory.mktemp("runs")
     save_run(folder / "whole", calibration, slide=model)
     save_run(folder / "no_slide", calibration)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clashsim.core.contact_frame import frame
+from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
@@ -20,17 +20,17 @@ FILES = (
     "tud_puck/puck_traj.npz",
 )
 needs_data = pytest.mark.skipif(
-    not os.environ.get(datasets.VARIABLE),
-    reason=f"set {datasets.VARIABLE} to a folder with the public recordings to run these tests",
+    not os.environ.get(datasets.DATA_ROOT_VARIABLE),
+    reason=f"set {datasets.DATA_ROOT_VARIABLE} to a folder with the public recordings to run these tests",
 )
 
 
 @pytest.fixture
 def root() -> Path:
-    return datasets.root_or_fail(None)
+    return datasets.find_data_root(None)
 
 
-def load_or_skip(name: str, root: Path) -> datasets.RealSet:
+def load_or_skip(name: str, root: Path) -> datasets.RealDataset:
     if name not in datasets.names(root):
         pytest.skip(f"the data root holds no {name}")
     return datasets.load(name, root)
@@ -58,15 +58,15 @@ def test_every_set_is_finite_and_complete(root: Path) -> None:
 def test_one_impulse_at_the_contact_explains_the_ellipse(root: Path) -> None:
     real = load_or_skip("mit_ellipse", root)
     scene = Scene.load(real.scene)
-    seen = frame(scene, real.impacts)
-    assert (seen.contact.normal @ [0, 1] > 0.999).all()
-    arm = seen.contact.point - real.impacts.pose[:, :2]
-    assert (arm[:, 1] < -0.02).all() and np.abs(seen.contact.point[:, 1]).max() < 1e-3
+    frame = contact_frame(scene, real.impacts)
+    assert (frame.contact.normal @ [0, 1] > 0.999).all()
+    arm = frame.contact.point - real.impacts.pose[:, :2]
+    assert (arm[:, 1] < -0.02).all() and np.abs(frame.contact.point[:, 1]).max() < 1e-3
     assert unexplained(real, arm) < 0.05
     assert unexplained(real, arm * [1, -1]) > 0.2  # what the published sign of dx amounts to
 
 
-def unexplained(real: datasets.RealSet, arm: np.ndarray) -> float:
+def unexplained(real: datasets.RealDataset, arm: np.ndarray) -> float:
     """Median share of the twist after that no single impulse at the contact accounts for."""
     weight = np.array([1, 1, real.gyration])
     change = (real.impacts.after - real.impacts.twist) * weight
@@ -119,8 +119,8 @@ def test_restitution_and_torque_of_the_puck(root: Path) -> None:
     assert (
         1.3 < np.median(-0.03165 * change[hard, 2] / change[hard, 1]) < 2.1
     )  # friction at the rim turns the puck; 2 is a solid disc
-    seen = frame(Scene.load(real.scene), real.impacts)
-    assert np.abs(seen.contact.normal - [1, 0]).max() < 1e-6
+    frame = contact_frame(Scene.load(real.scene), real.impacts)
+    assert np.abs(frame.contact.normal - [1, 0]).max() < 1e-6
 
 
 @needs_data
@@ -189,9 +189,9 @@ def test_a_bounce_of_known_restitution_is_recovered(tmp_path: Path) -> None:
 def test_without_a_root_the_message_says_where_the_sets_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    monkeypatch.delenv(datasets.DATA_ROOT_VARIABLE, raising=False)
     with pytest.raises(DataError, match=r"epfl-lasa/air_hockey.*--data.*CLASHSIM_DATA"):
-        datasets.root_or_fail(None)
+        datasets.find_data_root(None)
     with pytest.raises(DataError, match="not a folder"):
-        datasets.root_or_fail(tmp_path / "absent")
+        datasets.find_data_root(tmp_path / "absent")
     assert datasets.names(tmp_path) == []

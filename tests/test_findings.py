@@ -8,8 +8,8 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
 from clashsim.data import logs
-from clashsim.data.checks.findings import NAMES
-from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.checks.findings import FINDING_NAMES
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
 from log_writers import T, motion, write
 
 FORMATS = (
@@ -163,7 +163,7 @@ def test_planted_faults_are_found(tmp_path, kind, name):
         with pytest.raises(DataError, match=name) as error:
             logs.read([path], mapping=how)
         assert "\n" not in str(error.value)
-    found = logs.read([path], mapping=how, accept=list(NAMES)).findings
+    found = logs.read([path], mapping=how, accept=list(FINDING_NAMES)).findings
     mine = [f for f in found if f.name == name]
     assert mine and {f.severity for f in mine} == ({"stop"} if name in STOP else {"warn"})
     assert {f.name for f in found} <= {name, "time_gap", "jump"} | (
@@ -209,7 +209,11 @@ def angles(folder, yaw, unit):
     )
     (folder / "a.csv").write_text("t,x,y,yaw\n" + rows)
     return [folder / "a.csv"], Mapping(
-        (LogMap((BodyMap("puck", ("x", "y"), yaw="yaw"),), time="t", units={"angle": unit}),)
+        (
+            LoggerMapping(
+                (BodyMapping("puck", ("x", "y"), yaw="yaw"),), time="t", units={"angle": unit}
+            ),
+        )
     )
 
 

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from clashsim.core.contact_frame import frame, inertia
+from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
-from clashsim.core.strike_distribution import Draw
+from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import base_model, shipped_base
-from clashsim.fit.calibrate import Status, calibrate
-from clashsim.fit.distil import Distilled, Recipe, distil
+from clashsim.fit.calibrate import EstimateStatus, calibrate
+from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.gradient import identify_by_gradient
-from clashsim.fit.sample import draw, sample
-from clashsim.sim.mujoco.impacts import Striker
+from clashsim.fit.sample import sample, sample_strikes
+from clashsim.sim.mujoco.impacts import ImpactSimulator
 
-SMALL = Recipe(width=64, layers=4, members=1, steps=1200, batch=512)
+SMALL = DistillationConfig(width=64, layers=4, members=1, steps=1200, batch=512)
 
 
 def blind_puck() -> Scene:
@@ -36,17 +36,17 @@ def blind_puck() -> Scene:
 
 
 @pytest.fixture(scope="module")
-def puck() -> Distilled:
+def puck() -> DistilledModel:
     scene = blind_puck()
-    return distil(scene, sample(scene, 8000, 0), recipe=SMALL)
+    return distil(scene, sample(scene, 8000, 0), config=SMALL)
 
 
-def test_slopes_match_finite_differences(puck: Distilled) -> None:
+def test_slopes_match_finite_differences(puck: DistilledModel) -> None:
     impacts = sample(puck.scene, 5, 1)
-    features = torch.as_tensor(frame(puck.scene, impacts).features)
+    features = torch.as_tensor(contact_frame(puck.scene, impacts).features)
     unit = torch.as_tensor(to_unit(puck.scene.params, impacts.theta)).requires_grad_(True)
     net = puck.net.double()
-    model = Distilled(puck.scene, net, puck.low, puck.high, puck.extent)
+    model = DistilledModel(puck.scene, net, puck.low, puck.high, puck.extent)
     slope = torch.autograd.grad(model.change(features, unit).sum(), unit)[0]
     for j in range(unit.shape[1]):
         step = torch.zeros_like(unit)
@@ -58,13 +58,13 @@ def test_slopes_match_finite_differences(puck: Distilled) -> None:
     puck.net.float()
 
 
-def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: Distilled) -> None:
-    scene, run = puck.scene, Striker(puck.scene, 32)
+def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: DistilledModel) -> None:
+    scene, run = puck.scene, ImpactSimulator(puck.scene, 32)
     fitted = 0
     for k in range(20):
         rng = np.random.default_rng(1000 + k)
         truth = from_unit(scene.params, rng.uniform(-0.9, 0.9, len(scene.params)))
-        strikes = draw(scene, 14, rng)
+        strikes = sample_strikes(scene, 14, rng)
         outcome = run(strikes.before, truth)
         found = identify_by_gradient(
             puck,
@@ -74,10 +74,10 @@ def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: Distilled
             polish=1,
         )
         for estimate, value in zip(found.estimates, truth, strict=True):
-            if estimate.status == Status.FITTED:
+            if estimate.status == EstimateStatus.FITTED:
                 fitted += 1
                 assert abs(estimate.value / value - 1) < 0.05, (k, estimate, value)
-        assert found.estimates[-1].status == Status.UNIDENTIFIABLE
+        assert found.estimates[-1].status == EstimateStatus.UNIDENTIFIABLE
     assert fitted > 40  # of 60 that can be seen
 
 
@@ -116,7 +116,7 @@ def test_calibration_beats_mujoco_and_its_spread_is_honest() -> None:
     ours = relative_error(model.predict(test), test.after, gyration)
     theirs = relative_error(base.predict(test, scene.nominal), test.after, gyration)
     assert (ours < 0.1).mean() > 0.9 > (theirs < 0.1).mean()
-    inside = np.abs(model.predict(test) - test.after) < 2 * model.spread(test)
+    inside = np.abs(model.predict(test) - test.after) < 2 * model.std(test)
     assert inside.mean() > 0.8
     again = calibrate(base, noisy[np.arange(12)], seed=0)
     assert (again.predict(test) == model.predict(test)).all()
@@ -127,7 +127,7 @@ def test_fewer_impacts_than_parameters_are_fitted_with_priors() -> None:
     base = base_model(scene)
     impacts = sample(scene, 4, 0)
     model = calibrate(base, Impacts(True, impacts.before, impacts.after))
-    assert any(e.status == Status.UNIDENTIFIABLE for e in model.theta)
+    assert any(e.status == EstimateStatus.UNIDENTIFIABLE for e in model.theta)
     assert all(
         p.low <= e.low <= e.value <= e.high <= p.high
         for e, p in zip(model.theta, scene.params, strict=True)
@@ -153,8 +153,8 @@ def test_data_that_say_nothing_are_refused() -> None:
 def test_same_recipe_same_weights() -> None:
     scene = Scene.load("puck")
     impacts = sample(scene, 500, 0)
-    tiny = Recipe(width=16, layers=3, members=2, steps=30, batch=64)
-    a, b = distil(scene, impacts, recipe=tiny, seed=1), distil(scene, impacts, recipe=tiny, seed=1)
+    tiny = DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64)
+    a, b = distil(scene, impacts, config=tiny, seed=1), distil(scene, impacts, config=tiny, seed=1)
     assert all(
         torch.equal(x, y)
         for x, y in zip(a.net.state_dict().values(), b.net.state_dict().values(), strict=True)
@@ -168,10 +168,13 @@ SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody><geom
 
 def test_a_free_body_in_space_is_calibrated() -> None:
     scene = Scene(
-        SPATIAL, "a", "wall", draw=Draw(speed=(0.5, 2.0), deflection=(-0.6, 0.6), spin=(-3, 3))
+        SPATIAL,
+        "a",
+        "wall",
+        strikes=StrikeDistribution(speed=(0.5, 2.0), deflection=(-0.6, 0.6), spin=(-3, 3)),
     )
     scene = scene.with_params(contact_params(scene))
-    base = distil(scene, sample(scene, 8000, 0), recipe=SMALL)
+    base = distil(scene, sample(scene, 8000, 0), config=SMALL)
     truth = from_unit(scene.params, np.array([0.4, -0.5]))
     pinned = replace(
         scene,
@@ -195,7 +198,7 @@ def test_a_free_body_in_space_is_calibrated() -> None:
 
 def test_a_calibration_is_an_impact_model() -> None:
     def use(model: ImpactModel, impacts: Impacts) -> tuple[np.ndarray, np.ndarray]:
-        return model.guess(impacts)
+        return model.predict_with_std(impacts)
 
     scene = Scene.load("puck")
     impacts = sample(scene, 6, 0)
@@ -208,10 +211,10 @@ def test_a_calibration_is_an_impact_model() -> None:
 def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
     scene = Scene.load("puck")
     base, impacts = base_model(scene), sample(scene, 100, 9)
-    seen = frame(scene, impacts)
-    assert impacts.theta is not None and base.inside(seen, impacts.theta).mean() > 0.95
+    frame = contact_frame(scene, impacts)
+    assert impacts.theta is not None and base.in_training_region(frame, impacts.theta).mean() > 0.95
     beyond = from_unit(scene.params, np.full(len(scene.params), 1.5))
-    assert not base.inside(seen, beyond).any()
-    assert (base.spread(impacts, impacts.theta) >= 0).all() and base.spread(
+    assert not base.in_training_region(frame, beyond).any()
+    assert (base.std(impacts, impacts.theta) >= 0).all() and base.std(
         impacts, impacts.theta
     ).max() > 0

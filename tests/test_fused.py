@@ -18,17 +18,17 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.nets import fused
 from clashsim.nets.impact import ImpactNet
-from clashsim.nets.strike_table import StrikeMap
-from clashsim.nets.table import Table
+from clashsim.nets.spline_table import SplineTable
+from clashsim.nets.strike_table import StrikeTable
 from clashsim.slides.law import SlideModel
 
 
 @pytest.mark.parametrize("sizes", [(7,), (7, 6), (9, 7, 6), (6, 5, 7, 8)])
 def test_a_map_on_the_card_is_the_map(sizes):
     rng, d = np.random.default_rng(0), len(sizes)
-    table = Table([0.2] * d, [1.0] * d, rng.normal(size=(*sizes, 15)))
+    table = SplineTable([0.2] * d, [1.0] * d, rng.normal(size=(*sizes, 15)))
     names = ("speed", "point", "deflection", "turn")[:d]
-    here = StrikeMap(names, table, SlideModel({"friction": 0.3}, gyration=0.03))
+    here = StrikeTable(names, table, SlideModel({"friction": 0.3}, gyration=0.03))
     card = copy.deepcopy(here).to("cuda").float()
     strike = torch.tensor(
         rng.uniform(0, 1.2, (1003, d))

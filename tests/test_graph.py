@@ -11,9 +11,9 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.box import Box
 from clashsim.core.errors import ClashError
-from clashsim.nets.bodies import TRIANGLES, exponential, matched
-from clashsim.nets.graph import Contacts, Floor, GraphNet
-from clashsim.nets.nearest import NearestPoint, faced, near_boxes
+from clashsim.nets.mesh_graph import Contacts, Floor, GraphNet
+from clashsim.nets.nearest_points import NearestPoint, find_box_contacts, keep_facing
+from clashsim.nets.rigid_bodies import TRIANGLES, match_shape, rotation_from_vector
 
 pytest.importorskip("coal", reason="collision detection needs Coal, the extra graph")
 
@@ -86,7 +86,7 @@ def test_surrogate_slopes_agree_with_finite_differences_of_coal():
         torch.tensor(place, requires_grad=True),
         torch.zeros(2, 3, dtype=torch.float64, requires_grad=True),
     )
-    rotations = exponential(w) @ torch.tensor(turn)
+    rotations = rotation_from_vector(w) @ torch.tensor(turn)
     checked = 0
     for (a, b), point in zip(faces, points, strict=True):
         owners = [int(a) // 12, -1 if b < 0 else int(b) // 12]
@@ -127,8 +127,8 @@ def test_shapes_stay_rigid():
     states = sim.path(torch.tensor(start([[0, 0, 0.08]], tilted(1), [[0.5, 0, -1.0]])[None]), 12)
     assert (states[-1].velocity - states[0].velocity).norm() > 0.5  # it did hit the floor
     for s in states:
-        assert (s.turn @ s.turn.transpose(1, 2) - torch.eye(3)).abs().max() < 1e-9
-        corners = torch.tensor(CUBE.corners) @ s.turn[0].T
+        assert (s.orientation @ s.orientation.transpose(1, 2) - torch.eye(3)).abs().max() < 1e-9
+        corners = torch.tensor(CUBE.corners) @ s.orientation[0].T
         assert abs(float((corners[0] - corners[7]).norm().detach()) - 0.1 * 3**0.5) < 1e-6
 
 
@@ -136,7 +136,9 @@ def test_shape_matching_finds_the_turn_of_bent_corners():
     sim = GraphSim([CUBE], np.zeros(5), net=lively())
     bodies, _ = sim._bodies(1, None)
     turn = torch.tensor(Rotation.from_rotvec([0.3, -0.2, 0.5]).as_matrix())
-    place, found = matched(bodies, 1.02 * (bodies.corner @ turn.T) + torch.tensor([1.0, 2.0, 3.0]))
+    place, found = match_shape(
+        bodies, 1.02 * (bodies.corner @ turn.T) + torch.tensor([1.0, 2.0, 3.0])
+    )
     assert (found[0] - turn).abs().max() < 1e-9 and (
         place - torch.tensor([[1.0, 2.0, 3.0]])
     ).abs().max() < 1e-9
@@ -214,15 +216,15 @@ def test_coal_and_the_batched_search_agree():
     bodies, detector = sim._bodies(6, None)
     state = sim.state(bodies, torch.tensor(rows))
     assert detector is not None
-    faces, points = detector(state.place.numpy(), state.turn.numpy())
-    found = faced(
+    faces, points = detector(state.position.numpy(), state.orientation.numpy())
+    found = keep_facing(
         bodies,
         state,
         Contacts(torch.tensor(faces), torch.tensor(points), int((faces[:, 1] < 0).sum())),
         sim.floor,
     )
     pairs = torch.tensor([[2 * i, 2 * i + 1] for i in range(6)])
-    ours = near_boxes(bodies, state, Floor(sim.floor.normal), pairs)
+    ours = find_box_contacts(bodies, state, Floor(sim.floor.normal), pairs)
 
     def table(c: Contacts) -> dict[tuple[int, int], float]:
         return {

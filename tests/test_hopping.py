@@ -12,8 +12,8 @@ import pytest
 from clashsim import cli
 from clashsim.bench import basin_hopping as bench
 from clashsim.core.errors import ClashError
-from clashsim.optim.basin_hopping import Hops, hop
-from clashsim.optim.levenberg_marquardt import levenberg
+from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
+from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 
 TRUTH = np.array([0.37, -0.52])
 
@@ -37,11 +37,11 @@ def test_levenberg_solves_a_curved_valley_and_never_rises() -> None:
             [np.stack([-20 * x, 10 * one], 1), np.stack([-one, zero], 1)], 1
         )
 
-    end = levenberg(
+    end = levenberg_marquardt(
         rosenbrock, np.array([[-1.2, 1.0], [0.0, -2.0], [3.0, 3.0]]), low=-4, high=4, steps=60
     )
     assert np.allclose(end.points, 1, atol=1e-6) and (np.diff(end.trace, axis=0) <= 0).all()
-    held = levenberg(rosenbrock, np.array([[-1.2, 0.5]]), low=-2, high=0.5, steps=60)
+    held = levenberg_marquardt(rosenbrock, np.array([[-1.2, 0.5]]), low=-2, high=0.5, steps=60)
     assert np.abs(held.points).max() <= 2 and held.points[0, 0] == 0.5  # the bound is kept
 
 
@@ -51,7 +51,7 @@ def test_levenberg_takes_back_a_step_into_what_is_not_finite() -> None:
             (*points.shape, 1), 0.2
         )  # slopes too small: steps overshoot
 
-    end = levenberg(cliff, np.array([[0.9], [-0.9]]), steps=30)
+    end = levenberg_marquardt(cliff, np.array([[0.9], [-0.9]]), steps=30)
     assert (
         abs(end.points[0, 0] + 0.45) < 1e-3 and end.points[1, 0] == -0.9 and end.loss[1] == np.inf
     )
@@ -59,12 +59,14 @@ def test_levenberg_takes_back_a_step_into_what_is_not_finite() -> None:
 
 def test_hopping_reaches_the_truth_where_one_descent_does_not() -> None:
     starts = np.random.default_rng(0).uniform(-1, 1, (8, 2))
-    plain = levenberg(waves, starts, steps=40)
+    plain = levenberg_marquardt(waves, starts, steps=40)
     assert (
         np.abs(plain.points - TRUTH).max(1) < 1e-3
     ).mean() < 0.5  # else this test would show nothing
     for seed in range(5):
-        found = hop(waves, starts * 0.1 - 0.9, seed=seed, hops=Hops(rounds=12))  # from one corner
+        found = hop_basins(
+            waves, starts * 0.1 - 0.9, seed=seed, hops=BasinHoppingConfig(rounds=12)
+        )  # from one corner
         assert np.allclose(found.best, TRUTH, atol=1e-6) and found.loss < 1e-10
         assert (np.diff(found.trace) <= 0).all() and found.loss <= found.losses.min()
 
@@ -72,12 +74,12 @@ def test_hopping_reaches_the_truth_where_one_descent_does_not() -> None:
 def test_the_same_seed_gives_the_same_numbers_and_a_kill_costs_nothing(tmp_path) -> None:
     starts, hops, calls = (
         np.full((4, 2), -0.9) + 0.05 * np.arange(8).reshape(4, 2),
-        Hops(rounds=5, descent=3),
+        BasinHoppingConfig(rounds=5, steps_per_round=3),
         [0],
     )
-    whole = hop(waves, starts, seed=3, hops=hops)
-    assert np.array_equal(whole.points, hop(waves, starts, seed=3, hops=hops).points)
-    assert not np.array_equal(whole.points, hop(waves, starts, seed=4, hops=hops).points)
+    whole = hop_basins(waves, starts, seed=3, hops=hops)
+    assert np.array_equal(whole.points, hop_basins(waves, starts, seed=3, hops=hops).points)
+    assert not np.array_equal(whole.points, hop_basins(waves, starts, seed=4, hops=hops).points)
 
     def killed(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         calls[0] += 1
@@ -87,16 +89,16 @@ def test_the_same_seed_gives_the_same_numbers_and_a_kill_costs_nothing(tmp_path)
 
     keep = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        hop(killed, starts, seed=3, hops=hops, keep=keep)
-    resumed = hop(killed, starts, seed=3, hops=hops, keep=keep)
+        hop_basins(killed, starts, seed=3, hops=hops, keep=keep)
+    resumed = hop_basins(killed, starts, seed=3, hops=hops, keep=keep)
     assert calls[0] == 11 + 3 * 4 + 13  # two rounds were not made again
     for name in ("best", "points", "losses", "trace", "evaluations", "loss"):
         assert np.array_equal(getattr(whole, name), getattr(resumed, name)), name
     with pytest.raises(ClashError, match="another seed"):
-        hop(waves, starts, seed=4, hops=hops, keep=keep)
+        hop_basins(waves, starts, seed=4, hops=hops, keep=keep)
     keep.write_bytes(b"nonsense")
     with pytest.raises(ClashError, match="does not hold"):
-        hop(waves, starts, seed=3, hops=hops, keep=keep)
+        hop_basins(waves, starts, seed=3, hops=hops, keep=keep)
 
 
 def test_what_cannot_hop_is_refused() -> None:
@@ -107,9 +109,9 @@ def test_what_cannot_hop_is_refused() -> None:
         {"high": np.inf},
     ):
         with pytest.raises(ClashError, match="needs finite"):
-            hop(waves, **({"starts": np.zeros((2, 2)), "seed": 0} | wrong))
+            hop_basins(waves, **({"starts": np.zeros((2, 2)), "seed": 0} | wrong))
     with pytest.raises(ClashError, match="rounds"):
-        Hops(rounds=0)
+        BasinHoppingConfig(rounds=0)
 
 
 @pytest.mark.slow

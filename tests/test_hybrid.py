@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 
 from clashsim.bench import throughput
-from clashsim.bench.lab_sets import lab_set
-from clashsim.core.contact_frame import Frame, inertia
-from clashsim.core.contact_geometry import Poser, touch
+from clashsim.bench.lab_sets import load_lab_set
+from clashsim.core.contact_frame import ContactFrame, inertia
+from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import ClashError
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import Distilled
-from clashsim.fit.sample import draw
-from clashsim.sim.hybrid.collision_stats import Tally
+from clashsim.fit.distil import DistilledModel
+from clashsim.fit.sample import sample_strikes
+from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.guards import Mechanics, energy, guard
 from clashsim.sim.hybrid.learned import Trust
-from clashsim.sim.hybrid.pairs import Meeting, Pair
+from clashsim.sim.hybrid.pairs import ContactState, LearnedPair
 from clashsim.sim.hybrid.planar import one_by_one, touching
 from clashsim.sim.hybrid.simulator import AGAIN, OVERLAP, SLOW, HybridSim
-from clashsim.sim.mujoco.impacts import Striker, rest_height
+from clashsim.sim.mujoco.impacts import ImpactSimulator, rest_height
 from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.slides.law import SlideModel
 
@@ -41,7 +41,7 @@ BACK = 0.02  # m that the striker has to go before it hits
 
 
 @cache
-def world(name: str) -> tuple[Scene, Distilled, np.ndarray]:
+def world(name: str) -> tuple[Scene, DistilledModel, np.ndarray]:
     """A shipped strike scene, its distilled model, and its nominal theta without what is lost only
     between parting and a camera's view.
     """
@@ -58,13 +58,13 @@ def strikes(
     touch (n, 12).
     """
     scene, _, theta = world(name)
-    before = draw(
-        replace(scene, draw=replace(scene.draw, speed=speed)), n, np.random.default_rng(seed)
+    before = sample_strikes(
+        replace(scene, strikes=replace(scene.strikes, speed=speed)), n, np.random.default_rng(seed)
     ).before
     apart, velocity = before.copy(), before[:, 9:11]
     apart[:, 6:8] -= BACK * velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
     qpos, qvel = np.tile(scene.base.qpos0, (n, 1)), np.zeros((n, scene.base.nv))
-    Poser(scene, rest_height(scene, np.tile(theta, (n, 1)))).write(apart, qpos, qvel)
+    PairPoser(scene, rest_height(scene, np.tile(theta, (n, 1)))).write(apart, qpos, qvel)
     return np.concatenate([qpos, qvel], 1), velocity, before
 
 
@@ -93,7 +93,7 @@ def test_no_force_from_mujoco_in_a_learned_collision():
     data.qpos, data.qvel = np.split(start[0], [hybrid.model.nq])
     data.ctrl = velocity[0]
     pair, overlapped = {hybrid.model.geom(scene.struck).id, hybrid.model.geom(scene.striker).id}, 0
-    while hybrid.tally.hits == 0:
+    while hybrid.collision_stats.hits == 0:
         hybrid.step(data)
     for _ in range(100):
         for contact in data.contact:
@@ -101,7 +101,7 @@ def test_no_force_from_mujoco_in_a_learned_collision():
                 overlapped += 1
                 assert contact.efc_address < 0
         hybrid.step(data)
-    assert hybrid.tally == Tally(learned=1)
+    assert hybrid.collision_stats == CollisionStats(learned=1)
     assert np.linalg.norm(data.qvel[:2]) > np.linalg.norm(velocity[0])
     assert overlapped == 0  # after a bounce the bodies are apart
 
@@ -114,7 +114,7 @@ def test_pose_at_rest_does_not_depend_on_the_timestep(name):
     for dt in (0.0005, 0.001, 0.002, 0.005):
         hybrid = HybridSim(scene, base, theta, timestep=dt)
         ends[dt] = hybrid.rollout(start, hit_and_retract(velocity, dt))[:, -1]
-        assert hybrid.tally.learned == 6
+        assert hybrid.collision_stats.learned == 6
         assert np.linalg.norm(ends[dt][:, scene.base.nq :][:, :2], axis=1).max() < 1e-3
         mm, degrees = apart(ends[dt], ends[0.0005])
         assert mm.max() < 1 and degrees.max() < 1
@@ -129,7 +129,7 @@ def test_a_bounce_off_a_wall_happens_when_it_happens():
     for dt in (0.0005, 0.001, 0.002, 0.005):
         hybrid = HybridSim(scene, base_model(scene), timestep=dt)
         ends.append(hybrid.rollout(start, np.zeros((2, round(0.2 / dt), 0)))[:, -1])
-        assert hybrid.tally == Tally(learned=2)
+        assert hybrid.collision_stats == CollisionStats(learned=2)
         assert (
             np.abs(ends[-1] - ends[0])[:, :2].max() < 1e-4
             and np.abs(ends[-1] - ends[0])[:, 2].max() < 1e-2
@@ -161,7 +161,7 @@ def test_batch_equals_single():
     control = hit_and_retract(velocity, 0.002, 0.3)
     many = HybridSim(scene, base, theta, timestep=0.002)
     states = many.rollout(start, control)
-    assert many.tally.learned >= 20
+    assert many.collision_stats.learned >= 20
     for i in (0, 7, 20):
         one = HybridSim(scene, base, theta, timestep=0.002)
         data = mujoco.MjData(one.model)
@@ -206,8 +206,8 @@ def test_without_a_hit_it_is_mujoco():
     np.testing.assert_allclose(a, b, atol=BATCH)
 
 
-def meetings(hybrid: HybridSim, before: np.ndarray) -> tuple[list[Meeting], Mechanics]:
-    met = hybrid.couples[0].pose(hybrid.model, hybrid._data, before)
+def meetings(hybrid: HybridSim, before: np.ndarray) -> tuple[list[ContactState], Mechanics]:
+    met = hybrid.pairs[0].pose(hybrid.model, hybrid._data, before)
     return met, Mechanics(
         *(np.stack([getattr(m, k) for m in met]) for k in ("compliance", "give", "lever"))
     )
@@ -217,7 +217,7 @@ def never_grows(name: str, n: int) -> None:
     scene, base, theta = world(name)
     rng = np.random.default_rng(0)
     hybrid = HybridSim(scene, base, theta)
-    before = draw(scene, n, rng).before
+    before = sample_strikes(scene, n, rng).before
     met, mechanics = meetings(hybrid, before)
     start, striker = (np.stack([getattr(m, k) for m in met]) for k in ("twist", "striker"))
     wild = start + rng.normal(size=start.shape) * np.array([1.0, 1.0, 30.0])
@@ -242,11 +242,11 @@ def test_energy_never_grows_over_many_impacts():
 def test_mechanics_of_many_are_those_of_each(name):
     scene = Scene.load(name)
     hybrid = HybridSim(scene, Fake())
-    before = draw(scene, 12, np.random.default_rng(0)).before
+    before = sample_strikes(scene, 12, np.random.default_rng(0)).before
     before[:, [5, 11]] += 0.7
-    contact, before = touch(scene, before)
+    contact, before = advance_to_contact(scene, before)
     many, each = (
-        f(hybrid.couples[0], hybrid.model, hybrid._data, before, *x)
+        f(hybrid.pairs[0], hybrid.model, hybrid._data, before, *x)
         for f, x in ((touching, (contact,)), (one_by_one, ()))
     )
     for key in ("compliance", "give"):
@@ -262,7 +262,7 @@ def test_mechanics_of_many_are_those_of_each(name):
 def test_guard_moves_to_the_nearest_allowed_twist():
     rng = np.random.default_rng(1)
     scene, base, theta = world("square")
-    met, m = meetings(HybridSim(scene, base, theta), draw(scene, 40, rng).before)
+    met, m = meetings(HybridSim(scene, base, theta), sample_strikes(scene, 40, rng).before)
     start, striker = (np.stack([getattr(x, k) for x in met]) for k in ("twist", "striker"))
     wild = start + rng.normal(size=start.shape)
     after, impulse, moved = guard(m, start, wild, striker)
@@ -292,7 +292,9 @@ class Fake:
     bounce: float = 0.5
     doubt: float = 0.0
 
-    def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def predict_with_std(
+        self, impacts: Impacts, seen: ContactFrame | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         k = 2 if impacts.planar else 3
         out = impacts.twist.copy()
         out[:, :k] = (
@@ -328,10 +330,10 @@ def test_momentum_of_a_free_pair_is_kept():
         return np.concatenate([(masses * data.subtree_linvel[1:]).sum(0), spin.sum(0)])
 
     seen = [momentum()]
-    while hybrid.tally.hits == 0 and data.time < 1:
+    while hybrid.collision_stats.hits == 0 and data.time < 1:
         hybrid.step(data)
         seen.append(momentum())
-    assert hybrid.tally.learned == 1
+    assert hybrid.collision_stats.learned == 1
     assert np.abs(seen[-1] - seen[-2])[:3].max() < 1e-12
     assert (
         np.abs(seen[-1] - seen[-2])[3:].max() < 1e-6
@@ -344,8 +346,8 @@ def test_where_a_model_should_not_be_asked_mujoco_is():
     control = hit_and_retract(velocity, 0.0002, 0.2)
     hybrid = HybridSim(scene, base, theta)
     states = hybrid.rollout(start, control)
-    assert hybrid.tally == Tally(handed={str(Trust.OUTSIDE): 4})
-    assert "4 outside" in str(hybrid.tally)
+    assert hybrid.collision_stats == CollisionStats(left_to_mujoco={str(Trust.OUTSIDE): 4})
+    assert "4 outside" in str(hybrid.collision_stats)
     mm, degrees = apart(states[:, -1], MujocoSim(scene, theta).rollout(start, control)[:, -1])
     assert (
         mm.max() < 4 and degrees.max() < 3
@@ -353,7 +355,10 @@ def test_where_a_model_should_not_be_asked_mujoco_is():
     start, velocity, _ = strikes("semi_cylinder", 4)
     doubtful = HybridSim(scene, Fake(doubt=1.0), theta)
     doubtful.rollout(start, hit_and_retract(velocity, 0.0002, 0.2))
-    assert doubtful.tally.learned == 0 and doubtful.tally.handed[str(Trust.UNSURE)] == 4
+    assert (
+        doubtful.collision_stats.learned == 0
+        and doubtful.collision_stats.left_to_mujoco[str(Trust.UNSURE)] == 4
+    )
 
 
 def test_bodies_that_overlap_from_the_start_are_mujocos():
@@ -362,18 +367,18 @@ def test_bodies_that_overlap_from_the_start_are_mujocos():
     start[0, 7:9] += (BACK + 0.002) * velocity[0] / np.linalg.norm(velocity[0])
     hybrid = HybridSim(scene, base, theta)
     hybrid.rollout(start, np.tile(velocity[:, None], (1, 20, 1)))
-    assert hybrid.tally == Tally(handed={OVERLAP: 1})
+    assert hybrid.collision_stats == CollisionStats(left_to_mujoco={OVERLAP: 1})
 
 
 def test_a_calibration_is_a_model_like_any_other():
     scene, base, _ = world("semi_cylinder")
-    recorded = lab_set("resin on sand", "semi_cylinder", "resin", "high").impacts
+    recorded = load_lab_set("resin on sand", "semi_cylinder", "resin", "high").impacts
     calibration = calibrate(base, recorded[np.arange(10)])
     hybrid = HybridSim(scene, calibration, timestep=0.002)
     assert np.array_equal(hybrid.theta, [e.value for e in calibration.theta])
     start, velocity, before = strikes("semi_cylinder", 6)
     states = hybrid.rollout(start, hit_and_retract(velocity, 0.002))
-    assert hybrid.tally.learned >= 5
+    assert hybrid.collision_stats.learned >= 5
     moving = np.linalg.norm(states[:, :, 9:11], axis=2).max(1)
     expected = np.linalg.norm(
         calibration.predict(Impacts(True, before, np.zeros((6, 3))))[:, :2], axis=1
@@ -392,7 +397,10 @@ def test_a_block_pushed_slowly_behaves_as_in_mujoco():
         hybrid.rollout(start, control),
         MujocoSim(scene, theta).rollout(start, control),
     )
-    assert hybrid.tally.learned == 0 and set(hybrid.tally.handed) <= {SLOW, AGAIN}
+    assert hybrid.collision_stats.learned == 0 and set(hybrid.collision_stats.left_to_mujoco) <= {
+        SLOW,
+        AGAIN,
+    }
     assert (np.linalg.norm(expected[:, -1, :2] - start[:, :2], axis=1) > 0.01).all()
     mm, degrees = apart(states[:, -1], expected[:, -1])
     assert mm.max() < 0.2 and degrees.max() < 0.5
@@ -407,8 +415,8 @@ def test_a_striker_that_follows_pushes_and_one_that_retracts_does_not():
     )
     pushed = follow.rollout(start, np.tile(velocity[:, None], (1, 400, 1)))
     left = retract.rollout(start, hit_and_retract(velocity, 0.002, 0.8))
-    assert retract.tally == Tally(learned=4)
-    assert follow.tally.hits > 4 and follow.tally.handed
+    assert retract.collision_stats == CollisionStats(learned=4)
+    assert follow.collision_stats.hits > 4 and follow.collision_stats.left_to_mujoco
     distance = [np.linalg.norm(s[:, -1, :2] - start[:, :2], axis=1) for s in (pushed, left)]
     assert (distance[0] > distance[1]).all()
     nq, t = scene.base.nq, np.argmax(np.abs(left[:, :, scene.base.nq]) > 0.01, axis=1)
@@ -438,7 +446,7 @@ def many_blocks(n: int) -> str:
 def test_ten_blocks_struck_at_once():
     view, base, theta = world("square")
     scene = Scene(many_blocks(10), "block0", "striker0", "table")
-    pairs = [Pair(f"block{i}", f"striker{i}", base, view, theta) for i in range(10)]
+    pairs = [LearnedPair(f"block{i}", f"striker{i}", base, view, theta) for i in range(10)]
     hybrid = HybridSim(scene, pairs, timestep=0.002)
     m = hybrid.model
     start = np.concatenate([m.qpos0, np.zeros(m.nv)])[None]
@@ -453,7 +461,7 @@ def test_ten_blocks_struck_at_once():
         view, theta[None]
     )
     states = hybrid.rollout(start, control)
-    assert hybrid.tally.learned == 10
+    assert hybrid.collision_stats.learned == 10
     one = HybridSim(view, base, theta, timestep=0.002)
     n = one.model.nq
     single = np.tile(np.concatenate([one.model.qpos0, np.zeros(one.model.nv)]), (10, 1))
@@ -485,7 +493,7 @@ def test_agrees_with_mujoco_at_the_same_theta(name):
     # Up to a seventh of the way: MuJoCo's strike also makes the block hop by a millimetre, which no
     # twist in the plane can say, and it slides farther.
     assert np.median(mm / travel) < 0.15 and np.median(degrees) < 8
-    truth = Striker(scene, 24)(before, theta).after
+    truth = ImpactSimulator(scene, 24)(before, theta).after
     predicted = HybridSim(scene, base, theta).outcome(before)
     assert (
         np.median(
@@ -505,11 +513,13 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ClashError, match="control needs shape"):
         hybrid.rollout(start, hit_and_retract(velocity, 0.0002)[:1])
     with pytest.raises(ClashError, match="no geom named 'blok'"):
-        HybridSim(scene, [Pair("blok", "striker", base)])
+        HybridSim(scene, [LearnedPair("blok", "striker", base)])
     with pytest.raises(ClashError, match="given twice"):
-        HybridSim(scene, [Pair("block", "striker", base), Pair("striker", "block", base)])
+        HybridSim(
+            scene, [LearnedPair("block", "striker", base), LearnedPair("striker", "block", base)]
+        )
     with pytest.raises(ClashError, match="needs `view`"):
-        HybridSim(scene, [Pair("block", "striker", Fake())])
+        HybridSim(scene, [LearnedPair("block", "striker", Fake())])
 
 
 def sliding(name: str) -> SlideModel:
@@ -527,7 +537,7 @@ def test_a_slide_model_takes_over_after_the_collision(name):
     for dt in (0.002, 0.005):
         hybrid = HybridSim(scene, base, theta, timestep=dt, slide_model=sliding(name))
         states = hybrid.rollout(start, hit_and_retract(velocity, dt, 0.8))
-        assert hybrid.tally.learned == 5
+        assert hybrid.collision_stats.learned == 5
         rest = hybrid.rest(before)
         assert np.abs(states[:, -1, :2] - rest[:, :2]).max() < 1e-3
         assert np.abs(
@@ -552,14 +562,14 @@ def test_a_body_that_slides_into_a_wall_is_mujocos_again():
     )
     hybrid = HybridSim(
         walled,
-        [Pair("block", "striker", base, scene, theta)],
+        [LearnedPair("block", "striker", base, scene, theta)],
         timestep=0.001,
         slide_model=sliding("square"),
     )
     start = np.concatenate([hybrid.model.qpos0, np.zeros(hybrid.model.nv)])[None]
     start[0, 2], start[0, 7], start[0, 9 + 6] = rest_height(scene, theta[None])[0], 0.13, 0.8
     states = hybrid.rollout(start, hit_and_retract(np.array([[0.8, 0.0]]), 0.001, 0.6))
-    assert hybrid.tally.learned == 1
+    assert hybrid.collision_stats.learned == 1
     assert (
         0.03 < states[0, :, 0].max() < 0.04 and abs(states[0, -1, 9]) < 1e-2
     )  # the wall stands 30 mm away, and is as soft as MuJoCo's are

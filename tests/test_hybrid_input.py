@@ -8,10 +8,10 @@ import pytest
 
 from clashsim.core.box import Box
 from clashsim.core.errors import ClashError, DataError, ParamError
-from clashsim.core.impacts import columns
+from clashsim.core.impacts import before_columns
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
-from clashsim.fit.sample import draw
+from clashsim.fit.sample import sample_strikes
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.slides.law import SlideModel
@@ -29,7 +29,7 @@ def square() -> HybridSim:
 
 @pytest.fixture(scope="module")
 def impacts(square: HybridSim) -> np.ndarray:
-    return draw(square.scene, 4, np.random.default_rng(0)).before
+    return sample_strikes(square.scene, 4, np.random.default_rng(0)).before
 
 
 def made(kind: str):
@@ -61,10 +61,10 @@ def actuators(sim) -> int:
 
 @pytest.mark.parametrize("value", NOT_FINITE)
 def test_an_impact_that_is_not_finite_is_named_by_row_and_column(square, impacts, value):
-    for column, name in enumerate(columns(planar=True)):
+    for column, name in enumerate(before_columns(planar=True)):
         before = impacts.copy()
         before[2, column] = value
-        for ask in (square.outcome, square.guess, square.rest):
+        for ask in (square.outcome, square.predict_with_std, square.rest):
             with pytest.raises(DataError) as refused:
                 ask(before)
             assert str(refused.value) == f"before must be finite, but row 2 has {value} in '{name}'"
@@ -73,9 +73,9 @@ def test_an_impact_that_is_not_finite_is_named_by_row_and_column(square, impacts
 def test_no_impacts_have_no_outcomes(square):
     none = np.zeros((0, 12))
     assert square.outcome(none).shape == (0, 3)
-    assert [a.shape for a in square.guess(none)] == [(0, 3), (0, 3), (0,)]
+    assert [a.shape for a in square.predict_with_std(none)] == [(0, 3), (0, 3), (0,)]
     assert square.rest(none).shape == (0, 3)
-    assert square.slid(np.zeros((0, 3)), np.zeros((0, 3))).shape == (0, 3)
+    assert square.slide_to_rest(np.zeros((0, 3)), np.zeros((0, 3))).shape == (0, 3)
 
 
 def test_impacts_of_another_shape_are_refused(square, impacts):
@@ -94,9 +94,9 @@ def test_impacts_of_another_shape_are_refused(square, impacts):
     with pytest.raises(ParamError, match=f"row 3 has nan in '{square.scene.params[0].name}'"):
         square.outcome(impacts, theta=theta)
     with pytest.raises(DataError, match="twist must be finite, but row 1 has inf in 'w'"):
-        square.slid(np.zeros((2, 3)), np.array([[1.0, 0, 0], [0, 0, np.inf]]))
+        square.slide_to_rest(np.zeros((2, 3)), np.array([[1.0, 0, 0], [0, 0, np.inf]]))
     with pytest.raises(DataError, match="1 poses and 2 twists"):
-        square.slid(np.zeros((1, 3)), np.zeros((2, 3)))
+        square.slide_to_rest(np.zeros((1, 3)), np.zeros((2, 3)))
 
 
 def test_lists_are_taken_as_arrays(square, impacts):
@@ -165,7 +165,9 @@ def test_every_simulator_checks_a_rollout(kind):
 @pytest.mark.parametrize("kind", ["mjx", "augmented"])
 def test_no_starts_have_no_slopes(kind):
     sim, start = made(kind)
-    states, slopes = sim.slopes(start[:0], np.zeros((0, STEPS, actuators(sim))), free=[0, 1])
+    states, slopes = sim.rollout_with_jacobian(
+        start[:0], np.zeros((0, STEPS, actuators(sim))), free=[0, 1]
+    )
     assert states.shape == (0, STEPS + 1, start.shape[1])
     assert slopes.shape == (*states.shape, 2)
 

@@ -12,9 +12,9 @@ from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.identify import grid, identify, rig, search, to_sysid
-from clashsim.fit.sample import draw
-from clashsim.sim.mujoco.impacts import simulate
+from clashsim.fit.identify import grid, identification_problem, identify, identify_rows, to_sysid
+from clashsim.fit.sample import sample_strikes
+from clashsim.sim.mujoco.impacts import simulate_impacts
 
 needs_sysid = pytest.mark.skipif(not hasattr(sysid, "optimize"), reason="needs clashsim[sysid]")
 TRUTH = {"friction": 0.17, "damping": 310.0}
@@ -27,9 +27,9 @@ def scene() -> Scene:
 
 def world(scene: Scene, truth: dict[str, float], n: int = 16) -> Impacts:
     """Impacts of a scene with known constants, drawn a little away from touching as recordings are."""
-    strikes = draw(scene, n, np.random.default_rng(4))
+    strikes = sample_strikes(scene, n, np.random.default_rng(4))
     theta = np.array([truth.get(p.name, p.nominal) for p in scene.params])
-    outcome = simulate(scene, strikes.before, theta)
+    outcome = simulate_impacts(scene, strikes.before, theta)
     assert outcome.usable.all()
     before = strikes.before.copy()
     before[:, :2] -= 0.002 * before[:, 3:5] / np.linalg.norm(before[:, 3:5], axis=1, keepdims=True)
@@ -60,7 +60,7 @@ def test_the_grid_answers_any_subset_and_finds_a_truth_on_it(scene: Scene) -> No
     params = [p for p in scene.params if p.name in TRUTH]
     on_grid = from_unit(params, np.linspace(-1, 1, 12)[[2, 5]])
     impacts = world(scene, dict(zip(TRUTH, on_grid, strict=True)), 8)
-    table = grid(rig(scene, impacts))
+    table = grid(identification_problem(scene, impacts))
     for rows in (np.arange(8), np.array([1, 4, 6])):
         assert np.allclose(table.identified(rows).theta[:2], on_grid, rtol=1e-6)
         assert table.identified(rows).loss < 1e-6
@@ -77,11 +77,11 @@ def test_measured_values_are_written_per_impact(scene: Scene, impacts: Impacts) 
             "other": np.zeros(len(impacts)),
         },
     )
-    setup = rig(scene, measured)
+    setup = identification_problem(scene, measured)
     assert [p.name for p in setup.params] == ["damping"] and np.all(
         setup.theta[:, 0] == TRUTH["friction"]
     )
-    found = search(setup, np.arange(12), "cmaes", seed=0)
+    found = identify_rows(setup, np.arange(12), "cmaes", seed=0)
     assert abs(found.theta[1] / TRUTH["damping"] - 1) < 0.05
     assert np.allclose(setup.predict(found.theta), impacts.after, rtol=0.05, atol=0.3)
 
@@ -89,15 +89,18 @@ def test_measured_values_are_written_per_impact(scene: Scene, impacts: Impacts) 
 def test_one_wild_impact_costs_no_more_than_one(scene: Scene, impacts: Impacts) -> None:
     after = impacts.after.copy()
     after[0] *= -30
-    setup = rig(scene, replace(impacts, after=after))
+    setup = identification_problem(scene, replace(impacts, after=after))
     residual = setup.residual(setup.simulate(np.zeros((2, 2)), np.arange(3)), np.arange(3))
     assert residual.shape == (2, 3, 3) and ((residual**2).sum(-1) < 1).all()
-    assert abs(search(setup, np.arange(12), "cmaes", seed=0).theta[0] / TRUTH["friction"] - 1) < 0.1
+    assert (
+        abs(identify_rows(setup, np.arange(12), "cmaes", seed=0).theta[0] / TRUTH["friction"] - 1)
+        < 0.1
+    )
 
 
 @needs_sysid
 def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) -> None:
-    params, residual = to_sysid(rig(scene, impacts))
+    params, residual = to_sysid(identification_problem(scene, impacts))
     assert params.keys() == ["friction", "damping"]
     params.update_from_vector(to_unit(scene.params[:2], np.array([0.4, 77.0])))
     spec = scene.spec.copy()
@@ -114,7 +117,7 @@ def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) ->
 def test_gradients_descend_to_the_truth_and_a_method_must_exist(
     scene: Scene, impacts: Impacts
 ) -> None:
-    from clashsim.sim.mjx.impacts import descend
+    from clashsim.sim.mjx.impact_jacobian import least_squares_from_starts
 
     target = np.array([0.3, -0.6])
 
@@ -126,7 +129,7 @@ def test_gradients_descend_to_the_truth_and_a_method_must_exist(
             [np.stack([zero + 1, zero], 1), np.stack([zero, np.cos(y)], 1)], 1
         )
 
-    points, loss = descend(evaluate, np.array([[0.9, 0.9], [-0.9, -0.9]]))
+    points, loss = least_squares_from_starts(evaluate, np.array([[0.9, 0.9], [-0.9, -0.9]]))
     assert np.allclose(points, target, atol=1e-3) and (loss < 1e-6).all()
     with pytest.raises(DataError, match="cmaes"):
         identify(scene, impacts, method="cmeas")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from rich.console import Console
 from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial, Trials, quaternion
 from clashsim.data.segmentation.segment import segment
-from clashsim.report.inspect import picture, table
+from clashsim.report.trial_pictures import draw_trials, trials_table
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def trials() -> Trials:
 def test_table_says_what_was_seen_and_found(trials: Trials) -> None:
     out = segment(trials, struck="block")
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(table(trials, out.found))
+    console.print(trials_table(trials, out.found))
     text = console.export_text()
     assert (
         "2 trials, 1 impacts" in text
@@ -48,7 +48,7 @@ def test_table_says_what_was_seen_and_found(trials: Trials) -> None:
 @pytest.mark.parametrize("name", ["look.png", "look.svg", "look.html"])
 def test_pictures(trials: Trials, tmp_path: Path, name: str) -> None:
     out = segment(trials, struck="block")
-    picture(tmp_path / name, trials, out.found, struck="block", notes=out.notes)
+    draw_trials(tmp_path / name, trials, out.found, struck="block", notes=out.notes)
     content = (tmp_path / name).read_bytes()
     assert len(content) > 10_000
     if name.endswith("html"):
@@ -63,14 +63,14 @@ def test_pictures(trials: Trials, tmp_path: Path, name: str) -> None:
 
 def test_nothing_found_and_bodies_never_seen_are_drawn_all_the_same(tmp_path: Path) -> None:
     t = np.arange(0, 1, 0.01)
-    picture(tmp_path / "a.png", [Trial("dark", t, {"block": np.full((100, 7), np.nan)})])
+    draw_trials(tmp_path / "a.png", [Trial("dark", t, {"block": np.full((100, 7), np.nan)})])
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
 def test_bad_input_is_one_sentence(trials: Trials, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"\.html"):
-        picture(tmp_path / "a.docx", trials)
+        draw_trials(tmp_path / "a.docx", trials)
     with pytest.raises(DataError, match="no trials"):
-        picture(tmp_path / "a.png", [])
+        draw_trials(tmp_path / "a.png", [])
     with pytest.raises(DataError, match="no body"):
-        picture(tmp_path / "a.png", trials, struck="blok")
+        draw_trials(tmp_path / "a.png", trials, struck="blok")

@@ -28,27 +28,27 @@ import killed
 from clashsim import cli
 from clashsim.bench import resume
 from clashsim.core.errors import ClashError
-from clashsim.core.files import append_lines, whole_files, write_atomic
+from clashsim.core.files import append_lines, complete_files, write_atomic
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.checkpoints import Parts
+from clashsim.data.checkpoints import CheckpointStore
 from clashsim.data.folders import write_folder
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.readers import sources
 from clashsim.data.trial_files import write_trials
 from clashsim.fit.base import base_model, load_base
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import Distilled, Recipe, distil
+from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
 from clashsim.report.figure_files import write_figure
 from clashsim.rl import checkpoint
-from clashsim.rl.picture import animate
+from clashsim.rl.corridor_picture import animate
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.simulator import MujocoSim
-from clashsim.slides.support_patch import author_slide
+from clashsim.slides.support_patch import scene_slide_model
 
-TINY = Recipe(width=16, layers=3, members=2, steps=20, batch=64)
+TINY = DistillationConfig(width=16, layers=3, members=2, steps=20, batch=64)
 ROUNDING = 1e-12  # sums in another order: relative, in double precision
 LIMIT = 1000  # bytes that a file may have on the full disk of these tests
 BIG = bytes(2 * LIMIT)
@@ -74,7 +74,7 @@ def full_disk() -> Iterator[None]:
 
 
 def impacts(n: int = 100):
-    return replace(sample(Scene.load("puck"), n, 0), theta=None, ends={})
+    return replace(sample(Scene.load("puck"), n, 0), theta=None, end_counts={})
 
 
 def trials() -> Trials:
@@ -98,10 +98,10 @@ WRITERS = {
     "a.bin": lambda path: write_atomic(path, BIG),
     "impacts.safetensors": lambda path: write_impacts(path, impacts()),
     "trials.safetensors": lambda path: write_trials(path, trials()),
-    "shard-00000.safetensors": lambda path: Parts.of(path.parent).write(path.name, BIG),
-    "rows.jsonl": lambda path: resume.keep(path, [{"text": "x" * 2 * LIMIT}]),
+    "shard-00000.safetensors": lambda path: CheckpointStore.of(path.parent).write(path.name, BIG),
+    "rows.jsonl": lambda path: resume.write_checkpoint(path, [{"text": "x" * 2 * LIMIT}]),
     "weights.safetensors": lambda path: write_folder(path.parent / "run", {path.name: BIG}),
-    "checkpoint.safetensors": lambda path: checkpoint.keep(
+    "checkpoint.safetensors": lambda path: checkpoint.write_checkpoint(
         path.parent, {"a": torch.zeros(LIMIT)}, {}, steps=1, of=2
     ),
     "figure.png": figure,
@@ -141,7 +141,7 @@ def test_an_archive_that_finds_no_room_is_told(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it is Linux's")
 def test_output_that_cannot_be_written_is_told(monkeypatch, capsys):
-    monkeypatch.setitem(cli.VERBS, cli.Show, lambda verb: print("a table"))
+    monkeypatch.setitem(cli.COMMANDS, cli.Show, lambda verb: print("a table"))
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert cli.main(["show", "run"]) == 2
@@ -151,9 +151,9 @@ def test_output_that_cannot_be_written_is_told(monkeypatch, capsys):
 
 def test_lines_after_one_that_was_cut_short_are_kept(tmp_path):
     path = tmp_path / "rows.jsonl"
-    resume.keep(path, [{"a": 1}, {"a": 2}])
+    resume.write_checkpoint(path, [{"a": 1}, {"a": 2}])
     path.write_bytes(path.read_bytes()[:-4])  # as a kill leaves it
-    resume.keep(path, [{"a": 3}])
+    resume.write_checkpoint(path, [{"a": 3}])
     append_lines(path, json.dumps({"a": 4}) + "\n")
     assert [row["a"] for row in resume.kept(path)] == [1, 3, 4]
 
@@ -192,7 +192,7 @@ def test_what_a_kill_leaves_of_a_file_is_not_taken_for_a_file_of_the_user(tmp_pa
     for folder, name in (("push", "checkpoint.safetensors"), ("loop", "loop.json")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f".{name}.a_1bcd2e").write_bytes(b"a part")
-        assert whole_files(tmp_path / folder) == []
+        assert complete_files(tmp_path / folder) == []
     train = ["train", str(tmp_path / "no-run"), "-o", str(tmp_path / "push"), "--device", "cpu"]
     loop = ["loop", "puck", "-o", str(tmp_path / "loop")]
     for command, next_mistake in ((train, "no run folder"), (loop, "the laboratory has no block")):
@@ -206,7 +206,7 @@ def test_what_a_kill_leaves_of_a_file_is_not_taken_for_a_file_of_the_user(tmp_pa
 Weights = dict[str, bytes]
 
 
-def weights(base: Distilled) -> Weights:
+def weights(base: DistilledModel) -> Weights:
     """The bits of a model by name; a file of them has its names in any order."""
     return {name: value.numpy().tobytes() for name, value in base.net.state_dict().items()}
 
@@ -224,7 +224,7 @@ def test_the_second_maker_of_a_model_waits_for_the_first_and_takes_its_own(tmp_p
         yield lambda n: None
 
     def make(who: str) -> None:
-        made[who] = weights(base_model(scene, recipe=TINY, n=100, cache=tmp_path, progress=waiting))
+        made[who] = weights(base_model(scene, config=TINY, n=100, cache=tmp_path, progress=waiting))
         waits.set()
 
     def held(source: str, target: Path) -> None:
@@ -238,18 +238,18 @@ def test_the_second_maker_of_a_model_waits_for_the_first_and_takes_its_own(tmp_p
     make("first")
     comes[0].join()
     assert made["first"] == made["second"]
-    models = [name for name in whole_files(tmp_path) if not name.endswith(".lock")]
+    models = [name for name in complete_files(tmp_path) if not name.endswith(".lock")]
     assert len(models) == 1
     assert weights(load_base(scene, tmp_path / models[0])) == made["first"]
 
 
 def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
     scene = Scene.load("puck")
-    first = base_model(scene, recipe=TINY, n=100, cache=tmp_path)
+    first = base_model(scene, config=TINY, n=100, cache=tmp_path)
     (kept,) = tmp_path.glob("*.safetensors")
     content = kept.read_bytes()
     kept.write_bytes(content[: len(content) // 2])
-    again = base_model(scene, recipe=TINY, n=100, cache=tmp_path)
+    again = base_model(scene, config=TINY, n=100, cache=tmp_path)
     assert weights(first) == weights(again) == weights(load_base(scene, kept))
 
 
@@ -291,10 +291,12 @@ def test_a_model_is_the_same_within_rounding_with_one_thread_of_torch_and_two():
     """Not to the bit: sums are added up in another order, and training carries that on."""
     scene = Scene.load("puck")
     sampled, found = sample(scene, 3000, 0), []
-    recipe = Recipe(width=128, layers=3, members=2, steps=20, batch=1024)
+    config = DistillationConfig(width=128, layers=3, members=2, steps=20, batch=1024)
     for threads in (1, 2):
         with torch_threads(threads):
-            calibration = calibrate(distil(scene, sampled, recipe=recipe), impacts(10), draws=2)
+            calibration = calibrate(
+                distil(scene, sampled, config=config), impacts(10), posterior_samples=2
+            )
         theta = np.array([estimate.value for estimate in calibration.theta])
         found.append((calibration.predict(impacts(10)), theta))
     (predicted, theta), (others, other) = found
@@ -307,9 +309,9 @@ def run(tmp_path_factory) -> Path:
     """A run with slides, to train policies in."""
     folder = tmp_path_factory.mktemp("made")
     scene = Scene.load("semi_cylinder")
-    recorded = replace(sample(scene, 10, 1), theta=None, ends={})
-    calibration = calibrate(base_model(scene), recorded, draws=2)
-    save_run(folder / "run", calibration, slide=author_slide(scene))
+    recorded = replace(sample(scene, 10, 1), theta=None, end_counts={})
+    calibration = calibrate(base_model(scene), recorded, posterior_samples=2)
+    save_run(folder / "run", calibration, slide=scene_slide_model(scene))
     assert load(folder / "run").slide is not None
     return folder / "run"
 
@@ -319,9 +321,12 @@ TRAIN = """
 import sys
 from functools import partial
 from clashsim import cli
-from clashsim.rl import device_ppo, train
-train.Recipe = partial(train.Recipe, envs=16, updates=1, batch=32, width=16, guided=128, every=256)
-device_ppo.CardRecipe = partial(device_ppo.CardRecipe, every=1024)
+from clashsim.rl import device_ppo, sac_training
+sac_training.SacConfig = partial(
+    sac_training.SacConfig, num_envs=16, gradient_steps=1, batch=32, width=16, guided=128,
+    checkpoint_interval=256,
+)
+device_ppo.PpoConfig = partial(device_ppo.PpoConfig, checkpoint_interval=1024)
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -361,8 +366,8 @@ LOOP = """
 import sys
 from clashsim import cli
 from clashsim.loop import steps
-from clashsim.rl.agents import Practice
-steps.PRACTICE["ppo"] = Practice(2048, 0, 1024)
+from clashsim.rl.agents import AgentTrainingConfig
+steps.AGENT_TRAINING["ppo"] = AgentTrainingConfig(2048, 0, 1024)
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -410,10 +415,10 @@ import sys
 from pathlib import Path
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_bytes, base_model
-from clashsim.fit.distil import Recipe
+from clashsim.fit.distil import DistillationConfig
 scene = Scene.load("puck")
-recipe = Recipe(width=16, layers=3, members=2, steps=20, batch=64)
-base = base_model(scene, recipe=recipe, n=9000, cache=Path(sys.argv[1]))
+config = DistillationConfig(width=16, layers=3, members=2, steps=20, batch=64)
+base = base_model(scene, config=config, n=9000, cache=Path(sys.argv[1]))
 Path(sys.argv[2]).write_bytes(base_bytes(base))
 """
 
@@ -429,7 +434,7 @@ def test_processes_that_share_a_cache_all_succeed_and_leave_it_whole(tmp_path):
     command = [sys.executable, "-c", CACHE, str(cache)]
     jobs = [subprocess.Popen([*command, str(tmp_path / f"{i}.out")], env=env) for i in range(3)]
     assert [job.wait() for job in jobs] == [0, 0, 0]
-    models = [name for name in whole_files(cache) if not name.endswith(".lock")]
+    models = [name for name in complete_files(cache) if not name.endswith(".lock")]
     assert len(models) == 1
     kept = weights(load_base(scene, cache / models[0]))
     assert all(weights(load_base(scene, tmp_path / f"{i}.out")) == kept for i in range(3))

@@ -12,14 +12,14 @@ import pytest
 
 import clashsim
 from clashsim import lab
-from clashsim.core.contact_geometry import Poser, touch
+from clashsim.core.contact_geometry import PairPoser, touch
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials, yaw
 from clashsim.lab import arm, mocap
 from clashsim.lab.packed import ANGLE, LENGTH, pack, unpack
 from clashsim.lab.settings import table_friction
-from clashsim.lab.strike import outline
+from clashsim.lab.strike import block_outline
 
 needs_drake = pytest.mark.skipif(
     find_spec("pydrake") is None, reason="Drake is not installed; it comes with the extra 'lab'"
@@ -39,7 +39,7 @@ def test_recorded_sets(names):
     trials, strikes = lab.recorded(*names), lab.recorded_strikes(*names)
     assert len(trials) == len(strikes) == 110
     assert trials.bodies == ("block", "striker")
-    draw = Scene.load(names[0]).draw
+    draw = Scene.load(names[0]).strikes
     for trial, strike in zip(trials, strikes, strict=True):
         assert trial.source == "lab"
         for kind in ("speed", "point", "deflection"):
@@ -93,9 +93,9 @@ def test_packing():
 def test_touch_agrees_with_the_scene(shape):
     scene = Scene.load(shape)
     rng = np.random.default_rng(0)
-    for strike in [lab.Strike.draw(scene.draw, rng) for _ in range(8)]:
-        centre, way = outline(shape).touch(strike)
-        before = Poser(scene).reference(1)
+    for strike in [lab.Strike.strikes(scene.strikes, rng) for _ in range(8)]:
+        centre, way = block_outline(shape).touch(strike)
+        before = PairPoser(scene).striker_at_reference(1)
         before[0, :3], before[0, 6:8], before[0, 9:11] = 0, centre, way
         contact, moved = touch(scene, before, centre[None])
         assert contact.touching[0]
@@ -116,7 +116,7 @@ def test_touch_agrees_with_the_scene(shape):
         (lambda: lab.recorded(surface="ice"), "no surface"),
         (lambda: lab.Session(lab.Setting(), 0, start=(0.9, 0, 0)), "reach"),
         (
-            lambda: lab.execute_apart(
+            lambda: lab.execute_independently(
                 [lab.Strike(0.5, 1.0)], lab.Setting(), 0, starts=np.zeros((2, 3))
             ),
             "starts",
@@ -176,9 +176,9 @@ def test_same_seed_same_trials():
         [lab.Strike(0.4, 1.2), lab.Strike(0.6, 0.3, 0.1)],
         lab.Setting("square", "nylon", "high"),
     )
-    alone = lab.execute_apart(strikes, setting, 7, workers=1)
-    same(alone, lab.execute_apart(strikes, setting, 7, workers=2))
-    other = lab.execute_apart(strikes, setting, 8, workers=1)
+    alone = lab.execute_independently(strikes, setting, 7, workers=1)
+    same(alone, lab.execute_independently(strikes, setting, 7, workers=2))
+    other = lab.execute_independently(strikes, setting, 8, workers=1)
     assert not np.array_equal(
         alone[0].poses["block"][:10], other[0].poses["block"][:10], equal_nan=True
     )
@@ -196,7 +196,7 @@ def test_a_sequence_goes_on_where_the_block_lies():
 
 def motion(setting: lab.Setting, strike: lab.Strike):
     """The true motion of a strike without scatter."""
-    from clashsim.lab.engine import engine
+    from clashsim.lab.rig import engine
 
     class Exact(np.random.Generator):
         def normal(self, *args, size=None, **kwargs):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from clashsim.bench import materials, shapes
-from clashsim.bench.lab_sets import lab_set
+from clashsim.bench.lab_sets import load_lab_set
 from clashsim.core.errors import DataError
 
 
 @pytest.mark.slow
 def test_a_set_has_one_impact_a_trial_in_recorded_order():
-    real = lab_set("triangle", "triangle", "nylon", "low")
+    real = load_lab_set("triangle", "triangle", "nylon", "low")
     assert 108 <= len(real.impacts) <= 110 and real.scene == "triangle"
     assert (
         np.isfinite(real.impacts.before).all()

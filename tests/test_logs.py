@@ -14,9 +14,9 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
 from clashsim.data import logs, trial_files
-from clashsim.data.checks.findings import NAMES
+from clashsim.data.checks.findings import FINDING_NAMES
 from clashsim.data.readers import mapping
-from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
 from log_writers import EPOCH, WRITERS, T, motion, write, write_csv, write_vectors
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "lasa_raw.toml"
@@ -40,7 +40,7 @@ def test_the_same_motion_through_every_format(tmp_path, kind):
 def test_a_guess_reads_the_same(tmp_path, kind):
     poses = motion()
     path, _ = write(kind, tmp_path, T, poses)
-    guessed = logs.guess_for([path])
+    guessed = logs.guess_mapping([path])
     assert mapping.loads(mapping.dump(guessed)) == guessed
     (trial,) = logs.read([path], guess=True).trials
     for body, pose in poses.items():
@@ -100,12 +100,16 @@ def test_angles_and_the_plane(tmp_path):
     )
     (tmp_path / "a.csv").write_text("t,x,y,theta\n" + rows)
     how = Mapping(
-        (LogMap((BodyMap("puck", ("x", "y"), yaw="theta"),), time="t", units={"angle": "deg"}),)
+        (
+            LoggerMapping(
+                (BodyMapping("puck", ("x", "y"), yaw="theta"),), time="t", units={"angle": "deg"}
+            ),
+        )
     )
     (trial,) = logs.read([tmp_path / "a.csv"], mapping=how).trials
     q = trial.poses["puck"]
     assert np.abs(2 * np.arctan2(q[:, 6], q[:, 3]) - yaw).max() < 1e-12 and (q[:, 2] == 0).all()
-    guessed = logs.guess_for([tmp_path / "a.csv"])
+    guessed = logs.guess_mapping([tmp_path / "a.csv"])
     assert guessed.logs[0].units["angle"] == "deg" and guessed.logs[0].bodies[0].yaw == "theta"
 
 
@@ -120,7 +124,7 @@ def test_up(tmp_path, up):
     place[:, axis] = sign * (0.1 + 0.2 * t)
     turn[:, 0], turn[:, 1 + axis] = np.cos(t), sign * np.sin(t)
     np.savez(tmp_path / "a.npz", t=t, p=place, q=turn)
-    how = Mapping((LogMap((BodyMap("b", ("p",), quaternion=("q",)),), time="t", up=up),))
+    how = Mapping((LoggerMapping((BodyMapping("b", ("p",), quaternion=("q",)),), time="t", up=up),))
     (trial,) = logs.read([tmp_path / "a.npz"], mapping=how).trials
     expected = np.column_stack([0 * t, 0 * t, 0.1 + 0.2 * t, np.cos(t), 0 * t, 0 * t, np.sin(t)])
     assert np.abs(trial.poses["b"] - expected).max() < 1e-12
@@ -135,9 +139,11 @@ def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> Mapping:
             for t, pose in zip(T[:60], poses[body], strict=False)
         )
         (folder / f"{body}_log_{number}.csv").write_text("clock,x,y,z,qw,qx,qy,qz\n" + rows)
-    bodies = {b: (BodyMap(b, ("x", "y", "z"), quaternion=("qw", "qx", "qy", "qz")),) for b in poses}
+    bodies = {
+        b: (BodyMapping(b, ("x", "y", "z"), quaternion=("qw", "qx", "qy", "qz")),) for b in poses
+    }
     return Mapping(
-        tuple(LogMap(bodies[b], files=f"{b}_log_{{trial}}.csv", time="clock") for b in poses)
+        tuple(LoggerMapping(bodies[b], files=f"{b}_log_{{trial}}.csv", time="clock") for b in poses)
     )
 
 
@@ -206,7 +212,9 @@ def test_archives_give_the_same(tmp_path):
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
     (inside,) = logs.read(
         [tmp_path / "a.zip"],
-        mapping=Mapping((LogMap(how.logs[0].bodies, files="deep/{trial}.csv", time="time"),)),
+        mapping=Mapping(
+            (LoggerMapping(how.logs[0].bodies, files="deep/{trial}.csv", time="time"),)
+        ),
     ).trials
     (packed,) = logs.read([tmp_path / "a.csv.gz"], mapping=how).trials
     for other in (inside, packed):
@@ -279,7 +287,7 @@ def test_frames_that_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text(
         "frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in (10, 11, 13))
     )
-    how = Mapping((LogMap((BodyMap("a", ("x", "y")),), time="frame", rate=100.0),))
+    how = Mapping((LoggerMapping((BodyMapping("a", ("x", "y")),), time="frame", rate=100.0),))
     assert np.allclose(logs.read([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03])
 
 
@@ -288,8 +296,8 @@ def test_a_guess_does_not_take_frames_for_times(tmp_path):
         "Frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20))
     )
     with pytest.raises(DataError, match=r"counts frames.*--rate"):
-        logs.guess_for([tmp_path / "a.csv"])
-    guessed = logs.guess_for([tmp_path / "a.csv"], rate=120.0)
+        logs.guess_mapping([tmp_path / "a.csv"])
+    guessed = logs.guess_mapping([tmp_path / "a.csv"], rate=120.0)
     assert guessed.logs[0].rate == 120 and logs.read(
         [tmp_path / "a.csv"], guess=True, rate=120.0
     ).trials[0].t[-1] == pytest.approx(19 / 120)
@@ -297,7 +305,7 @@ def test_a_guess_does_not_take_frames_for_times(tmp_path):
         "time_ms,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20))
     )
     assert (
-        logs.guess_for([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"
+        logs.guess_mapping([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"
     )  # a thousand frames a second
 
 
@@ -309,7 +317,7 @@ def test_a_guess_finds_what_is_up_from_a_slide_on_a_table(tmp_path):
         [t, x, 0.02 + rng.normal(0, 1e-4, 120), z, np.cos(yaw / 2), 0 * t, np.sin(yaw / 2), 0 * t]
     )
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
-    assert logs.guess_for([tmp_path / "a.csv"]).logs[0].up == "y"
+    assert logs.guess_mapping([tmp_path / "a.csv"]).logs[0].up == "y"
     rolls = np.column_stack(
         [
             t,
@@ -323,11 +331,11 @@ def test_a_guess_finds_what_is_up_from_a_slide_on_a_table(tmp_path):
         ]
     )
     np.savetxt(tmp_path / "b.csv", rolls, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
-    assert logs.guess_for([tmp_path / "b.csv"]).logs[0].up == ""  # a ball that rolls along x
+    assert logs.guess_mapping([tmp_path / "b.csv"]).logs[0].up == ""  # a ball that rolls along x
 
 
 def test_the_documents_mapping_is_one_and_its_findings_are_all():
     text = (EXAMPLE.parents[1] / "docs" / "logs.md").read_text()
     how = mapping.loads(text.split("```toml\n")[1].split("```")[0])
     assert how.logs[0].bodies[0].name == "box" and mapping.loads(mapping.dump(how)) == how
-    assert all(f"`{name}`" in text for name in NAMES)
+    assert all(f"`{name}`" in text for name in FINDING_NAMES)

@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 
 from clashsim.core.errors import ClashError, DataError
 from clashsim.data import logs
-from clashsim.data.checks.findings import NAMES
+from clashsim.data.checks.findings import FINDING_NAMES
 from clashsim.data.readers import bag_records, mapping, parquet, sources, tables
 from clashsim.data.readers.formats import SUFFIXES
-from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
 from log_writers import WRITERS, T, motion, plain_mapping, write
 
 EACH = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-PUCK = Mapping((LogMap((BodyMap("puck", ("x", "y", "z")),), time="t"),))
+PUCK = Mapping((LoggerMapping((BodyMapping("puck", ("x", "y", "z")),), time="t"),))
 GOOD = "t,x,y,z\n0.00,0.1,0.2,0.3\n0.01,0.11,0.2,0.3\n0.02,0.12,0.2,0.3\n"
 
 
@@ -158,7 +158,7 @@ def test_damaged_files_never_give_a_traceback(tmp_path, kind):
             )
         target.write_bytes(bad)
         try:
-            logs.read([path], mapping=how, accept=list(NAMES))
+            logs.read([path], mapping=how, accept=list(FINDING_NAMES))
         except ClashError as error:
             assert str(error) and "\n" not in str(error)
 
@@ -175,15 +175,15 @@ def test_files_that_ended_the_process(path):
         if path.suffix == ".parquet"
         else Mapping(
             (
-                LogMap(
-                    (BodyMap("box", ("box.position",), quaternion=("box.orientation",)),),
+                LoggerMapping(
+                    (BodyMapping("box", ("box.position",), quaternion=("box.orientation",)),),
                     time="time",
                 ),
             )
         )
     )
     try:
-        logs.read([path], mapping=how, accept=list(NAMES))
+        logs.read([path], mapping=how, accept=list(FINDING_NAMES))
     except DataError as error:
         assert "\n" not in str(error)
 
@@ -407,7 +407,7 @@ NAME = st.text(st.characters(codec="utf-8", exclude_characters="{}"), min_size=1
     signals=st.dictionaries(NAME, NAME, max_size=3),
 )
 def test_mappings_are_written_and_read_back(name, column, known, signals):
-    body = BodyMap(
+    body = BodyMapping(
         name,
         (column, "y", "z"),
         euler=("a", "b", "c"),
@@ -416,7 +416,7 @@ def test_mappings_are_written_and_read_back(name, column, known, signals):
     )
     how = Mapping(
         (
-            LogMap(
+            LoggerMapping(
                 (body,),
                 files=f"{name}{{trial}}",
                 time=column,

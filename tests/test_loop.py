@@ -17,13 +17,19 @@ from clashsim import cli
 from clashsim.bench import loop as bench
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
-from clashsim.loop.made import Made
-from clashsim.loop.rounds import pays
-from clashsim.rl.agents import load_agent, practise
+from clashsim.loop.recorded_strikes import RecordedStrikes
+from clashsim.loop.rounds import another_round_pays
+from clashsim.rl.agents import load_agent, train_on_env
 from clashsim.rl.env import StrikeVecEnv
-from clashsim.rl.informative import _COUNT, _REACH, Information, InformativeVecEnv, farthest
-from clashsim.rl.task import moved
-from clashsim.rl.to_pose import NEAR, STRIKES, ToPose
+from clashsim.rl.informative import (
+    _LENGTH_SCALE,
+    _PRIOR_COUNT,
+    InformationBonus,
+    InformativeVecEnv,
+    farthest_point_rows,
+)
+from clashsim.rl.task import motion_in_body_frame
+from clashsim.rl.to_pose import GOAL_RADIUS, MAX_STRIKES, ToPose
 
 GYRATION = 0.03
 
@@ -35,7 +41,7 @@ class Cart:
 
     names = ("speed", "point", "deflection")
     low, high = np.array([0.0, -np.pi, -0.2]), np.array([1.0, np.pi, 0.2])
-    unsure = False
+    takes_noise = False
 
     def rest(self, pose, strike, noise=None):
         way = pose[:, 2] + strike[:, 1] + np.pi
@@ -57,7 +63,7 @@ def some(n, seed=0):
 
 def test_a_simulator_that_is_right_has_nothing_to_learn():
     actions, moves = some(30)
-    assert Information.of(actions, moves, moves, gyration=GYRATION)(*some(20, 1)).max() == 0
+    assert InformationBonus.of(actions, moves, moves, gyration=GYRATION)(*some(20, 1)).max() == 0
 
 
 def test_disagreement_is_what_it_is_made_of():
@@ -68,12 +74,12 @@ def test_disagreement_is_what_it_is_made_of():
         [0.05, 0.0, 0.0], (400, 1)
     )  # the same move everywhere, so that its size is 0.05 and only actions differ
     real = simulated + np.where(actions[:, :1] > 0, [0.01, 0.0, 0.0], 0.0)
-    told = Information.of(actions, real, simulated, gyration=GYRATION)
+    told = InformationBonus.of(actions, real, simulated, gyration=GYRATION)
     asked = np.array([[0.95, 0, 0], [-0.95, 0, 0]])
-    disagreement, _ = told.parts(asked, simulated[:2])
+    disagreement, _ = told.disagreement_and_novelty(asked, simulated[:2])
     # By hand: the kernel's weight of the wrong side, seen from 0.95 in an even density on [-1, 1].
     x = np.linspace(-1, 1, 4001)
-    k = np.exp(-0.5 * ((x - 0.95) / _REACH) ** 2)
+    k = np.exp(-0.5 * ((x - 0.95) / _LENGTH_SCALE) ** 2)
     share = k[x > 0].sum() / k.sum()
     assert disagreement[0] == pytest.approx(0.2 * share, rel=0.05)
     assert disagreement[1] == pytest.approx(0.2 * (1 - share), rel=0.2)
@@ -82,36 +88,40 @@ def test_disagreement_is_what_it_is_made_of():
 def test_novelty_counts_what_lies_near():
     place = np.zeros((1, 3))
     for n in (1, 3, 10):
-        told = Information.of(
+        told = InformationBonus.of(
             np.zeros((n, 3)), np.full((n, 3), 0.1), np.zeros((n, 3)), gyration=GYRATION
         )
-        disagreement, novelty = told.parts(place, place)
+        disagreement, novelty = told.disagreement_and_novelty(place, place)
         assert novelty[0] == pytest.approx(1 / (1 + n))
-        assert disagreement[0] == pytest.approx(told.usual)
+        assert disagreement[0] == pytest.approx(told.typical_error)
     # A density of n points on a line of length 2: the sum of the kernel is n / 2 * reach * sqrt(2
     # pi) far from its ends.
     actions = np.column_stack([np.linspace(-3, 3, 301), np.zeros((301, 2))])
     still = np.tile([0.05, 0, 0], (301, 1))
-    told = Information.of(actions, still * 1.1, still, gyration=GYRATION)
-    _, novelty = told.parts(place, still[:1])
-    assert 1 / novelty[0] - 1 == pytest.approx(301 / 6 * _REACH * np.sqrt(2 * np.pi), rel=0.01)
-    far = told.parts(np.array([[50.0, 0, 0]]), still[:1])
+    told = InformationBonus.of(actions, still * 1.1, still, gyration=GYRATION)
+    _, novelty = told.disagreement_and_novelty(place, still[:1])
+    assert 1 / novelty[0] - 1 == pytest.approx(
+        301 / 6 * _LENGTH_SCALE * np.sqrt(2 * np.pi), rel=0.01
+    )
+    far = told.disagreement_and_novelty(np.array([[50.0, 0, 0]]), still[:1])
     assert (
-        far[1][0] == pytest.approx(1) and far[0][0] == pytest.approx(told.usual) and _COUNT > 0
+        far[1][0] == pytest.approx(1)
+        and far[0][0] == pytest.approx(told.typical_error)
+        and _PRIOR_COUNT > 0
     )  # nothing is near: the usual error
 
 
 def test_the_cost_of_a_call_does_not_grow_with_what_was_collected():
     actions, moves = some(5000)
-    told = Information.of(actions, 1.1 * moves, moves, gyration=GYRATION)
+    told = InformationBonus.of(actions, 1.1 * moves, moves, gyration=GYRATION)
     assert len(told.places) == len(told.misses) == 512
-    few = farthest(np.array([[0.0], [0.1], [5.0], [2.0], [5.1]]), 3)
+    few = farthest_point_rows(np.array([[0.0], [0.1], [5.0], [2.0], [5.1]]), 3)
     assert few.tolist() == [0, 4, 3]
 
 
 def test_the_bonus_is_added_to_the_reward_and_to_nothing_else():
     actions, moves = some(10)
-    told = Information.of(actions, 1.2 * moves, moves, gyration=GYRATION)
+    told = InformationBonus.of(actions, 1.2 * moves, moves, gyration=GYRATION)
     plain, paid = (
         StrikeVecEnv(ToPose.of(Cart(), 4), seed=3),
         InformativeVecEnv(StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), told, 2.0),
@@ -133,7 +143,7 @@ def test_moves_are_the_same_wherever_a_body_lies():
     for pose in rng.normal(size=(5, 3)):
         here = np.tile(pose, (5, 1))
         np.testing.assert_allclose(
-            moved(here, Cart().rest(here, strike)),
+            motion_in_body_frame(here, Cart().rest(here, strike)),
             Cart().rest(np.zeros((5, 3)), strike),
             atol=1e-12,
         )
@@ -143,18 +153,18 @@ def test_a_pose_is_reached_where_it_should_be():
     task = ToPose.of(Cart(), 3)
     task.pose = np.array([[0.1, 0.0, 0.0], [0.1, 0.0, 1.0], [0.1, 0.0, 0.0]])
     reward, ended, there = task.arrive(
-        np.array([[0.5 * NEAR, 0.0, 0.1], [0.5 * NEAR, 0.0, 1.0], [0.5, 0.0, 0.0]])
+        np.array([[0.5 * GOAL_RADIUS, 0.0, 0.1], [0.5 * GOAL_RADIUS, 0.0, 1.0], [0.5, 0.0, 0.0]])
     )
     assert there.tolist() == [True, False, False] and ended.tolist() == [
         True,
         False,
         True,
     ]  # turned too far; lost
-    assert reward[0] == pytest.approx((0.1 - 0.5 * NEAR) / 0.1 - 0.05 + 1 + STRIKES - 1)
+    assert reward[0] == pytest.approx((0.1 - 0.5 * GOAL_RADIUS) / 0.1 - 0.05 + 1 + MAX_STRIKES - 1)
     assert reward[2] < -5
     task.restart(np.arange(3), np.random.default_rng(0))
     ok = np.zeros(3, bool)
-    for _ in range(STRIKES):
+    for _ in range(MAX_STRIKES):
         ok |= task.strike(
             task.guide(np.random.default_rng(1), tries=2000), np.random.default_rng(2)
         )[2]
@@ -166,14 +176,14 @@ def test_agents_go_on_from_their_weights(algorithm, tmp_path):
     def env():
         return StrikeVecEnv(ToPose.of(Cart(), 8), seed=0)
 
-    first = practise(env(), algorithm, strikes=400, guides=80, seed=1)
+    first = train_on_env(env(), algorithm, strikes=400, guided_strikes=80, seed=1)
     seen = env().reset()
     first.save(tmp_path / "agent.safetensors")
     again = load_agent(env(), algorithm, tmp_path / "agent.safetensors")
     np.testing.assert_array_equal(first.act(seen), again.act(seen))
     np.testing.assert_array_equal(first.act(seen, seed=5), again.act(seen, seed=5))
     on, same = (
-        practise(env(), algorithm, strikes=300, seed=2, last=agent.weights)
+        train_on_env(env(), algorithm, strikes=300, seed=2, last=agent.weights)
         for agent in (first, again)
     )
     np.testing.assert_array_equal(on.act(seen), same.act(seen))
@@ -181,15 +191,19 @@ def test_agents_go_on_from_their_weights(algorithm, tmp_path):
 
 
 def test_another_round_pays_until_errors_stop_falling():
-    assert pays([9.0]) and pays([9.0, 5.0, 4.0]) and pays([9.0, 5.0, 4.0, 3.0])
-    assert not pays([9.0, 4.0, 4.1, 3.9])
+    assert (
+        another_round_pays([9.0])
+        and another_round_pays([9.0, 5.0, 4.0])
+        and another_round_pays([9.0, 5.0, 4.0, 3.0])
+    )
+    assert not another_round_pays([9.0, 4.0, 4.1, 3.9])
 
 
 def test_misses_of_recorded_strikes():
     t = np.arange(60) / 100
     turn = quaternion(np.where(t < 0.3, 0.0, 0.1))
     pose = np.column_stack([np.where(t < 0.3, 0.0, 0.15), np.zeros((60, 2)), turn])
-    made = Made.of(
+    made = RecordedStrikes.of(
         np.array([[1.0, -np.pi, 0.0]]), Trials((Trial("a", t, {"block": pose}),)), "block"
     )
     far, off = made.misses(Cart())
@@ -201,14 +215,14 @@ import sys
 from pathlib import Path
 from clashsim import lab
 from clashsim.core.scene import Scene
-from clashsim.loop.in_lab import InLab
-from clashsim.loop.rounds import Loop
-from clashsim.loop.steps import Options
-from clashsim.rl.agents import Practice
+from clashsim.loop.lab_rig import LabRig
+from clashsim.loop.rounds import RealSimRealLoop
+from clashsim.loop.steps import LoopConfig
+from clashsim.rl.agents import AgentTrainingConfig
 if __name__ == "__main__":
-    loop = Loop(Scene.load("semi_cylinder"), Options(algorithm="ppo", strikes=5, practice=Practice(2048, 0, 1024)), Path(sys.argv[1]))
+    loop = RealSimRealLoop(Scene.load("semi_cylinder"), LoopConfig(algorithm="ppo", strikes=5, training=AgentTrainingConfig(2048, 0, 1024)), Path(sys.argv[1]))
     loop.begin()
-    loop.advance(InLab(lab.Setting(change="heavier")))
+    loop.advance(LabRig(lab.Setting(change="heavier")))
 """
 
 
@@ -243,9 +257,9 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
     from clashsim import lab
     from clashsim.data.trial_files import write_trials
     from clashsim.loop import steps
-    from clashsim.rl.agents import Practice
+    from clashsim.rl.agents import AgentTrainingConfig
 
-    monkeypatch.setitem(steps.PRACTICE, "ppo", Practice(2048, 0, 1024))
+    monkeypatch.setitem(steps.AGENT_TRAINING, "ppo", AgentTrainingConfig(2048, 0, 1024))
     out = tmp_path / "loop"
     command = [
         "loop",
@@ -319,11 +333,11 @@ def test_the_block_is_changed_as_told():
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     from clashsim import lab
     from clashsim.lab.plant import Plant
-    from clashsim.lab.strike import outline
+    from clashsim.lab.strike import block_outline
 
     def inertia(change):
         setting = lab.Setting(change=change)
-        plant = Plant(setting, outline("semi_cylinder"), 1e-3).plant
+        plant = Plant(setting, block_outline("semi_cylinder"), 1e-3).plant
         return plant.GetBodyByName("block").default_spatial_inertia()
 
     plain, heavy, loaded = map(inertia, ("none", "heavier", "ballast"))

@@ -13,7 +13,7 @@ from clashsim.core.errors import SceneError
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
 from clashsim.data.mjcf import write_back
-from clashsim.fit.reading import physical
+from clashsim.fit.restitution import restitution_at_speeds
 
 PLAIN = """<?xml version="1.0"?>
 <!-- my robot; a > b and friction="9" in a comment -->
@@ -152,7 +152,7 @@ def test_reading_of_solref():
     table = {}
     for value in (20.0, 3000.0):
         theta[damping] = value
-        table[value] = physical(scene, theta, [0.5, 2.0])
+        table[value] = restitution_at_speeds(scene, theta, [0.5, 2.0])
     assert all(0.9 < e <= 1.01 for e in table[20.0].values()) and all(
         e < 0.2 for e in table[3000.0].values()
     )

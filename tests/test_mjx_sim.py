@@ -14,18 +14,18 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.core.contact_geometry import Poser, touch
+from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import ClashError, DataError, MissingExtraError
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import Status
-from clashsim.fit.mjx_windows import Windows, cut, identify_windows
-from clashsim.fit.sample import draw
-from clashsim.optim.basin_hopping import Hops
+from clashsim.fit.calibrate import EstimateStatus
+from clashsim.fit.mjx_windows import StateWindows, cut_windows, identify_windows
+from clashsim.fit.sample import sample_strikes
+from clashsim.optim.basin_hopping import BasinHoppingConfig
 from clashsim.sim.mjx import model
-from clashsim.sim.mjx.impacts import MjxImpacts
+from clashsim.sim.mjx.impact_jacobian import MjxImpactJacobian
 from clashsim.sim.mjx.simulator import MjxSim
-from clashsim.sim.mujoco.impacts import rest_height, simulate
+from clashsim.sim.mujoco.impacts import rest_height, simulate_impacts
 from clashsim.sim.mujoco.simulator import MujocoSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
@@ -70,8 +70,8 @@ def strikes(
     """
     theta, base = np.tile(scene.nominal, (n, 1)), scene.base
     qpos, qvel = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv))
-    Poser(scene, rest_height(scene, theta)).write(
-        draw(scene, n, np.random.default_rng(seed)).before, qpos, qvel
+    PairPoser(scene, rest_height(scene, theta)).write(
+        sample_strikes(scene, n, np.random.default_rng(seed)).before, qpos, qvel
     )
     control = np.tile(qvel[:, None, base.nv - base.nu :], (1, steps, 1))
     return np.concatenate([qpos, qvel, np.zeros((n, base.na))], axis=1), control
@@ -164,7 +164,7 @@ def test_rows_have_their_own_theta_and_the_same_call_gives_the_same_bits(ellipse
 
 def test_constants_that_follow_from_masses_are_mujocos(square: MjxSim) -> None:
     theta = spread(square.scene, 2)
-    fields, slopes = square.held.fields(theta, 2), square.held.slopes(theta, (0, 4))
+    fields, slopes = square.held.fields(theta, 2), square.held.rollout_with_jacobian(theta, (0, 4))
     mass = square.scene.params[4]
     assert mass.name == "arm_mass"
     for i in range(2):
@@ -186,7 +186,7 @@ def test_slopes_are_those_of_finite_differences(name: str, request: pytest.Fixtu
     free = tuple(
         i for i, p in enumerate(scene.params) if p.name in ("friction", "damping", "inertia")
     )
-    states, slopes = sim.slopes(start, control, free=free)
+    states, slopes = sim.rollout_with_jacobian(start, control, free=free)
     assert slopes.shape == (*states.shape, len(free))
     np.testing.assert_allclose(
         states, sim.rollout(start, control, theta=scene.nominal), rtol=ROUNDING, atol=ROUNDING
@@ -213,7 +213,7 @@ def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
     start, control = strikes(scene, 4, seed=4, steps=120)
     start[:, 1] += 2e-3  # they fall a little before they touch
     paths = MujocoSim(scene, truth).rollout(start, control)
-    windows = cut(scene, paths, control, before=2, steps=64)
+    windows = cut_windows(scene, paths, control, before=2, steps=64)
     assert (
         windows.observed.shape == (4, 65, 6)
         and (np.abs(np.diff(windows.observed[:, :, 4], axis=1)).max(1) > 1e-2).all()
@@ -227,20 +227,25 @@ def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
         and found.error < 0.01
     )
     assert value["friction"].low < 0.17 < value["friction"].high
-    assert value["friction"].status is value["damping"].status is Status.FITTED
+    assert value["friction"].status is value["damping"].status is EstimateStatus.FITTED
     assert (
-        value["rolling"].status is Status.UNIDENTIFIABLE
+        value["rolling"].status is EstimateStatus.UNIDENTIFIABLE
         and abs(np.log(value["rolling"].value / BLIND.nominal)) < 0.2
     )
-    assert value["yaw_offset"].status is Status.UNIDENTIFIABLE  # not asked for
+    assert value["yaw_offset"].status is EstimateStatus.UNIDENTIFIABLE  # not asked for
     hopped = identify_windows(
-        ellipse, windows, free, starts=2, seed=1, hops=Hops(rounds=3, descent=4, polish=4)
+        ellipse,
+        windows,
+        free,
+        starts=2,
+        seed=1,
+        hops=BasinHoppingConfig(rounds=3, steps_per_round=4, polish_steps=4),
     )
     assert np.abs(hopped.theta[:2] / [0.17, 250.0] - 1).max() < 0.02 and hopped.error < 0.01
     with pytest.raises(DataError, match="observed needs shape"):
         identify_windows(ellipse, replace(windows, observed=windows.observed[:, 1:]), free)
     with pytest.raises(DataError, match="touch"):
-        cut(scene, paths[:, :4] + np.eye(6)[1], control)
+        cut_windows(scene, paths[:, :4] + np.eye(6)[1], control)
 
 
 @pytest.mark.slow
@@ -250,9 +255,9 @@ def test_a_truth_beyond_the_range_is_at_its_bound(ellipse: MjxSim) -> None:
     harder[1] = 2600.0  # the range ends at 1600
     observed = MujocoSim(ellipse.scene, harder).rollout(start, control)
     found = identify_windows(
-        ellipse, Windows(start, control, observed), [0, 1, len(harder) - 1], starts=2
+        ellipse, StateWindows(start, control, observed), [0, 1, len(harder) - 1], starts=2
     )
-    assert found.estimates[1].status is Status.AT_BOUND and found.theta[1] > 1500
+    assert found.estimates[1].status is EstimateStatus.AT_BOUND and found.theta[1] > 1500
 
 
 @pytest.mark.slow
@@ -261,15 +266,15 @@ def test_impacts_and_their_slopes_are_mujocos() -> None:
     free = tuple(i for i, slot in enumerate(scene.slots) if slot is not None)
     params = [scene.params[i] for i in free]
     assert [p.name for p in params] == ["friction", "damping", "inertia"]
-    before = touch(scene, draw(scene, 4, np.random.default_rng(4)).before)[1]
+    before = advance_to_contact(scene, sample_strikes(scene, 4, np.random.default_rng(4)).before)[1]
     theta, unit = np.tile(scene.nominal, (4, 1)), np.array([[-0.3, 0.1, 0.2]])
 
     def mujoco_after(unit: np.ndarray) -> np.ndarray:
         own = theta.copy()
         own[:, list(free)] = from_unit(params, unit)
-        return simulate(scene, before, own).after
+        return simulate_impacts(scene, before, own).after
 
-    after, slopes = MjxImpacts(scene, free)(before, theta, unit, steps=96)
+    after, slopes = MjxImpactJacobian(scene, free)(before, theta, unit, steps=96)
     assert np.allclose(after[0], mujoco_after(unit), atol=1e-6)
     for j, shift in enumerate(step * np.eye(3)):
         difference = (mujoco_after(unit + shift) - mujoco_after(unit - shift)) / (2 * step)

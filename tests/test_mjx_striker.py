@@ -12,19 +12,19 @@ import mujoco
 import numpy as np
 import pytest
 
-from clashsim.bench.mjx_rate import agreement, rates
+from clashsim.bench.mjx_rate import compare_with_mujoco, measure_rates
 from clashsim.cli import Sample, Where
 from clashsim.commands import sample as command
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
 from clashsim.fit import sample as sampling
-from clashsim.fit.sample import draw, quickest, sample
-from clashsim.sim.mjx.impact_simulator import MjxStriker
-from clashsim.sim.mjx.impacts import begun
-from clashsim.sim.mjx.model import engine
+from clashsim.fit.sample import fastest_engine, sample, sample_strikes
+from clashsim.sim.mjx.impact_jacobian import begun
+from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
+from clashsim.sim.mjx.model import import_mjx
 from clashsim.sim.mjx.step import strike_sensor
-from clashsim.sim.mujoco.impacts import End, Outcome, Striker
+from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome, ImpactSimulator
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
@@ -36,26 +36,26 @@ EXACT, EDGES = (1e-10, 1e-7), (1e-5, 1e-2)
 
 
 @pytest.fixture(scope="module")
-def ellipse() -> MjxStriker:
-    return MjxStriker.of(Scene.load("ellipse"), SIZE)
+def ellipse() -> MjxImpactSimulator:
+    return MjxImpactSimulator.of(Scene.load("ellipse"), SIZE)
 
 
 @pytest.fixture(scope="module")
-def square() -> MjxStriker:
-    return MjxStriker.of(Scene.load("square"), SIZE)
+def square() -> MjxImpactSimulator:
+    return MjxImpactSimulator.of(Scene.load("square"), SIZE)
 
 
 @pytest.fixture(scope="module")
-def puck() -> MjxStriker:
-    return MjxStriker.of(Scene.load("puck"), SIZE)
+def puck() -> MjxImpactSimulator:
+    return MjxImpactSimulator.of(Scene.load("puck"), SIZE)
 
 
 @pytest.fixture(scope="module")
-def triangle() -> MjxStriker:
-    return MjxStriker.of(Scene.load("triangle"), SIZE)
+def triangle() -> MjxImpactSimulator:
+    return MjxImpactSimulator.of(Scene.load("triangle"), SIZE)
 
 
-def off(mine: Outcome, theirs: Outcome) -> np.ndarray:
+def off(mine: ImpactOutcome, theirs: ImpactOutcome) -> np.ndarray:
     """How far twists are from one another (n,), by their size."""
     return np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1)
 
@@ -74,10 +74,10 @@ def test_impacts_end_as_mujocos_do(
     name: str, median: float, high: float, request: pytest.FixtureRequest
 ) -> None:
     run = request.getfixturevalue(name)
-    strikes = draw(run.scene, SIZE, np.random.default_rng(7))
+    strikes = sample_strikes(run.scene, SIZE, np.random.default_rng(7))
     mine, theirs = (
         run(strikes.before, strikes.theta),
-        Striker(run.scene, SIZE)(strikes.before, strikes.theta),
+        ImpactSimulator(run.scene, SIZE)(strikes.before, strikes.theta),
     )
     assert (
         run.lanes < SIZE / 4 and len(set(theirs.steps)) > 4
@@ -89,9 +89,9 @@ def test_impacts_end_as_mujocos_do(
 
 
 def test_rows_have_their_own_theta_and_any_number_of_them_is_one_program(
-    ellipse: MjxStriker,
+    ellipse: MjxImpactSimulator,
 ) -> None:
-    strikes = draw(ellipse.scene, SIZE + 5, np.random.default_rng(3))
+    strikes = sample_strikes(ellipse.scene, SIZE + 5, np.random.default_rng(3))
     before = np.tile(
         strikes.before[:1], (SIZE + 5, 1)
     )  # one strike, so that theta alone tells the rows apart
@@ -101,8 +101,11 @@ def test_rows_have_their_own_theta_and_any_number_of_them_is_one_program(
         assert np.allclose(ellipse(before[:1], strikes.theta[i]).after[0], own[i], rtol=1e-9)
 
 
-def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxStriker) -> None:
-    strikes, theirs = draw(ellipse.scene, 24, np.random.default_rng(1)), Striker(ellipse.scene, 24)
+def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxImpactSimulator) -> None:
+    strikes, theirs = (
+        sample_strikes(ellipse.scene, 24, np.random.default_rng(1)),
+        ImpactSimulator(ellipse.scene, 24),
+    )
     theta = np.tile(ellipse.scene.nominal, (24, 1))
     before = strikes.before.copy()
     theta[:12, 1], before[:12, 3:6] = (
@@ -111,7 +114,7 @@ def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxStrik
     )  # so slow and so strongly damped that the ellipse stays down
     before[20, 3:5] = 1e7  # m/s
     with_ends, want = ellipse(before, theta, duration=0.1), theirs(before, theta, duration=0.1)
-    assert {End.PARTED, End.SETTLED, End.UNSTABLE} <= set(want.end.tolist())
+    assert {ImpactEnd.PARTED, ImpactEnd.SETTLED, ImpactEnd.UNSTABLE} <= set(want.end.tolist())
     assert (with_ends.end == want.end).all() and (np.abs(with_ends.steps - want.steps) <= 1).all()
     assert off(with_ends, want)[want.usable].max() < 1e-6
     short, want = (
@@ -119,7 +122,7 @@ def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxStrik
         theirs(before[12:20], theta[12:20], duration=0.0007),
     )
     assert (
-        (short.end == End.UNFINISHED).all()
+        (short.end == ImpactEnd.UNFINISHED).all()
         and (short.steps == 7).all()
         and off(short, want).max() < EXACT[1]
     )
@@ -127,7 +130,7 @@ def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxStrik
 
 def test_the_rate_of_approach_is_that_of_the_sensor() -> None:
     scene, n = Scene.load("square"), 24
-    strikes = draw(scene, n, np.random.default_rng(2))
+    strikes = sample_strikes(scene, n, np.random.default_rng(2))
     strikes.before[:, 3:6] = np.random.default_rng(3).normal(
         size=(n, 3)
     )  # the block moves and turns, too
@@ -137,8 +140,8 @@ def test_the_rate_of_approach_is_that_of_the_sensor() -> None:
         / np.linalg.norm(strikes.before[:, 9:11], axis=1, keepdims=True)
     )
     start = begun(scene, strikes.before, np.tile(scene.nominal, (n, 1)))[1]
-    held = MjxStriker(scene, 1).held
-    jax, mjx = engine()
+    held = MjxImpactSimulator(scene, 1).held
+    jax, mjx = import_mjx()
     empty, sensor = mjx.make_data(held.model), strike_sensor(held)
 
     def seen(qpos: np.ndarray, qvel: np.ndarray) -> object:
@@ -166,7 +169,9 @@ def test_the_rate_of_approach_is_that_of_the_sensor() -> None:
     )
 
 
-def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_path) -> None:
+def test_what_mjx_cannot_do_is_refused_in_one_sentence(
+    ellipse: MjxImpactSimulator, tmp_path
+) -> None:
     with pytest.raises(
         ClashError,
         match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does",
@@ -174,9 +179,11 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_
         sample(Scene.load("plate"), 10, 0, by="mjx", parts=tmp_path / "parts")
     assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
     with pytest.raises(ClashError, match="RK4"):
-        MjxStriker(replace(ellipse.scene, xml=ellipse.scene.xml.replace("implicitfast", "RK4")), 8)
+        MjxImpactSimulator(
+            replace(ellipse.scene, xml=ellipse.scene.xml.replace("implicitfast", "RK4")), 8
+        )
     with pytest.raises(ClashError, match="'strike' of scene 'ellipse' has a gap"):
-        MjxStriker(
+        MjxImpactSimulator(
             replace(
                 ellipse.scene, xml=ellipse.scene.xml.replace('condim="3"', 'condim="3" gap="0.001"')
             ),
@@ -186,7 +193,7 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_
     with pytest.raises(
         ClashError, match=r"no distance between geoms 'striker' \(sphere\) and 'block' \(box\)"
     ):
-        MjxStriker(
+        MjxImpactSimulator(
             replace(
                 square,
                 xml=square.xml.replace('striker" condim="3"', 'striker" condim="3" margin="0.001"'),
@@ -195,7 +202,7 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_
         )
     with pytest.raises(ParamError, match=r"'mjc'.*mujoco"):
         sample(ellipse.scene, 10, 0, by="mjc")
-    by, why = quickest(Scene.load("plate"), 16, 0)
+    by, why = fastest_engine(Scene.load("plate"), 16, 0)
     assert (
         by == "mujoco"
         and "MJX is out (MJX cannot collide" in why
@@ -204,7 +211,7 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(ellipse: MjxStriker, tmp_
 
 
 def test_sampling_by_mjx_is_the_same_draws_and_resumes(
-    ellipse: MjxStriker, tmp_path, monkeypatch, capsys
+    ellipse: MjxImpactSimulator, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(sampling, "_SHARD", SIZE)
     monkeypatch.setattr(
@@ -215,7 +222,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
     parts = tmp_path / "parts"
     whole = sample(ellipse.scene, n, 5, by="mjx", parts=parts)
     assert (
-        sum(abs(whole.ends[k] - theirs.ends[k]) for k in theirs.ends) <= 2
+        sum(abs(whole.end_counts[k] - theirs.end_counts[k]) for k in theirs.end_counts) <= 2
     )  # where a strike parts may be a matter of rounding
     assert (whole.before == theirs.before).all() and (whole.theta == theirs.theta).all()
     assert (
@@ -225,14 +232,16 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
     with pytest.raises(DataError, match="another sampling job"):
         sample(ellipse.scene, n, 5, parts=parts)
     (parts / "shard-00001.safetensors").unlink()
-    counted = MjxStriker.__call__
+    counted = MjxImpactSimulator.__call__
 
-    def call(self: MjxStriker, before: np.ndarray, theta: np.ndarray, **rest: float) -> Outcome:
+    def call(
+        self: MjxImpactSimulator, before: np.ndarray, theta: np.ndarray, **rest: float
+    ) -> ImpactOutcome:
         nonlocal calls
         calls += len(before)
         return counted(self, before, theta, **rest)
 
-    monkeypatch.setattr(MjxStriker, "__call__", call)
+    monkeypatch.setattr(MjxImpactSimulator, "__call__", call)
     for by in ("mjx", "auto"):  # what was begun by MJX goes on in MJX, without measuring again
         command.run(
             Sample("ellipse", out, samples=n, seed=5, by=by, parts=str(parts), overwrite=True)
@@ -249,7 +258,9 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
         )
 
 
-def test_several_shards_in_one_call_are_the_same_shards(ellipse: MjxStriker, monkeypatch) -> None:
+def test_several_shards_in_one_call_are_the_same_shards(
+    ellipse: MjxImpactSimulator, monkeypatch
+) -> None:
     monkeypatch.setattr(sampling, "_SHARD", SIZE // 3)
     one = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
     three = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
@@ -264,8 +275,8 @@ def test_several_shards_in_one_call_are_the_same_shards(ellipse: MjxStriker, mon
     assert not three._ahead
 
 
-def test_the_quicker_one_is_measured(ellipse: MjxStriker) -> None:
-    by, why = quickest(ellipse.scene, SIZE, 0)
+def test_the_quicker_one_is_measured(ellipse: MjxImpactSimulator) -> None:
+    by, why = fastest_engine(ellipse.scene, SIZE, 0)
     assert (
         by in ("mujoco", "mjx")
         and "MuJoCo runs" in why
@@ -276,11 +287,11 @@ def test_the_quicker_one_is_measured(ellipse: MjxStriker) -> None:
 
 @pytest.mark.slow
 def test_32_bits_are_as_near_as_documented_and_rates_are_those_of_whole_calls() -> None:
-    found = agreement("ellipse", 128, single=True)
+    found = compare_with_mujoco("ellipse", 128, single=True)
     assert (
         found["same_end"] == 1 and 1e-9 < found["median"] < 1e-5 and found["percentile_99"] < 1e-3
     )  # not those of 64 bits
-    theirs, mine = rates("ellipse", (32,), single=True, turns=2)
+    theirs, mine = measure_rates("ellipse", (32,), single=True, batches_per_lane=2)
     assert (
         theirs["what"] == "strikes in MuJoCo"
         and mine["what"] == "strikes in MJX"

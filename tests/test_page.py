@@ -20,7 +20,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.params import Param
 from clashsim.evaluate.metrics import accuracy, relative_error
 from clashsim.report.charts import ticks
-from clashsim.report.comparison import Comparison, spread_verdict
+from clashsim.report.comparison import Comparison, coverage_sentence
 from clashsim.report.markup import Markup, tag
 from clashsim.report.page import report, write_report
 
@@ -128,16 +128,16 @@ def test_says_what_was_computed() -> None:
         name: relative_error(p, given["measured"], GYRATION)
         for name, p in given["predicted"].items()
     }
-    ours, rival = errors["clashsim"], errors["MuJoCo, identified by grid search"]
+    ours, baseline = errors["clashsim"], errors["MuJoCo, identified by grid search"]
     assert (
-        f"clashsim predicts {np.sum(ours < 0.1)} of 100 held-out impacts to within 10 %; MuJoCo, identified by grid search: {np.sum(rival < 0.1)}."
+        f"clashsim predicts {np.sum(ours < 0.1)} of 100 held-out impacts to within 10 %; MuJoCo, identified by grid search: {np.sum(baseline < 0.1)}."
         in page.text
     )
     assert f"Its median error is {100 * np.median(ours):.1f} % of the motion" in page.text
     gap = given["predicted"]["clashsim"] - given["measured"]
     speed = float(f"{np.median(np.linalg.norm(gap[:, :2], axis=1)):.2g}")
     assert f"{speed:g} m/s and" in page.text and f"or {100 * speed:g} mm and" in page.text
-    assert f"closer of the two in {np.sum(ours < rival)} of 100." in page.text
+    assert f"closer of the two in {np.sum(ours < baseline)} of 100." in page.text
     for error in errors.values():
         for alpha in (0.1, 0.2):
             assert f" {100 * accuracy(error, alpha):.0f} %" in page.text
@@ -318,14 +318,14 @@ def test_says_when_it_does_worse_and_when_it_cannot_tell() -> None:
         + (given["predicted"]["clashsim"] - given["measured"])[:, ::1]
         * np.where(np.arange(100) % 2, 0.9, 1.1)[:, None]
     )
-    assert "which chance alone could give" in Page(report(**given, rival="rival")).text
+    assert "which chance alone could give" in Page(report(**given, baseline="rival")).text
 
 
 def test_verdict_on_the_spread() -> None:
-    assert "as large as stated" in spread_verdict(np.array([0.68, 0.95]), 100)
-    assert "surer than it should be" in spread_verdict(np.array([0.4, 0.7]), 100)
-    assert "more cautious" in spread_verdict(np.array([0.9, 0.99]), 100)
-    assert "as large as stated" in spread_verdict(np.array([0.5, 0.9]), 5)
+    assert "as large as stated" in coverage_sentence(np.array([0.68, 0.95]), 100)
+    assert "surer than it should be" in coverage_sentence(np.array([0.4, 0.7]), 100)
+    assert "more cautious" in coverage_sentence(np.array([0.9, 0.99]), 100)
+    assert "as large as stated" in coverage_sentence(np.array([0.5, 0.9]), 5)
 
 
 @pytest.mark.parametrize(
@@ -348,12 +348,12 @@ def test_refuses_what_does_not_fit_together(change: dict[str, Any], said: str) -
 def test_interval_of_a_share() -> None:
     given = inputs()
     found = Comparison.of(
-        given["measured"], given["predicted"], gyration=GYRATION, ours="clashsim", rival=None
+        given["measured"], given["predicted"], gyration=GYRATION, ours="clashsim", baseline=None
     )
     assert (
         list(found.errors)[:2]
         == ["clashsim", "MuJoCo, identified by grid search"]
-        == [found.ours, found.rival]
+        == [found.ours, found.baseline]
     )
     low, high = found.interval(0.5)
     assert low == pytest.approx(0.419, abs=1e-3) and high == pytest.approx(0.581, abs=1e-3)

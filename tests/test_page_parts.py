@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clashsim.core.contact_geometry import touch
+from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.checks.findings import finding
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.evaluate.trust_map import circumstances
-from clashsim.fit.sample import draw
+from clashsim.fit.sample import sample_strikes
 from clashsim.report.comparison import Comparison
-from clashsim.report.efficiency import Fewer, sentence
-from clashsim.report.findings import sentences
+from clashsim.report.data_efficiency import DataEfficiency, sentence
+from clashsim.report.findings import finding_sentences
 from clashsim.report.page import report
-from clashsim.report.rests import Rests
-from clashsim.report.trust import StrikeSpace, maps
+from clashsim.report.rest_poses import RestDisplacements
+from clashsim.report.trust_maps import TrustMap, maps
 from test_page import Estimate, Page, inputs
 
 NAMES = (
@@ -32,13 +32,13 @@ NAMES = (
 )
 
 
-def space(n: int = 500, turned: float = 0.0) -> StrikeSpace:
+def space(n: int = 500, turned: float = 0.0) -> TrustMap:
     rng = np.random.default_rng(0)
     bearing = (rng.uniform(-60, 60, n) + turned + 180) % 360 - 180
     axes = dict(
         zip(NAMES, (bearing, rng.uniform(-20, 20, n), rng.uniform(0.2, 0.8, n)), strict=True)
     )
-    return StrikeSpace(
+    return TrustMap(
         axes,
         np.where(axes[NAMES[1]] > 0, 0.07, 0.3),
         np.ones(n, bool),
@@ -74,7 +74,7 @@ def test_a_side_across_half_a_turn_is_drawn_in_one_piece() -> None:
 def test_fewer_impacts() -> None:
     given = inputs()
     rng = np.random.default_rng(0)
-    fewer = Fewer(
+    fewer = DataEfficiency(
         (3, 5), tuple(tuple(abs(rng.normal(0, s, 100)) for _ in range(3)) for s in (0.4, 0.2))
     )
     page = Page(
@@ -98,7 +98,7 @@ def test_rests_in_millimetres_and_degrees() -> None:
         "MuJoCo, nominal": measured + np.array([0.03, 0.04, np.radians(-12)]),
         "MuJoCo, identified by grid search": np.full_like(measured, np.nan),
     }
-    rests = Rests(np.arange(0, 100, 2), measured, told)
+    rests = RestDisplacements(np.arange(0, 100, 2), measured, told)
     page = Page(report(**given, rests=rests, labels=[f"strike {i}" for i in range(100)]))
     assert (
         "come to rest 5.0 mm and 2.0° from where it says (median of 50)" in page.text
@@ -140,24 +140,24 @@ def test_the_headline_tells_apart_what_is_all_within_a_tenth() -> None:
     told = {"clashsim": 1.02 * measured, "MuJoCo": 1.07 * measured}
     assert (
         "100 of 100 held-out impacts to within 5 %; MuJoCo: 0."
-        in Comparison.of(measured, told, gyration=0.05, ours="clashsim", rival=None).headline()
+        in Comparison.of(measured, told, gyration=0.05, ours="clashsim", baseline=None).headline()
     )
 
 
 @pytest.mark.parametrize("name", ["square", "ellipse", "puck"])
 def test_circumstances_of_drawn_strikes_lie_in_the_draw(name: str) -> None:
     scene = Scene.load(name)
-    strikes = draw(scene, 64, np.random.default_rng(0))
-    contact, before = touch(scene, strikes.before[strikes.contact.touching])
+    strikes = sample_strikes(scene, 64, np.random.default_rng(0))
+    contact, before = advance_to_contact(scene, strikes.before[strikes.contact.touching])
     found = circumstances(scene, before, contact)
     assert set(found) == set(NAMES)
     assert (np.abs(found[NAMES[1]]) < 90).all() and np.isfinite(
         np.array(list(found.values()))
     ).all()
     if name == "square":
-        low, high = scene.draw.speed
+        low, high = scene.strikes.speed
         assert (found[NAMES[2]] > low - 1e-6).all() and (found[NAMES[2]] < high + 1e-6).all()
-        assert (np.abs(found[NAMES[1]]) <= np.degrees(scene.draw.deflection[1]) + 1e-6).all()
+        assert (np.abs(found[NAMES[1]]) <= np.degrees(scene.strikes.deflection[1]) + 1e-6).all()
 
 
 def test_findings_travel_with_the_trials(tmp_path: Path) -> None:
@@ -169,4 +169,4 @@ def test_findings_travel_with_the_trials(tmp_path: Path) -> None:
         read_trials(tmp_path / "t.safetensors").notes == trials[:1].notes == ("dropout, box: lost",)
     )
     wrong = [finding("dropout", "warn", name, "box", [1], "lost for 1 row") for name in ("a", "b")]
-    assert sentences(wrong) == ("dropout, box: lost for 1 row (trial a, and 1 more)",)
+    assert finding_sentences(wrong) == ("dropout, box: lost for 1 row (trial a, and 1 more)",)

@@ -17,13 +17,18 @@ import pytest
 
 from clashsim.core.errors import ClashError
 from clashsim.core.params import Param
-from clashsim.data.pendulum import ARM, FILE, RATE, Run, load, split
+from clashsim.data.pendulum import ARM, FILE, RATE, PendulumRun, load, split
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
 from clashsim.bench import pendulum_camera as pc
 from clashsim.bench import real_pendulum as bench
-from clashsim.fit.shooting import Eye, Free, Shots, shoot
+from clashsim.fit.shooting import (
+    FreeParameters,
+    ObservationModel,
+    TrajectoryWindows,
+    fit_by_shooting,
+)
 from clashsim.sim.augmented.simulator import AugmentedSim
 
 ROOT = os.environ.get("CLASHSIM_DATA")
@@ -76,7 +81,11 @@ def test_runs_are_read_in_metres_and_recordings_stay_together(tmp_path) -> None:
         2,
     ]
     assert all(
-        abs(np.linalg.norm(r.places[:, 1] - r.places[:, 0], axis=1).mean() / ARM - 1) < 2e-3
+        abs(
+            np.linalg.norm(r.marker_positions[:, 1] - r.marker_positions[:, 0], axis=1).mean() / ARM
+            - 1
+        )
+        < 2e-3
         for r in runs
     )  # both distances of the camera
     for seed in range(6):
@@ -111,14 +120,14 @@ def test_what_is_no_such_set_is_told(tmp_path, runs: dict[str, np.ndarray], word
 
 def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     state, own = np.array([[[0.0, np.pi / 2, 0, 0]]]), np.array([[0.2, 0.1]])
-    plain = pc.seen(state, pc.FIRST, own)[0, 0]
-    assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.FIRST[1]])
-    camera = pc.FIRST + np.array(
+    plain = pc.seen(state, pc.INITIAL_CAMERA, own)[0, 0]
+    assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.INITIAL_CAMERA[1]])
+    camera = pc.INITIAL_CAMERA + np.array(
         [1e-4, -2e-4, 3e-4, 1e-4, 2e-4, -1e-4, 1e-4, 1e-3, 2e-3, 0.02, -0.01, -0.1]
     )
     state = np.random.default_rng(0).normal(size=(2, 3, 4))
     own = np.tile(own, (2, 1))
-    value, *slopes = pc.observe(state, camera, own)
+    value, *slopes = pc.camera_view_with_jacobian(state, camera, own)
     assert np.allclose(value, pc.seen(state, camera, own))
     for k, size in enumerate((4, 12, 2)):
         for j in range(size):
@@ -135,10 +144,13 @@ def test_guesses_look_at_the_observed_frames_only() -> None:
     path = swung((0, 0), ARM, 100).reshape(-1, 3, 2)[None]
     blind = path.copy()
     blind[:, 40:] = np.nan
-    mine, theirs = pc.shots(path, observed=40), pc.shots(blind, observed=40)
+    mine, theirs = (
+        pc.trajectory_windows(path, observed=40),
+        pc.trajectory_windows(blind, observed=40),
+    )
     assert np.array_equal(mine.start, theirs.start) and np.array_equal(mine.own, theirs.own)
     assert np.allclose(mine.start[0], [0, 0, 0.02 * RATE, 0.02 * RATE], atol=1e-6)
-    every_other = pc.shots(path, observed=40, skip=2)
+    every_other = pc.trajectory_windows(path, observed=40, skip=2)
     assert np.allclose(every_other.start, mine.start) and np.array_equal(
         every_other.seen, mine.seen[:, ::2]
     )
@@ -161,7 +173,7 @@ class Decay:
             x.append(x[-1] + 0.05 * (-self.theta[0] * x[-1] + self.weights[0] * x[-1] ** 2))
         return np.stack(x, 1)
 
-    def slopes(
+    def rollout_with_jacobian(
         self,
         start: np.ndarray,
         control: np.ndarray,
@@ -183,21 +195,23 @@ class Decay:
             [(moved(*(1e-6 * d)) - moved(*(-1e-6 * d))) / 2e-6 for d in steps], -1
         )
 
-    def trained(self, weights: np.ndarray, theta: np.ndarray) -> Decay:
+    def with_weights(self, weights: np.ndarray, theta: np.ndarray) -> Decay:
         return Decay(theta, weights)
 
 
-def _eye() -> Eye:
+def _eye() -> ObservationModel:
     """A camera that sees gain * x + shift of its own."""
 
     def see(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
         return camera[0] * states + own[:, None]
 
-    def observe(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, ...]:
+    def camera_view_with_jacobian(
+        states: np.ndarray, camera: np.ndarray, own: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
         one = np.ones((*states.shape, 1))
         return see(states, camera, own), camera[0] * one, states[..., None], one
 
-    return Eye(see, observe)  # type: ignore[arg-type]
+    return ObservationModel(see, camera_view_with_jacobian)  # type: ignore[arg-type]
 
 
 def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
@@ -209,14 +223,16 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
         + 1e-3 * rng.normal(size=(300, 41, 1))
     )
     seen[:5] += np.linspace(0, 3, 41)[:, None]  # windows that no model follows
-    shots = Shots(seen, np.array([1e-3]), seen[:, 0], np.zeros((300, 1)), np.array([0.05]))
+    shots = TrajectoryWindows(
+        seen, np.array([1e-3]), seen[:, 0], np.zeros((300, 1)), np.array([0.05])
+    )
     begun = Decay(np.array([0.5]), np.zeros(1))
-    found = shoot(
+    found = fit_by_shooting(
         begun,
         shots,
         _eye(),
         camera=np.ones(1),
-        free=Free((0,), (), train=True, ridge=1e-9),
+        free=FreeParameters((0,), (), train=True, ridge=1e-9),
         steps=30,
         tolerance=1e-7,
     )  # type: ignore[arg-type]
@@ -226,18 +242,18 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
         and (np.diff(found.trace) < 0).all()
     )
     assert np.abs(found.start[5:] - start[5:]).max() < 0.02 and 0.8 < np.median(found.error) < 1.2
-    held = shoot(
+    held = fit_by_shooting(
         begun,
         shots,
         _eye(),
         camera=np.ones(1),
-        free=Free((0,), (), train=True, ridge=1e4),
+        free=FreeParameters((0,), (), train=True, ridge=1e4),
         steps=30,
     )  # type: ignore[arg-type]
     assert (
         abs(held.sim.weights[0]) < 0.01 < abs(held.sim.theta[0] - 0.8)
     )  # R keeps the network silent
-    alone = shoot(truth, shots, _eye(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
+    alone = fit_by_shooting(truth, shots, _eye(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
     assert alone.sim is truth and np.abs(alone.start[5:] - start[5:]).max() < 0.02
 
 
@@ -267,7 +283,7 @@ def test_errors_and_intervals_of_the_bench() -> None:
 
 @pytest.mark.slow
 def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stage() -> None:
-    sim = AugmentedSim(pc.SCENE, pc.blueprint(2))
+    sim = AugmentedSim(pc.SCENE, pc.augmentation(2))
     start = np.array([[1.0, -0.5, 3.0, -8.0], [2.5, 1.0, -6.0, 12.0]])
     model = pc.SCENE.model(pc.SCENE.nominal)
     data = mujoco.MjData(model)
@@ -279,7 +295,7 @@ def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stag
         assert np.abs(mine[i, -1] - [*data.qpos, *data.qvel]).max() < 1e-9
     # A network of fourth order: halving the step changes a trained simulation by next to nothing.
     weights = sim.weights + 0.5 * np.random.default_rng(0).normal(size=len(sim.weights))
-    fine = AugmentedSim(pc.SCENE, pc.blueprint(2), timestep=0.5 / RATE).rollout(
+    fine = AugmentedSim(pc.SCENE, pc.augmentation(2), timestep=0.5 / RATE).rollout(
         start, np.zeros((2, 128, 0)), theta=pc.SCENE.nominal, weights=weights
     )
     coarse = sim.rollout(start, np.zeros((2, 64, 0)), theta=pc.SCENE.nominal, weights=weights)
@@ -287,10 +303,13 @@ def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stag
 
 
 def test_windows_are_cut_by_recording() -> None:
-    runs = [Run("0", np.zeros((500, 3, 2)), 3), Run("1", np.zeros((40, 3, 2)), 4)]
-    windows, recording = pc.cut(runs, frames=100, every=200)
+    runs = [PendulumRun("0", np.zeros((500, 3, 2)), 3), PendulumRun("1", np.zeros((40, 3, 2)), 4)]
+    windows, recording = pc.cut_windows(runs, frames=100, every=200)
     assert windows.shape == (3, 100, 3, 2) and (recording == 3).all()
-    assert len(pc.cut(runs, frames=100, every=10, limit=5, rng=np.random.default_rng(0))[0]) == 5
+    assert (
+        len(pc.cut_windows(runs, frames=100, every=10, limit=5, rng=np.random.default_rng(0))[0])
+        == 5
+    )
 
 
 @pytest.mark.slow

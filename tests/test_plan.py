@@ -14,21 +14,27 @@ from hypothesis import strategies as st
 from clashsim.core.errors import ClashError
 from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import axes, placed
+from clashsim.core.strike_geometry import before_from_strikes, strike_ranges
 from clashsim.fit.base import base_model
-from clashsim.nets.strike_table import StrikeMap
+from clashsim.nets.strike_table import StrikeTable
 from clashsim.optim.search import Cem, CmaEs, minimise, scatter
-from clashsim.plan.planner import _Problem, plan, plan_few, plan_few_each, plan_many
-from clashsim.plan.tasks import Reach, Status, Task, breach, loss, off
+from clashsim.plan.planner import (
+    _Problem,
+    plan,
+    plan_batch,
+    plan_fewest_strikes,
+    plan_fewest_strikes_batch,
+)
+from clashsim.plan.tasks import PlanningTask, PlanStatus, Reach, breach, loss, pose_error
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.slides.law import SlideModel
 
 
 @pytest.fixture(scope="module")
-def square() -> StrikeMap:
+def square() -> StrikeTable:
     scene = Scene.load("square")
-    return strike_map(
+    return strike_table(
         HybridSim(
             scene,
             base_model(scene),
@@ -38,7 +44,7 @@ def square() -> StrikeMap:
     )
 
 
-def planted(model: StrikeMap, n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
+def planted(model: StrikeTable, n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
     """Strikes and where they lead; by another seed than the searches have, or the first points that
     they scatter would be these.
     """
@@ -55,15 +61,15 @@ def test_planted_targets_are_found(square, method, device):
         if device is None
         else {"method": method, "device": device, "population": 96, "rounds": 48}
     )
-    plans = plan_many(square, [Task(tuple(t)) for t in targets], **options)
-    far, turn = off(np.array([p.predicted[-1] for p in plans]), targets)
+    plans = plan_batch(square, [PlanningTask(tuple(t)) for t in targets], **options)
+    far, turn = pose_error(np.array([p.predicted[-1] for p in plans]), targets)
     assert (
-        np.mean([p.status is Status.FOUND for p in plans]) >= 0.9
+        np.mean([p.status is PlanStatus.FOUND for p in plans]) >= 0.9
     )  # one in twenty lies in a narrow valley
     assert np.median(far) < 2e-3 and np.median(np.abs(turn)) < 0.01
-    again = plan_many(square, [Task(tuple(t)) for t in targets], **options)
+    again = plan_batch(square, [PlanningTask(tuple(t)) for t in targets], **options)
     assert all(np.array_equal(a.strikes, b.strikes) for a, b in zip(plans, again, strict=True))
-    alone = plan(square, Task(tuple(targets[3])), **options)
+    alone = plan(square, PlanningTask(tuple(targets[3])), **options)
     np.testing.assert_allclose(
         alone.strikes, plans[3].strikes, atol=1e-6 if device is None else 1e-3
     )  # what is planned beside it does not matter
@@ -89,8 +95,10 @@ def test_hardly_any_target_that_can_be_reached_is_given_up(square, device):
     assert (
         np.mean(
             [
-                p.status is Status.FOUND
-                for p in plan_many(square, [Task(tuple(t)) for t in targets], device=device)
+                p.status is PlanStatus.FOUND
+                for p in plan_batch(
+                    square, [PlanningTask(tuple(t)) for t in targets], device=device
+                )
             ]
         )
         >= 0.93
@@ -100,39 +108,42 @@ def test_hardly_any_target_that_can_be_reached_is_given_up(square, device):
 def test_fewer_strikes_that_leave_the_reach_are_not_preferred(square):
     reach = Reach(workspace=(-0.05, 0.05, -0.05, 0.05))
     for target in ((0.0, 0.2, 0.0), (0.15, 0.0, 1.0)):
-        told = plan_few(square, Task(target, reach=reach), method="cem")
-        assert told.status is Status.OUT_OF_REACH and not told.breached
+        told = plan_fewest_strikes(square, PlanningTask(target, reach=reach), method="cem")
+        assert told.status is PlanStatus.OUT_OF_REACH and not told.breached
 
 
 def test_many_tasks_take_as_few_strikes_each_as_one_alone_does(square):
-    tasks = [Task((*t[:2], float(t[2]))) for t in planted(square, 3)[1]] + [
-        Task((0.0, 0.25, 0.3)),
-        Task((0.9, 0.9, 0.0)),
+    tasks = [PlanningTask((*t[:2], float(t[2]))) for t in planted(square, 3)[1]] + [
+        PlanningTask((0.0, 0.25, 0.3)),
+        PlanningTask((0.9, 0.9, 0.0)),
     ]
     together, alone = (
-        plan_few_each(square, tasks, method="cem"),
-        [plan_few(square, t, method="cem") for t in tasks],
+        plan_fewest_strikes_batch(square, tasks, method="cem"),
+        [plan_fewest_strikes(square, t, method="cem") for t in tasks],
     )
     assert [len(p.strikes) for p in together] == [len(p.strikes) for p in alone] and [
         p.status for p in together
     ] == [p.status for p in alone]
-    assert {len(p.strikes) for p in together if p.status is Status.FOUND} >= {1, 2} and together[
-        -1
-    ].status is Status.OUT_OF_REACH
+    assert {len(p.strikes) for p in together if p.status is PlanStatus.FOUND} >= {
+        1,
+        2,
+    } and together[-1].status is PlanStatus.OUT_OF_REACH
 
 
 def test_a_target_out_of_reach_says_so(square):
-    told = plan(square, Task((0.9, 0.0, 0.0)))
+    told = plan(square, PlanningTask((0.9, 0.0, 0.0)))
     assert (
-        told.status is Status.OUT_OF_REACH and "one strike" in told.reason and "mm" in told.reason
+        told.status is PlanStatus.OUT_OF_REACH
+        and "one strike" in told.reason
+        and "mm" in told.reason
     )
 
 
 def test_two_strikes_go_where_one_cannot(square):
-    task = Task((0.0, 0.25, 0.0))
-    assert plan(square, task).status is Status.OUT_OF_REACH
-    few = plan_few(square, task, method="cem")
-    assert few.status is Status.FOUND and len(few.strikes) == 2
+    task = PlanningTask((0.0, 0.25, 0.0))
+    assert plan(square, task).status is PlanStatus.OUT_OF_REACH
+    few = plan_fewest_strikes(square, task, method="cem")
+    assert few.status is PlanStatus.FOUND and len(few.strikes) == 2
     pose = np.zeros((1, 3))
     for strike, expected in zip(few.strikes, few.predicted, strict=True):
         pose = square.rest(pose, strike[None])
@@ -148,23 +159,23 @@ def test_the_arms_reach_is_kept(square):
     reach = Reach(
         speed=(0.3, 0.5), bearing=(-np.pi / 2, np.pi / 2), workspace=(-0.2, 0.001, -0.06, 0.06)
     )
-    plans = plan_many(square, [Task(tuple(t), reach=reach) for t in targets])
-    found = [p for p in plans if p.status is Status.FOUND]
+    plans = plan_batch(square, [PlanningTask(tuple(t), reach=reach) for t in targets])
+    found = [p for p in plans if p.status is PlanStatus.FOUND]
     assert len(found) >= 8
     for p in found:
         speed, point, _ = p.strikes[0]
         assert 0.3 <= speed <= 0.5 and abs(point) <= np.pi / 2 + 1e-3
         assert -0.2 - 1e-3 <= p.predicted[-1, 0] <= 0.002 and abs(p.predicted[-1, 1]) <= 0.061
-    walled = Task(tuple(targets[0]), reach=Reach(workspace=(0.5, 0.6, 0.5, 0.6)))
+    walled = PlanningTask(tuple(targets[0]), reach=Reach(workspace=(0.5, 0.6, 0.5, 0.6)))
     assert "reach" in plan(square, walled).reason
     with pytest.raises(ClashError, match="model knows"):
-        plan(square, Task(tuple(targets[0]), reach=Reach(speed=(2.0, 3.0))))
+        plan(square, PlanningTask(tuple(targets[0]), reach=Reach(speed=(2.0, 3.0))))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(-10, 10), st.floats(-10, 10))
 def test_angles_are_wrapped(a, b):
-    _, turn = off(np.array([0.0, 0, a]), np.array([0.0, 0, b]))
+    _, turn = pose_error(np.array([0.0, 0, a]), np.array([0.0, 0, b]))
     assert abs(turn) <= np.pi + 1e-9 and np.isclose(np.cos(turn), np.cos(a - b))
     assert loss(np.array([0.3, 0.4, a]), np.array([0.0, 0, a + 2 * np.pi]), 0.01) == pytest.approx(
         0.25
@@ -173,7 +184,7 @@ def test_angles_are_wrapped(a, b):
 
 def test_costs_of_arrays_and_tensors_agree_and_differentiate(square):
     tasks = [
-        Task(
+        PlanningTask(
             (0.05, 0.02, 0.3),
             strikes=2,
             reach=Reach(bearing=(0.0, 2.0), workspace=(-0.01, 0.02, -0.01, 0.02)),
@@ -199,12 +210,12 @@ def test_leaving_the_reach_costs_and_staying_does_not():
 
 
 def test_doubt_makes_plans_careful(square):
-    tasks = [Task(tuple(t)) for t in planted(square, 6, seed=2)[1]]
+    tasks = [PlanningTask(tuple(t)) for t in planted(square, 6, seed=2)[1]]
     doubtful = _Problem(square, tasks, draws=16, seed=0)
     costs = []
     for draws in (0, 16):
-        plans = plan_many(square, tasks, draws=draws, rounds=60)
-        assert all(p.spread.min() > 0 for p in plans)
+        plans = plan_batch(square, tasks, draws=draws, rounds=60)
+        assert all(p.std.min() > 0 for p in plans)
         points = (np.array([p.strikes[0] for p in plans]) - square.low) / (square.high - square.low)
         costs.append(doubtful.cost(points[:, None])[:, 0])
     assert costs[1].mean() <= costs[0].mean() * (
@@ -224,44 +235,49 @@ def test_bad_tasks_are_refused(square):
         {"tolerance": (0.0, 1.0)},
     ):
         with pytest.raises(ClashError):
-            Task(**({"target": (0.0, 0.0, 0.0)} | bad))
+            PlanningTask(**({"target": (0.0, 0.0, 0.0)} | bad))
     for limits in ({"speed": (0.5,)}, {"bearing": (1.0, 1.0)}, {"workspace": (0.0, 1.0)}):
         with pytest.raises(ClashError):
             Reach(**limits)
     with pytest.raises(ClashError, match="low first"):
         Reach(speed=(0.5, 0.2))
-    one = Task((0.1, 0.0, 0.0))
+    one = PlanningTask((0.1, 0.0, 0.0))
     with pytest.raises(ClashError, match="same number"):
-        plan_many(square, [one, replace(one, strikes=2)])
+        plan_batch(square, [one, replace(one, strikes=2)])
 
     class Still:
-        names, low, high, unsure = tuple(axes(Scene.load("square"))), square.low, square.high, False
+        names, low, high, takes_noise = (
+            tuple(strike_ranges(Scene.load("square"))),
+            square.low,
+            square.high,
+            False,
+        )
 
         def rest(self, pose, strike, noise=None):
             return pose
 
     with pytest.raises(ClashError, match="no gradient"):
         plan(Still(), one, method="gradient")
-    assert plan(Still(), one).status is Status.OUT_OF_REACH
+    assert plan(Still(), one).status is PlanStatus.OUT_OF_REACH
 
 
 def test_a_plan_travels_as_json_and_as_paths(square, tmp_path):
+    from clashsim.plan.execution import plan_from_json, plan_to_dict, tip_paths, touches
     from clashsim.plan.path import Limits, write_path
-    from clashsim.plan.robot import content, paths, plan_of, touches
 
     scene = Scene.load("square")
-    made = plan_few(
+    made = plan_fewest_strikes(
         square,
-        Task((0.0, 0.25, 0.3), start=(0.1, 0.05, 0.2), reach=Reach(speed=(0.2, 0.7))),
+        PlanningTask((0.0, 0.25, 0.3), start=(0.1, 0.05, 0.2), reach=Reach(speed=(0.2, 0.7))),
         method="cem",
     )
-    text = json.dumps(content(made, scene))
-    again = plan_of(text)
+    text = json.dumps(plan_to_dict(made, scene))
+    again = plan_from_json(text)
     assert again.task == made.task and again.names == made.names and again.status is made.status
     for name in ("strikes", "predicted", "spread"):
         np.testing.assert_array_equal(getattr(again, name), getattr(made, name))
     limits = Limits(speed=0.8)
-    for path, touch in zip(paths(scene, made, limits), touches(scene, made), strict=True):
+    for path, touch in zip(tip_paths(scene, made, limits), touches(scene, made), strict=True):
         i = int(np.argmin(np.abs(path.t - path.touch_time)))
         np.testing.assert_allclose(path.position[i, :2], touch[:2], atol=1e-9)
         np.testing.assert_allclose(path.velocity[i, :2], touch[3:5], atol=1e-9)
@@ -281,7 +297,7 @@ def test_a_plan_travels_as_json_and_as_paths(square, tmp_path):
         text.replace('"to":', '"too":'),
     ):
         with pytest.raises(ClashError, match="no plan"):
-            plan_of(bad)
+            plan_from_json(bad)
 
 
 @pytest.mark.parametrize(
@@ -296,10 +312,10 @@ def test_outlines_enclose_what_touches(name):
         > -1e-12
     ).all()  # convex, counter-clockwise
     if not scene.striker_body.fixed:
-        ranges = axes(scene)
+        ranges = strike_ranges(scene)
         low, high = np.array(list(ranges.values())).T
         strike = np.random.default_rng(0).uniform(low, high, (32, len(ranges)))
-        before, contact = placed(scene, dict(zip(ranges, strike.T, strict=True)))
+        before, contact = before_from_strikes(scene, dict(zip(ranges, strike.T, strict=True)))
         c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
         arm = contact.point - before[:, :2]
         own = np.stack([c * arm[:, 0] + s * arm[:, 1], c * arm[:, 1] - s * arm[:, 0]], 1)
@@ -311,10 +327,10 @@ def test_outlines_enclose_what_touches(name):
 
 
 def test_a_picture_of_a_plan_is_drawn(tmp_path):
-    from clashsim.report.strikes import draw
+    from clashsim.report.plan_picture import draw_plan
 
     ring = np.stack([np.cos(np.linspace(0, 6, 20)), np.sin(np.linspace(0, 6, 20))], 1)
-    draw(
+    draw_plan(
         tmp_path / "plan.svg",
         body=0.05 * ring,
         tip=0.01 * ring,
@@ -322,7 +338,7 @@ def test_a_picture_of_a_plan_is_drawn(tmp_path):
         touches=np.ones((2, 6)) * 0.05,
         predicted=np.full((2, 3), 0.1),
         target=np.array([0.1, 0.1, 0.0]),
-        spread=np.array([0.004, 0.002, 0.1]),
+        std=np.array([0.004, 0.002, 0.1]),
         outcomes=np.zeros((3, 3)),
         title="a plan",
     )

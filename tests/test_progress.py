@@ -28,7 +28,7 @@ def test_no_verdict_is_cut_off_on_a_narrow_terminal():
 
     out = Console(file=io.StringIO(), width=60)
     out.print(
-        tables.parameters(
+        tables.parameter_table(
             [Param("ground_friction", "pair/ground/friction[0:2]", 0.3, 0.05, 1.0)], [Estimate()]
         )
     )

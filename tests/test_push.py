@@ -20,14 +20,30 @@ from clashsim import cli
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
 from clashsim.rl.env import PushEnv, StrikeVecEnv
-from clashsim.rl.follow import Simulated, follow, start_of
+from clashsim.rl.follow import Simulated, follow, sample_start
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import LEFT, STRIKES, Push, Spread, heading_of, observed, rewards
-from clashsim.rl.routes import LENGTH, ROUTES, Route, route
-from clashsim.rl.train import Recipe, train
+from clashsim.rl.push import (
+    LEFT_CORRIDOR_REWARD,
+    MAX_STRIKES,
+    Push,
+    StartDistribution,
+    heading_offset_of,
+    observed,
+    rewards,
+)
+from clashsim.rl.routes import ROUTES, SEGMENT_LENGTH, Route, route
+from clashsim.rl.sac_training import SacConfig, train
 
 SCENE = Scene.load("semi_cylinder")
-TINY = Recipe(steps=1600, envs=16, updates=2, batch=32, width=32, guided=400, every=400)
+TINY = SacConfig(
+    steps=1600,
+    num_envs=16,
+    gradient_steps=2,
+    batch=32,
+    width=32,
+    guided=400,
+    checkpoint_interval=400,
+)
 
 
 class Toy:
@@ -35,12 +51,12 @@ class Toy:
     easy to learn, and known exactly.
     """
 
-    names, unsure = ("speed", "point", "deflection"), True
+    names, takes_noise = ("speed", "point", "deflection"), True
     low, high = np.array([0.2, 0.26, -0.26]), np.array([0.8, 2.88, 0.26])
 
     def rest(self, pose, strike, noise=None):
         turn = strike[:, 1] - np.pi / 2
-        heading = pose[:, 2] + heading_of(SCENE) + 0.5 * turn
+        heading = pose[:, 2] + heading_offset_of(SCENE) + 0.5 * turn
         far = 0.3 * strike[:, 0] ** 2 * (1 if noise is None else 1 + 0.02 * noise[:, 0])
         return pose + np.stack([far * np.cos(heading), far * np.sin(heading), 0.4 * turn], 1)
 
@@ -64,16 +80,21 @@ def test_rewards_are_those_of_the_table():
         np.array([1, 3, 2, 5]),
     )
     there, gone = np.array([False, True, False, True]), np.array([False, False, True, False])
-    by_hand = [np.exp(-0.09), np.exp(-0.0004) + 0.5 + 2, np.exp(-0.25) + LEFT, 1 + 1 + 0]
+    by_hand = [
+        np.exp(-0.09),
+        np.exp(-0.0004) + 0.5 + 2,
+        np.exp(-0.25) + LEFT_CORRIDOR_REWARD,
+        1 + 1 + 0,
+    ]
     np.testing.assert_allclose(rewards(gap, off, made, there, gone), by_hand)
 
 
 def test_episodes_end_where_they_should():
-    push = Push.of(SCENE, Toy(), 4, Spread())
+    push = Push.of(SCENE, Toy(), 4, StartDistribution())
     push.pose = np.array(
-        [[LENGTH - 0.05, 0, 0], [0.1, 0.03, 1.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    ) - [0, 0, heading_of(SCENE)]
-    push.made = np.array([0, 0, 0, STRIKES - 1])
+        [[SEGMENT_LENGTH - 0.05, 0, 0], [0.1, 0.03, 1.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    ) - [0, 0, heading_offset_of(SCENE)]
+    push.made = np.array([0, 0, 0, MAX_STRIKES - 1])
     reward, ended, there = push.strike(np.tile([-0.5, 0.0, 0.0], (4, 1)), np.random.default_rng(0))
     assert there.tolist() == [True, False, False, False]
     assert ended.tolist() == [
@@ -82,7 +103,7 @@ def test_episodes_end_where_they_should():
         False,
         True,
     ]  # there, out of the corridor, on the way, and the last strike allowed
-    assert reward[1] < LEFT + 1 and reward[0] > STRIKES and 0.8 < reward[2] < 1
+    assert reward[1] < LEFT_CORRIDOR_REWARD + 1 and reward[0] > MAX_STRIKES and 0.8 < reward[2] < 1
 
 
 def test_many_copies_are_as_one():
@@ -128,7 +149,9 @@ def test_observations_do_not_depend_on_where_the_route_lies(turned, x, y, headin
         np.zeros(1),
     )
     np.testing.assert_allclose(
-        seen, observed(pose[None], 1.0, np.zeros(1), np.array([LENGTH]), np.zeros(1)), atol=1e-5
+        seen,
+        observed(pose[None], 1.0, np.zeros(1), np.array([SEGMENT_LENGTH]), np.zeros(1)),
+        atol=1e-5,
     )
 
 
@@ -137,12 +160,16 @@ def test_a_trivial_route_is_learned():
     policy = train(
         SCENE,
         Toy(),
-        recipe=replace(TINY, steps=12_000, guided=4_000, updates=8, batch=128, width=64),
+        config=replace(TINY, steps=12_000, guided=4_000, gradient_steps=8, batch=128, width=64),
         seed=0,
     )
     rng = np.random.default_rng(0)
     done = [
-        follow(ROUTES["1"], policy, Simulated(Toy(), start_of(ROUTES["1"], policy.ahead, rng)))
+        follow(
+            ROUTES["1"],
+            policy,
+            Simulated(Toy(), sample_start(ROUTES["1"], policy.heading_offset, rng)),
+        )
         for _ in range(40)
     ]
     assert np.mean([d.success for d in done]) > 0.8
@@ -153,7 +180,7 @@ class Killed(Exception):
 
 
 def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
-    whole = train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "whole")
+    whole = train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "whole")
 
     from contextlib import contextmanager
 
@@ -169,16 +196,16 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
         yield advance
 
     with pytest.raises(Killed):
-        train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "part", progress=dies)
-    again = train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "part")
+        train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "part", progress=dies)
+    again = train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "part")
     for (a, b), (c, d) in zip(whole.layers, again.layers, strict=True):
         np.testing.assert_array_equal(a, c)
         np.testing.assert_array_equal(b, d)
     with pytest.raises(ClashError, match="another training"):
-        train(SCENE, Toy(), recipe=TINY, seed=4, folder=tmp_path / "part")
+        train(SCENE, Toy(), config=TINY, seed=4, folder=tmp_path / "part")
     (tmp_path / "part" / "checkpoint.safetensors").write_bytes(b"\x10" * 40)
     with pytest.raises(ClashError, match="damaged"):
-        train(SCENE, Toy(), recipe=TINY, seed=3, folder=tmp_path / "part")
+        train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "part")
 
 
 def test_policies_travel(tmp_path):
@@ -266,15 +293,15 @@ def test_unseeded_environments_differ():
 
 def test_few_steps_still_train_and_another_model_is_another_training(tmp_path):
     begin, end = (
-        train(SCENE, Toy(), recipe=replace(TINY, steps=n, guided=10_000), seed=0).layers[0][0]
+        train(SCENE, Toy(), config=replace(TINY, steps=n, guided=10_000), seed=0).layers[0][0]
         for n in (64, 1200)
     )
     assert not np.array_equal(begin, end)
-    train(SCENE, Toy(), recipe=TINY, seed=0, folder=tmp_path)
+    train(SCENE, Toy(), config=TINY, seed=0, folder=tmp_path)
     other = Toy()
     other.high = Toy.high * 0.9
     with pytest.raises(ClashError, match="another training"):
-        train(SCENE, other, recipe=TINY, seed=0, folder=tmp_path)
+        train(SCENE, other, config=TINY, seed=0, folder=tmp_path)
 
 
 def test_long_segments_are_cut(tmp_path):

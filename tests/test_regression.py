@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clashsim.core.contact_frame import frame
+from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import ParamError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model, shipped_base
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.local_correction import Witness
-from clashsim.fit.regression import Inputs, regress
+from clashsim.fit.local_correction import LocalCorrection
+from clashsim.fit.regression import RegressionInputs, regress
 from clashsim.fit.sample import sample
 
 
@@ -36,17 +36,17 @@ def test_no_say_far_from_the_fitted_impacts():
         np.abs(impacts.before[:, 2] - impacts.before[:, 8])
     )  # by the angle between the faces
     few, far = impacts[order[:30]], impacts[order[-20:]]
-    inputs = Inputs.of(scene, frame(scene, few), few)
-    assert inputs.near(inputs(scene, frame(scene, few), few)).min() > 0.2
-    assert inputs.near(inputs(scene, frame(scene, far), far)).max() < 0.5
+    inputs = RegressionInputs.of(scene, contact_frame(scene, few), few)
+    assert inputs.near(inputs(scene, contact_frame(scene, few), few)).min() > 0.2
+    assert inputs.near(inputs(scene, contact_frame(scene, far), far)).max() < 0.5
 
 
 def test_it_needs_a_few_impacts_that_differ():
     scene = Scene.load("puck")
     impacts = sample(scene, 8, 0)
     few = impacts[np.arange(3)]
-    assert Witness.of(scene, frame(scene, few), few) is None
-    assert Witness.of(scene, frame(scene, impacts), impacts) is not None
+    assert LocalCorrection.of(scene, contact_frame(scene, few), few) is None
+    assert LocalCorrection.of(scene, contact_frame(scene, impacts), impacts) is not None
 
 
 def test_it_mends_what_physics_cannot_say_near_the_data():
@@ -87,5 +87,5 @@ def test_same_impacts_same_bits():
     real = Impacts(True, impacts.before, impacts.after)
     a, b = (calibrate(base_model(scene), real, seed=1) for _ in range(2))
     assert (a.predict(impacts) == b.predict(impacts)).all() and (
-        a.spread(impacts) == b.spread(impacts)
+        a.std(impacts) == b.std(impacts)
     ).all()

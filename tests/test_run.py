@@ -19,18 +19,18 @@ from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
-from clashsim.fit.calibrate import Calibration, Estimate, Status, calibrate
+from clashsim.fit.calibrate import Calibration, Estimate, EstimateStatus, calibrate
 from clashsim.fit.calibrated_run import (
-    Run,
+    CalibratedRun,
     ground_friction_place,
     ground_places,
-    with_slides,
+    with_ground_friction,
     within,
 )
-from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import read_notes, save_run
 from clashsim.fit.sample import sample
-from clashsim.fit.slides_from_trials import fit_found
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.slides.identify import SlideFit
 
@@ -53,9 +53,9 @@ def found():
 @pytest.fixture(scope="module")
 def made(found) -> tuple[Calibration, SlideFit]:
     scene = Scene.load("semi_cylinder")
-    fit, _ = fit_found(scene, found.found, ())
+    fit, _ = fit_slides_of_impacts(scene, found.found, ())
     assert fit is not None
-    return calibrate(base_model(scene), found.impacts, draws=2), fit
+    return calibrate(base_model(scene), found.impacts, posterior_samples=2), fit
 
 
 @pytest.fixture
@@ -70,11 +70,13 @@ def puck():
     return distil(
         scene,
         sample(scene, 200, 0),
-        recipe=Recipe(width=16, layers=3, members=2, steps=30, batch=64),
-    ), replace(sample(scene, 12, 1), theta=None, ends={})
+        config=DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64),
+    ), replace(sample(scene, 12, 1), theta=None, end_counts={})
 
 
-def judged(run: Run, *verdicts: tuple[float, float, float, Status]) -> Run:
+def judged(
+    run: CalibratedRun, *verdicts: tuple[float, float, float, EstimateStatus]
+) -> CalibratedRun:
     """The run with estimates of one's own for its first parameters, as (value, low, high, status)."""
     theta = run.calibration.theta
     own = tuple(Estimate(e.name, *v) for e, v in zip(theta, verdicts, strict=False))
@@ -83,7 +85,11 @@ def judged(run: Run, *verdicts: tuple[float, float, float, Status]) -> Run:
 
 def test_a_slide_model_comes_back_with_its_run(made, folder, tmp_path):
     run = clashsim.load(folder)
-    assert isinstance(run, Run) and run.slide is not None and run.scene.name == "semi_cylinder"
+    assert (
+        isinstance(run, CalibratedRun)
+        and run.slide is not None
+        and run.scene.name == "semi_cylinder"
+    )
     assert (
         torch.equal(run.slide.rest(START, TWIST), made[1].model.rest(START, TWIST))
         and run.slide.content() == made[1].model.content()
@@ -149,7 +155,7 @@ def test_a_loaded_run_steps(folder):
         data.ctrl[1] = -0.5 if data.time < 0.1 else 0.5
         hybrid.step(data)
     assert (
-        hybrid.tally.learned == 1
+        hybrid.collision_stats.learned == 1
         and np.linalg.norm(data.qpos[:2]) > 0.03
         and np.abs(data.qvel[:2]).max() < 1e-3
     )
@@ -162,13 +168,17 @@ def test_a_loaded_run_steps(folder):
 def test_what_was_measured_with_each_impact_is_at_its_median(puck):
     base, impacts = puck
     drag = np.linspace(0.1, 0.3, len(impacts))
-    run = Run(
-        calibrate(base, replace(impacts, known={"friction": drag, "warmth": 20 + drag}), draws=2)
+    run = CalibratedRun(
+        calibrate(
+            base,
+            replace(impacts, known={"friction": drag, "warmth": 20 + drag}),
+            posterior_samples=2,
+        )
     )
     hybrid = run.hybrid(timestep=0.001)
     assert np.isclose(run.theta[0], 0.2) and run.ranges()["friction"] == (0.1, 0.3)
     hybrid.rollout(np.array([[-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), np.zeros((1, 200, 0)))
-    assert hybrid.tally.hits == 1
+    assert hybrid.collision_stats.hits == 1
     with pytest.raises(ClashError, match="warmth"):
         run.hybrid(known={"friction": 0.2}, timestep=0.001).rollout(
             np.array([[-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), np.zeros((1, 200, 0))
@@ -176,7 +186,7 @@ def test_what_was_measured_with_each_impact_is_at_its_median(puck):
 
 
 def test_ranges_and_draws_stay_within_bounds(made):
-    run = Run(made[0])
+    run = CalibratedRun(made[0])
     low, high = (np.array([getattr(p, k) for p in run.scene.params]) for k in ("low", "high"))
     ends = np.array(list(run.ranges().values()))
     assert list(run.ranges()) == [p.name for p in run.scene.params]
@@ -186,12 +196,12 @@ def test_ranges_and_draws_stay_within_bounds(made):
         and (ends[:, 0] <= run.theta).all()
         and (run.theta <= ends[:, 1]).all()
     )
-    draws = run.draws(4000, 3)
+    draws = run.posterior_samples(4000, 3)
     assert draws.shape == (4000, len(low)) and (draws >= low).all() and (draws <= high).all()
     assert (
-        np.array_equal(draws, run.draws(4000, 3))
-        and np.array_equal(draws[:5], run.draws(5, 3))
-        and not np.array_equal(draws, run.draws(4000, 4))
+        np.array_equal(draws, run.posterior_samples(4000, 3))
+        and np.array_equal(draws[:5], run.posterior_samples(5, 3))
+        and not np.array_equal(draws, run.posterior_samples(4000, 4))
     )
     inside = (
         (draws >= ends[:, 0] * (1 - 1e-12 * np.sign(ends[:, 0])))
@@ -200,18 +210,18 @@ def test_ranges_and_draws_stay_within_bounds(made):
     assert (inside > 0.87).all()  # 90 %, and more where the range cuts an interval short
     for n, seed in ((0, 0), (1, -1)):
         with pytest.raises(ParamError, match="draw"):
-            run.draws(n, seed)
+            run.posterior_samples(n, seed)
 
 
 def test_draws_are_normal_on_each_scale_and_even_for_what_is_known(made):
     run = judged(
-        Run(made[0]),
-        (0.3, 0.2, 0.4, Status.FITTED),
-        (0.3, 0.1, 0.5, Status.KNOWN),
-        (1e6, 5e5, 2e6, Status.FITTED),
-        (30.0, 30.0, 60.0, Status.AT_BOUND),
+        CalibratedRun(made[0]),
+        (0.3, 0.2, 0.4, EstimateStatus.FITTED),
+        (0.3, 0.1, 0.5, EstimateStatus.KNOWN),
+        (1e6, 5e5, 2e6, EstimateStatus.FITTED),
+        (30.0, 30.0, 60.0, EstimateStatus.AT_BOUND),
     )
-    draws = run.draws(20_000, 0)
+    draws = run.posterior_samples(20_000, 0)
     assert draws[:, 0].mean() == pytest.approx(0.3, abs=0.002) and draws[
         :, 0
     ].std() == pytest.approx(0.1 / 1.64, rel=0.03)
@@ -228,20 +238,22 @@ def test_draws_are_normal_on_each_scale_and_even_for_what_is_known(made):
 
 def test_mjcf_holds_what_was_identified_together(made):
     run = judged(
-        Run(made[0]),
-        (0.41, 0.2, 0.6, Status.UNIDENTIFIABLE),
-        (0.1, 0.02, 0.5, Status.UNIDENTIFIABLE),
-        (2e6, 1e6, 4e6, Status.FITTED),
+        CalibratedRun(made[0]),
+        (0.41, 0.2, 0.6, EstimateStatus.UNIDENTIFIABLE),
+        (0.1, 0.02, 0.5, EstimateStatus.UNIDENTIFIABLE),
+        (2e6, 1e6, 4e6, EstimateStatus.FITTED),
     )
     model, ground = mujoco.MjModel.from_xml_string(run.mjcf().xml), ground_friction_place(run.scene)
-    assert ground == 1 and ground not in run.written
+    assert ground == 1 and ground not in run.written_params
     assert np.allclose(model.pair("strike").friction[:2], 0.41) and np.isclose(
         model.pair("strike").solref[0], -2e6
     )
     assert np.allclose(
         model.pair("ground").friction[:2], 0.3
     )  # as the author has it: strikes hardly show what slides live on
-    told = judged(run, (0.41, 0.2, 0.6, Status.KNOWN), (0.1, 0.02, 0.5, Status.FITTED))
+    told = judged(
+        run, (0.41, 0.2, 0.6, EstimateStatus.KNOWN), (0.1, 0.02, 0.5, EstimateStatus.FITTED)
+    )
     model = mujoco.MjModel.from_xml_string(told.mjcf().xml)
     assert np.allclose(model.pair("strike").friction[:2], 0.3) and np.allclose(
         model.pair("ground").friction[:2], 0.1
@@ -250,21 +262,21 @@ def test_mjcf_holds_what_was_identified_together(made):
 
 def test_slides_tell_the_friction_of_the_ground(made, found):
     calibration, fit = made
-    other = with_slides(calibration, fit)
-    run = Run(other, fit.model)
+    other = with_ground_friction(calibration, fit)
+    run = CalibratedRun(other, fit.model)
     place = ground_friction_place(run.scene)
     assert (
-        place in run.written
+        place in run.written_params
         and 0.33 < run.theta[place] < 0.43
-        and other.theta[place].status is Status.FITTED
+        and other.theta[place].status is EstimateStatus.FITTED
     )  # the sand has 0.37
     assert other.theta[place].low < run.theta[place] < other.theta[place].high
     assert np.array_equal(other.predict(found.impacts), calibration.predict(found.impacts))
     assert np.array_equal(np.delete(within(other), place), np.delete(within(calibration), place))
     measured = replace(
-        calibration, theta=tuple(replace(e, status=Status.KNOWN) for e in calibration.theta)
+        calibration, theta=tuple(replace(e, status=EstimateStatus.KNOWN) for e in calibration.theta)
     )
-    assert with_slides(measured, fit) is measured
+    assert with_ground_friction(measured, fit) is measured
     assert ground_friction_place(Scene.load("puck")) is None
 
 
@@ -295,16 +307,16 @@ def test_slides_are_of_the_origin_and_come_to_rest(found):
 
 def test_slides_that_are_too_few_or_none_are_said(found):
     scene = Scene.load("semi_cylinder")
-    fit, figures = fit_found(scene, found.found[:3], ())
+    fit, figures = fit_slides_of_impacts(scene, found.found[:3], ())
     assert fit is None and figures["words"].startswith("no slide model: 2 of 3 slides")
     flagged = [replace(f, flags=("in doubt",)) for f in found.found]
-    assert fit_found(scene, flagged, ())[0] is None
+    assert fit_slides_of_impacts(scene, flagged, ())[0] is None
     still = [
         replace(f, slide=replace(f.slide, xy=np.full_like(f.slide.xy, np.nan))) for f in found.found
     ]
-    assert fit_found(scene, still, ())[0] is None
-    assert fit_found(Scene.load("puck"), (), ()) == (None, {})
-    fit, figures = fit_found(scene, found.found[:7], found.found[7:])
+    assert fit_slides_of_impacts(scene, still, ())[0] is None
+    assert fit_slides_of_impacts(Scene.load("puck"), (), ()) == (None, {})
+    fit, figures = fit_slides_of_impacts(scene, found.found[:7], found.found[7:])
     assert (
         fit is not None
         and figures["held_out"] == 1

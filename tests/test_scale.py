@@ -25,32 +25,32 @@ import killed
 from clashsim import cli
 from clashsim.bench import shapes
 from clashsim.core.errors import ClashError, DataError, MissingExtraError, ParamError
-from clashsim.core.executor import Engine, each, here, processes
+from clashsim.core.executor import Executor, local, map_items, process_pool
 from clashsim.core.progress import quiet
 from clashsim.core.scene import Scene
-from clashsim.data.checkpoints import Parts
+from clashsim.data.checkpoints import CheckpointStore
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit.sample import sample
-from clashsim.fit.shards import clear, shards
+from clashsim.fit.shards import clear_shards, shards
 from clashsim.fit.threads import one_thread
 from clashsim.scale import cluster
-from clashsim.scale import engine as engine_module
-from clashsim.scale.engine import LostError, RayEngine, _settle, on_ray
+from clashsim.scale import ray_executor as engine_module
+from clashsim.scale.ray_executor import RayExecutor, WorkerLostError, _settle, ray_executor
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[RayEngine]:
+def two() -> Iterator[RayExecutor]:
     """Two workers on this machine, which find the work of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-        with on_ray("local", 2) as engine:
+        with ray_executor("local", 2) as engine:
             yield engine
 
 
 @pytest.fixture(scope="module")
-def engines(two: RayEngine) -> Iterator[dict[str, Engine]]:
-    with processes(2) as pool:
-        yield {"here": here, "processes": pool, "ray": two}
+def engines(two: RayExecutor) -> Iterator[dict[str, Executor]]:
+    with process_pool(2) as pool:
+        yield {"here": local, "processes": pool, "ray": two}
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_engines_give_every_item_once(engines, where):
 
 
 def test_work_travels_once_and_keeps_what_it_built(two):
-    seen = [result for _, result in each(two, Counter(), range(12))]
+    seen = [result for _, result in map_items(two, Counter(), range(12))]
     pids = {pid for pid, _ in seen}
     assert (
         os.getpid() not in pids and sum(max(n for p, n in seen if p == pid) for pid in pids) == 12
@@ -141,7 +141,7 @@ def test_a_mistake_is_the_result_of_its_item_and_the_others_finish(engines, wher
     assert type(found[1]) is DataError and str(found[1]) == "the second item is bad"
     assert type(found[2]) is MissingExtraError and "clashsim[cold]" in str(found[2])
     with pytest.raises(DataError, match="the second item is bad"):
-        [*each(engines[where], mistaken, range(2))]
+        [*map_items(engines[where], mistaken, range(2))]
     with pytest.raises(
         ZeroDivisionError, match="item 5"
     ):  # a bug is no mistake of the user, and is not hidden
@@ -162,7 +162,7 @@ def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(
 ):
     monkeypatch.setattr(engine_module, "_TRIES", 2)
     found = dict(two(partial(deadly, True), [tmp_path / "a"]))
-    assert isinstance(found[0], LostError) and "item 1 of 1 was given up" in str(found[0])
+    assert isinstance(found[0], WorkerLostError) and "item 1 of 1 was given up" in str(found[0])
     assert len([*tmp_path.glob("a.*")]) == 2
     assert dict(two(squared, range(4))) == {i: i * i for i in range(4)}
 
@@ -172,7 +172,7 @@ def test_sampling_has_the_same_bits_with_one_and_two_workers_and_here(two):
     wanted = bits(sample(scene, n, 7))
     assert (
         bits(sample(scene, n, 7, threads=1, engine=two))
-        == bits(sample(scene, n, 7, threads=1, engine=RayEngine(1, own=False)))
+        == bits(sample(scene, n, 7, threads=1, engine=RayExecutor(1, own=False)))
         == wanted
     )
 
@@ -180,7 +180,7 @@ def test_sampling_has_the_same_bits_with_one_and_two_workers_and_here(two):
 @pytest.mark.parametrize("kind", ["memory", "file", "folder"])
 @pytest.mark.parametrize("where", ["here", "ray"])
 def test_shards_lie_on_any_file_system(two, tmp_path, kind, where):
-    engine = two if where == "ray" else here
+    engine = two if where == "ray" else local
     url = {
         "memory": f"memory://shards-{where}",
         "file": f"file://{tmp_path}/shards",
@@ -196,7 +196,7 @@ def test_shards_lie_on_any_file_system(two, tmp_path, kind, where):
                     200,
                     64,
                     job={"seed": seed},
-                    parts=url,
+                    checkpoint_dir=url,
                     engine=engine,
                     progress=quiet,
                     title="drawing",
@@ -218,7 +218,7 @@ def test_shards_lie_on_any_file_system(two, tmp_path, kind, where):
     with pytest.raises(DataError, match="another sampling job"):
         whole(engine, seed=4)
     files.pipe_file(f"{place}/mine.txt", b"not a shard")
-    clear(url)
+    clear_shards(url)
     assert [path.rsplit("/", 1)[1] for path in files.ls(place, detail=False)] == ["mine.txt"]
 
 
@@ -228,11 +228,11 @@ def test_a_place_that_cannot_be_used_is_told(tmp_path, monkeypatch):
         ("http://127.0.0.1:9/x", "cannot be used"),
     ):
         with pytest.raises(DataError, match=words):
-            Parts.of(url).write("a", b"")
+            CheckpointStore.of(url).write("a", b"")
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingExtraError, match=r"clashsim\[scale\]"):
-        Parts.of("memory://x").read("a")
-    assert Parts.of(tmp_path).read("a") is None  # a folder needs nothing of it
+        CheckpointStore.of("memory://x").read("a")
+    assert CheckpointStore.of(tmp_path).read("a") is None  # a folder needs nothing of it
 
 
 def children(pid: int) -> set[int]:
@@ -336,7 +336,9 @@ def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
     assert sorted(path.name for path in kept) == [f"shard-0000{i}.safetensors" for i in (0, 1)]
     assert not Path("s.safetensors").exists()
     asked: list = []
-    whole = sample(Scene.load("puck"), n, 0, parts=parts, threads=1, engine=counted(two, asked))
+    whole = sample(
+        Scene.load("puck"), n, 0, checkpoint_dir=parts, threads=1, engine=counted(two, asked)
+    )
     assert len(asked) == 2 and {path: path.stat().st_mtime_ns for path in kept} == kept
     assert cli.main([*command, "ray"]) == 0 and not parts.exists()
     wanted = sample(Scene.load("puck"), n, 0)
@@ -360,7 +362,9 @@ def test_ctrl_c_is_one_sentence(folder):
 def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     scene = Scene.load("puck")
     for name, seed in (("a", 3), ("b", 2)):
-        write_impacts(folder / f"{name}.csv", replace(sample(scene, 10, seed), theta=None, ends={}))
+        write_impacts(
+            folder / f"{name}.csv", replace(sample(scene, 10, seed), theta=None, end_counts={})
+        )
     lines = (
         "scene,impacts,out,seed\npuck,a.csv,runs/a,0\npuck,c.csv,runs/c,0\npuck,b.csv,runs/b,1\n"
     )
@@ -416,7 +420,7 @@ def test_bad_lists_are_told_in_a_sentence(folder, capsys, name, content, sentenc
 
 
 def test_a_list_may_be_toml(folder, capsys):
-    write_impacts("a.csv", replace(sample(Scene.load("puck"), 8, 2), theta=None, ends={}))
+    write_impacts("a.csv", replace(sample(Scene.load("puck"), 8, 2), theta=None, end_counts={}))
     Path("sub").mkdir()
     Path("sub/list.toml").write_text(
         '[[run]]\nscene = "puck"\nimpacts = "../a.csv"\nout = "run"\nhold_out = 0.5\n'
@@ -477,7 +481,7 @@ def test_what_stands_in_the_way_of_a_cluster_is_told(monkeypatch):
     ):
         _settle({"mujoco": "0.0.1"})
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"clashsim\[scale\]"), on_ray():
+    with pytest.raises(MissingExtraError, match=r"clashsim\[scale\]"), ray_executor():
         pass
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clashsim.core.errors import DataError, ParamError, SceneError
-from clashsim.core.params import Param, from_unit, locate, to_unit
+from clashsim.core.params import Param, from_unit, locate_param, to_unit
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
-from clashsim.core.strike_distribution import Draw
+from clashsim.core.strike_distribution import StrikeDistribution
 
 BOX = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
 <body name="b" pos="0 0 .05"><freejoint/><geom name="box" type="box" size=".05 .05 .05"/></body>
@@ -88,7 +88,7 @@ def test_unusable_scenes_are_refused_in_one_sentence(make, says: str) -> None:
 )
 def test_targets_that_do_not_exist_name_the_nearest(target: str, says: str) -> None:
     with pytest.raises(ParamError, match=says):
-        locate(scene().base, target)
+        locate_param(scene().base, target)
 
 
 def test_targets_reach_every_kind() -> None:
@@ -100,7 +100,7 @@ def test_targets_reach_every_kind() -> None:
         "option/gravity[2]",
         "pair/ground/solref[0]",
     ):
-        slot = locate(model, target)
+        slot = locate_param(model, target)
         assert slot.field
 
 
@@ -138,9 +138,9 @@ def test_impossible_ranges_are_refused(bad: dict) -> None:
 
 def test_draw_ranges_are_checked() -> None:
     with pytest.raises(DataError, match="speed"):
-        Draw(speed=(0.0, 1.0))
+        StrikeDistribution(speed=(0.0, 1.0))
     with pytest.raises(DataError, match="low first"):
-        Draw(spin=(1.0, -1.0))
+        StrikeDistribution(spin=(1.0, -1.0))
 
 
 def test_links_of_a_chain_are_refused() -> None:
@@ -158,7 +158,7 @@ def test_includes_are_read(tmp_path) -> None:
         '<mujoco><include file="part.xml"/><worldbody><body pos="0 0 1"><freejoint/><geom name="ball" size=".1"/></body></worldbody></mujoco>'
     )
     world = Scene.load(tmp_path / "main.xml", struck="ball", striker="wall")
-    assert world.plane is None and world.round and isinstance(world.base, mujoco.MjModel)
+    assert world.plane is None and world.is_round and isinstance(world.base, mujoco.MjModel)
 
 
 def test_added_pair_changes_no_trajectory() -> None:

@@ -16,13 +16,13 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact_frame import inertia
-from clashsim.core.contact_geometry import Poser
+from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
-from clashsim.data.segmentation.result import Segmented
+from clashsim.data.segmentation.result import Segmentation
 from clashsim.data.segmentation.segment import segment
-from clashsim.fit.sample import draw
+from clashsim.fit.sample import sample_strikes
 from clashsim.sim.mujoco.impacts import rest_height
 from clashsim.slides.ground_friction import ground_friction
 
@@ -60,7 +60,7 @@ def strike(
     data, dt = mujoco.MjData(model), model.opt.timestep
     row, qpos, qvel = before[None].copy(), np.array(model.qpos0)[None], np.zeros((1, model.nv))
     row[:, 6:8] -= lead * row[:, 9:11]
-    Poser(scene, rest_height(scene, theta[None])).write(row, qpos, qvel)
+    PairPoser(scene, rest_height(scene, theta[None])).write(row, qpos, qvel)
     data.qpos[:], data.qvel[:] = qpos[0], qvel[0]
     drive = qvel[0][scene.striker_body.qvel]
     sensor, block, share = int(model.sensor("clashsim/contact").adr[0]), scene.struck_body, 1.0
@@ -179,7 +179,7 @@ class Score:
 
 
 def score(
-    runs: list[Run], out: Segmented, gyration: float, hz: float, *, apart: float = 0.0
+    runs: list[Run], out: Segmentation, gyration: float, hz: float, *, apart: float = 0.0
 ) -> Score:
     """Compare with the truth; events closer to each other or to the ends than eight frames (or
     `apart`), or hardly felt, do not count either way.
@@ -223,7 +223,7 @@ SHAPES = ("semi_cylinder", "square", "triangle")
 def strikes(name: str) -> tuple[Scene, list[Run]]:
     """A shipped scene and twelve strikes in it, simulated on first use."""
     scene = Scene.load(name)
-    before = draw(scene, 12, np.random.default_rng(11)).before
+    before = sample_strikes(scene, 12, np.random.default_rng(11)).before
     return scene, [strike(scene, row, scene.nominal) for row in before]
 
 
@@ -243,7 +243,7 @@ def _strikes_at(names: Sequence[str], hz: float) -> tuple[Score, np.ndarray]:
         )
         for f in out.found:
             run = runs[int(f.trial.split()[1])]
-            wide.append(np.abs(f.after - run.events[0][3]) / f.after_sd)
+            wide.append(np.abs(f.after - run.events[0][3]) / f.after_std)
             assert run.striker is not None
             assert np.linalg.norm(f.before[9:11] - run.striker[:2]) < 0.05 * np.linalg.norm(
                 run.striker[:2]
@@ -400,8 +400,8 @@ def test_where_each_came_from() -> None:
     assert out.trial.tolist() == ["a", "b"] and np.allclose(out.time, [0.4, 0.6], atol=0.002)
     assert (
         out.impacts.before.shape == (2, 12)
-        and out.after_sd.shape == (2, 3)
-        and out.before_sd.shape == (2, 6)
+        and out.after_std.shape == (2, 3)
+        and out.before_std.shape == (2, 6)
     )
     assert np.allclose(out.after_at(0.0)[:, 0], [0.5, 0.7], rtol=0.03)
     assert np.allclose(

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from clashsim import cli, lab
-from clashsim.core.contact_geometry import touch
+from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import aims, placed
+from clashsim.core.strike_geometry import before_from_strikes, strikes_from_before
 from clashsim.data.trial_files import write_trials
-from clashsim.fit.sample import draw
-from clashsim.fit.settings import _arc, beyond, propose, ranges
+from clashsim.fit.sample import sample_strikes
+from clashsim.fit.settings import _arc, outside_strike_ranges, propose_settings, ranges
 
 SCENES = Path(__file__).parent.parent / "src" / "clashsim" / "scenes"
 
@@ -26,7 +26,7 @@ SCENES = Path(__file__).parent.parent / "src" / "clashsim" / "scenes"
 def struck(scene: Scene, n: int = 20, **ranges: tuple[float, float]) -> Impacts:
     rng = np.random.default_rng(0)
     drawn = {"speed": (0.3, 0.6), "point": (0.4, 2.6), "deflection": (-0.2, 0.2)} | ranges
-    before, _ = placed(scene, {name: rng.uniform(*r, n) for name, r in drawn.items()})
+    before, _ = before_from_strikes(scene, {name: rng.uniform(*r, n) for name, r in drawn.items()})
     return Impacts(True, before, np.zeros((n, 3)))
 
 
@@ -38,8 +38,8 @@ def test_aims_undo_placing() -> None:
         "point": rng.uniform(0.3, 2.8, 50),
         "deflection": rng.uniform(-0.25, 0.25, 50),
     }
-    before, contact = placed(scene, given)
-    found = aims(scene, before, contact)
+    before, contact = before_from_strikes(scene, given)
+    found = strikes_from_before(scene, before, contact)
     for name, value in given.items():
         assert np.allclose(found[name], value, atol=1e-6), name
     assert np.allclose(found["turn"], 0, atol=1e-6)
@@ -48,25 +48,25 @@ def test_aims_undo_placing() -> None:
 @pytest.mark.parametrize("name", ["semi_cylinder", "puck", "ellipse"])
 def test_a_proposal_loads_beside_the_scene_and_holds_the_impacts(tmp_path: Path, name: str) -> None:
     scene = Scene.load(name)
-    strikes = draw(scene, 20, np.random.default_rng(0))
+    strikes = sample_strikes(scene, 20, np.random.default_rng(0))
     before = strikes.before[strikes.contact.touching]
-    impacts = Impacts(True, touch(scene, before)[1], np.zeros((len(before), 3)))
+    impacts = Impacts(True, advance_to_contact(scene, before)[1], np.zeros((len(before), 3)))
     shutil.copy(SCENES / f"{name}.xml", tmp_path / "mine.xml")
-    (tmp_path / "mine.toml").write_text(propose(scene, impacts))
+    (tmp_path / "mine.toml").write_text(propose_settings(scene, impacts))
     mine = Scene.load(tmp_path / "mine.xml")
     assert (
         mine.struck == scene.struck
         and mine.striker == scene.striker
         and len(mine.slots) == len(mine.params)
     )
-    assert beyond(mine, impacts) is None
+    assert outside_strike_ranges(mine, impacts) is None
     assert {"friction", "stiffness", "damping", "x_offset"} <= {p.name for p in mine.params}
 
 
 def test_impacts_outside_the_draw_are_told(tmp_path: Path) -> None:
     scene = Scene.load("semi_cylinder")
-    assert beyond(scene, struck(scene)) is None
-    said = beyond(scene, struck(scene, deflection=(-0.7, 0.7), speed=(0.3, 1.6)))
+    assert outside_strike_ranges(scene, struck(scene)) is None
+    said = outside_strike_ranges(scene, struck(scene, deflection=(-0.7, 0.7), speed=(0.3, 1.6)))
     assert (
         said is not None
         and "of 20 impacts lie outside" in said
@@ -80,8 +80,8 @@ def test_the_contact_is_scaled_to_the_time_step(tmp_path: Path) -> None:
     xml = (SCENES / "semi_cylinder.xml").read_text()
     (tmp_path / "slow.xml").write_text(xml.replace('timestep="0.0002"', 'timestep="0.001"'))
     slow = Scene.load(tmp_path / "slow.xml", struck="block", striker="striker", ground="table")
-    text = propose(slow, struck(slow))
-    assert "nominal = 250000" in text and "nominal = 1e+06" in propose(
+    text = propose_settings(slow, struck(slow))
+    assert "nominal = 250000" in text and "nominal = 1e+06" in propose_settings(
         Scene.load("semi_cylinder"), struck(slow)
     )
 
@@ -97,7 +97,9 @@ def test_arcs() -> None:
 
 def test_bodies_in_space_are_refused() -> None:
     with pytest.raises(SceneError, match="by hand"):
-        propose(Scene.load("semi_cylinder"), Impacts(False, np.zeros((1, 26)), np.zeros((1, 6))))
+        propose_settings(
+            Scene.load("semi_cylinder"), Impacts(False, np.zeros((1, 26)), np.zeros((1, 6)))
+        )
 
 
 def test_settings_are_proposed_on_the_command_line_and_again(

@@ -98,7 +98,7 @@ def test_pages_of_verbs_have_every_flag(verb: str) -> None:
 
     page = docs_hooks.verb_page(verb)
     assert page.startswith(f"# clashsim {verb}\n") and f"    clashsim {verb}" in page
-    kind = next(c for c in cli.VERBS if c.__name__.lower() == verb)
+    kind = next(c for c in cli.COMMANDS if c.__name__.lower() == verb)
     shown = set(re.findall(r"--[a-z][a-z.-]*", page))
     for name in kind.__dataclass_fields__:
         flag = "--" + {"world": "in"}.get(name, name).replace("_", "-")

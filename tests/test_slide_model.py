@@ -15,11 +15,11 @@ import torch
 from clashsim.bench import real_slides, slide_sets
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import Status
+from clashsim.fit.calibrate import EstimateStatus
 from clashsim.slides.identify import delay, fit_slides, mujoco_friction
-from clashsim.slides.law import NAMES, SlideModel, slide
+from clashsim.slides.law import VALUE_NAMES, SlideModel, slide
 from clashsim.slides.slide import Slide
-from clashsim.slides.support_patch import even_sole, sole
+from clashsim.slides.support_patch import support_patch, uniform_support_patch
 
 SQUARE = {"friction": 0.3, "spin": 0.0306, "reach_x": 0.0231, "reach_y": 0.0231}
 ODD = {
@@ -96,7 +96,7 @@ def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch
             v + dt * np.array([fx.mean(), fy.mean()]),
             w + dt * float((px * fy - py * fx).mean()) / r2,
         )
-    sole_ = even_sole(np.column_stack([px, py]), gyration=math.sqrt(r2), height=0.0)
+    sole_ = uniform_support_patch(np.column_stack([px, py]), gyration=math.sqrt(r2), height=0.0)
     values = {
         "friction": mu,
         "spin": sole_.spin,
@@ -309,12 +309,14 @@ def test_known_friction_is_found_again_from_ten_slides(given):
     slides, twists = recorded(truth, 10, 8, vary=0.02)
     corners = 0.037 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     fit = fit_slides(
-        slides, even_sole(corners, gyration=0.03, height=0.005), twists=twists if given else None
+        slides,
+        uniform_support_patch(corners, gyration=0.03, height=0.005),
+        twists=twists if given else None,
     )
     found = {e.name: e for e in fit.estimates}
     assert (
         found["friction"].value == pytest.approx(0.25, rel=0.06)
-        and found["friction"].status == Status.FITTED
+        and found["friction"].status == EstimateStatus.FITTED
     )
     assert found["spin"].value == pytest.approx(0.025, rel=0.15)
     pose, twist = starts(200, 9)
@@ -325,11 +327,11 @@ def test_known_friction_is_found_again_from_ten_slides(given):
         and far[:, 2].mean() < 0.05 * gone[:, 2].mean()
     )
     assert found["friction"].low < 0.25 * 1.02 and found["friction"].high > 0.25 * 0.98
-    assert len(fit.draw(3, 0)) == 3 and list(found) == list(NAMES)
+    assert len(fit.sample_models(3, 0)) == 3 and list(found) == list(VALUE_NAMES)
 
 
 def test_slides_that_cannot_be_used_are_refused():
-    body = even_sole(
+    body = uniform_support_patch(
         0.04 * np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]), gyration=0.03, height=0.01
     )
     for slides, says in (
@@ -343,7 +345,7 @@ def test_slides_that_cannot_be_used_are_refused():
 
 def test_soles_of_the_shipped_shapes():
     square, triangle, half = (
-        sole(Scene.load(name)) for name in ("square", "triangle", "semi_cylinder")
+        support_patch(Scene.load(name)) for name in ("square", "triangle", "semi_cylinder")
     )
     assert (
         square.moments == pytest.approx(np.eye(2) * 0.08**2 / 12, abs=1e-6)

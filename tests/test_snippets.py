@@ -21,17 +21,17 @@ from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
 from clashsim.fit import base as base_module
 from clashsim.fit import calibrated_run as run_module
-from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.sample import sample
-from clashsim.nets.strike_table import StrikeMap
+from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.hybrid.strike_table import strike_table
 from snippets import PAGES, ROOT, Block, blocks, inline
 
 ALL = [block for path in PAGES for block in blocks(path)]
-TINY = Recipe(width=16, layers=3, members=2, steps=40, batch=64)
+TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 
-MAPS: dict[str, StrikeMap] = {}
+MAPS: dict[str, StrikeTable] = {}
 
 # Commands that are not run here, and why.
 NOT_RUN = {
@@ -86,7 +86,7 @@ def models():
         if base_module.shipped_base(scene) is not None:
             return whole(scene, **options)
         if scene.name not in made:
-            made[scene.name] = distil(scene, sample(scene, 200, 0), recipe=TINY)
+            made[scene.name] = distil(scene, sample(scene, 200, 0), config=TINY)
         return replace(made[scene.name], scene=scene)
 
     return model
@@ -102,10 +102,10 @@ def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def kept(hybrid: HybridSim) -> StrikeMap:
+def kept(hybrid: HybridSim) -> StrikeTable:
     """The map of strikes of a scene, made once."""
     if hybrid.scene.name not in MAPS:
-        MAPS[hybrid.scene.name] = strike_map(hybrid)
+        MAPS[hybrid.scene.name] = strike_table(hybrid)
     return MAPS[hybrid.scene.name]
 
 
@@ -248,7 +248,7 @@ def test_the_exceptions_are_needed() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_commands_in_the_text_have_verbs_and_flags_that_exist(path: Path) -> None:
     source = (ROOT / "src" / "clashsim" / "cli.py").read_text()
-    verbs = {kind.__name__.lower() for kind in cli.VERBS}
+    verbs = {kind.__name__.lower() for kind in cli.COMMANDS}
     flags = {
         f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): ", source, re.M)
     } | {"--in", "--help", "--limits.speed"}

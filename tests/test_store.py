@@ -15,19 +15,19 @@ from clashsim.core.errors import RunError
 from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import Recipe, distil
+from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import load, read_notes, save_run
 from clashsim.fit.sample import sample
 
-TINY = Recipe(width=16, layers=3, members=2, steps=30, batch=64)
+TINY = DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64)
 
 
 @pytest.fixture(scope="module")
 def made():
     scene = Scene.load("ellipse")
-    base = distil(scene, sample(scene, 200, 0), recipe=TINY)
-    impacts = replace(sample(scene, 24, 1), theta=None, ends={})
-    return calibrate(base, impacts[:12], draws=2), impacts
+    base = distil(scene, sample(scene, 200, 0), config=TINY)
+    impacts = replace(sample(scene, 24, 1), theta=None, end_counts={})
+    return calibrate(base, impacts[:12], posterior_samples=2), impacts
 
 
 @pytest.fixture
@@ -47,15 +47,17 @@ def test_predicts_the_same_bits(made, run):
     again = load(run).calibration
     assert all(
         np.array_equal(a, b)
-        for a, b in zip(again.fits(impacts), calibration.fits(impacts), strict=True)
+        for a, b in zip(
+            again.predict_samples(impacts), calibration.predict_samples(impacts), strict=True
+        )
     )
-    assert np.array_equal(again.spread(impacts), calibration.spread(impacts))
+    assert np.array_equal(again.std(impacts), calibration.std(impacts))
     assert again.theta == calibration.theta
     ours, theirs = calibration.base.scene, again.base.scene
-    assert (ours.xml, ours.params, ours.draw, ours.name, ours.struck) == (
+    assert (ours.xml, ours.params, ours.strikes, ours.name, ours.struck) == (
         theirs.xml,
         theirs.params,
-        theirs.draw,
+        theirs.strikes,
         theirs.name,
         theirs.struck,
     )

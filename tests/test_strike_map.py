@@ -14,19 +14,19 @@ from clashsim.bench import device_impacts
 from clashsim.core.errors import ClashError, DataError, SceneError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import axes, moved_to, placed
+from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 from clashsim.fit.base import base_model
-from clashsim.nets.strike_table import StrikeMap
-from clashsim.nets.table import Table
+from clashsim.nets.spline_table import SplineTable
+from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid import strike_table as strike_maps
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
-from clashsim.sim.stepped import Stepped
+from clashsim.sim.hybrid.strike_table import strike_table
+from clashsim.sim.stepped_strikes import SteppedStrikes
 from clashsim.slides.law import SlideModel
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[HybridSim, StrikeMap]:
+def made() -> tuple[HybridSim, StrikeTable]:
     scene = Scene.load("square")
     hybrid = HybridSim(
         scene,
@@ -34,7 +34,7 @@ def made() -> tuple[HybridSim, StrikeMap]:
         scene.nominal,
         slide_model=SlideModel({"friction": 0.3}, gyration=0.0289),
     )
-    return hybrid, strike_map(hybrid)
+    return hybrid, strike_table(hybrid)
 
 
 @settings(max_examples=30, deadline=None)
@@ -51,7 +51,7 @@ def test_tables_meet_cubics_exactly(d, seed):
         *(np.linspace(a, b, n) for a, b, n in zip(low, high, rng.integers(5, 8, d), strict=True)),
         indexing="ij",
     )
-    table = Table(low.tolist(), high.tolist(), f(np.stack(grids, -1)))
+    table = SplineTable(low.tolist(), high.tolist(), f(np.stack(grids, -1)))
     x = rng.uniform(low, high, (50, d))
     np.testing.assert_allclose(table(torch.as_tensor(x)).numpy(), f(x), atol=1e-9)
     ends = np.vstack([low, high])
@@ -68,24 +68,24 @@ def test_tables_meet_cubics_exactly(d, seed):
 def test_moving_a_pair_moves_it_as_a_whole(seed):
     rng = np.random.default_rng(seed)
     before, pose = rng.normal(size=(4, 12)), rng.normal(size=(4, 3))
-    there = moved_to(before, pose)
+    there = move_pair_to(before, pose)
     np.testing.assert_allclose(there[:, :3], pose)
     np.testing.assert_allclose(
         np.linalg.norm(there[:, 6:8] - there[:, :2], axis=1),
         np.linalg.norm(before[:, 6:8] - before[:, :2], axis=1),
     )
     np.testing.assert_allclose(there[:, 8] - there[:, 2], before[:, 8] - before[:, 2])
-    np.testing.assert_allclose(moved_to(there, before[:, :3]), before, atol=1e-12)
+    np.testing.assert_allclose(move_pair_to(there, before[:, :3]), before, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["semi_cylinder", "square", "triangle", "plate"])
 def test_strikes_are_placed_as_asked(name):
     scene = Scene.load(name)
-    ranges = axes(scene)
+    ranges = strike_ranges(scene)
     low, high = np.array(list(ranges.values())).T
     strike = np.random.default_rng(0).uniform(low, high, (64, len(ranges)))
     aims = dict(zip(ranges, strike.T, strict=True))
-    before, contact = placed(scene, aims)
+    before, contact = before_from_strikes(scene, aims)
     assert contact.touching.all()
     np.testing.assert_allclose(np.linalg.norm(before[:, 9:11], axis=1), aims["speed"])
     if "deflection" in aims and name != "plate":
@@ -96,7 +96,7 @@ def test_strikes_are_placed_as_asked(name):
             (angle + np.pi) % (2 * np.pi) - np.pi, aims["deflection"], atol=1e-9
         )
     if "point" in aims:
-        seen = moved_to(before, np.zeros(3))
+        seen = move_pair_to(before, np.zeros(3))
         bearing = np.arctan2(seen[:, 7], seen[:, 6])
         assert np.abs((bearing - aims["point"] + np.pi) % (2 * np.pi) - np.pi).max() < 0.01
 
@@ -108,11 +108,13 @@ def test_a_map_says_what_its_model_says(made):
         model.names == ("speed", "point", "deflection")
         and table.fidelity.position < 2e-4
         and table.fidelity.yaw < 0.01
-        and table.fidelity.doubted < 0.05
+        and table.fidelity.untrusted_share < 0.05
     )
     rng = np.random.default_rng(3)
     strike, pose = rng.uniform(table.low, table.high, (200, 3)), rng.normal(size=(200, 3))
-    before = moved_to(placed(hybrid.scene, dict(zip(table.names, strike.T, strict=True)))[0], pose)
+    before = move_pair_to(
+        before_from_strikes(hybrid.scene, dict(zip(table.names, strike.T, strict=True)))[0], pose
+    )
     gap = table.rest(pose, strike) - hybrid.rest(before)
     gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
     assert (
@@ -159,12 +161,13 @@ def test_noise_moves_bodies_as_it_moves_their_twist(made):
         rng.normal(size=(100, 3)),
         rng.normal(size=(100, 3)),
     )
-    before = moved_to(
-        placed(hybrid.scene, dict(zip(table.names, strike.T, strict=True)))[0], np.zeros(3)
+    before = move_pair_to(
+        before_from_strikes(hybrid.scene, dict(zip(table.names, strike.T, strict=True)))[0],
+        np.zeros(3),
     )
-    after, spread, _ = hybrid.guess(before)
+    after, spread, _ = hybrid.predict_with_std(before)
     moved = table.rest(np.zeros((100, 3)), strike, noise) - table.rest(np.zeros((100, 3)), strike)
-    truth = hybrid.slid(np.zeros((100, 3)), after + spread * noise) - hybrid.slid(
+    truth = hybrid.slide_to_rest(np.zeros((100, 3)), after + spread * noise) - hybrid.slide_to_rest(
         np.zeros((100, 3)), after
     )
     assert np.median(np.linalg.norm(moved - truth, axis=1)) < 0.1 * np.median(
@@ -173,7 +176,7 @@ def test_noise_moves_bodies_as_it_moves_their_twist(made):
     many = table.rest(
         np.repeat(pose[:4], 4000, 0), np.repeat(strike[:4], 4000, 0), rng.normal(size=(16000, 3))
     ).reshape(4, 4000, 3)
-    expected = table.spread(torch.as_tensor(pose[:4]), torch.as_tensor(strike[:4])).numpy()
+    expected = table.std(torch.as_tensor(pose[:4]), torch.as_tensor(strike[:4])).numpy()
     for rows, covariance in zip(many, expected, strict=True):
         np.testing.assert_allclose(
             np.cov(rows.T), covariance, rtol=0.12, atol=0.05 * np.abs(covariance).max()
@@ -193,10 +196,10 @@ def test_single_precision_serves(made):
 
 def test_stepping_comes_to_rest_where_the_simulator_says(made):
     hybrid, table = made
-    stepped = Stepped(
+    stepped = SteppedStrikes(
         HybridSim(
             hybrid.scene,
-            hybrid._learned[hybrid.couples[0].pair.key].model,
+            hybrid._learned[hybrid.pairs[0].pair.key].model,
             hybrid.theta,
             timestep=0.005,
         ),
@@ -218,26 +221,28 @@ def test_stepping_comes_to_rest_where_the_simulator_says(made):
 def test_what_cannot_be_mapped_says_so():
     scene = Scene.load("square")
     with pytest.raises(ClashError, match="slide model"):
-        strike_map(HybridSim(scene, base_model(scene), scene.nominal))
+        strike_table(HybridSim(scene, base_model(scene), scene.nominal))
     with pytest.raises(ClashError, match="striker"):
-        axes(Scene.load("ellipse"))
+        strike_ranges(Scene.load("ellipse"))
 
 
 def test_rates_on_a_device_have_their_limits(made):
     hybrid, table = made
     net = base_model(hybrid.scene).net
     try:
-        rows = device_impacts.rates(net, table, "cpu", n=256)
+        rows = device_impacts.measure_rates(net, table, "cpu", n=256)
     finally:
         table.double()
     assert [r["what"] for r in rows] == ["impacts", "impacts", "strikes to rest", "strikes to rest"]
     assert all(r["per_second"] > 0 and r["limit"] > 0 for r in rows)
-    assert device_impacts.present("cpu") and not device_impacts.present("no_such_device")
+    assert device_impacts.device_available("cpu") and not device_impacts.device_available(
+        "no_such_device"
+    )
 
 
 def test_strikes_that_miss_leave_the_body_where_it_is(monkeypatch):
     scene = Scene.load("semi_cylinder")
-    ranges = axes(scene)
+    ranges = strike_ranges(scene)
     strikes = np.column_stack([np.linspace(*r, 20) for r in ranges.values()])
     meets = np.arange(20) >= 2
 
@@ -245,7 +250,7 @@ def test_strikes_that_miss_leave_the_body_where_it_is(monkeypatch):
         def __init__(self):
             self.scene = scene
 
-        def guess(self, before, theta):
+        def predict_with_std(self, before, theta):
             if len(before) == 20:
                 raise DataError("in impact 0 the bodies do not meet along their approach")
             return np.ones((len(before), 3)), np.ones((len(before), 3)), np.zeros(len(before), bool)

@@ -15,12 +15,12 @@ import torch
 
 from clashsim.bench import real_tosses, toss_set
 from clashsim.core.box import SUBSTEPS, Box
-from clashsim.core.box_scenes import box_scene, contact_params, inertia_params
 from clashsim.core.errors import ClashError, DataError
+from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, box_scene
 from clashsim.core.trials import Trial
-from clashsim.data.segmentation.free_flight import flight, gravity, windows
-from clashsim.fit.scale import Ranges, scaled, simulate
-from clashsim.fit.trajectories import Rollouts, Tosses, identify
+from clashsim.data.segmentation.free_flight import cut_windows, fit_flight, gravity
+from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
+from clashsim.fit.toss_cmaes import Tosses, TossRollouts, identify_tosses
 
 CUBE = Box.even((0.05, 0.05, 0.05), 0.37)
 DT = 1 / 148
@@ -57,7 +57,7 @@ def simulated(
 def test_the_start_agrees_with_the_flight_whatever_the_centre_of_mass():
     centre = (0.004, -0.006, 0.005)
     trials, start = simulated(6, 30, centre=centre)
-    flights = [flight(t, "box0", CUBE.corners) for t in trials]
+    flights = [fit_flight(t, "box0", CUBE.corners) for t in trials]
     assert min(f.frames for f in flights) >= 4
     right, wrong = (
         np.stack([f.start(np.array([c]), 9.81)[0] for f in flights])
@@ -71,27 +71,27 @@ def test_the_start_agrees_with_the_flight_whatever_the_centre_of_mass():
 
 def test_friction_is_recovered_from_whole_trajectories():
     trials, _ = simulated(3, 50, friction=0.4)
-    params = contact_params()[:1]
+    params = box_contact_params()[:1]
     scene = box_scene(CUBE, params, timestep=DT / SUBSTEPS)
-    tosses = Tosses(tuple(flight(t, "box0", CUBE.corners) for t in trials), 0.1, 50)
-    found = identify(Rollouts(scene, tosses), seed=0, generations=12)
+    tosses = Tosses(tuple(fit_flight(t, "box0", CUBE.corners) for t in trials), 0.1, 50)
+    found = identify_tosses(TossRollouts(scene, tosses), seed=0, generations=12)
     true = 0.08 * (0.6 / 0.08) ** 0.7
-    other = Rollouts(scene, tosses).states(np.array([[0.1], [true]]))
+    other = TossRollouts(scene, tosses).states(np.array([[0.1], [true]]))
     errors = tosses.errors(other).position.mean(1)
     assert errors[1] < errors[0]
     assert found.theta[0] == pytest.approx(true, rel=0.3)
 
 
 def test_scaled_data_goes_on_from_finished_shards(tmp_path):
-    ranges = Ranges(frames=6)
-    first = scaled(ranges, 300, 0, parts=tmp_path / "parts")
+    ranges = ScalingRanges(frames=6)
+    first = scale_data(ranges, 300, 0, checkpoint_dir=tmp_path / "parts")
     (tmp_path / "parts" / "shard-00001.safetensors").unlink()
-    again = scaled(ranges, 300, 0, parts=tmp_path / "parts")
+    again = scale_data(ranges, 300, 0, checkpoint_dir=tmp_path / "parts")
     assert first["states"].shape[1:] == (7, 13) and all(
         np.array_equal(first[k], again[k]) for k in first
     )
     with pytest.raises(ClashError, match="another"):
-        scaled(ranges, 301, 0, parts=tmp_path / "parts")
+        scale_data(ranges, 301, 0, checkpoint_dir=tmp_path / "parts")
 
 
 def test_a_damaged_archive_is_said_in_a_sentence(tmp_path):
@@ -122,43 +122,45 @@ def test_the_bench_has_its_rows(tmp_path):
 
 def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():
     trials, _ = simulated(4, 40, friction=0.4)
-    scene = box_scene(CUBE, contact_params()[:1], timestep=DT / SUBSTEPS)
-    flights = tuple(flight(t, "box0", CUBE.corners) for t in trials)
+    scene = box_scene(CUBE, box_contact_params()[:1], timestep=DT / SUBSTEPS)
+    flights = tuple(fit_flight(t, "box0", CUBE.corners) for t in trials)
     few, all_of_them = (
-        identify(Rollouts(scene, Tosses(f, 0.1, 40)), seed=0, restarts=2, generations=4, hold_out=h)
+        identify_tosses(
+            TossRollouts(scene, Tosses(f, 0.1, 40)), seed=0, restarts=2, generations=4, hold_out=h
+        )
         for f, h in ((flights, 2), (flights, 0))
     )
     assert few.held_out is not None and few.held_out < 0.2 and all_of_them.held_out is None
     assert few.evaluations * 2 == all_of_them.evaluations
     with pytest.raises(DataError, match="cannot be held out"):
-        identify(Rollouts(scene, Tosses(flights, 0.1, 40)), seed=0, hold_out=4)
+        identify_tosses(TossRollouts(scene, Tosses(flights, 0.1, 40)), seed=0, hold_out=4)
 
 
 def test_windows_begin_where_the_toss_is():
     trials, _ = simulated(1, 40)
-    whole = flight(trials[0], "box0", CUBE.corners)
-    pieces = windows(whole, 12, 10)
+    whole = fit_flight(trials[0], "box0", CUBE.corners)
+    pieces = cut_windows(whole, 12, 10)
     assert len(pieces) == 3 and all(len(p.position) == 12 for p in pieces)
     for k, piece in zip((0, 10, 20), pieces, strict=True):
         start = piece.start(np.zeros((1, 3)), 9.81)[0]
         assert np.abs(start[:3] - whole.position[k]).max() < 2e-3
-        assert np.abs(piece.turn - whole.rotation[k]).max() < 0.02
+        assert np.abs(piece.orientation - whole.rotation[k]).max() < 0.02
     with pytest.raises(DataError, match="windows need"):
-        windows(whole, 2, 1)
+        cut_windows(whole, 2, 1)
 
 
 @pytest.mark.slow
 def test_slopes_of_mjx_identify_friction_and_the_centre_of_mass():
     pytest.importorskip("mujoco.mjx")
-    from clashsim.fit.mjx_trajectories import identify_mjx
+    from clashsim.fit.toss_mjx import identify_tosses_mjx
 
     centre = (0.0, 0.0, 0.006)
     trials, _ = simulated(3, 40, friction=0.4, centre=centre)
-    params = (contact_params()[0], inertia_params(CUBE)[2])
+    params = (box_contact_params()[0], box_inertia_params(CUBE)[2])
     scene = box_scene(CUBE, params, timestep=DT / SUBSTEPS)
-    flights = tuple(flight(t, "box0", CUBE.corners) for t in trials)
-    found = identify_mjx(
-        Rollouts(scene, Tosses(flights, 0.1, 40)), seed=0, starts=2, after=8, steps=6
+    flights = tuple(fit_flight(t, "box0", CUBE.corners) for t in trials)
+    found = identify_tosses_mjx(
+        TossRollouts(scene, Tosses(flights, 0.1, 40)), seed=0, starts=2, after=8, steps=6
     )
     assert found.theta[1] == pytest.approx(0.006, abs=0.002)
     assert found.theta[0] == pytest.approx(0.08 * (0.6 / 0.08) ** 0.7, rel=0.3)

@@ -24,16 +24,16 @@ from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.core.trials import Trial, Trials, quaternion
 from clashsim.data.trial_files import write_trials
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import OBSERVED, heading_of
+from clashsim.rl.push import OBSERVATION_SIZE, heading_offset_of
 from clashsim.rl.routes import ROUTES
 from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.view.figures import ends, plan_figures, twists
-from clashsim.view.motion import Motion, flat, of_trial, solid
+from clashsim.view.impact_rollout import ImpactRollout
+from clashsim.view.motion import BodyMotion, flat, of_trial, solid
 from clashsim.view.outcome import expected, planned
-from clashsim.view.roll import Roller
 from clashsim.view.shapes import shapes
-from clashsim.view.strikes import Drawn, aimed, ranges
-from clashsim.view.work import Worker
+from clashsim.view.strike_sources import SampledStrikes, aimed, ranges
+from clashsim.view.worker import Worker
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def test_every_scene_is_drawn_and_struck(name):
         corner = shape.vertices[shape.faces]
         volume = np.einsum("fi,fi->f", corner[:, 0], np.cross(corner[:, 1], corner[:, 2])).sum() / 6
         assert volume > 0  # faces look outwards
-    before = Drawn(scene, "")[0].before
-    motion = Roller(scene, MujocoSim(scene, scene.nominal), scene.nominal, lambda b: b)(
+    before = SampledStrikes(scene, "")[0].before
+    motion = ImpactRollout(scene, MujocoSim(scene, scene.nominal), scene.nominal, lambda b: b)(
         before, seconds=0.2
     )
     assert (
@@ -70,7 +70,7 @@ def test_every_scene_is_drawn_and_struck(name):
     )
     start, last = (motion.at(t)[scene.struck_body.body][:3] for t in (0.0, 1.0))
     assert np.linalg.norm(last - start) > 0.005  # it was hit
-    assert ranges(scene)["speed"] == scene.draw.speed
+    assert ranges(scene)["speed"] == scene.strikes.speed
 
 
 def test_edges_of_a_box_and_what_is_not_drawn():
@@ -112,7 +112,7 @@ def test_motion_between_frames_and_over_drop_outs():
     again = motion.then(motion)
     assert len(again.t) == 22 and (np.diff(again.t) > 0).all()
     assert np.allclose(flat(scene, solid(scene, np.array([0.1, -0.2, 2.0]))), [0.1, -0.2, 2.0])
-    still = Motion(t, {body: np.tile(pose[0], (11, 1))})
+    still = BodyMotion(t, {body: np.tile(pose[0], (11, 1))})
     assert len(still.cut(body, after=0.25).t) == 3
 
 
@@ -154,9 +154,9 @@ def test_a_target_is_planned_with_few_evaluations(session):
     model = session.map
     target = model.rest(np.zeros((1, 3)), (0.4 * model.low + 0.6 * model.high)[None])[0]
     found = planned(session.scene, model, target, np.zeros(3))
-    assert found.plan.status == "found" and found.off[0] < 0.003
+    assert found.plan.status == "found" and found.pose_error[0] < 0.003
     assert 0 < found.plan.evaluations < 40_000  # the map answers a million in a second
-    assert len(found.expected.cloud) == 24 and (found.expected.spread > 0).all()
+    assert len(found.expected.cloud) == 24 and (found.expected.std > 0).all()
     motion = session.struck(found.strikes, np.zeros(3), "hybrid", "identified values")
     rest = session.rests({"hybrid": motion})["hybrid"]
     assert (
@@ -190,18 +190,18 @@ def policy(scene: Scene, model) -> Policy:
     """One that always strikes the middle: enough to see it followed."""
     d = len(model.names)
     return Policy(
-        ((np.zeros((d, OBSERVED), np.float32), np.zeros(d, np.float32)),),
+        ((np.zeros((d, OBSERVATION_SIZE), np.float32), np.zeros(d, np.float32)),),
         model.names,
         model.low,
         model.high,
-        heading_of(scene),
+        heading_offset_of(scene),
         {"scene": scene.name},
     )
 
 
 def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
     policy(session.scene, session.map).save(tmp_path / "policy.safetensors")
-    opened = view.session_of(runs / "demo", policy=tmp_path)
+    opened = view.viewer_session(runs / "demo", policy=tmp_path)
     made = []
     done, motion = opened.followed(ROUTES["1"], "MuJoCo", "identified values", told=made.append)
     assert len(done.strikes) == len(made) >= 1 and len(done.poses) == len(made) + 1
@@ -212,11 +212,11 @@ def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
         session.followed(ROUTES["1"], "MuJoCo", "identified values")
     policy(Scene.load("square"), session.map).save(tmp_path / "other.safetensors")
     with pytest.raises(DataError, match="square"):
-        view.session_of(runs / "demo", policy=tmp_path / "other.safetensors")
+        view.viewer_session(runs / "demo", policy=tmp_path / "other.safetensors")
 
 
 def test_runs_without_trajectories_say_so(runs, tmp_path):
-    plain = view.session_of(runs / "plain")
+    plain = view.viewer_session(runs / "plain")
     assert "drawn from the scene's ranges" in plain.source.words and len(plain.source.names) == 12
     assert (
         np.array_equal(plain.source[3].before, plain.source[3].before)
@@ -236,7 +236,7 @@ def test_runs_without_trajectories_say_so(runs, tmp_path):
     write_trials(tmp_path / "t.safetensors", lab.recorded()[:2])
     assert (
         "t.safetensors"
-        in view.session_of(runs / "plain", trials=tmp_path / "t.safetensors").source.words
+        in view.viewer_session(runs / "plain", trials=tmp_path / "t.safetensors").source.words
     )
     empty = Trial(
         "still",
@@ -247,7 +247,7 @@ def test_runs_without_trajectories_say_so(runs, tmp_path):
         },
     )
     write_trials(tmp_path / "still.safetensors", Trials((empty,)))
-    still = view.session_of(runs / "plain", trials=tmp_path / "still.safetensors").source[0]
+    still = view.viewer_session(runs / "plain", trials=tmp_path / "still.safetensors").source[0]
     assert still.before is None and "No impact" in still.says and still.recorded is not None
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from clashsim.view.planning import Planning
+from clashsim.view.plan_panel import PlanPanel
 
 
 def call_back(callback: Callable[[Any], Any], phases: tuple[str, ...]) -> None:
@@ -27,7 +27,7 @@ def call_back(callback: Callable[[Any], Any], phases: tuple[str, ...]) -> None:
 
 def test_the_end_of_a_drag_is_not_overtaken_by_the_step_before_it(monkeypatch):
     page = MagicMock(mode="Plan")
-    planning = Planning(page, MagicMock())
+    planning = PlanPanel(page, MagicMock())
     planning._begin()  # makes the gizmo
     callback = planning.gizmo.on_update.call_args.args[0]
     planned: list[bool] = []

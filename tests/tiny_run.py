@@ -39,14 +39,14 @@ METRICS = {
 def calibration() -> Calibration:
     """A calibration of the shipped square on four simulated impacts."""
     scene = Scene.load("square")
-    impacts = replace(sample(scene, 4, 1), theta=None, ends={})
-    return calibrate(base_model(scene), impacts, draws=1)
+    impacts = replace(sample(scene, 4, 1), theta=None, end_counts={})
+    return calibrate(base_model(scene), impacts, posterior_samples=1)
 
 
 def write_run(path: Path) -> Path:
     """A run folder with everything that `clashsim show` prints."""
     made = calibration()
-    impacts = replace(sample(made.base.scene, 4, 1), theta=None, ends={})
+    impacts = replace(sample(made.base.scene, 4, 1), theta=None, end_counts={})
     slide = SlideModel({"friction": 0.3}, gyration=0.03)
     save_run(path, made, slide=slide, metrics=METRICS, trials={"four.csv": impacts})
     return path

@@ -17,8 +17,8 @@ from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.run_folder import save_run
-from clashsim.fit.slides_from_trials import fit_found
-from clashsim.view.session import Session
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.view.session import ViewerSession
 
 FIT = 10
 SETTING = ("semi_cylinder", "resin", "high")
@@ -33,11 +33,11 @@ def folder() -> Path:
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     scene = Scene.load("semi_cylinder")
     found = segment(lab.recorded(*SETTING)[:FIT], scene=scene)
-    calibration = calibrate(base_model(scene), found.impacts, draws=2)
+    calibration = calibrate(base_model(scene), found.impacts, posterior_samples=2)
     save_run(
         out / "demo",
         calibration,
-        slide=fit_found(scene, found.found, ())[0],
+        slide=fit_slides_of_impacts(scene, found.found, ())[0],
         config={"recorded": list(SETTING), "impacts": FIT},
     )
     save_run(out / "plain", calibration)
@@ -45,6 +45,6 @@ def folder() -> Path:
 
 
 @cache
-def session() -> Session:
+def session() -> ViewerSession:
     """The whole one, as the page has it."""
-    return view.session_of(folder() / "demo")
+    return view.viewer_session(folder() / "demo")

@@ -91,13 +91,13 @@ API = {
     "Learning": [
         "clashsim.rl.task",
         "clashsim.rl.env",
-        "clashsim.rl.train",
+        "clashsim.rl.sac_training",
         "clashsim.rl.informative",
     ],
     "Laboratory": ["clashsim.lab"],
     "Many machines": [
         "clashsim.core.executor",
-        "clashsim.scale.engine",
+        "clashsim.scale.ray_executor",
         "clashsim.scale.cluster",
         "clashsim.data.checkpoints",
     ],
@@ -107,9 +107,9 @@ API = {
 
 def verbs() -> list[str]:
     """Names of all verbs, in the order of --help."""
-    from clashsim.cli import VERBS
+    from clashsim.cli import COMMANDS
 
-    return [kind.__name__.lower() for kind in VERBS]
+    return [kind.__name__.lower() for kind in COMMANDS]
 
 
 def help_of(verb: str) -> str:

@@ -19,9 +19,9 @@ from clashsim.core.files import write_atomic
 from clashsim.core.scene import Scene
 from clashsim.core.trials import quaternion, yaw
 from clashsim.lab import arm
-from clashsim.lab.engine import Motion, engine, planar
 from clashsim.lab.mocap import RATE
-from clashsim.lab.strike import TIP
+from clashsim.lab.rig import Motion, engine, planar
+from clashsim.lab.strike import TIP_RADIUS
 from clashsim.sim.mujoco.impacts import simulate
 
 COLOURS = {"resin": "#d1495b", "nylon": "#00798c", "petg_cf": "#edae49"}
@@ -64,7 +64,7 @@ def mujoco_restitution(damping: float) -> np.ndarray:
     theta = np.tile(scene.nominal, (len(SPEEDS), 1))
     theta[:, [p.name for p in scene.params].index("damping_ratio")] = damping
     before = np.zeros((len(SPEEDS), 12))
-    before[:, 7], before[:, 10] = 0.05 + TIP - 1e-5, -SPEEDS
+    before[:, 7], before[:, 10] = 0.05 + TIP_RADIUS - 1e-5, -SPEEDS
     return -simulate(scene, before, theta).after[:, 1] / SPEEDS - 1
 
 
@@ -186,7 +186,7 @@ def draw_spread(folder: Path, repeats: int = 30) -> None:
     ):
         setting, strike = lab.Setting(shape, "nylon", "high"), lab.Strike(0.5, point, 0.1)
         ends = []
-        for trial in lab.execute_apart([strike] * repeats, setting, 0, workers=1):
+        for trial in lab.execute_independently([strike] * repeats, setting, 0, workers=1):
             _, pose = trial.seen("block")
             turn = yaw(pose[:, 3:])
             ends.append(

@@ -25,7 +25,7 @@ for name in arguments.names:
     base = distil(
         scene,
         sample(scene, arguments.n, 0, progress=bar),
-        recipe=SHIPPED,
+        config=SHIPPED,
         device=arguments.device,
         progress=bar,
     )

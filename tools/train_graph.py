@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from clashsim.core.files import write_atomic
-from clashsim.fit.graph_train import Recipe, Set, drift, train
-from clashsim.nets.graph import GraphNet
+from clashsim.fit.graph_train import GraphTrainingConfig, TrajectorySet, drift, train
+from clashsim.nets.mesh_graph import GraphNet
 
 SETS = ("near", "one", "two", "three")
 
@@ -28,9 +28,9 @@ def sample(folder: Path) -> None:
     """Trajectories of one, two and three boxes; `near` is about what a few tosses of the real cube
     call for.
     """
-    from clashsim.fit.scale import Ranges, scaled
+    from clashsim.fit.data_scaling import ScalingRanges, scale_data
 
-    near = Ranges(
+    near = ScalingRanges(
         half=(0.0455, 0.0495),
         mass=(0.36, 0.38),
         inertia=(1.25, 2.1),
@@ -41,13 +41,13 @@ def sample(folder: Path) -> None:
         contact=((-0.25, 0.2, 0.1, 0.2, -0.1), (0.35, 0.5, 0.5, 0.7, 0.7)),
     )
     jobs = {
-        "one": (Ranges(), 12000, 1),
-        "two": (Ranges(boxes=2, frames=60, speed=1.6, centre=0.004), 2500, 2),
-        "three": (Ranges(boxes=3, frames=60, speed=1.6, centre=0.004), 1500, 3),
+        "one": (ScalingRanges(), 12000, 1),
+        "two": (ScalingRanges(boxes=2, frames=60, speed=1.6, centre=0.004), 2500, 2),
+        "three": (ScalingRanges(boxes=3, frames=60, speed=1.6, centre=0.004), 1500, 3),
         "near": (near, 12000, 11),
     }
     for name, (ranges, n, seed) in jobs.items():
-        arrays = scaled(ranges, n, seed, parts=folder / f"parts-{name}")
+        arrays = scale_data(ranges, n, seed, checkpoint_dir=folder / f"parts-{name}")
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         write_atomic(folder / f"{name}.npz", buffer.getvalue())
@@ -61,17 +61,21 @@ def fit(args: argparse.Namespace) -> None:
     tables = {n: dict(np.load(args.folder / f"{n}.npz")) for n in names}
     cut = {n: len(t["mass"]) // 20 for n, t in tables.items()}
     sets = [
-        Set.of({k: v[cut[n] :] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths))
+        TrajectorySet.of(
+            {k: v[cut[n] :] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths)
+        )
         for n, t in tables.items()
     ]
     held = [
-        Set.of({k: v[: cut[n]] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths))
+        TrajectorySet.of(
+            {k: v[: cut[n]] for k, v in t.items()}, 1 / 148, args.device, max(args.lengths)
+        )
         for n, t in tables.items()
     ]
     net = GraphNet(5)
     if args.init is not None:
         net.load_state_dict({k: torch.tensor(v) for k, v in np.load(args.init).items()})
-    recipe = Recipe(
+    config = GraphTrainingConfig(
         steps=10**6,
         batch=args.batch,
         lengths=tuple(args.lengths),
@@ -80,7 +84,7 @@ def fit(args: argparse.Namespace) -> None:
         report=250,
     )
     shares = [0.6, 0.16, 0.14, 0.1] if args.near else [0.7, 0.15, 0.15]
-    net = train(net, sets, recipe, seed=2 if args.near else 1, shares=shares)
+    net = train(net, sets, config, seed=2 if args.near else 1, shares=shares)
     buffer = io.BytesIO()
     np.savez(buffer, **{k: v.detach().cpu().numpy() for k, v in net.state_dict().items()})
     write_atomic(args.out, buffer.getvalue())
@@ -91,7 +95,7 @@ def fit(args: argparse.Namespace) -> None:
 def ship(path: Path) -> None:
     """Weights (.npz) into the package."""
     import clashsim
-    from clashsim.nets.graph_file import SHIPPED, net_bytes
+    from clashsim.nets.network_file import SHIPPED, net_bytes
 
     net = GraphNet(5)
     net.load_state_dict({k: torch.tensor(v) for k, v in np.load(path).items()})

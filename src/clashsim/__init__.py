@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts as Impacts
     from clashsim.core.params import Param as Param
     from clashsim.core.scene import Scene as Scene
-    from clashsim.core.strike_distribution import Draw as Draw
+    from clashsim.core.strike_distribution import StrikeDistribution as StrikeDistribution
     from clashsim.core.trials import Trial as Trial
     from clashsim.core.trials import Trials as Trials
     from clashsim.data.impact_files import read_impacts as read_impacts
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from clashsim.fit.base import base_model as base_model
     from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
-    from clashsim.fit.calibrated_run import Run as Run
-    from clashsim.fit.distil import Distilled as Distilled
-    from clashsim.fit.distil import Recipe as Recipe
+    from clashsim.fit.calibrated_run import CalibratedRun as CalibratedRun
+    from clashsim.fit.distil import DistillationConfig as DistillationConfig
+    from clashsim.fit.distil import DistilledModel as DistilledModel
     from clashsim.fit.distil import distil as distil
     from clashsim.fit.run_folder import load as load
     from clashsim.fit.run_folder import save_run as save_run
     from clashsim.fit.sample import sample as sample
     from clashsim.sim.augmented.simulator import AugmentedSim as AugmentedSim
     from clashsim.sim.graph.simulator import GraphSim as GraphSim
-    from clashsim.sim.hybrid.pairs import Pair as Pair
+    from clashsim.sim.hybrid.pairs import LearnedPair as LearnedPair
     from clashsim.sim.hybrid.simulator import HybridSim as HybridSim
     from clashsim.sim.mjx.simulator import MjxSim as MjxSim
     from clashsim.sim.mujoco.simulator import MujocoSim as MujocoSim
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and
 # torch loads only when needed.
-_PLACES = {
-    "Draw": "core.strike_distribution",
+_HOMES = {
+    "StrikeDistribution": "core.strike_distribution",
     "ClashError": "core.errors",
     "Impacts": "core.impacts",
     "Param": "core.params",
@@ -61,10 +61,10 @@ _PLACES = {
     "base_model": "fit.base",
     "Calibration": "fit.calibrate",
     "calibrate": "fit.calibrate",
-    "Distilled": "fit.distil",
-    "Recipe": "fit.distil",
+    "DistilledModel": "fit.distil",
+    "DistillationConfig": "fit.distil",
     "distil": "fit.distil",
-    "Run": "fit.calibrated_run",
+    "CalibratedRun": "fit.calibrated_run",
     "load": "fit.run_folder",
     "save_run": "fit.run_folder",
     "sample": "fit.sample",
@@ -75,15 +75,15 @@ _PLACES = {
     "HybridSim": "sim.hybrid.simulator",
     "MjxSim": "sim.mjx.simulator",
     "MujocoSim": "sim.mujoco.simulator",
-    "Pair": "sim.hybrid.pairs",
+    "LearnedPair": "sim.hybrid.pairs",
 }
-__all__ = ["__version__", *_PLACES]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name not in _HOMES:
         raise AttributeError(f"module 'clashsim' has no attribute {name!r}")
-    return getattr(import_module(f"clashsim.{_PLACES[name]}"), name)
+    return getattr(import_module(f"clashsim.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

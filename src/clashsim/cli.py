@@ -487,7 +487,7 @@ class Train:
     """Run folder of clashsim calibrate or demo, with a slide model."""
     out: Out
     """Folder to write policy, checkpoints and a log for TensorBoard to."""
-    recipe: Literal["default", "paper"] = "default"
+    config: Literal["default", "paper"] = "default"
     """default: many copies at once; paper: the library's own hyper-parameters, one copy."""
     steps: Annotated[int | None, arg(metavar="INT")] = None
     """Strikes to train with: 200,000, and with --device ten times that."""
@@ -495,7 +495,7 @@ class Train:
     """Device of torch on which thousands of copies are struck and the policy is trained, as in:
     --device cuda.
     """
-    copies: Annotated[int | None, arg(metavar="INT")] = None
+    num_envs: Annotated[int | None, arg(metavar="INT")] = None
     """Copies struck at once with --device: 4096."""
     seed: int = 0
     """Of everything drawn."""
@@ -688,7 +688,7 @@ class Doctor:
 
 # In the order of the way from a recording to a judged model, which is the order in which --help
 # lists them.
-VERBS: dict[type, Callable[[Any], None]] = {
+COMMANDS: dict[type, Callable[[Any], None]] = {
     Import: import_logs.run,
     Inspect: inspect.run,
     Segment: segment.run,
@@ -716,7 +716,7 @@ def overview() -> str:
     """All verbs, each with its first sentence, as wide as the terminal."""
     wide = shutil.get_terminal_size((100, 24)).columns
     lines = ["usage: clashsim VERB ...", "", ABOUT, ""]
-    for kind in VERBS:
+    for kind in COMMANDS:
         name, first = kind.__name__.lower(), str(kind.__doc__).split("\n")[0]
         lines += textwrap.wrap(
             f"  {name:<10} {first}", max(40, wide), subsequent_indent=" " * 13, drop_whitespace=True
@@ -731,12 +731,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview())
         return 0
     try:
-        kinds = reduce(or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in VERBS))
+        kinds = reduce(
+            or_, (Annotated[kind, subcommand(kind.__name__.lower())] for kind in COMMANDS)
+        )
         verb: Any = tyro.cli(
             kinds, prog="clashsim", args=given, description=ABOUT, config=(FlagCreatePairsOff,)
         )  # type: ignore[call-overload]
         with plain_output():
-            VERBS[type(verb)](verb)
+            COMMANDS[type(verb)](verb)
         _end_output()
     except ClashError as error:
         print(plain(f"clashsim: {error}"), file=sys.stderr)

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="clashsim-corpus-") as folder:
         write_corpus(Path(folder), chosen)
         corpus = Corpus(Path(folder), chosen)
-        tally = Tally(corpus, options.seed, options.out)
+        tally = CollisionStats(corpus, options.seed, options.out)
         limits = Limits(options.case_seconds, options.case_memory << 20)
         started = time.monotonic()
         with Pool(
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if tally.found else 0
 
 
-class Tally:
+class CollisionStats:
     """Counts of what happened to each kind, and the findings, of which the first are saved."""
 
     def __init__(self, corpus: Corpus, seed: int, out: Path) -> None:

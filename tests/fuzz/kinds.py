@@ -110,14 +110,14 @@ def _write_archive(folder: Path, *, suffix: str) -> None:
 
 def _read_log(folder: Path, rng: random.Random) -> object:
     from clashsim.data import logs
-    from clashsim.data.checks.findings import NAMES
+    from clashsim.data.checks.findings import FINDING_NAMES
     from clashsim.data.readers import mapping
 
     how = folder / "lab.toml"
     log = next(path for path in folder.iterdir() if path != how)
     if how.is_file() and rng.random() < 0.8:
-        return logs.read([log], mapping=mapping.load(how), accept=list(NAMES))
-    return logs.read([log], guess=True, accept=list(NAMES))
+        return logs.read([log], mapping=mapping.load(how), accept=list(FINDING_NAMES))
+    return logs.read([log], guess=True, accept=list(FINDING_NAMES))
 
 
 # --- impacts and trials ---------------------------------------------------------------------------
@@ -141,7 +141,10 @@ def _impacts(simulated: bool) -> Any:
     impacts = from_columns(_columns(), known=["mass"])
     if simulated:
         return replace(
-            impacts, theta=np.ones((6, 2)), source="simulated", ends={"parted": 6, "settled": 0}
+            impacts,
+            theta=np.ones((6, 2)),
+            source="simulated",
+            end_counts={"parted": 6, "settled": 0},
         )
     return impacts
 
@@ -243,19 +246,19 @@ def _read_scene(folder: Path, rng: random.Random) -> object:
 
 
 def _write_mapping(folder: Path) -> None:
-    from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping, dump
+    from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping, dump
 
-    box = BodyMap(
+    box = BodyMapping(
         "box",
         ("box_x", "box_y", "box_z"),
         quaternion=("qx", "qy", "qz", "qw"),
         order="xyzw",
         markers={"box:1": (0.1, 0.0, 2.0)},
     )
-    tool = BodyMap(
+    tool = BodyMapping(
         "tool", ("tool[0:3]",), euler=("a", "b", "c"), sequence="zyx", source="/tool/pose"
     )
-    log = LogMap(
+    log = LoggerMapping(
         (box, tool),
         files="{trial}/*.csv",
         time="t",
@@ -321,10 +324,10 @@ def _write_targets(folder: Path) -> None:
 
 
 def _read_targets(folder: Path, rng: random.Random) -> object:
-    from clashsim.commands.plan_each import read_targets
-    from clashsim.plan.tasks import Task
+    from clashsim.commands.plan_targets import read_targets
+    from clashsim.plan.tasks import PlanningTask
 
-    return read_targets(folder / "targets.csv", Task((0.1, 0.1, 0.0)))
+    return read_targets(folder / "targets.csv", PlanningTask((0.1, 0.1, 0.0)))
 
 
 def _write_route(folder: Path) -> None:
@@ -342,10 +345,12 @@ def _read_route(folder: Path, rng: random.Random) -> object:
 
 def _write_plan(folder: Path) -> None:
     from clashsim.core.scene import Scene
-    from clashsim.plan.robot import content
-    from clashsim.plan.tasks import Plan, Reach, Status, Task
+    from clashsim.plan.execution import plan_to_dict
+    from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus, Reach
 
-    task = Task((0.1, 0.2, 0.3), reach=Reach(speed=(0.2, 0.8), workspace=(-1.0, 1.0, -1.0, 1.0)))
+    task = PlanningTask(
+        (0.1, 0.2, 0.3), reach=Reach(speed=(0.2, 0.8), workspace=(-1.0, 1.0, -1.0, 1.0))
+    )
     strikes, ends = np.array([[0.5, 1.5, 0.0]]), np.array([[0.1, 0.2, 0.3]])
     plan = Plan(
         task,
@@ -354,29 +359,29 @@ def _write_plan(folder: Path) -> None:
         ends,
         np.full(3, 0.01),
         1e-4,
-        Status.FOUND,
+        PlanStatus.FOUND,
         "within reach",
         100,
     )
     (folder / "plan.json").write_text(
-        json.dumps(content(plan, Scene.load("semi_cylinder")), indent=1)
+        json.dumps(plan_to_dict(plan, Scene.load("semi_cylinder")), indent=1)
     )
 
 
 def _read_plan(folder: Path, rng: random.Random) -> object:
     from clashsim.commands.plan import _shape
-    from clashsim.plan.robot import plan_of
+    from clashsim.plan.execution import plan_from_json
 
     text = (folder / "plan.json").read_bytes().decode(errors="replace")
-    return plan_of(text), _shape(text)
+    return plan_from_json(text), _shape(text)
 
 
 def _write_policy(folder: Path) -> None:
     from clashsim.rl.policy import Policy
-    from clashsim.rl.push import OBSERVED
+    from clashsim.rl.push import OBSERVATION_SIZE
 
     rng = np.random.default_rng(0)
-    sizes = (OBSERVED, 8, 3)
+    sizes = (OBSERVATION_SIZE, 8, 3)
     layers = tuple(
         (rng.normal(size=(b, a)).astype(np.float32), np.zeros(b, np.float32))
         for a, b in pairwise(sizes)
@@ -389,9 +394,9 @@ def _write_policy(folder: Path) -> None:
 
 def _read_policy(folder: Path, rng: random.Random) -> object:
     from clashsim.rl.policy import Policy
-    from clashsim.rl.push import OBSERVED
+    from clashsim.rl.push import OBSERVATION_SIZE
 
-    strike = Policy.load(folder / "policy.safetensors")(np.ones((2, OBSERVED)))
+    strike = Policy.load(folder / "policy.safetensors")(np.ones((2, OBSERVATION_SIZE)))
     assert np.isfinite(strike).all(), "a policy that was loaded gives NaN"
     return strike
 
@@ -402,7 +407,7 @@ def _write_checkpoint(folder: Path) -> None:
     from clashsim.rl import checkpoint
 
     about = {"job": {"seed": 0}, "done": 3}
-    checkpoint.keep(
+    checkpoint.write_checkpoint(
         folder, {"weights.a": torch.ones(3), "weights.b": torch.zeros(2, 2)}, about, steps=10, of=20
     )
 
@@ -420,14 +425,14 @@ def _read_checkpoint(folder: Path, rng: random.Random) -> object:
 
 
 def _write_graph(folder: Path) -> None:
-    from clashsim.nets.graph import GraphNet
-    from clashsim.nets.graph_file import net_bytes
+    from clashsim.nets.mesh_graph import GraphNet
+    from clashsim.nets.network_file import net_bytes
 
     (folder / "net.safetensors").write_bytes(net_bytes(GraphNet(3, hidden=4, layers=1)))
 
 
 def _read_graph(folder: Path, rng: random.Random) -> object:
-    from clashsim.nets.graph_file import read_net
+    from clashsim.nets.network_file import read_net
 
     return read_net(folder / "net.safetensors")
 
@@ -438,16 +443,18 @@ def _read_graph(folder: Path, rng: random.Random) -> object:
 def _write_run(folder: Path) -> None:
     from clashsim.core.scene import Scene
     from clashsim.fit.calibrate import calibrate
-    from clashsim.fit.distil import Recipe, distil
+    from clashsim.fit.distil import DistillationConfig, distil
     from clashsim.fit.run_folder import save_run
     from clashsim.fit.sample import sample
     from clashsim.slides.law import SlideModel
 
     scene = Scene.load("ellipse")
     base = distil(
-        scene, sample(scene, 100, 0), recipe=Recipe(width=8, layers=2, members=2, steps=5, batch=32)
+        scene,
+        sample(scene, 100, 0),
+        config=DistillationConfig(width=8, layers=2, members=2, steps=5, batch=32),
     )
-    impacts = replace(sample(scene, 12, 1), theta=None, ends={})
+    impacts = replace(sample(scene, 12, 1), theta=None, end_counts={})
     slide = SlideModel({"friction": 0.3}, gyration=0.02)
     figures = {"accuracy_0.1": 0.5, "accuracy_0.2": 0.7, "median": 0.11}
     restitution = {"speeds": [0.2, 0.5], "nominal": [0.1, 0.2], "identified": [0.3, 0.4]}
@@ -471,7 +478,7 @@ def _write_run(folder: Path) -> None:
     }
     save_run(
         folder / "run",
-        calibrate(base, impacts, draws=2),
+        calibrate(base, impacts, posterior_samples=2),
         slide=slide,
         config={"seed": 3, "known": []},
         metrics=metrics,

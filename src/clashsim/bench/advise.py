@@ -16,36 +16,36 @@ from pathlib import Path
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench.lab_sets import choose, lab_set
+from clashsim.bench.lab_sets import choose, load_lab_set
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
-from clashsim.data.datasets import RealSet
+from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.metrics import relative_error, summary
 from clashsim.fit.advise import advise
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import Distilled
+from clashsim.fit.distil import DistilledModel
 
 N = 10
 _POOL = 60  # strikes to choose from, in sets that have more than twice as many; else half of them
 _TESTED = 400  # at most
-Way = Callable[[Distilled, Impacts, int], np.ndarray]
+Way = Callable[[DistilledModel, Impacts, int], np.ndarray]
 
 
-def _random(base: Distilled, pool: Impacts, seed: int) -> np.ndarray:
+def _random(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
     """The pool is in random order already."""
     return np.arange(N)
 
 
-def _advised(base: Distilled, pool: Impacts, seed: int) -> np.ndarray:
+def _advised(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
     return advise(base, pool, N).rows
 
 
-def _in_two(base: Distilled, pool: Impacts, seed: int) -> np.ndarray:
+def _in_two(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
     first = advise(base, pool, N // 2).rows
     others = np.setdiff1d(np.arange(len(pool)), first)
     model = calibrate(base, pool[first], seed=seed)
@@ -68,14 +68,14 @@ def run(
     save: Save = discard,
 ) -> list[Row]:
     """Rows of all methods on every set; sets of struck boxes are those that lie in `root`."""
-    present: dict[str, Callable[[], RealSet]] = {
-        s.replace("_", "-"): partial(lab_set, s.replace("_", "-"), s, "resin", "high")
+    present: dict[str, Callable[[], RealDataset]] = {
+        s.replace("_", "-"): partial(load_lab_set, s.replace("_", "-"), s, "resin", "high")
         for s in lab.SHAPES
     }
     if root is not None:
         present |= {
             name: partial(datasets.load, name, root)
-            for name in datasets.names(datasets.root_or_fail(root))
+            for name in datasets.names(datasets.find_data_root(root))
             if name.startswith("lasa/")
         }
     chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
@@ -102,7 +102,7 @@ def run(
     return rows
 
 
-def _errors(real: RealSet, base: Distilled, way: Way, seed: int) -> np.ndarray:
+def _errors(real: RealDataset, base: DistilledModel, way: Way, seed: int) -> np.ndarray:
     """Relative errors of the test, after a calibration with ten strikes of the pool."""
     order = np.random.default_rng(seed).permutation(len(real.impacts))
     size = min(_POOL, len(order) // 2)

@@ -15,10 +15,10 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import base_model
-from clashsim.fit.distil import PAPER, Recipe
+from clashsim.fit.distil import PAPER, DistillationConfig
 from clashsim.fit.sample import sample
 
-DEFAULTS: Mapping[str, Recipe | None] = {
+DEFAULTS: Mapping[str, DistillationConfig | None] = {
     "clash-paper": PAPER,
     "clashsim": None,
 }  # None: what `base_model` gives by itself
@@ -32,7 +32,7 @@ def run(
     held_out: int = 10_000,
     seed: int = 0,
     cache: Path | None = None,
-    recipes: Mapping[str, Recipe | None] = DEFAULTS,
+    recipes: Mapping[str, DistillationConfig | None] = DEFAULTS,
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
@@ -44,11 +44,11 @@ def run(
         scene = Scene.load(name)
         unseen = sample(scene, held_out, _UNSEEN + seed, progress=progress)
         gyration = inertia(scene, scene.struck_body).gyration
-        for method, recipe in recipes.items():
+        for method, config in recipes.items():
             row = {"set": name, "method": method, "n": n}
             with optional(rows, **row):
                 base = base_model(
-                    scene, recipe=recipe, n=n, seed=seed, cache=cache, progress=progress
+                    scene, config=config, n=n, seed=seed, cache=cache, progress=progress
                 )
                 assert unseen.theta is not None
                 error = relative_error(base.predict(unseen, unseen.theta), unseen.after, gyration)

@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.contact_frame import Frame, frame
+from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
-from clashsim.fit.distil import PAPER, Distilled, Recipe
-from clashsim.fit.identify import Grid, Rig, grid, rig
-from clashsim.fit.point_contact import fit_point_contact, levers, point_contact
-from clashsim.fit.regression import Inputs, regress
+from clashsim.fit.distil import PAPER, DistillationConfig, DistilledModel
+from clashsim.fit.identify import GridTable, IdentificationProblem, grid, identification_problem
+from clashsim.fit.point_contact import fit_point_contact, point_contact, point_contact_inputs
+from clashsim.fit.regression import RegressionInputs, regress
 from clashsim.nets.impact import ImpactNet
 
 
@@ -42,38 +42,41 @@ class Problem:
     gyration: float
     cache: Path | None = None
     samples: int = 100_000
-    recipe: Recipe | None = None  # of clashsim's base model; None takes the shipped one
+    config: DistillationConfig | None = None  # of clashsim's base model; None takes the shipped one
     table: bool = (
         True  # whether grid search simulates all impacts once, which pays when there are many draws
     )
     progress: Progress = quiet
 
     @cached_property
-    def seen(self) -> Frame:
+    def frame(self) -> ContactFrame:
         """The impacts in their contact frames."""
-        return frame(self.scene, self.impacts)
+        return contact_frame(self.scene, self.impacts)
 
     @cached_property
     def change(self) -> np.ndarray:
         """Dimensionless change of twist (N, k)."""
-        return self.seen.encode(self.impacts.after)
+        return self.frame.encode(self.impacts.after)
 
     @cached_property
     def size(self) -> np.ndarray:
         """Dimensionless size of the twist after (N,), which errors are relative to."""
         return (
-            np.linalg.norm(self.change + self.seen.start / self.seen.speed[:, None], axis=1) + 0.05
+            np.linalg.norm(
+                self.change + self.frame.twist_before / self.frame.speed[:, None], axis=1
+            )
+            + 0.05
         )
 
     @cached_property
-    def rig(self) -> Rig:
+    def identification_problem(self) -> IdentificationProblem:
         """The impacts as MuJoCo simulates them."""
-        return rig(self.scene, self.impacts, gyration=self.gyration)
+        return identification_problem(self.scene, self.impacts, gyration=self.gyration)
 
     @cached_property
-    def grid(self) -> Grid:
+    def grid(self) -> GridTable:
         """All impacts at all points of the grid search."""
-        return grid(self.rig)
+        return grid(self.identification_problem)
 
     @cached_property
     def plain(self) -> Scene:
@@ -87,25 +90,25 @@ class Problem:
         )
 
     @cached_property
-    def paper(self) -> Distilled:
+    def paper(self) -> DistilledModel:
         """The paper's base model."""
         return base_model(
-            self.plain, recipe=PAPER, n=self.samples, cache=self.cache, progress=self.progress
+            self.plain, config=PAPER, n=self.samples, cache=self.cache, progress=self.progress
         )
 
     @cached_property
-    def base(self) -> Distilled:
+    def base(self) -> DistilledModel:
         """clashsim's base model."""
         return base_model(
-            self.scene, recipe=self.recipe, n=self.samples, cache=self.cache, progress=self.progress
+            self.scene, config=self.config, n=self.samples, cache=self.cache, progress=self.progress
         )
 
 
 def inputs(problem: Problem, rows: np.ndarray) -> np.ndarray:
     """Inputs (N, f) of the regressions, scaled by `rows`."""
     few = problem.impacts[rows]
-    return Inputs.of(problem.scene, frame(problem.scene, few), few)(
-        problem.scene, problem.seen, problem.impacts
+    return RegressionInputs.of(problem.scene, contact_frame(problem.scene, few), few)(
+        problem.scene, problem.frame, problem.impacts
     )
 
 
@@ -113,9 +116,9 @@ def newton_coulomb(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
     """A rigid point contact with normal restitution, Coulomb friction and tangential restitution,
     by grid and simplex search.
     """
-    x = levers(problem.scene, problem.seen, problem.impacts)
+    x = point_contact_inputs(problem.scene, problem.frame, problem.impacts)
     law = fit_point_contact(x[rows], problem.change[rows], problem.size[rows])
-    return problem.seen.decode(point_contact(law[None], x))
+    return problem.frame.decode(point_contact(law[None], x))
 
 
 def ridge(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
@@ -138,13 +141,13 @@ def ridge(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
         )
         if left_out < best:
             best, beta = left_out, fitted
-    return problem.seen.decode(x @ beta)
+    return problem.frame.decode(x @ beta)
 
 
 def gp(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
     """Exact Gaussian process in the contact frame, hyper-parameters by marginal likelihood."""
     x = inputs(problem, rows)
-    return problem.seen.decode(regress(x[rows], problem.change[rows], problem.size[rows])(x)[0])
+    return problem.frame.decode(regress(x[rows], problem.change[rows], problem.size[rows])(x)[0])
 
 
 def scratch(
@@ -199,7 +202,7 @@ def scratch(
         optimiser.zero_grad(set_to_none=True)
         (error * ~held).mean(1).sum().backward()
         optimiser.step()
-    return problem.seen.decode(answer)
+    return problem.frame.decode(answer)
 
 
 def clash_paper(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
@@ -213,7 +216,7 @@ def clash_paper(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
             centre[:, i] = known[p.name]
     unit = torch.as_tensor(to_unit(params, centre), dtype=torch.float32)
     free = torch.tensor([float(p.name not in known) for p in params])
-    features = torch.as_tensor(problem.seen.features, dtype=torch.float32)
+    features = torch.as_tensor(problem.frame.features, dtype=torch.float32)
     y = torch.as_tensor(problem.change[rows], dtype=torch.float32)
     net = copy.deepcopy(problem.paper.net)
 
@@ -231,4 +234,4 @@ def clash_paper(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
             optimiser.step()
         move.requires_grad_(False)
     with torch.no_grad():
-        return problem.seen.decode(outcome(slice(None), move).double().numpy())
+        return problem.frame.decode(outcome(slice(None), move).double().numpy())

@@ -2,7 +2,7 @@
 many descents and CMA-ES.
 
 All have the same number of simulator steps. A step with slopes in q parameters counts 1 + q times,
-which is what finite differences would take. A seed draws the first guess. `descent` goes on from it
+which is what finite differences would take. A seed draws the first guess. `steps_per_round` goes on from it
 until it stops, `multi-start` descends from it and from points drawn over the whole range, `cma-es`
 begins there with a spread of half the range, `basin-hopping` has it and others as poor for its
 chains.
@@ -22,22 +22,24 @@ from clashsim.bench.lab_sets import choose
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.progress import Progress, quiet
-from clashsim.optim.basin_hopping import Hops, hop
-from clashsim.optim.levenberg_marquardt import levenberg
+from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
+from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 
-CHAINS, HOPS = 8, Hops(descent=5, polish=20)
+CHAINS, HOPS = 8, BasinHoppingConfig(steps_per_round=5, polish_steps=20)
 NEAR = 0.05  # of the half range: a point this near to the truth in every parameter has reached it
 Found = tuple[np.ndarray, int]
 
 
 def _points(problem: Problem) -> int:
     """That basin hopping evaluates with slopes, and so every method."""
-    return CHAINS * problem.rounds * (HOPS.descent + 1) + HOPS.polish + 1
+    return CHAINS * problem.rounds * (HOPS.steps_per_round + 1) + HOPS.polish_steps + 1
 
 
 def _descent(problem: Problem, seed: int, points: int) -> Found:
     """One descent; where it stops before all steps are spent, it is done."""
-    end = levenberg(problem.evaluate, _guesses(problem, seed, 1), steps=points - 1, tolerance=1e-6)
+    end = levenberg_marquardt(
+        problem.evaluate, _guesses(problem, seed, 1), steps=points - 1, tolerance=1e-6
+    )
     return end.points[0], len(end.trace)
 
 
@@ -45,7 +47,7 @@ def _multi_start(problem: Problem, seed: int, points: int) -> Found:
     """As many descents as there are steps for, of as many steps as basin hopping spends in two
     rounds, the best of them polished.
     """
-    length, polish = 2 * HOPS.descent, min(HOPS.polish, points // 4)
+    length, polish = 2 * HOPS.steps_per_round, min(HOPS.polish_steps, points // 4)
     count = max(1, (points - polish - 1) // (length + 1))
     spread = (
         qmc.LatinHypercube(len(problem.truth), rng=np.random.default_rng([seed, 1])).random(
@@ -56,11 +58,11 @@ def _multi_start(problem: Problem, seed: int, points: int) -> Found:
     )
     starts = np.vstack([_guesses(problem, seed, 1), spread])[:count]
     ends = [
-        levenberg(problem.evaluate, starts[i : i + CHAINS], steps=length)
+        levenberg_marquardt(problem.evaluate, starts[i : i + CHAINS], steps=length)
         for i in range(0, count, CHAINS)
     ]
     best = np.concatenate([e.points for e in ends])[np.concatenate([e.loss for e in ends]).argmin()]
-    return levenberg(problem.evaluate, best[None], steps=polish).points[0], count * (
+    return levenberg_marquardt(problem.evaluate, best[None], steps=polish).points[0], count * (
         length + 1
     ) + polish + 1
 
@@ -90,12 +92,12 @@ def _cma_es(problem: Problem, seed: int, points: int) -> Found:
 
 
 def _hopping(problem: Problem, seed: int, points: int) -> Found:
-    rounds = max(1, (points - HOPS.polish - 1) // (CHAINS * (HOPS.descent + 1)))
-    found = hop(
+    rounds = max(1, (points - HOPS.polish_steps - 1) // (CHAINS * (HOPS.steps_per_round + 1)))
+    found = hop_basins(
         problem.evaluate,
         _guesses(problem, seed, CHAINS),
         seed=seed,
-        hops=Hops(rounds, HOPS.descent, polish=HOPS.polish),
+        hops=BasinHoppingConfig(rounds, HOPS.steps_per_round, polish_steps=HOPS.polish_steps),
     )
     return found.best, found.evaluations
 
@@ -134,7 +136,7 @@ def run(
     with progress("searching", len(names) * len(ways) * seeds) as advance:
         for name in names:
             problem = PROBLEMS[name]()
-            points = CHAINS * (HOPS.descent + 1) * 2 if quick else _points(problem)
+            points = CHAINS * (HOPS.steps_per_round + 1) * 2 if quick else _points(problem)
             for method in ways:
                 with optional(rows, set=name, method=method):
                     found = []

@@ -30,8 +30,8 @@ from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
 from clashsim.core.progress import Progress, quiet
-from clashsim.fit.graph_train import all_pairs, rolled
-from clashsim.nets.bodies import State
+from clashsim.fit.graph_train import all_pairs, rollout_states
+from clashsim.nets.rigid_bodies import RigidBodyState
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim
 
@@ -176,7 +176,12 @@ def _on_device(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> flo
     """
     bodies, _ = sim._bodies(len(start), None)
     state = sim.state(bodies, torch.as_tensor(start, dtype=torch.float64))
-    state = State(*(getattr(state, k).to(device) for k in ("place", "turn", "velocity", "spin")))
+    state = RigidBodyState(
+        *(
+            getattr(state, k).to(device)
+            for k in ("position", "orientation", "velocity", "angular_velocity")
+        )
+    )
     net, there = sim.net.to(device), bodies.to(device)
     gravity, pairs = (
         sim.gravity.to(device).expand(len(there), 3),
@@ -185,7 +190,7 @@ def _on_device(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> flo
     begin = 0.0
     for count in (1, steps):  # the first warms up
         begin = time.perf_counter()
-        rolled(net, there, state, gravity, steps=count, dt=sim.dt, pairs=pairs)
+        rollout_states(net, there, state, gravity, steps=count, dt=sim.dt, pairs=pairs)
         if device.startswith("cuda"):
             torch.cuda.synchronize()
     seconds = (time.perf_counter() - begin) / steps

@@ -17,14 +17,14 @@ from torch import Tensor
 from clashsim.bench.rows import Row, optional
 from clashsim.core.errors import ParamError
 from clashsim.nets.impact import ImpactNet
-from clashsim.nets.strike_table import StrikeMap
-from clashsim.plan.planner import plan_many
-from clashsim.plan.tasks import Status, Task
+from clashsim.nets.strike_table import StrikeTable
+from clashsim.plan.planner import plan_batch
+from clashsim.plan.tasks import PlanningTask, PlanStatus
 
 _MATRIX = 8192  # side of the matrices whose product tells a device's limit
 
 
-def present(device: str) -> bool:
+def device_available(device: str) -> bool:
     """Whether torch can compute there."""
     try:
         torch.zeros(1, device=device).item()  # the device "meta" has shapes and no numbers
@@ -33,8 +33,8 @@ def present(device: str) -> bool:
     return True
 
 
-def rates(
-    net: ImpactNet, strikes: StrikeMap, device: str, *, n: int = 1 << 22
+def measure_rates(
+    net: ImpactNet, strikes: StrikeTable, device: str, *, n: int = 1 << 22
 ) -> list[dict[str, Any]]:
     """Rows of what, method, per_second, `limit` (the share of the fastest matrix product for a
     network, of the fastest copy for a map, that it comes to),
@@ -178,17 +178,17 @@ def _fused() -> Any:
 
 
 def planned(
-    strikes: StrikeMap, device: str, *, n: int = 1000, seed: int = 7
+    strikes: StrikeTable, device: str, *, n: int = 1000, seed: int = 7
 ) -> list[dict[str, Any]]:
     """A row of so many targets that one strike can reach, planned in one call: per_second, seconds,
     the share reached, and the median distance (m) that is left.
     """
     strike = np.random.default_rng(seed).uniform(strikes.low, strikes.high, (n, len(strikes.names)))
-    tasks = [Task(tuple(pose)) for pose in strikes.rest(np.zeros((n, 3)), strike).tolist()]
+    tasks = [PlanningTask(tuple(pose)) for pose in strikes.rest(np.zeros((n, 3)), strike).tolist()]
     options: dict[str, Any] = {"device": device, "population": 96, "rounds": 48}
-    plan_many(strikes, tasks[:2], **options)
+    plan_batch(strikes, tasks[:2], **options)
     begin = time.perf_counter()
-    plans = plan_many(strikes, tasks, **options)
+    plans = plan_batch(strikes, tasks, **options)
     seconds = time.perf_counter() - begin
     left = [float(np.hypot(*(p.predicted[-1][:2] - np.array(p.task.target)[:2]))) for p in plans]
     return [
@@ -198,7 +198,7 @@ def planned(
             "per_second": n / seconds,
             "seconds": seconds,
             "evaluations": sum(p.evaluations for p in plans),
-            "reached": float(np.mean([p.status is Status.FOUND for p in plans])),
+            "reached": float(np.mean([p.status is PlanStatus.FOUND for p in plans])),
             "off": float(np.median(left)),
         }
     ]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from clashsim.bench.rows import Row, optional
-from clashsim.nets.strike_table import StrikeMap
-from clashsim.rl.device_env import CardPush, played
-from clashsim.rl.device_ppo import CardRecipe, Learner
-from clashsim.rl.push import Spread
+from clashsim.nets.strike_table import StrikeTable
+from clashsim.rl.device_env import DevicePush, play_episodes
+from clashsim.rl.device_ppo import PpoConfig, PpoLearner
+from clashsim.rl.push import StartDistribution
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
@@ -26,13 +26,13 @@ _SECONDS = 1.0
 _EPISODES = 4096  # by which a policy is judged
 
 
-def rates(
-    strike_map: StrikeMap,
+def measure_rates(
+    strike_table: StrikeTable,
     scene: Scene,
     device: str,
-    copies: Sequence[int] = (4096, 65536, 1 << 20),
+    num_envs: Sequence[int] = (4096, 65536, 1 << 20),
     *,
-    recipe: CardRecipe = CardRecipe(),
+    config: PpoConfig = PpoConfig(),
 ) -> list[dict[str, Any]]:
     """Rows of what, method, per_second: random strikes of so many copies, then a training, whose
     row has `seconds`, `strikes` and `reached` as well.
@@ -41,20 +41,20 @@ def rates(
     recipe says; `until`, `until_strikes`: seconds and strikes after which `SUCCESS` was met first,
     None if it never was.
     """
-    model = copy.deepcopy(strike_map).to(device).float()
+    model = copy.deepcopy(strike_table).to(device).float()
     rows: list[Row] = []
-    for n in copies:
+    for n in num_envs:
         head = {"what": "environment steps", "method": f"{n} copies on {device}"}
         with optional(rows, **head):
-            task = CardPush.of(scene, model, n, spread=recipe.starts, device=device)
+            task = DevicePush.of(scene, model, n, starts=config.starts, device=device)
             rows.append(head | {"per_second": n * _steps_a_second(task)})
-    with optional(rows, what="training", method=f"PPO, {recipe.copies} copies on {device}"):
-        rows.append(_trained(model, scene, device, recipe))
+    with optional(rows, what="training", method=f"PPO, {config.num_envs} copies on {device}"):
+        rows.append(_trained(model, scene, device, config))
     return rows
 
 
 @torch.no_grad()
-def _steps_a_second(task: CardPush) -> float:
+def _steps_a_second(task: DevicePush) -> float:
     """Of all copies, by random actions that are made on the device and counted in the time."""
     shape, device = (len(task.pose), len(task.low)), task.pose.device
 
@@ -72,35 +72,37 @@ def _steps_a_second(task: CardPush) -> float:
     return calls / (time.perf_counter() - begin)
 
 
-def _trained(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe) -> dict[str, Any]:
+def _trained(model: StrikeTable, scene: Scene, device: str, config: PpoConfig) -> dict[str, Any]:
     """A training by the clock, which stands still while its policy is judged."""
     warm = _learner(
-        model, scene, device, replace(recipe, steps=4 * recipe.copies * recipe.horizon), 1
+        model, scene, device, replace(config, steps=4 * config.num_envs * config.horizon), 1
     )
     for _ in range(
         2
     ):  # a guided round and another: kernels are compiled and memory is taken at first use
-        warm.round()
-    a_round = recipe.copies * recipe.horizon
-    learner, took, until, reached = _learner(model, scene, device, recipe, 0), 0.0, None, 0.0
-    while learner.done < recipe.rounds:
+        warm.train_round()
+    a_round = config.num_envs * config.horizon
+    learner, took, until, reached = _learner(model, scene, device, config, 0), 0.0, None, 0.0
+    while learner.rounds_done < config.rounds:
         _wait(torch.device(device))
         begin = time.perf_counter()
-        learner.round()
+        learner.train_round()
         _wait(torch.device(device))
         took += time.perf_counter() - begin
-        if until is None or learner.done == recipe.rounds:
-            task = CardPush.of(
-                scene, model, _EPISODES, spread=Spread(noise=1.0), device=device, seed=2
+        if until is None or learner.rounds_done == config.rounds:
+            task = DevicePush.of(
+                scene, model, _EPISODES, starts=StartDistribution(noise=1.0), device=device, seed=2
             )
-            reached = float(played(task, learner.act)[0].double().mean())
+            reached = float(play_episodes(task, learner.act)[0].double().mean())
             until = (
-                (took, learner.done * a_round) if until is None and reached >= SUCCESS else until
+                (took, learner.rounds_done * a_round)
+                if until is None and reached >= SUCCESS
+                else until
             )
-    strikes = recipe.rounds * a_round
+    strikes = config.rounds * a_round
     return {
         "what": "training",
-        "method": f"PPO, {recipe.copies} copies on {device}",
+        "method": f"PPO, {config.num_envs} copies on {device}",
         "per_second": strikes / took,
         "seconds": took,
         "strikes": strikes,
@@ -110,10 +112,14 @@ def _trained(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe) ->
     }
 
 
-def _learner(model: StrikeMap, scene: Scene, device: str, recipe: CardRecipe, seed: int) -> Learner:
-    return Learner(
-        CardPush.of(scene, model, recipe.copies, spread=recipe.starts, device=device, seed=seed),
-        recipe,
+def _learner(
+    model: StrikeTable, scene: Scene, device: str, config: PpoConfig, seed: int
+) -> PpoLearner:
+    return PpoLearner(
+        DevicePush.of(
+            scene, model, config.num_envs, starts=config.starts, device=device, seed=seed
+        ),
+        config,
     )
 
 

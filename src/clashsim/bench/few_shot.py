@@ -21,14 +21,14 @@ from clashsim.bench import baselines
 from clashsim.bench.baselines import Problem
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, why
-from clashsim.core.errors import ClashError, DataError, nearest
-from clashsim.core.executor import Engine, here, processes
+from clashsim.core.errors import ClashError, DataError, did_you_mean
+from clashsim.core.executor import Executor, local, process_pool
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.core.workers import leave_with_parent
-from clashsim.data.datasets import RealSet
+from clashsim.core.workers import exit_with_parent
+from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.metrics import relative_error, summary
-from clashsim.fit.identify import search
+from clashsim.fit.identify import identify_rows
 from clashsim.report.figure_files import write_figure
 
 DRAWS = ("random", "block")
@@ -45,12 +45,14 @@ class Cannot(ClashError):
 
 
 def _mujoco_default(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    return problem.rig.predict(problem.scene.nominal)
+    return problem.identification_problem.predict(problem.scene.nominal)
 
 
 def _mujoco_grid(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
     if not problem.table:
-        return problem.rig.predict(search(problem.rig, rows, "grid", seed=seed).theta)
+        return problem.identification_problem.predict(
+            identify_rows(problem.identification_problem, rows, "grid", seed=seed).theta
+        )
     return problem.grid.after[problem.grid.best(rows)]
 
 
@@ -58,10 +60,10 @@ def _identified(method: str) -> Way:
     def way(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
         most = _ENOUGH[method]
         few = rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]
-        found = search(problem.rig, few, method, seed=seed)
+        found = identify_rows(problem.identification_problem, few, method, seed=seed)
         if found.why is not None:
             raise Cannot(found.why)
-        return problem.rig.predict(found.theta)
+        return problem.identification_problem.predict(found.theta)
 
     return way
 
@@ -105,7 +107,7 @@ QUICK = (
 class Task:
     """All rows of one method on one set."""
 
-    load: Callable[[], RealSet]  # called in the process that does the work
+    load: Callable[[], RealDataset]  # called in the process that does the work
     name: str
     method: str
     ns: tuple[int, ...]
@@ -113,7 +115,7 @@ class Task:
     quick: bool
     cache: Path
 
-    def problem(self, real: RealSet) -> Problem:
+    def problem(self, real: RealDataset) -> Problem:
         """The set as methods see it."""
         small = {"samples": 20_000, "table": False} if self.quick else {}
         return Problem(
@@ -126,7 +128,7 @@ class Task:
 
 
 def measure(
-    sets: Mapping[str, Callable[[], RealSet]],
+    sets: Mapping[str, Callable[[], RealDataset]],
     *,
     methods: Sequence[str],
     ns: Sequence[int],
@@ -135,7 +137,7 @@ def measure(
     resume: Path | None = None,
     cache: Path | None = None,
     workers: int | None = None,
-    engine: Engine | None = None,
+    engine: Executor | None = None,
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
@@ -145,7 +147,7 @@ def measure(
     """
     for method in methods:
         if method not in (choices := [*WAYS, "published"]):
-            raise DataError(f"the bench has no method {method!r}; {nearest(method, choices)}")
+            raise DataError(f"the bench has no method {method!r}; {did_you_mean(method, choices)}")
     cache = cache or platformdirs.user_cache_path("clashsim")
     names = list(sets)
     tasks = [
@@ -162,7 +164,7 @@ def measure(
         nullcontext(engine) if engine is not None else _own(workers) as run_on,
         progress("measuring", len(tasks)) as advance,
     ):
-        if run_on is not here:
+        if run_on is not local:
             # Base models first, one worker each: two that train the same one at once would do it
             # twice.
             first = {
@@ -199,8 +201,8 @@ def _sorted(rows: list[Row], sets: list[str]) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def _own(workers: int) -> AbstractContextManager[Engine]:
-    return nullcontext(here) if workers == 1 else processes(workers, start=_alone)
+def _own(workers: int) -> AbstractContextManager[Executor]:
+    return nullcontext(local) if workers == 1 else process_pool(workers, start=_alone)
 
 
 def _alone() -> None:
@@ -208,7 +210,7 @@ def _alone() -> None:
     import torch
 
     torch.set_num_threads(1)
-    leave_with_parent()
+    exit_with_parent()
 
 
 def _prepare(task: Task) -> None:
@@ -262,7 +264,9 @@ def _seeds(task: Task, n: int) -> int:
     return max(task.seeds, _MANY) if n <= 20 else task.seeds
 
 
-def splits(real: RealSet, n: int, draw: str, *, seeds: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def splits(
+    real: RealDataset, n: int, draw: str, *, seeds: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """(rows to use, rows to test on) of each repetition; none where the set has fewer than 2 n
     impacts.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from clashsim.core.box import Box
-from clashsim.core.box_scenes import contact_params
+from clashsim.core.floor_scenes import box_contact_params
 from clashsim.core.params import to_unit
-from clashsim.fit.scale import simulate
+from clashsim.fit.data_scaling import simulate
 
 # Contact and cube about as mujoco-shape of real-tosses identifies them on 16 tosses, rounded,
 # without the offset of the centre of mass and with even density.
@@ -21,7 +21,7 @@ RATE = 148.0
 
 def unit_contact() -> np.ndarray:
     """The contact on the network's unit scale, (5,)."""
-    params = contact_params()
+    params = box_contact_params()
     return to_unit(params, np.array([CONTACT[p.name] for p in params]))
 
 

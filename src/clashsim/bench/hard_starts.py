@@ -19,7 +19,7 @@ import numpy as np
 
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.mjx_windows import sizes
+from clashsim.fit.mjx_windows import state_scales
 from clashsim.sim.mjx.simulator import MjxSim
 
 _BOX = """<mujoco><option timestep="0.005" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="5 5 .1"/>
@@ -72,7 +72,9 @@ class Problem:
     @cached_property
     def _observed(self) -> tuple[np.ndarray, np.ndarray]:
         observed = self.sim.rollout(self.start, self.control, theta=self.scene.nominal)
-        return observed, 1 / (sizes(self.sim.model, observed) * np.sqrt(observed[:, 1:].size))
+        return observed, 1 / (
+            state_scales(self.sim.model, observed) * np.sqrt(observed[:, 1:].size)
+        )
 
     def guesses(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Poor starts (n, q)."""
@@ -89,7 +91,9 @@ class Problem:
         """The same, and slopes (m, k, q)."""
         m, q = points.shape
         start, control, theta = self._rows(points)
-        states, slope = self.sim.slopes(start, control, theta, free=range(q), finite=False)
+        states, slope = self.sim.rollout_with_jacobian(
+            start, control, theta, free=range(q), finite=False
+        )
         return self._off(states, m), (slope * self._observed[1][:, None])[:, 1:].reshape(m, -1, q)
 
     def _rows(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

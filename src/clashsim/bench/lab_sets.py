@@ -10,20 +10,20 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.core.contact_frame import inertia
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.scene import Scene
-from clashsim.data.datasets import RealSet
+from clashsim.data.datasets import RealDataset
 from clashsim.data.segmentation.segment import segment
 
 
-def lab_set(name: str, shape: str, material: str, surface: str) -> RealSet:
+def load_lab_set(name: str, shape: str, material: str, surface: str) -> RealDataset:
     """The 110 strikes of one setting in recorded order, seen as any log would be: segmented, the
     first impact of each trial.
     """
     scene = Scene.load(shape)
     found = segment(lab.recorded(shape, material, surface), scene=scene)
     first = np.sort(np.unique(found.trial, return_index=True)[1])
-    return RealSet(
+    return RealDataset(
         name,
         shape,
         found.impacts[first],
@@ -36,5 +36,5 @@ def choose(sets: Sequence[str] | None, present: list[str]) -> list[str]:
     """The sets asked for, all by default."""
     for name in sets or ():
         if name not in present:
-            raise DataError(f"the bench has no set {name!r}; {nearest(name, present)}")
+            raise DataError(f"the bench has no set {name!r}; {did_you_mean(name, present)}")
     return list(sets or present)

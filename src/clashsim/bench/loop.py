@@ -24,25 +24,34 @@ import numpy as np
 from clashsim import lab
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, measured, optional
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
-from clashsim.core.workers import leave_with_parent
+from clashsim.core.workers import exit_with_parent
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
-from clashsim.loop.in_lab import InLab
-from clashsim.loop.made import Made
-from clashsim.loop.rounds import Loop, Round
-from clashsim.loop.steps import Options, Place, Simulator, author, struck, success, task_of, taught
-from clashsim.rl.agents import Agent, Practice
+from clashsim.loop.lab_rig import LabRig
+from clashsim.loop.recorded_strikes import RecordedStrikes
+from clashsim.loop.rounds import RealSimRealLoop, Round
+from clashsim.loop.steps import (
+    LoopConfig,
+    RecordingConfig,
+    RoundSimulator,
+    author_simulator,
+    count_successes,
+    make_task,
+    record_strikes,
+    train_agent,
+)
+from clashsim.rl.agents import Agent, AgentTrainingConfig
 from clashsim.rl.push import strikes
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.slides.law import SlideModel
-from clashsim.slides.support_patch import author_slide
+from clashsim.slides.support_patch import scene_slide_model
 
 CHANGED = ("heavier", "ballast")
 METHODS = ("informative", "plain", "random", "randomised")
@@ -78,7 +87,7 @@ def run(
         *((m, METHODS) for m in methods or ()),
     ]:
         if name not in choices:
-            raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
+            raise DataError(f"the bench has no {name!r}; {did_you_mean(name, choices)}")
     if quick:
         seeds, rounds, tested, trials, sets, methods = (
             1,
@@ -90,7 +99,7 @@ def run(
         )
     size = {"rounds": rounds, "each": each, "tested": tested, "trials": trials}
     algorithms = ALGORITHMS[1:] if quick else ALGORITHMS
-    practice = Practice(4_000, 0, 2_000) if quick else None
+    practice = AgentTrainingConfig(4_000, 0, 2_000) if quick else None
     jobs = [
         (a, s, list(sets or CHANGED), list(methods or METHODS), size, resume, practice)
         for s in range(seeds)
@@ -102,7 +111,7 @@ def run(
     with progress("loops", len(jobs)) as advance:
         if workers > 1 and len(jobs) > 1:
             with ProcessPoolExecutor(
-                workers, mp_context=get_context("spawn"), initializer=leave_with_parent
+                workers, mp_context=get_context("spawn"), initializer=exit_with_parent
             ) as pool:
                 for done in as_completed([pool.submit(_job, job) for job in jobs]):
                     rows += done.result()
@@ -133,10 +142,10 @@ def _job(job: tuple[Any, ...]) -> list[Row]:
     algorithm, seed, changes, methods, size, resume, practice = job
     done, rows = kept(resume), list[Row]()
     scene = Scene.load("semi_cylinder")
-    usual = Options(algorithm=algorithm, strikes=size["each"], seed=seed, practice=practice)
+    usual = LoopConfig(algorithm=algorithm, strikes=size["each"], seed=seed, training=practice)
     begun: Round | None = None
     for change in changes:
-        world = InLab(lab.Setting(change=change))
+        world = LabRig(lab.Setting(change=change))
         for method in methods:
             told = [
                 r
@@ -149,7 +158,7 @@ def _job(job: tuple[Any, ...]) -> list[Row]:
                 continue
             key = {"change": change, "algorithm": algorithm, "method": method, "seed": seed}
             with optional(rows, **key):
-                begun = begun or Loop(scene, usual).begin()
+                begun = begun or RealSimRealLoop(scene, usual).begin()
                 assert begun.agent is not None
                 test = _tests(change, size["tested"], resume)
                 if method == "randomised":
@@ -163,28 +172,28 @@ def _job(job: tuple[Any, ...]) -> list[Row]:
 
 
 def _looped(
-    begun: Round, options: Options, world: InLab, test: Made, size: dict[str, int]
+    begun: Round, options: LoopConfig, world: LabRig, test: RecordedStrikes, size: dict[str, int]
 ) -> list[Row]:
-    loop = Loop(begun.simulator.scene, options)
+    loop = RealSimRealLoop(begun.simulator.scene, options)
     loop.rounds = [replace(begun, agent=None) if options.collect == "random" else begun]
     rows = [_row(0, 0, begun.simulator, test)]
     for turn in range(1, size["rounds"] + 1):
         done = loop.advance(world)
         rows.append(_row(turn, size["each"] * turn, done.simulator, test))
     last = loop.rounds[-1]
-    agent = last.agent or taught(
+    agent = last.agent or train_agent(
         last.simulator, replace(options, collect="plain"), options.seed, None, begun.agent
     )
     return [*rows[:-1], rows[-1] | _executed(last.simulator, agent, options, world, size)]
 
 
 def _randomised(
-    begun: Round, options: Options, world: InLab, test: Made, size: dict[str, int]
+    begun: Round, options: LoopConfig, world: LabRig, test: RecordedStrikes, size: dict[str, int]
 ) -> list[Row]:
     """A policy trained over wide ranges at once; its simulator is the author's."""
     scene = begun.simulator.scene
-    agent = taught(
-        Simulator(scene, Randomised(scene, options.seed)),
+    agent = train_agent(
+        RoundSimulator(scene, Randomised(scene, options.seed)),
         replace(options, collect="plain"),
         options.seed,
         None,
@@ -195,8 +204,8 @@ def _randomised(
     ]
 
 
-def _row(turn: int, made: int, simulator: Simulator, test: Made) -> Row:
-    far, off = test.misses(simulator.model)
+def _row(turn: int, made: int, simulator: RoundSimulator, test: RecordedStrikes) -> Row:
+    far, off = test.prediction_errors(simulator.model)
     return {
         "round": turn,
         "strikes": made,
@@ -206,10 +215,14 @@ def _row(turn: int, made: int, simulator: Simulator, test: Made) -> Row:
 
 
 def _executed(
-    simulator: Simulator, agent: Agent, options: Options, world: InLab, size: dict[str, int]
+    simulator: RoundSimulator,
+    agent: Agent,
+    options: LoopConfig,
+    world: LabRig,
+    size: dict[str, int],
 ) -> Row:
     return {
-        "success": success(simulator, agent, options, world, size["trials"]),
+        "success": count_successes(simulator, agent, options, world, size["trials"]),
         "trials": size["trials"],
     }
 
@@ -219,10 +232,10 @@ class Randomised:
     moves its share of the bodies.
     """
 
-    unsure = False
+    takes_noise = False
 
     def __init__(self, scene: Scene, seed: int) -> None:
-        rng, base, slide = np.random.default_rng(seed), base_model(scene), author_slide(scene)
+        rng, base, slide = np.random.default_rng(seed), base_model(scene), scene_slide_model(scene)
         centre = to_unit(scene.params, scene.nominal)
         self._maps: list[StrikeModel] = []
         for _ in range(_MAPS):
@@ -237,7 +250,7 @@ class Randomised:
                 gyration=slide.gyration,
                 centre=slide.centre,
             )
-            self._maps.append(strike_map(HybridSim(scene, base, theta, slide_model=own)))
+            self._maps.append(strike_table(HybridSim(scene, base, theta, slide_model=own)))
         first = self._maps[0]
         self.names, self.low, self.high = first.names, first.low, first.high
 
@@ -253,27 +266,27 @@ class Randomised:
         return out
 
 
-def _tests(change: str, n: int, resume: Path | None) -> Made:
+def _tests(change: str, n: int, resume: Path | None) -> RecordedStrikes:
     """Strikes that the task uses, made in the changed laboratory; kept beside `resume`."""
     scene = Scene.load("semi_cylinder")
     task, world, rng = (
-        task_of("push", author(base_model(scene)), 1),
-        InLab(lab.Setting(change=change)),
+        make_task("push", author_simulator(base_model(scene)), 1),
+        LabRig(lab.Setting(change=change)),
         np.random.default_rng(99),
     )
     path = None if resume is None else resume.with_name(f"{resume.stem}-{change}-{n}.safetensors")
     if path is not None and path.is_file():
         trials = read_trials(path)
-        return Made.of(
+        return RecordedStrikes.of(
             np.array([[t.known[name] for name in task.model.names] for t in trials]),
             trials,
             "block",
         )
-    made = struck(
+    made = record_strikes(
         task,
         lambda _: strikes(task.model, task.guide(rng))[0],
         world,
-        Place("block", [99], "test-{:03d}"),
+        RecordingConfig("block", [99], "test-{:03d}"),
         n,
         rng,
     )

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from clashsim import lab
 from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
-from clashsim.bench.lab_sets import choose, lab_set
+from clashsim.bench.lab_sets import choose, load_lab_set
 from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.executor import Engine
+from clashsim.core.executor import Executor
 from clashsim.core.progress import Progress, quiet
 
 __all__ = ["plot", "run"]
@@ -28,7 +28,7 @@ def run(
     resume: Path | None = None,
     cache: Path | None = None,
     workers: int | None = None,
-    engine: Engine | None = None,
+    engine: Executor | None = None,
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
@@ -36,7 +36,9 @@ def run(
     other hundred to test.
     """
     settings = [(material, surface) for material in lab.MATERIALS for surface in lab.SURFACES]
-    present = {f"{m}/{s}": partial(lab_set, f"{m}/{s}", "semi_cylinder", m, s) for m, s in settings}
+    present = {
+        f"{m}/{s}": partial(load_lab_set, f"{m}/{s}", "semi_cylinder", m, s) for m, s in settings
+    }
     chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
     return measure(
         {name: present[name] for name in chosen},

@@ -12,9 +12,9 @@ import numpy as np
 from clashsim.core.augmentation_spec import NeuralScalar
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
-from clashsim.data.pendulum import ARM, RATE, Run
-from clashsim.fit.shooting import Eye, Shots
-from clashsim.sim.mjx.model import engine
+from clashsim.data.pendulum import ARM, RATE, PendulumRun
+from clashsim.fit.shooting import ObservationModel, TrajectoryWindows
+from clashsim.sim.mjx.model import import_mjx
 
 # Masses are not reported and only their ratios move anything, so those of the links are set; where
 # they are centred and how they turn is identified.
@@ -62,7 +62,7 @@ CAMERA = (
     "tilt_y",
     "lens",
 )
-FIRST = np.array([ARM, 0.0696, *np.zeros(10)])
+INITIAL_CAMERA = np.array([ARM, 0.0696, *np.zeros(10)])
 RADII = (0, 1)
 NOISE = np.array(
     [7e-5, 7e-5, 6e-5, 6e-5, 6e-5, 6e-5]
@@ -70,17 +70,17 @@ NOISE = np.array(
 _AWAY = 1e-3  # m: how far the pivot may be from the mean of its marker in the frames observed
 
 
-def blueprint(units: int = 8) -> tuple[NeuralScalar, ...]:
+def augmentation(units: int = 8) -> tuple[NeuralScalar, ...]:
     """A torque in each joint that may depend on all of the state; one unit of output is a hundredth
     of the torque of gravity on the joint.
     """
     return tuple(
-        NeuralScalar(f"force/{joint}", READS, units=units, scale=scale, sizes=SIZES)
+        NeuralScalar(f"force/{joint}", READS, units=units, scale=scale, input_scales=SIZES)
         for joint, scale in (("upper", 4e-4), ("lower", 4e-5))
     )
 
 
-def shots(windows: np.ndarray, *, observed: int, skip: int = 1) -> Shots:
+def trajectory_windows(windows: np.ndarray, *, observed: int, skip: int = 1) -> TrajectoryWindows:
     """Windows (N, T, 3, 2), m, of which every `skip`th frame is taken, with first guesses from the
     frames observed, of which the first twelve tell the speed.
 
@@ -99,11 +99,13 @@ def shots(windows: np.ndarray, *, observed: int, skip: int = 1) -> Shots:
     start = np.column_stack(
         [place[:, 0], place[:, 1] - place[:, 0], speed[:, 0], speed[:, 1] - speed[:, 0]]
     )
-    return Shots(windows.reshape(*windows.shape[:2], 6), NOISE, start, pivot, np.full(2, _AWAY))
+    return TrajectoryWindows(
+        windows.reshape(*windows.shape[:2], 6), NOISE, start, pivot, np.full(2, _AWAY)
+    )
 
 
-def cut(
-    runs: list[Run],
+def cut_windows(
+    runs: list[PendulumRun],
     *,
     frames: int,
     every: int,
@@ -114,11 +116,13 @@ def cut(
     at most `limit`, drawn by `rng`.
     """
     begins = [
-        (i, k) for i, run in enumerate(runs) for k in range(0, len(run.places) - frames + 1, every)
+        (i, k)
+        for i, run in enumerate(runs)
+        for k in range(0, len(run.marker_positions) - frames + 1, every)
     ]
     if limit is not None and rng is not None and len(begins) > limit:
         begins = [begins[j] for j in np.sort(rng.permutation(len(begins))[:limit])]
-    windows = np.array([runs[i].places[k : k + frames] for i, k in begins]).reshape(
+    windows = np.array([runs[i].marker_positions[k : k + frames] for i, k in begins]).reshape(
         -1, frames, 3, 2
     )
     return windows, np.array([runs[i].recording for i, _ in begins], int)
@@ -126,7 +130,7 @@ def cut(
 
 @lru_cache(maxsize=1)
 def _compiled() -> Any:
-    jax, _ = engine()
+    jax, _ = import_mjx()
     jnp = jax.numpy
 
     def see(state: Any, camera: Any, own: Any) -> Any:
@@ -157,7 +161,7 @@ def _compiled() -> Any:
     return over(both), over(see)
 
 
-def observe(
+def camera_view_with_jacobian(
     states: np.ndarray, camera: np.ndarray, own: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """What the camera sees (N, T, 6), m, of states (N, T, 4) with the pivot at own (N, 2), and its
@@ -176,4 +180,4 @@ def seen(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
     return np.asarray(_compiled()[1](states, camera, own))
 
 
-EYE = Eye(seen, observe)
+EYE = ObservationModel(seen, camera_view_with_jacobian)

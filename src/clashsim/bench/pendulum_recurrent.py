@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from clashsim.bench.pendulum_camera import cut
-from clashsim.data.pendulum import ARM, Run
+from clashsim.bench.pendulum_camera import cut_windows
+from clashsim.data.pendulum import ARM, PendulumRun
 
 _WIDTH, _BATCH, _ROUND = (
     64,
@@ -76,17 +76,23 @@ class Recurrent:
 
 
 def train(
-    runs: list[Run], aside: list[Run], *, seed: int, observed: int, quick: bool = False
+    runs: list[PendulumRun],
+    aside: list[PendulumRun],
+    *,
+    seed: int,
+    observed: int,
+    quick: bool = False,
 ) -> Recurrent:
     """Train on runs; `aside` are others to see when to stop."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     spans = _SPAN[:1] if quick else _SPAN
     windows, kept = (
-        cut(r, frames=observed + spans[-1], every=e)[0] for r, e in ((runs, 25), (aside, 200))
+        cut_windows(r, frames=observed + spans[-1], every=e)[0]
+        for r, e in ((runs, 25), (aside, 200))
     )
     if not len(windows) or not len(kept):
-        windows = kept = cut(runs + aside, frames=observed + spans[-1], every=25)[0]
+        windows = kept = cut_windows(runs + aside, frames=observed + spans[-1], every=25)[0]
     arms = np.linalg.norm(np.diff(windows, axis=2), axis=-1).mean((0, 1))
     data, check = (
         torch.tensor(_angles(w), dtype=torch.float32)

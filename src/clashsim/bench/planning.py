@@ -22,26 +22,26 @@ from clashsim.bench import baselines, real_slides, slide_sets
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.bench.slide_sets import SlideSet
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import GROUND, Scene
-from clashsim.core.strikes import axes, moved_to, placed
+from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 from clashsim.core.trials import yaw
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.identify import search
-from clashsim.nets.table import Table
-from clashsim.plan.planner import plan_many
-from clashsim.plan.tasks import Task, off
+from clashsim.fit.identify import identify_rows
+from clashsim.nets.spline_table import SplineTable
+from clashsim.plan.planner import plan_batch
+from clashsim.plan.tasks import PlanningTask, pose_error
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import grid, strike_map
+from clashsim.sim.hybrid.strike_table import strike_grid, strike_table
 from clashsim.sim.mujoco.simulator import MujocoSim
-from clashsim.sim.stepped import Stepped
+from clashsim.sim.stepped_strikes import SteppedStrikes
 from clashsim.slides.identify import SlideFit, delay, fit_slides
 
-FIT = 10
+NUM_FITTED = 10
 _SECONDS = 0.8  # after which every block lies still in MuJoCo
 _LAST = 10  # frames at rest whose median is the pose at rest
 Way = Callable[["Problem", int], StrikeModel]
@@ -52,13 +52,13 @@ class Problem:
     """The strikes of one shape that methods may use, and what they compute of them once."""
 
     setting: lab.Setting
-    data: SlideSet  # all recorded strikes; methods see `seen`, the first `FIT`
+    data: SlideSet  # all recorded strikes; methods see `seen`, the first `NUM_FITTED`
     cache: Path | None = None
 
     @cached_property
     def seen(self) -> SlideSet:
         """What methods may use."""
-        return self.data.only(np.arange(FIT))
+        return self.data.subset(np.arange(NUM_FITTED))
 
     @property
     def scene(self) -> Scene:
@@ -69,7 +69,7 @@ class Problem:
     def slide(self) -> SlideFit:
         """clashsim's slide model, with its delay."""
         d = self.seen
-        fit = fit_slides(d.slides, d.sole, twists=d.twist)
+        fit = fit_slides(d.slides, d.support_patch, twists=d.twist)
         return replace(
             fit, model=fit.model.delayed(delay(fit.model, d.impacts.pose, d.impacts.after, d.rest))
         )
@@ -77,16 +77,18 @@ class Problem:
     @cached_property
     def friction(self) -> tuple[float, float]:
         """Sliding and torsional friction (m) of the ground, identified in MuJoCo on the slides."""
-        return real_slides.mujoco_torsional(real_slides.Problem(self.seen), np.arange(FIT))
+        return real_slides.mujoco_torsional(real_slides.Problem(self.seen), np.arange(NUM_FITTED))
 
     def targets(self, n: int, seed: int) -> np.ndarray:
         """Poses (n, 3) at which strikes that were not used came to rest, for bodies that began at
         the origin.
         """
-        rows = np.random.default_rng(seed).choice(np.arange(FIT, len(self.data)), n, replace=False)
+        rows = np.random.default_rng(seed).choice(
+            np.arange(NUM_FITTED, len(self.data)), n, replace=False
+        )
         both = np.zeros((n, 12))
         both[:, :3], both[:, 6:9] = self.data.impacts.pose[rows], self.data.rest[rows]
-        return moved_to(both, np.zeros(3))[:, 6:9]
+        return move_pair_to(both, np.zeros(3))[:, 6:9]
 
 
 class Slid:
@@ -94,23 +96,24 @@ class Slid:
     hybrid simulator has them.
     """
 
-    unsure = False
+    takes_noise = False
 
     def __init__(self, problem: Problem, model: Callable[[Impacts], np.ndarray]) -> None:
         """model: twists after (N, 3) of impacts."""
         self.problem = problem
-        ranges = axes(problem.scene)
+        ranges = strike_ranges(problem.scene)
         self.names = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
-        grids, strikes = grid(self.names, self.low, self.high)
-        before = moved_to(
-            placed(problem.scene, dict(zip(self.names, strikes.T, strict=True)))[0], np.zeros(3)
+        grids, strikes = strike_grid(self.names, self.low, self.high)
+        before = move_pair_to(
+            before_from_strikes(problem.scene, dict(zip(self.names, strikes.T, strict=True)))[0],
+            np.zeros(3),
         )
         after = (
             model(Impacts(True, before, np.zeros((len(before), 3))))
             / strikes[:, self.names.index("speed"), None]
         )
-        self._table = Table(
+        self._table = SplineTable(
             self.low.tolist(), self.high.tolist(), after.reshape(*(len(g) for g in grids), 3)
         )
 
@@ -134,15 +137,19 @@ class Slid:
 def _mujoco(problem: Problem, seed: int) -> StrikeModel:
     """MuJoCo by grid search on the strikes, with the ground's friction from the slides."""
     scene = problem.scene
-    few = baselines.Problem(scene, problem.seen.impacts, problem.seen.sole.gyration, table=False)
-    theta = search(few.rig, np.arange(FIT), "grid", seed=seed).theta
+    few = baselines.Problem(
+        scene, problem.seen.impacts, problem.seen.support_patch.gyration, table=False
+    )
+    theta = identify_rows(
+        few.identification_problem, np.arange(NUM_FITTED), "grid", seed=seed
+    ).theta
     sliding, torsional = problem.friction
     theta[[i for i, p in enumerate(scene.params) if p.target == f"pair/{GROUND}/friction[0:2]"]] = (
         sliding
     )
     simulator = MujocoSim(scene, theta)
     simulator.model.pair(GROUND).friction[2] = torsional
-    return Stepped(simulator, scene, theta, seconds=_SECONDS)
+    return SteppedStrikes(simulator, scene, theta, seconds=_SECONDS)
 
 
 def _regressed(way: Callable[[baselines.Problem, np.ndarray, int], np.ndarray]) -> Way:
@@ -154,9 +161,9 @@ def _regressed(way: Callable[[baselines.Problem, np.ndarray, int], np.ndarray]) 
                 True, np.vstack([few.before, asked.before]), np.vstack([few.after, asked.after])
             )
             whole = baselines.Problem(
-                problem.scene, both, problem.seen.sole.gyration, cache=problem.cache
+                problem.scene, both, problem.seen.support_patch.gyration, cache=problem.cache
             )
-            return way(whole, np.arange(FIT), seed)[FIT:]
+            return way(whole, np.arange(NUM_FITTED), seed)[NUM_FITTED:]
 
         return Slid(problem, predict)
 
@@ -165,7 +172,7 @@ def _regressed(way: Callable[[baselines.Problem, np.ndarray, int], np.ndarray]) 
 
 def _clashsim(problem: Problem, seed: int) -> StrikeModel:
     scene = problem.scene
-    return strike_map(
+    return strike_table(
         HybridSim(
             scene,
             calibrate(base_model(scene, cache=problem.cache), problem.seen.impacts, seed=seed),
@@ -206,7 +213,7 @@ def run(
         *((m, list(WAYS)) for m in methods or ()),
     ]:
         if name not in choices:
-            raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
+            raise DataError(f"the bench has no {name!r}; {did_you_mean(name, choices)}")
     chosen, targets, repeats = (
         list(sets or (shapes[:1] if quick else shapes)),
         2 if quick else targets,
@@ -236,7 +243,7 @@ def run(
 def _measured(problem: Problem, way: Way, targets: int, repeats: int, workers: int | None) -> Row:
     wanted = problem.targets(targets, seed=0)
     model = way(problem, 0)
-    plans = plan_many(model, [Task(tuple(t)) for t in wanted])
+    plans = plan_batch(model, [PlanningTask(tuple(t)) for t in wanted])
     strikes = [
         lab.Strike(**dict(zip(p.names, p.strikes[0].tolist(), strict=True)))
         for p in plans
@@ -245,11 +252,13 @@ def _measured(problem: Problem, way: Way, targets: int, repeats: int, workers: i
     ends = np.array(
         [
             _end(trial)
-            for trial in lab.execute_apart(strikes, problem.setting, seed=1, workers=workers)
+            for trial in lab.execute_independently(
+                strikes, problem.setting, seed=1, workers=workers
+            )
         ]
     )
-    far, turn = off(ends, np.repeat(wanted, repeats, 0))
-    planned = off(np.array([p.predicted[-1] for p in plans]), wanted)
+    far, turn = pose_error(ends, np.repeat(wanted, repeats, 0))
+    planned = pose_error(np.array([p.predicted[-1] for p in plans]), wanted)
     turn = np.abs(turn)
     return {
         "position_m": float(far.mean()),

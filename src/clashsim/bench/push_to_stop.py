@@ -50,7 +50,9 @@ def run(
             start = torch.cat(
                 [still[:, :14], pushed.repeat(len(_JITTER))[:, None], still[:, 15:]], 1
             )
-            end = sim.path(start, frames)[-1].place.reshape(len(_JITTER), count, 2, 3)[:, :, 1, 0]
+            end = sim.path(start, frames)[-1].position.reshape(len(_JITTER), count, 2, 3)[
+                :, :, 1, 0
+            ]
             short = torch.tensor(target) - end
             (slope,) = torch.autograd.grad((0.5 * short**2).mean(0).sum(), pushed)
             short = short[0]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
 from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.errors import DataError, nearest
-from clashsim.core.executor import Engine
+from clashsim.core.errors import DataError, did_you_mean
+from clashsim.core.executor import Executor
 from clashsim.core.progress import Progress, quiet
 from clashsim.data import datasets
 
@@ -29,12 +29,12 @@ def run(
     resume: Path | None = None,
     cache: Path | None = None,
     workers: int | None = None,
-    engine: Engine | None = None,
+    engine: Executor | None = None,
     progress: Progress = quiet,
     save: Save = discard,
 ) -> list[Row]:
     """Rows of the bench, on the sets that lie in `root`."""
-    root = datasets.root_or_fail(root).absolute()  # workers may stand elsewhere
+    root = datasets.find_data_root(root).absolute()  # workers may stand elsewhere
     present = datasets.names(root)
     few = [
         s
@@ -44,7 +44,7 @@ def run(
     chosen = list(sets or (few if quick else present))
     for name in chosen:
         if name not in present:
-            raise DataError(f"the bench has no set {name!r}; {nearest(name, present)}")
+            raise DataError(f"the bench has no set {name!r}; {did_you_mean(name, present)}")
     return measure(
         {name: partial(datasets.load, name, root) for name in chosen},
         methods=methods or (QUICK if quick else (*WAYS, "published")),

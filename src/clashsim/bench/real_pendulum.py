@@ -32,25 +32,31 @@ from clashsim.bench.lab_sets import choose
 from clashsim.bench.pendulum_camera import (
     CAMERA,
     EYE,
-    FIRST,
+    INITIAL_CAMERA,
     NOISE,
     PARAMS,
     PLAIN,
     RADII,
     SCENE,
-    blueprint,
-    cut,
+    augmentation,
+    cut_windows,
     seen,
-    shots,
+    trajectory_windows,
 )
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.augmentation_spec import initial_weights, silenced
+from clashsim.core.augmentation_spec import initial_weights, silence_networks
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
-from clashsim.data.pendulum import RATE, Run, load, split
-from clashsim.fit.shooting import Free, Shot, predicted, shoot, shortened
-from clashsim.report.curves import draw_typical
+from clashsim.data.pendulum import RATE, PendulumRun, load, split
+from clashsim.fit.shooting import (
+    FreeParameters,
+    ShootingFit,
+    fit_by_shooting,
+    predicted,
+    shorten_windows,
+)
+from clashsim.report.neural_scalar_plots import plot_scalar_quantiles
 from clashsim.sim.augmented.simulator import AugmentedSim
 
 OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
@@ -72,8 +78,8 @@ _WHOLE = tuple(range(len(PARAMS)))
 class Setting:
     """Runs to fit on and to test on, and how large everything is."""
 
-    fit: list[Run]
-    held: list[Run]
+    fit: list[PendulumRun]
+    held: list[PendulumRun]
     seed: int
     quick: bool
 
@@ -85,15 +91,15 @@ class Setting:
         return LENGTHS[:1] if self.quick else LENGTHS
 
     @property
-    def blueprint(self) -> Any:
+    def augmentation(self) -> Any:
         """Both networks."""
-        return blueprint(2 if self.quick else UNITS)
+        return augmentation(2 if self.quick else UNITS)
 
     @cached_property
     def windows(self) -> np.ndarray:
         """Windows to fit on."""
         rng = np.random.default_rng([self.seed, 1])
-        return cut(
+        return cut_windows(
             self.fit,
             frames=self.lengths[-1] + 1,
             every=60,
@@ -104,7 +110,7 @@ class Setting:
     @cached_property
     def tested(self) -> tuple[np.ndarray, np.ndarray]:
         """Windows to test on, and their recordings."""
-        windows, recording = cut(
+        windows, recording = cut_windows(
             self.held, frames=OBSERVED + FRAMES[-1], every=4000 if self.quick else EVERY
         )
         if not len(windows):
@@ -112,45 +118,54 @@ class Setting:
         return windows, recording
 
     @cached_property
-    def analytic(self) -> Shot:
+    def analytic(self) -> ShootingFit:
         """Identified without geometry."""
-        weights = initial_weights(self.blueprint, seed=self.seed)
+        weights = initial_weights(self.augmentation, seed=self.seed)
         sim = AugmentedSim(
-            SCENE, self.blueprint, theta=SCENE.nominal, weights=weights, timestep=SKIP / RATE
+            SCENE, self.augmentation, theta=SCENE.nominal, weights=weights, timestep=SKIP / RATE
         )
-        begun = shots(self.windows, observed=OBSERVED, skip=SKIP)
+        begun = trajectory_windows(self.windows, observed=OBSERVED, skip=SKIP)
         return self.fitted(
-            Shot(sim, FIRST, begun.start, begun.own, np.zeros(0)), Free(PLAIN, RADII)
+            ShootingFit(sim, INITIAL_CAMERA, begun.start, begun.own, np.zeros(0)),
+            FreeParameters(PLAIN, RADII),
         )
 
     @cached_property
-    def geometry(self) -> Shot:
+    def geometry(self) -> ShootingFit:
         """With the camera calibrated; the lens waits until the rest is near."""
-        return self.fitted(self.analytic, Free(_WHOLE, tuple(range(len(CAMERA)))))
+        return self.fitted(self.analytic, FreeParameters(_WHOLE, tuple(range(len(CAMERA)))))
 
     @cached_property
-    def neural(self) -> Shot:
+    def neural(self) -> ShootingFit:
         """With networks trained."""
         return self.fitted(
-            self.geometry, Free(_WHOLE, tuple(range(len(CAMERA))), train=True, ridge=RIDGE)
+            self.geometry,
+            FreeParameters(_WHOLE, tuple(range(len(CAMERA))), train=True, ridge=RIDGE),
         )
 
-    def fitted(self, before: Shot, free: Free) -> Shot:
+    def fitted(self, before: ShootingFit, free: FreeParameters) -> ShootingFit:
         """Fitted at one length after the other."""
-        begun, origin = shots(self.windows, observed=OBSERVED, skip=SKIP), before.sim.weights
+        begun, origin = (
+            trajectory_windows(self.windows, observed=OBSERVED, skip=SKIP),
+            before.sim.weights,
+        )
         lengths = (
             list(zip(self.lengths, TRAINING, strict=False))
             if free.train
             else [(n, STEPS) for n in sorted({self.lengths[0], self.lengths[-1]})]
         )
         for length, steps in lengths:
-            start = shoot(
-                before.sim, shortened(begun, OBSERVED // SKIP), EYE, camera=before.camera, steps=5
+            start = fit_by_shooting(
+                before.sim,
+                shorten_windows(begun, OBSERVED // SKIP),
+                EYE,
+                camera=before.camera,
+                steps=5,
             ).start
             most = 2 if self.quick else steps
-            before = shoot(
+            before = fit_by_shooting(
                 before.sim,
-                shortened(begun, length // SKIP + 1, start=start),
+                shorten_windows(begun, length // SKIP + 1, start=start),
                 EYE,
                 camera=before.camera,
                 free=free,
@@ -162,23 +177,23 @@ class Setting:
     @cached_property
     def by_frame(self) -> AugmentedSim:
         """The simulator that steps frame by frame, untrained."""
-        return AugmentedSim(SCENE, self.blueprint)
+        return AugmentedSim(SCENE, self.augmentation)
 
-    def predicted(self, model: Shot, windows: np.ndarray) -> np.ndarray:
+    def predicted(self, model: ShootingFit, windows: np.ndarray) -> np.ndarray:
         """What the camera would see (N, T, 6), m, by a model that saw the first frames of windows
         (N, T, 3, 2).
         """
-        sim = self.by_frame.trained(model.sim.weights, model.sim.theta)
-        at = shoot(
+        sim = self.by_frame.with_weights(model.sim.weights, model.sim.theta)
+        at = fit_by_shooting(
             sim,
-            shortened(shots(windows, observed=OBSERVED), OBSERVED),
+            shorten_windows(trajectory_windows(windows, observed=OBSERVED), OBSERVED),
             EYE,
             camera=model.camera,
             steps=8,
         )
         return seen(predicted(sim, at.start, steps=windows.shape[1] - 1), model.camera, at.own)
 
-    def errors(self, model: Shot, windows: np.ndarray | None = None) -> np.ndarray:
+    def errors(self, model: ShootingFit, windows: np.ndarray | None = None) -> np.ndarray:
         """Distances (N, frames), mm, of the second bob from where it was."""
         windows = self.tested[0] if windows is None else windows
         return 1e3 * np.linalg.norm(
@@ -188,8 +203,10 @@ class Setting:
 
 def _silenced(setting: Setting, which: int) -> np.ndarray:
     model = setting.neural
-    sim = model.sim.trained(silenced(model.sim.blueprint, model.sim.weights, [which]))
-    return setting.errors(Shot(sim, model.camera, model.start, model.own, model.error))
+    sim = model.sim.with_weights(
+        silence_networks(model.sim.augmentation, model.sim.weights, [which])
+    )
+    return setting.errors(ShootingFit(sim, model.camera, model.start, model.own, model.error))
 
 
 def _recurrent(setting: Setting) -> np.ndarray:
@@ -274,7 +291,7 @@ def _compared(found: dict[str, list[np.ndarray]], recording: np.ndarray) -> list
     ]
 
 
-def _kept(model: Shot) -> Row:
+def _kept(model: ShootingFit) -> Row:
     """What the resume file holds of a trained model, for `draw`."""
     return {
         "theta": model.sim.theta.tolist(),
@@ -295,7 +312,9 @@ def draw(root: Path, resume: Path, picture: Path) -> None:
         raise DataError(
             f"{resume.name} holds no trained model: run the bench with --resume {resume.name} first"
         )
-    start = shots(cut(split(load(root))[0], frames=OBSERVED, every=400)[0], observed=OBSERVED).start
+    start = trajectory_windows(
+        cut_windows(split(load(root))[0], frames=OBSERVED, every=400)[0], observed=OBSERVED
+    ).start
     recorded = np.column_stack(
         [
             np.sin(start[:, 0]),
@@ -313,7 +332,9 @@ def draw(root: Path, resume: Path, picture: Path) -> None:
         "angle/upper": turn,
         "angle/lower": turn,
     }
-    draw_typical(picture, blueprint(UNITS), np.array(row["weights"]), recorded=recorded, over=over)
+    plot_scalar_quantiles(
+        picture, augmentation(UNITS), np.array(row["weights"]), recorded=recorded, over=over
+    )
 
 
 def _measure(error: np.ndarray) -> Row:

@@ -23,11 +23,11 @@ from clashsim.bench import slide_sets
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.bench.slide_sets import SlideSet
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import Distilled
+from clashsim.fit.distil import DistilledModel
 from clashsim.slides.identify import SlideFit, fit_slides
 
 NS = (10, 50)
@@ -51,7 +51,7 @@ class Problem:
     data: SlideSet
 
     @cached_property
-    def base(self) -> Distilled:
+    def base(self) -> DistilledModel:
         """The collision model before any real data."""
         return base_model(self.data.scene)
 
@@ -150,7 +150,9 @@ def _in_mujoco(
 def fitted(problem: Problem, rows: np.ndarray) -> SlideFit:
     """clashsim's slide model of the slides in `rows`."""
     return fit_slides(
-        [problem.data.slides[i] for i in rows], problem.data.sole, twists=problem.data.twist[rows]
+        [problem.data.slides[i] for i in rows],
+        problem.data.support_patch,
+        twists=problem.data.twist[rows],
     )
 
 
@@ -233,7 +235,7 @@ def run(
         *((m, list(WAYS)) for m in methods or ()),
     ]:
         if name not in choices:
-            raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
+            raise DataError(f"the bench has no {name!r}; {did_you_mean(name, choices)}")
     chosen = list(sets or ((present[0], "lab/square") if quick else present))
     rows: list[Row] = []
     with progress("measuring", len(chosen)) as advance:

@@ -22,20 +22,25 @@ from clashsim.bench import toss_set
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.box import SUBSTEPS
-from clashsim.core.box_scenes import box_scene, contact_params, inertia_params, shape_params
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
+from clashsim.core.floor_scenes import (
+    box_contact_params,
+    box_inertia_params,
+    box_scene,
+    box_shape_params,
+)
 from clashsim.core.params import Param
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.data.segmentation.free_flight import Flight, flight, gravity
-from clashsim.fit.adapt import Recipe, Values, adapt, predicted
-from clashsim.fit.trajectories import Errors, Rollouts, Tosses, by_name, identify
-from clashsim.nets.graph import GraphNet
-from clashsim.nets.graph_file import shipped_net
+from clashsim.data.segmentation.free_flight import Flight, fit_flight, gravity
+from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
+from clashsim.fit.toss_cmaes import TossErrors, Tosses, TossRollouts, by_name, identify_tosses
+from clashsim.nets.mesh_graph import GraphNet
+from clashsim.nets.network_file import shipped_net
 
 NS = (4, 16)
 LONGEST = 100  # frames of a toss that identification rolls out
-Found = tuple[Errors, dict[str, Any]]
+Found = tuple[TossErrors, dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +71,7 @@ def scene_of(params: Sequence[Param]) -> Scene:
 
 def _judged(problem: Problem, scene: Scene, theta: np.ndarray) -> Found:
     """MuJoCo at theta (p,) on the tosses to predict."""
-    rollouts = Rollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
+    rollouts = TossRollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
     return rollouts.tosses.errors(rollouts.states(theta[None])), by_name(scene.params, theta)
 
 
@@ -74,7 +79,7 @@ def _default(problem: Problem) -> Found:
     """MuJoCo's own contact, the cube as it is said to be."""
     standard = [
         p
-        for p in contact_params("standard")
+        for p in box_contact_params("standard")
         if p.name in ("friction", "time_constant", "damping_ratio")
     ]
     scene = scene_of(standard)
@@ -85,12 +90,12 @@ def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
     def run(problem: Problem) -> Found:
         scene = scene_of(params)
         generations = 3 if problem.quick else 100
-        rollouts = Rollouts(
+        rollouts = TossRollouts(
             scene,
             problem.tosses(problem.fit, 30 if problem.quick else LONGEST),
             gravity=problem.gravity,
         )
-        found = identify(rollouts, seed=problem.seed, generations=generations)
+        found = identify_tosses(rollouts, seed=problem.seed, generations=generations)
         return _judged(problem, scene, found.theta)
 
     return run
@@ -102,12 +107,12 @@ def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
     """
 
     def run(problem: Problem) -> Found:
-        from clashsim.fit.mjx_trajectories import identify_mjx
+        from clashsim.fit.toss_mjx import identify_tosses_mjx
 
         scene = scene_of(params)
         starts, steps = (1, 1) if problem.quick else (2, 8)
-        found = identify_mjx(
-            Rollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity),
+        found = identify_tosses_mjx(
+            TossRollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity),
             seed=problem.seed,
             starts=starts,
             steps=steps,
@@ -122,7 +127,7 @@ def _graph(problem: Problem) -> Found:
     on the same tosses.
     """
     theta = problem.thetas.get("mujoco-shape") or METHODS["mujoco-shape"](problem)[1]
-    return _rolled(problem, shipped_net(), Values(theta, toss_set.CUBE)), theta
+    return _rolled(problem, shipped_net(), BoxParameters(theta, toss_set.CUBE)), theta
 
 
 def _augmented(problem: Problem) -> Found:
@@ -130,20 +135,20 @@ def _augmented(problem: Problem) -> Found:
     nothing: the network gives turned answers to turned questions.
     """
     torch.manual_seed(problem.seed)
-    theta = {"gravity": problem.gravity, **{p.name: p.nominal for p in contact_params()}}
-    recipe = Recipe(
+    theta = {"gravity": problem.gravity, **{p.name: p.nominal for p in box_contact_params()}}
+    config = AdaptationConfig(
         epochs=2 if problem.quick else 60, values=0.0, weights=1e-3, anchor=0.0, horizons=(3, 6, 12)
     )
-    net, values = adapt(GraphNet(5), theta, toss_set.CUBE, problem.fit, recipe)
+    net, values = adapt(GraphNet(5), theta, toss_set.CUBE, problem.fit, config)
     return _rolled(problem, net, values), theta
 
 
-def _rolled(problem: Problem, net: GraphNet, values: Values) -> Errors:
+def _rolled(problem: Problem, net: GraphNet, values: BoxParameters) -> TossErrors:
     tosses = problem.tosses(problem.test)
     return tosses.errors(
-        predicted(net, [values], problem.test)
+        predict_tosses(net, [values], problem.test)
         if not problem.quick
-        else _padded(predicted(net, [values], problem.test, longest=30), tosses.length)
+        else _padded(predict_tosses(net, [values], problem.test, longest=30), tosses.length)
     )
 
 
@@ -154,11 +159,13 @@ def _padded(states: np.ndarray, length: int) -> np.ndarray:
 _CUBE = toss_set.CUBE
 METHODS: dict[str, Callable[[Problem], Found]] = {
     "mujoco-default": _default,
-    "mujoco-table-ii": _identified(contact_params("standard")),
-    "mujoco-contact": _identified(contact_params()),
-    "mujoco-inertia": _identified((*contact_params(), *inertia_params(_CUBE))),
-    "mujoco-shape": _identified((*contact_params(), *inertia_params(_CUBE), *shape_params(_CUBE))),
-    "mjx-inertia": _mjx((*contact_params(), *inertia_params(_CUBE))),
+    "mujoco-table-ii": _identified(box_contact_params("standard")),
+    "mujoco-contact": _identified(box_contact_params()),
+    "mujoco-inertia": _identified((*box_contact_params(), *box_inertia_params(_CUBE))),
+    "mujoco-shape": _identified(
+        (*box_contact_params(), *box_inertia_params(_CUBE), *box_shape_params(_CUBE))
+    ),
+    "mjx-inertia": _mjx((*box_contact_params(), *box_inertia_params(_CUBE))),
     "graph": _graph,
     "graph-augmented": _augmented,
 }
@@ -180,9 +187,10 @@ def run(
     """
     for name in methods or ():
         if name not in METHODS:
-            raise DataError(f"the bench has no method {name!r}; {nearest(name, METHODS)}")
+            raise DataError(f"the bench has no method {name!r}; {did_you_mean(name, METHODS)}")
     flights = [
-        flight(trial, toss_set.BODY, 0.98 * toss_set.CUBE.corners) for trial in toss_set.load(root)
+        fit_flight(trial, toss_set.BODY, 0.98 * toss_set.CUBE.corners)
+        for trial in toss_set.load(root)
     ]
     counts = list(ns or ((4,) if quick else NS))
     if len(flights) < max(counts) + 4:
@@ -238,7 +246,7 @@ _KEYS = (
 )
 
 
-def _repetition(method: str, n: int, seed: int, e: Errors, theta: dict[str, Any]) -> Row:
+def _repetition(method: str, n: int, seed: int, e: TossErrors, theta: dict[str, Any]) -> Row:
     values = (
         e.position.mean(),
         e.rotation.mean(),

@@ -23,13 +23,13 @@ from clashsim.bench import planning, slide_sets
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.commands.push import in_lab
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.progress import Progress, quiet
-from clashsim.core.workers import leave_with_parent
+from clashsim.core.workers import exit_with_parent
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import ROUTES
-from clashsim.rl.train import Recipe, train
-from clashsim.sim.hybrid.strike_table import tabulated
+from clashsim.rl.sac_training import SacConfig, train
+from clashsim.sim.hybrid.strike_table import tabulate_strikes
 
 METHODS = ("mujoco-grid", "clashsim")
 
@@ -56,7 +56,7 @@ def run(
         *((m, METHODS) for m in methods or ()),
     ]:
         if name not in choices:
-            raise DataError(f"the bench has no {name!r}; {nearest(name, choices)}")
+            raise DataError(f"the bench has no {name!r}; {did_you_mean(name, choices)}")
     if quick:
         seeds, trials, steps, sets, methods = 1, 1, 4_000, ["1"], ["clashsim"]
     done, rows = kept(resume), list[Row]()
@@ -71,19 +71,19 @@ def run(
                     if resume is None
                     else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
                 )
-                recipe = replace(Recipe(), steps=steps)
+                config = replace(SacConfig(), steps=steps)
                 with optional(rows, method=method, seed=seed):
                     if (
                         path is not None
                         and path.is_file()
-                        and Policy.load(path).notes["recipe"] == asdict(recipe)
+                        and Policy.load(path).notes["recipe"] == asdict(config)
                     ):
                         policy = Policy.load(path)
                     else:
                         if model is None:
                             model = planning.WAYS[method](problem, 0)
-                            model = model if model.unsure else tabulated(model)
-                        policy = train(problem.scene, model, recipe=recipe, seed=seed)
+                            model = model if model.takes_noise else tabulate_strikes(model)
+                        policy = train(problem.scene, model, config=config, seed=seed)
                         if path is not None:
                             policy.save(path)
                     advance(1)
@@ -105,7 +105,7 @@ def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, work
     jobs = [(policy, name, setting, 1000 + i) for i in range(trials)]
     if workers > 1 and trials > 1:
         with ProcessPoolExecutor(
-            workers, mp_context=get_context("spawn"), initializer=leave_with_parent
+            workers, mp_context=get_context("spawn"), initializer=exit_with_parent
         ) as pool:
             found = list(pool.map(_trial, jobs))
     else:

@@ -12,11 +12,11 @@ import numpy as np
 from mujoco import batch
 
 from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.contact_geometry import Poser
+from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.fit.sample import draw, run_shard
-from clashsim.sim.mujoco.impacts import Striker, rest_height, velocity_drives
+from clashsim.fit.sample import run_shard, sample_strikes
+from clashsim.sim.mujoco.impacts import ImpactSimulator, rest_height, velocity_servos
 
 _SIZE = 4096
 
@@ -33,7 +33,7 @@ def run(
     method, per_second, ratio.
     """
     world = Scene.load(scene)
-    striker, bare = Striker(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
+    striker, bare = ImpactSimulator(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
     sampling = stepping = 0.0
     steps = 0
     rows: list[Row] = []
@@ -43,7 +43,7 @@ def run(
             begin = time.perf_counter()
             shard = run_shard(world, striker, size, np.random.default_rng([seed, i]))
             sampling += time.perf_counter() - begin
-            strikes = draw(
+            strikes = sample_strikes(
                 world, size, np.random.default_rng([seed, i])
             )  # as they were run; the shard holds them as a recording would show them
             stepping += bare.replay(strikes.before, strikes.theta, shard["steps"])
@@ -72,7 +72,7 @@ class _Bare:
         model = mujoco.MjModel.from_xml_string(scene.xml, dict(scene.assets))
         self.engine = batch.Batch(model, size)
         self.qpos, self.qvel, self.ctrl = (self.engine.bind(k) for k in ("qpos", "qvel", "ctrl"))
-        self.drives = velocity_drives(scene)
+        self.drives = velocity_servos(scene)
 
     def replay(self, before: np.ndarray, theta: np.ndarray, steps: np.ndarray) -> float:
         """Seconds spent in `step` when every simulation takes as many steps as it took in its
@@ -82,7 +82,7 @@ class _Bare:
         self.scene.write(theta, lambda name: self.engine.expand(name)[:n])
         self.engine.reset(stage=0)
         qpos, qvel = self.qpos[:n].copy(), self.qvel[:n].copy()
-        Poser(self.scene, rest_height(self.scene, theta)).write(before, qpos, qvel)
+        PairPoser(self.scene, rest_height(self.scene, theta)).write(before, qpos, qvel)
         self.qpos[:n], self.qvel[:n] = qpos, qvel
         for actuator, dof in self.drives:
             self.ctrl[:n, actuator] = qvel[:, dof]

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench.lab_sets import lab_set
+from clashsim.bench.lab_sets import load_lab_set
 from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.core.errors import ClashError
-from clashsim.core.executor import Engine, Item, Result, each, here
+from clashsim.core.executor import Executor, Item, Result, local, map_items
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.sample import sample
 from clashsim.fit.threads import one_thread
-from clashsim.scale.cluster import needs_ray
-from clashsim.scale.engine import on_ray
+from clashsim.scale.cluster import require_ray
+from clashsim.scale.ray_executor import ray_executor
 
 _FITTED = 10  # strikes of a recording; the others are predicted
 
@@ -41,7 +41,7 @@ class _Sampling:
     size: int
     what: str = "sampling"
 
-    def __call__(self, engine: Engine) -> np.ndarray:
+    def __call__(self, engine: Executor) -> np.ndarray:
         impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, engine=engine)
         assert impacts.theta is not None
         return np.concatenate([impacts.before, impacts.after, impacts.theta], 1)
@@ -58,8 +58,8 @@ class _Calibration:
     size: int
     what: str = "calibration"
 
-    def __call__(self, engine: Engine) -> np.ndarray:
-        found = dict(each(engine, _calibrated, lab.settings()[: self.size]))
+    def __call__(self, engine: Executor) -> np.ndarray:
+        found = dict(map_items(engine, _calibrated, lab.settings()[: self.size]))
         return np.concatenate([found[i] for i in range(self.size)])
 
     def little(self) -> None:
@@ -71,7 +71,7 @@ def _calibrated(setting: lab.Setting) -> np.ndarray:
     """Read, segment and calibrate a recording: identified values, and what is predicted of the
     strikes that were not fitted.
     """
-    real = lab_set(setting.name, setting.shape, setting.material, setting.surface)
+    real = load_lab_set(setting.name, setting.shape, setting.material, setting.surface)
     model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_FITTED])
     return np.concatenate(
         [[e.value for e in model.theta], model.predict(real.impacts[_FITTED:]).ravel()]
@@ -101,7 +101,7 @@ def run(
     retried: items that were given out again. load: the machine's average when the row was begun.
     The rows `nothing` are tasks without work: what the head can give out in a second.
     """
-    needs_ray()  # before minutes are spent without it
+    require_ray()  # before minutes are spent without it
     jobs = (
         (_Sampling("puck", 4 * 4096), _Calibration(2))
         if quick
@@ -113,12 +113,15 @@ def run(
             wanted = {}
             for job in jobs:
                 job.little()
-                wanted[job.what], row = _timed(job, here, 0)
+                wanted[job.what], row = _timed(job, local, 0)
                 rows.append(row)
                 save(_compared(rows))
                 advance(1)
         for w in workers:
-            with optional(rows, what="all", workers=w, killed=False), on_ray("local", w) as engine:
+            with (
+                optional(rows, what="all", workers=w, killed=False),
+                ray_executor("local", w) as engine,
+            ):
                 for job, killed in [
                     (job, killed)
                     for killed in (False, True)
@@ -160,7 +163,7 @@ def _order(row: Row) -> tuple[bool, bool, int, bool]:
     return row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]
 
 
-def _timed(job: _Job | _Nothing, engine: Engine, workers: int) -> tuple[np.ndarray, Row]:
+def _timed(job: _Job | _Nothing, engine: Executor, workers: int) -> tuple[np.ndarray, Row]:
     load, start = os.getloadavg()[0], time.perf_counter()
     bits = job(engine)
     seconds = time.perf_counter() - start
@@ -184,19 +187,19 @@ class _Nothing:
     size: int = 2000
     what: str = "nothing"
 
-    def __call__(self, engine: Engine) -> np.ndarray:
-        return np.array(sorted(each(engine, _back, range(self.size))))
+    def __call__(self, engine: Executor) -> np.ndarray:
+        return np.array(sorted(map_items(engine, _back, range(self.size))))
 
 
 def _back(item: int) -> int:
     return item
 
 
-def _ready(engine: Engine, jobs: tuple[_Job, ...], workers: int) -> None:
+def _ready(engine: Executor, jobs: tuple[_Job, ...], workers: int) -> None:
     """Wait until every worker has done a little of each job."""
     pids: set[int] = set()
     while len(pids) < workers:
-        pids = {pid for _, pid in each(engine, partial(_little, jobs), range(workers))}
+        pids = {pid for _, pid in map_items(engine, partial(_little, jobs), range(workers))}
 
 
 def _little(jobs: tuple[_Job, ...], _: int) -> int:
@@ -211,7 +214,7 @@ def _once(job: _Job) -> None:
     job.little()
 
 
-def _killing(engine: Engine) -> Engine:
+def _killing(engine: Executor) -> Executor:
     """The same engine, with the worker of the middle item killed when it has almost done it."""
 
     def engine_(

@@ -17,12 +17,12 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
-from clashsim.plan.planner import plan_many
-from clashsim.plan.tasks import Task, off
+from clashsim.plan.planner import plan_batch
+from clashsim.plan.tasks import PlanningTask, pose_error
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.sim.mujoco.simulator import MujocoSim
-from clashsim.sim.stepped import Stepped
+from clashsim.sim.stepped_strikes import SteppedStrikes
 
 _SECONDS = 0.8  # as in throughput
 # S: only collisions need the author's step; what a longer one costs is told in `coarse_mm`
@@ -59,13 +59,13 @@ def run(
                 0.0  # MuJoCo has none
             )
             base = base_model(scene)
-            plain = Stepped(MujocoSim(scene, theta), scene, theta, seconds=_SECONDS)
-            hybrid = Stepped(
+            plain = SteppedStrikes(MujocoSim(scene, theta), scene, theta, seconds=_SECONDS)
+            hybrid = SteppedStrikes(
                 HybridSim(scene, base, theta, timestep=_COARSE), scene, theta, seconds=_SECONDS
             )
             slide = slide_of_mujoco(hybrid, seed=1)
             begin = time.perf_counter()
-            table = strike_map(HybridSim(scene, base, theta, slide_model=slide))
+            table = strike_table(HybridSim(scene, base, theta, slide_model=slide))
             setup = time.perf_counter() - begin
             n, many = (1, 2) if quick else (seeds, _AT_ONCE)
             strike = np.random.default_rng(0).uniform(
@@ -73,10 +73,10 @@ def run(
             )
             targets = table.rest(np.zeros((len(strike), 3)), strike)
             some, still = strike[:_CHECKED], np.zeros((min(_CHECKED, len(strike)), 3))
-            fine = Stepped(HybridSim(scene, base, theta), scene, theta, seconds=_SECONDS).rest(
-                still, some
-            )
-            coarse = float(off(hybrid.rest(still, some), fine)[0].mean())
+            fine = SteppedStrikes(
+                HybridSim(scene, base, theta), scene, theta, seconds=_SECONDS
+            ).rest(still, some)
+            coarse = float(pose_error(hybrid.rest(still, some), fine)[0].mean())
             first = None
             ways = (
                 ("MuJoCo", plain, n, 1, 0.0),
@@ -114,14 +114,14 @@ def _timed(
     """Seconds a plan, mean distance (m) from the target, and evaluations a plan; `together`:
     targets in one call. Engines are made before the clock runs.
     """
-    tasks = [Task(tuple(t)) for t in targets]
-    plan_many(model, tasks[:together], rounds=0)
+    tasks = [PlanningTask(tuple(t)) for t in targets]
+    plan_batch(model, tasks[:together], rounds=0)
     begin = time.perf_counter()
     plans = [
         p
         for i in range(0, len(tasks), together)
-        for p in plan_many(model, tasks[i : i + together], rounds=rounds)
+        for p in plan_batch(model, tasks[i : i + together], rounds=rounds)
     ]
     seconds = (time.perf_counter() - begin) / len(targets)
-    far, _ = off(np.array([p.predicted[-1] for p in plans]), targets)
+    far, _ = pose_error(np.array([p.predicted[-1] for p in plans]), targets)
     return seconds, float(far.mean()), plans[0].evaluations

@@ -19,10 +19,10 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.scene import GROUND, Scene
 from clashsim.core.trials import yaw as yaw_of
 from clashsim.data import datasets
-from clashsim.data.segmentation.result import state
+from clashsim.data.segmentation.result import origin_state
 from clashsim.data.segmentation.segment import segment
 from clashsim.slides.slide import Slide
-from clashsim.slides.support_patch import Sole, even_sole, sole
+from clashsim.slides.support_patch import SupportPatch, support_patch, uniform_support_patch
 
 _BOX = (
     0.128,
@@ -45,7 +45,7 @@ class SlideSet:
 
     name: str
     scene: Scene
-    sole: Sole
+    support_patch: SupportPatch
     model: mujoco.MjModel  # the body on its ground in MuJoCo
     slides: tuple[Slide, ...]
     pose: np.ndarray
@@ -57,12 +57,12 @@ class SlideSet:
     def __len__(self) -> int:
         return len(self.slides)
 
-    def only(self, rows: np.ndarray) -> SlideSet:
+    def subset(self, rows: np.ndarray) -> SlideSet:
         """The slides of some rows."""
         return SlideSet(
             self.name,
             self.scene,
-            self.sole,
+            self.support_patch,
             self.model,
             tuple(self.slides[i] for i in rows),
             self.pose[rows],
@@ -74,7 +74,9 @@ class SlideSet:
 
     def thinned(self, most: int) -> SlideSet:
         """At most `most` slides, evenly from all."""
-        return self.only(np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)))
+        return self.subset(
+            np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(int))
+        )
 
     @cached_property
     def slider(self) -> Slider:
@@ -195,7 +197,7 @@ def _lasa(name: str, root: Path) -> SlideSet:
     return SlideSet(
         name,
         scene,
-        even_sole(box, gyration=_GYRATION, height=_BOX[2]),
+        uniform_support_patch(box, gyration=_GYRATION, height=_BOX[2]),
         _box_model(mass),
         tuple(slides),
         np.array(pose),
@@ -240,7 +242,7 @@ def _lab(name: str) -> SlideSet:
     slides, poses, twists, rest = [], [], [], []
     for f in (found.found[i] for i in rows):
         at = f.time + _LAG
-        pose, twist = state(f.track, f.motion, f.reference, at)
+        pose, twist = origin_state(f.trajectory, f.motion, f.reference, at)
         t, seen = by_name[f.trial].seen(scene.struck_body.name)
         turn = yaw_of(seen[:, 3:])
         turn += 2 * np.pi * np.round((pose[2] - np.interp(at, t, turn)) / (2 * np.pi))
@@ -261,7 +263,7 @@ def _lab(name: str) -> SlideSet:
     return SlideSet(
         name,
         scene,
-        sole(scene),
+        support_patch(scene),
         model,
         tuple(slides),
         np.array(poses),

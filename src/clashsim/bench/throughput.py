@@ -13,24 +13,24 @@ import torch
 
 from clashsim.bench import device_impacts, device_pushing
 from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.contact_frame import frame
+from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import ParamError
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import moved_to, placed
+from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
 from clashsim.fit.base import base_model
 from clashsim.nets.impact import ImpactNet
-from clashsim.nets.strike_table import StrikeMap
+from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.sim.mujoco.simulator import MujocoSim
-from clashsim.sim.stepped import Stepped, planar
+from clashsim.sim.stepped_strikes import SteppedStrikes, planar_pose
 from clashsim.slides.identify import fit_slides
 from clashsim.slides.law import SlideModel
 from clashsim.slides.slide import Slide
-from clashsim.slides.support_patch import sole
+from clashsim.slides.support_patch import support_patch
 
 _SECONDS = 0.8  # after which every block lies still
 _COARSE = 0.005  # s: timestep of the hybrid; MuJoCo needs the author's, for the collision
@@ -54,11 +54,11 @@ def run(
     MuJoCo's.
 
     device: where network and map are measured once more, beside what the device can do at most
-    (`device_impacts.rates`), as in cuda.
+    (`device_impacts.measure_rates`), as in cuda.
     off_mm, off_deg: median over `n` / 16 strikes; same: share of these that come to rest within
     `SAME` of where MuJoCo has them.
     """
-    if device is not None and not device_impacts.present(device):
+    if device is not None and not device_impacts.device_available(device):
         raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__})")
     world = Scene.load(scene)
     theta = world.nominal.copy()
@@ -67,8 +67,8 @@ def run(
     )
     base = base_model(world)
     slow = max(16, n // 16)
-    plain = Stepped(MujocoSim(world, theta), world, theta, seconds=_SECONDS)
-    hybrid = Stepped(
+    plain = SteppedStrikes(MujocoSim(world, theta), world, theta, seconds=_SECONDS)
+    hybrid = SteppedStrikes(
         HybridSim(world, base, theta, timestep=_COARSE), world, theta, seconds=_SECONDS
     )
     strike, pose = (
@@ -76,8 +76,10 @@ def run(
         np.zeros((n, 3)),
     )
     at_once = HybridSim(world, base, theta, slide_model=slide_of_mujoco(hybrid, seed + 1))
-    before = moved_to(placed(world, dict(zip(plain.names, strike.T, strict=True)))[0], pose)
-    seen = frame(world, Impacts(True, before, np.zeros((n, 3))))
+    before = move_pair_to(
+        before_from_strikes(world, dict(zip(plain.names, strike.T, strict=True)))[0], pose
+    )
+    frame = contact_frame(world, Impacts(True, before, np.zeros((n, 3))))
     what = f"strikes of {scene}"
     rows: list[Row] = []
 
@@ -88,7 +90,7 @@ def run(
             save(rows)
             advance(1)
 
-        net = _rate(lambda: base.members(seen, theta), n)
+        net = _rate(lambda: base.members(frame, theta), n)
         made({"what": "impacts", "method": "network alone", "per_second": net, "ratio": None})
         mujoco, reference = _timed(lambda: plain.rest(pose[:slow], strike[:slow]), slow)
 
@@ -100,7 +102,7 @@ def run(
         hybrid.rest(pose[:16], strike[:16])
         made(compared("hybrid, MuJoCo's slide", *_timed(lambda: hybrid.rest(pose, strike), n)))
         made(compared("hybrid, slide model", *_timed(lambda: at_once.rest(before), n)))
-        table = strike_map(at_once)
+        table = strike_table(at_once)
         mapped = _rate(lambda: table.rest(pose, strike), n)
         made(compared("map of strikes, slide model", mapped, table.rest(pose, strike)))
         made(*_environments(world, plain, table))
@@ -134,7 +136,7 @@ class _Device:
     name: str
     scene: Scene
     net: ImpactNet
-    table: StrikeMap
+    table: StrikeTable
     n: int
 
     @property
@@ -143,7 +145,7 @@ class _Device:
 
 
 def _networks(on: _Device) -> list[Row]:
-    return device_impacts.rates(on.net, on.table, on.name, n=on.n if on.small else 1 << 22)
+    return device_impacts.measure_rates(on.net, on.table, on.name, n=on.n if on.small else 1 << 22)
 
 
 def _targets(on: _Device) -> list[Row]:
@@ -152,13 +154,13 @@ def _targets(on: _Device) -> list[Row]:
 
 def _pushing(on: _Device) -> list[Row]:
     """A whole training among them, which takes minutes on a CPU."""
-    return [] if on.small else device_pushing.rates(on.table, on.scene, on.name)
+    return [] if on.small else device_pushing.measure_rates(on.table, on.scene, on.name)
 
 
 def _in_mjx(on: _Device) -> list[Row]:
     from clashsim.bench import mjx_rate
 
-    rows = mjx_rate.rates(_FOR_MJX, (16,) if on.small else (8192,), single=True)
+    rows = mjx_rate.measure_rates(_FOR_MJX, (16,) if on.small else (8192,), single=True)
     return [row | {"what": f"{row['what']} of {_FOR_MJX}"} for row in rows]
 
 
@@ -170,7 +172,7 @@ _ON_DEVICE: dict[str, Callable[[_Device], list[Row]]] = {
 }
 
 
-def _environments(scene: Scene, plain: Stepped, table: StrikeMap) -> list[Row]:
+def _environments(scene: Scene, plain: SteppedStrikes, table: StrikeTable) -> list[Row]:
     """Steps a second of the pushing task in MuJoCo and in the map."""
     rows: list[Row] = []
     first: float | None = None
@@ -203,17 +205,19 @@ def _environment_rate(scene: Scene, model: StrikeModel, n: int, steps: int) -> f
     return n * steps / (time.perf_counter() - begin)
 
 
-def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:
+def slide_of_mujoco(hybrid: SteppedStrikes, seed: int) -> SlideModel:
     """A slide model of MuJoCo's own slides, from 32 strikes."""
     strike, pose = (
         np.random.default_rng(seed).uniform(hybrid.low, hybrid.high, (32, len(hybrid.names))),
         np.zeros((32, 3)),
     )
-    before = moved_to(placed(hybrid.scene, dict(zip(hybrid.names, strike.T, strict=True)))[0], pose)
+    before = move_pair_to(
+        before_from_strikes(hybrid.scene, dict(zip(hybrid.names, strike.T, strict=True)))[0], pose
+    )
     states, after = hybrid.path(pose, strike), hybrid.simulator.outcome(before)  # type: ignore[attr-defined]
     slides = []
     for path, first, start in zip(
-        planar(hybrid.scene, states), before, hybrid.starts(pose, strike)[0], strict=True
+        planar_pose(hybrid.scene, states), before, hybrid.starts(pose, strike)[0], strict=True
     ):
         far = np.linalg.norm(
             start[hybrid.scene.striker_body.qpos[:2]]
@@ -223,7 +227,9 @@ def slide_of_mujoco(hybrid: Stepped, seed: int) -> SlideModel:
         t = np.arange(len(path)) * hybrid.dt - far / np.linalg.norm(first[9:11])
         poses = np.vstack([first[:3], path[t > 1e-3]])
         slides.append(Slide(np.r_[0.0, t[t > 1e-3]], poses[:, :2], np.unwrap(poses[:, 2])))
-    return fit_slides(slides, sole(hybrid.scene), twists=after, twist_sd=(1e-3, 1e-3, 1e-2)).model
+    return fit_slides(
+        slides, support_patch(hybrid.scene), twists=after, twist_sd=(1e-3, 1e-3, 1e-2)
+    ).model
 
 
 def _timed(work: Callable[[], np.ndarray], n: int) -> tuple[float, np.ndarray]:

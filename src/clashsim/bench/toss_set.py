@@ -12,7 +12,7 @@ import torch
 from clashsim.core.box import Box
 from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.readers.sources import zip_members
+from clashsim.data.readers.sources import read_zip_members
 
 FILE, SOURCE = "contactnets_cube/tosses_processed.zip", "DAIRLab/contact-nets"
 RATE, HALF = 148.0, 0.0524  # frames a second; m, the unit of recorded lengths
@@ -27,7 +27,7 @@ def load(root: Path) -> Trials:
         raise DataError(
             f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}"
         )
-    contents = zip_members(path, ".pt")
+    contents = read_zip_members(path, ".pt")
     if not contents:
         raise DataError(f"{path.name} holds no toss (*.pt)")
     return Trials(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clashsim.fit.advise import Advice
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.candidates import Candidates
-    from clashsim.fit.distil import Distilled
+    from clashsim.fit.distil import DistilledModel
 
 _MOST = 100
 
@@ -73,7 +73,7 @@ def said(advice: Advice) -> str:
     return f"ten more strikes would {'help' if advice.worthwhile else 'not help'}: by its own cautious account it errs by {now} now, by {after} after ten, by {floor} at best"
 
 
-def _model(path: Path) -> tuple[Calibration | Distilled, Scene]:
+def _model(path: Path) -> tuple[Calibration | DistilledModel, Scene]:
     """A calibration and its scene from a run folder, or the base model of a scene."""
     from clashsim.core.progress import bar
     from clashsim.core.scene import shipped_scenes
@@ -110,7 +110,7 @@ def _table(strikes: list[dict[str, float]], scene: Scene, names: tuple[str, ...]
     from rich.markup import escape
     from rich.table import Table
 
-    from clashsim.plan.robot import UNITS
+    from clashsim.plan.execution import UNITS
 
     title = escape(f"Strikes of {scene.name} to make next, best first")
     table = Table(title=title, title_justify="left")
@@ -143,7 +143,7 @@ def _json(
     strikes: list[dict[str, float]], advice: Advice, scene: Scene, names: tuple[str, ...]
 ) -> bytes:
     from clashsim.data.folders import dumps
-    from clashsim.plan.robot import UNITS
+    from clashsim.plan.execution import UNITS
 
     units = {n: UNITS[n] for n in names} | {
         "touch_x": "m",

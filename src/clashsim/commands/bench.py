@@ -146,11 +146,13 @@ class Results:
 
     def show(self) -> None:
         """Print the rows, if there are any."""
-        from clashsim.report.tables import plain
+        from clashsim.report.tables import tabulate_rows
 
         if self.rows:
             out = console()
-            out.print(plain(f"{self.bench}, {self.seconds:.0f} s", self.rows, width=out.width))
+            out.print(
+                tabulate_rows(f"{self.bench}, {self.seconds:.0f} s", self.rows, width=out.width)
+            )
 
     def refuse_empty(self) -> None:
         """Fail where every row is missing: some may be, for what is not installed here."""

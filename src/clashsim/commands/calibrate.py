@@ -23,16 +23,16 @@ from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, enough_samples, load_scene, not_negative
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.progress import Progress, bar
-from clashsim.fit.settings import beyond
-from clashsim.fit.slides_from_trials import fit_found
+from clashsim.fit.settings import outside_strike_ranges
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 
 if TYPE_CHECKING:
     from clashsim.cli import Calibrate
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials
-    from clashsim.data.segmentation.result import Found
-    from clashsim.fit.calibrated_run import Run
+    from clashsim.data.segmentation.result import MeasuredImpact
+    from clashsim.fit.calibrated_run import CalibratedRun
 
 
 def run(verb: Calibrate) -> None:
@@ -48,12 +48,12 @@ def run(verb: Calibrate) -> None:
 
 def make(
     verb: Calibrate, *, progress: Progress, say: Callable[[str], object], threads: int = 0
-) -> Run:
+) -> CalibratedRun:
     """Calibrate and write the run; `say` is told at once what a user should know before minutes are
     spent.
     """
-    from clashsim.core.contact_frame import frame
-    from clashsim.data.folders import refuse_taken
+    from clashsim.core.contact_frame import contact_frame
+    from clashsim.data.folders import check_output_folder
     from clashsim.fit.base import base_model
 
     not_negative(seed=verb.seed)
@@ -62,7 +62,7 @@ def make(
         raise ParamError(f"--hold-out must be at least 0 and below 1, got {verb.hold_out}")
     scene = load_scene(verb.scene, **asdict(verb.pair))
     impacts, told, found, trials = _impacts(verb, scene, say)
-    refuse_taken(verb.out, overwrite=verb.overwrite)
+    check_output_folder(verb.out, overwrite=verb.overwrite)
     order = np.random.default_rng(verb.seed).permutation(len(impacts))
     kept = len(impacts) - round(verb.hold_out * len(impacts))
     if kept < 1:
@@ -71,8 +71,10 @@ def make(
         )
     rows = np.sort(order[:kept]), np.sort(order[kept:])
     fitted, held_out = (impacts[part] for part in rows)
-    frame(scene, impacts)  # refuses bodies that never meet, before minutes are spent on sampling
-    if said := beyond(scene, impacts):
+    contact_frame(
+        scene, impacts
+    )  # refuses bodies that never meet, before minutes are spent on sampling
+    if said := outside_strike_ranges(scene, impacts):
         say(said)
     clock = Clock()
     with clock("base model"):
@@ -92,7 +94,7 @@ def make(
     )
     with clock("slide model"):
         slide, figures = (
-            fit_found(scene, recorded.fitted, recorded.held_out)
+            fit_slides_of_impacts(scene, recorded.fitted, recorded.held_out)
             if recorded is not None
             else (None, {})
         )
@@ -114,7 +116,7 @@ def make(
 
 def _impacts(
     verb: Calibrate, scene: Scene, say: Callable[[str], object]
-) -> tuple[Impacts, dict[str, Any], tuple[Found, ...], Trials | None]:
+) -> tuple[Impacts, dict[str, Any], tuple[MeasuredImpact, ...], Trials | None]:
     """Impacts of the file; or those found in its trials, what else the trials told, what was found
     row by row, and the trials.
     """
@@ -144,7 +146,7 @@ def _impacts(
     )
 
 
-def _write_mjcf(verb: Calibrate, made: Run) -> None:
+def _write_mjcf(verb: Calibrate, made: CalibratedRun) -> None:
     from clashsim.core.files import write_atomic
 
     assert verb.write_mjcf is not None

@@ -13,11 +13,11 @@ from clashsim.commands.results import Clock, finish, report
 from clashsim.commands.shared import cache, console, enough_samples, not_negative
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
-from clashsim.fit.slides_from_trials import fit_found
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 
 if TYPE_CHECKING:
     from clashsim.cli import Demo
-    from clashsim.data.segmentation.result import Segmented
+    from clashsim.data.segmentation.result import Segmentation
 
 _RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
 
@@ -29,10 +29,10 @@ def run(verb: Demo) -> None:
     from clashsim.bench.few_shot import WAYS
     from clashsim.core.contact_frame import inertia
     from clashsim.core.scene import Scene
-    from clashsim.data.folders import refuse_taken
+    from clashsim.data.folders import check_output_folder
     from clashsim.data.segmentation.segment import segment
     from clashsim.fit.base import base_model
-    from clashsim.fit.distil import Recipe
+    from clashsim.fit.distil import DistillationConfig
     from clashsim.fit.run_folder import read_notes
 
     not_negative(seed=verb.seed)
@@ -41,7 +41,7 @@ def run(verb: Demo) -> None:
         raise ParamError(
             f"--impacts must be 1 to 100 and --steps at least 1, got {verb.impacts} and {verb.steps}"
         )
-    refuse_taken(verb.out, overwrite=verb.overwrite)
+    check_output_folder(verb.out, overwrite=verb.overwrite)
     started = time.perf_counter()
     console().print(
         "[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's virtual laboratory (another engine, another contact\n"
@@ -65,7 +65,7 @@ def run(verb: Demo) -> None:
     with clock("base model"):
         base = base_model(
             scene,
-            recipe=Recipe(width=128, layers=4, members=2, steps=verb.steps),
+            config=DistillationConfig(width=128, layers=4, members=2, steps=verb.steps),
             n=verb.samples,
             seed=verb.seed,
             cache=cache(),
@@ -82,7 +82,7 @@ def run(verb: Demo) -> None:
         "recorded": list(setting),
     }  # what a viewer replays
     with clock("slide model"):
-        slide, figures = fit_found(scene, *found)
+        slide, figures = fit_slides_of_impacts(scene, *found)
     made = finish(
         base,
         fitted,
@@ -104,6 +104,6 @@ def run(verb: Demo) -> None:
     )
 
 
-def _first(found: Segmented) -> np.ndarray:
+def _first(found: Segmentation) -> np.ndarray:
     """Rows of the first impact of each trial."""
     return np.sort(np.unique(found.trial, return_index=True)[1])

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from clashsim.cli import Export
-    from clashsim.data.mjcf import Edited
-    from clashsim.fit.calibrated_run import Run
+    from clashsim.data.mjcf import EditedMjcf
+    from clashsim.fit.calibrated_run import CalibratedRun
 
 
 def run(verb: Export) -> None:
@@ -34,7 +34,7 @@ def run(verb: Export) -> None:
     files = {name: edited.xml.encode(), "ranges.json": dumps(_ranges(made))}
     if verb.draws:
         files["draws.csv"] = _table(
-            [p.name for p in made.scene.params], made.draws(verb.draws, verb.seed)
+            [p.name for p in made.scene.params], made.posterior_samples(verb.draws, verb.seed)
         )
     if slide is not None:
         files["slide.json"] = dumps(slide)
@@ -60,15 +60,15 @@ def _beside(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
     return places, folder
 
 
-def left_sentence(made: Run, edited: Edited) -> str:
+def left_sentence(made: CalibratedRun, edited: EditedMjcf) -> str:
     """The tail of a sentence on a written scene: which parameters are not in it, and why."""
-    left = [p.name for i, p in enumerate(made.scene.params) if i not in made.written]
+    left = [p.name for i, p in enumerate(made.scene.params) if i not in made.written_params]
     return (f"; left as they were: {', '.join(left)}" if left else "") + (
         f"; MJCF has no place for: {', '.join(edited.unwritten)}" if edited.unwritten else ""
     )
 
 
-def _ranges(made: Run) -> list[dict[str, Any]]:
+def _ranges(made: CalibratedRun) -> list[dict[str, Any]]:
     """One entry a parameter; MuJoCo holds sign times the value."""
     ends = made.ranges()
     return [

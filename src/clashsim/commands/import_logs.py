@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def run(verb: Import) -> None:
     """`clashsim import`."""
     from clashsim.data import logs
-    from clashsim.data.checks.findings import NAMES, known_names
+    from clashsim.data.checks.findings import FINDING_NAMES, check_finding_names
     from clashsim.data.readers import mapping
     from clashsim.data.trial_files import write_trials
-    from clashsim.report.findings import found_wrong, sentences
+    from clashsim.report.findings import finding_sentences, findings_table
 
-    known_names(verb.accept)
+    check_finding_names(verb.accept)
     not_negative(rate=verb.rate)
     if verb.rate and not verb.guess:
         raise DataError("--rate is for --guess; in a mapping file it is rate = 120.0")
@@ -47,13 +47,17 @@ def run(verb: Import) -> None:
             DataError
         ):  # the sentence has room for the first few findings; the table has them all
             if findings := logs.read(
-                verb.logs, mapping=how, guess=verb.guess, rate=verb.rate, accept=tuple(NAMES)
+                verb.logs,
+                mapping=how,
+                guess=verb.guess,
+                rate=verb.rate,
+                accept=tuple(FINDING_NAMES),
             ).findings:
-                console().print(found_wrong(findings), markup=False)
+                console().print(findings_table(findings), markup=False)
         raise
     if got.findings:
-        console().print(found_wrong(got.findings), markup=False)
-    write_trials(verb.out, replace(got.trials, notes=sentences(got.findings)))
+        console().print(findings_table(got.findings), markup=False)
+    write_trials(verb.out, replace(got.trials, notes=finding_sentences(got.findings)))
     if verb.guess:
         print(
             f"the mapping was guessed; if it is wrong, write it to a file with --guess -o mapping.toml, mend it, and give it as --mapping\n\n{mapping.dump(got.mapping)}"
@@ -73,7 +77,7 @@ def _propose(verb: Import) -> None:
         )
     if verb.out is not None:
         refuse_file(verb.out, (".toml",), overwrite=verb.overwrite)
-    guessed = logs.guess_for(verb.logs, rate=verb.rate)
+    guessed = logs.guess_mapping(verb.logs, rate=verb.rate)
     text = mapping.dump(guessed)
     if verb.out is None:
         print(text, end="")

@@ -12,13 +12,13 @@ from clashsim.core.files import write_atomic
 
 if TYPE_CHECKING:
     from clashsim.cli import Inspect
-    from clashsim.data.segmentation.result import Segmented
+    from clashsim.data.segmentation.result import Segmentation
 
 
 def run(verb: Inspect) -> None:
     """`clashsim inspect`."""
-    from clashsim.fit.settings import propose
-    from clashsim.report.inspect import picture, table
+    from clashsim.fit.settings import propose_settings
+    from clashsim.report.trial_pictures import draw_trials, trials_table
 
     if verb.out is not None:
         refuse_file(verb.out, (".png", ".svg", ".pdf", ".html"), overwrite=verb.overwrite)
@@ -27,7 +27,7 @@ def run(verb: Inspect) -> None:
             raise SceneError("--settings proposes settings for a scene: name it with --scene")
         refuse_file(verb.settings, (".toml",), overwrite=verb.overwrite)
     trials = read_recorded(verb.trials)
-    found: Segmented | None
+    found: Segmentation | None
     if verb.scene is not None:
         scene, struck, striker = scene_of(verb.scene, verb.bodies, trials)
         found = segmented(trials, scene, struck, striker)
@@ -37,7 +37,7 @@ def run(verb: Inspect) -> None:
         if struck is None and len(trials.bodies) == 1:
             struck = trials.bodies[0]
         found = segmented(trials, None, struck, striker) if struck is not None else None
-    console().print(table(trials, found.found if found is not None else ()), markup=False)
+    console().print(trials_table(trials, found.found if found is not None else ()), markup=False)
     for sentence in (
         ["name the struck body with --struck, or a scene with --scene, to have impacts looked for"]
         if found is None
@@ -45,7 +45,7 @@ def run(verb: Inspect) -> None:
     ):
         print(sentence)
     if verb.out is not None:
-        picture(
+        draw_trials(
             verb.out,
             trials,
             found.found if found is not None else (),
@@ -55,7 +55,8 @@ def run(verb: Inspect) -> None:
         print(f"pictures written to {verb.out}")
     if verb.settings is not None and found is not None and verb.scene is not None:
         write_atomic(
-            verb.settings, propose(scene, impacts_of(found, scene, (), trials).checked()).encode()
+            verb.settings,
+            propose_settings(scene, impacts_of(found, scene, (), trials).checked()).encode(),
         )
         beside = Path(verb.scene).with_suffix(".toml")
         put = (

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from clashsim.commands.shared import cache, console, load_scene, needs_drake, not_negative
 from clashsim.core.errors import DataError, ParamError, SceneError
 from clashsim.core.extras import require
-from clashsim.core.files import whole_files
+from clashsim.core.files import complete_files
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
     from clashsim.cli import Loop
-    from clashsim.loop.rounds import Loop as Rounds
+    from clashsim.loop.rounds import RealSimRealLoop
 
 
 def run(verb: Loop) -> None:
     """`clashsim loop`."""
     require("stable_baselines3", "Stable-Baselines3", "rl")
     from clashsim import lab
-    from clashsim.loop.in_lab import InLab
-    from clashsim.loop.rounds import Loop as Rounds
-    from clashsim.loop.steps import Options
+    from clashsim.loop.lab_rig import LabRig
+    from clashsim.loop.rounds import RealSimRealLoop
+    from clashsim.loop.steps import LoopConfig
 
     not_negative(seed=verb.seed)
     for name, least in (("rounds", 1), ("strikes", 5)):
@@ -31,7 +31,7 @@ def run(verb: Loop) -> None:
     if verb.out.exists() and not verb.out.is_dir():
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
     begun = (verb.out / "loop.json").is_file()
-    if verb.out.is_dir() and not begun and whole_files(verb.out):
+    if verb.out.is_dir() and not begun and complete_files(verb.out):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     scene = load_scene(verb.scene)
     if verb.world == "lab":
@@ -41,18 +41,18 @@ def run(verb: Loop) -> None:
                 f"the laboratory has no block of scene {scene.name!r}: it has {', '.join(lab.SHAPES)}; for a bench of your own: --in folder"
             )
     world = (
-        InLab(lab.Setting(scene.name, verb.material, verb.surface, verb.change))
+        LabRig(lab.Setting(scene.name, verb.material, verb.surface, verb.change))
         if verb.world == "lab"
         else None
     )
-    options = Options(
+    options = LoopConfig(
         task=verb.task,
         algorithm=verb.algorithm,
         collect=verb.collect,
         strikes=verb.strikes,
         seed=verb.seed,
     )
-    loop = Rounds(scene, options, verb.out, cache=cache(), progress=bar)
+    loop = RealSimRealLoop(scene, options, verb.out, cache=cache(), progress=bar)
     with bar("rounds", verb.rounds) as advance:
         loop.begin()
         while loop.rounds[-1].turn < verb.rounds:
@@ -76,7 +76,7 @@ def run(verb: Loop) -> None:
     )
 
 
-def _ask(loop: Rounds) -> None:
+def _ask(loop: RealSimRealLoop) -> None:
     """Tell a person at a bench what to do next."""
     path = loop.asked()
     if len(loop.rounds) > 1:
@@ -94,11 +94,11 @@ def _recordings(path: Path) -> Path:
     return path.with_name("trials.safetensors")
 
 
-def _tell(loop: Rounds) -> None:
+def _tell(loop: RealSimRealLoop) -> None:
     from rich.table import Table
 
     table = Table(
-        title="Rounds: how far the simulator of the round before was off on fresh strikes",
+        title="RealSimRealLoop: how far the simulator of the round before was off on fresh strikes",
         title_justify="left",
     )
     for column in ("round", "strikes so far", "off by, mm", "degrees"):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.commands import plan_each
 from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.parsing import JSON_BYTES, parse_json, read_bounded
@@ -25,10 +24,10 @@ PLAN, PICTURE, OUTCOME = "plan.json", "plan.png", "outcome.png"
 def run(verb: PlanVerb) -> None:
     """`clashsim plan`."""
     from clashsim.fit.run_folder import load
+    from clashsim.plan.execution import strikes_at_corners
     from clashsim.plan.path import Limits
-    from clashsim.plan.planner import plan, plan_few
-    from clashsim.plan.robot import at_corners
-    from clashsim.plan.tasks import Reach, Task
+    from clashsim.plan.planner import plan, plan_fewest_strikes
+    from clashsim.plan.tasks import PlanningTask, Reach
 
     not_negative(seed=verb.seed, draws=verb.draws)
     if (verb.target is None) == (verb.targets is None):
@@ -41,7 +40,7 @@ def run(verb: PlanVerb) -> None:
     if verb.draws > 10_000:
         raise ParamError(f"--draws must be at most 10000, got {verb.draws}")
     limits = Limits(verb.limits.speed, verb.limits.acceleration, verb.limits.jerk)
-    low = float(made.scene.draw.speed[0])
+    low = float(made.scene.strikes.speed[0])
     if limits.speed <= low:
         raise ParamError(
             f"the arm's speed of {limits.speed:g} m/s is not above the slowest strike that was calibrated, {low:g} m/s"
@@ -52,25 +51,31 @@ def run(verb: PlanVerb) -> None:
         (*pose[:2], float(np.radians(pose[2])))
         for pose in (verb.target or (0.0, 0.0, 0.0), verb.start)
     )
-    task = Task(target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach)
+    task = PlanningTask(
+        target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach
+    )
     options: dict[str, Any] = {"method": verb.method, "draws": verb.draws, "seed": verb.seed}
     if verb.targets is not None:
-        plan_each.run(verb, made.scene, task, options)
+        from clashsim.commands import plan_targets
+
+        plan_targets.run(verb, made.scene, task, options)
         return
     options["device"] = verb.device
     model = made.strikes()
     found = (
-        plan_few(model, task, **options) if verb.strikes is None else plan(model, task, **options)
+        plan_fewest_strikes(model, task, **options)
+        if verb.strikes is None
+        else plan(model, task, **options)
     )
     console().print(_table(found, made.scene), markup=False)
     print(f"{found.status}: {found.reason}")
-    if corners := at_corners(made.scene, found):
+    if corners := strikes_at_corners(made.scene, found):
         print(
             f"strike {' and '.join(map(str, corners))} touches a corner, where bodies end further off than the spread says: try --strikes, --side or another target"
         )
-    if model.fidelity is not None and model.fidelity.doubted > 0.05:
+    if model.fidelity is not None and model.fidelity.untrusted_share > 0.05:
         print(
-            f"the model doubts itself on {100 * model.fidelity.doubted:.0f} % of the strikes it may choose from: record more of them"
+            f"the model doubts itself on {100 * model.fidelity.untrusted_share:.0f} % of the strikes it may choose from: record more of them"
         )
     if verb.out is not None:
         _write(verb.out, found, made.scene, limits, overwrite=verb.overwrite)
@@ -82,8 +87,8 @@ def execute(verb: Execute) -> None:
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials, yaw
     from clashsim.data.trial_files import write_trials
-    from clashsim.plan.robot import plan_of
-    from clashsim.plan.tasks import off
+    from clashsim.plan.execution import plan_from_json
+    from clashsim.plan.tasks import pose_error
 
     not_negative(seed=verb.seed)
     needs_drake()
@@ -95,7 +100,7 @@ def execute(verb: Execute) -> None:
     if not path.is_file():
         raise DataError(f"there is no plan at {str(path)!r}: make one with clashsim plan -o FOLDER")
     text = read_bounded(path, f"plan {str(path)!r}", limit=JSON_BYTES).decode(errors="replace")
-    plan, shape = plan_of(text), _shape(text)
+    plan, shape = plan_from_json(text), _shape(text)
     setting = lab.Setting(shape, verb.material, verb.surface)
     if set(plan.names) != {"speed", "point", "deflection"}:
         raise DataError(
@@ -118,7 +123,7 @@ def execute(verb: Execute) -> None:
         ("from the target", np.array(plan.task.target)),
         ("from what was expected", plan.predicted[-1]),
     ):
-        far, turn = off(outcomes, pose)
+        far, turn = pose_error(outcomes, pose)
         print(
             f"came to rest {1e3 * far.mean():.1f} mm and {np.degrees(np.abs(turn)).mean():.1f} degrees {words}"
             + (f" (mean of {verb.times})" if verb.times > 1 else "")
@@ -159,7 +164,7 @@ def _table(plan: Plan, scene: Scene) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from clashsim.plan.robot import UNITS, touches
+    from clashsim.plan.execution import UNITS, touches
 
     count = "Strike" if len(plan.strikes) == 1 else f"{len(plan.strikes)} strikes"
     table = Table(title=escape(f"{count} of {scene.name}"), title_justify="left")
@@ -175,7 +180,7 @@ def _table(plan: Plan, scene: Scene) -> Any:
     for k, (strike, touch, end) in enumerate(
         zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)
     ):
-        sd = plan.spread if k + 1 == len(plan.strikes) and plan.spread.any() else None
+        sd = plan.std if k + 1 == len(plan.strikes) and plan.std.any() else None
         place = f"{1e3 * end[0]:.1f}, {1e3 * end[1]:.1f}" + (
             "" if sd is None else f" ± {1e3 * float(np.linalg.norm(sd[:2])):.1f}"
         )
@@ -196,12 +201,12 @@ def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool)
     import tempfile
 
     from clashsim.data.folders import dumps, write_folder
+    from clashsim.plan.execution import plan_to_dict, tip_paths
     from clashsim.plan.path import write_path
-    from clashsim.plan.robot import content, paths
 
-    files = {PLAN: dumps(content(plan, scene))}
+    files = {PLAN: dumps(plan_to_dict(plan, scene))}
     with tempfile.TemporaryDirectory() as made:
-        for k, path in enumerate(paths(scene, plan, limits), 1):
+        for k, path in enumerate(tip_paths(scene, plan, limits), 1):
             for suffix in ("csv", "json"):
                 write_path(path, Path(made) / f"path-{k}.{suffix}")
         _picture(Path(made) / PICTURE, plan, scene)
@@ -212,10 +217,10 @@ def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool)
 
 def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None = None) -> None:
     from clashsim.core.outline import outline
-    from clashsim.plan.robot import touches
-    from clashsim.report.strikes import draw
+    from clashsim.plan.execution import touches
+    from clashsim.report.plan_picture import draw_plan
 
-    draw(
+    draw_plan(
         path,
         body=outline(scene, scene.struck, scene.struck_body),
         tip=outline(scene, scene.striker, scene.striker_body),
@@ -223,7 +228,7 @@ def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None =
         touches=touches(scene, plan),
         predicted=plan.predicted,
         target=np.array(plan.task.target),
-        spread=plan.spread,
+        std=plan.std,
         outcomes=outcomes,
         title=plan.reason,
     )

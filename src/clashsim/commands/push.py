@@ -10,17 +10,17 @@ import numpy as np
 
 from clashsim.commands.shared import console, engine, needs_drake, not_negative, refuse_file
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.executor import each
+from clashsim.core.executor import map_items
 from clashsim.core.extras import require
-from clashsim.core.files import whole_files
+from clashsim.core.files import complete_files
 from clashsim.core.progress import Progress, bar, quiet
 from clashsim.fit.threads import one_thread
 
 if TYPE_CHECKING:
     from clashsim.cli import Evaluate, Train
     from clashsim.core.scene import Scene
-    from clashsim.rl.device_ppo import CardRecipe
-    from clashsim.rl.follow import Followed
+    from clashsim.rl.device_ppo import PpoConfig
+    from clashsim.rl.follow import RouteResult
     from clashsim.rl.policy import Policy
     from clashsim.rl.routes import Route
 
@@ -36,7 +36,7 @@ def train(verb: Train) -> None:
         verb.device is not None and verb.where.on is None
     ):  # workers elsewhere may have what is not here
         _card_recipe(verb)
-    elif verb.device is None and verb.copies is not None:
+    elif verb.device is None and verb.num_envs is not None:
         raise ParamError(
             "--copies is for training on a device: name one with --device, as in --device cuda"
         )
@@ -75,7 +75,7 @@ def _many(verb: Train) -> None:
         time.perf_counter(),
     )
     with engine(verb.where) as run_on, bar("training", len(left)) as advance:
-        for i, _ in each(run_on, _learn_alone, left):
+        for i, _ in map_items(run_on, _learn_alone, left):
             if not (left[i].out / POLICY).is_file():
                 raise DataError(
                     f"the policy of seed {left[i].seed} was written on another machine: name an output that all machines see"
@@ -105,7 +105,9 @@ def _learn(verb: Train, progress: Progress) -> Policy:
         raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
     ours = (POLICY, "checkpoint.safetensors")
     # A kill before the first checkpoint leaves the log, and perhaps a part of the checkpoint.
-    others = [name for name in whole_files(verb.out) if name != "log"] if verb.out.is_dir() else []
+    others = (
+        [name for name in complete_files(verb.out) if name != "log"] if verb.out.is_dir() else []
+    )
     if others and not any(name in others for name in ours):
         raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
     if (verb.out / POLICY).exists() and not verb.overwrite:
@@ -117,26 +119,26 @@ def _learn(verb: Train, progress: Progress) -> Policy:
         for name in ours:
             (verb.out / name).unlink(missing_ok=True)
     if verb.device is None:
-        from clashsim.rl.train import PAPER, Recipe
-        from clashsim.rl.train import train as learn
+        from clashsim.rl.sac_training import PAPER, SacConfig
+        from clashsim.rl.sac_training import train as learn
 
-        recipe = PAPER if verb.recipe == "paper" else Recipe()
-        recipe = recipe if verb.steps is None else replace(recipe, steps=verb.steps)
+        config = PAPER if verb.config == "paper" else SacConfig()
+        config = config if verb.steps is None else replace(config, steps=verb.steps)
         policy = learn(
             made.scene,
             made.strikes(),
-            recipe=recipe,
+            config=config,
             seed=verb.seed,
             folder=verb.out,
             progress=progress,
         )
     else:
-        from clashsim.rl import device_train
+        from clashsim.rl import device_training
 
-        policy = device_train.train(
+        policy = device_training.train(
             made.scene,
             made.strikes(),
-            recipe=_card_recipe(verb),
+            config=_card_recipe(verb),
             seed=verb.seed,
             device=verb.device,
             folder=verb.out,
@@ -146,29 +148,31 @@ def _learn(verb: Train, progress: Progress) -> Policy:
     return policy
 
 
-def _card_recipe(verb: Train) -> CardRecipe:
+def _card_recipe(verb: Train) -> PpoConfig:
     """How a policy is trained on a device, which must be there."""
     import torch
 
-    from clashsim.bench.device_impacts import present
-    from clashsim.rl.device_ppo import CardRecipe
+    from clashsim.bench.device_impacts import device_available
+    from clashsim.rl.device_ppo import PpoConfig
 
     assert verb.device is not None
-    if verb.recipe != "default":
+    if verb.config != "default":
         raise ParamError(
-            f"--recipe {verb.recipe} is of Stable-Baselines3, which trains without --device"
+            f"--recipe {verb.config} is of Stable-Baselines3, which trains without --device"
         )
-    if verb.copies is not None and verb.copies < 1:
-        raise ParamError(f"--copies must be at least 1, got {verb.copies}")
-    if not present(verb.device):
+    if verb.num_envs is not None and verb.num_envs < 1:
+        raise ParamError(f"--copies must be at least 1, got {verb.num_envs}")
+    if not device_available(verb.device):
         raise ParamError(f"this torch has no device {verb.device!r} (torch {torch.__version__})")
-    recipe = CardRecipe()
-    recipe = replace(recipe, copies=verb.copies or recipe.copies, steps=verb.steps or recipe.steps)
-    if recipe.steps < recipe.copies * recipe.horizon:
+    config = PpoConfig()
+    config = replace(
+        config, num_envs=verb.num_envs or config.num_envs, steps=verb.steps or config.steps
+    )
+    if config.steps < config.num_envs * config.horizon:
         raise ParamError(
-            f"{recipe.copies} copies are struck {recipe.horizon} times a round: --steps must be at least {recipe.copies * recipe.horizon}, got {recipe.steps}"
+            f"{config.num_envs} copies are struck {config.horizon} times a round: --steps must be at least {config.num_envs * config.horizon}, got {config.steps}"
         )
-    return recipe
+    return config
 
 
 def evaluate(verb: Evaluate) -> None:
@@ -208,7 +212,7 @@ def evaluate(verb: Evaluate) -> None:
     for column in ("trial", "sub-goals", "strikes", "ended"):
         table.add_column(column, justify="right" if column != "ended" else "left")
     for i, d in enumerate(done):
-        table.add_row(str(i), f"{d.reached} of {len(way)}", str(len(d.strikes)), d.why)
+        table.add_row(str(i), f"{d.reached} of {len(way)}", str(len(d.strikes)), d.reason)
     console().print(table)
     print(
         f"success {sum(d.success for d in done)}/{len(done)}, sub-goals {sum(d.reached for d in done)}/{len(done) * len(way)}"
@@ -218,35 +222,36 @@ def evaluate(verb: Evaluate) -> None:
         print(f"the first trial drawn in {verb.out}")
 
 
-def in_lab(policy: Policy, way: Route, setting: Any, seed: int) -> Followed:
+def in_lab(policy: Policy, way: Route, setting: Any, seed: int) -> RouteResult:
     """One trial of a policy in the laboratory."""
-    from clashsim.loop.in_lab import InLab
-    from clashsim.rl.follow import follow, start_of
+    from clashsim.loop.lab_rig import LabRig
+    from clashsim.rl.follow import follow, sample_start
 
-    world = InLab(setting)
-    world.begin(start_of(way, policy.ahead, np.random.default_rng([seed, 7])), seed)
+    world = LabRig(setting)
+    world.begin(sample_start(way, policy.heading_offset, np.random.default_rng([seed, 7])), seed)
     return follow(way, policy, world)
 
 
-def _animate(path: Any, done: Followed, policy: Policy, way: Route, scene: Scene) -> None:
+def _animate(path: Any, done: RouteResult, policy: Policy, way: Route, scene: Scene) -> None:
     from clashsim.core.outline import outline
-    from clashsim.core.strikes import moved_to, placed
-    from clashsim.rl.picture import animate, frame
+    from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
+    from clashsim.rl.corridor_picture import animate, draw_corridor
 
     body = outline(scene, scene.struck, scene.struck_body)
-    before = moved_to(
-        placed(scene, dict(zip(policy.names, done.strikes.T, strict=True)))[0], done.poses[:-1]
+    before = move_pair_to(
+        before_from_strikes(scene, dict(zip(policy.names, done.strikes.T, strict=True)))[0],
+        done.poses[:-1],
     )
     frames = []
     for k, (pose, pair) in enumerate(zip(done.poses, [*before, None], strict=True)):
         tip = None if pair is None else np.r_[pair[6:8], pair[9:11]]
         frames.append(
-            frame(
+            draw_corridor(
                 body,
                 pose,
                 way.points,
                 tip=tip,
-                title=f"strike {k + 1}" if tip is not None else done.why,
+                title=f"strike {k + 1}" if tip is not None else done.reason,
             )
         )
     animate(path, frames)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.commands.shared import load_scene
-from clashsim.core.errors import ClashError, DataError, SceneError, nearest
+from clashsim.core.errors import ClashError, DataError, SceneError, did_you_mean
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import header_size, tensor_metadata
 from clashsim.fit.slides_from_trials import level_gravity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials
-    from clashsim.data.segmentation.result import Found, Segmented
+    from clashsim.data.segmentation.result import MeasuredImpact, Segmentation
 
 _PACKED = {
     f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")
@@ -48,8 +48,8 @@ class Recorded:
     """
 
     trials: Trials
-    fitted: Sequence[Found]
-    held_out: Sequence[Found]
+    fitted: Sequence[MeasuredImpact]
+    held_out: Sequence[MeasuredImpact]
 
     def label(self, i: int, *, held_out: bool) -> str:
         """What to call an impact: its trial and when it was."""
@@ -140,7 +140,7 @@ def scene_of(source: str, bodies: Bodies, trials: Trials) -> tuple[Scene, str | 
 
 def segmented(
     trials: Trials, scene: Scene | None, struck: str | None = None, striker: str | None = None
-) -> Segmented:
+) -> Segmentation:
     """Impacts found in trials; names that do not fit are explained."""
     from clashsim.data.segmentation.segment import segment
 
@@ -150,19 +150,19 @@ def segmented(
     for role, name in (("struck body", struck), ("striker", striker)):
         if name is not None and name not in trials.bodies:
             raise DataError(
-                f"the trials have no body {name!r} for the {role}; {nearest(name, trials.bodies)} (--struck and --striker name them, or the mapping at import)"
+                f"the trials have no body {name!r} for the {role}; {did_you_mean(name, trials.bodies)} (--struck and --striker name them, or the mapping at import)"
             )
     return segment(trials, struck=struck, striker=striker, scene=scene)
 
 
-def impacts_of(found: Segmented, scene: Scene, known: Sequence[str], trials: Trials) -> Impacts:
+def impacts_of(found: Segmentation, scene: Scene, known: Sequence[str], trials: Trials) -> Impacts:
     """Impacts with those known numbers that are parameters of the scene or asked for; other numbers
     of the trials explain nothing.
     """
     for name in known:
         if name not in found.known:
             raise DataError(
-                f"not every trial has a known number {name!r}; {nearest(name, found.known)}"
+                f"not every trial has a known number {name!r}; {did_you_mean(name, found.known)}"
             )
     if not found.found:
         why = f": {found.notes[0]}" if found.notes else ""
@@ -177,7 +177,7 @@ def impacts_of(found: Segmented, scene: Scene, known: Sequence[str], trials: Tri
     )
 
 
-def sentences(found: Segmented, trials: Trials) -> list[str]:
+def sentences(found: Segmentation, trials: Trials) -> list[str]:
     """What a user should know of a segmentation: how much was found, how much is in doubt, what was
     left out.
     """
@@ -205,7 +205,7 @@ def sentences(found: Segmented, trials: Trials) -> list[str]:
     )
 
 
-def ground(found: Segmented, scene: Scene) -> dict[str, Any] | None:
+def ground(found: Segmentation, scene: Scene) -> dict[str, Any] | None:
     """Friction of the ground, regressed on the slides after the impacts; None where nothing slides
     on a level ground.
     """

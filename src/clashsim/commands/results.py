@@ -18,11 +18,11 @@ from clashsim.core.errors import ClashError
 
 if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
-    from clashsim.evaluate.holdout import Judged
+    from clashsim.evaluate.holdout import HeldOutPredictions
     from clashsim.fit.calibrate import Calibration
-    from clashsim.fit.calibrated_run import Run
-    from clashsim.fit.distil import Distilled
-    from clashsim.report.efficiency import Fewer
+    from clashsim.fit.calibrated_run import CalibratedRun
+    from clashsim.fit.distil import DistilledModel
+    from clashsim.report.data_efficiency import DataEfficiency
     from clashsim.slides.identify import SlideFit
 
 _GRID = "MuJoCo, grid search"
@@ -44,7 +44,7 @@ class Clock:
 
 
 def finish(
-    base: Distilled,
+    base: DistilledModel,
     fitted: Impacts,
     held_out: Impacts,
     out: Path,
@@ -58,42 +58,43 @@ def finish(
     rivals: Mapping[str, np.ndarray] | None = None,
     recorded: Recorded | None = None,
     seconds: Mapping[str, float] | None = None,
-) -> Run:
+) -> CalibratedRun:
     """Calibrate, judge and save, with a page to look at.
 
     found: what else the recordings told; source: as trials have it; rivals: what other methods
     predict (N, k) of the impacts held out.
     recorded: the trials behind the impacts; seconds: how long the steps before this one took.
     """
-    from clashsim.core.contact_frame import frame
+    from clashsim.core.contact_frame import contact_frame
     from clashsim.evaluate.data_efficiency import fewer
-    from clashsim.evaluate.holdout import figures, judge
+    from clashsim.evaluate.holdout import accuracies_by_model, predict_held_out
     from clashsim.fit.calibrate import calibrate
-    from clashsim.fit.calibrated_run import Run, with_slides, within
-    from clashsim.fit.reading import physical
+    from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
+    from clashsim.fit.restitution import restitution_at_speeds
     from clashsim.fit.run_folder import save_run
 
     seed, scene, clock = int(options["seed"]), base.scene, Clock(seconds)
     with clock("calibration"):
         calibration = calibrate(base, fitted, seed=seed)
     with clock("judging"):
-        judged = judge(calibration, fitted, held_out, seed=seed)
+        judged = predict_held_out(calibration, fitted, held_out, seed=seed)
         smaller = fewer(calibration, fitted, held_out, seed)
     if (
         slide is not None
     ):  # after judging: MuJoCo's strikes are at their best with the friction that suits strikes
-        calibration = with_slides(calibration, slide)
+        calibration = with_ground_friction(calibration, slide)
     metrics: dict[str, Any] = {"impacts": len(fitted), "held_out": len(held_out)}
     if judged is not None:
         judged = replace(judged, predicted=dict(rivals or {}) | judged.predicted)
-        metrics |= {"judged": judged.words, "models": figures(scene, judged)}
-    seen = frame(scene, fitted)
-    speeds = np.unique(np.round(np.quantile(seen.speed, _SPEEDS), 2)).tolist()
-    thetas = {"nominal": scene.nominal, "identified": within(calibration)}
+        metrics |= {"judged": judged.description, "models": accuracies_by_model(scene, judged)}
+    frame = contact_frame(scene, fitted)
+    speeds = np.unique(np.round(np.quantile(frame.speed, _SPEEDS), 2)).tolist()
+    thetas = {"nominal": scene.nominal, "identified": theta_in_ranges(calibration)}
     metrics["restitution"] = {"speeds": speeds} | {
-        name: list(physical(scene, theta, speeds).values()) for name, theta in thetas.items()
+        name: list(restitution_at_speeds(scene, theta, speeds).values())
+        for name, theta in thetas.items()
     }
-    metrics["outside"] = int((~base.inside(seen, within(calibration))).sum())
+    metrics["outside"] = int((~base.in_training_region(frame, theta_in_ranges(calibration))).sum())
     metrics |= found or {}
     page = _page(
         calibration,
@@ -118,12 +119,12 @@ def finish(
         pages={"report.html": page.encode()},
         overwrite=overwrite,
     )
-    return Run(calibration, None if slide is None else slide.model)
+    return CalibratedRun(calibration, None if slide is None else slide.model)
 
 
 def _page(
     calibration: Calibration,
-    judged: Judged | None,
+    judged: HeldOutPredictions | None,
     metrics: dict[str, Any],
     *,
     fitted: Impacts,
@@ -131,17 +132,17 @@ def _page(
     source: str,
     slide: SlideFit | None,
     recorded: Recorded | None,
-    smaller: Fewer | None,
+    smaller: DataEfficiency | None,
     clock: Clock,
     seed: int,
 ) -> str:
-    from clashsim.core.contact_frame import frame, inertia
+    from clashsim.core.contact_frame import contact_frame, inertia
     from clashsim.core.impacts import after_columns
     from clashsim.evaluate.rest_poses import rests
-    from clashsim.evaluate.trust_map import strike_space
+    from clashsim.evaluate.trust_map import compute_trust_map
     from clashsim.fit.run_folder import versions
     from clashsim.report.page import report as page
-    from clashsim.slides.law import NAMES, UNITS
+    from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
 
     scene = calibration.base.scene
     none = np.zeros((0, len(after_columns(scene.plane is not None))))
@@ -150,9 +151,9 @@ def _page(
         shown = {
             "measured": judged.impacts.after,
             "predicted": judged.predicted,
-            "spread": judged.spread,
-            "judged": judged.words,
-            "circumstances": {"approach speed, m/s": frame(scene, judged.impacts).speed},
+            "spread": judged.std,
+            "judged": judged.description,
+            "circumstances": {"approach speed, m/s": contact_frame(scene, judged.impacts).speed},
         }
         if recorded is not None:
             shown["labels"] = [
@@ -160,9 +161,9 @@ def _page(
             ]
             if slide is not None:
                 shown["rests"] = rests(slide.model, judged, recorded.held_out or recorded.fitted)
-    space = strike_space(calibration, fitted, seed)
+    space = compute_trust_map(calibration, fitted, seed)
     if slide is not None:
-        shown["slide"] = slide.estimates, dict(zip(NAMES, UNITS, strict=True))
+        shown["slide"] = slide.estimates, dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))
     if recorded is not None:
         shown |= {"trials": recorded.rows(), "findings": recorded.trials.notes}
     notes = [
@@ -176,7 +177,7 @@ def _page(
         source=source,
         fitted=metrics["impacts"],
         gyration=inertia(scene, scene.struck_body).gyration,
-        rival=_GRID if judged is not None and _GRID in judged.predicted else None,
+        baseline=_GRID if judged is not None and _GRID in judged.predicted else None,
         params=scene.params,
         estimates=calibration.theta,
         restitution=metrics["restitution"],
@@ -220,32 +221,32 @@ def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
         )
     if metrics.get("outside"):
         out.append(
-            f"{metrics['outside']} of the {metrics['impacts']} impacts lie outside what the scene's [draw] covers, where the distilled model guesses: widen its ranges."
+            f"{metrics['outside']} of the {metrics['impacts']} impacts lie outside what the scene's [strikes] covers, where the distilled model guesses: widen its ranges."
         )
     return out
 
 
-def report(run: Run, notes: dict[str, Any]) -> None:
+def report(run: CalibratedRun, notes: dict[str, Any]) -> None:
     """Print a run's tables; notes: as `read_notes` has them."""
-    from clashsim.report.tables import accuracies, parameters, readings
+    from clashsim.report.tables import accuracy_table, parameter_table, restitution_table
     from clashsim.report.tables import ground as ground_table
     from clashsim.report.tables import slide as slide_table
-    from clashsim.slides.law import NAMES, UNITS
+    from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
 
     screen, metrics = console(), notes["metrics"]
     show = partial(screen.print, markup=False)  # names may hold what rich would take for markup
-    show(parameters(run.scene.params, run.calibration.theta))
+    show(parameter_table(run.scene.params, run.calibration.theta))
     reading = metrics.get("restitution")
     if reading:
         nominal = zip(reading["speeds"], reading["nominal"], strict=True)
         identified = zip(reading["speeds"], reading["identified"], strict=True)
-        show(readings(dict(nominal), dict(identified)))
+        show(restitution_table(dict(nominal), dict(identified)))
     if "ground" in metrics:
         show(ground_table(metrics["ground"]))
     if notes["slide"] is not None:
-        show(slide_table(notes["slide"], dict(zip(NAMES, UNITS, strict=True))))
+        show(slide_table(notes["slide"], dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))))
     if "models" in metrics:
-        show(accuracies(f"Accuracy {metrics['judged']}", metrics["models"]))
+        show(accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
     for sentence in warnings(run.calibration, metrics):
         show(sentence, style="yellow")
     if "slide" in metrics:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def run(verb: Sample) -> None:
     """`clashsim sample`."""
     from clashsim.data.impact_files import write_impacts
-    from clashsim.fit.sample import quickest, sample
-    from clashsim.fit.shards import begun, clear
+    from clashsim.fit.sample import fastest_engine, sample
+    from clashsim.fit.shards import clear_shards, read_job
 
     not_negative(seed=verb.seed, threads=verb.threads)
     if verb.threads and verb.where.on is not None:
@@ -33,9 +33,9 @@ def run(verb: Sample) -> None:
     parts = verb.parts or verb.out.with_name(verb.out.name + ".parts")
     by = str(verb.by)
     if by == "auto":
-        job = begun(parts)
+        job = read_job(parts)
         by, why = (
-            quickest(scene, verb.samples, verb.seed)
+            fastest_engine(scene, verb.samples, verb.seed)
             if job is None
             else (
                 str(job.get("by", "mujoco")),
@@ -50,14 +50,14 @@ def run(verb: Sample) -> None:
             verb.samples,
             verb.seed,
             by=by,
-            parts=parts,
+            checkpoint_dir=parts,
             threads=threads,
             engine=run_on,
             progress=bar,
         )
     write_impacts(verb.out, impacts)
-    clear(parts)
+    clear_shards(parts)
     print(
         f"{len(impacts)} impacts of {verb.samples} strikes in {verb.out}: "
-        + ", ".join(f"{count} {end}" for end, count in impacts.ends.items())
+        + ", ".join(f"{count} {end}" for end, count in impacts.end_counts.items())
     )

@@ -18,7 +18,7 @@ from clashsim.core.errors import DataError
 
 if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
-    from clashsim.fit.calibrated_run import Run
+    from clashsim.fit.calibrated_run import CalibratedRun
     from clashsim.plan.tasks import Plan
 
 _DRAWS = 2  # of each posterior: fewer than usual, for the sake of time
@@ -47,7 +47,7 @@ class SelfTest:
 
         self._begin = begin
         self._scene = Scene.load("semi_cylinder")
-        self._run: Run | None = None
+        self._run: CalibratedRun | None = None
         self._plan: Plan | None = None
 
     def __iter__(self) -> Iterator[Check]:
@@ -80,13 +80,13 @@ class SelfTest:
         ) > 450, f"{len(self._sampled)} of 500 ended"
 
     def _distilled(self) -> tuple[bool, str]:
-        from clashsim.core.contact_frame import frame
+        from clashsim.core.contact_frame import contact_frame
         from clashsim.fit.base import base_model
 
         base, impacts = base_model(self._scene), self._sampled
         assert impacts.theta is not None
-        seen = frame(self._scene, impacts)
-        error = self._relative(seen.decode(base.members(seen, impacts.theta)).mean(0), impacts)
+        frame = contact_frame(self._scene, impacts)
+        error = self._relative(frame.decode(base.members(frame, impacts.theta)).mean(0), impacts)
         return float(
             np.median(error)
         ) < 0.1, f"{100 * float(np.median(error)):.1f} % off at the median (at most 10)"
@@ -96,19 +96,21 @@ class SelfTest:
         from clashsim.data.segmentation.segment import segment
         from clashsim.fit.base import base_model
         from clashsim.fit.calibrate import calibrate
-        from clashsim.fit.calibrated_run import Run, with_slides
-        from clashsim.fit.slides_from_trials import fit_found
+        from clashsim.fit.calibrated_run import CalibratedRun, with_ground_friction
+        from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 
         trials = lab.recorded()
         fitted, held_out = (
             segment(trials[a:b], scene=self._scene)
             for a, b in ((0, _FIT), (_FIT, _FIT + _HELD_OUT))
         )
-        calibration = calibrate(base_model(self._scene), fitted.impacts, draws=_DRAWS, seed=0)
-        slide, _ = fit_found(self._scene, fitted.found, ())
+        calibration = calibrate(
+            base_model(self._scene), fitted.impacts, posterior_samples=_DRAWS, seed=0
+        )
+        slide, _ = fit_slides_of_impacts(self._scene, fitted.found, ())
         if slide is None:
             return False, "no slide model was fitted"
-        self._run = Run(with_slides(calibration, slide), slide.model)
+        self._run = CalibratedRun(with_ground_friction(calibration, slide), slide.model)
         error = self._relative(calibration.predict(held_out.impacts), held_out.impacts)
         good = float((error < 0.1).mean())
         return (
@@ -118,26 +120,28 @@ class SelfTest:
 
     def _planned(self) -> tuple[bool, str]:
         from clashsim.plan.planner import plan
-        from clashsim.plan.tasks import Status, Task
+        from clashsim.plan.tasks import PlanningTask, PlanStatus
 
         model = self._made.strikes()
         goal = model.rest(np.zeros((1, 3)), (0.35 * model.low + 0.65 * model.high)[None])[0]
         began = time.perf_counter()
-        self._plan = plan(model, Task((float(goal[0]), float(goal[1]), float(goal[2]))))
+        self._plan = plan(model, PlanningTask((float(goal[0]), float(goal[1]), float(goal[2]))))
         return (
-            self._plan.status is Status.FOUND,
+            self._plan.status is PlanStatus.FOUND,
             f"{self._plan.reason}, in {1e3 * (time.perf_counter() - began):.0f} ms",
         )
 
     def _stepped(self) -> tuple[bool, str]:
-        from clashsim.sim.stepped import Stepped
+        from clashsim.sim.stepped_strikes import SteppedStrikes
 
         run, plan = self._made, self._plan
         if plan is None:
             raise DataError("nothing was planned")
         hybrid = run.hybrid(timestep=0.005)
         assert hybrid.theta is not None
-        rest = Stepped(hybrid, run.scene, hybrid.theta).rest(np.zeros((1, 3)), plan.strikes)[0]
+        rest = SteppedStrikes(hybrid, run.scene, hybrid.theta).rest(np.zeros((1, 3)), plan.strikes)[
+            0
+        ]
         far = 1e3 * float(np.linalg.norm(rest[:2] - plan.predicted[-1, :2]))
         return (
             far < 3.0,
@@ -154,15 +158,15 @@ class SelfTest:
         off = max(
             float(np.abs(a - b).max())
             for a, b in zip(
-                run.calibration.guess(self._sampled),
-                again.calibration.guess(self._sampled),
+                run.calibration.predict_with_std(self._sampled),
+                again.calibration.predict_with_std(self._sampled),
                 strict=True,
             )
         )
         return off < 1e-9, f"its predictions differ by {off:.0e} m/s at most (at most 1e-09)"
 
     @property
-    def _made(self) -> Run:
+    def _made(self) -> CalibratedRun:
         if self._run is None:
             raise DataError("nothing was calibrated")
         return self._run

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from clashsim.commands.terminal import PlainConsole
 from clashsim.core.errors import DataError, ParamError, SceneError
-from clashsim.core.executor import Engine, here
+from clashsim.core.executor import Executor, local
 from clashsim.core.extras import require
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ def cache() -> Path:
 
 
 @contextmanager
-def engine(where: Where) -> Iterator[Engine]:
+def engine(where: Where) -> Iterator[Executor]:
     """What does work that is many: this process, or the workers that --on names."""
     if where.on is None:
         if where.workers:
             raise ParamError("--workers is the number of workers on Ray: give --on as well")
-        yield here
+        yield local
         return
-    from clashsim.scale.engine import on_ray
+    from clashsim.scale.ray_executor import ray_executor
 
-    with on_ray(where.on, where.workers) as made:
+    with ray_executor(where.on, where.workers) as made:
         yield made

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from clashsim.commands.calibrate import make
 from clashsim.commands.shared import cache, console, engine, load_scene
-from clashsim.core.errors import ClashError, DataError, ParamError, RunError, shown
+from clashsim.core.errors import ClashError, DataError, ParamError, RunError, quoted
 from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
 from clashsim.core.progress import bar, quiet
-from clashsim.core.typed import build
+from clashsim.core.typed import build_dataclass
 from clashsim.fit.threads import one_thread
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Line:
 
 def run(verb: Sweep) -> None:
     """`clashsim sweep`."""
-    from clashsim.report.tables import plain
+    from clashsim.report.tables import tabulate_rows
 
     jobs = _jobs(verb)
     failed: dict[int, str] = {}
@@ -91,7 +91,9 @@ def run(verb: Sweep) -> None:
                 )
     if rows:
         out = console()
-        out.print(plain(f"Accuracy(0.1) of {len(rows)} runs", rows, width=out.width), markup=False)
+        out.print(
+            tabulate_rows(f"Accuracy(0.1) of {len(rows)} runs", rows, width=out.width), markup=False
+        )
     print(
         f"{sum(i not in failed for i in left)} runs made, {len(rows) - sum(i not in failed for i in left)} were there and are kept"
     )
@@ -182,7 +184,7 @@ def _typed(line: dict[Any, Any], place: str) -> dict[str, Any]:
         try:
             out[name] = _NUMBERS[name](text) if name in _NUMBERS else text
         except ValueError:
-            raise ParamError(f"{place}: {name} must be a number, got {shown(text)}") from None
+            raise ParamError(f"{place}: {name} must be a number, got {quoted(text)}") from None
         if name == "known":
             out[name] = text.split()
     return out
@@ -194,7 +196,7 @@ def _job(verb: Sweep, line: dict[str, Any], place: str) -> Calibrate:
     for name in _MUST:
         if not line.get(name):
             raise DataError(f"{place}: {name} is missing")
-    asked: _Line = build(_Line, line, place=place)
+    asked: _Line = build_dataclass(_Line, line, place=place)
     folder = verb.pairs.absolute().parent
     is_file = asked.scene.endswith(".xml")
     return Calibrate(

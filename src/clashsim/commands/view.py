@@ -21,10 +21,10 @@ from clashsim.core.extras import require
 if TYPE_CHECKING:
     from clashsim.cli import View
     from clashsim.core.scene import Scene
-    from clashsim.fit.calibrated_run import Run
+    from clashsim.fit.calibrated_run import CalibratedRun
     from clashsim.rl.policy import Policy
-    from clashsim.view.session import Session
-    from clashsim.view.strikes import Source
+    from clashsim.view.session import ViewerSession
+    from clashsim.view.strike_sources import StrikeSource
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COARSE, _FINE = (
@@ -37,7 +37,7 @@ _POLICY = "policy.safetensors"
 def run(verb: View) -> None:
     """`clashsim view`."""
     require("viser", "viser", "viser")
-    session = session_of(verb.run, trials=verb.trials, policy=verb.policy, route=verb.route)
+    session = viewer_session(verb.run, trials=verb.trials, policy=verb.policy, route=verb.route)
     server = serve(verb.host, verb.port)
     from clashsim.view.page import Page
 
@@ -114,20 +114,20 @@ def serve(host: str, port: int) -> Any:
     return server
 
 
-def session_of(
+def viewer_session(
     folder: Path,
     *,
     trials: Path | None = None,
     policy: Path | None = None,
     route: str | None = None,
-) -> Session:
+) -> ViewerSession:
     """A run folder as the page uses it."""
     from clashsim.fit.run_folder import load, read_notes
     from clashsim.rl.routes import ROUTES
     from clashsim.rl.routes import route as route_of
     from clashsim.sim.mujoco.simulator import MujocoSim
-    from clashsim.view.roll import Roller
-    from clashsim.view.session import Session
+    from clashsim.view.impact_rollout import ImpactRollout
+    from clashsim.view.session import ViewerSession
 
     made, notes = load(folder), read_notes(folder)
     scene = made.scene
@@ -135,21 +135,21 @@ def session_of(
         timestep=max(_FINE if made.slide is None else _COARSE, float(scene.base.opt.timestep))
     )
     rollers = {
-        "identified values": Roller(
+        "identified values": ImpactRollout(
             scene, MujocoSim(scene, made.theta), made.theta, partial(_parted, scene, made.theta)
         ),
-        "the author's values": Roller(
+        "the author's values": ImpactRollout(
             scene,
             MujocoSim(scene, scene.nominal),
             scene.nominal,
             partial(_parted, scene, scene.nominal),
         ),
-        "hybrid": Roller(
+        "hybrid": ImpactRollout(
             scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome
         ),
     }
     routes = dict(ROUTES) if route is None else {route: route_of(route)} | dict(ROUTES)
-    return Session(
+    return ViewerSession(
         folder.resolve().name,
         scene,
         source_of(made, notes, trials),
@@ -162,19 +162,21 @@ def session_of(
 
 def _parted(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Twists (N, k) after impacts `before` (N, d) in MuJoCo."""
-    from clashsim.core.contact_geometry import touch
-    from clashsim.sim.mujoco.impacts import simulate
+    from clashsim.core.contact_geometry import advance_to_contact
+    from clashsim.sim.mujoco.impacts import simulate_impacts
 
-    return simulate(
-        scene, touch(scene, before)[1], np.broadcast_to(theta, (len(before), len(theta)))
+    return simulate_impacts(
+        scene,
+        advance_to_contact(scene, before)[1],
+        np.broadcast_to(theta, (len(before), len(theta))),
     ).after
 
 
-def source_of(run: Run, notes: dict[str, Any], trials: Path | None) -> Source:
+def source_of(run: CalibratedRun, notes: dict[str, Any], trials: Path | None) -> StrikeSource:
     """What there is to replay: the trials given, else what the run was made from, as far as it is
     at hand, else strikes drawn.
     """
-    from clashsim.view.strikes import Drawn
+    from clashsim.view.strike_sources import SampledStrikes
 
     if trials is not None:
         return _file(run.scene, trials)
@@ -185,29 +187,29 @@ def source_of(run: Run, notes: dict[str, Any], trials: Path | None) -> Source:
         if isinstance(options.get("impacts"), str):
             return _file(run.scene, Path(options["impacts"]), known=options.get("known") or ())
     except ClashError as error:
-        return Drawn(
+        return SampledStrikes(
             run.scene,
             f"The data of this run is not at hand ({error}); these are strikes drawn from the scene's ranges. Recordings can be given with --trials.",
         )
-    return Drawn(
+    return SampledStrikes(
         run.scene,
         "This run does not say where its data is; these are strikes drawn from the scene's ranges. Recordings can be given with --trials.",
     )
 
 
-def _laboratory(scene: Scene, options: dict[str, Any]) -> Source:
+def _laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource:
     from clashsim import lab
-    from clashsim.view.strikes import Recorded
+    from clashsim.view.strike_sources import RecordedTrials
 
     shape, material, surface = options["recorded"]
     n = int(options["impacts"])
     words = f"Recorded in the laboratory, a stand-in for reality; the first {n} were calibrated with, the others were held out."
-    return Recorded(scene, lab.recorded(shape, material, surface), words, n)
+    return RecordedTrials(scene, lab.recorded(shape, material, surface), words, n)
 
 
-def _file(scene: Scene, path: Path, known: Any = ()) -> Source:
+def _file(scene: Scene, path: Path, known: Any = ()) -> StrikeSource:
     from clashsim.data.impact_files import read_impacts
-    from clashsim.view.strikes import Measured, Recorded
+    from clashsim.view.strike_sources import MeasuredImpacts, RecordedTrials
 
     if not path.is_file():
         raise DataError(f"there is no file {str(path)!r}")
@@ -215,7 +217,7 @@ def _file(scene: Scene, path: Path, known: Any = ()) -> Source:
         impacts = read_impacts(path, known=[*(p.name for p in scene.params), *known]).checked()
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
-        return Measured(
+        return MeasuredImpacts(
             impacts,
             f"Impacts of {path.name}: the motion around them was not recorded, so they are shown as the simulators have them, beside the twist measured.",
         )
@@ -227,7 +229,7 @@ def _file(scene: Scene, path: Path, known: Any = ()) -> Source:
             f"the trials of {path.name!r} have no body {missing!r}, as the scene calls it"
         )
     kinds = {t.source for t in found}
-    return Recorded(
+    return RecordedTrials(
         scene,
         found,
         f"Trials of {path.name}"
@@ -235,7 +237,7 @@ def _file(scene: Scene, path: Path, known: Any = ()) -> Source:
     )
 
 
-def policy_of(run: Run, folder: Path, given: Path | None) -> Policy | str:
+def policy_of(run: CalibratedRun, folder: Path, given: Path | None) -> Policy | str:
     """The policy given, or that in the run's folder; a sentence where there is none that fits."""
     from clashsim.rl.policy import Policy
 
@@ -245,7 +247,7 @@ def policy_of(run: Run, folder: Path, given: Path | None) -> Policy | str:
         return "No policy was given: clashsim train makes one of this run, and clashsim view --policy FOLDER opens it here."
     policy = Policy.load(path)
     scene = policy.notes.get("scene")
-    ranges = {name: getattr(run.scene.draw, name, None) for name in policy.names}
+    ranges = {name: getattr(run.scene.strikes, name, None) for name in policy.names}
     if scene != run.scene.name or any(
         r is None or not np.isfinite(r).all() for r in ranges.values()
     ):

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from clashsim.core.errors import ParamError, nearest
+from clashsim.core.errors import ParamError, did_you_mean
 
 Enters = Literal["add", "scale", "replace"]
 
@@ -23,7 +23,7 @@ class NeuralScalar:
     target: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"), "force/JOINT",
     "acceleration/JOINT" or "state/JOINT".
     reads: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR", "speed/BODY", each
-    divided by its entry of `sizes` (by 1 where empty). With output y = scale * network: "add" gives
+    divided by its entry of `input_scales` (by 1 where empty). With output y = scale * network: "add" gives
     value + y, "scale" value * exp(y), so that no sign turns, and "replace" y alone. A parameter
     that is replaced begins at the author's value; a force, an acceleration or a change of state at
     zero.
@@ -31,30 +31,30 @@ class NeuralScalar:
 
     target: str
     reads: tuple[str, ...]
-    enters: Enters = "add"
+    mode: Enters = "add"
     units: int = 8
     scale: float = 1.0
-    sizes: tuple[float, ...] = ()
+    input_scales: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.reads:
             raise ParamError(
                 f"the neural scalar of {self.target!r} reads nothing; a constant is a parameter"
             )
-        if self.enters not in get_args(Enters):
+        if self.mode not in get_args(Enters):
             raise ParamError(
-                f"the neural scalar of {self.target!r} cannot enter by {self.enters!r}; {nearest(str(self.enters), get_args(Enters))}"
+                f"the neural scalar of {self.target!r} cannot enter by {self.mode!r}; {did_you_mean(str(self.mode), get_args(Enters))}"
             )
         if self.units < 1 or not (np.isfinite(self.scale) and self.scale > 0):
             raise ParamError(
                 f"the neural scalar of {self.target!r} needs units >= 1 and scale > 0, got {self.units} and {self.scale}"
             )
-        if self.sizes and (
-            len(self.sizes) != len(self.reads)
-            or not (np.isfinite(self.sizes).all() and min(self.sizes) > 0)
+        if self.input_scales and (
+            len(self.input_scales) != len(self.reads)
+            or not (np.isfinite(self.input_scales).all() and min(self.input_scales) > 0)
         ):
             raise ParamError(
-                f"the neural scalar of {self.target!r} needs {len(self.reads)} sizes > 0, one for each quantity it reads, got {self.sizes}"
+                f"the neural scalar of {self.target!r} needs {len(self.reads)} sizes > 0, one for each quantity it reads, got {self.input_scales}"
             )
 
     @property
@@ -77,36 +77,38 @@ class NeuralScalar:
             weights[u * r : u * (r + 1)],
             weights[u * (r + 1) : u * (r + 2)],
         )
-        values = values / xp.asarray(self.sizes) if self.sizes else values
+        values = values / xp.asarray(self.input_scales) if self.input_scales else values
         return self.scale * (xp.tanh(values @ first.T + shift) @ last + weights[-1])
 
-    def enter(self, value: Any, output: Any, xp: Any = np) -> Any:
+    def combine(self, value: Any, output: Any, xp: Any = np) -> Any:
         """The scalar with the network's part in it."""
-        if self.enters == "add":
+        if self.mode == "add":
             return value + output
-        return value * xp.exp(output) if self.enters == "scale" else output
+        return value * xp.exp(output) if self.mode == "scale" else output
 
 
-Blueprint = tuple[NeuralScalar, ...]
+AugmentationSpec = tuple[NeuralScalar, ...]
 
 
-def initial_weights(blueprint: Blueprint, *, seed: int = 0) -> np.ndarray:
+def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndarray:
     """Weights (w,) of all networks before training, in the blueprint's order."""
     rng = np.random.default_rng(seed)
-    return np.concatenate([np.zeros(0), *(scalar.initial(rng) for scalar in blueprint)])
+    return np.concatenate([np.zeros(0), *(scalar.initial(rng) for scalar in augmentation)])
 
 
-def parts(blueprint: Blueprint) -> tuple[slice, ...]:
+def weight_slices(augmentation: AugmentationSpec) -> tuple[slice, ...]:
     """Where each network's weights lie in (w,)."""
-    ends = np.cumsum([0, *(scalar.count for scalar in blueprint)])
+    ends = np.cumsum([0, *(scalar.count for scalar in augmentation)])
     return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
 
 
-def silenced(blueprint: Blueprint, weights: np.ndarray, which: Sequence[int]) -> np.ndarray:
+def silence_networks(
+    augmentation: AugmentationSpec, weights: np.ndarray, which: Sequence[int]
+) -> np.ndarray:
     """Weights (w,) with the last layers of the networks `which` at zero, to see what is lost
     without them.
     """
     out = np.array(weights, float)
     for i in which:
-        out[parts(blueprint)[i]][-blueprint[i].units - 1 :] = 0
+        out[weight_slices(augmentation)[i]][-augmentation[i].units - 1 :] = 0
     return out

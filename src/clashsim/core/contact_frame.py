@@ -12,13 +12,13 @@ import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.contact_geometry import Contact, touch
+from clashsim.core.contact_geometry import Contact, advance_to_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
-PLANAR = (
+PLANAR_FEATURES = (
     "struck_x",
     "struck_y",
     "struck_nx",
@@ -35,7 +35,7 @@ PLANAR = (
     "striker_w",
     "log_speed",
 )
-SPATIAL = (
+SPATIAL_FEATURES = (
     *(f"struck_{c}" for c in ("x", "y", "z", "nx", "ny", "nz", "tx", "ty", "tz")),
     *(f"striker_{c}" for c in ("x", "y", "z", "nx", "ny", "nz", "tx", "ty", "tz")),
     *(f"{b}_{c}" for b in ("struck", "striker") for c in ("vn", "vt", "vb", "wn", "wt", "wb")),
@@ -81,10 +81,10 @@ def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class ContactFrame:
     """N impacts seen from their contacts.
 
-    features (N, f), names `PLANAR` or `SPATIAL`: where the contact lies on each body (in its own
+    features (N, f), names `PLANAR_FEATURES` or `SPATIAL_FEATURES`: where the contact lies on each body (in its own
     axes, over the radius of gyration), the normal in each body's axes, twists along (normal,
     tangent) over the approach speed, and log speed. axes (N, k, k): rows map a world twist of the
     struck body's origin, as (v, w), to its mass centre's (v, gyration * w) along the contact's
@@ -93,46 +93,50 @@ class Frame:
 
     features: np.ndarray
     axes: np.ndarray
-    start: np.ndarray  # (N, k): the struck body's twist before, along the contact's axes, m/s
+    twist_before: (
+        np.ndarray
+    )  # (N, k): the struck body's twist before, along the contact's axes, m/s
     speed: np.ndarray  # (N,): approach speed at the contact, m/s
     contact: Contact
     names: tuple[str, ...]
     # (N, k'): contact point from the struck body's mass centre along the contact's axes, over the
     # radius of gyration
     arm: np.ndarray
-    place: (
+    tangential_offset: (
         np.ndarray
     )  # (N, 1 or 2): where along the striker's surface the struck body's origin stands, m
-    turn: (
+    relative_orientation: (
         np.ndarray
     )  # (N, 2 or 4): orientation of the struck body relative to the striker, as cosines and sines
 
     def encode(self, after: np.ndarray) -> np.ndarray:
         """Dimensionless change of twist (N, k) for twists after (N, k)."""
-        return (np.einsum("nij,nj->ni", self.axes, after) - self.start) / self.speed[:, None]
+        return (np.einsum("nij,nj->ni", self.axes, after) - self.twist_before) / self.speed[:, None]
 
     def decode(self, change: np.ndarray) -> np.ndarray:
         """Inverse of `encode`; `change` may have leading axes (..., N, k)."""
         return np.einsum(
-            "nij,...nj->...ni", np.linalg.inv(self.axes), change * self.speed[:, None] + self.start
+            "nij,...nj->...ni",
+            np.linalg.inv(self.axes),
+            change * self.speed[:, None] + self.twist_before,
         )
 
-    def __getitem__(self, rows: np.ndarray) -> Frame:
+    def __getitem__(self, rows: np.ndarray) -> ContactFrame:
         c = self.contact
-        return Frame(
+        return ContactFrame(
             self.features[rows],
             self.axes[rows],
-            self.start[rows],
+            self.twist_before[rows],
             self.speed[rows],
             Contact(c.point[rows], c.normal[rows], c.shift[rows], c.touching[rows]),
             self.names,
             self.arm[rows],
-            self.place[rows],
-            self.turn[rows],
+            self.tangential_offset[rows],
+            self.relative_orientation[rows],
         )
 
 
-def frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Frame:
+def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> ContactFrame:
     """See impacts from their contacts; refuses rows whose bodies never meet along their approach
     unless told not to be strict.
     """
@@ -141,17 +145,17 @@ def frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Frame:
         raise DataError(
             f"the impacts are {kinds[not impacts.planar]} but scene {scene.name!r} is {kinds[scene.plane is None]}"
         )
-    contact, moved = touch(scene, impacts.before)
+    contact, moved = advance_to_contact(scene, impacts.before)
     if strict and not contact.touching.all():
         rows = np.flatnonzero(~contact.touching)
         which = ", ".join(map(str, rows[:8])) + (" and more" if len(rows) > 8 else "")
         raise DataError(
             f"in impacts {which} the bodies do not meet along their approach: check poses, velocities, units and frames"
         )
-    return seen_from(scene, moved, contact)
+    return frame_at_contact(scene, moved, contact)
 
 
-def seen_from(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
+def frame_at_contact(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
     """Impacts of bodies that touch already, (N, d), seen from contacts that are known."""
     return (
         _planar(scene, before, contact)
@@ -160,7 +164,7 @@ def seen_from(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     )
 
 
-def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
+def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
     n = contact.normal
     t = np.stack([-n[:, 1], n[:, 0]], 1)
     axes2 = np.stack([n, t], 1)  # (N, 2, 2)
@@ -172,7 +176,7 @@ def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
         spot[body] = part[:, 3:5] + part[:, 5:6] * np.stack([-arm[:, 1], arm[:, 0]], 1)
         c, s = np.cos(part[:, 2]), np.sin(part[:, 2])
         own = np.stack([np.stack([c, s], 1), np.stack([-s, c], 1)], 1)  # world to body
-        if body == "striker" and scene.round_striker:
+        if body == "striker" and scene.striker_is_round:
             # A ball has no orientation of its own, and what was recorded of it must not matter
             own = axes2
         where = np.einsum("nij,nj->ni", own, arm) / gyration
@@ -196,14 +200,14 @@ def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     start = np.column_stack([struck, gyration * before[:, 5]])
     arm = np.einsum("nij,nj->ni", axes2, contact.point - before[:, :2] - com) / gyration
     place = ((before[:, :2] - before[:, 6:8]) * t).sum(1, keepdims=True)
-    turn = before[:, 2] - (np.arctan2(n[:, 1], n[:, 0]) if scene.round_striker else before[:, 8])
-    return Frame(
+    turn = before[:, 2] - (np.arctan2(n[:, 1], n[:, 0]) if scene.striker_is_round else before[:, 8])
+    return ContactFrame(
         np.column_stack([*columns, rates, np.log(speed)]),
         axes,
         start,
         speed,
         contact,
-        PLANAR,
+        PLANAR_FEATURES,
         arm,
         place,
         np.column_stack([np.cos(turn), np.sin(turn)]),
@@ -220,7 +224,7 @@ def _centre(scene: Scene, yaw: np.ndarray) -> np.ndarray:
     return np.stack([c * local[0] - s * local[1], s * local[0] + c * local[1]], 1)
 
 
-def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
+def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
     n = contact.normal
     own, arms, spot = {}, {}, {}
     parts = {"struck": before[:, :13], "striker": before[:, 13:]}
@@ -237,7 +241,7 @@ def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     )
     t = slip / np.linalg.norm(slip, axis=1, keepdims=True)
     axes3 = np.stack([n, t, np.cross(n, t)], 1)
-    if scene.round_striker:
+    if scene.striker_is_round:
         own["striker"] = np.swapaxes(axes3, 1, 2)
     struck = inertia(scene, scene.struck_body)
     columns, rates = [], []
@@ -271,13 +275,13 @@ def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> Frame:
     gap = before[:, :3] - before[:, 13:16]
     place = np.einsum("nij,nj->ni", into, gap - (gap * n).sum(1, keepdims=True) * n)
     turn = np.einsum("nij,njk->nik", into, own["struck"]).reshape(-1, 9)[:, [0, 1, 3, 4]]
-    return Frame(
+    return ContactFrame(
         np.column_stack([*columns, np.column_stack(rates) / speed[:, None], np.log(speed)]),
         axes,
         start,
         speed,
         contact,
-        SPATIAL,
+        SPATIAL_FEATURES,
         arm,
         place,
         turn,

@@ -35,7 +35,7 @@ class Contact:
     touching: np.ndarray
 
 
-class Poser:
+class PairPoser:
     """Writes planar or spatial poses and twists of the pair into batches of MuJoCo simulations."""
 
     def __init__(self, scene: Scene, height: float | np.ndarray | None = None) -> None:
@@ -73,7 +73,7 @@ class Poser:
             return twist[:, :3], twist[:, 3:]
         return twist[:, :2] @ self.plane[:2], twist[:, 2:] * self.plane[2]
 
-    def local(self, linear: np.ndarray, angular: np.ndarray) -> np.ndarray:
+    def scene_twist(self, linear: np.ndarray, angular: np.ndarray) -> np.ndarray:
         """Inverse of `twists`."""
         if self.plane is None:
             return np.concatenate([linear, angular], axis=1)
@@ -92,7 +92,7 @@ class Poser:
             if qvel is not None:
                 qvel[:, mobility.qvel] = mobility.rates(*self.twists(part[:, k:]), rotation)
 
-    def reference(self, n: int) -> np.ndarray:
+    def striker_at_reference(self, n: int) -> np.ndarray:
         """`before` rows (n, d) of the striker at its reference pose, at rest; the struck half is
         zero.
         """
@@ -111,7 +111,7 @@ class Poser:
         return before
 
 
-def touch(
+def advance_to_contact(
     scene: Scene,
     before: np.ndarray,
     direction: np.ndarray | None = None,
@@ -128,7 +128,7 @@ def touch(
     little off or overlaps is accepted. For convex bodies stepping by distance over closing rate
     never passes the contact (conservative advancement).
     """
-    poser = Poser(scene)
+    poser = PairPoser(scene)
     dim = 2 if poser.planar else 3
     if direction is None:
         direction = approach(before, poser.planar)

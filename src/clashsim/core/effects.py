@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clashsim.core.contact_frame import frame, inertia
+from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 
@@ -72,26 +72,26 @@ def _tangential(
     """The outcome of a point contact that is springy sideways, with MuJoCo's restitution and point
     of action.
     """
-    seen = frame(scene, Impacts(True, before, after))
-    change = seen.encode(after)
+    frame = contact_frame(scene, Impacts(True, before, after))
+    change = frame.encode(after)
     jn, jt = np.maximum(change[:, 0], 1e-6), change[:, 1]
-    b = seen.arm[:, 0]
+    b = frame.arm[:, 0]
     a = np.clip(
         (b * jt - change[:, 2]) / jn, -3, 3
     )  # where the impulse acted in effect: a face may carry it anywhere along itself
-    n = seen.contact.normal
+    n = frame.contact.normal
     t = np.stack([-n[:, 1], n[:, 0]], 1)
     striker = (
         np.stack([(before[:, 9:11] * n).sum(1), (before[:, 9:11] * t).sum(1)], 1)
-        / seen.speed[:, None]
+        / frame.speed[:, None]
     )
-    start = seen.start / seen.speed[:, None]
+    start = frame.twist_before / frame.speed[:, None]
     vn = start[:, 0] - a * start[:, 2] - striker[:, 0]
     vt = start[:, 1] + b * start[:, 2] - striker[:, 1]
     parting = vn + (1 + light + a * a) * jn - a * b * jt
     bounce = np.clip(-parting / np.minimum(vn, -1e-6), 0.05, 1.0)
     jn, jt = point_impact(vn, vt, a, b, bounce, friction, ratio, light).T
-    return seen.decode(np.stack([jn, jt, b * jt - a * jn], 1))
+    return frame.decode(np.stack([jn, jt, b * jt - a * jn], 1))
 
 
 def _lightness(scene: Scene, theta: np.ndarray) -> np.ndarray:

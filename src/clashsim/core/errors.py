@@ -57,7 +57,7 @@ class MissingExtraError(ClashError):
         return MissingExtraError, self.lacks
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """A tail for a message: the names closest to `word`, or all of them when none is close."""
     names = sorted(set(choices))
     if not names:
@@ -68,7 +68,7 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     )
 
 
-def shown(value: object, length: int = 40) -> str:
+def quoted(value: object, length: int = 40) -> str:
     """A value as an error message quotes it: its `repr`, cut to `length` characters."""
     try:
         text = repr(value)

@@ -14,11 +14,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Engine(Protocol):
+class Executor(Protocol):
     """Does `work` on every item and gives (index, result) as results come in, each index once, in
     any order.
 
-    An item that ends in a ClashError has that as its result, so that the others finish; `each`
+    An item that ends in a ClashError has that as its result, so that the others finish; `map_items`
     raises it. `work` and items may travel to other
     processes: functions and classes of modules, and plain data. What a `work` object builds for
     itself in its first call is there in the next ones.
@@ -29,7 +29,7 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, Result | ClashError]]: ...
 
 
-def here(
+def local(
     work: Callable[[Item], Result], items: Sequence[Item]
 ) -> Iterator[tuple[int, Result | ClashError]]:
     """One item after the other in this process."""
@@ -42,7 +42,7 @@ def here(
 
 
 @contextmanager
-def processes(workers: int, *, start: Callable[[], None] | None = None) -> Iterator[Engine]:
+def process_pool(workers: int, *, start: Callable[[], None] | None = None) -> Iterator[Executor]:
     """An engine of so many fresh processes of this machine, each of which calls `start` first."""
     with ProcessPoolExecutor(
         workers, mp_context=multiprocessing.get_context("spawn"), initializer=start
@@ -59,8 +59,8 @@ def processes(workers: int, *, start: Callable[[], None] | None = None) -> Itera
         yield engine
 
 
-def each(
-    engine: Engine, work: Callable[[Item], Result], items: Sequence[Item]
+def map_items(
+    engine: Executor, work: Callable[[Item], Result], items: Sequence[Item]
 ) -> Iterator[tuple[int, Result]]:
     """As the engine gives them; the first item that ended in a ClashError ends it all with that."""
     for i, result in engine(work, items):

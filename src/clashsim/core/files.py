@@ -31,7 +31,7 @@ def write_atomic(path: Path, content: bytes) -> None:
             raise
 
 
-def whole_files(folder: Path) -> list[str]:
+def complete_files(folder: Path) -> list[str]:
     """Names in a folder, without those under which killed writes have left parts of files."""
     return [entry.name for entry in folder.iterdir() if not _PART.fullmatch(entry.name)]
 

@@ -10,13 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 
 _POSE2, _TWIST2 = ("x", "y", "yaw"), ("vx", "vy", "w")
 _POSE3, _TWIST3 = ("x", "y", "z", "qw", "qx", "qy", "qz"), ("vx", "vy", "vz", "wx", "wy", "wz")
 
 
-def columns(planar: bool) -> tuple[str, ...]:
+def before_columns(planar: bool) -> tuple[str, ...]:
     """Names of the columns of `before`: pose and twist of the struck body, then of the striker."""
     pose, twist = (_POSE2, _TWIST2) if planar else (_POSE3, _TWIST3)
     return (*pose, *twist, *(f"striker_{c}" for c in pose), *(f"striker_{c}" for c in twist))
@@ -32,7 +32,7 @@ class Impacts:
     """N impacts. SI units, radians; world axes, in planar scenes the axes of the plane; twists are
     of the bodies' origins.
 
-    before (N, 12) planar or (N, 26) in space, columns as `columns(planar)`; after (N, 3) or (N, 6):
+    before (N, 12) planar or (N, 26) in space, columns as `before_columns(planar)`; after (N, 3) or (N, 6):
     twist of the struck body when
     the pair has parted. theta (N, p): parameters of simulated impacts, None for real ones. known:
     parameters of the scene that were measured with each impact, by name, (N,) each. ends: how many
@@ -45,10 +45,10 @@ class Impacts:
     theta: np.ndarray | None = None
     known: Mapping[str, np.ndarray] = field(default_factory=dict)
     source: str = "real"
-    ends: Mapping[str, int] = field(default_factory=dict)
+    end_counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        d, k = len(columns(self.planar)), len(after_columns(self.planar))
+        d, k = len(before_columns(self.planar)), len(after_columns(self.planar))
         n = len(self.before)
         if self.before.shape != (n, d) or self.after.shape != (n, k):
             raise DataError(
@@ -150,12 +150,12 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     needed = after_columns(planar)
     absent = [c for c in needed if c not in table]
     if absent:
-        raise DataError(f"impacts lack the column {absent[0]!r}; {nearest(absent[0], table)}")
-    names = columns(planar)
+        raise DataError(f"impacts lack the column {absent[0]!r}; {did_you_mean(absent[0], table)}")
+    names = before_columns(planar)
     unknown = [c for c in table if c not in names and c not in needed and c not in known]
     if unknown:
         raise DataError(
-            f"impacts have an unknown column {unknown[0]!r}; {nearest(unknown[0], [*names, *needed, *known])}"
+            f"impacts have an unknown column {unknown[0]!r}; {did_you_mean(unknown[0], [*names, *needed, *known])}"
         )
     moving = [c for c in names if c in table and c.removeprefix("striker_") in (*_TWIST2, *_TWIST3)]
     if not moving:
@@ -174,7 +174,7 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
 
 def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
     """Inverse of `from_columns`."""
-    table = dict(zip(columns(impacts.planar), impacts.before.T, strict=True))
+    table = dict(zip(before_columns(impacts.planar), impacts.before.T, strict=True))
     table.update(zip(after_columns(impacts.planar), impacts.after.T, strict=True))
     return table | dict(impacts.known)
 

@@ -23,7 +23,7 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     i = int(model.geom(geom).id)
-    points = data.geom_xpos[i] + surface(model, i) @ data.geom_xmat[i].reshape(3, 3).T
+    points = data.geom_xpos[i] + surface_points(model, i) @ data.geom_xmat[i].reshape(3, 3).T
     # Rounded, because meshes are in single precision and would give corners on straight edges.
     flat = np.round((points - body.position) @ scene.plane[:2].T, 6)
     return flat[ConvexHull(flat).vertices]
@@ -44,7 +44,7 @@ def at_corner(
     return bool((np.linalg.norm(corners[turns > sharp] - place, axis=1) < near).any())
 
 
-def surface(model: mujoco.MjModel, geom: int) -> np.ndarray:
+def surface_points(model: mujoco.MjModel, geom: int) -> np.ndarray:
     """Points (P, 3) of a geom's surface in its own axes whose hull has its outline from all sides."""
     kind, size = mujoco.mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
     if kind == mujoco.mjtGeom.mjGEOM_MESH:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import mujoco
 import numpy as np
 
-from clashsim.core.errors import ParamError, nearest, shown
+from clashsim.core.errors import ParamError, did_you_mean, quoted
 
 _KINDS: dict[str, tuple[Any, str]] = {
     "geom": (mujoco.mjtObj.mjOBJ_GEOM, "geom_"),
@@ -65,7 +65,7 @@ class Param:
                 f"parameter {self.name!r}: scale {self.scale!r} is neither 'linear' nor 'log'"
             )
         if self.sign not in (-1, 1):
-            got = shown(self.sign)
+            got = quoted(self.sign)
             raise ParamError(f"parameter {self.name!r} needs sign = 1 or -1, got {got}")
         if self.scale == "log" and self.low <= 0:
             raise ParamError(f"parameter {self.name!r}: a log scale needs low > 0, got {self.low}")
@@ -121,7 +121,7 @@ def from_unit(params: Sequence[Param], unit: np.ndarray) -> np.ndarray:
     return out
 
 
-def locate(model: mujoco.MjModel, target: str) -> Slot:
+def locate_param(model: mujoco.MjModel, target: str) -> Slot:
     """Find the entries of `model` that `target` names, or raise with the nearest names there are."""
     match = _TARGET.match(target)
     if match is None:
@@ -133,12 +133,12 @@ def locate(model: mujoco.MjModel, target: str) -> Slot:
         array = getattr(model.opt, field, None)
         if array is None:
             raise ParamError(
-                f"no option {field!r} in {target!r}; {nearest(field, _numeric_fields(model.opt))}"
+                f"no option {field!r} in {target!r}; {did_you_mean(field, _numeric_fields(model.opt))}"
             )
         return Slot(f"opt.{field}", (), _columns(target, index, np.shape(array)))
     if kind not in _KINDS:
         raise ParamError(
-            f"no kind {kind!r} in parameter target {target!r}; {nearest(kind, [*_KINDS, 'option'])}"
+            f"no kind {kind!r} in parameter target {target!r}; {did_you_mean(kind, [*_KINDS, 'option'])}"
         )
     obj, prefix = _KINDS[kind]
     row = mujoco.mj_name2id(model, obj, name or "")
@@ -152,7 +152,7 @@ def locate(model: mujoco.MjModel, target: str) -> Slot:
             )
         ]
         raise ParamError(
-            f"no {kind} named {name!r} in parameter target {target!r}; {nearest(name or '', filter(None, names))}"
+            f"no {kind} named {name!r} in parameter target {target!r}; {did_you_mean(name or '', filter(None, names))}"
         )
     rows: tuple[int, ...] = (row,)
     if kind == "joint" and field in _DOF_FIELDS:
@@ -166,7 +166,7 @@ def locate(model: mujoco.MjModel, target: str) -> Slot:
             _DOF_FIELDS if kind == "joint" else ()
         )
         raise ParamError(
-            f"a {kind} has no numeric field {field!r} (in {target!r}); {nearest(field, fields)}"
+            f"a {kind} has no numeric field {field!r} (in {target!r}); {did_you_mean(field, fields)}"
         )
     return Slot(prefix + field, rows, _columns(target, index, array.shape[1:]))
 

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from clashsim.core.contact_frame import Frame
+from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 
@@ -14,7 +14,9 @@ from clashsim.core.scene import Scene
 class ImpactModel(Protocol):
     """Predicts the twist of the struck body after impact, and how far to trust that."""
 
-    def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def predict_with_std(
+        self, impacts: Impacts, frame: ContactFrame | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Twist after impact and one standard deviation of it, (N, k) each; `impacts.after` is not
         looked at.
 
@@ -38,10 +40,10 @@ class ThetaModel(Protocol):
     def high(self) -> np.ndarray:
         """Greatest ones."""
 
-    def members(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+    def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Dimensionless change of twist of each member (E, N, k) for theta (p,) or (N, p)."""
 
-    def inside(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+    def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Whether each impact lies in the region that training covered, (N,)."""
 
 
@@ -68,7 +70,7 @@ class StrikeModel(Protocol):
     names: tuple[str, ...]
     low: np.ndarray
     high: np.ndarray
-    unsure: bool
+    takes_noise: bool
 
     def rest(
         self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None

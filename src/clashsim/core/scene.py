@@ -12,12 +12,12 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from clashsim.core.errors import ParamError, SceneError, nearest
+from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility
-from clashsim.core.params import Param, Slot, locate, nominal
+from clashsim.core.params import Param, Slot, locate_param, nominal
 from clashsim.core.settings_file import load_settings
-from clashsim.core.strike_distribution import Draw
+from clashsim.core.strike_distribution import StrikeDistribution
 
 STRIKE, GROUND = (
     "strike",
@@ -25,10 +25,10 @@ STRIKE, GROUND = (
 )  # names given to the two contact pairs where the author's file has none
 # What real impacts show and MuJoCo's contact does not have; sampled like any other parameter
 # (`clashsim.core.effects`).
-SAMPLED = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
+SAMPLED_EFFECTS = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
 # Those that act on the outcome by a formula (`clashsim.nets.effects`), so that no network has to
 # learn them.
-EXACT = (
+EXACT_EFFECTS = (
     "effect/drag",
     "effect/height",
     "effect/pitch",
@@ -37,7 +37,7 @@ EXACT = (
     "effect/tip_pitch",
     "effect/tip_gyration",
 )
-EFFECTS = SAMPLED + EXACT
+EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
 # Fields whose derived constants MuJoCo must recompute after a write.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
 
@@ -57,7 +57,7 @@ class Scene:
     striker: str
     ground: str | None = None
     params: tuple[Param, ...] = ()
-    draw: Draw = field(default_factory=Draw)
+    strikes: StrikeDistribution = field(default_factory=StrikeDistribution)
     assets: Mapping[str, bytes] = field(default_factory=dict)
     name: str = "scene"
 
@@ -81,15 +81,15 @@ class Scene:
         ):
             if name is not None and name not in geoms:
                 raise SceneError(
-                    f"scene {self.name!r} has no geom named {name!r} for the {role}; {nearest(name, geoms)}{_unnamed(spec)}"
+                    f"scene {self.name!r} has no geom named {name!r} for the {role}; {did_you_mean(name, geoms)}{_unnamed(spec)}"
                 )
         if self.struck == self.striker:
             raise SceneError(
                 f"scene {self.name!r}: the pair needs two different geoms, got {self.struck!r} twice"
             )
-        named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
+        ensure_named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
         if self.ground is not None:
-            named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
+            ensure_named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
         both = {
             "objtype": mujoco.mjtObj.mjOBJ_GEOM,
             "objname": self.struck,
@@ -153,9 +153,11 @@ class Scene:
                 raise ParamError(f"two parameters are both named {name!r}")
         for p in self.params:
             if p.target.startswith("effect/") and p.target not in EFFECTS:
-                raise ParamError(f"there is no effect {p.target!r}; {nearest(p.target, EFFECTS)}")
+                raise ParamError(
+                    f"there is no effect {p.target!r}; {did_you_mean(p.target, EFFECTS)}"
+                )
         return tuple(
-            None if p.target in EFFECTS else locate(self.base, p.target) for p in self.params
+            None if p.target in EFFECTS else locate_param(self.base, p.target) for p in self.params
         )
 
     def write(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
@@ -172,7 +174,7 @@ class Scene:
         """A fresh MjModel with theta (p,) written into it; the author's values where theta is None."""
         model = self.spec.compile()
         if theta is not None:
-            self.write(theta, lambda name: field_of(model, name))
+            self.write(theta, lambda name: model_field(model, name))
             mujoco.mj_setConst(model, mujoco.MjData(model))
         return model
 
@@ -208,14 +210,14 @@ class Scene:
         return self.struck_body.plane
 
     @cached_property
-    def round(self) -> bool:
+    def is_round(self) -> bool:
         """Whether turning the struck body about its origin (in the plane, if there is one) changes
         nothing: a centred ball or disc.
         """
         return self._is_round(self.struck, self.struck_body)
 
     @cached_property
-    def round_striker(self) -> bool:
+    def striker_is_round(self) -> bool:
         """Likewise for the striker."""
         return self._is_round(self.striker, self.striker_body)
 
@@ -241,7 +243,7 @@ class Scene:
         unknown = next((name for name in values if name not in {p.name for p in self.params}), None)
         if unknown is not None:
             raise ParamError(
-                f"the scene {self.name!r} has no parameter {unknown!r}; {nearest(unknown, (p.name for p in self.params))}"
+                f"the scene {self.name!r} has no parameter {unknown!r}; {did_you_mean(unknown, (p.name for p in self.params))}"
             )
         return self.with_params(
             [replace(p, nominal=float(values.get(p.name, p.nominal))) for p in self.params]
@@ -267,7 +269,7 @@ class Scene:
             shipped = shipped_scenes()
             if str(source) not in shipped:
                 raise SceneError(
-                    f"no scene {str(source)!r}: give an MJCF file ending in .xml or a shipped scene; {nearest(str(source), shipped)}"
+                    f"no scene {str(source)!r}: give an MJCF file ending in .xml or a shipped scene; {did_you_mean(str(source), shipped)}"
                 )
             path = Path(str(resources.files("clashsim") / "scenes" / f"{source}.xml"))
         if not path.is_file():
@@ -287,7 +289,7 @@ class Scene:
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
         assets = scene_assets(path, xml)
-        scene = Scene(xml, struck, striker, ground, (), settings.draw, assets, path.stem)
+        scene = Scene(xml, struck, striker, ground, (), settings.strikes, assets, path.stem)
         params = contact_params(scene) if settings.param is None else settings.param
         return scene.with_params(params)
 
@@ -352,7 +354,7 @@ def contact_params(scene: Scene) -> tuple[Param, ...]:
     return tuple(found)
 
 
-def named_pair(
+def ensure_named_pair(
     spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom, name: str
 ) -> None:
     """Name the author's own `<pair>` of two geoms, or add one that keeps the contact as their geoms
@@ -408,7 +410,7 @@ def _mixed(spec: mujoco.MjSpec, first: str, second: str) -> dict[str, Any]:
     }
 
 
-def field_of(model: mujoco.MjModel, name: str) -> np.ndarray:
+def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:
     """The array of a model that a slot's field names."""
     if name.startswith("opt."):
         value = getattr(model.opt, name[4:])

@@ -8,22 +8,22 @@ from pathlib import Path
 from clashsim.core.errors import ClashError, SceneError
 from clashsim.core.params import Param
 from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
-from clashsim.core.strike_distribution import Draw
-from clashsim.core.typed import build
+from clashsim.core.strike_distribution import StrikeDistribution
+from clashsim.core.typed import build_dataclass
 
 
 @dataclass(frozen=True)
 class SceneSettings:
     """What a settings file holds; None where it does not say.
 
-    `struck`, `striker` and `ground` name geoms. `draw` is its table [draw], `param` its entries
+    `struck`, `striker` and `ground` name geoms. `strikes` is its table [strikes], `param` its entries
     [[param]].
     """
 
     struck: str | None = None
     striker: str | None = None
     ground: str | None = None
-    draw: Draw = field(default_factory=Draw)
+    strikes: StrikeDistribution = field(default_factory=StrikeDistribution)
     param: tuple[Param, ...] | None = None
 
 
@@ -36,7 +36,7 @@ def load_settings(path: Path) -> SceneSettings:
         read_bounded(path, what, limit=TOML_BYTES, error=SceneError), what, error=SceneError
     )
     try:
-        settings: SceneSettings = build(SceneSettings, raw, error=SceneError)
+        settings: SceneSettings = build_dataclass(SceneSettings, raw, error=SceneError)
     except ClashError as error:  # ranges and parameters refuse what does not fit together
         raise SceneError(f"in {what}: {error}") from None
     return settings

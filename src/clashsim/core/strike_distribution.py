@@ -11,7 +11,7 @@ Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Draw:
+class StrikeDistribution:
     """Uniform ranges of a strike; the defaults are Table I of the CLASH paper.
 
     speed (m/s): approach speed. point (rad): bearing of the striker seen from the struck body's

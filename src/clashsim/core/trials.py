@@ -10,7 +10,7 @@ from typing import Literal, overload
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 
 Source = Literal["real", "lab", "simulated"]
 SOURCES: tuple[Source, ...] = ("real", "lab", "simulated")
@@ -62,7 +62,7 @@ class Trial:
         """Times (S,) and poses (S, 7) of a body where it was seen."""
         if body not in self.poses:
             raise DataError(
-                f"trial {self.name!r} has no body {body!r}; {nearest(body, self.poses)}"
+                f"trial {self.name!r} has no body {body!r}; {did_you_mean(body, self.poses)}"
             )
         pose = self.poses[body]
         rows = np.isfinite(pose).all(1)

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from clashsim.core.errors import ClashError, DataError, nearest, shown
+from clashsim.core.errors import ClashError, DataError, did_you_mean, quoted
 
 
-def build(kind: type, raw: object, *, place: str = "", error: type[ClashError] = DataError) -> Any:
+def build_dataclass(
+    kind: type, raw: object, *, place: str = "", error: type[ClashError] = DataError
+) -> Any:
     """A dataclass from a table.
 
     Args:
@@ -27,7 +29,9 @@ def build(kind: type, raw: object, *, place: str = "", error: type[ClashError] =
     hints = get_type_hints(kind)
     for name in raw:
         if name not in hints:
-            raise error(f"{where} has an unknown entry {shown(name)}; {nearest(name[:40], hints)}")
+            raise error(
+                f"{where} has an unknown entry {quoted(name)}; {did_you_mean(name[:40], hints)}"
+            )
     required = [
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
     ]
@@ -49,7 +53,7 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
         hint = next(choice for choice in choices if choice is not types.NoneType)
         return _value(hint, raw, place, error)
     if is_dataclass(hint) and isinstance(hint, type):
-        return build(hint, raw, place=place, error=error)
+        return build_dataclass(hint, raw, place=place, error=error)
     if origin is Literal:
         if isinstance(raw, str) and raw in choices:
             return raw
@@ -101,7 +105,7 @@ def _finite(raw: object) -> float | None:
 
 
 def _wrong(place: str, raw: object, hint: Any) -> str:
-    return f"{place} is {shown(raw)}, where {_expected(hint)} is needed"
+    return f"{place} is {quoted(raw)}, where {_expected(hint)} is needed"
 
 
 def _expected(hint: Any) -> str:

@@ -7,7 +7,7 @@ import threading
 import time
 
 
-def leave_with_parent() -> None:
+def exit_with_parent() -> None:
     """For the start of a worker: end it within a second of its parent's end, whatever it is doing."""
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 

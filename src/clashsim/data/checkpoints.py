@@ -19,7 +19,7 @@ from clashsim.core.files import write_atomic
 
 
 @dataclass(frozen=True)
-class Parts:
+class CheckpointStore:
     """Small files by name. A write leaves the whole file or none, and a part means the same to
     every process that sees the place.
     """
@@ -29,9 +29,11 @@ class Parts:
     )
 
     @staticmethod
-    def of(place: Path | str) -> Parts:
+    def of(place: Path | str) -> CheckpointStore:
         """Parts in a folder or under a URL."""
-        return Parts(str(place).rstrip("/") if "://" in str(place) else os.path.abspath(place))
+        return CheckpointStore(
+            str(place).rstrip("/") if "://" in str(place) else os.path.abspath(place)
+        )
 
     @property
     def remote(self) -> bool:

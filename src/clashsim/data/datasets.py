@@ -14,11 +14,11 @@ import numpy as np
 from scipy.io import loadmat
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.impacts import Impacts
 from clashsim.core.npz import Npz
 
-VARIABLE = "CLASHSIM_DATA"
+DATA_ROOT_VARIABLE = "CLASHSIM_DATA"
 _BYTES = 1 << 29  # of the arrays of one file; the public ones have a few million
 # set -> (its file under the data root, the public repository it comes from)
 _SOURCES = {
@@ -61,7 +61,7 @@ _SURFACE = (
 
 
 @dataclass(frozen=True, eq=False)
-class RealSet:
+class RealDataset:
     """Real impacts of one public set, in recorded order inside each session.
 
     scene: name of the shipped scene; gyration (m): weighs the spin in errors; session (N,): labels;
@@ -78,21 +78,23 @@ class RealSet:
     nominal: Mapping[str, float] = field(default_factory=dict)
 
 
-def root_or_fail(root: Path | None) -> Path:
+def find_data_root(root: Path | None) -> Path:
     """The data root given by --data or by the environment; without one, say where the sets can be
     had.
     """
-    chosen = root or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    chosen = root or (
+        Path(os.environ[DATA_ROOT_VARIABLE]) if os.environ.get(DATA_ROOT_VARIABLE) else None
+    )
     if chosen is None:
         had = ", ".join(
             f"{file} from github.com/{repository}" for file, repository in _SOURCES.values()
         )
         raise DataError(
-            f"no real recordings: put {had} into one folder (any part of them will do) and point at it with --data FOLDER or the environment variable {VARIABLE}"
+            f"no real recordings: put {had} into one folder (any part of them will do) and point at it with --data FOLDER or the environment variable {DATA_ROOT_VARIABLE}"
         )
     if not chosen.is_dir():
         raise DataError(
-            f"the data root {str(chosen)!r} is not a folder: give --data or {VARIABLE} a folder that holds {', '.join(file for file, _ in _SOURCES.values())}"
+            f"the data root {str(chosen)!r} is not a folder: give --data or {DATA_ROOT_VARIABLE} a folder that holds {', '.join(file for file, _ in _SOURCES.values())}"
         )
     return chosen
 
@@ -104,15 +106,15 @@ def names(root: Path) -> list[str]:
     return sorted([*(found - {"lasa"}), *lasa])
 
 
-def load(name: str, root: Path) -> RealSet:
+def load(name: str, root: Path) -> RealDataset:
     """Read one set by name."""
-    readers: dict[str, Callable[[Path], RealSet]] = {"mit_ellipse": _ellipse, "tud_puck": _puck}
+    readers: dict[str, Callable[[Path], RealDataset]] = {"mit_ellipse": _ellipse, "tud_puck": _puck}
     kind = name.split("/")[0]
     present = kind in _SOURCES and (root / _SOURCES[kind][0]).is_file()
     if present and kind == "lasa":
         return _lasa(name, root)
     if not present or name not in readers:
-        raise DataError(f"the data root holds no set {name!r}; {nearest(name, names(root))}")
+        raise DataError(f"the data root holds no set {name!r}; {did_you_mean(name, names(root))}")
     return readers[name](root)
 
 
@@ -127,7 +129,7 @@ def _arrays(path: Path, columns: Mapping[str, tuple[int, ...]]) -> dict[str, np.
     except DataError as error:
         raise _unreadable(path, error) from None
     if missing is not None:
-        hint = nearest(missing, archive.names)
+        hint = did_you_mean(missing, archive.names)
         raise DataError(f"{path.name} lacks the array {missing!r}; {hint}")
     for key, tail in columns.items():
         _check(path, key, out[key], tail)
@@ -162,7 +164,7 @@ def _matlab(path: Path, variable: str) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _ellipse(root: Path) -> RealSet:
+def _ellipse(root: Path) -> RealDataset:
     path = root / _SOURCES["mit_ellipse"][0]
     start, end = _ellipse_states(path)
     mirror = np.array([-1.0, 1.0, 1.0])  # the recorded x axis is mirrored with respect to theta
@@ -174,7 +176,7 @@ def _ellipse(root: Path) -> RealSet:
     before = np.zeros((len(start), 12))
     before[:, :6] = np.column_stack([-start[:, 0], height, theta, mirror * start[:, 3:]])
     impacts = Impacts(True, before, mirror * end[:, 3:]).checked()
-    return RealSet(
+    return RealDataset(
         "mit_ellipse",
         "ellipse",
         impacts,
@@ -261,12 +263,12 @@ _MASS = {
 }  # kg, as the set's authors give them; the scene's masses are per kilogram of box
 
 
-def _lasa(name: str, root: Path) -> RealSet:
+def _lasa(name: str, root: Path) -> RealDataset:
     """Strikes of one `dataset`; the striker is the tool plate, whose face looks along +y at yaw 0."""
     table = _strikes(root)
     rows = np.flatnonzero(table["dataset"] == name.removeprefix("lasa/"))
     if len(rows) == 0 or not name.startswith("lasa/"):
-        raise DataError(f"the data root holds no set {name!r}; {nearest(name, names(root))}")
+        raise DataError(f"the data root holds no set {name!r}; {did_you_mean(name, names(root))}")
     s = {k: v[rows] for k, v in table.items()}
     order = np.lexsort((s["hit"], s["session"]))
     s = {k: v[order] for k, v in s.items()}
@@ -300,7 +302,7 @@ def _lasa(name: str, root: Path) -> RealSet:
     session = np.where(s["session"] == "", name, s["session"])
     scene = "plate_edge" if np.median(np.abs(box_yaw - tool_yaw)) > 0.3 else "plate"
     nominal = {"stiffness": _SPRING * float(np.median(1 / mass + 1 / s["lambda_y"]))}
-    return RealSet(
+    return RealDataset(
         name,
         scene,
         Impacts(True, before, s["v_obj"], known=known).checked(),
@@ -324,7 +326,7 @@ def _matrices(quaternions: np.ndarray, key: str) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def _puck(root: Path) -> RealSet:
+def _puck(root: Path) -> RealDataset:
     """Wall hits found in the trajectories, each seen from its wall: normal +x, y along it."""
     hits = [hit for run in _runs(root / _SOURCES["tud_puck"][0]) for hit in _run_hits(run)]
     if not hits:
@@ -336,7 +338,7 @@ def _puck(root: Path) -> RealSet:
     before = np.zeros((len(hits), 12))
     before[:, :6] = np.column_stack([np.full(len(hits), _RADIUS), along, yaw, twists[:, :3]])
     impacts = Impacts(True, before, twists[:, 3:], known={"wall": wall}).checked()
-    return RealSet(
+    return RealDataset(
         "tud_puck", "puck", impacts, _RADIUS / np.sqrt(2), np.full(len(hits), "tud_puck")
     )
 

@@ -32,7 +32,7 @@ def write_folder(
     if not path.name:
         raise RunError(f"{str(path)!r} is no folder that a {kind} can be written to")
     _recover(path)
-    refuse_taken(path, overwrite=overwrite, kind=kind)
+    check_output_folder(path, overwrite=overwrite, kind=kind)
     manifest = {
         "kind": f"clashsim-{kind}",
         "format": FORMAT,
@@ -79,7 +79,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
     return out
 
 
-def refuse_taken(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
+def check_output_folder(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
     """Raise unless a folder may be written at `path`: nothing there, an empty folder, or one of its
     own kind that may be replaced.
     """

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from clashsim.core.errors import DataError, nearest, shown
+from clashsim.core.errors import DataError, did_you_mean, quoted
 from clashsim.core.files import write_atomic
-from clashsim.core.impacts import Impacts, after_columns, columns, from_columns, to_columns
+from clashsim.core.impacts import Impacts, after_columns, before_columns, from_columns, to_columns
 from clashsim.core.npz import Npz
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import read_tensors
@@ -90,7 +90,7 @@ def to_bytes(impacts: Impacts) -> bytes:
     if impacts.theta is not None:
         tensors["theta"] = impacts.theta
     about = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source}
-    about["ends"] = dict(impacts.ends)
+    about["ends"] = dict(impacts.end_counts)
     contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
     return save(contiguous, {_METADATA: json.dumps(about, sort_keys=True)})
 
@@ -136,7 +136,7 @@ def _cells(row: Sequence[str], header: Sequence[str], line: int) -> list[float]:
         try:
             numbers.append(float(cell))
         except ValueError:
-            found = f"line {line} has {shown(cell.strip())} in column {name!r}"
+            found = f"line {line} has {quoted(cell.strip())} in column {name!r}"
             raise DataError(f"{found}, where a number is needed") from None
     return numbers
 
@@ -174,13 +174,13 @@ def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
         this = f"this version reads format {_FORMAT}"
-        raise DataError(f"the impacts have format {shown(found)}, {this}")
+        raise DataError(f"the impacts have format {quoted(found)}, {this}")
     if not ({"before", "after"} <= tensors.keys() and isinstance(about.get("planar"), bool)):
         parts = "before, after, planar"
         raise DataError(f"the safetensors file lacks parts of clashsim's impacts ({parts})")
     ends = about.get("ends")
     if not isinstance(ends, dict) or not all(type(count) is int for count in ends.values()):
-        raise DataError(f"each way that impacts ended needs a count, got ends = {shown(ends)}")
+        raise DataError(f"each way that impacts ended needs a count, got ends = {quoted(ends)}")
     if any(not np.issubdtype(values.dtype, np.floating) for values in tensors.values()):
         raise DataError("the safetensors file holds other types than floating-point numbers")
     before, after, theta = tensors["before"], tensors["after"], tensors.get("theta")
@@ -212,15 +212,15 @@ def _names(names: Collection[str], known: Sequence[str]) -> None:
     """Refuse a table with other columns before its cells are looked at."""
     expected = {*known}
     for planar in (True, False):
-        expected.update(columns(planar), after_columns(planar))
+        expected.update(before_columns(planar), after_columns(planar))
     if not expected.intersection(names):
-        first = shown(next(iter(names), ""))
+        first = quoted(next(iter(names), ""))
         some = "vx, vy, w, vx_after, vy_after, w_after, ..."
         raise DataError(f"no column is one of an impact ({some}); the first is {first}")
     for name in names:
         if name not in expected:
-            hint = nearest(name[:40], expected)
-            raise DataError(f"impacts have an unknown column {shown(name)}; {hint}")
+            hint = did_you_mean(name[:40], expected)
+            raise DataError(f"impacts have an unknown column {quoted(name)}; {hint}")
 
 
 def _numbers(name: str, values: object) -> np.ndarray:
@@ -234,11 +234,11 @@ def _numbers(name: str, values: object) -> np.ndarray:
             raise DataError(f"{held}, where numbers are needed")
         return values.astype(float)
     if not isinstance(values, list):
-        raise DataError(f"column {name!r} must be a list of numbers, got {shown(values)}")
+        raise DataError(f"column {name!r} must be a list of numbers, got {quoted(values)}")
     # Checked one by one: numpy would make room for the longest text in every row.
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            found = f"impact {i} has {shown(value)} in column {name!r}"
+            found = f"impact {i} has {quoted(value)} in column {name!r}"
             raise DataError(f"{found}, where a number is needed")
     try:
         return np.array(values, float)

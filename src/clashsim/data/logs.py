@@ -13,7 +13,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.checks import frames, rows
-from clashsim.data.checks.findings import Finding, finding, known_names, stop
+from clashsim.data.checks.findings import Finding, check_finding_names, finding, stop
 from clashsim.data.readers.formats import SUFFIXES, describes_itself, read_columns, read_log
 from clashsim.data.readers.grouping import Files, group
 from clashsim.data.readers.infer_mapping import guess as guess_columns
@@ -27,7 +27,7 @@ HEAD = 4000  # rows that a guess looks at
 
 
 @dataclass(frozen=True, eq=False)
-class Imported:
+class ImportedLogs:
     """Trials, what was found wrong with them, and the mapping they were read by."""
 
     trials: Trials
@@ -43,7 +43,7 @@ def read(
     rate: float = 0.0,
     accept: Sequence[str] = (),
     progress: Progress = quiet,
-) -> Imported:
+) -> ImportedLogs:
     """Trials from logs, folders of logs and archives; serious findings raise a DataError unless
     their names are in `accept`.
 
@@ -51,7 +51,7 @@ def read(
     which proposes one from names and numbers.
     rate: frames a second, for a guess where the logs count frames and have no times.
     """
-    known_names(accept)
+    check_finding_names(accept)
     with _sentence(), ExitStack() as stack:
         found = gather([Path(path) for path in paths], SUFFIXES, stack)
         if mapping is None:
@@ -68,10 +68,10 @@ def read(
         stop(findings, accept)
         if not trials:
             raise DataError("the logs hold no trial: no body is seen in two rows")
-    return Imported(Trials(tuple(trials)), tuple(findings), mapping)
+    return ImportedLogs(Trials(tuple(trials)), tuple(findings), mapping)
 
 
-def guess_for(paths: Sequence[Path | str], *, rate: float = 0.0) -> Mapping:
+def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0) -> Mapping:
     """A mapping guessed for logs, to be looked at, written with `mapping.dump` and mended."""
     with _sentence(), ExitStack() as stack:
         return _propose(gather([Path(path) for path in paths], SUFFIXES, stack), rate)

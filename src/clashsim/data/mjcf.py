@@ -33,7 +33,7 @@ _ATTRIBUTE = re.compile(rb"""([^\s=/<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
 
 
 @dataclass(frozen=True)
-class Edited:
+class EditedMjcf:
     """The edited MJCF text, and the names of parameters that MJCF has no place for."""
 
     xml: str
@@ -67,7 +67,7 @@ class _Value:
     whole: np.ndarray
 
 
-def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> Edited:
+def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> EditedMjcf:
     """The author's text with theta (p,) in it; what it compiles to is compared with
     `scene.model(theta)` before it is returned.
     """
@@ -98,7 +98,7 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
     out = text
     for begin, end, new in sorted(edits, reverse=True):
         out = out[:begin] + new + out[end:]
-    edited = Edited(
+    edited = EditedMjcf(
         out.decode(),
         tuple(p.name for p, s in zip(scene.params, scene.slots, strict=True) if s is None),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers.sources import zip_members
+from clashsim.data.readers.sources import read_zip_members
 
 FILE, SOURCE = "ibm_pendulum/split_train.zip", "erwincoumans/tiny-differentiable-simulator"
 RATE, ARM = (
@@ -22,7 +22,7 @@ _SAME = 1.0  # fifth-pixels: runs whose pivots lie this near were cut from one r
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PendulumRun:
     """One file: places (T, 3, 2) of the pivot's, the first and the second bob's marker, in m; the
     first axis points down, as gravity does.
 
@@ -30,11 +30,11 @@ class Run:
     """
 
     name: str
-    places: np.ndarray
+    marker_positions: np.ndarray
     recording: int
 
 
-def load(root: Path) -> list[Run]:
+def load(root: Path) -> list[PendulumRun]:
     """All runs of the data root, by the number in their names; metres by the length of the first
     arm, for the camera stood at two distances.
     """
@@ -43,7 +43,7 @@ def load(root: Path) -> list[Run]:
         raise DataError(
             f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}"
         )
-    members = zip_members(path, ".csv")
+    members = read_zip_members(path, ".csv")
     texts = {Path(name).stem: raw.decode("ascii", "replace") for name, raw in members.items()}
     if not texts:
         raise DataError(f"{path.name} holds no run (*.csv)")
@@ -51,10 +51,12 @@ def load(root: Path) -> list[Run]:
     raw = [_places(name, texts[name]) for name in names]
     same = _recordings([np.median(p[:, 0], 0) for p in raw])
     scale = _scales([float(np.median(np.linalg.norm(p[:, 1] - p[:, 0], axis=1))) for p in raw])
-    return [Run(n, p * s, r) for n, p, s, r in zip(names, raw, scale, same, strict=True)]
+    return [PendulumRun(n, p * s, r) for n, p, s, r in zip(names, raw, scale, same, strict=True)]
 
 
-def split(runs: Sequence[Run], *, share: float = 0.2, seed: int = 0) -> tuple[list[Run], list[Run]]:
+def split(
+    runs: Sequence[PendulumRun], *, share: float = 0.2, seed: int = 0
+) -> tuple[list[PendulumRun], list[PendulumRun]]:
     """Runs to fit on and runs held out, a `share` of the files or a little more; files of one
     recording stay together.
     """

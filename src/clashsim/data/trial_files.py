@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from clashsim.core.errors import DataError, shown
+from clashsim.core.errors import DataError, quoted
 from clashsim.core.files import write_atomic
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import read_tensors
@@ -90,7 +90,7 @@ def from_bytes(content: bytes) -> Trials:
     if not isinstance(about, dict) or about.get("kind") != "trials":
         raise DataError("the safetensors file does not hold clashsim's trials")
     if about.get("format") != _FORMAT:
-        found = shown(about.get("format"))
+        found = quoted(about.get("format"))
         raise DataError(f"the trials have format {found}, this version reads format {_FORMAT}")
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")

@@ -10,14 +10,16 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
-from clashsim.report.efficiency import Fewer
+from clashsim.report.data_efficiency import DataEfficiency
 
 _SIZES = (3, 5, 10, 20, 40)  # larger fits take seconds, and the curve is flat by then
 _DRAWS = 2  # each costs a calibration
 _LEFT = 4  # impacts at least to judge by
 
 
-def fewer(calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: int) -> Fewer | None:
+def fewer(
+    calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: int
+) -> DataEfficiency | None:
     """Relative errors of calibrations on 3, 5, 10, ... of the fitted impacts, two draws each; None
     where the impacts are too few.
 
@@ -46,4 +48,4 @@ def fewer(calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: in
                 )
             )
         errors.append(tuple(draws))
-    return Fewer(tuple(sizes), tuple(errors))
+    return DataEfficiency(tuple(sizes), tuple(errors))

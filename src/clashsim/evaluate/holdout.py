@@ -10,44 +10,44 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.contact_frame import inertia
-from clashsim.core.contact_geometry import touch
+from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import relative_error, summary
 from clashsim.fit.calibrate import Calibration, calibrate
-from clashsim.fit.calibrated_run import within
-from clashsim.sim.mujoco.impacts import simulate
+from clashsim.fit.calibrated_run import theta_in_ranges
+from clashsim.sim.mujoco.impacts import simulate_impacts
 
 _FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class HeldOutPredictions:
     """What calibrated models were judged on, in words and as impacts, what each predicted (N, k)
     and how far clashsim trusts it (N, k).
 
     rows (N,): which of the impacts held out these are, or of those fitted where none was held out.
     """
 
-    words: str
+    description: str
     impacts: Impacts
     predicted: dict[str, np.ndarray]
-    spread: np.ndarray
+    std: np.ndarray
     rows: np.ndarray
 
 
-def judge(
+def predict_held_out(
     calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int
-) -> Judged | None:
+) -> HeldOutPredictions | None:
     """Predictions of impacts that were not fitted; none where the impacts are too few to leave any
     out.
     """
     if len(held_out):
-        return Judged(
+        return HeldOutPredictions(
             f"on {len(held_out)} impacts held out",
             held_out,
-            guesses(calibration, held_out),
-            calibration.spread(held_out),
+            predict_with_each_model(calibration, held_out),
+            calibration.std(held_out),
             np.arange(len(held_out)),
         )
     if len(fitted) < _FOLDS:
@@ -62,10 +62,10 @@ def judge(
         )
         for rows in parts
     ]
-    said = [guesses(model, part) for model, part in turns]
+    said = [predict_with_each_model(model, part) for model, part in turns]
     whole = {name: np.concatenate([turn[name] for turn in said]) for name in said[0]}
-    spread = np.concatenate([model.spread(part) for model, part in turns])
-    return Judged(
+    spread = np.concatenate([model.std(part) for model, part in turns])
+    return HeldOutPredictions(
         f"on {len(fitted)} impacts, each fifth left out in turn",
         fitted[np.concatenate(parts)],
         whole,
@@ -74,7 +74,7 @@ def judge(
     )
 
 
-def figures(scene: Scene, judged: Judged) -> dict[str, dict[str, Any]]:
+def accuracies_by_model(scene: Scene, judged: HeldOutPredictions) -> dict[str, dict[str, Any]]:
     """A row of accuracies for each model."""
     gyration = inertia(scene, scene.struck_body).gyration
     return {
@@ -83,12 +83,12 @@ def figures(scene: Scene, judged: Judged) -> dict[str, dict[str, Any]]:
     }
 
 
-def guesses(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
+def predict_with_each_model(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
     """Twists after impact (N, k) by MuJoCo at nominal and at identified theta, and by the
     calibrated model.
     """
     scene = calibration.base.scene
-    thetas = {"MuJoCo, nominal": scene.nominal, "MuJoCo, identified": within(calibration)}
+    thetas = {"MuJoCo, nominal": scene.nominal, "MuJoCo, identified": theta_in_ranges(calibration)}
     return {name: _mujoco(scene, impacts, theta) for name, theta in thetas.items()} | {
         "clashsim": calibration.predict(impacts)
     }
@@ -102,5 +102,5 @@ def _mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
     for i, p in enumerate(scene.params):
         if p.name in impacts.known:
             whole[:, i] = impacts.known[p.name]
-    outcome = simulate(scene, touch(scene, impacts.before)[1], whole)
+    outcome = simulate_impacts(scene, advance_to_contact(scene, impacts.before)[1], whole)
     return np.where(outcome.usable[:, None], outcome.after, np.nan)

@@ -9,23 +9,25 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from clashsim.data.segmentation.result import Found
-from clashsim.evaluate.holdout import Judged
-from clashsim.fit.slides_from_trials import at_rest
-from clashsim.report.rests import Rests
+from clashsim.data.segmentation.result import MeasuredImpact
+from clashsim.evaluate.holdout import HeldOutPredictions
+from clashsim.fit.slides_from_trials import slides_to_rest
+from clashsim.report.rest_poses import RestDisplacements
 from clashsim.slides.law import SlideModel
 
 _FEWEST = 3
 
 
-def rests(slide: SlideModel, judged: Judged, found: Sequence[Found]) -> Rests | None:
+def rests(
+    slide: SlideModel, judged: HeldOutPredictions, found: Sequence[MeasuredImpact]
+) -> RestDisplacements | None:
     """Ways and turns from the poses at impact to rest, measured and predicted; None where too few
     slides were seen to their end.
 
     found: the impacts that were judged on, in the order of `judged.rows`' own numbering (those held
     out, or those fitted).
     """
-    rows, start, end = at_rest([found[int(i)] for i in judged.rows])
+    rows, start, end = slides_to_rest([found[int(i)] for i in judged.rows])
     if len(rows) < _FEWEST:
         return None
     told = {}
@@ -38,4 +40,4 @@ def rests(slide: SlideModel, judged: Judged, found: Sequence[Found]) -> Rests | 
                 - start
             )
         told[name][~np.isfinite(twist[rows]).all(1)] = np.nan
-    return Rests(rows, end - start, told)
+    return RestDisplacements(rows, end - start, told)

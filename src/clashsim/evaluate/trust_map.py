@@ -8,27 +8,27 @@ import time
 
 import numpy as np
 
-from clashsim.core.contact_frame import inertia, seen_from
-from clashsim.core.contact_geometry import Contact, touch
+from clashsim.core.contact_frame import frame_at_contact, inertia
+from clashsim.core.contact_geometry import Contact, advance_to_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import weights
 from clashsim.fit.calibrate import Calibration
-from clashsim.fit.calibrated_run import within
-from clashsim.fit.sample import draw
-from clashsim.report.trust import StrikeSpace
+from clashsim.fit.calibrated_run import theta_in_ranges
+from clashsim.fit.sample import sample_strikes
+from clashsim.report.trust_maps import TrustMap
 
 _STRIKES = 2048
 # Of the approach speed: the spread of what hardly moves after impact is told relative to this
 _SLOWEST = 0.02
 
 
-def strike_space(calibration: Calibration, fitted: Impacts, seed: int) -> StrikeSpace:
-    """Strikes drawn evenly from the scene's [draw], how sure the calibration is of each, and where
+def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> TrustMap:
+    """Strikes drawn evenly from the scene's [strikes], how sure the calibration is of each, and where
     the fitted impacts lie among them.
     """
     base, scene = calibration.base, calibration.base.scene
-    strikes = draw(scene, _STRIKES, np.random.default_rng(seed))
+    strikes = sample_strikes(scene, _STRIKES, np.random.default_rng(seed))
     before = strikes.before[strikes.contact.touching]
     known = dict(
         zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True)
@@ -40,19 +40,19 @@ def strike_space(calibration: Calibration, fitted: Impacts, seed: int) -> Strike
         known={k: np.full(len(before), v) for k, v in known.items()},
     )
     started = time.perf_counter()
-    contact, moved = touch(scene, before)
-    seen = seen_from(scene, moved, contact)
-    centre, spread = calibration.guess(impacts, seen)
+    contact, moved = advance_to_contact(scene, before)
+    frame = frame_at_contact(scene, moved, contact)
+    centre, spread = calibration.predict_with_std(impacts, frame)
     rate = len(before) / (time.perf_counter() - started)
     unit = weights(centre.shape[1], inertia(scene, scene.struck_body).gyration)
-    size = np.maximum(np.linalg.norm(centre * unit, axis=1), _SLOWEST * seen.speed)
-    theirs, met = touch(scene, fitted.before)
-    return StrikeSpace(
+    size = np.maximum(np.linalg.norm(centre * unit, axis=1), _SLOWEST * frame.speed)
+    theirs, met = advance_to_contact(scene, fitted.before)
+    return TrustMap(
         circumstances(scene, moved, contact),
         np.linalg.norm(spread * unit, axis=1) / size,
-        base.inside(seen, within(calibration)),
+        base.in_training_region(frame, theta_in_ranges(calibration)),
         circumstances(scene, met, theirs),
-        base.inside(seen_from(scene, met, theirs), within(calibration)),
+        base.in_training_region(frame_at_contact(scene, met, theirs), theta_in_ranges(calibration)),
         rate,
     )
 

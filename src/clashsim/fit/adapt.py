@@ -14,12 +14,18 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor, nn
 
 from clashsim.core.box import SUBSTEPS, Box
-from clashsim.core.box_scenes import contact_params
+from clashsim.core.floor_scenes import box_contact_params
 from clashsim.core.params import to_unit
 from clashsim.data.segmentation.free_flight import Flight
-from clashsim.fit.graph_train import rolled
-from clashsim.nets.bodies import Bodies, State, from_sizes, joined, rotated
-from clashsim.nets.graph import GraphNet
+from clashsim.fit.graph_train import rollout_states
+from clashsim.nets.mesh_graph import GraphNet
+from clashsim.nets.rigid_bodies import (
+    RigidBodies,
+    RigidBodyState,
+    boxes_from_tensors,
+    join_bodies,
+    rotate,
+)
 
 CONTACT = ("friction", "stiffness", "damping", "d0", "width")
 # How far each is expected from where MuJoCo's fit has it: contact on the unit scale, m, logarithms,
@@ -36,7 +42,7 @@ _SD = {
 
 
 @dataclass(frozen=True)
-class Recipe:
+class AdaptationConfig:
     """epochs over all tosses; rates: of the physical values (in their standard deviations) and of
     the network's weights; horizons in frames, from short to long.
     """
@@ -49,12 +55,12 @@ class Recipe:
     seed: int = 0
 
 
-class Values(nn.Module):
+class BoxParameters(nn.Module):
     """What a box and its contact are like, in standard deviations from where they were."""
 
     def __init__(self, theta: Mapping[str, float], box: Box) -> None:
         super().__init__()
-        params = contact_params()
+        params = box_contact_params()
         unit = to_unit(params, np.array([theta.get(p.name, p.nominal) for p in params]))
         inertia = [theta.get(f"inertia_{a}", v) for a, v in zip("xyz", box.inertia, strict=True)]
         start = {
@@ -75,14 +81,14 @@ class Values(nn.Module):
     def __getitem__(self, key: str) -> Tensor:
         return self.start[key] + _SD[key] * self.moves[key]
 
-    def bodies(self, n: int) -> Bodies:
+    def bodies(self, n: int) -> RigidBodies:
         """n boxes alike, each alone."""
         half, inertia = self["size"].expand(n, 3), torch.exp(self["inertia"]).expand(n, 3)
         mass, contact = (
             torch.full((n,), self.mass, dtype=torch.float64),
             self["contact"].clamp(-1.2, 1.2).expand(n, -1),
         )
-        return from_sizes(
+        return boxes_from_tensors(
             half,
             mass,
             inertia,
@@ -104,11 +110,11 @@ class Ground:
     weights (n, 2, T) that fit place and velocity to the flight.
     """
 
-    place: Tensor
-    turn: Tensor
+    position: Tensor
+    orientation: Tensor
     counts: Tensor
     weights: Tensor
-    spin: Tensor
+    angular_velocity: Tensor
     first: Tensor
     frames: Tensor
     dt: float
@@ -126,8 +132,8 @@ class Ground:
             np.stack([f.rotation[k] for f, k in zip(flights, index, strict=True)]),
             np.arange(length) < np.array([len(f.position) for f in flights])[:, None],
             weights,
-            np.stack([f.spin for f in flights]),
-            np.stack([f.turn for f in flights]),
+            np.stack([f.angular_velocity for f in flights]),
+            np.stack([f.orientation for f in flights]),
         ]
         place, turn, counts, w, spin, first = (torch.tensor(a) for a in stacked)
         return Ground(
@@ -141,25 +147,25 @@ class Ground:
             flights[0].dt,
         )
 
-    def start(self, centre: Tensor, gravity: Tensor) -> State:
+    def start(self, centre: Tensor, gravity: Tensor) -> RigidBodyState:
         """Centres of mass at frame 0 on the parabolas that fit the flights, in the simulator's
-        convention for velocities (`flown`).
+        convention for velocities (`free_motion`).
         """
-        t = torch.arange(self.place.shape[1], dtype=torch.float64) * self.dt
+        t = torch.arange(self.position.shape[1], dtype=torch.float64) * self.dt
         fall = torch.zeros(len(t), 3, dtype=torch.float64)
         fall = torch.stack([fall[:, 0], fall[:, 1], -0.5 * t**2], 1) * gravity
-        com = self.place + rotated(self.turn, centre.expand_as(self.place)) - fall
+        com = self.position + rotate(self.orientation, centre.expand_as(self.position)) - fall
         place, velocity = torch.einsum("nkt,nti->kni", self.weights, com)
         lift = torch.zeros(3, dtype=torch.float64)
         lift = torch.stack(
             [lift[0], lift[1], gravity[0] * self.dt / (2 * SUBSTEPS)]
         )  # the teacher's velocities run half a substep ahead
-        return State(place, self.first, velocity + lift, self.spin)
+        return RigidBodyState(place, self.first, velocity + lift, self.angular_velocity)
 
 
-def predicted(
+def predict_tosses(
     net: GraphNet,
-    values: Sequence[Values],
+    values: Sequence[BoxParameters],
     flights: Sequence[Flight],
     *,
     longest: int = 10_000,
@@ -191,27 +197,40 @@ def predicted(
 
 @torch.no_grad()
 def _origin_paths(
-    net: GraphNet, values: Sequence[Values], ground: Ground
+    net: GraphNet, values: Sequence[BoxParameters], ground: Ground
 ) -> tuple[np.ndarray, np.ndarray]:
-    n = len(ground.place)
-    bodies = joined([v.bodies(n) for v in values])
+    n = len(ground.position)
+    bodies = join_bodies([v.bodies(n) for v in values])
     starts = [ground.start(v["centre"], v["gravity"]) for v in values]
-    state = State(
-        *(torch.cat([getattr(s, k) for s in starts]) for k in ("place", "turn", "velocity", "spin"))
+    state = RigidBodyState(
+        *(
+            torch.cat([getattr(s, k) for s in starts])
+            for k in ("position", "orientation", "velocity", "angular_velocity")
+        )
     )
     gravity = torch.zeros(len(bodies), 3, dtype=torch.float64)
     gravity[:, 2] = -torch.cat([v["gravity"] for v in values]).repeat_interleave(n)
     path = [
         state,
-        *rolled(
-            net, bodies, state, gravity, steps=ground.place.shape[1] - 1, dt=ground.dt, pairs=None
+        *rollout_states(
+            net,
+            bodies,
+            state,
+            gravity,
+            steps=ground.position.shape[1] - 1,
+            dt=ground.dt,
+            pairs=None,
         ),
     ]
     shape = (len(values), n)
     place = np.stack(
-        [(s.place - rotated(s.turn, bodies.centre)).numpy().reshape(*shape, 3) for s in path], 2
+        [
+            (s.position - rotate(s.orientation, bodies.centre)).numpy().reshape(*shape, 3)
+            for s in path
+        ],
+        2,
     )
-    return place, np.stack([s.turn.numpy().reshape(*shape, 3, 3) for s in path], 2)
+    return place, np.stack([s.orientation.numpy().reshape(*shape, 3, 3) for s in path], 2)
 
 
 def adapt(
@@ -219,40 +238,40 @@ def adapt(
     theta: Mapping[str, float],
     box: Box,
     flights: Sequence[Flight],
-    recipe: Recipe = Recipe(),
+    config: AdaptationConfig = AdaptationConfig(),
     *,
     log: Callable[[str], None] = lambda text: None,
-) -> tuple[GraphNet, Values]:
+) -> tuple[GraphNet, BoxParameters]:
     """Descend on the misfit of whole rollouts from the first frame, over horizons that grow; values
     and weights are held near where they began.
     """
     net = copy.deepcopy(net).train()
-    values, ground = Values(theta, box), Ground.of(flights)
+    values, ground = BoxParameters(theta, box), Ground.of(flights)
     origin = [p.detach().clone() for p in net.parameters()]
     optimiser = torch.optim.Adam(
         [
-            {"params": list(values.parameters()), "lr": recipe.values},
-            {"params": list(net.parameters()), "lr": recipe.weights},
+            {"params": list(values.parameters()), "lr": config.values},
+            {"params": list(net.parameters()), "lr": config.weights},
         ]
     )
-    for epoch in range(recipe.epochs):
-        done = epoch / recipe.epochs
+    for epoch in range(config.epochs):
+        done = epoch / config.epochs
         for group, rate in zip(
-            optimiser.param_groups, (recipe.values, recipe.weights), strict=True
+            optimiser.param_groups, (config.values, config.weights), strict=True
         ):
             group["lr"] = rate * 0.5 * (1 + float(np.cos(np.pi * done)))
-        horizon = recipe.horizons[
-            min(int(done * 1.4 * len(recipe.horizons)), len(recipe.horizons) - 1)
+        horizon = config.horizons[
+            min(int(done * 1.4 * len(config.horizons)), len(config.horizons) - 1)
         ]
-        steps = min(int(ground.frames.max()) + horizon, ground.place.shape[1] - 1)
+        steps = min(int(ground.frames.max()) + horizon, ground.position.shape[1] - 1)
         cost = _misfit(net, values, ground, steps, horizon)
         pull = (
             sum((m * m).sum() for m in values.moves.values()) / 200
             + sum(((p - o) ** 2).sum() for p, o in zip(net.parameters(), origin, strict=True))
-            * recipe.anchor
+            * config.anchor
         )
         optimiser.zero_grad(set_to_none=True)
-        (cost + recipe.anchor * pull / len(flights)).backward()
+        (cost + config.anchor * pull / len(flights)).backward()
         nn.utils.clip_grad_norm_(values.parameters(), 1.0)
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
         optimiser.step()
@@ -260,11 +279,13 @@ def adapt(
     return net.eval(), values
 
 
-def _misfit(net: GraphNet, values: Values, ground: Ground, steps: int, horizon: int) -> Tensor:
+def _misfit(
+    net: GraphNet, values: BoxParameters, ground: Ground, steps: int, horizon: int
+) -> Tensor:
     """Robust mean misfit of corners, in half widths, from the last frame of flight to `horizon`
     frames on.
     """
-    n = len(ground.place)
+    n = len(ground.position)
     bodies = values.bodies(n)
     gravity = torch.stack(
         [
@@ -274,7 +295,7 @@ def _misfit(net: GraphNet, values: Values, ground: Ground, steps: int, horizon: 
         ],
         1,
     ).expand(n, 3)
-    states = rolled(
+    states = rollout_states(
         net,
         bodies,
         ground.start(values["centre"], values["gravity"]),
@@ -292,9 +313,9 @@ def _misfit(net: GraphNet, values: Values, ground: Ground, steps: int, horizon: 
         )
         if not bool(use.any()):
             continue
-        turn = ground.turn[:, i]
-        place = ground.place[:, i] + rotated(turn, values["centre"].expand(n, 3))
-        off = (s.place - place)[:, None] + rotated((s.turn - turn)[:, None], fixed)
+        turn = ground.orientation[:, i]
+        place = ground.position[:, i] + rotate(turn, values["centre"].expand(n, 3))
+        off = (s.position - place)[:, None] + rotate((s.orientation - turn)[:, None], fixed)
         far = torch.sqrt((off * off).sum(2).mean(1) + 1e-8) / 0.05
         total = total + (use * far / (1 + far / 0.6)).sum()
         count += float(use.sum())

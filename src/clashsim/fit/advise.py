@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.contact_frame import frame, inertia
+from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.errors import DataError, RunError
 from clashsim.core.impacts import Impacts
 from clashsim.fit.calibrate import Calibration, Scale, prior_sd
-from clashsim.fit.distil import Distilled
+from clashsim.fit.distil import DistilledModel
 from clashsim.fit.fields import Context, Data, Posterior, Strength, covariance, predict, slopes
 
 _WIDE = Strength(residual=0.15, span=0.45)  # what is believed to be missed when strikes are chosen
@@ -51,7 +51,7 @@ class Advice:
 
 
 def advise(
-    model: Calibration | Distilled,
+    model: Calibration | DistilledModel,
     candidates: Impacts,
     k: int,
     *,
@@ -70,7 +70,9 @@ def advise(
         raise DataError(f"weights are {n} numbers that are not negative and not all zero")
     share = share / share.sum()
     belief = (
-        _before(model, candidates) if isinstance(model, Distilled) else _after(model, candidates)
+        _before(model, candidates)
+        if isinstance(model, DistilledModel)
+        else _after(model, candidates)
     )
     rows, left = choose(belief.unsure, belief.noise, max(k, min(n, _AHEAD)), torch.as_tensor(share))
     # How large the error is, the model itself says; how much of that is left, the wider belief that
@@ -133,10 +135,10 @@ def _variance(unsure: Tensor, n: int) -> Tensor:
     return unsure.diagonal().reshape(n, -1).sum(1)
 
 
-def _before(base: Distilled, candidates: Impacts) -> _Belief:
+def _before(base: DistilledModel, candidates: Impacts) -> _Belief:
     """What is believed when nothing was recorded."""
-    plain, seen = Strength(), frame(base.scene, candidates)
-    data = Scale.of(base, seen, candidates.known).data(base, seen, candidates.known)
+    plain, frame = Strength(), contact_frame(base.scene, candidates)
+    data = Scale.of(base, frame, candidates.known).data(base, frame, candidates.known)
     sd = prior_sd(base.scene, candidates.known)
     slope, _ = slopes(data, torch.zeros(len(candidates), len(sd), dtype=torch.float64))
     here, floor = (slope, data.context), slope.shape[1] * plain.noise**2
@@ -154,13 +156,13 @@ def _after(model: Calibration, candidates: Impacts) -> _Belief:
         raise RunError(
             "the run was made by a version of clashsim that did not keep what advice needs: calibrate again"
         )
-    seen = frame(scene, candidates)
-    data = model.scale.data(model.base, seen, candidates.known)
+    frame = contact_frame(scene, candidates)
+    data = model.scale.data(model.base, frame, candidates.known)
     slope, size = slopes(data, predict(fitted, data)[1][0])
     # What counts as a step is told by the strikes to choose from, not by the few that were made.
-    scale = _widened(Scale.of(model.base, seen, candidates.known), model.scale)
+    scale = _widened(Scale.of(model.base, frame, candidates.known), model.scale)
     here, there = (
-        (slope, scale.data(model.base, seen, candidates.known).context),
+        (slope, scale.data(model.base, frame, candidates.known).context),
         (fitted.slope, _moved(fitted.context, model.scale, scale)),
     )
     measured = covariance(there, there, fitted.sd, _WIDE) + torch.block_diag(
@@ -172,12 +174,12 @@ def _after(model: Calibration, candidates: Impacts) -> _Belief:
     unsure = (
         covariance(here, here, fitted.sd, _WIDE) - told.T @ told + _disagreement(model, data, size)
     )
-    centre, spread = model.guess(candidates, seen)
+    centre, spread = model.predict_with_std(candidates, frame)
     linear, gyration = 2 if candidates.planar else 3, inertia(scene, scene.struck_body).gyration
     unit = np.r_[np.ones(linear), np.full(centre.shape[1] - linear, gyration)]
     now = ((spread * unit) ** 2).sum(1) / np.maximum(
-        ((centre * unit) ** 2).sum(1), (0.02 * seen.speed) ** 2
-    )  # the floor of `slopes`
+        ((centre * unit) ** 2).sum(1), (0.02 * frame.speed) ** 2
+    )  # the floor of `rollout_with_jacobian`
     floor = len(unit) * sum(
         w * p.strength.noise**2 for w, p in zip(model.weights, model.posteriors, strict=True)
     )

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clashsim.core.augmentation_spec import parts, silenced
+from clashsim.core.augmentation_spec import silence_networks, weight_slices
 from clashsim.core.errors import DataError
 from clashsim.core.params import from_unit, to_unit
 from clashsim.fit.calibrate import Estimate, prior_sd
 from clashsim.fit.gradient import FLOOR, told
-from clashsim.fit.mjx_windows import Windows, one_sided, sizes
-from clashsim.optim.levenberg_marquardt import Evaluate, levenberg
+from clashsim.fit.mjx_windows import StateWindows, one_sided, state_scales
+from clashsim.optim.levenberg_marquardt import Evaluate, levenberg_marquardt
 from clashsim.sim.augmented.simulator import AugmentedSim
 from clashsim.sim.inputs import check_rollout
 
@@ -44,7 +44,7 @@ class Fitted:
         return np.array([e.value for e in self.estimates])
 
 
-def windows_of(states: np.ndarray, control: np.ndarray, *, steps: int, every: int) -> Windows:
+def windows_of(states: np.ndarray, control: np.ndarray, *, steps: int, every: int) -> StateWindows:
     """Windows of `steps` steps that begin at every so many steps of trajectories states (N, T + 1,
     s), control (N, T, nu).
     """
@@ -60,14 +60,14 @@ def windows_of(states: np.ndarray, control: np.ndarray, *, steps: int, every: in
         )
     begins = range(0, control.shape[1] - steps + 1, every)
     observed = np.concatenate([states[:, k : k + steps + 1] for k in begins])
-    return Windows(
+    return StateWindows(
         observed[:, 0], np.concatenate([control[:, k : k + steps] for k in begins]), observed
     )
 
 
 def fit_augmented(
     sim: AugmentedSim,
-    windows: Sequence[Windows],
+    windows: Sequence[StateWindows],
     free: Sequence[int] = (),
     *,
     ridge: float = 1e-5,
@@ -104,7 +104,9 @@ def fit_augmented(
     evaluate = _evaluate(sim, scaled, chosen, base, ridge=ridge, train=train, centre=centre, sd=sd)
     begin = np.concatenate([np.clip(centre, -0.98, 0.98), sim.weights[:w]])
     bound = np.concatenate([np.ones(q), np.full(w, np.inf)])
-    end = levenberg(evaluate, begin[None], low=-bound, high=bound, steps=steps, tolerance=1e-4)
+    end = levenberg_marquardt(
+        evaluate, begin[None], low=-bound, high=bound, steps=steps, tolerance=1e-4
+    )
     if not np.isfinite(end.loss[0]):
         raise DataError(
             "the simulator diverges on these windows from where its parameters and weights begin: give shorter windows or another theta"
@@ -112,12 +114,12 @@ def fit_augmented(
     point, data = end.points[0], slice(0, -(q + w))
     theta = np.array(base, float)
     theta[chosen] = from_unit(params, point[:q])
-    done = sim.trained(point[q:] if train else sim.weights, theta)
+    done = sim.with_weights(point[q:] if train else sim.weights, theta)
     error = float((end.residual[0, data] ** 2).sum())
-    spread = _deviation(end.slope[0, data], max(FLOOR**2, error) / _count(scaled), sd, ridge)
+    spread = _deviation(end.jacobian[0, data], max(FLOOR**2, error) / _count(scaled), sd, ridge)
     without = tuple(
-        float(np.sqrt(_error(done, scaled, silenced(sim.blueprint, done.weights, [i]))))
-        for i in range(len(sim.blueprint))
+        float(np.sqrt(_error(done, scaled, silence_networks(sim.augmentation, done.weights, [i]))))
+        for i in range(len(sim.augmentation))
     )
     return Fitted(
         done,
@@ -132,7 +134,9 @@ def curve(sim: AugmentedSim, which: int, values: np.ndarray) -> np.ndarray:
     """What neural scalar `which` of a simulator says (n,) at values (n, r) of what it reads: the
     curve to look at, and to put a formula in the place of.
     """
-    return sim.blueprint[which].output(sim.weights[parts(sim.blueprint)[which]], values)
+    return sim.augmentation[which].output(
+        sim.weights[weight_slices(sim.augmentation)[which]], values
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,17 +145,17 @@ class _Scaled:
     over the windows, and over the sets.
     """
 
-    windows: Windows
+    windows: StateWindows
     observed: np.ndarray
     scale: np.ndarray
 
     @staticmethod
-    def of(sim: AugmentedSim, windows: Windows, sets: int) -> _Scaled:
+    def of(sim: AugmentedSim, windows: StateWindows, sets: int) -> _Scaled:
         observed = one_sided(sim.model, windows.observed)
         return _Scaled(
             windows,
             observed,
-            1 / (sizes(sim.model, observed) * np.sqrt(observed[:, 1:].size * sets)),
+            1 / (state_scales(sim.model, observed) * np.sqrt(observed[:, 1:].size * sets)),
         )
 
 
@@ -183,7 +187,7 @@ def _evaluate(
             theta[chosen] = from_unit(params, point[:q])
             off, turn = [], []
             for one in scaled:
-                states, slope = sim.slopes(
+                states, slope = sim.rollout_with_jacobian(
                     one.windows.start,
                     one.windows.control,
                     theta,

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from clashsim.core.files import locked, write_atomic
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.fit.distil import Distilled, Recipe, distil
+from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.sample import fingerprint, sample
 from clashsim.nets.impact import ImpactNet
 
@@ -30,34 +30,36 @@ _VERSION = 1
 def base_model(
     scene: Scene,
     *,
-    recipe: Recipe | None = None,
+    config: DistillationConfig | None = None,
     n: int = 100_000,
     seed: int = 0,
     cache: Path | None = None,
     threads: int = 0,
     progress: Progress = quiet,
-) -> Distilled:
+) -> DistilledModel:
     """The distilled model of a scene: shipped with clashsim, else from `cache` if it was made
     before with the same arguments, else made now.
 
-    `threads` are those of sampling, 0 for all cores. A `recipe` of one's own is always distilled;
-    the default is `Recipe()` where no model of this very scene is shipped.
+    `threads` are those of sampling, 0 for all cores. A `config` of one's own is always distilled;
+    the default is `DistillationConfig()` where no model of this very scene is shipped.
     """
-    if recipe is None:
+    if config is None:
         shipped = shipped_base(scene)
         if shipped is not None:
             return shipped
-        recipe = Recipe()
+        config = DistillationConfig()
     key = hashlib.sha256(
         json.dumps(
-            [_VERSION, mujoco.__version__, fingerprint(scene), asdict(recipe), n, seed]
+            [_VERSION, mujoco.__version__, fingerprint(scene), asdict(config), n, seed]
         ).encode()
     ).hexdigest()[:16]
     path = None if cache is None else cache / f"{scene.name}-{key}.safetensors"
 
-    def made(parts: Path | None) -> Distilled:
-        sampled = sample(scene, n, seed, parts=parts, threads=threads, progress=progress)
-        return distil(scene, sampled, recipe=recipe, seed=seed, progress=progress)
+    def made(checkpoint_dir: Path | None) -> DistilledModel:
+        sampled = sample(
+            scene, n, seed, checkpoint_dir=checkpoint_dir, threads=threads, progress=progress
+        )
+        return distil(scene, sampled, config=config, seed=seed, progress=progress)
 
     if path is None:
         return made(None)
@@ -70,14 +72,14 @@ def base_model(
         kept = _kept(scene, path)
         if kept is not None:
             return kept
-        parts = path.with_suffix(".parts")
-        base = made(parts)
+        checkpoint_dir = path.with_suffix(".parts")
+        base = made(checkpoint_dir)
         write_atomic(path, base_bytes(base))
-        shutil.rmtree(parts, ignore_errors=True)
+        shutil.rmtree(checkpoint_dir, ignore_errors=True)
     return base
 
 
-def _kept(scene: Scene, path: Path) -> Distilled | None:
+def _kept(scene: Scene, path: Path) -> DistilledModel | None:
     """The model of a cache, None where there is none; a damaged one costs time, not correctness."""
     try:
         return load_base(scene, path) if path.is_file() else None
@@ -93,7 +95,7 @@ def _kept(scene: Scene, path: Path) -> Distilled | None:
         return None
 
 
-def shipped_base(scene: Scene) -> Distilled | None:
+def shipped_base(scene: Scene) -> DistilledModel | None:
     """The model that comes with clashsim for a shipped scene whose file, settings and ranges are
     unchanged, or None.
 
@@ -114,7 +116,7 @@ def shipped_base(scene: Scene) -> Distilled | None:
     return load_base(scene, path)
 
 
-def base_bytes(base: Distilled) -> bytes:
+def base_bytes(base: DistilledModel) -> bytes:
     """A distilled model as safetensors: weights, scaling, domain, and the net's shape as metadata."""
     tensors = {k: v.contiguous() for k, v in base.net.state_dict().items()}
     tensors |= {
@@ -125,7 +127,7 @@ def base_bytes(base: Distilled) -> bytes:
     return save(tensors, {"shape": json.dumps(base.net.shape), "scene": fingerprint(base.scene)})
 
 
-def load_base(scene: Scene, path: Path) -> Distilled:
+def load_base(scene: Scene, path: Path) -> DistilledModel:
     """Inverse of `base_bytes`, from a file."""
     with safe_open(path, "pt") as file:
         net = ImpactNet(**json.loads(file.metadata()["shape"]))
@@ -133,4 +135,4 @@ def load_base(scene: Scene, path: Path) -> Distilled:
     low, high, extent = (np.asarray(tensors.pop(k)) for k in ("low", "high", "extent"))
     net.load_state_dict(tensors)
     net.requires_grad_(False)
-    return Distilled(scene, net, low, high, extent)
+    return DistilledModel(scene, net, low, high, extent)

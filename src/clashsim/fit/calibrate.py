@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.contact_frame import Frame, frame, inertia
+from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.distil import Distilled, circumstances
+from clashsim.fit.distil import DistilledModel, circumstances
 from clashsim.fit.fields import (
     TEMPER,
     Context,
@@ -29,7 +29,7 @@ from clashsim.fit.fields import (
     fit,
     predict,
 )
-from clashsim.fit.local_correction import Witness
+from clashsim.fit.local_correction import LocalCorrection
 
 RIGID = Strength(
     field=0.0, white=0.0, residual=0.0, linear=0.0, mix=0.0, noise=0.05
@@ -48,7 +48,7 @@ _PRIOR_SD = (
 )
 
 
-class Status(StrEnum):
+class EstimateStatus(StrEnum):
     """What the impacts say about one parameter."""
 
     FITTED = "fitted"
@@ -65,7 +65,7 @@ class Estimate:
     value: float
     low: float
     high: float
-    status: Status
+    status: EstimateStatus
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,35 +78,39 @@ class Calibration:
     the surer of the two.
     """
 
-    base: Distilled
+    base: DistilledModel
     theta: tuple[Estimate, ...]
     posteriors: tuple[Posterior, ...]
     weights: tuple[float, ...]
     scale: Scale
-    witness: Witness | None
+    witness: LocalCorrection | None
 
-    def fits(self, impacts: Impacts, seen: Frame | None = None) -> list[np.ndarray]:
+    def predict_samples(
+        self, impacts: Impacts, frame: ContactFrame | None = None
+    ) -> list[np.ndarray]:
         """Twist after impact of each draw of each posterior, (M, N, k) each."""
-        seen = seen or frame(self.base.scene, impacts)
-        data = self.scale.data(self.base, seen, impacts.known)
-        return [seen.decode(predict(p, data)[0].numpy()) for p in self.posteriors]
+        frame = frame or contact_frame(self.base.scene, impacts)
+        data = self.scale.data(self.base, frame, impacts.known)
+        return [frame.decode(predict(p, data)[0].numpy()) for p in self.posteriors]
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Twist after impact (N, k)."""
-        return self.guess(impacts)[0]
+        return self.predict_with_std(impacts)[0]
 
-    def spread(self, impacts: Impacts) -> np.ndarray:
+    def std(self, impacts: Impacts) -> np.ndarray:
         """One standard deviation of the twist after impact (N, k): what draws and strengths
         disagree on, and the fitted noise.
         """
-        return self.guess(impacts)[1]
+        return self.predict_with_std(impacts)[1]
 
-    def guess(self, impacts: Impacts, seen: Frame | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """`predict` and `spread` at the cost of one; seen: the impacts in their contact frames,
+    def predict_with_std(
+        self, impacts: Impacts, frame: ContactFrame | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`predict` and `std` at the cost of one; seen: the impacts in their contact frames,
         where these are known already.
         """
-        seen = seen or frame(self.base.scene, impacts)
-        fits = self.fits(impacts, seen)
+        frame = frame or contact_frame(self.base.scene, impacts)
+        fits = self.predict_samples(impacts, frame)
         centre = sum(
             (w * f.mean(0) for w, f in zip(self.weights, fits, strict=True)),
             np.zeros_like(impacts.after),
@@ -126,7 +130,7 @@ class Calibration:
             )
         if self.witness is None:
             return centre, np.sqrt(variance)
-        said, doubt, near = self.witness(self.base.scene, seen, impacts)
+        said, doubt, near = self.witness(self.base.scene, frame, impacts)
         surprise = sum(w * p.surprise for w, p in zip(self.weights, self.posteriors, strict=True))
         ours, theirs = (
             np.sqrt(surprise) * (variance / unit**2).sum(1),
@@ -153,7 +157,7 @@ class Scale:
     extras: tuple[str, ...]
 
     @staticmethod
-    def of(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> Scale:
+    def of(base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Scale:
         """Centre and width of each column: as the impacts spread, but not less than a share of what
         the base model was trained on.
 
@@ -161,7 +165,7 @@ class Scale:
         in it into a leap later.
         """
         extras = tuple(sorted(known))
-        columns = _columns(seen, known, extras)
+        columns = _columns(frame, known, extras)
         ranges = {p.name: (p.high - p.low) / np.sqrt(12) for p in base.scene.params}
         extent = np.split(base.extent, np.cumsum([c.shape[1] for c in columns[:2]]))
         extent.append(np.array([ranges.get(k, 0.0) for k in extras]))
@@ -175,14 +179,14 @@ class Scale:
             ):  # the cosine of a small angle says nothing that its sine does not say better
                 spread = np.where(e < 0.15 * e.max(initial=0.0), 0.0, spread)
             widths.append(np.where(spread > 1e-6 * (1 + np.abs(m)), spread, np.inf))
-        if base.scene.round:  # a disc or a ball looks the same from all sides
+        if base.scene.is_round:  # a disc or a ball looks the same from all sides
             widths[1] = np.full_like(widths[1], np.inf)
         return Scale(centres, tuple(widths), extras)
 
     def data(
         self,
-        base: Distilled,
-        seen: Frame,
+        base: DistilledModel,
+        frame: ContactFrame,
         known: Mapping[str, np.ndarray],
         after: np.ndarray | None = None,
     ) -> Data:
@@ -193,35 +197,35 @@ class Scale:
         groups = tuple(
             torch.as_tensor((c - m) / w)
             for c, m, w in zip(
-                _columns(seen, known, self.extras), self.centres, self.widths, strict=True
+                _columns(frame, known, self.extras), self.centres, self.widths, strict=True
             )
         )
         groups = tuple(g.clamp(-6, 6) for g in groups)
-        start = torch.as_tensor(seen.start / seen.speed[:, None])
+        start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
         change = (
-            torch.as_tensor(seen.encode(after)) if after is not None else torch.zeros_like(start)
+            torch.as_tensor(frame.encode(after)) if after is not None else torch.zeros_like(start)
         )
         return Data(
-            _physics(base, seen, known), change, start, Context(groups, torch.cat(groups, 1))
+            _physics(base, frame, known), change, start, Context(groups, torch.cat(groups, 1))
         )
 
 
 def _columns(
-    seen: Frame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]
+    frame: ContactFrame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]
 ) -> list[np.ndarray]:
     """Groups of raw columns: the circumstances of each impact, and what else was measured with it."""
     return [
-        *circumstances(seen),
-        np.column_stack([known[k] for k in extras]) if extras else np.zeros((len(seen.speed), 0)),
+        *circumstances(frame),
+        np.column_stack([known[k] for k in extras]) if extras else np.zeros((len(frame.speed), 0)),
     ]
 
 
-def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> Physics:
+def _physics(base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
     """The distilled model as a function of (rows, phi), phi being the unit-scale parameters about
     their nominal values.
     """
     params = base.scene.params
-    features = torch.as_tensor(seen.features, dtype=torch.float32)
+    features = torch.as_tensor(frame.features, dtype=torch.float32)
     centre = (
         torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32)
         .expand(len(features), -1)
@@ -246,20 +250,20 @@ def _physics(base: Distilled, seen: Frame, known: Mapping[str, np.ndarray]) -> P
 
 
 def calibrate(
-    base: Distilled,
+    base: DistilledModel,
     impacts: Impacts,
     *,
     seed: int = 0,
-    draws: int = 5,
+    posterior_samples: int = 5,
     strengths: tuple[Strength, ...] | None = None,
 ) -> Calibration:
     """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is weighed by the
     evidence of these impacts alone.
     """
     impacts = impacts.checked()
-    seen = frame(base.scene, impacts)
-    scale = Scale.of(base, seen, impacts.known)
-    data = scale.data(base, seen, impacts.known, impacts.after)
+    frame = contact_frame(base.scene, impacts)
+    scale = Scale.of(base, frame, impacts.known)
+    data = scale.data(base, frame, impacts.known, impacts.after)
     sd = prior_sd(base.scene, impacts.known)
     choices = strengths or STRENGTHS
     anchor = constants(data, sd)
@@ -267,7 +271,12 @@ def calibrate(
     evidence = np.array(
         [
             fit(
-                data, sd, strength=s, draws=1, anchor=anchor, generator=rng.manual_seed(seed)
+                data,
+                sd,
+                strength=s,
+                posterior_samples=1,
+                anchor=anchor,
+                generator=rng.manual_seed(seed),
             ).evidence
             for s in choices
         ]
@@ -283,7 +292,7 @@ def calibrate(
                 data,
                 sd,
                 strength=choices[i],
-                draws=draws,
+                posterior_samples=posterior_samples,
                 anchor=anchor,
                 generator=rng.manual_seed(seed),
             )
@@ -298,7 +307,7 @@ def calibrate(
                 data,
                 sd,
                 strength=replace(RIGID, noise=n),
-                draws=1,
+                posterior_samples=1,
                 anchor=anchor,
                 generator=rng.manual_seed(seed),
             )
@@ -312,7 +321,7 @@ def calibrate(
         posteriors,
         tuple(map(float, share)),
         scale,
-        Witness.of(base.scene, seen, impacts),
+        LocalCorrection.of(base.scene, frame, impacts),
     )
 
 
@@ -331,12 +340,12 @@ def _expected(p: Param) -> float:
     )
 
 
-def verdict(p: Param, unit: float, spread: float) -> Status:
+def identifiability_status(p: Param, unit: float, spread: float) -> EstimateStatus:
     """What an estimate of a parameter on its unit scale and its standard deviation amount to."""
     told = spread / _expected(p)
     if abs(unit) > 0.97 and told < 0.5:
-        return Status.AT_BOUND
-    return Status.UNIDENTIFIABLE if told > 0.25 else Status.FITTED
+        return EstimateStatus.AT_BOUND
+    return EstimateStatus.UNIDENTIFIABLE if told > 0.25 else EstimateStatus.FITTED
 
 
 def _keep(p: Posterior) -> Posterior:
@@ -356,7 +365,7 @@ def _keep(p: Posterior) -> Posterior:
 
 
 def _estimates(
-    base: Distilled, posterior: Posterior, known: Mapping[str, np.ndarray]
+    base: DistilledModel, posterior: Posterior, known: Mapping[str, np.ndarray]
 ) -> tuple[Estimate, ...]:
     params = base.scene.params
     unit = to_unit(params, base.scene.nominal) + posterior.theta[0].numpy()
@@ -365,7 +374,9 @@ def _estimates(
         if p.name in known:
             v = known[p.name]
             out.append(
-                Estimate(p.name, float(np.mean(v)), float(v.min()), float(v.max()), Status.KNOWN)
+                Estimate(
+                    p.name, float(np.mean(v)), float(v.min()), float(v.max()), EstimateStatus.KNOWN
+                )
             )
             continue
         centre, spread = float(unit[i]), float(posterior.deviation[i])
@@ -374,6 +385,12 @@ def _estimates(
         )[:, 0]
         low, value, high = np.clip(ends, p.low, p.high)
         out.append(
-            Estimate(p.name, float(value), float(low), float(high), verdict(p, centre, spread))
+            Estimate(
+                p.name,
+                float(value),
+                float(low),
+                float(high),
+                identifiability_status(p, centre, spread),
+            )
         )
     return tuple(out)

@@ -13,18 +13,18 @@ from scipy.special import ndtr
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import GROUND, Scene
-from clashsim.data.mjcf import Edited, write_back
-from clashsim.fit.calibrate import Calibration, Estimate, Status
-from clashsim.nets.strike_table import StrikeMap
+from clashsim.data.mjcf import EditedMjcf, write_back
+from clashsim.fit.calibrate import Calibration, Estimate, EstimateStatus
+from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_map
+from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.slides.identify import SlideFit, mujoco_friction
 from clashsim.slides.law import SlideModel
 
 _NORMAL = 1.64  # standard deviations either way of an estimate's interval
 
 
-def within(calibration: Calibration) -> np.ndarray:
+def theta_in_ranges(calibration: Calibration) -> np.ndarray:
     """Identified theta (p,), held to the ranges: beyond them MuJoCo was never asked."""
     return np.array(
         [
@@ -59,12 +59,12 @@ def ground_friction_place(scene: Scene) -> int | None:
     )
 
 
-def with_slides(calibration: Calibration, fit: SlideFit) -> Calibration:
+def with_ground_friction(calibration: Calibration, fit: SlideFit) -> Calibration:
     """The calibration with the ground's sliding friction as slides tell it, which strikes hardly
     do; predictions are the same.
     """
     place = ground_friction_place(calibration.base.scene)
-    if place is None or calibration.theta[place].status is Status.KNOWN:
+    if place is None or calibration.theta[place].status is EstimateStatus.KNOWN:
         return calibration
     p, e = (
         calibration.base.scene.params[place],
@@ -85,7 +85,7 @@ def with_slides(calibration: Calibration, fit: SlideFit) -> Calibration:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class CalibratedRun:
     """What a run folder holds to simulate with; `clashsim.load` reads one."""
 
     calibration: Calibration
@@ -99,10 +99,10 @@ class Run:
     @property
     def theta(self) -> np.ndarray:
         """Identified parameters (p,) in natural units, held to their ranges."""
-        return within(self.calibration)
+        return theta_in_ranges(self.calibration)
 
     @property
-    def written(self) -> tuple[int, ...]:
+    def written_params(self) -> tuple[int, ...]:
         """Places of the parameters that `mjcf` writes.
 
         All that were identified, for values belong together: one that the impacts cannot tell alone
@@ -113,8 +113,8 @@ class Run:
         return tuple(
             i
             for i, e in enumerate(self.calibration.theta)
-            if e.status is not Status.KNOWN
-            and not (i == ground and e.status is Status.UNIDENTIFIABLE)
+            if e.status is not EstimateStatus.KNOWN
+            and not (i == ground and e.status is EstimateStatus.UNIDENTIFIABLE)
         )
 
     def hybrid(self, **options: Any) -> HybridSim:
@@ -134,19 +134,19 @@ class Run:
         }
         return HybridSim(self.scene, self.calibration, **(usual | options))
 
-    def strikes(self) -> StrikeMap:
+    def strikes(self) -> StrikeTable:
         """The map from strikes to poses at rest, to plan and train with; it takes seconds to make."""
         if self.slide is None:
             raise DataError(
                 "this run has no slide model, so it does not tell where bodies come to rest: calibrate from trials that show the slides, with a plane as the ground"
             )
-        return strike_map(self.hybrid())
+        return strike_table(self.hybrid())
 
-    def mjcf(self) -> Edited:
-        """The author's MJCF with the values of the parameters in `written`, and otherwise as it
+    def mjcf(self) -> EditedMjcf:
+        """The author's MJCF with the values of the parameters in `written_params`, and otherwise as it
         was.
         """
-        places = list(self.written)
+        places = list(self.written_params)
         return write_back(
             self.scene.xml,
             self.scene.with_params([self.scene.params[i] for i in places]),
@@ -166,7 +166,7 @@ class Run:
             for p, a, b in zip(self.scene.params, low, high, strict=True)
         }
 
-    def draws(self, n: int, seed: int) -> np.ndarray:
+    def posterior_samples(self, n: int, seed: int) -> np.ndarray:
         """Thetas (n, p) for domain randomisation, natural units; more draws of a seed begin with
         the same ones.
 
@@ -185,7 +185,7 @@ class Run:
         )  # where the range cuts one side short, the other still tells
         z = np.random.default_rng(seed).normal(size=(n, len(params)))
         drawn = from_unit(params, np.clip(centre + sd * z, -1, 1))
-        known = [e.status is Status.KNOWN for e in self.calibration.theta]
+        known = [e.status is EstimateStatus.KNOWN for e in self.calibration.theta]
         drawn = np.where(known, ends[0] + (ends[1] - ends[0]) * ndtr(z), drawn)
         return np.clip(
             drawn, [p.low for p in params], [p.high for p in params]
@@ -196,7 +196,7 @@ class Run:
         theta, friction = self.theta, ground_friction_place(self.scene)
         for i in ground_places(self.scene):
             p = self.scene.params[i]
-            if self.calibration.theta[i].status is not Status.KNOWN:
+            if self.calibration.theta[i].status is not EstimateStatus.KNOWN:
                 theta[i] = (
                     np.clip(mujoco_friction(self.slide)[0], p.low, p.high)
                     if i == friction and self.slide is not None

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import qmc
 
-from clashsim.core.contact_frame import frame
+from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import axes, moved_to, placed
+from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 
 _FEWEST = 20  # strikes that are a choice
 
@@ -39,15 +39,15 @@ def candidates(
     side: tuple[float, float] | None = None,
     known: Mapping[str, float] | None = None,
 ) -> Candidates:
-    """At most n strikes of a Sobol sequence over the ranges of the scene's [draw].
+    """At most n strikes of a Sobol sequence over the ranges of the scene's [strikes].
 
     speed (m/s): only these. side (rad): only strikes from there, as bearings of the tip seen from
     the body, from the first counter-clockwise to
     the second. known: what is measured with each impact, by name.
     """
-    ranges = axes(scene)
+    ranges = strike_ranges(scene)
     if speed is not None:
-        low, high = ranges.get("speed", scene.draw.speed)
+        low, high = ranges.get("speed", scene.strikes.speed)
         if not (all(map(math.isfinite, speed)) and low <= speed[0] < speed[1] <= high):
             raise ParamError(
                 f"speeds to choose from must lie within {low:g} to {high:g} m/s, low first, got {speed[0]:g} to {speed[1]:g}"
@@ -62,8 +62,8 @@ def candidates(
         math.ceil(math.log2(n if side is None else 8 * n))
     )
     strikes = low + (high - low) * drawn
-    before, contact = placed(scene, dict(zip(ranges, strikes.T, strict=True)))
-    before = moved_to(before, np.zeros(3))
+    before, contact = before_from_strikes(scene, dict(zip(ranges, strikes.T, strict=True)))
+    before = move_pair_to(before, np.zeros(3))
     good = contact.touching.copy()
     if side is not None:
         wide = (side[1] - side[0]) % (2 * math.pi) or 2 * math.pi
@@ -79,4 +79,6 @@ def candidates(
         np.zeros((len(rows), 3)),
         known={k: np.full(len(rows), v) for k, v in (known or {}).items()},
     )
-    return Candidates(tuple(ranges), strikes[rows], impacts, frame(scene, impacts).contact.point)
+    return Candidates(
+        tuple(ranges), strikes[rows], impacts, contact_frame(scene, impacts).contact.point
+    )

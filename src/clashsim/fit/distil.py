@@ -11,17 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.contact_frame import PLANAR, SPATIAL, Frame, frame
+from clashsim.core.contact_frame import (
+    PLANAR_FEATURES,
+    SPATIAL_FEATURES,
+    ContactFrame,
+    contact_frame,
+)
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.nets.effects import apply_exact, exact, learned
+from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.nets.impact import ImpactNet
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DistillationConfig:
     """How a network is distilled. The defaults are clashsim's; `PAPER` is the recipe of the CLASH
     paper to the letter.
     """
@@ -38,10 +43,10 @@ class Recipe:
     schedule: bool = True
 
 
-SHIPPED = Recipe(
+SHIPPED = DistillationConfig(
     width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3
 )  # of the models that come with clashsim
-PAPER = Recipe(
+PAPER = DistillationConfig(
     width=128,
     layers=3,
     members=1,
@@ -56,7 +61,7 @@ PAPER = Recipe(
 
 
 @dataclass(frozen=True, eq=False)
-class Distilled:
+class DistilledModel:
     """MuJoCo's collision of a scene's pair as a network, for any theta.
 
     `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on
@@ -75,31 +80,31 @@ class Distilled:
         """
         return change(self.scene, self.net, features, unit)
 
-    def members(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+    def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Predictions of the members, dimensionless, (E, N, k), for theta (p,) or (N, p)."""
         unit = to_unit(
-            self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params)))
+            self.scene.params, np.broadcast_to(theta, (len(frame.features), len(self.scene.params)))
         )
         with torch.no_grad():
-            return self.change(_single(seen.features), _single(unit)).double().numpy()
+            return self.change(_single(frame.features), _single(unit)).double().numpy()
 
     def predict(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
         """Twist after impact (N, k)."""
-        seen = frame(self.scene, impacts)
-        return seen.decode(self.members(seen, theta).mean(0))
+        frame = contact_frame(self.scene, impacts)
+        return frame.decode(self.members(frame, theta).mean(0))
 
-    def spread(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
+    def std(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
         """Disagreement of the members (N, k), one standard deviation, in the units of the twist."""
-        seen = frame(self.scene, impacts)
-        return seen.decode(self.members(seen, theta)).std(0)
+        frame = contact_frame(self.scene, impacts)
+        return frame.decode(self.members(frame, theta)).std(0)
 
-    def inside(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+    def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Whether each impact lies in the box of inputs that training covered, (N,)."""
         unit = to_unit(
-            self.scene.params, np.broadcast_to(theta, (len(seen.features), len(self.scene.params)))
+            self.scene.params, np.broadcast_to(theta, (len(frame.features), len(self.scene.params)))
         )
         x, live = (
-            np.column_stack([seen.features, unit[:, learned(self.scene)]]),
+            np.column_stack([frame.features, unit[:, network_params(self.scene)]]),
             self.high - self.low > 1e-4,
         )
         slack = 0.15 * (
@@ -112,40 +117,45 @@ def change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tens
     """What a network makes of contact features (N, f) and unit theta (N, p), exact effects
     included: (E, N, k).
     """
-    out = net(torch.cat([features, unit[:, learned(scene)]], -1))
-    if not exact(scene):
+    out = net(torch.cat([features, unit[:, network_params(scene)]], -1))
+    if not analytic_params(scene):
         return out
-    k, rates = out.shape[-1], (PLANAR if scene.plane is not None else SPATIAL).index("struck_vn")
-    return apply_exact(scene, out, features[:, rates : rates + k], features[:, -1].exp(), unit)
+    k, rates = (
+        out.shape[-1],
+        (PLANAR_FEATURES if scene.plane is not None else SPATIAL_FEATURES).index("struck_vn"),
+    )
+    return apply_analytic_effects(
+        scene, out, features[:, rates : rates + k], features[:, -1].exp(), unit
+    )
 
 
 def distil(
     scene: Scene,
     impacts: Impacts,
     *,
-    recipe: Recipe = Recipe(),
+    config: DistillationConfig = DistillationConfig(),
     seed: int = 0,
     device: str = "cpu",
     progress: Progress = quiet,
-) -> Distilled:
+) -> DistilledModel:
     """Train the network on simulated impacts (their theta included) on a torch device; what comes
     back lives on the CPU.
     """
     assert impacts.theta is not None
-    seen = frame(scene, impacts)
-    features, unit = _single(seen.features), _single(to_unit(scene.params, impacts.theta))
-    x = torch.cat([features, unit[:, learned(scene)]], -1)
-    y = _single(seen.encode(impacts.after))
+    frame = contact_frame(scene, impacts)
+    features, unit = _single(frame.features), _single(to_unit(scene.params, impacts.theta))
+    x = torch.cat([features, unit[:, network_params(scene)]], -1)
+    y = _single(frame.encode(impacts.after))
     # The metric is the error relative to the twist after impact, so that is what the loss weighs
     # by; the floor keeps near-stops finite.
-    size = (y + _single(seen.start / seen.speed[:, None])).norm(dim=-1) + 0.05
+    size = (y + _single(frame.twist_before / frame.speed[:, None])).norm(dim=-1) + 0.05
     net = ImpactNet(
         x.shape[1],
         y.shape[1],
-        width=recipe.width,
-        layers=recipe.layers,
-        members=recipe.members,
-        activation=recipe.activation,
+        width=config.width,
+        layers=config.layers,
+        members=config.members,
+        activation=config.activation,
         seed=seed,
     )
     net.fit_scale(x, y)
@@ -157,22 +167,22 @@ def distil(
         y.to(device),
         size.to(device),
     )
-    optimiser = torch.optim.AdamW(net.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=config.rate, weight_decay=config.decay)
     schedule = (
         torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, recipe.rate, total_steps=recipe.steps, pct_start=0.1
+            optimiser, config.rate, total_steps=config.steps, pct_start=0.1
         )
-        if recipe.schedule
+        if config.schedule
         else None
     )
     generator = torch.Generator().manual_seed(seed)
-    with progress("distilling", recipe.steps) as advance:
-        for _ in range(recipe.steps):
-            rows = torch.randint(len(y), (min(recipe.batch, len(y)),), generator=generator).to(
+    with progress("distilling", config.steps) as advance:
+        for _ in range(config.steps):
+            rows = torch.randint(len(y), (min(config.batch, len(y)),), generator=generator).to(
                 device
             )
             error = change(scene, net, features[rows], unit[rows]) - y[rows]
-            if recipe.loss == "mse":
+            if config.loss == "mse":
                 loss = error.square().mean()
             else:
                 loss = ((error.square().sum(-1) + 1e-8).sqrt() / size[rows]).mean()
@@ -183,16 +193,22 @@ def distil(
                 schedule.step()
             advance(1)
     net = net.cpu().requires_grad_(False)
-    return Distilled(scene, net, low, high, np.concatenate([c.std(0) for c in circumstances(seen)]))
+    return DistilledModel(
+        scene, net, low, high, np.concatenate([c.std(0) for c in circumstances(frame)])
+    )
 
 
-def circumstances(seen: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def circumstances(frame: ContactFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where and how the bodies meet, in three groups of columns: place on the striker, place on the
     struck body, approach.
     """
-    normal = [i for i, c in enumerate(seen.names) if c in ("struck_nx", "struck_ny", "struck_nz")]
-    rates = seen.features[:, seen.names.index("struck_vn") :]
-    return seen.place, np.column_stack([seen.features[:, normal], seen.turn]), rates
+    normal = [i for i, c in enumerate(frame.names) if c in ("struck_nx", "struck_ny", "struck_nz")]
+    rates = frame.features[:, frame.names.index("struck_vn") :]
+    return (
+        frame.tangential_offset,
+        np.column_stack([frame.features[:, normal], frame.relative_orientation]),
+        rates,
+    )
 
 
 def _single(array: np.ndarray) -> Tensor:

@@ -135,28 +135,31 @@ def fit(
     sd: Tensor,
     *,
     strength: Strength,
-    draws: int,
+    posterior_samples: int,
     anchor: Tensor,
     generator: torch.Generator,
 ) -> Posterior:
-    """Fit constants, fields and residual of `draws` members at once, all from the constants
+    """Fit constants, fields and residual of `posterior_samples` members at once, all from the constants
     `anchor` (p,).
     """
     n, k = data.change.shape
     p = len(sd)
     size, target = _relative(data)
-    mean = TEMPER * torch.randn(draws, p, generator=generator, dtype=torch.float64) * sd
+    mean = TEMPER * torch.randn(posterior_samples, p, generator=generator, dtype=torch.float64) * sd
     blur = (
-        TEMPER * torch.randn(draws, n, k, generator=generator, dtype=torch.float64) * strength.noise
+        TEMPER
+        * torch.randn(posterior_samples, n, k, generator=generator, dtype=torch.float64)
+        * strength.noise
     )
     mean[0], blur[0] = 0.0, 0.0  # the first member is the plain maximum of the posterior
     # The residual is relative to what the constants alone predict: the final prediction may be far
     # off without its residual, and would then scale it wrongly.
-    ratio = (_sizes(data, anchor[None]) / size).clamp(0.5, 2.0).expand(draws, n)
+    ratio = (_sizes(data, anchor[None]) / size).clamp(0.5, 2.0).expand(posterior_samples, n)
     eye = torch.eye(n, dtype=torch.float64)
     smooth, _ = field_kernels(data.context, data.context, strength)
     dual = torch.linalg.solve(
-        smooth + 1e-5 * eye, ((anchor - mean) / sd.square())[:, None].expand(draws, n, p)
+        smooth + 1e-5 * eye,
+        ((anchor - mean) / sd.square())[:, None].expand(posterior_samples, n, p),
     )
     last = _descend(data, target + blur, size, mean, sd, strength, dual, ratio, rounds=6)
     rest = last.left * ratio[..., None]
@@ -164,7 +167,7 @@ def fit(
         strength,
         sd,
         mean,
-        anchor.expand(draws, p).clone(),
+        anchor.expand(posterior_samples, p).clone(),
         last.dual,
         rest,
         last.shape,

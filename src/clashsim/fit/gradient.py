@@ -14,14 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clashsim.core.contact_frame import frame
+from clashsim.core.contact_frame import contact_frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import RIGID, Estimate, Scale, Status, prior_sd, verdict
-from clashsim.fit.distil import Distilled
+from clashsim.fit.calibrate import (
+    RIGID,
+    Estimate,
+    EstimateStatus,
+    Scale,
+    identifiability_status,
+    prior_sd,
+)
+from clashsim.fit.distil import DistilledModel
 from clashsim.fit.fields import constants, fit
-from clashsim.fit.identify import Rig, rig
+from clashsim.fit.identify import IdentificationProblem, identification_problem
 
 FLOOR = 0.005  # no recording is better than half a per cent
 _STEP = 4e-2  # of the finite differences, on the unit scale: contact is rough at a finer look
@@ -43,21 +50,21 @@ class Constants:
 
 
 def identify_by_gradient(
-    base: Distilled, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
+    base: DistilledModel, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
 ) -> Constants:
     """Identify the scene's MuJoCo parameters; `polish` is how many of the best starts go on to
     MuJoCo.
     """
     impacts = impacts.checked()
-    scene, setup = base.scene, rig(base.scene, impacts)
-    seen = frame(scene, impacts)
-    data = Scale.of(base, seen, impacts.known).data(base, seen, impacts.known, impacts.after)
+    scene, setup = base.scene, identification_problem(base.scene, impacts)
+    frame = contact_frame(scene, impacts)
+    data = Scale.of(base, frame, impacts.known).data(base, frame, impacts.known, impacts.after)
     sd = prior_sd(scene, impacts.known)
     found = fit(
         data,
         sd,
         strength=RIGID,
-        draws=starts,
+        posterior_samples=starts,
         anchor=constants(data, sd),
         generator=torch.Generator().manual_seed(seed),
     )
@@ -99,7 +106,7 @@ def told(
                     value,
                     value,
                     value,
-                    Status.KNOWN if p.name in known else Status.UNIDENTIFIABLE,
+                    EstimateStatus.KNOWN if p.name in known else EstimateStatus.UNIDENTIFIABLE,
                 )
             )
             continue
@@ -109,7 +116,13 @@ def told(
             np.clip([[unit[j]], [unit[j] - 1.64 * spread[j]], [unit[j] + 1.64 * spread[j]]], -1, 1),
         )[:, 0]
         estimates.append(
-            Estimate(p.name, float(value), float(low), float(high), verdict(p, unit[j], spread[j]))
+            Estimate(
+                p.name,
+                float(value),
+                float(low),
+                float(high),
+                identifiability_status(p, unit[j], spread[j]),
+            )
         )
     return tuple(estimates)
 
@@ -122,7 +135,7 @@ def deviation(slope: np.ndarray, noise: float, sd: np.ndarray | float) -> np.nda
 
 
 def _polish(
-    setup: Rig, unit: np.ndarray, centre: np.ndarray
+    setup: IdentificationProblem, unit: np.ndarray, centre: np.ndarray
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """Gauss-Newton with damping on MuJoCo from one point (q,): the optimum, its summed squared
     error and its standard deviations.
@@ -151,7 +164,9 @@ def _polish(
     )
 
 
-def _differences(setup: Rig, unit: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _differences(
+    setup: IdentificationProblem, unit: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Residuals (N k,) and their slopes (N k, q) by central differences, all points in one batch."""
     q = len(unit)
     points = unit + np.concatenate([np.zeros((1, q)), _STEP * np.eye(q), -_STEP * np.eye(q)])

@@ -12,16 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.nets.bodies import Bodies, State, cross, flown, from_sizes, rotated, taken
-from clashsim.nets.graph import LENGTH, Floor, GraphNet, advanced
-from clashsim.nets.nearest import carried, near_boxes
+from clashsim.nets.mesh_graph import LENGTH, Floor, GraphNet, step_with_contacts
+from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts
+from clashsim.nets.rigid_bodies import (
+    RigidBodies,
+    RigidBodyState,
+    boxes_from_tensors,
+    cross,
+    free_motion,
+    gather_rows,
+    rotate,
+)
 
 _KEPT = 16  # face pairs of two boxes that are looked at on a GPU; more do not change the answer
 _CLIP = 0.5
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GraphTrainingConfig:
     """steps of Adam at batches of `batch` windows; windows grow through `lengths` frames; `seconds`
     may end it early, with the rate brought down in time.
     """
@@ -36,7 +44,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False)
-class Set:
+class TrajectorySet:
     """Trajectories of one number of boxes on a device: motion (n, T, k, 18) of centres of mass,
     place, turn, velocity, spin; and what the boxes are.
     """
@@ -47,7 +55,7 @@ class Set:
     dt: float
 
     @staticmethod
-    def of(arrays: Mapping[str, np.ndarray], dt: float, device: str, longest: int) -> Set:
+    def of(arrays: Mapping[str, np.ndarray], dt: float, device: str, longest: int) -> TrajectorySet:
         n, t, _ = arrays["states"].shape
         k = arrays["mass"].shape[1]
         rows = torch.tensor(arrays["states"], dtype=torch.float64, device=device)
@@ -59,8 +67,8 @@ class Set:
         }
         turn = _matrices(qpos[..., 3:])
         arm, spin = (
-            rotated(turn, parts["centre"][:, None].expand(n, t, k, 3)),
-            rotated(turn, qvel[..., 3:]),
+            rotate(turn, parts["centre"][:, None].expand(n, t, k, 3)),
+            rotate(turn, qvel[..., 3:]),
         )
         motion = torch.cat(
             [qpos[..., :3] + arm, turn.flatten(-2), qvel[..., :3] + cross(spin, arm), spin], -1
@@ -72,9 +80,11 @@ class Set:
             torch.rand(moving.shape, generator=torch.Generator().manual_seed(0)).to(device) < 0.1
         )
         keep[:, max(t - longest, 1) :] = False
-        return Set(motion, parts, torch.nonzero(keep), dt)
+        return TrajectorySet(motion, parts, torch.nonzero(keep), dt)
 
-    def window(self, rows: Tensor, length: int) -> tuple[Bodies, Tensor, Tensor, Tensor | None]:
+    def window(
+        self, rows: Tensor, length: int
+    ) -> tuple[RigidBodies, Tensor, Tensor, Tensor | None]:
         """Bodies of windows (b, 2), their motion (length + 1, b k, 18), gravity (b k, 3) and pairs
         that may collide.
         """
@@ -85,7 +95,7 @@ class Set:
         p = {key: value[i] for key, value in self.parts.items()}
         b = len(i)
         scene = torch.arange(b, device=i.device).repeat_interleave(k)
-        bodies = from_sizes(
+        bodies = boxes_from_tensors(
             p["half"].reshape(-1, 3),
             p["mass"].reshape(-1),
             p["inertia"].reshape(-1, 3),
@@ -108,48 +118,56 @@ def all_pairs(scenes: int, k: int, device: str | torch.device) -> Tensor | None:
     return (one + k * torch.arange(scenes, device=device)[:, None, None]).reshape(-1, 2)
 
 
-def unpacked(motion: Tensor) -> State:
+def unpacked(motion: Tensor) -> RigidBodyState:
     """A state from rows (O, 18)."""
-    return State(motion[:, :3], motion[:, 3:12].reshape(-1, 3, 3), motion[:, 12:15], motion[:, 15:])
+    return RigidBodyState(
+        motion[:, :3], motion[:, 3:12].reshape(-1, 3, 3), motion[:, 12:15], motion[:, 15:]
+    )
 
 
-def rolled(
+def rollout_states(
     net: GraphNet,
-    bodies: Bodies,
-    state: State,
+    bodies: RigidBodies,
+    state: RigidBodyState,
     gravity: Tensor,
     *,
     steps: int,
     dt: float,
     pairs: Tensor | None,
     kept: int | None = None,
-) -> list[State]:
+) -> list[RigidBodyState]:
     """States after each of some steps, differentiable; collision detection by the batched search."""
-    up = torch.zeros(3, dtype=torch.float64, device=state.place.device)
+    up = torch.zeros(3, dtype=torch.float64, device=state.position.device)
     up[2] += 1.0
     floor = Floor(up)
     out = []
     for _ in range(steps):
-        free = flown(bodies, state, gravity, dt)
-        contacts = near_boxes(bodies, state, floor, pairs, kept=kept)
-        state = advanced(
-            net, bodies, state, free, carried(bodies, state, contacts, floor), floor=floor, dt=dt
+        free = free_motion(bodies, state, gravity, dt)
+        contacts = find_box_contacts(bodies, state, floor, pairs, kept=kept)
+        state = step_with_contacts(
+            net,
+            bodies,
+            state,
+            free,
+            attach_point_gradients(bodies, state, contacts, floor),
+            floor=floor,
+            dt=dt,
         )
         out.append(state)
     return out
 
 
-def misfit(bodies: Bodies, state: State, true: State, dt: float) -> Tensor:
+def misfit(bodies: RigidBodies, state: RigidBodyState, true: RigidBodyState, dt: float) -> Tensor:
     """How far corners are off in place and in velocity (O,), in units of LENGTH and of LENGTH a
     step, robust.
     """
     owner = bodies.owner
-    arms = [rotated(taken(s.turn, owner), bodies.corner) for s in (state, true)]
-    off = taken(state.place - true.place, owner) + arms[0] - arms[1]
+    arms = [rotate(gather_rows(s.orientation, owner), bodies.corner) for s in (state, true)]
+    off = gather_rows(state.position - true.position, owner) + arms[0] - arms[1]
     speed = (
-        taken(state.velocity - true.velocity, owner)
-        + cross(taken(state.spin, owner), arms[0])
-        - cross(taken(true.spin, owner), arms[1])
+        gather_rows(state.velocity - true.velocity, owner)
+        + cross(gather_rows(state.angular_velocity, owner), arms[0])
+        - cross(gather_rows(true.angular_velocity, owner), arms[1])
     )
     total = torch.zeros_like(off[:, 0])
     for e, small in ((off / LENGTH, 0.001), (speed * dt / LENGTH, 0.001)):
@@ -162,8 +180,8 @@ def misfit(bodies: Bodies, state: State, true: State, dt: float) -> Tensor:
 
 def train(
     net: GraphNet,
-    sets: Sequence[Set],
-    recipe: Recipe,
+    sets: Sequence[TrajectorySet],
+    config: GraphTrainingConfig,
     *,
     seed: int,
     shares: Sequence[float] | None = None,
@@ -179,38 +197,38 @@ def train(
     net = net.to(device).train()
     generator = torch.Generator().manual_seed(seed)
     weights = list(net.parameters())
-    rate = torch.tensor(recipe.rate, device=device)
+    rate = torch.tensor(config.rate, device=device)
     optimiser = torch.optim.AdamW(
         weights, lr=rate, weight_decay=1e-5, capturable=device.type == "cuda"
     )
     slow = [w.detach().clone() for w in weights]
     steppers: dict[tuple[int, int], _Stepper] = {}
     begin, total, share = time.monotonic(), 0.0, torch.tensor(shares or [1.0] * len(sets))
-    for step in range(recipe.steps):
-        done = max(step / recipe.steps, (time.monotonic() - begin) / recipe.seconds)
+    for step in range(config.steps):
+        done = max(step / config.steps, (time.monotonic() - begin) / config.seconds)
         if done >= 1:
             break
         rate.fill_(
-            recipe.rate
+            config.rate
             * min(1.0, (step + 1) / 200)
             * (0.01 + 0.99 * 0.5 * (1 + float(np.cos(np.pi * done))))
         )
         which = int(torch.multinomial(share, 1, generator=generator))
-        length = recipe.lengths[
-            min(int(done * 1.25 * len(recipe.lengths)), len(recipe.lengths) - 1)
+        length = config.lengths[
+            min(int(done * 1.25 * len(config.lengths)), len(config.lengths) - 1)
         ]
         data = sets[which]
-        size = max(recipe.batch // data.motion.shape[2] ** 2, 16)
+        size = max(config.batch // data.motion.shape[2] ** 2, 16)
         rows = data.starts[torch.randint(len(data.starts), (size,), generator=generator).to(device)]
         if (which, length) not in steppers:
             steppers[which, length] = _Stepper(net, optimiser, data, length)
         loss = steppers[which, length](rows)
         torch._foreach_lerp_(
-            slow, [w.detach() for w in weights], 1 - min(recipe.average, step / (step + 10))
+            slow, [w.detach() for w in weights], 1 - min(config.average, step / (step + 10))
         )
         if step % 10 == 0:
             total = 0.9 * total + 0.1 * float(loss) if step else float(loss)
-        if (step + 1) % recipe.report == 0:
+        if (step + 1) % config.report == 0:
             log(
                 f"step {step + 1} length {length} loss {total:.5f} {time.monotonic() - begin:.0f} s"
             )
@@ -226,11 +244,11 @@ class _Stepper:
     """
 
     def __init__(
-        self, net: GraphNet, optimiser: torch.optim.Optimizer, data: Set, length: int
+        self, net: GraphNet, optimiser: torch.optim.Optimizer, data: TrajectorySet, length: int
     ) -> None:
         self.net, self.optimiser, self.data, self.length = net, optimiser, data, length
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.held: tuple[Bodies, Tensor, Tensor, Tensor | None] | None = None
+        self.held: tuple[RigidBodies, Tensor, Tensor, Tensor | None] | None = None
         self.loss = torch.zeros(())
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -272,7 +290,7 @@ class _Stepper:
     def _step(self, kept: int | None) -> None:
         assert self.held is not None
         bodies, motion, gravity, pairs = self.held
-        states = rolled(
+        states = rollout_states(
             self.net,
             bodies,
             unpacked(motion[0]),
@@ -308,7 +326,7 @@ class _Stepper:
 
 @torch.no_grad()
 def drift(
-    net: GraphNet, data: Set, *, steps: int, count: int, seed: int = 0
+    net: GraphNet, data: TrajectorySet, *, steps: int, count: int, seed: int = 0
 ) -> dict[str, list[float]]:
     """Mean place (% of 2 LENGTH) and turn (degrees) by which rollouts from the first frame are off
     after a quarter, half and all of the steps.
@@ -321,15 +339,15 @@ def drift(
         torch.stack([rows, torch.zeros_like(rows)], 1), steps
     )
     kept = _KEPT if device.type == "cuda" else None
-    states = rolled(
+    states = rollout_states(
         net, bodies, unpacked(motion[0]), gravity, steps=steps, dt=data.dt, pairs=pairs, kept=kept
     )
     out: dict[str, list[float]] = {"place": [], "turn": [], "place_mean": [], "turn_mean": []}
     far, turned = [], []
     for i, s in enumerate(states):
         true = unpacked(motion[i + 1])
-        far.append((s.place - true.place).norm(dim=1) / (2 * LENGTH) * 100)
-        cosine = ((s.turn * true.turn).sum((1, 2)) - 1) / 2
+        far.append((s.position - true.position).norm(dim=1) / (2 * LENGTH) * 100)
+        cosine = ((s.orientation * true.orientation).sum((1, 2)) - 1) / 2
         turned.append(torch.rad2deg(torch.arccos(cosine.clamp(-1, 1))))
     for i in (steps // 4 - 1, steps // 2 - 1, steps - 1):
         out["place"].append(float(far[i].mean()))

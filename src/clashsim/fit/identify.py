@@ -17,13 +17,13 @@ import numpy as np
 from scipy.stats import qmc
 
 from clashsim.core.contact_frame import inertia
-from clashsim.core.contact_geometry import touch
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.extras import needs
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.sim.mujoco.impacts import Striker
+from clashsim.sim.mujoco.impacts import ImpactSimulator
 
 if TYPE_CHECKING:
     from mujoco import sysid
@@ -35,7 +35,7 @@ _STEP = 1e-2  # on the unit scale: contact is rough at a finer look, and differe
 
 
 @dataclass(frozen=True)
-class Identified:
+class IdentificationResult:
     """theta (p,) in natural units and `scene.params` order; loss: 0 exact, 1 useless; evaluations:
     simulated impacts; why: what went wrong.
     """
@@ -47,7 +47,7 @@ class Identified:
 
 
 @dataclass(frozen=True, eq=False)
-class Rig:
+class IdentificationProblem:
     """Real impacts made ready to be simulated under many thetas at once.
 
     before (N, d) touching; after (N, k) recorded; theta (N, p): nominal, with what was measured per
@@ -64,9 +64,9 @@ class Rig:
     duration: float = 0.25
 
     @cached_property
-    def striker(self) -> Striker:
+    def striker(self) -> ImpactSimulator:
         """The batch of simulations, built on first use."""
-        return Striker(self.scene, _BATCH)
+        return ImpactSimulator(self.scene, _BATCH)
 
     @cached_property
     def scale(self) -> np.ndarray:
@@ -119,11 +119,13 @@ class Rig:
         return (self.residual(self.simulate(unit, rows), rows) ** 2).sum(-1).mean(-1)
 
 
-def rig(scene: Scene, impacts: Impacts, *, gyration: float | None = None) -> Rig:
+def identification_problem(
+    scene: Scene, impacts: Impacts, *, gyration: float | None = None
+) -> IdentificationProblem:
     """Bring impacts to touch and write the measured parameters in; effects that MuJoCo does not
     have stay at their nominal values.
     """
-    contact, before = touch(scene, impacts.before)
+    contact, before = advance_to_contact(scene, impacts.before)
     if not contact.touching.all():
         raise DataError(
             f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach: check poses, velocities, units and frames"
@@ -137,7 +139,7 @@ def rig(scene: Scene, impacts: Impacts, *, gyration: float | None = None) -> Rig
         for i, (p, slot) in enumerate(zip(scene.params, scene.slots, strict=True))
         if slot is not None and p.name not in impacts.known
     )
-    return Rig(
+    return IdentificationProblem(
         scene,
         before,
         impacts.after,
@@ -154,19 +156,24 @@ def identify(
     method: Method = "cmaes",
     seed: int = 0,
     gyration: float | None = None,
-) -> Identified:
+) -> IdentificationResult:
     """Constant theta that makes MuJoCo reproduce recorded impacts best; the same numbers for a
     seed.
     """
     impacts = impacts.checked()
-    return search(
-        rig(scene, impacts, gyration=gyration), np.arange(len(impacts)), method, seed=seed
+    return identify_rows(
+        identification_problem(scene, impacts, gyration=gyration),
+        np.arange(len(impacts)),
+        method,
+        seed=seed,
     )
 
 
-def search(setup: Rig, rows: np.ndarray, method: str, *, seed: int = 0) -> Identified:
+def identify_rows(
+    setup: IdentificationProblem, rows: np.ndarray, method: str, *, seed: int = 0
+) -> IdentificationResult:
     """`identify` on some rows (n,) of a rig that is used many times."""
-    ways: dict[str, Callable[[Rig, np.ndarray, int], Identified]] = {
+    ways: dict[str, Callable[[IdentificationProblem, np.ndarray, int], IdentificationResult]] = {
         "grid": _by_grid,
         "cmaes": _by_cmaes,
         "hopping": _by_hopping,
@@ -175,10 +182,10 @@ def search(setup: Rig, rows: np.ndarray, method: str, *, seed: int = 0) -> Ident
     }
     if method not in ways:
         raise DataError(
-            f"there is no method {method!r} of identification; {nearest(method, get_args(Method))}"
+            f"there is no method {method!r} of identification; {did_you_mean(method, get_args(Method))}"
         )
     if not setup.free:
-        return Identified(
+        return IdentificationResult(
             setup.theta.mean(0),
             float("nan"),
             0,
@@ -188,12 +195,12 @@ def search(setup: Rig, rows: np.ndarray, method: str, *, seed: int = 0) -> Ident
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class GridTable:
     """All rows of a rig simulated at all grid points: unit (g, q), after (g, N, k). Any subset of
     rows is then a table look-up.
     """
 
-    setup: Rig
+    setup: IdentificationProblem
     unit: np.ndarray
     after: np.ndarray
     _table: np.ndarray = field(repr=False)  # (g, N): loss of each impact
@@ -202,17 +209,17 @@ class Grid:
         """The grid point with the lowest loss on `rows`."""
         return int(self._table[:, rows].mean(1).argmin())
 
-    def identified(self, rows: np.ndarray) -> Identified:
+    def identified(self, rows: np.ndarray) -> IdentificationResult:
         """The best grid point as a result."""
         point = self.best(rows)
-        return Identified(
+        return IdentificationResult(
             self.setup.natural(self.unit[point]),
             float(self._table[point, rows].mean()),
             self._table[:, rows].size,
         )
 
 
-def grid(setup: Rig, rows: np.ndarray | None = None) -> Grid:
+def grid(setup: IdentificationProblem, rows: np.ndarray | None = None) -> GridTable:
     """Simulate `rows` (default all) on a grid over at most three parameters."""
     rows = np.arange(len(setup.before)) if rows is None else rows
     chosen = replace(
@@ -223,10 +230,10 @@ def grid(setup: Rig, rows: np.ndarray | None = None) -> Grid:
     unit = np.stack([g.ravel() for g in np.meshgrid(*[axis] * q, indexing="ij")], 1)
     every = np.arange(len(rows))
     after = chosen.simulate(unit, every)
-    return Grid(chosen, unit, after, (chosen.residual(after, every) ** 2).sum(-1))
+    return GridTable(chosen, unit, after, (chosen.residual(after, every) ** 2).sum(-1))
 
 
-def few(setup: Rig, count: int = 3) -> Rig:
+def few(setup: IdentificationProblem, count: int = 3) -> IdentificationProblem:
     """The rig with at most `count` parameters to identify, those of the strike first; the others
     stay nominal.
     """
@@ -236,11 +243,11 @@ def few(setup: Rig, count: int = 3) -> Rig:
     return setup if len(order) <= count else replace(setup, free=tuple(sorted(order[:count])))
 
 
-def _by_grid(setup: Rig, rows: np.ndarray, seed: int) -> Identified:
+def _by_grid(setup: IdentificationProblem, rows: np.ndarray, seed: int) -> IdentificationResult:
     return grid(setup, rows).identified(np.arange(len(rows)))
 
 
-def _starts(setup: Rig, count: int, seed: int) -> np.ndarray:
+def _starts(setup: IdentificationProblem, count: int, seed: int) -> np.ndarray:
     """Starting points (count, q): the nominal one, then spread evenly over the unit scale."""
     centre = np.clip(to_unit(setup.params, setup.scene.nominal[list(setup.free)]), -0.8, 0.8)
     spread = (
@@ -254,8 +261,13 @@ def _starts(setup: Rig, count: int, seed: int) -> np.ndarray:
 
 
 def _by_cmaes(
-    setup: Rig, rows: np.ndarray, seed: int, *, restarts: int = 3, generations: int = 40
-) -> Identified:
+    setup: IdentificationProblem,
+    rows: np.ndarray,
+    seed: int,
+    *,
+    restarts: int = 3,
+    generations: int = 40,
+) -> IdentificationResult:
     """Restarts run side by side, so that each generation of all of them is one batch."""
     from cmaes import CMA
 
@@ -285,14 +297,16 @@ def _by_cmaes(
         ]
         if not runs:
             break
-    return Identified(setup.natural(best), lowest, evaluations)
+    return IdentificationResult(setup.natural(best), lowest, evaluations)
 
 
-def _by_hopping(setup: Rig, rows: np.ndarray, seed: int, *, chains: int = 6) -> Identified:
+def _by_hopping(
+    setup: IdentificationProblem, rows: np.ndarray, seed: int, *, chains: int = 6
+) -> IdentificationResult:
     """Parallel basin hopping: all chains, and the central differences that their descents need, are
     one batch.
     """
-    from clashsim.optim.basin_hopping import Hops, hop
+    from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
 
     q, count = len(setup.free), 0
     shifts = _STEP * np.concatenate([np.zeros((1, q)), np.eye(q), -np.eye(q)])
@@ -307,16 +321,19 @@ def _by_hopping(setup: Rig, rows: np.ndarray, seed: int, *, chains: int = 6) -> 
         width = np.einsum("jmj->mj", (asked[1 : q + 1] - asked[q + 1 :]))
         return value[0], np.moveaxis(value[1 : q + 1] - value[q + 1 :], 0, -1) / width[:, None]
 
-    found = hop(
-        evaluate, _starts(setup, chains, seed), seed=seed, hops=Hops(rounds=5, descent=4, polish=10)
+    found = hop_basins(
+        evaluate,
+        _starts(setup, chains, seed),
+        seed=seed,
+        hops=BasinHoppingConfig(rounds=5, steps_per_round=4, polish_steps=10),
     )
-    return Identified(setup.natural(found.best), found.loss, count)
+    return IdentificationResult(setup.natural(found.best), found.loss, count)
 
 
 def to_sysid(
-    setup: Rig, rows: np.ndarray | None = None
+    setup: IdentificationProblem, rows: np.ndarray | None = None
 ) -> tuple[sysid.ParameterDict, Callable[..., Any]]:
-    """The same problem for the official toolbox: `mujoco.sysid.optimize(*to_sysid(rig), eps=1e-2)`
+    """The same problem for the official toolbox: `mujoco.sysid.optimize(*to_sysid(identification_problem), eps=1e-2)`
     solves it, and all else there goes on from it.
 
     Values are on the unit scale [-1, 1] of each parameter, where one step of finite differences
@@ -367,7 +384,9 @@ def _modifier(param: Param) -> Callable[[Any, Any], None]:
     return write
 
 
-def _by_sysid(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Identified:
+def _by_sysid(
+    setup: IdentificationProblem, rows: np.ndarray, seed: int, *, starts: int = 4
+) -> IdentificationResult:
     """`mujoco.sysid`: Gauss-Newton with finite differences, from a few starts."""
     params, residual = to_sysid(setup, rows)
     from mujoco import sysid
@@ -393,28 +412,35 @@ def _by_sysid(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 4) -> Id
         )
         found.append(fitted.as_vector())
     losses = setup.losses(np.array(found), rows)
-    return Identified(
+    return IdentificationResult(
         setup.natural(found[int(losses.argmin())]),
         float(losses.min()),
         count + len(found) * len(rows),
     )
 
 
-def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Identified:
+def _by_mjx(
+    setup: IdentificationProblem, rows: np.ndarray, seed: int, *, starts: int = 3
+) -> IdentificationResult:
     """Gauss-Newton with the exact slopes of MJX, all starts at once; the score is MuJoCo's own,
     like that of the other methods.
     """
-    from clashsim.sim.mjx.impacts import MjxImpacts, Unsupported, capped, descend
+    from clashsim.sim.mjx.impact_jacobian import (
+        MjxImpactJacobian,
+        UnsupportedByMjx,
+        cap_residuals,
+        least_squares_from_starts,
+    )
 
     setup = few(setup)  # each parameter is one more forward pass through every step
-    impacts, count = MjxImpacts.of(setup.scene, setup.free), 0
+    impacts, count = MjxImpactJacobian.of(setup.scene, setup.free), 0
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal count
         after, slope = impacts(setup.before[rows], setup.theta[rows], points, steps=steps)
         count += len(points) * len(rows)
         scale = setup.scale[rows]
-        off, turn = capped((after - setup.after[rows]) * scale, slope * scale[..., None])
+        off, turn = cap_residuals((after - setup.after[rows]) * scale, slope * scale[..., None])
         root = np.sqrt(len(rows))
         return off.reshape(len(points), -1) / root, turn.reshape(
             len(points), -1, points.shape[1]
@@ -422,8 +448,10 @@ def _by_mjx(setup: Rig, rows: np.ndarray, seed: int, *, starts: int = 3) -> Iden
 
     try:
         steps = impacts.length(setup.striker, setup.before[rows], setup.theta[rows])
-        points, _ = descend(evaluate, _starts(setup, starts, seed))
-    except Unsupported as problem:
-        return Identified(setup.theta.mean(0), float("nan"), count, str(problem))
+        points, _ = least_squares_from_starts(evaluate, _starts(setup, starts, seed))
+    except UnsupportedByMjx as problem:
+        return IdentificationResult(setup.theta.mean(0), float("nan"), count, str(problem))
     losses = setup.losses(points, rows)
-    return Identified(setup.natural(points[int(losses.argmin())]), float(losses.min()), count)
+    return IdentificationResult(
+        setup.natural(points[int(losses.argmin())]), float(losses.min()), count
+    )

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clashsim.core.contact_frame import Frame
+from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.fit.point_contact import fit_point_contact, levers, point_contact
-from clashsim.fit.regression import Inputs, Regression, faces_meet, regress
+from clashsim.fit.point_contact import fit_point_contact, point_contact, point_contact_inputs
+from clashsim.fit.regression import Regression, RegressionInputs, faces_meet, regress
 
 _FEWEST = 4  # impacts that a witness needs
 _FLOOR, _AMPLITUDE = 0.5, 0.3  # what it believes of outcomes before seeing any: see `regress`
@@ -25,32 +25,32 @@ _DOUBT = (
 
 
 @dataclass(frozen=True, eq=False)
-class Witness:
+class LocalCorrection:
     """A Gaussian process of the fitted impacts, how impacts become its inputs, and the law (3,)
     that it is about, if any.
     """
 
-    inputs: Inputs
+    inputs: RegressionInputs
     regression: Regression
     law: np.ndarray | None
 
     @staticmethod
-    def of(scene: Scene, seen: Frame, impacts: Impacts) -> Witness | None:
+    def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> LocalCorrection | None:
         """What the impacts say by themselves; nothing where they are too few, or all met alike."""
-        inputs = Inputs.of(scene, seen, impacts)
+        inputs = RegressionInputs.of(scene, frame, impacts)
         if len(impacts) < _FEWEST or not inputs.live:
             return None
-        x, change = inputs(scene, seen, impacts), seen.encode(impacts.after)
-        size = np.linalg.norm(change + seen.start / seen.speed[:, None], axis=1) + 0.05
+        x, change = inputs(scene, frame, impacts), frame.encode(impacts.after)
+        size = np.linalg.norm(change + frame.twist_before / frame.speed[:, None], axis=1) + 0.05
         try:
-            plain = Witness(
+            plain = LocalCorrection(
                 inputs, regress(x, change, size, floor=_FLOOR, amplitude=_AMPLITUDE), None
             )
             if not impacts.planar or faces_meet(scene):
                 return plain
-            place = levers(scene, seen, impacts)
+            place = point_contact_inputs(scene, frame, impacts)
             law = fit_point_contact(place, change, size)
-            lawful = Witness(
+            lawful = LocalCorrection(
                 inputs,
                 regress(
                     x,
@@ -66,18 +66,20 @@ class Witness:
         return lawful if lawful.regression.evidence - _LAW > plain.regression.evidence else plain
 
     def __call__(
-        self, scene: Scene, seen: Frame, impacts: Impacts
+        self, scene: Scene, frame: ContactFrame, impacts: Impacts
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Twist after (N, k), variance of (v, gyration * w) (N, k), and how much of a say (N,) it
         has at most.
         """
-        x = self.inputs(scene, seen, impacts)
+        x = self.inputs(scene, frame, impacts)
         mean, variance = self.regression(x)
-        variance = variance * (1 + _DOUBT / len(self.regression.x)) * seen.speed[:, None] ** 2
+        variance = variance * (1 + _DOUBT / len(self.regression.x)) * frame.speed[:, None] ** 2
         if self.law is None:
-            return seen.decode(mean), variance, self.inputs.near(x)
+            return frame.decode(mean), variance, self.inputs.near(x)
         return (
-            seen.decode(mean + point_contact(self.law[None], levers(scene, seen, impacts))),
+            frame.decode(
+                mean + point_contact(self.law[None], point_contact_inputs(scene, frame, impacts))
+            ),
             variance,
             np.ones(len(x)),
         )  # a law holds far away too

@@ -19,14 +19,14 @@ from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import prior_sd
 from clashsim.fit.gradient import FLOOR, Constants, deviation, told
-from clashsim.optim.basin_hopping import Hops, hop
+from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
 from clashsim.sim.inputs import check_rollout
-from clashsim.sim.mjx.impacts import capped, descend
+from clashsim.sim.mjx.impact_jacobian import cap_residuals, least_squares_from_starts
 from clashsim.sim.mjx.simulator import MjxSim
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class StateWindows:
     """start (N, s), control (N, T, nu), observed (N, T + 1, s) with the start included; states are
     qpos, qvel and act.
     """
@@ -36,9 +36,9 @@ class Windows:
     observed: np.ndarray
 
 
-def cut(
+def cut_windows(
     scene: Scene, states: np.ndarray, control: np.ndarray, *, before: int = 4, steps: int = 60
-) -> Windows:
+) -> StateWindows:
     """Windows of `steps` steps from trajectories states (N, T + 1, s), control (N, T, nu): each
     begins `before` steps before the pair first touches.
 
@@ -61,19 +61,19 @@ def cut(
             f"in none of {len(states)} trajectories do {scene.struck!r} and {scene.striker!r} touch with {steps} steps left"
         )
     observed = np.stack([states[row, k : k + steps + 1] for row, k in kept])
-    return Windows(
+    return StateWindows(
         observed[:, 0], np.stack([control[row, k : k + steps] for row, k in kept]), observed
     )
 
 
 def identify_windows(
     sim: MjxSim,
-    windows: Windows,
+    windows: StateWindows,
     free: Sequence[int],
     *,
     starts: int = 4,
     seed: int = 0,
-    hops: Hops | None = None,
+    hops: BasinHoppingConfig | None = None,
 ) -> Constants:
     """Identify the parameters with indices `free` (q,) of a simulator's scene; the others keep its
     theta, or their nominal values.
@@ -97,7 +97,7 @@ def identify_windows(
     )
     centre, sd = to_unit(params, scene.nominal[chosen]), prior_sd(scene, {}).numpy()[chosen]
     observed = one_sided(sim.model, windows.observed)
-    scale = 1 / (sizes(sim.model, observed) * np.sqrt(observed[0, 1:].size))
+    scale = 1 / (state_scales(sim.model, observed) * np.sqrt(observed[0, 1:].size))
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residuals and slopes at points (m, q); what was expected counts as one more, so that a
@@ -106,7 +106,7 @@ def identify_windows(
         m, q = points.shape
         theta = np.tile(base, (m * n, 1))
         theta[:, chosen] = np.repeat(from_unit(params, points), n, 0)
-        states, slope = sim.slopes(
+        states, slope = sim.rollout_with_jacobian(
             np.tile(windows.start, (m, 1)),
             np.tile(windows.control, (m, 1, 1)),
             theta,
@@ -114,7 +114,7 @@ def identify_windows(
             finite=hops is None,
         )
         off = ((states - np.tile(observed, (m, 1, 1))) * scale)[:, 1:].reshape(m, n, -1)
-        value, turn = capped(off, (slope * scale[:, None])[:, 1:].reshape(m, n, -1, q))
+        value, turn = cap_residuals(off, (slope * scale[:, None])[:, 1:].reshape(m, n, -1, q))
         value = np.concatenate([value.reshape(m, -1), FLOOR * (points - centre) / sd], axis=1)
         return value, np.concatenate(
             [turn.reshape(m, -1, q), np.tile(FLOOR * np.diag(1 / sd), (m, 1, 1))], axis=1
@@ -127,9 +127,9 @@ def identify_windows(
     )
     begin = np.vstack([np.clip(centre, -0.8, 0.8), spread])[:starts]
     if hops is None:
-        ends, cost = descend(evaluate, begin)
+        ends, cost = least_squares_from_starts(evaluate, begin)
     else:
-        found = hop(evaluate, begin, seed=seed, hops=hops)
+        found = hop_basins(evaluate, begin, seed=seed, hops=hops)
         ends, cost = np.vstack([found.best, found.points]), np.append(found.loss, found.losses)
     best = int(cost.argmin())
     value, slope = (a[0, : -len(chosen)] for a in evaluate(ends[best : best + 1]))
@@ -168,7 +168,7 @@ def one_sided(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
     return out
 
 
-def sizes(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
+def state_scales(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
     """How much states (N, T, s) change, (s,): root mean square from the start over all entries of
     one unit (m, rad, m/s, rad/s, activation).
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from clashsim.core.contact_frame import Frame, inertia
+from clashsim.core.contact_frame import ContactFrame, inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.regression import approach
@@ -16,12 +16,12 @@ _LOW, _HIGH = np.array([0.0, 0.0, -1.0]), np.array([1.0, 2.0, 1.0])
 _AXES = (np.linspace(0, 1, 21), np.linspace(0, 1.2, 25), np.linspace(-1, 1, 17))
 
 
-def levers(scene: Scene, seen: Frame, impacts: Impacts) -> np.ndarray:
+def point_contact_inputs(scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
     """What the law needs of each impact, (N, 5): normal and tangential approach, lever arm along
     tangent and normal in radii of gyration, and the struck body's mass over that of a striker that
     can recoil (0 for walls and servos).
     """
-    (b, a), (vn, vt) = seen.arm.T, approach(seen, impacts).T
+    (b, a), (vn, vt) = frame.arm.T, approach(frame, impacts).T
     struck = inertia(scene, scene.struck_body).mass
     if "arm_mass" in impacts.known:
         recoil = struck / impacts.known["arm_mass"]
@@ -35,7 +35,7 @@ def levers(scene: Scene, seen: Frame, impacts: Impacts) -> np.ndarray:
 
 def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Change of twist (..., N, 3), dimensionless, under laws (..., 1, 3) = (restitution, friction,
-    tangential restitution) at `levers` (N, 5).
+    tangential restitution) at `point_contact_inputs` (N, 5).
     """
     e, mu, et = np.moveaxis(law, -1, 0)
     vn, vt, a, b, recoil = x.T

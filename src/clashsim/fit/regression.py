@@ -3,7 +3,7 @@ meet, in the contact frame.
 
 It is a baseline of the benchmarks, and a witness in a calibration: near impacts that were recorded
 it is often better than any contact model, far from them it knows nothing, and its variance and
-`Inputs.near` say which of the two it is.
+`RegressionInputs.near` say which of the two it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.contact_frame import Frame
+from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 
@@ -28,14 +28,14 @@ _CLIP = 6.0  # standard deviations
 _NEAR = 2.5  # standard deviations of the fitted impacts, in any one input, that are still near them
 
 
-def approach(seen: Frame, impacts: Impacts) -> np.ndarray:
+def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
     """Normal and tangential velocity (N, 2) of the struck body's contact point relative to the
     striker, over the approach speed; planar.
     """
-    n = seen.contact.normal
+    n = frame.contact.normal
     t = np.stack([-n[:, 1], n[:, 0]], 1)
-    start, (b, a) = seen.start / seen.speed[:, None], seen.arm.T
-    striker = [(impacts.striker_twist[:, :2] * axis).sum(1) / seen.speed for axis in (n, t)]
+    start, (b, a) = frame.twist_before / frame.speed[:, None], frame.arm.T
+    striker = [(impacts.striker_twist[:, :2] * axis).sum(1) / frame.speed for axis in (n, t)]
     return np.stack(
         [start[:, 0] - a * start[:, 2] - striker[0], start[:, 1] + b * start[:, 2] - striker[1]], 1
     )
@@ -50,7 +50,7 @@ def faces_meet(scene: Scene) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class RegressionInputs:
     """How impacts become inputs of unit spread among those fitted, times how much each is expected
     to matter.
 
@@ -67,20 +67,24 @@ class Inputs:
     relevance: np.ndarray
 
     @staticmethod
-    def of(scene: Scene, seen: Frame, impacts: Impacts) -> Inputs:
+    def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> RegressionInputs:
         """Scaling taken from the impacts that are fitted."""
-        heading = float(np.arctan2(seen.turn[:, 1].mean(), seen.turn[:, 0].mean()))
-        narrow = impacts.planar and bool(_angle(seen, heading).std() < _NARROW)
-        x, relevance = _columns(scene, seen, impacts, heading if narrow else None)
+        heading = float(
+            np.arctan2(
+                frame.relative_orientation[:, 1].mean(), frame.relative_orientation[:, 0].mean()
+            )
+        )
+        narrow = impacts.planar and bool(_angle(frame, heading).std() < _NARROW)
+        x, relevance = _columns(scene, frame, impacts, heading if narrow else None)
         centre, width = x.mean(0), x.std(0)
         live = np.flatnonzero(width > 1e-6 * (1 + np.abs(centre)))
-        return Inputs(
+        return RegressionInputs(
             heading, narrow, tuple(map(int, live)), centre[live], width[live], relevance[live]
         )
 
-    def __call__(self, scene: Scene, seen: Frame, impacts: Impacts) -> np.ndarray:
+    def __call__(self, scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
         """Inputs (N, f) of any impacts."""
-        x, _ = _columns(scene, seen, impacts, self.heading if self.narrow else None)
+        x, _ = _columns(scene, frame, impacts, self.heading if self.narrow else None)
         return np.clip((x[:, self.live] - self.centre) / self.width, -_CLIP, _CLIP) * self.relevance
 
     def near(self, x: np.ndarray) -> np.ndarray:
@@ -91,12 +95,16 @@ class Inputs:
         return np.exp(-0.5 * np.maximum(0.0, far - _NEAR) ** 2)
 
 
-def _angle(seen: Frame, heading: float) -> np.ndarray:
-    return (np.arctan2(seen.turn[:, 1], seen.turn[:, 0]) - heading + np.pi) % (2 * np.pi) - np.pi
+def _angle(frame: ContactFrame, heading: float) -> np.ndarray:
+    return (
+        np.arctan2(frame.relative_orientation[:, 1], frame.relative_orientation[:, 0])
+        - heading
+        + np.pi
+    ) % (2 * np.pi) - np.pi
 
 
 def _columns(
-    scene: Scene, seen: Frame, impacts: Impacts, heading: float | None
+    scene: Scene, frame: ContactFrame, impacts: Impacts, heading: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Raw inputs (N, c) and their relevance (c,).
 
@@ -104,29 +112,32 @@ def _columns(
     contact would do with them; two flat faces by the angle between them and where they meet. The
     rest comes in as far as the data asks for it.
     """
-    index = seen.names.index
+    index = frame.names.index
     extras = np.column_stack(
         [np.zeros((len(impacts), 0)), *(impacts.known[k] for k in sorted(impacts.known))]
     )
-    turn = seen.turn if heading is None else _angle(seen, heading)[:, None]
+    turn = frame.relative_orientation if heading is None else _angle(frame, heading)[:, None]
     if not impacts.planar:
         strong, weak = (
-            [seen.arm, seen.place, turn],
-            [seen.features[:, index("struck_vn") :], extras],
+            [frame.arm, frame.tangential_offset, turn],
+            [frame.features[:, index("struck_vn") :], extras],
         )
     else:
         speeds, rates = (
-            approach(seen, impacts),
-            seen.features[:, [index("struck_w"), index("log_speed")]],
+            approach(frame, impacts),
+            frame.features[:, [index("struck_w"), index("log_speed")]],
         )
         if faces_meet(scene):
-            strong, weak = [seen.place, turn], [speeds, rates, extras]
+            strong, weak = [frame.tangential_offset, turn], [speeds, rates, extras]
         else:
-            (b, a), (vn, vt) = seen.arm.T, speeds.T
+            (b, a), (vn, vt) = frame.arm.T, speeds.T
             rigid = np.column_stack(
                 [vn / (1 + a * a), a * vn / (1 + a * a), vt / (1 + b * b), b * vt / (1 + b * b)]
             )
-            strong, weak = [seen.arm, speeds, rigid], [seen.place, turn, rates, extras]
+            strong, weak = (
+                [frame.arm, speeds, rigid],
+                [frame.tangential_offset, turn, rates, extras],
+            )
     x = np.column_stack([*strong, *weak])
     must = sum(c.shape[1] for c in strong)
     return x, np.r_[np.ones(must), np.full(x.shape[1] - must, _RELEVANCE)]

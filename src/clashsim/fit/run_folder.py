@@ -29,7 +29,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.folders import dumps, loads, read_folder, write_folder
 from clashsim.data.impact_files import to_bytes
 from clashsim.fit.calibrate import Calibration
-from clashsim.fit.calibrated_run import Run
+from clashsim.fit.calibrated_run import CalibratedRun
 from clashsim.fit.notes import Slide, check_notes, conform
 from clashsim.nets.impact import ImpactNet
 from clashsim.slides.identify import SlideFit
@@ -82,7 +82,7 @@ def save_run(
     write_folder(Path(path), files, overwrite=overwrite)
 
 
-def load(path: Path | str) -> Run:
+def load(path: Path | str) -> CalibratedRun:
     """What a run folder holds; it predicts the same bits as what was saved. Runs without slides
     have no slide model.
     """
@@ -99,7 +99,7 @@ def load(path: Path | str) -> Run:
         _check_calibration(calibration)
         own = calibration.base.scene
         check_scene(own.xml, own.assets, own.name)
-        return Run(calibration, _slide(files))
+        return CalibratedRun(calibration, _slide(files))
     except ClashError:
         raise
     except _MISFITS as error:

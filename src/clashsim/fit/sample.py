@@ -13,21 +13,21 @@ import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.contact_frame import frame
-from clashsim.core.contact_geometry import Contact, Poser, touch
+from clashsim.core.contact_frame import contact_frame
+from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contact
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError, MissingExtraError
-from clashsim.core.executor import Engine, here
+from clashsim.core.executor import Executor, local
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import placed
+from clashsim.core.strike_geometry import before_from_strikes
 from clashsim.fit.shards import Arrays, Shard, shards
-from clashsim.fit.strikers import ENGINES, Strike, marks, speed, striker, together
-from clashsim.nets.effects import apply_exact, exact
-from clashsim.sim.mjx.model import Unsupported
-from clashsim.sim.mujoco.impacts import End, Outcome
+from clashsim.fit.strike_engines import ENGINES, Strike, marks, speed, striker, together
+from clashsim.nets.effects import analytic_params, apply_analytic_effects
+from clashsim.sim.mjx.model import UnsupportedByMjx
+from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class Strikes:
     contact: Contact
 
 
-def draw(scene: Scene, n: int, rng: np.random.Generator) -> Strikes:
-    """Draw `n` strikes and their theta; ranges from `scene.draw` and `scene.params`."""
+def sample_strikes(scene: Scene, n: int, rng: np.random.Generator) -> Strikes:
+    """Draw `n` strikes and their theta; ranges from `scene.strikes` and `scene.params`."""
     theta = from_unit(scene.params, rng.uniform(-1, 1, (n, len(scene.params))))
     before, contact = _planar(scene, n, rng) if scene.plane is not None else _free(scene, n, rng)
     return Strikes(before, theta, contact)
@@ -51,16 +51,19 @@ def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> n
 
 
 def _planar(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
-    names = ("yaw", "offset") if scene.draw.offset is not None else ("turn", "point")
+    names = ("yaw", "offset") if scene.strikes.offset is not None else ("turn", "point")
     ranges = {
-        name: getattr(scene.draw, name) for name in (*names, "speed", "deflection", "spin", "slip")
+        name: getattr(scene.strikes, name)
+        for name in (*names, "speed", "deflection", "spin", "slip")
     }
-    return placed(scene, {name: _uniform(rng, r, n) for name, r in ranges.items() if r is not None})
+    return before_from_strikes(
+        scene, {name: _uniform(rng, r, n) for name, r in ranges.items() if r is not None}
+    )
 
 
 def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
-    poser, d = Poser(scene), scene.draw
-    before = poser.reference(n)
+    poser, d = PairPoser(scene), scene.strikes
+    before = poser.striker_at_reference(n)
     before[:, 3:7] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
     geom = scene.base.geom(scene.striker)
     if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE) or poser.striker.fixed:
@@ -70,7 +73,7 @@ def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, C
     else:
         out = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
     before[:, :3] = before[:, 13:16]
-    contact, before = touch(scene, before, -out)
+    contact, before = advance_to_contact(scene, before, -out)
     speed, angle, spin = (
         _uniform(rng, d.speed, n),
         _uniform(rng, d.deflection, n),
@@ -102,20 +105,20 @@ def sample(
     seed: int,
     *,
     by: str = "mujoco",
-    parts: Path | str | None = None,
+    checkpoint_dir: Path | str | None = None,
     threads: int = 0,
-    engine: Engine = here,
+    engine: Executor = local,
     progress: Progress = quiet,
 ) -> Impacts:
     """Draw and run `n` strikes; the same bits for a seed at any number of threads and workers,
     interrupted or not.
 
-    With `parts`, a folder or a URL that fsspec knows, each shard of the work is written there as it
+    With `checkpoint_dir`, a folder or a URL that fsspec knows, each shard of the work is written there as it
     is done, and a later call with the same arguments goes on from them. `engine` runs the shards,
     `threads` are those of each of its workers.
     by: "mujoco", or "mjx" for the same strikes in MJX on jax's device (docs/mjx.md says how far
     their impacts are from MuJoCo's). Impacts that did not end in time or went unstable are left out
-    and counted in `ends`.
+    and counted in `end_counts`.
     """
     if n < 1:
         raise DataError(f"the number of strikes must be at least 1, got {n}")
@@ -135,14 +138,14 @@ def sample(
         n,
         _SHARD,
         job=job,
-        parts=parts,
+        checkpoint_dir=checkpoint_dir,
         engine=engine,
         progress=progress,
         title="sampling",
     )
     whole = {k: np.concatenate([s[k] for s in made]) for k in ("before", "after", "theta", "end")}
-    usable = whole["end"] <= End.SETTLED
-    ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in End} | {
+    usable = whole["end"] <= ImpactEnd.SETTLED
+    ends = {e.name.lower(): int((whole["end"] == e).sum()) for e in ImpactEnd} | {
         "missed": int((whole["end"] == _MISSED).sum())
     }
     source = "simulated" if by == "mujoco" else f"simulated in {ENGINES[by]}"
@@ -152,11 +155,11 @@ def sample(
         whole["after"][usable],
         whole["theta"][usable],
         source=source,
-        ends=ends,
+        end_counts=ends,
     )
 
 
-def quickest(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tuple[str, str]:
+def fastest_engine(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tuple[str, str]:
     """The engine that runs most strikes a second, in one call each as `sample` would make it, and a
     sentence with what was measured.
     """
@@ -164,12 +167,12 @@ def quickest(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tuple[str,
     for by, name in ENGINES.items():
         try:
             size = min(n, _SHARD * together(by))
-            strikes = draw(scene, size, np.random.default_rng([seed, 0]))
+            strikes = sample_strikes(scene, size, np.random.default_rng([seed, 0]))
             rates[by], built = speed(
                 striker(by, scene, size, threads=threads), strikes.before, strikes.theta
             )
             told.append(f"{name} runs {rates[by]:.0f} strikes/s after {built:.0f} s of building")
-        except (Unsupported, MissingExtraError) as refusal:
+        except (UnsupportedByMjx, MissingExtraError) as refusal:
             told.append(f"{name} is out ({refusal})")
     best = max(rates, key=rates.__getitem__)
     return best, f"{'; '.join(told)}: {ENGINES[best]} is taken"
@@ -208,7 +211,7 @@ class _Sampler:
             self._ahead.clear()
             numbers = [j for j in range(i, i + self.together) if j * _SHARD < self.n]
             drawn = [
-                draw(
+                sample_strikes(
                     self.scene,
                     min(_SHARD, self.n - j * _SHARD),
                     np.random.default_rng([self.seed, j]),
@@ -221,7 +224,7 @@ class _Sampler:
             for k, (j, d) in enumerate(zip(numbers, drawn, strict=True)):
                 own = slice(k * _SHARD, k * _SHARD + len(d.before))
                 self._ahead[j] = _seen(
-                    self.scene, d, Outcome(whole.after[own], whole.end[own], whole.steps[own])
+                    self.scene, d, ImpactOutcome(whole.after[own], whole.end[own], whole.steps[own])
                 )
         return self._ahead.pop(i)
 
@@ -233,31 +236,31 @@ def run_shard(scene: Scene, strike: Strike, n: int, rng: np.random.Generator) ->
     """Draw and run one shard of `n` strikes, those that do not end included (`end`), with the steps
     that each took.
     """
-    strikes = draw(scene, n, rng)
+    strikes = sample_strikes(scene, n, rng)
     return _seen(scene, strikes, strike(strikes.before, strikes.theta))
 
 
-def _seen(scene: Scene, strikes: Strikes, outcome: Outcome) -> Arrays:
+def _seen(scene: Scene, strikes: Strikes, outcome: ImpactOutcome) -> Arrays:
     """A shard of strikes as a recording would show them, with the effects that no engine has."""
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
     before, after = with_effects(
-        scene, strikes.before, outcome.after, strikes.theta, usable=end <= End.SETTLED
+        scene, strikes.before, outcome.after, strikes.theta, usable=end <= ImpactEnd.SETTLED
     )
     if before is not strikes.before:
-        seen = frame(scene, Impacts(scene.plane is not None, before, after), strict=False)
+        frame = contact_frame(scene, Impacts(scene.plane is not None, before, after), strict=False)
         end = np.where(
-            seen.contact.touching, end, _MISSED
+            frame.contact.touching, end, _MISSED
         )  # as recorded through an offset frame, a glancing hit may look like a miss
-        if exact(scene):
+        if analytic_params(scene):
             unit = torch.as_tensor(to_unit(scene.params, strikes.theta))
-            change = apply_exact(
+            change = apply_analytic_effects(
                 scene,
-                torch.as_tensor(seen.encode(after)),
-                torch.as_tensor(seen.start / seen.speed[:, None]),
-                torch.as_tensor(seen.speed),
+                torch.as_tensor(frame.encode(after)),
+                torch.as_tensor(frame.twist_before / frame.speed[:, None]),
+                torch.as_tensor(frame.speed),
                 unit,
             )
-            after = seen.decode(change.numpy())
+            after = frame.decode(change.numpy())
     return {
         "before": before,
         "after": after,
@@ -273,7 +276,7 @@ def fingerprint(scene: Scene) -> str:
         {k: v for k, v in asdict(p).items() if k != "sd"} for p in scene.params
     ]  # what is expected of a value does not change samples
     text = json.dumps(
-        [scene.xml, scene.struck, scene.striker, scene.ground, ranges, asdict(scene.draw)]
+        [scene.xml, scene.struck, scene.striker, scene.ground, ranges, asdict(scene.strikes)]
     )
     digest = hashlib.sha256(text.encode())
     for name in sorted(scene.assets):

@@ -9,13 +9,13 @@ import math
 
 import numpy as np
 
-from clashsim.core.contact_frame import frame
-from clashsim.core.contact_geometry import touch
+from clashsim.core.contact_frame import contact_frame
+from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param
 from clashsim.core.scene import STRIKE, Scene, contact_params
-from clashsim.core.strikes import aims
+from clashsim.core.strike_geometry import strikes_from_before
 
 _ROOM = {
     "speed": 0.2,
@@ -30,13 +30,13 @@ _STEP = 5e-4
 _UNITS = {"speed": "m/s", "point": "degrees", "deflection": "degrees", "turn": "degrees"}
 
 
-def propose(scene: Scene, impacts: Impacts) -> str:
+def propose_settings(scene: Scene, impacts: Impacts) -> str:
     """The text of a settings file: which geoms collide, ranges of strikes a little beyond the
     recorded ones, and parameters with a direct contact.
     """
     if not impacts.planar:
         raise SceneError(
-            f"settings are proposed for bodies that meet in a plane; scene {scene.name!r} is of bodies in space: write its [draw] and [[param]] by hand"
+            f"settings are proposed for bodies that meet in a plane; scene {scene.name!r} is of bodies in space: write its [strikes] and [[param]] by hand"
         )
     lines = [
         f"# Settings of {scene.name}.xml, proposed from {len(impacts)} recorded impacts; look at them and mend them.",
@@ -44,7 +44,7 @@ def propose(scene: Scene, impacts: Impacts) -> str:
         f"striker = {json.dumps(scene.striker)}",
         *([f"ground = {json.dumps(scene.ground)}"] if scene.ground is not None else []),
         "",
-        "[draw]  # from which strikes are drawn: the model is good within",
+        "[strikes]  # from which strikes are drawn: the model is good within",
     ]
     for name, (low, high) in ranges(scene, impacts).items():
         said = (
@@ -69,7 +69,7 @@ def propose(scene: Scene, impacts: Impacts) -> str:
 
 
 def ranges(scene: Scene, impacts: Impacts) -> dict[str, tuple[float, float]]:
-    """Ranges for [draw] that hold the recorded impacts with some room, m/s and rad."""
+    """Ranges for [strikes] that hold the recorded impacts with some room, m/s and rad."""
     found = _aims(scene, impacts)
     speed = found["speed"]
     out = {"speed": (_round(0.8 * float(speed.min())), _round(1.2 * float(speed.max())))}
@@ -79,7 +79,7 @@ def ranges(scene: Scene, impacts: Impacts) -> dict[str, tuple[float, float]]:
     usual, most = np.quantile(np.abs(found["deflection"]), (0.85, 1.0), method="higher")
     most = min(_WIDEST, float(most if most < 1.5 * usual else usual) + _ROOM["deflection"])
     out["deflection"] = (-most, most)
-    if not scene.round_striker and not scene.striker_body.fixed:
+    if not scene.striker_is_round and not scene.striker_body.fixed:
         out["turn"] = _arc(found["turn"], _ROOM["turn"])
     spin = float(np.abs(found["spin"]).max())
     return out | (
@@ -87,11 +87,11 @@ def ranges(scene: Scene, impacts: Impacts) -> dict[str, tuple[float, float]]:
     )  # rad/s; a body at rest has a measured spin, too
 
 
-def beyond(scene: Scene, impacts: Impacts) -> str | None:
+def outside_strike_ranges(scene: Scene, impacts: Impacts) -> str | None:
     """A sentence where impacts lie outside the ranges from which strikes are drawn; None where they
     do not, or where ranges cannot be told from them.
     """
-    d = scene.draw
+    d = scene.strikes
     if not impacts.planar or d.offset is not None or d.slip is not None:
         return None
     found, out, said = _aims(scene, impacts), np.zeros(len(impacts), bool), []
@@ -111,15 +111,15 @@ def beyond(scene: Scene, impacts: Impacts) -> str | None:
     if not said:
         return None
     return (
-        f"{int(out.sum())} of {len(impacts)} impacts lie outside the scene's [draw], where the model is not trained: {'; '.join(said)}. "
+        f"{int(out.sum())} of {len(impacts)} impacts lie outside the scene's [strikes], where the model is not trained: {'; '.join(said)}. "
         f"Widen it in {scene.name}.toml, or have one proposed: clashsim inspect --scene {scene.name}.xml --settings {scene.name}.toml"
     )
 
 
 def _aims(scene: Scene, impacts: Impacts) -> dict[str, np.ndarray]:
-    frame(scene, impacts)  # refuses bodies that never meet
-    contact, moved = touch(scene, impacts.before)
-    return aims(scene, moved, contact)
+    contact_frame(scene, impacts)  # refuses bodies that never meet
+    contact, moved = advance_to_contact(scene, impacts.before)
+    return strikes_from_before(scene, moved, contact)
 
 
 def _params(scene: Scene) -> tuple[Param, ...]:

@@ -15,11 +15,11 @@ import numpy as np
 from safetensors.numpy import save
 
 from clashsim.core.errors import DataError
-from clashsim.core.executor import Engine, each
+from clashsim.core.executor import Executor, map_items
 from clashsim.core.parsing import parse_json
 from clashsim.core.progress import Progress
 from clashsim.core.tensors import read_tensors
-from clashsim.data.checkpoints import Parts
+from clashsim.data.checkpoints import CheckpointStore
 
 Arrays = dict[str, np.ndarray]
 Shard = tuple[int, int]  # number and size
@@ -33,15 +33,15 @@ def shards(
     size: int,
     *,
     job: dict[str, Any],
-    parts: Path | str | None,
-    engine: Engine,
+    checkpoint_dir: Path | str | None,
+    engine: Executor,
     progress: Progress,
     title: str,
 ) -> list[Arrays]:
-    """The shards of `n` things, `size` each, in order; those that lie in `parts` from an earlier
+    """The shards of `n` things, `size` each, in order; those that lie in `checkpoint_dir` from an earlier
     call of the same `job` are taken as they are.
     """
-    place = None if parts is None else Parts.of(parts)
+    place = None if checkpoint_dir is None else CheckpointStore.of(checkpoint_dir)
     if place is not None:
         _claim(place, job)
     every = [(i, min(size, n - i * size)) for i in range(-(-n // size))]
@@ -52,7 +52,7 @@ def shards(
                 done[i] = shard
                 advance(count)
         left = [shard for shard in every if shard[0] not in done]
-        for k, made in each(engine, _Kept(make, place), left):
+        for k, made in map_items(engine, _Kept(make, place), left):
             i, count = left[k]
             if place is not None and not place.has(
                 _name(i)
@@ -63,9 +63,9 @@ def shards(
     return [done[i] for i, _ in every]
 
 
-def clear(parts: Path | str) -> None:
+def clear_shards(checkpoint_dir: Path | str) -> None:
     """Remove the shards of a job that is done, and nothing else that may lie there."""
-    Parts.of(parts).remove(lambda name: _OURS.fullmatch(name) is not None)
+    CheckpointStore.of(checkpoint_dir).remove(lambda name: _OURS.fullmatch(name) is not None)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Kept:
     """
 
     make: Callable[[Shard], Arrays]
-    place: Parts | None
+    place: CheckpointStore | None
 
     def __call__(self, shard: Shard) -> Arrays:
         made = self.make(shard)
@@ -88,7 +88,7 @@ def _name(i: int) -> str:
     return f"shard-{i:05d}.safetensors"
 
 
-def _finished(place: Parts | None, i: int) -> Arrays | None:
+def _finished(place: CheckpointStore | None, i: int) -> Arrays | None:
     """A shard that an earlier call has written, or None; a damaged one is made again."""
     content = None if place is None else place.read(_name(i))
     try:
@@ -97,18 +97,18 @@ def _finished(place: Parts | None, i: int) -> Arrays | None:
         return None
 
 
-def begun(parts: Path | str) -> dict[str, Any] | None:
+def read_job(checkpoint_dir: Path | str) -> dict[str, Any] | None:
     """The job whose shards lie there, or None; an empty one where that cannot be read."""
-    marker = Parts.of(parts).read(_JOB)
+    marker = CheckpointStore.of(checkpoint_dir).read(_JOB)
     try:
         return None if marker is None else dict(parse_json(marker, _JOB))
     except (DataError, ValueError, TypeError):
         return {}
 
 
-def _claim(place: Parts, job: dict[str, Any]) -> None:
+def _claim(place: CheckpointStore, job: dict[str, Any]) -> None:
     """Start a place for shards, or make sure that the one there belongs to the same job."""
-    found = begun(place.place)
+    found = read_job(place.place)
     if found is None:
         place.write(_JOB, json.dumps(job).encode())
     elif found != job:

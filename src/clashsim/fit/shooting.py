@@ -31,7 +31,7 @@ _BLOCK = 32  # windows whose slopes are held at once
 
 
 @dataclass(frozen=True, eq=False)
-class Shots:
+class TrajectoryWindows:
     """What windows saw (N, T, o), noise (o,) of it (one standard deviation), first guesses of
     starts (N, s) and of own numbers (N, e), and how far (e,) the latter may be off.
     """
@@ -44,7 +44,7 @@ class Shots:
 
 
 @dataclass(frozen=True, eq=False)
-class Shot:
+class ShootingFit:
     """A simulator and a camera (k,), starts (N, s) and own numbers (N, e) of the windows, their
     mean squared residuals (N,) in units of the noise, and the loss after each step.
     """
@@ -58,7 +58,7 @@ class Shot:
 
 
 @dataclass(frozen=True)
-class Free:
+class FreeParameters:
     """What is to be found: parameters and entries of the camera by index, and the weights or not;
     `ridge` is R of the weights' distance from where they began.
     """
@@ -70,24 +70,24 @@ class Free:
 
 
 @dataclass(frozen=True)
-class Eye:
+class ObservationModel:
     """How what is recorded follows from states: with slopes and, cheaper, without."""
 
-    see: See
-    observe: Observe
+    observe: See
+    observe_with_jacobian: Observe
 
 
-def shoot(
+def fit_by_shooting(
     sim: AugmentedSim,
-    shots: Shots,
-    eye: Eye,
+    shots: TrajectoryWindows,
+    eye: ObservationModel,
     *,
     camera: np.ndarray,
-    free: Free = Free(),
+    free: FreeParameters = FreeParameters(),
     steps: int = 15,
     tolerance: float = 2e-4,
     origin: np.ndarray | None = None,
-) -> Shot:
+) -> ShootingFit:
     """Fit what is `free`, and the starts, from where the simulator and the camera are; `origin`
     (w,) is where the weights began, if not here.
 
@@ -114,9 +114,9 @@ def predicted(sim: AugmentedSim, start: np.ndarray, *, steps: int) -> np.ndarray
 @dataclass(frozen=True, eq=False)
 class _Problem:
     sim: AugmentedSim
-    shots: Shots
-    eye: Eye
-    free: Free
+    shots: TrajectoryWindows
+    eye: ObservationModel
+    free: FreeParameters
     origin: np.ndarray
 
     def pack(self, sim: AugmentedSim, camera: np.ndarray) -> np.ndarray:
@@ -144,7 +144,7 @@ class _Problem:
             [self.sim.scene.params[i] for i in self.free.params], shared[:q]
         )
         camera[list(self.free.camera)] = shared[q + w :]
-        return self.sim.trained(
+        return self.sim.with_weights(
             shared[q : q + w] if self.free.train else self.sim.weights, theta
         ), camera
 
@@ -174,7 +174,9 @@ class _Problem:
         start = np.where(whole[:, None], own[:, :s], self.shots.start)
         with np.errstate(over="ignore", invalid="ignore"):
             states = predicted(sim, start, steps=self.shots.seen.shape[1] - 1)
-            off = (self.eye.see(states, camera, own[:, s:]) - self.shots.seen) / self.shots.noise
+            off = (
+                self.eye.observe(states, camera, own[:, s:]) - self.shots.seen
+            ) / self.shots.noise
             guess = (own[:, s:] - self.shots.own) / self.shots.own_sd
             error = (off**2).mean((1, 2)) + (guess**2).sum(1) / size
         return np.where(np.isfinite(error), error, 1e30)
@@ -191,7 +193,7 @@ class _Problem:
         for i in range(0, n, _ROWS):
             rows = _filled(own[i : i + _ROWS], n)
             with np.errstate(over="ignore", invalid="ignore"):
-                states, slope = sim.slopes(
+                states, slope = sim.rollout_with_jacobian(
                     rows[:, :s],
                     np.zeros((len(rows), steps, sim.model.nu)),
                     free=self.free.params,
@@ -219,7 +221,9 @@ class _Problem:
         part: slice,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         s, first = self.shots.start.shape[1], slope.shape[-1] - self.shots.start.shape[1]
-        value, by_state, by_camera, by_own = self.eye.observe(states, camera, own[:, s:])
+        value, by_state, by_camera, by_own = self.eye.observe_with_jacobian(
+            states, camera, own[:, s:]
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             moved = by_state @ slope
             turn = (
@@ -252,7 +256,7 @@ class _Problem:
         return error, np.where(whole[:, None, None], left, np.eye(left.shape[1])), right
 
 
-def _alone(problem: _Problem, camera: np.ndarray, steps: int) -> Shot:
+def _alone(problem: _Problem, camera: np.ndarray, steps: int) -> ShootingFit:
     """Each window's start by itself."""
     own = np.concatenate([problem.shots.start, problem.shots.own], 1)
     none, damping = np.zeros(0), np.full(len(own), 1e-3)
@@ -265,12 +269,12 @@ def _alone(problem: _Problem, camera: np.ndarray, steps: int) -> Shot:
         left[better], right[better] = more_left[better], more_right[better]
         damping = np.clip(np.where(better, damping / 5, damping * 8), 1e-9, 1e9)
     s = problem.shots.start.shape[1]
-    return Shot(problem.sim, camera, own[:, :s], own[:, s:], error)
+    return ShootingFit(problem.sim, camera, own[:, :s], own[:, s:], error)
 
 
 def _shared(
     problem: _Problem, shared: np.ndarray, camera: np.ndarray, steps: int, tolerance: float
-) -> Shot:
+) -> ShootingFit:
     """All that is free. A step's damping is the best of three, for trying one costs a simulation
     without slopes.
     """
@@ -311,7 +315,7 @@ def _shared(
         )
     sim, camera = problem.unpack(at.shared, camera)
     s = problem.shots.start.shape[1]
-    return Shot(sim, camera, at.own[:, :s], at.own[:, s:], at.error, tuple(trace))
+    return ShootingFit(sim, camera, at.own[:, :s], at.own[:, s:], at.error, tuple(trace))
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,9 +374,13 @@ def _filled(rows: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([rows, np.repeat(rows[:1], _ROWS - len(rows), 0)]) if n > _ROWS else rows
 
 
-def shortened(
-    shots: Shots, frames: int, *, start: np.ndarray | None = None, own: np.ndarray | None = None
-) -> Shots:
+def shorten_windows(
+    shots: TrajectoryWindows,
+    frames: int,
+    *,
+    start: np.ndarray | None = None,
+    own: np.ndarray | None = None,
+) -> TrajectoryWindows:
     """The first `frames` of each window, from other guesses where they are given."""
     return replace(
         shots,

@@ -12,7 +12,7 @@ from clashsim.core.errors import ClashError
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
-    from clashsim.data.segmentation.result import Found
+    from clashsim.data.segmentation.result import MeasuredImpact
     from clashsim.slides.identify import SlideFit
     from clashsim.slides.law import SlideModel
     from clashsim.slides.slide import Slide
@@ -30,8 +30,8 @@ def level_gravity(scene: Scene) -> float | None:
     return gravity
 
 
-def fit_found(
-    scene: Scene, fitted: Sequence[Found], held_out: Sequence[Found]
+def fit_slides_of_impacts(
+    scene: Scene, fitted: Sequence[MeasuredImpact], held_out: Sequence[MeasuredImpact]
 ) -> tuple[SlideFit | None, dict[str, Any]]:
     """A slide model of the slides after the impacts in `fitted`, and figures: in words, and how far
     those held out end from where it says.
@@ -43,7 +43,7 @@ def fit_found(
 
     from clashsim.fit.calibrated_run import ground_friction_place
     from clashsim.slides.identify import delay, fit_slides
-    from clashsim.slides.support_patch import sole
+    from clashsim.slides.support_patch import support_patch
 
     gravity = level_gravity(scene)
     if gravity is None or scene.ground is None or not scene.struck_body.free:
@@ -58,7 +58,7 @@ def fit_found(
             "words": f"no slide model: {len(slides)} of {len(fitted)} slides are undisturbed and come to rest, at least {_FEWEST} are needed"
         }
     try:
-        fit = fit_slides(slides, sole(scene), twists=twists, gravity=gravity)
+        fit = fit_slides(slides, support_patch(scene), twists=twists, gravity=gravity)
     except (ClashError, np.linalg.LinAlgError) as error:
         return None, {"words": f"no slide model: {error}"}
     rests = np.array([_end(slide) for slide in slides])
@@ -87,7 +87,9 @@ def fit_found(
     return fit, {"words": words} | tested
 
 
-def _usable(found: Sequence[Found]) -> tuple[list[Slide], np.ndarray, list[Found]]:
+def _usable(
+    found: Sequence[MeasuredImpact],
+) -> tuple[list[Slide], np.ndarray, list[MeasuredImpact]]:
     """Slides from their first free moment to rest, the twists (N, 3) there, and the impacts before
     them; impacts in doubt are left out.
     """
@@ -104,7 +106,7 @@ def _end(slide: Slide) -> np.ndarray:
     return np.median(np.column_stack([slide.xy, slide.yaw])[-5:], 0)
 
 
-def at_rest(found: Sequence[Found]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def slides_to_rest(found: Sequence[MeasuredImpact]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which of the impacts (M,) are followed by a slide that was seen to its end, the poses at
     impact (M, 3) and at rest (M, 3).
     """
@@ -121,7 +123,9 @@ def at_rest(found: Sequence[Found]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     )
 
 
-def _tested(model: SlideModel, slides: Sequence[Slide], impacts: Sequence[Found]) -> dict[str, Any]:
+def _tested(
+    model: SlideModel, slides: Sequence[Slide], impacts: Sequence[MeasuredImpact]
+) -> dict[str, Any]:
     """Mean distance (m) and angle (rad) between where slides ended and where the model says, begun
     as measured.
     """

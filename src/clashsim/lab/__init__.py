@@ -3,7 +3,7 @@ strikes and recorded trials.
 """
 
 from clashsim.lab.recording import plan, record, record_all, recorded, recorded_strikes
-from clashsim.lab.session import REACH, Session, execute, execute_apart
+from clashsim.lab.session import REACH, Session, execute, execute_independently
 from clashsim.lab.settings import CHANGES, MATERIALS, SHAPES, SURFACES, Setting, settings
 from clashsim.lab.strike import Strike
 
@@ -17,7 +17,7 @@ __all__ = [
     "Setting",
     "Strike",
     "execute",
-    "execute_apart",
+    "execute_independently",
     "plan",
     "record",
     "record_all",

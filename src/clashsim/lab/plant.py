@@ -19,7 +19,7 @@ from scipy.spatial import Delaunay
 from clashsim.core.extras import needs
 from clashsim.lab import arm
 from clashsim.lab.settings import CHANGES, MATERIALS, Setting, table_friction
-from clashsim.lab.strike import TIP, Outline
+from clashsim.lab.strike import TIP_RADIUS, Outline
 
 with needs("Drake (pydrake)", "lab"):
     from pydrake.common import MemoryFile
@@ -195,10 +195,10 @@ def _add_arm(plant: Any, setting: Setting) -> tuple:
     """The tip on two slides with a servo each; it never meets the table."""
     material, model = MATERIALS[setting.material], plant.AddModelInstance("striker")
     cart = plant.AddRigidBody(
-        "cart", model, SpatialInertia(1e-3, np.zeros(3), UnitInertia.SolidSphere(TIP))
+        "cart", model, SpatialInertia(1e-3, np.zeros(3), UnitInertia.SolidSphere(TIP_RADIUS))
     )
     tip = plant.AddRigidBody(
-        "striker", model, SpatialInertia(arm.MASS, np.zeros(3), UnitInertia.SolidSphere(TIP))
+        "striker", model, SpatialInertia(arm.MASS, np.zeros(3), UnitInertia.SolidSphere(TIP_RADIUS))
     )
     x = plant.AddJoint(PrismaticJoint("x", plant.world_frame(), cart.body_frame(), [1, 0, 0]))
     y = plant.AddJoint(PrismaticJoint("y", cart.body_frame(), tip.body_frame(), [0, 1, 0]))
@@ -213,7 +213,7 @@ def _add_arm(plant: Any, setting: Setting) -> tuple:
         TIP_MESH,
     )
     return plant.RegisterCollisionGeometry(
-        tip, RigidTransform([0, 0, TIP]), Sphere(TIP), "tip", soft
+        tip, RigidTransform([0, 0, TIP_RADIUS]), Sphere(TIP_RADIUS), "tip", soft
     ), model
 
 

@@ -16,9 +16,9 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.lab.packed import pack, unpack
-from clashsim.lab.session import execute_apart
+from clashsim.lab.session import execute_independently
 from clashsim.lab.settings import Setting, settings
-from clashsim.lab.strike import Strike, outline
+from clashsim.lab.strike import Strike, block_outline
 
 FIT, TEST = (
     10,
@@ -39,10 +39,10 @@ def plan(
     so that each goes along +x.
     """
     rng = np.random.default_rng([seed, zlib.crc32(setting.name.encode())])
-    ranges, shape = Scene.load(setting.shape).draw, outline(setting.shape)
+    ranges, shape = Scene.load(setting.shape).strikes, block_outline(setting.shape)
     strikes, starts = [], np.array(_SPREAD) * rng.normal(size=(n, 3))
     for i in range(n):
-        strikes.append(Strike.draw(ranges, rng))
+        strikes.append(Strike.strikes(ranges, rng))
         way = shape.touch(strikes[i])[1]
         starts[i, 2] = (
             np.remainder(starts[i, 2] - np.arctan2(way[1], way[0]) + np.pi, 2 * np.pi) - np.pi
@@ -62,7 +62,7 @@ def record(
     number of workers.
     """
     strikes, starts = plan(setting, max(n, FIT + TEST), seed)
-    return execute_apart(
+    return execute_independently(
         strikes[:n], setting, seed, starts=starts[:n], workers=workers, progress=progress
     )
 

@@ -16,13 +16,13 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trial, Trials, yaw
-from clashsim.core.workers import leave_with_parent
+from clashsim.core.workers import exit_with_parent
 from clashsim.lab import arm, mocap
 from clashsim.lab.settings import Setting
-from clashsim.lab.strike import Strike, outline, turned
+from clashsim.lab.strike import Strike, block_outline, turned
 
 if TYPE_CHECKING:
-    from clashsim.lab.engine import Engine
+    from clashsim.lab.rig import Engine
 
 PLACEMENT = (5e-4, 5e-4, 5e-3)  # m, m, rad: how well a block is put where it should be
 LOOK = 20  # frames over which the block's pose is averaged before a strike is planned
@@ -71,7 +71,7 @@ class Session:
         """Do one strike and record it from 0.1 s before the planned touch until the block rests."""
         seen = self.look()
         _checked(seen)
-        centre, way = outline(self.setting.shape).touch(strike)
+        centre, way = block_outline(self.setting.shape).touch(strike)
         command = arm.path(
             seen[:2] + turned(centre, seen[2]), strike.speed * turned(way, seen[2]), self._rng
         )
@@ -101,7 +101,7 @@ def execute(
     )
 
 
-def execute_apart(
+def execute_independently(
     strikes: Sequence[Strike],
     setting: Setting,
     seed: int,
@@ -136,7 +136,7 @@ def execute_apart(
             with ProcessPoolExecutor(
                 workers,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=leave_with_parent,
+                initializer=exit_with_parent,
             ) as pool:
                 for trial in pool.map(_one, jobs, chunksize=4):
                     done.append(trial)
@@ -150,7 +150,7 @@ def _one(job: tuple[Strike, Setting, tuple[int, int], tuple[float, ...], str]) -
 
 
 def _engine(setting: Setting) -> Engine:
-    from clashsim.lab.engine import (
+    from clashsim.lab.rig import (
         engine,
     )  # here, so that recorded trials can be read without Drake
 

@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Setting:
             name = getattr(self, kind)
             if name not in choices:
                 raise DataError(
-                    f"the laboratory has no {kind} {name!r}; {nearest(str(name), choices)}"
+                    f"the laboratory has no {kind} {name!r}; {did_you_mean(str(name), choices)}"
                 )
 
     @property

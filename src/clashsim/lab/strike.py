@@ -13,14 +13,14 @@ from scipy.spatial import ConvexHull
 
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
-from clashsim.core.strike_distribution import Draw
+from clashsim.core.strike_distribution import StrikeDistribution
 
-TIP = 0.01  # m, radius of the arm's tip, a sphere in the shipped scenes
+TIP_RADIUS = 0.01  # m, radius of the arm's tip, a sphere in the shipped scenes
 
 
 @dataclass(frozen=True)
 class Strike:
-    """One strike in the terms of `clashsim.core.strike_distribution.Draw`.
+    """One strike in the terms of `clashsim.core.strike_distribution.StrikeDistribution`.
 
     speed: m/s, of the tip. point: rad, bearing of the tip at first touch, seen from the block's
     origin in the block's frame.
@@ -44,7 +44,7 @@ class Strike:
             )
 
     @staticmethod
-    def draw(ranges: Draw, rng: np.random.Generator) -> Strike:
+    def strikes(ranges: StrikeDistribution, rng: np.random.Generator) -> Strike:
         """A strike drawn uniformly from a scene's ranges."""
         return Strike(
             float(rng.uniform(*ranges.speed)),
@@ -79,7 +79,7 @@ class Outline:
         """Distance (m) between the block at pose (x, y, yaw) and the tip centred at (2,), negative
         where they overlap.
         """
-        return self.nearest(turned(tip - pose[:2], -pose[2]))[0] - TIP
+        return self.nearest(turned(tip - pose[:2], -pose[2]))[0] - TIP_RADIUS
 
     def touch(self, strike: Strike) -> tuple[np.ndarray, np.ndarray]:
         """Centre of the tip (2,) at first touch and its unit velocity (2,), in the block's frame."""
@@ -87,9 +87,11 @@ class Outline:
         near, far = 0.0, 1.0
         for _ in range(50):  # the distance from a convex outline rises along a ray out of it
             middle = 0.5 * (near + far)
-            near, far = (middle, far) if self.nearest(middle * ray)[0] < TIP else (near, middle)
+            near, far = (
+                (middle, far) if self.nearest(middle * ray)[0] < TIP_RADIUS else (near, middle)
+            )
         centre = far * ray
-        normal = (self.nearest(centre)[1] - centre) / TIP
+        normal = (self.nearest(centre)[1] - centre) / TIP_RADIUS
         return centre, turned(normal, strike.deflection)
 
 
@@ -100,7 +102,7 @@ def turned(vector: np.ndarray, angle: float) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def outline(shape: str) -> Outline:
+def block_outline(shape: str) -> Outline:
     """The outline of a shipped scene's block, so that the laboratory and its MuJoCo twin cannot
     drift apart.
 

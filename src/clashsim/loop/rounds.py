@@ -24,16 +24,16 @@ from clashsim.data.folders import dumps
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
 from clashsim.fit.run_folder import load, save_run
-from clashsim.loop.made import Made, World
+from clashsim.loop.recorded_strikes import RecordedStrikes, StrikeRig
 from clashsim.loop.steps import (
-    Options,
-    Simulator,
-    author,
+    LoopConfig,
+    RoundSimulator,
+    author_simulator,
     collect,
     learned,
+    make_task,
     proposed,
-    task_of,
-    taught,
+    train_agent,
 )
 from clashsim.rl.agents import Agent, load_agent
 from clashsim.rl.env import StrikeVecEnv
@@ -43,7 +43,7 @@ from clashsim.rl.env import StrikeVecEnv
 _WORSE = 0.9
 
 
-def pays(misses: Sequence[float]) -> bool:
+def another_round_pays(misses: Sequence[float]) -> bool:
     """Whether another round is worth its strikes, by the errors on the fresh strikes of each round
     so far: the last two lowered it, or one of them.
     """
@@ -57,18 +57,18 @@ class Round:
     """
 
     turn: int
-    simulator: Simulator
+    simulator: RoundSimulator
     agent: Agent | None
-    made: Made | None
+    made: RecordedStrikes | None
     miss: tuple[float, float] | None = None
 
 
 @dataclass
-class Loop:
+class RealSimRealLoop:
     """A loop in a folder, or in memory without one."""
 
     scene: Scene
-    options: Options
+    options: LoopConfig
     folder: Path | None = None
     rounds: list[Round] = field(default_factory=list)
     cache: Path | None = None
@@ -98,7 +98,7 @@ class Loop:
 
     def begin(self) -> Round:
         """Round 0: the author's simulator and a policy trained in it."""
-        simulator = author(self._base)
+        simulator = author_simulator(self._base)
         self.rounds = [
             Round(
                 0,
@@ -121,7 +121,7 @@ class Loop:
             )
         return path
 
-    def advance(self, world: World | None) -> Round:
+    def advance(self, world: StrikeRig | None) -> Round:
         """One more round; without a world, from the recordings that lie in its folder."""
         last = self.rounds[-1]
         turn = last.turn + 1
@@ -134,7 +134,7 @@ class Loop:
                     self._path(turn) / "strikes.csv", last.simulator.model.names, fresh.strikes
                 )
                 write_trials(self._path(turn) / "trials.safetensors", fresh.trials)
-        far, off = fresh.misses(last.simulator.model)
+        far, off = fresh.prediction_errors(last.simulator.model)
         made = fresh if last.made is None else last.made + fresh
         simulator = self._simulator(turn, made)
         agent = (
@@ -168,12 +168,12 @@ class Loop:
     @property
     def another_pays(self) -> bool:
         """Whether another round is worth its strikes."""
-        return pays([r.miss[0] for r in self.rounds if r.miss is not None])
+        return another_round_pays([r.miss[0] for r in self.rounds if r.miss is not None])
 
-    def _simulator(self, turn: int, made: Made) -> Simulator:
+    def _simulator(self, turn: int, made: RecordedStrikes) -> RoundSimulator:
         if self._has(turn, "run"):
             run = load(self._path(turn) / "run")
-            return Simulator(self.scene, run.strikes(), run)
+            return RoundSimulator(self.scene, run.strikes(), run)
         found = learned(self._base, made, seed=self.options.seed)
         if self.folder is not None and found.run is not None:
             save_run(
@@ -185,20 +185,20 @@ class Loop:
         return found
 
     def _agent(
-        self, turn: int, simulator: Simulator, made: Made | None, last: Agent | None
+        self, turn: int, simulator: RoundSimulator, made: RecordedStrikes | None, last: Agent | None
     ) -> Agent:
         if self._has(turn, "agent.safetensors"):
             return load_agent(
-                StrikeVecEnv(task_of(self.options.task, simulator, 1)),
+                StrikeVecEnv(make_task(self.options.task, simulator, 1)),
                 self.options.algorithm,
                 self._path(turn) / "agent.safetensors",
             )
-        agent = taught(simulator, self.options, 1000 * self.options.seed + turn, made, last)
+        agent = train_agent(simulator, self.options, 1000 * self.options.seed + turn, made, last)
         if self.folder is not None:
             agent.save(self._path(turn) / "agent.safetensors")
         return agent
 
-    def _kept(self, turn: int) -> Made:
+    def _kept(self, turn: int) -> RecordedStrikes:
         folder, names = self._path(turn), self.rounds[-1].simulator.model.names
         try:
             with (folder / "strikes.csv").open(newline="") as file:
@@ -219,7 +219,7 @@ class Loop:
             raise DataError(
                 f"{str(folder)!r} has {len(trials)} recordings of {len(told)} strikes: record one for each, in their order, or take rows out of strikes.csv"
             )
-        return Made.of(told, trials, self.scene.struck_body.name)
+        return RecordedStrikes.of(told, trials, self.scene.struck_body.name)
 
     def _has(self, turn: int, name: str) -> bool:
         return self.folder is not None and (self._path(turn) / name).exists()

@@ -19,24 +19,26 @@ from torch import Tensor
 
 from clashsim.core.contact_frame import inertia
 from clashsim.core.params import Param
-from clashsim.core.scene import EXACT, Scene
+from clashsim.core.scene import EXACT_EFFECTS, Scene
 
 _EDGE = 0.04  # rad: over which contact passes from one rim of a flat striker to the other
 
 
-def exact(scene: Scene) -> list[int]:
+def analytic_params(scene: Scene) -> list[int]:
     """Positions of the parameters that act by formula."""
-    return [i for i, p in enumerate(scene.params) if p.target in EXACT]
+    return [i for i, p in enumerate(scene.params) if p.target in EXACT_EFFECTS]
 
 
-def learned(scene: Scene) -> list[int]:
+def network_params(scene: Scene) -> list[int]:
     """Positions of the parameters that a network has to learn."""
-    return [i for i, p in enumerate(scene.params) if p.target not in EXACT]
+    return [i for i, p in enumerate(scene.params) if p.target not in EXACT_EFFECTS]
 
 
-def apply_exact(scene: Scene, change: Tensor, start: Tensor, speed: Tensor, unit: Tensor) -> Tensor:
+def apply_analytic_effects(
+    scene: Scene, change: Tensor, start: Tensor, speed: Tensor, unit: Tensor
+) -> Tensor:
     """Change of twist (..., N, k) with the exact effects of theta, unit (..., N, p); start (N, k),
-    speed (N,) as in `Frame`.
+    speed (N,) as in `ContactFrame`.
     """
     column = {p.target: _natural(p, unit[..., i]) for i, p in enumerate(scene.params)}
     if "effect/tip_gyration" in column:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from clashsim.nets.impact import ImpactNet
-    from clashsim.nets.table import Table
+    from clashsim.nets.spline_table import SplineTable
 
 # Strikes or impacts in a block: the quickest of 32 to 256 on an H200, with 4 warps and, for noise,
 # 8
@@ -30,11 +30,11 @@ _INPUTS, _OUTPUTS = 32, 64  # likewise; with 16 outputs Triton 3.6 reads beyond 
 
 
 class PackedTable:
-    """Columns of a `Table` in the order in which the kernel reads them: four to a row, or sixteen
+    """Columns of a `SplineTable` in the order in which the kernel reads them: four to a row, or sixteen
     with what noise adds.
     """
 
-    def __init__(self, table: Table, groups: Tensor) -> None:
+    def __init__(self, table: SplineTable, groups: Tensor) -> None:
         """groups (rows, 3, 1) or (rows, 3, 4): for each of three outputs its coefficients and, if
         any, those of the three components of the noise.
         """
@@ -92,7 +92,7 @@ def read(
 
 @triton.jit
 def _spline(z, TAP: tl.constexpr):
-    """One of the four cubic B-splines about a cell, as in `clashsim.nets.table`."""
+    """One of the four cubic B-splines about a cell, as in `clashsim.nets.spline_table`."""
     if TAP == 0:
         w = (1 - z) * (1 - z) * (1 - z)
     elif TAP == 1:

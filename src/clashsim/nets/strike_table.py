@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clashsim.nets.table import Table
+from clashsim.nets.spline_table import SplineTable
 from clashsim.slides.law import SlideModel
 
 _TRITON = find_spec("triton") is not None
@@ -29,10 +29,10 @@ class Fidelity:
     position_most: float
     yaw: float
     yaw_most: float
-    doubted: float
+    untrusted_share: float
 
 
-class StrikeMap(nn.Module):
+class StrikeTable(nn.Module):
     """Strikes of a body at rest, (N, d) by `names`, to its pose at rest.
 
     Seen from the struck body a strike is a few numbers. What comes out is a smooth function of
@@ -41,12 +41,12 @@ class StrikeMap(nn.Module):
     model and slide cost. low, high (d,): the box of strikes.
     """
 
-    unsure = True
+    takes_noise = True
 
     def __init__(
         self,
         names: Sequence[str],
-        table: Table,
+        table: SplineTable,
         slide: SlideModel | None,
         fidelity: Fidelity | None = None,
     ) -> None:
@@ -72,30 +72,32 @@ class StrikeMap(nn.Module):
         twist: np.ndarray,
         spread: np.ndarray,
         slide: SlideModel,
-    ) -> StrikeMap:
+    ) -> StrikeTable:
         """From twists and their spread (n_1 ... n_d, 3) over a grid of strikes, in the axes of a
         body at the origin.
         """
         speed = np.meshgrid(*grids, indexing="ij")[list(names).index("speed")].reshape(-1, 1)
-        table = Table(
+        table = SplineTable(
             [float(g[0]) for g in grids],
             [float(g[-1]) for g in grids],
             _columns(twist, spread, slide, speed).reshape(*(len(g) for g in grids), 15),
         )
-        return StrikeMap(names, table, slide)
+        return StrikeTable(names, table, slide)
 
     @staticmethod
-    def of_rests(names: Sequence[str], grids: Sequence[np.ndarray], rest: np.ndarray) -> StrikeMap:
+    def from_rest_poses(
+        names: Sequence[str], grids: Sequence[np.ndarray], rest: np.ndarray
+    ) -> StrikeTable:
         """From poses at rest (N, 3) alone, over a grid of strikes of a body at the origin."""
         speed = np.meshgrid(*grids, indexing="ij")[list(names).index("speed")].reshape(-1, 1)
         columns = np.hstack([np.zeros((len(rest), 3)), rest / speed**2, np.zeros((len(rest), 9))])
-        table = Table(
+        table = SplineTable(
             [float(g[0]) for g in grids],
             [float(g[-1]) for g in grids],
             columns.reshape(*(len(g) for g in grids), 15),
         )
-        out = StrikeMap(names, table, None)
-        out.unsure = False
+        out = StrikeTable(names, table, None)
+        out.takes_noise = False
         return out
 
     def twist(self, strike: Tensor) -> Tensor:
@@ -116,7 +118,7 @@ class StrikeMap(nn.Module):
         c, s = torch.cos(pose[:, 2]), torch.sin(pose[:, 2])
         return pose + torch.stack([c * x - s * y, s * x + c * y, turn], 1)
 
-    def spread(self, pose: Tensor, strike: Tensor) -> Tensor:
+    def std(self, pose: Tensor, strike: Tensor) -> Tensor:
         """Covariance (N, 3, 3) of the pose at rest, from that of the twist."""
         change = (self.table(strike) * strike[:, self._speed, None] ** 2)[:, 6:].reshape(-1, 3, 3)
         c, s, o, i = (

@@ -19,32 +19,32 @@ from safetensors.numpy import save
 
 from clashsim.core.errors import DataError, ParamError, RunError
 from clashsim.core.files import write_atomic
-from clashsim.optim.levenberg_marquardt import Evaluate, levenberg
+from clashsim.optim.levenberg_marquardt import Evaluate, levenberg_marquardt
 
 
 @dataclass(frozen=True)
-class Hops:
+class BasinHoppingConfig:
     """How many rounds of descent there are, of how many steps, the sizes of hops (least and most,
     in half ranges), and how willing a worse end is accepted.
 
     A chain whose loss rises by a factor f moves there with probability f^(-1/temperature). In every
     round the worst chains begin anew at the best point: a quarter of them at first and all of them
     in the last round, so that a search over basins becomes one around the best of them.
-    `polish`: further steps of descent for the best point at the end.
+    `polish_steps`: further steps of descent for the best point at the end.
     """
 
     rounds: int = 8
-    descent: int = 6
+    steps_per_round: int = 6
     least: float = 0.01
     most: float = 1.0
     temperature: float = 0.5
-    polish: int = 12
+    polish_steps: int = 12
 
     def __post_init__(self) -> None:
         if (
             self.rounds < 1
-            or self.descent < 1
-            or self.polish < 0
+            or self.steps_per_round < 1
+            or self.polish_steps < 0
             or not 0 < self.least <= self.most
             or self.temperature <= 0
         ):
@@ -54,7 +54,7 @@ class Hops:
 
 
 @dataclass(frozen=True, eq=False)
-class Hopped:
+class BasinHoppingResult:
     """The best point (q,) and its loss, the chains' points (m, q) and losses (m,), the best loss
     after each round, and how many points were evaluated.
     """
@@ -67,16 +67,16 @@ class Hopped:
     evaluations: int
 
 
-def hop(
+def hop_basins(
     evaluate: Evaluate,
     starts: np.ndarray,
     *,
     seed: int,
     low: np.ndarray | float = -1.0,
     high: np.ndarray | float = 1.0,
-    hops: Hops = Hops(),
+    hops: BasinHoppingConfig = BasinHoppingConfig(),
     keep: Path | None = None,
-) -> Hopped:
+) -> BasinHoppingResult:
     """Hop from starts (m, q) inside [low, high]; the same seed gives the same numbers.
 
     keep: a file that holds the state after every round, so that an interrupted call goes on from it
@@ -101,7 +101,9 @@ def hop(
             [seed, round_]
         )  # a round's numbers do not depend on where the call began
         if state is None:
-            end = levenberg(evaluate, starts, low=low, high=high, steps=hops.descent)
+            end = levenberg_marquardt(
+                evaluate, starts, low=low, high=high, steps=hops.steps_per_round
+            )
             points, losses = end.points, end.loss
             spent, trace = np.zeros(1, np.int64), np.zeros(0)
         else:
@@ -114,12 +116,12 @@ def hop(
             origin = points.copy()
             gathered = max(m // 4, round(m * round_ / max(hops.rounds - 1, 1)))
             origin[np.argsort(losses, kind="stable")[m - gathered :]] = state["best"]
-            end = levenberg(
+            end = levenberg_marquardt(
                 evaluate,
                 _reflected(origin + size * rng.normal(size=(m, q)), low, high),
                 low=low,
                 high=high,
-                steps=hops.descent,
+                steps=hops.steps_per_round,
             )
             with np.errstate(divide="ignore", invalid="ignore"):
                 willing = rng.random(m) < np.power(
@@ -142,17 +144,21 @@ def hop(
             "losses": losses,
             "best": np.array(best),
             "loss": np.array([loss]),
-            "spent": spent + m * (hops.descent + 1),
+            "spent": spent + m * (hops.steps_per_round + 1),
             "trace": np.append(trace, loss),
         }
         if keep is not None:
             write_atomic(keep, save(state, {"key": key}))
     assert state is not None
     best, loss, evaluations = state["best"], float(state["loss"][0]), int(state["spent"][0])
-    if hops.polish:
-        end = levenberg(evaluate, best[None], low=low, high=high, steps=hops.polish)
-        best, loss, evaluations = end.points[0], float(end.loss[0]), evaluations + hops.polish + 1
-    return Hopped(
+    if hops.polish_steps:
+        end = levenberg_marquardt(evaluate, best[None], low=low, high=high, steps=hops.polish_steps)
+        best, loss, evaluations = (
+            end.points[0],
+            float(end.loss[0]),
+            evaluations + hops.polish_steps + 1,
+        )
+    return BasinHoppingResult(
         best, loss, state["points"], state["losses"], np.append(state["trace"], loss), evaluations
     )
 

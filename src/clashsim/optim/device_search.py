@@ -19,7 +19,7 @@ _REDRAWN = 3  # times that a point outside of the box is drawn again before it i
 
 
 @torch.no_grad()
-def searched(
+def search_on_device(
     cost: Cost,
     problems: int,
     dim: int,

@@ -23,11 +23,11 @@ class Descent:
     loss: np.ndarray
     damping: np.ndarray
     residual: np.ndarray
-    slope: np.ndarray
+    jacobian: np.ndarray
     trace: np.ndarray
 
 
-def levenberg(
+def levenberg_marquardt(
     evaluate: Evaluate,
     starts: np.ndarray,
     *,

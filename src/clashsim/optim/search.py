@@ -83,7 +83,7 @@ def scatter(
     return np.take_along_axis(x, order[..., None], 1), np.take_along_axis(y, order, 1)
 
 
-def apart(
+def pick_distant(
     points: np.ndarray, costs: np.ndarray, n: int, *, gap: float = 0.15
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best n points (T, n, d) of each problem that lie `gap` or more apart, and their costs (T,

@@ -13,9 +13,9 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.optim import device_search
-from clashsim.optim.search import Cem, CmaEs, apart, minimise, scatter
+from clashsim.optim.search import Cem, CmaEs, minimise, pick_distant, scatter
 from clashsim.plan.gradient import Tensor, as_tensor, descend, moved_to, repeat
-from clashsim.plan.tasks import Plan, Status, Task, box, breach, loss, off
+from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus, box, breach, loss, pose_error
 
 Method = Literal["cmaes", "cem", "gradient"]
 _LONGEST = 3  # strikes of a sequence
@@ -25,17 +25,19 @@ _SCATTER = 8  # populations scattered over all strikes to begin with
 _SHOWN = 32  # draws from which the spread of a plan is told
 
 
-def plan(model: StrikeModel, task: Task, **options: Any) -> Plan:
-    """Strikes for one task; as `plan_many`."""
-    return plan_many(model, [task], **options)[0]
+def plan(model: StrikeModel, task: PlanningTask, **options: Any) -> Plan:
+    """Strikes for one task; as `plan_batch`."""
+    return plan_batch(model, [task], **options)[0]
 
 
-def plan_few(model: StrikeModel, task: Task, **options: Any) -> Plan:
+def plan_fewest_strikes(model: StrikeModel, task: PlanningTask, **options: Any) -> Plan:
     """As few strikes as reach the target, three at most; if none do, the plan that comes nearest."""
-    return plan_few_each(model, [task], **options)[0]
+    return plan_fewest_strikes_batch(model, [task], **options)[0]
 
 
-def plan_few_each(model: StrikeModel, tasks: Sequence[Task], **options: Any) -> list[Plan]:
+def plan_fewest_strikes_batch(
+    model: StrikeModel, tasks: Sequence[PlanningTask], **options: Any
+) -> list[Plan]:
     """The same for each of many tasks of equally many strikes at the least; those that one number
     of strikes does not bring there go on together to the next.
     """
@@ -44,25 +46,25 @@ def plan_few_each(model: StrikeModel, tasks: Sequence[Task], **options: Any) -> 
     for k in range(min((t.strikes for t in tasks), default=1), _LONGEST + 1):
         for i, found in zip(
             left,
-            plan_many(model, [replace(tasks[i], strikes=k) for i in left], **options),
+            plan_batch(model, [replace(tasks[i], strikes=k) for i in left], **options),
             strict=True,
         ):
             last = best[i]
             if (
                 last is None
-                or found.status is Status.FOUND
+                or found.status is PlanStatus.FOUND
                 or (found.breached, found.cost) < (last.breached, last.cost)
             ):
                 best[i] = found
         left = [
-            i for i in left if (made := best[i]) is not None and made.status is not Status.FOUND
+            i for i in left if (made := best[i]) is not None and made.status is not PlanStatus.FOUND
         ]
     return [made for made in best if made is not None]
 
 
-def plan_many(
+def plan_batch(
     model: StrikeModel,
-    tasks: Sequence[Task],
+    tasks: Sequence[PlanningTask],
     *,
     method: Method = "cmaes",
     draws: int = 0,
@@ -118,7 +120,7 @@ def plan_many(
                 device=device,
             )
             return problem.told(descend(cost, near[:, :descents], steps=2 * rounds)[0], count)
-        found = device_search.searched(
+        found = device_search.search_on_device(
             cost,
             *shape,
             method=method,
@@ -137,7 +139,9 @@ def plan_many(
         )
     # The population is split among starts that lie apart: strikes on different sides of a body may
     # end at the same place, and one valley is not enough.
-    centre, value = (a.reshape(len(tasks) * starts, *a.shape[2:]) for a in apart(x, y, starts))
+    centre, value = (
+        a.reshape(len(tasks) * starts, *a.shape[2:]) for a in pick_distant(x, y, starts)
+    )
     searcher = (CmaEs if method == "cmaes" else Cem)(centre, each, seed)
 
     def together(points: np.ndarray) -> np.ndarray:
@@ -155,7 +159,9 @@ def plan_many(
 class _Problem:
     """Costs of strikes as points of the unit box, for all tasks at once."""
 
-    def __init__(self, model: StrikeModel, tasks: Sequence[Task], draws: int, seed: int) -> None:
+    def __init__(
+        self, model: StrikeModel, tasks: Sequence[PlanningTask], draws: int, seed: int
+    ) -> None:
         self.model, self.tasks, self.k, self.d = model, tasks, tasks[0].strikes, len(model.names)
         self.low, self.high = box(model, tasks[0].reach)
         self.start, self.target = (
@@ -167,7 +173,7 @@ class _Problem:
             size=(-(-max(draws, _SHOWN) // 2), self.k, 3)
         )
         few = half[: -(-draws // 2)]
-        self.noise = np.concatenate([few, -few]) if draws and model.unsure else None
+        self.noise = np.concatenate([few, -few]) if draws and model.takes_noise else None
         self.shown = np.concatenate([half, -half])
 
     @property
@@ -221,7 +227,7 @@ class _Problem:
         for k in range(self.k):
             end = self.model.rest(pose, strikes[:, k])
             breached += breach(reach, names, pose, strikes[:, k], end)
-            if self.model.unsure:
+            if self.model.takes_noise:
                 many = self.model.rest(
                     many,
                     np.repeat(strikes[:, k], shown, 0),
@@ -237,7 +243,7 @@ class _Problem:
 
     def _told(
         self,
-        task: Task,
+        task: PlanningTask,
         strikes: np.ndarray,
         poses: np.ndarray,
         spread: np.ndarray,
@@ -246,20 +252,20 @@ class _Problem:
     ) -> Plan:
         """One plan, in words."""
         target = np.array(task.target)
-        far, turn = (float(abs(v)) for v in off(poses[-1], target))
+        far, turn = (float(abs(v)) for v in pose_error(poses[-1], target))
         there = f"{1e3 * task.tolerance[0]:.0f} mm and {np.degrees(task.tolerance[1]):.0f} degrees count as there"
         status, reason = (
-            Status.FOUND,
+            PlanStatus.FOUND,
             f"expected {1e3 * far:.1f} mm and {np.degrees(turn):.1f} degrees from the target ({there})",
         )
         if breached:
             status, reason = (
-                Status.OUT_OF_REACH,
+                PlanStatus.OUT_OF_REACH,
                 "no strike within the arm's reach brings the body to the target: allow another side, speed or workspace",
             )
         elif far > task.tolerance[0] or turn > task.tolerance[1]:
             many_words = ("one strike", "two strikes", "three strikes")[self.k - 1]
-            status = Status.OUT_OF_REACH
+            status = PlanStatus.OUT_OF_REACH
             reason = f"the nearest found that {many_words} can bring the body is {1e3 * far:.0f} mm and {np.degrees(turn):.0f} degrees from the target"
         return Plan(
             task,

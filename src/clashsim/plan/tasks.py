@@ -49,7 +49,7 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Task:
+class PlanningTask:
     """Bring a body from start to target, x, y (m) and yaw (rad) each, within a tolerance (m, rad)
     that counts as there.
     """
@@ -85,7 +85,7 @@ class Task:
             )
 
 
-class Status(StrEnum):
+class PlanStatus(StrEnum):
     """How planning ended."""
 
     FOUND = "found"
@@ -98,13 +98,13 @@ class Plan:
     the last (3,), and what it costs (Eq. 5, m2).
     """
 
-    task: Task
+    task: PlanningTask
     names: tuple[str, ...]
     strikes: np.ndarray
     predicted: np.ndarray
-    spread: np.ndarray
+    std: np.ndarray
     cost: float
-    status: Status
+    status: PlanStatus
     reason: str
     evaluations: int
     breached: bool = False  # whether it leaves what the arm can reach
@@ -115,7 +115,7 @@ class Plan:
         return np.vstack([self.task.start, self.predicted[:-1]])
 
 
-def off(pose: Any, target: Any) -> tuple[Any, Any]:
+def pose_error(pose: Any, target: Any) -> tuple[Any, Any]:
     """Distance (m) and angle (rad, signed) of poses (..., 3) from targets; arrays or tensors."""
     gap = pose - target
     turn = gap[..., 2] / (2 * math.pi)
@@ -126,7 +126,7 @@ def off(pose: Any, target: Any) -> tuple[Any, Any]:
 
 def loss(pose: Any, target: Any, tau: Any) -> Any:
     """Eq. 5 with a wrapped angle: (...,) for poses and targets (..., 3)."""
-    far, turn = off(pose, target)
+    far, turn = pose_error(pose, target)
     return far**2 + tau * turn**2
 
 

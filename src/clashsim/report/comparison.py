@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest, norm
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.evaluate.metrics import accuracy, relative_error
 
 _ALPHA = 0.1
@@ -29,7 +29,7 @@ class Comparison:
     predicted: Mapping[str, np.ndarray]
     errors: Mapping[str, np.ndarray]
     ours: str
-    rival: str | None
+    baseline: str | None
 
     @staticmethod
     def of(
@@ -38,7 +38,7 @@ class Comparison:
         *,
         gyration: float,
         ours: str,
-        rival: str | None,
+        baseline: str | None,
     ) -> Comparison:
         """Check shapes and names, order the methods, and choose the best of the others as the rival
         if none is named.
@@ -48,10 +48,10 @@ class Comparison:
             raise DataError(
                 f"a report needs finite measured twists (N, 3) or (N, 6), got shape {measured.shape}"
             )
-        for name in (ours, rival):
+        for name in (ours, baseline):
             if name is not None and name not in predicted:
                 raise DataError(
-                    f"there is no method {name!r} among the predictions; {nearest(name, predicted)}"
+                    f"there is no method {name!r} among the predictions; {did_you_mean(name, predicted)}"
                 )
         twists = {name: np.asarray(twist, float) for name, twist in predicted.items()}
         for name, twist in twists.items():
@@ -61,20 +61,20 @@ class Comparison:
                 )
         errors = {name: relative_error(twist, measured, gyration) for name, twist in twists.items()}
         others = [name for name in predicted if name != ours]
-        if rival is None and others and len(measured):
-            rival = max(
+        if baseline is None and others and len(measured):
+            baseline = max(
                 others,
                 key=lambda name: (accuracy(errors[name], _ALPHA), -float(np.median(errors[name]))),
             )
         order = sorted(
-            predicted, key=lambda name: (name != ours, name != rival)
+            predicted, key=lambda name: (name != ours, name != baseline)
         )  # stable: the others stay as they were given
         return Comparison(
             measured,
             {name: twists[name] for name in order},
             {name: errors[name] for name in order},
             ours,
-            rival,
+            baseline,
         )
 
     def headline(self) -> str:
@@ -85,14 +85,14 @@ class Comparison:
         if n == 0:
             return "No impacts were held out, so how well it predicts is not known."
         close = (
-            self.rival is not None
-            and min(self._hits(name, _ALPHA) for name in (self.ours, self.rival)) >= _ALL * n
+            self.baseline is not None
+            and min(self._hits(name, _ALPHA) for name in (self.ours, self.baseline)) >= _ALL * n
         )
         alpha = _ALPHA / 2 if close else _ALPHA
         said = f"{self.ours} predicts {self._hits(self.ours, alpha)} of {n} held-out impacts to within {100 * alpha:g} %"
         return (
-            f"{said}; {self.rival}: {self._hits(self.rival, alpha)}."
-            if self.rival is not None
+            f"{said}; {self.baseline}: {self._hits(self.baseline, alpha)}."
+            if self.baseline is not None
             else f"{said}."
         )
 
@@ -111,9 +111,9 @@ class Comparison:
             f"Its median error is {100 * median:.1f} % of the motion after impact: {_two(speed)} m/s and {_two(spin)}°/s, "
             f"or {_two(1000 * _GLIMPSE * speed)} mm and {_two(_GLIMPSE * spin)}° over the first {_GLIMPSE:g} s of travel."
         )
-        if self.rival is None:
+        if self.baseline is None:
             return said
-        mine, theirs = self.errors[self.ours], self.errors[self.rival]
+        mine, theirs = self.errors[self.ours], self.errors[self.baseline]
         wins, losses = int(np.sum(mine < theirs)), int(np.sum(mine > theirs))
         chance = wins + losses == 0 or binomtest(wins, wins + losses).pvalue > 0.05
         doubt = (
@@ -164,7 +164,7 @@ class Comparison:
         )
 
 
-def spread_verdict(shares: np.ndarray, n: int) -> str:
+def coverage_sentence(shares: np.ndarray, n: int) -> str:
     """A sentence on the shares within 1 and 2 standard deviations (2,) of n impacts: too sure, too
     cautious, or in line with chance.
     """

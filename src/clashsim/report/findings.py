@@ -23,10 +23,10 @@ class Wrong(Protocol):
     @property
     def body(self) -> str: ...
     @property
-    def sentence(self) -> str: ...
+    def message(self) -> str: ...
 
 
-def found_wrong(findings: Sequence[Wrong]) -> Table:
+def findings_table(findings: Sequence[Wrong]) -> Table:
     """One row a kind of finding and body, those that stop first; trials are counted, and the first
     one's sentence stands for the others'.
     """
@@ -41,13 +41,13 @@ def found_wrong(findings: Sequence[Wrong]) -> Table:
             severity,
             _shown(body) or "-",
             ", ".join(trials[:_NAMED]) + more,
-            _shown(same[0].sentence),
+            _shown(same[0].message),
             style=_COLOURS.get(severity, ""),
         )
     return table
 
 
-def sentences(findings: Sequence[Wrong]) -> tuple[str, ...]:
+def finding_sentences(findings: Sequence[Wrong]) -> tuple[str, ...]:
     """The same as sentences, to be kept with the trials."""
     out = []
     for (_, name, body), same in _kinds(findings):
@@ -55,7 +55,7 @@ def sentences(findings: Sequence[Wrong]) -> tuple[str, ...]:
         where = f"{name}, {body}" if body else name
         out.append(
             _shown(
-                f"{where}: {same[0].sentence}"
+                f"{where}: {same[0].message}"
                 + (
                     f" (trial {same[0].trial}, and {trials - 1} more)"
                     if trials > 1

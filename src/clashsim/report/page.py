@@ -19,18 +19,18 @@ from clashsim.core.impacts import after_columns
 from clashsim.core.params import Param
 from clashsim.evaluate.metrics import ALPHAS, accuracy
 from clashsim.report import charts
-from clashsim.report.comparison import EXPECTED, Comparison, spread_verdict
-from clashsim.report.efficiency import Fewer, chart, sentence
+from clashsim.report.comparison import EXPECTED, Comparison, coverage_sentence
+from clashsim.report.data_efficiency import DataEfficiency, chart, sentence
 from clashsim.report.markup import Markup, card, tag
 from clashsim.report.parameters import parameters
 from clashsim.report.parameters import restitution as restitution_card
 from clashsim.report.parameters import slide as slide_card
-from clashsim.report.recorded import SOURCES, data_card, made_card
-from clashsim.report.rests import Rests
-from clashsim.report.rests import panels as rest_panels
-from clashsim.report.rests import table as rest_table
+from clashsim.report.provenance import SOURCES, data_card, made_card
+from clashsim.report.rest_poses import RestDisplacements
+from clashsim.report.rest_poses import panels as rest_panels
+from clashsim.report.rest_poses import table as rest_table
 from clashsim.report.tables import Estimated
-from clashsim.report.trust import StrikeSpace, key, maps
+from clashsim.report.trust_maps import TrustMap, key, maps
 
 _Arguments = ParamSpec("_Arguments")
 _UNITS = {"v": "m/s", "w": "rad/s"}
@@ -47,7 +47,7 @@ def report(
     fitted: int,
     source: str = "real",
     ours: str = "clashsim",
-    rival: str | None = None,
+    baseline: str | None = None,
     spread: np.ndarray | None = None,
     judged: str | None = None,
     labels: Sequence[str] | None = None,
@@ -56,9 +56,9 @@ def report(
     estimates: Sequence[Estimated] = (),
     slide: tuple[Sequence[Estimated], Mapping[str, str]] = ((), {}),
     restitution: Mapping[str, Sequence[float]] | None = None,
-    rests: Rests | None = None,
-    space: StrikeSpace | None = None,
-    fewer: Fewer | None = None,
+    rests: RestDisplacements | None = None,
+    space: TrustMap | None = None,
+    fewer: DataEfficiency | None = None,
     advice: str | None = None,
     trials: Sequence[Mapping[str, str]] = (),
     findings: Sequence[str] = (),
@@ -89,7 +89,7 @@ def report(
         raise DataError(
             f"a report needs one estimate for each parameter, got {len(estimates)} for {len(params)}"
         )
-    found = Comparison.of(measured, predicted, gyration=gyration, ours=ours, rival=rival)
+    found = Comparison.of(measured, predicted, gyration=gyration, ours=ours, baseline=baseline)
     n, k = found.measured.shape
     names = (
         [str(label) for label in labels]
@@ -155,7 +155,9 @@ def _filled(title: str, body: Sequence[Markup | None]) -> str:
     )
 
 
-def _head(title: str, data: str, source: str, found: Comparison, rests: Rests | None) -> Markup:
+def _head(
+    title: str, data: str, source: str, found: Comparison, rests: RestDisplacements | None
+) -> Markup:
     badge, sentence = SOURCES.get(source, (source, "{data}"))
     return tag(
         "header",
@@ -170,7 +172,7 @@ def _head(title: str, data: str, source: str, found: Comparison, rests: Rests | 
         tag("h1", title),
         tag("p", _tight(found.headline()), class_="headline"),
         tag("p", _tight(found.meaning()), class_="lead"),
-        tag("p", _tight(rests.sentence(found.ours, found.rival)), class_="lead")
+        tag("p", _tight(rests.sentence(found.ours, found.baseline)), class_="lead")
         if rests is not None
         else None,
         tag("p", "Data: ", sentence.format(data=data), ".", class_="quiet"),
@@ -315,7 +317,7 @@ def _circumstances(
     )
 
 
-def _rests(found: Comparison, rests: Rests, labels: Sequence[str]) -> Markup:
+def _rests(found: Comparison, rests: RestDisplacements, labels: Sequence[str]) -> Markup:
     order = list(found.predicted)
     hint = "From the pose at impact to rest: the twist after impact that each method tells, and then the same slide model for all of them."
     drawn = tag("div", rest_panels(rests, order, labels), class_="panels plot")
@@ -328,8 +330,8 @@ def _rests(found: Comparison, rests: Rests, labels: Sequence[str]) -> Markup:
     )
 
 
-def _trust(space: StrikeSpace) -> Markup:
-    hint = "Each cell: the median over the strikes in it, whatever else differs between them. Blank: no such strike is within the scene's [draw], so nothing was trained there."
+def _trust(space: TrustMap) -> Markup:
+    hint = "Each cell: the median over the strikes in it, whatever else differs between them. Blank: no such strike is within the scene's [strikes], so nothing was trained there."
     return card(
         "Where it is trusted",
         tag("p", _tight(space.sentence())),
@@ -339,7 +341,9 @@ def _trust(space: StrikeSpace) -> Markup:
     )
 
 
-def _more(found: Comparison, fitted: int, fewer: Fewer | None, advice: str | None) -> Markup | None:
+def _more(
+    found: Comparison, fitted: int, fewer: DataEfficiency | None, advice: str | None
+) -> Markup | None:
     """Whether more impacts would help: what fewer gave, and what is expected of ten more."""
     if fewer is None and advice is None:
         return None
@@ -392,7 +396,7 @@ def _spread(found: Comparison, spread: np.ndarray) -> Markup:
         rows.append(
             tag("tr", tag("th", name, scope="row"), cells, class_="ours" if name == "all" else None)
         )
-    said = f"{spread_verdict(shares.mean(1), len(found.measured))} Tick: the share that a spread stated honestly would hold."
+    said = f"{coverage_sentence(shares.mean(1), len(found.measured))} Tick: the share that a spread stated honestly would hold."
     return card(
         "Is its stated spread honest?",
         tag("table", tag("thead", head), tag("tbody", rows), class_="spread"),

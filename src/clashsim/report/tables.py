@@ -43,7 +43,7 @@ class Estimated(Protocol):
     def status(self) -> str: ...
 
 
-def parameters(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
+def parameter_table(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
     """One row a parameter: nominal and identified value, interval, verdict."""
     table = Table(
         title="Parameters (effective values: what makes the model fit, not material constants)",
@@ -68,7 +68,7 @@ def parameters(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
     return table
 
 
-def readings(nominal: Mapping[float, float], identified: Mapping[float, float]) -> Table:
+def restitution_table(nominal: Mapping[float, float], identified: Mapping[float, float]) -> Table:
     """Restitution of a head-on impact at some speeds, before and after."""
     table = Table(
         title="What solref means: restitution of a head-on impact in MuJoCo", title_justify="left"
@@ -119,7 +119,7 @@ def slide(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
     return table
 
 
-def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row a model: accuracy at 0.1 and 0.2, and the median relative error."""
     table = Table(title=escape(title), title_justify="left")
     for name in ("model", "accuracy(0.1)", "accuracy(0.2)", "median error"):
@@ -133,7 +133,7 @@ def accuracies(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def plain(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group:
+def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group:
     """Rows of a bench: a table for each kind of row, a column for each key.
 
     A row belongs to the first kind that has all of its keys; rows that say `why` are a kind of

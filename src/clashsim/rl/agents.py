@@ -19,7 +19,7 @@ from clashsim.core.extras import needs
 from clashsim.core.files import write_atomic
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.informative import InformativeVecEnv
-from clashsim.rl.train import guided
+from clashsim.rl.sac_training import guided
 
 with needs("Stable-Baselines3", "rl"):
     from stable_baselines3 import PPO, SAC
@@ -33,7 +33,7 @@ _GAMMA = 0.95
 
 
 @dataclass(frozen=True)
-class Practice:
+class AgentTrainingConfig:
     """Strikes of the first training, guided ones among them, and of each later one from the last
     weights.
     """
@@ -63,12 +63,12 @@ class Agent:
         write_atomic(path, save({k: v.contiguous() for k, v in self.weights.items()}))
 
 
-def practise(
+def train_on_env(
     env: StrikeVecEnv | InformativeVecEnv,
     algorithm: Algorithm,
     *,
     strikes: int,
-    guides: int = 0,
+    guided_strikes: int = 0,
     seed: int = 0,
     last: Weights | None = None,
 ) -> Agent:
@@ -79,8 +79,8 @@ def practise(
     if last is not None:
         _restore(model, last)
     model.set_logger(configure(None, []))
-    if algorithm == "sac" and guides:
-        guided(model, env, min(guides, strikes // 2))
+    if algorithm == "sac" and guided_strikes:
+        guided(model, env, min(guided_strikes, strikes // 2))
     model.learn(strikes - model.num_timesteps, reset_num_timesteps=model.num_timesteps == 0)
     return Agent(algorithm, _weights(model), model)
 

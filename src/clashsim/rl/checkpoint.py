@@ -71,7 +71,9 @@ def remember(name: str, optimiser: torch.optim.Optimizer, tensors: Tensors) -> N
     optimiser.load_state_dict(state)
 
 
-def keep(folder: Path, tensors: Tensors, about: dict[str, Any], *, steps: int, of: int) -> None:
+def write_checkpoint(
+    folder: Path, tensors: Tensors, about: dict[str, Any], *, steps: int, of: int
+) -> None:
     """Write a checkpoint after so many steps of all; it replaces the old one at once."""
     write_atomic(folder / _CHECKPOINT, save(tensors, {"about": json.dumps(about)}))
     write_atomic(folder / _PROGRESS, json.dumps({"steps": steps, "of": of}).encode())

@@ -17,45 +17,45 @@ from torch import Tensor
 
 from clashsim.rl.push import (
     DRAWS,
-    STRIKES,
+    MAX_STRIKES,
     TRIES,
-    Spread,
-    heading_of,
+    StartDistribution,
+    heading_offset_of,
     judged,
     seen,
     spanned,
     starts,
     worth,
 )
-from clashsim.rl.routes import LENGTH
+from clashsim.rl.routes import SEGMENT_LENGTH
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
 
 
-class CardModel(Protocol):
+class DeviceModel(Protocol):
     """A `StrikeModel` that takes tensors of its device: a map of strikes."""
 
     names: tuple[str, ...]
     low: np.ndarray
     high: np.ndarray
-    unsure: bool
+    takes_noise: bool
 
     def __call__(self, pose: Tensor, strike: Tensor, noise: Tensor | None = None) -> Tensor:
         """Pose at rest (N, 3), as `StrikeModel.rest`."""
 
 
 @dataclass
-class CardPush:
+class DevicePush:
     """N copies of the task: pose (N, 3) of bodies, turn (N,) of the way at the sub-goal, strikes
     made (N,), which are whole numbers of the poses' type.
 
     low, high (d,): the box of strikes. rng: of the same device; all that is drawn comes from it.
     """
 
-    model: CardModel
-    ahead: float  # rad, from a body's yaw to its heading
-    spread: Spread
+    model: DeviceModel
+    heading_offset: float  # rad, from a body's yaw to its heading
+    starts: StartDistribution
     low: Tensor
     high: Tensor
     rng: torch.Generator
@@ -67,14 +67,14 @@ class CardPush:
     @staticmethod
     def of(
         scene: Scene,
-        model: CardModel,
+        model: DeviceModel,
         n: int,
         *,
-        spread: Spread = Spread(),
+        starts: StartDistribution = StartDistribution(),
         device: str = "cpu",
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
-    ) -> CardPush:
+    ) -> DevicePush:
         """The task of a scene, begun in all copies; the model lies on that device, in that type."""
         low, high = (
             torch.as_tensor(v, dtype=dtype, device=device) for v in (model.low, model.high)
@@ -83,7 +83,7 @@ class CardPush:
         pose, turn, made = (
             torch.zeros(shape, dtype=dtype, device=device) for shape in ((n, 3), (n,), (n,))
         )
-        task = CardPush(model, heading_of(scene), spread, low, high, rng, pose, turn, made)
+        task = DevicePush(model, heading_offset_of(scene), starts, low, high, rng, pose, turn, made)
         task.restart(torch.ones(n, dtype=torch.bool, device=device))
         return task
 
@@ -98,7 +98,7 @@ class CardPush:
             dtype=self.pose.dtype,
             device=self.pose.device,
         )
-        pose, turn = starts(draws, self.spread, self.ahead, xp=torch)
+        pose, turn = starts(draws, self.starts, self.heading_offset, xp=torch)
         self.pose, self.turn = (
             torch.where(ended[:, None], pose, self.pose),
             torch.where(ended, turn, self.turn),
@@ -107,7 +107,9 @@ class CardPush:
 
     def observe(self) -> Tensor:
         """Observations (N, 7), in single precision."""
-        return seen(self.pose, self.ahead, self.turn, LENGTH, self.made, xp=torch).float()
+        return seen(
+            self.pose, self.heading_offset, self.turn, SEGMENT_LENGTH, self.made, xp=torch
+        ).float()
 
     def guide(self, *, tries: int = TRIES) -> Tensor:
         """Actions (N, d) that a look one strike ahead finds best among `tries` random ones; one try
@@ -129,7 +131,7 @@ class CardPush:
             )
             value = worth(
                 self.model(self.pose, spanned(self.low, self.high, action, xp=torch)),
-                self.ahead,
+                self.heading_offset,
                 self.turn,
                 xp=torch,
             )
@@ -144,8 +146,8 @@ class CardPush:
         whether at the sub-goal (N,), as `Push.strike`.
         """
         noise = None
-        if self.spread.noise and self.model.unsure:
-            noise = self.spread.noise * torch.randn(
+        if self.starts.noise and self.model.takes_noise:
+            noise = self.starts.noise * torch.randn(
                 self.pose.shape, generator=self.rng, dtype=self.pose.dtype, device=self.pose.device
             )
         return self.arrive(
@@ -159,7 +161,7 @@ class CardPush:
         struck.
         """
         self.pose, self.made = pose, self.made + 1
-        return judged(pose, self.ahead, self.turn, self.made, xp=torch)
+        return judged(pose, self.heading_offset, self.turn, self.made, xp=torch)
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Strike, and begin anew where an episode ended."""
@@ -169,14 +171,14 @@ class CardPush:
 
 
 @torch.no_grad()
-def played(task: CardPush, act: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+def play_episodes(task: DevicePush, act: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     """One episode of every copy from a new start, by what `act` does on observations: whether it
     reached its sub-goal (N,), and its return (N,).
     """
     running = torch.ones_like(task.turn, dtype=torch.bool)
     task.restart(running)
     reached, total = torch.zeros_like(running), torch.zeros_like(task.turn)
-    for _ in range(STRIKES):
+    for _ in range(MAX_STRIKES):
         reward, ended, there = task.strike(act(task.observe()))
         total, reached = total + running * reward, reached | (running & there)
         running = (

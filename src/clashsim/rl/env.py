@@ -19,9 +19,9 @@ with needs("Stable-Baselines3", "rl"):
 from clashsim.core.outline import outline
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.rl.picture import frame
-from clashsim.rl.push import Push, Spread
-from clashsim.rl.task import StrikeTask, moved
+from clashsim.rl.corridor_picture import draw_corridor
+from clashsim.rl.push import Push, StartDistribution
+from clashsim.rl.task import StrikeTask, motion_in_body_frame
 
 
 def _spaces(task: StrikeTask) -> tuple[spaces.Box, spaces.Box]:
@@ -42,10 +42,10 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         scene: Scene,
         model: StrikeModel,
         *,
-        spread: Spread = Spread(),
+        starts: StartDistribution = StartDistribution(),
         render_mode: str | None = None,
     ) -> None:
-        self._push = Push.of(scene, model, 1, spread)
+        self._push = Push.of(scene, model, 1, starts)
         self.observation_space, self.action_space = _spaces(self._push)
         self.render_mode, self._scene = render_mode, scene
 
@@ -77,11 +77,11 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if self.render_mode is None:
             return None
         s = self._scene
-        picture = frame(
+        picture = draw_corridor(
             outline(s, s.struck, s.struck_body),
             self._push.pose[0],
             ((0.0, 0.0), (0.3, 0.0)),
-            goal=float(self._push.turn[0] - self._push.ahead),
+            goal=float(self._push.turn[0] - self._push.heading_offset),
         )
         if self.render_mode == "human":
             import matplotlib.pyplot as plt
@@ -102,7 +102,9 @@ class StrikeVecEnv(VecEnv):
         self._task, self._rng = task, np.random.default_rng(seed)
         self._action = np.zeros((len(task.pose), len(task.model.names)))
         self._total = np.zeros(len(task.pose))
-        self.moves = np.zeros((len(task.pose), 3))  # of the last strikes, as `moved` tells them
+        self.moves = np.zeros(
+            (len(task.pose), 3)
+        )  # of the last strikes, as `motion_in_body_frame` tells them
 
     def reset(self) -> np.ndarray:
         """Begin all anew."""
@@ -121,7 +123,7 @@ class StrikeVecEnv(VecEnv):
         """Strike all of them once."""
         before = self._task.pose.copy()
         reward, done, there = self._task.strike(self._action, self._rng)
-        self.moves = moved(before, self._task.pose)
+        self.moves = motion_in_body_frame(before, self._task.pose)
         made = self._task.made
         self._total += reward
         last = self._task.observe()

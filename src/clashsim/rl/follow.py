@@ -10,8 +10,8 @@ import numpy as np
 
 from clashsim.core.protocols import StrikeModel
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import STRIKES, observed
-from clashsim.rl.routes import NEAR, Route
+from clashsim.rl.push import MAX_STRIKES, observed
+from clashsim.rl.routes import GOAL_RADIUS, Route
 
 
 class World(Protocol):
@@ -25,7 +25,7 @@ class World(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class RouteResult:
     """One trial: sub-goals reached, poses (M + 1, 3) and the strikes (M, d) between them, and why
     it ended.
     """
@@ -34,22 +34,22 @@ class Followed:
     success: bool
     poses: np.ndarray
     strikes: np.ndarray
-    why: str
+    reason: str
 
 
-def follow(route: Route, policy: Policy, world: World) -> Followed:
-    """Strike a body through all segments of a route, at most `STRIKES` in each; a strike that
+def follow(route: Route, policy: Policy, world: World) -> RouteResult:
+    """Strike a body through all segments of a route, at most `MAX_STRIKES` in each; a strike that
     leaves the corridors ends the trial.
     """
     poses, strikes = [world.look()], []
     for segment in range(len(route)):
         goal, heading = np.array(route.points[segment + 1]), route.headings[segment]
-        for made in range(STRIKES):
+        for made in range(MAX_STRIKES):
             seen = _from_segment(poses[-1], np.array(route.points[segment]), heading)
             strike = policy(
                 observed(
                     seen[None],
-                    policy.ahead,
+                    policy.heading_offset,
                     np.array([route.turn(segment)]),
                     route.lengths[segment : segment + 1],
                     np.array([made]),
@@ -58,24 +58,24 @@ def follow(route: Route, policy: Policy, world: World) -> Followed:
             world.strike(dict(zip(policy.names, strike.tolist(), strict=True)))
             strikes.append(strike)
             poses.append(world.look())
-            if np.linalg.norm(poses[-1][:2] - goal) < NEAR:
+            if np.linalg.norm(poses[-1][:2] - goal) < GOAL_RADIUS:
                 break
             if not route.inside(poses[-1][:2]):
-                return Followed(
+                return RouteResult(
                     segment, False, np.array(poses), np.array(strikes), "left the corridor"
                 )
         else:
-            return Followed(
+            return RouteResult(
                 segment,
                 False,
                 np.array(poses),
                 np.array(strikes),
-                f"not there after {STRIKES} strikes",
+                f"not there after {MAX_STRIKES} strikes",
             )
-    return Followed(len(route), True, np.array(poses), np.array(strikes), "reached the end")
+    return RouteResult(len(route), True, np.array(poses), np.array(strikes), "reached the end")
 
 
-def start_of(
+def sample_start(
     route: Route, ahead: float, rng: np.random.Generator, *, heading: float = 0.5
 ) -> np.ndarray:
     """Where a trial begins (3,): at the first point, headed along the first segment or, on routes
@@ -111,7 +111,9 @@ class Simulated:
     def strike(self, strike: Mapping[str, float]) -> None:
         """Strike by name."""
         noise = (
-            None if self._rng is None or not self._model.unsure else self._rng.normal(size=(1, 3))
+            None
+            if self._rng is None or not self._model.takes_noise
+            else self._rng.normal(size=(1, 3))
         )
         self._pose = self._model.rest(
             self._pose[None], np.array([[strike[n] for n in self._model.names]]), noise

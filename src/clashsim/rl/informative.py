@@ -31,13 +31,13 @@ with needs("Stable-Baselines3", "rl"):
 
 from clashsim.rl.env import StrikeVecEnv
 
-_REACH = 0.6  # of scaled transitions, within which one tells about another
-_COUNT = 0.5  # transitions that the usual error weighs
+_LENGTH_SCALE = 0.6  # of scaled transitions, within which one tells about another
+_PRIOR_COUNT = 0.5  # transitions that the usual error weighs
 _MOST = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Information:
+class InformationBonus:
     """Real transitions, scaled (M, c), by how much the simulator misses each (M,), relative to the
     size of what strikes do, and the usual miss.
     """
@@ -45,7 +45,7 @@ class Information:
     places: np.ndarray
     scale: np.ndarray
     misses: np.ndarray
-    usual: float
+    typical_error: float
 
     @staticmethod
     def of(
@@ -55,7 +55,7 @@ class Information:
         *,
         gyration: float,
         most: int = _MOST,
-    ) -> Information:
+    ) -> InformationBonus:
         """From actions (n, d) in [-1, 1], and moves (n, 3) that they made and that the simulator
         says; gyration (m) makes a turn a length.
         """
@@ -68,23 +68,29 @@ class Information:
         scale = np.r_[np.ones(actions.shape[1]), unit / size]
         misses = np.linalg.norm((real - simulated) * unit, axis=1) / size
         places = np.column_stack([actions, simulated]) * scale
-        rows = farthest(places, min(most, len(places)))
-        return Information(places[rows], scale, misses[rows], float(np.sqrt((misses**2).mean())))
+        rows = farthest_point_rows(places, min(most, len(places)))
+        return InformationBonus(
+            places[rows], scale, misses[rows], float(np.sqrt((misses**2).mean()))
+        )
 
-    def parts(self, actions: np.ndarray, moves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def disagreement_and_novelty(
+        self, actions: np.ndarray, moves: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Disagreement and novelty (N,) of simulated transitions: actions (N, d) and moves (N, 3)."""
         x = np.column_stack([actions, moves]) * self.scale
-        kernel = np.exp(-0.5 * cdist(x, self.places, "sqeuclidean") / _REACH**2)
+        kernel = np.exp(-0.5 * cdist(x, self.places, "sqeuclidean") / _LENGTH_SCALE**2)
         near = kernel.sum(1)
-        return (_COUNT * self.usual + kernel @ self.misses) / (_COUNT + near), 1 / (1 + near)
+        return (_PRIOR_COUNT * self.typical_error + kernel @ self.misses) / (
+            _PRIOR_COUNT + near
+        ), 1 / (1 + near)
 
     def __call__(self, actions: np.ndarray, moves: np.ndarray) -> np.ndarray:
         """The bonus (N,), of the order of the simulator's relative error at most."""
-        disagreement, novelty = self.parts(actions, moves)
+        disagreement, novelty = self.disagreement_and_novelty(actions, moves)
         return disagreement * novelty
 
 
-def farthest(points: np.ndarray, most: int) -> np.ndarray:
+def farthest_point_rows(points: np.ndarray, most: int) -> np.ndarray:
     """Rows (most,) of points (n, c) that lie far from each other: each the farthest from those
     before it, the first being row 0.
     """
@@ -101,7 +107,7 @@ class InformativeVecEnv(VecEnvWrapper):
     of Stable-Baselines3 takes it.
     """
 
-    def __init__(self, env: StrikeVecEnv, information: Information, weight: float) -> None:
+    def __init__(self, env: StrikeVecEnv, information: InformationBonus, weight: float) -> None:
         super().__init__(env)
         self._env, self._information, self._weight = env, information, weight
         self._action = np.zeros((env.num_envs, 1))

@@ -15,7 +15,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.parsing import parse_json, read_bounded
 from clashsim.core.tensors import read_tensors
-from clashsim.rl.push import OBSERVED
+from clashsim.rl.push import OBSERVATION_SIZE
 
 _KIND = "clashsim-policy"
 _BYTES = 1 << 28  # of a file; policies have a few hundred thousand
@@ -25,14 +25,14 @@ _LARGEST = 1e6  # weights beyond this are no result of training, and sums of the
 @dataclass(frozen=True, eq=False)
 class Policy:
     """A perceptron with rectifiers and a tanh at its end; its output -1..1 spans strikes low..high
-    (d,) by `names`. ahead: as `Push.ahead`.
+    (d,) by `names`. ahead: as `Push.heading_offset`.
     """
 
     layers: tuple[tuple[np.ndarray, np.ndarray], ...]  # weights (out, in) and biases (out,)
     names: tuple[str, ...]
     low: np.ndarray
     high: np.ndarray
-    ahead: float
+    heading_offset: float
     notes: Mapping[str, Any]
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ class Policy:
             "names": list(self.names),
             "low": self.low.tolist(),
             "high": self.high.tolist(),
-            "ahead": self.ahead,
+            "ahead": self.heading_offset,
             "notes": dict(self.notes),
         }
         write_atomic(path, save(arrays, {"about": json.dumps(about)}))
@@ -89,7 +89,7 @@ def _policy(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Polic
     ahead = float(about["ahead"])
     if not layers or low.shape != (len(names),) or high.shape != (len(names),):
         raise ValueError("no layers, or not one range for each name")
-    sizes = [OBSERVED]
+    sizes = [OBSERVATION_SIZE]
     for weights, biases in layers:
         if weights.ndim != 2 or weights.shape[1] != sizes[-1] or biases.shape != weights.shape[:1]:
             raise ValueError("layers that do not fit on each other")

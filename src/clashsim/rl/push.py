@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.rl.routes import LENGTH, NEAR, WIDTH
+from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS, SEGMENT_LENGTH
 
 if TYPE_CHECKING:
     from clashsim.core.protocols import StrikeModel
     from clashsim.core.scene import Scene
 
-STRIKES = 5  # T: at most
-LEFT = -10.0  # r_0: for leaving the corridor
+MAX_STRIKES = 5  # T: at most
+LEFT_CORRIDOR_REWARD = -10.0  # r_0: for leaving the corridor
 # M before the start and behind the end that still belong to a segment: the last one ended within
 # that
-_AFTER = NEAR
-OBSERVED = 7
+_AFTER = GOAL_RADIUS
+OBSERVATION_SIZE = 7
 DRAWS = 7  # even numbers in [0, 1) that a start is made of
 TRIES = 48  # strikes that a look ahead chooses from
 
 
 @dataclass(frozen=True)
-class Spread:
-    """What a training meets: at the start, places within `near` (m) of the segment's and headings
+class StartDistribution:
+    """What a training meets: at the start, places within `position_radius` (m) of the segment's and headings
     within `heading` (rad) of its; turns (rad) of the way that follows, within `turn`; a share
-    `along` of the starts anywhere in the corridor, so that sub-goals are met early in a training;
+    `anywhere_share` of the starts anywhere in the corridor, so that sub-goals are met early in a training;
     and with `noise`, twists off by so many of the model's own standard deviations.
     """
 
-    near: float = 0.035
+    position_radius: float = 0.035
     heading: float = 0.8
     turn: float = 1.7
-    along: float = 0.0
+    anywhere_share: float = 0.0
     noise: float = 0.0
 
 
@@ -53,32 +53,38 @@ class Push:
     """
 
     model: StrikeModel
-    ahead: float  # rad, from a body's yaw to its heading
-    spread: Spread
+    heading_offset: float  # rad, from a body's yaw to its heading
+    starts: StartDistribution
     pose: np.ndarray
     turn: np.ndarray
     made: np.ndarray
-    observed = OBSERVED
+    observed = OBSERVATION_SIZE
     kept = ("pose", "turn", "made")
 
     @staticmethod
-    def of(scene: Scene, model: StrikeModel, n: int, spread: Spread = Spread()) -> Push:
-        """The task of a scene, whose [draw] says which side may be struck."""
+    def of(
+        scene: Scene, model: StrikeModel, n: int, starts: StartDistribution = StartDistribution()
+    ) -> Push:
+        """The task of a scene, whose [strikes] says which side may be struck."""
         return Push(
-            model, heading_of(scene), spread, np.zeros((n, 3)), np.zeros(n), np.zeros(n, int)
+            model, heading_offset_of(scene), starts, np.zeros((n, 3)), np.zeros(n), np.zeros(n, int)
         )
 
     def restart(self, rows: np.ndarray, rng: np.random.Generator) -> None:
         """Begin anew in some rows (m,)."""
         self.pose[rows], self.turn[rows] = starts(
-            rng.uniform(size=(DRAWS, len(rows))), self.spread, self.ahead
+            rng.uniform(size=(DRAWS, len(rows))), self.starts, self.heading_offset
         )
         self.made[rows] = 0
 
     def observe(self) -> np.ndarray:
         """Observations (N, 7)."""
         return observed(
-            self.pose, self.ahead, self.turn, np.full(len(self.pose), LENGTH), self.made
+            self.pose,
+            self.heading_offset,
+            self.turn,
+            np.full(len(self.pose), SEGMENT_LENGTH),
+            self.made,
         )
 
     def guide(self, rng: np.random.Generator, *, tries: int = TRIES) -> np.ndarray:
@@ -88,7 +94,11 @@ class Push:
         n = len(self.pose)
         action = rng.uniform(-1, 1, (n * tries, len(self.model.low)))
         pose = self.model.rest(np.repeat(self.pose, tries, 0), strikes(self.model, action))
-        best = worth(pose, self.ahead, np.repeat(self.turn, tries)).reshape(n, tries).argmax(1)
+        best = (
+            worth(pose, self.heading_offset, np.repeat(self.turn, tries))
+            .reshape(n, tries)
+            .argmax(1)
+        )
         return action.reshape(n, tries, -1)[np.arange(n), best]
 
     def strike(
@@ -101,8 +111,8 @@ class Push:
         arrive would pay best.
         """
         noise = (
-            self.spread.noise * rng.normal(size=(len(action), 3))
-            if self.spread.noise and self.model.unsure
+            self.starts.noise * rng.normal(size=(len(action), 3))
+            if self.starts.noise and self.model.takes_noise
             else None
         )
         return self.arrive(self.model.rest(self.pose, strikes(self.model, action), noise))
@@ -112,7 +122,7 @@ class Push:
         struck.
         """
         self.pose, self.made = pose, self.made + 1
-        return judged(pose, self.ahead, self.turn, self.made)
+        return judged(pose, self.heading_offset, self.turn, self.made)
 
 
 def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:
@@ -120,11 +130,11 @@ def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:
     return spanned(model.low, model.high, action)
 
 
-def heading_of(scene: Scene) -> float:
+def heading_offset_of(scene: Scene) -> float:
     """From a body's yaw to the way it goes when struck in the middle of the side that may be
     struck, rad.
     """
-    return float(np.mean(scene.draw.point) + np.pi)
+    return float(np.mean(scene.strikes.point) + np.pi)
 
 
 def spanned(low: Any, high: Any, action: Any, *, xp: Any = np) -> Any:
@@ -132,11 +142,13 @@ def spanned(low: Any, high: Any, action: Any, *, xp: Any = np) -> Any:
     return low + (high - low) * (xp.clip(action, -1, 1) + 1) / 2
 
 
-def starts(draws: Any, spread: Spread, ahead: float, *, xp: Any = np) -> tuple[Any, Any]:
+def starts(
+    draws: Any, distribution: StartDistribution, ahead: float, *, xp: Any = np
+) -> tuple[Any, Any]:
     """Poses (N, 3) to begin with and turns (N,) of the way, from even numbers (7, N) in [0, 1)."""
-    s, (angle, far, heading, further, along, turn, straight) = spread, draws
-    angle, far = 2 * np.pi * angle, s.near * xp.sqrt(far)
-    further = (LENGTH - NEAR) * further * (along < s.along)
+    s, (angle, far, heading, further, along, turn, straight) = distribution, draws
+    angle, far = 2 * np.pi * angle, s.position_radius * xp.sqrt(far)
+    further = (SEGMENT_LENGTH - GOAL_RADIUS) * further * (along < s.anywhere_share)
     pose = xp.stack(
         [
             further + far * xp.cos(angle),
@@ -154,12 +166,12 @@ def worth(pose: Any, ahead: float, turn: Any, *, xp: Any = np) -> Any:
     """
     gap, there, gone = _placed(pose, xp)
     heading = pose[:, 2] + ahead
-    towards = xp.cos(heading - xp.arctan2(-pose[:, 1], LENGTH - pose[:, 0]))
+    towards = xp.cos(heading - xp.arctan2(-pose[:, 1], SEGMENT_LENGTH - pose[:, 0]))
     return (
         xp.where(
             there,
             2 + xp.cos(heading - turn),
-            0.3 * towards - gap / LENGTH - 2 * xp.abs(pose[:, 1]) / WIDTH,
+            0.3 * towards - gap / SEGMENT_LENGTH - 2 * xp.abs(pose[:, 1]) / CORRIDOR_WIDTH,
         )
         - 10.0 * gone
     )
@@ -172,7 +184,7 @@ def judged(pose: Any, ahead: float, turn: Any, made: Any, *, xp: Any = np) -> tu
     gap, there, gone = _placed(pose, xp)
     return (
         rewards(gap, pose[:, 2] + ahead - turn, made, there, gone, xp=xp),
-        there | gone | (made >= STRIKES),
+        there | gone | (made >= MAX_STRIKES),
         there,
     )
 
@@ -181,16 +193,16 @@ def _placed(pose: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Distance (N,) of poses from the sub-goal, whether they are there, and whether they have left
     the corridor.
     """
-    gap = xp.hypot(pose[:, 0] - LENGTH, pose[:, 1])
-    there = gap < NEAR
+    gap = xp.hypot(pose[:, 0] - SEGMENT_LENGTH, pose[:, 1])
+    there = gap < GOAL_RADIUS
     return (
         gap,
         there,
         ~there
         & (
-            (xp.abs(pose[:, 1]) > WIDTH / 2)
+            (xp.abs(pose[:, 1]) > CORRIDOR_WIDTH / 2)
             | (pose[:, 0] < -_AFTER)
-            | (pose[:, 0] > LENGTH + _AFTER)
+            | (pose[:, 0] > SEGMENT_LENGTH + _AFTER)
         ),
     )
 
@@ -214,16 +226,16 @@ def seen(pose: Any, ahead: float, turn: Any, length: Any, made: Any, *, xp: Any 
     x, y = length - pose[:, 0], -pose[:, 1]
     off = turn - heading
     # A longer or shorter corridor looks like the end of one of the usual length.
-    place = pose[:, 0] + LENGTH - length
+    place = pose[:, 0] + SEGMENT_LENGTH - length
     return xp.stack(
         [
-            place / LENGTH,
-            pose[:, 1] / LENGTH,
-            (c * x + s * y) / LENGTH,
-            (c * y - s * x) / LENGTH,
+            place / SEGMENT_LENGTH,
+            pose[:, 1] / SEGMENT_LENGTH,
+            (c * x + s * y) / SEGMENT_LENGTH,
+            (c * y - s * x) / SEGMENT_LENGTH,
             xp.cos(off),
             xp.sin(off),
-            made / STRIKES,
+            made / MAX_STRIKES,
         ],
         1,
     )
@@ -234,4 +246,4 @@ def rewards(gap: Any, off: Any, made: Any, there: Any, gone: Any, *, xp: Any = n
     strikes made.
     """
     near = xp.exp(-(gap**2))
-    return near + there * ((1 + xp.cos(off)) / 2 + STRIKES - made) + gone * LEFT
+    return near + there * ((1 + xp.cos(off)) / 2 + MAX_STRIKES - made) + gone * LEFT_CORRIDOR_REWARD

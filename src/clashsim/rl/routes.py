@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 
 _LONGEST = 0.4  # m: a policy of 0.3 m segments still reaches the end of these
-LENGTH, WIDTH, NEAR = (
+SEGMENT_LENGTH, CORRIDOR_WIDTH, GOAL_RADIUS = (
     0.3,
     0.08,
     0.04,
@@ -75,7 +75,7 @@ class Route:
         points = np.asarray(self.points)
         for a, b in pairwise(points):
             along = np.clip((place - a) @ (b - a) / ((b - a) @ (b - a)), 0, 1)
-            if np.linalg.norm(place - a - along * (b - a)) <= WIDTH / 2:
+            if np.linalg.norm(place - a - along * (b - a)) <= CORRIDOR_WIDTH / 2:
                 return True
         return False
 
@@ -86,7 +86,10 @@ def _chain(name: str, start: tuple[float, float], turns: Sequence[float], *, ran
     for turn in (0.0, *turns):
         heading += math.radians(turn)
         points.append(
-            (points[-1][0] + LENGTH * math.cos(heading), points[-1][1] + LENGTH * math.sin(heading))
+            (
+                points[-1][0] + SEGMENT_LENGTH * math.cos(heading),
+                points[-1][1] + SEGMENT_LENGTH * math.sin(heading),
+            )
         )
     return Route(name, tuple(points), random)
 
@@ -112,7 +115,7 @@ def route(source: str) -> Route:
     path = Path(source)
     if path.suffix != ".csv":
         raise DataError(
-            f"there is no route {source!r}; {nearest(source, ROUTES)}, or give a .csv file of way points"
+            f"there is no route {source!r}; {did_you_mean(source, ROUTES)}, or give a .csv file of way points"
         )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -50,7 +50,7 @@ class StrikeTask(Protocol):
         """The same for bodies that were struck elsewhere and came to rest at pose (N, 3)."""
 
 
-def moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def motion_in_body_frame(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """How bodies moved (N, 3) from pose to pose (N, 3), in their own axes before: what a strike
     does wherever a body lies.
     """

@@ -14,8 +14,8 @@ import numpy as np
 from clashsim.core.protocols import StrikeModel
 from clashsim.rl.push import strikes
 
-STRIKES = 5
-NEAR, TURN = 0.02, 0.25  # m and rad within which a pose counts as reached
+MAX_STRIKES = 5
+GOAL_RADIUS, TURN = 0.02, 0.25  # m and rad within which a pose counts as reached
 _FAR = 0.3  # m from the target beyond which a body is lost
 _LOST = -5.0
 _LENGTH = 0.1  # m, over which distances are told to a policy
@@ -59,7 +59,8 @@ class ToPose:
         x, y, turn = self.pose.T
         c, s = np.cos(turn), np.sin(turn)
         return np.stack(
-            [-(c * x + s * y) / _LENGTH, (s * x - c * y) / _LENGTH, c, s, self.made / STRIKES], 1
+            [-(c * x + s * y) / _LENGTH, (s * x - c * y) / _LENGTH, c, s, self.made / MAX_STRIKES],
+            1,
         ).astype(np.float32)
 
     def guide(self, rng: np.random.Generator, *, tries: int = 48) -> np.ndarray:
@@ -80,7 +81,7 @@ class ToPose:
         """
         noise = (
             self.noise * rng.normal(size=(len(action), 3))
-            if self.noise and self.model.unsure
+            if self.noise and self.model.takes_noise
             else None
         )
         return self.arrive(self.model.rest(self.pose, strikes(self.model, action), noise))
@@ -93,8 +94,8 @@ class ToPose:
         now, there, lost = _off(pose)
         self.pose, self.made = pose, self.made + 1
         return (
-            was - now + there * (1.0 + STRIKES - self.made) + lost * _LOST,
-            there | lost | (self.made >= STRIKES),
+            was - now + there * (1.0 + MAX_STRIKES - self.made) + lost * _LOST,
+            there | lost | (self.made >= MAX_STRIKES),
             there,
         )
 
@@ -104,4 +105,4 @@ def _off(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lost.
     """
     far, turn = np.hypot(pose[:, 0], pose[:, 1]), np.abs((pose[:, 2] + np.pi) % (2 * np.pi) - np.pi)
-    return far / _LENGTH + 0.5 * turn, (far < NEAR) & (turn < TURN), far > _FAR
+    return far / _LENGTH + 0.5 * turn, (far < GOAL_RADIUS) & (turn < TURN), far > _FAR

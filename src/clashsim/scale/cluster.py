@@ -45,7 +45,7 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
         )
     if workers < 0:
         raise ParamError(f"--workers must not be negative, got {workers}")
-    needs_ray()
+    require_ray()
     import ray
 
     if ray.is_initialized():
@@ -67,7 +67,7 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
             ray.shutdown()
 
 
-def needs_ray() -> None:
+def require_ray() -> None:
     """Refuse before any work where Ray cannot be imported."""
     # Read when ray is imported, and by the processes it starts.
     os.environ.update({k: v for k, v in _SILENT.items() if k not in os.environ})

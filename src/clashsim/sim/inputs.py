@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import ClashError, DataError, ParamError
-from clashsim.core.impacts import columns
+from clashsim.core.impacts import before_columns
 from clashsim.core.params import Param
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")  # what a step starts from, as MjData names it
@@ -89,7 +89,7 @@ def nothing_to_step(start: np.ndarray, control: np.ndarray) -> np.ndarray | None
 
 def check_before(before: object, *, planar: bool) -> np.ndarray:
     """Impacts `before` (N, d), columns as in `Impacts`, after refusing what does not fit."""
-    return check_table("before", before, columns(planar))
+    return check_table("before", before, before_columns(planar))
 
 
 def check_table(what: str, values: object, names: Sequence[str]) -> np.ndarray:

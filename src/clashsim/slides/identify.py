@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from clashsim.core.errors import DataError
-from clashsim.fit.calibrate import Estimate, Status
-from clashsim.slides.law import NAMES, SlideModel
+from clashsim.fit.calibrate import Estimate, EstimateStatus
+from clashsim.slides.law import VALUE_NAMES, SlideModel
 from clashsim.slides.slide import Slide
-from clashsim.slides.support_patch import Sole
+from clashsim.slides.support_patch import SupportPatch
 
-_LOGS = np.array([name in ("friction", "spin", "reach_x", "reach_y") for name in NAMES])
+_LOGS = np.array([name in ("friction", "spin", "reach_x", "reach_y") for name in VALUE_NAMES])
 # Constants of each slide: x, y, yaw, vx, vy, w at its start, and the logarithm of its friction over
 # the common one
 _OWN = 7
@@ -68,7 +68,7 @@ class SlideFit:
         }
         return self.model.content() | {"fit": fit}
 
-    def draw(self, n: int, seed: int) -> list[SlideModel]:
+    def sample_models(self, n: int, seed: int) -> list[SlideModel]:
         """Models drawn from what the slides leave open, friction's variation from slide to slide
         included: for domain randomisation.
         """
@@ -80,7 +80,7 @@ class SlideFit:
 
 def fit_slides(
     slides: Sequence[Slide],
-    sole: Sole,
+    support_patch: SupportPatch,
     *,
     twists: np.ndarray | None = None,
     twist_sd: Sequence[float] | None = None,
@@ -94,13 +94,17 @@ def fit_slides(
     if not slides:
         raise DataError("there are no slides to fit a slide model to")
     t, pose, rest = _frames(slides)
-    start, sd = _starts(slides, sole, twists, twist_sd)
-    prior_mean, prior_sd = _expected(sole)
+    start, sd = _starts(slides, support_patch, twists, twist_sd)
+    prior_mean, prior_sd = _expected(support_patch)
     base = SlideModel(
-        {"friction": 0.3}, gyration=sole.gyration, centre=sole.centre, gravity=gravity, steps=_STEPS
+        {"friction": 0.3},
+        gyration=support_patch.gyration,
+        centre=support_patch.centre,
+        gravity=gravity,
+        steps=_STEPS,
     )
     way = float(np.median(np.linalg.norm(rest[:, :2] - pose[:, 0, :2], axis=1)))
-    noise = np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(0.02 * way, 3e-4)
+    noise = np.array([1.0, 1.0, 1.0 / support_patch.gyration]) * max(0.02 * way, 3e-4)
     problem = _Problem(
         base,
         t,
@@ -108,12 +112,16 @@ def fit_slides(
         rest,
         start,
         np.concatenate(
-            [np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(0.01 * way, 5e-4), sd, [_VARIES]]
+            [
+                np.array([1.0, 1.0, 1.0 / support_patch.gyration]) * max(0.01 * way, 5e-4),
+                sd,
+                [_VARIES],
+            ]
         ),
         prior_mean,
         prior_sd,
         noise,
-        None if twists is None else _rest_sd(pose[:, 0], rest, sole),
+        None if twists is None else _rest_sd(pose[:, 0], rest, support_patch),
     )
     common, own = prior_mean.copy(), np.concatenate([start, np.zeros((len(slides), 1))], 1)
     common[0] = _friction(rest[:, :2] - pose[:, 0, :2], start, gravity)
@@ -131,7 +139,7 @@ def fit_slides(
             spread=spread,
             rest_sd=None
             if twists is None
-            else _rest_sd(pose[:, 0], rest, sole, problem.rests(common[None])[0]),
+            else _rest_sd(pose[:, 0], rest, support_patch, problem.rests(common[None])[0]),
         )
     return SlideFit(
         _model(common, base),
@@ -291,7 +299,10 @@ def _frames(slides: Sequence[Slide]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _starts(
-    slides: Sequence[Slide], sole: Sole, twists: np.ndarray | None, twist_sd: Sequence[float] | None
+    slides: Sequence[Slide],
+    support_patch: SupportPatch,
+    twists: np.ndarray | None,
+    twist_sd: Sequence[float] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pose and twist (N, 6) at the first frames, and how sure the twists are (3,)."""
     first = np.array([[*slide.xy[0], np.unwrap(slide.yaw)[0]] for slide in slides], float)
@@ -302,7 +313,7 @@ def _starts(
         given = (
             twist_sd
             if twist_sd is not None
-            else np.array([1.0, 1.0, 0.7 / sole.gyration]) * max(0.01 * speed, 1e-3)
+            else np.array([1.0, 1.0, 0.7 / support_patch.gyration]) * max(0.01 * speed, 1e-3)
         )
         return np.column_stack([first, twists]), np.asarray(given, float)
     guesses = []
@@ -316,13 +327,16 @@ def _starts(
             )[1]
         )
     speed = float(np.median(np.linalg.norm(np.array(guesses)[:, :2], axis=1)))
-    return np.column_stack([first, guesses]), np.array([1.0, 1.0, 1.0 / sole.gyration]) * max(
-        0.2 * speed, 0.02
-    )
+    return np.column_stack([first, guesses]), np.array(
+        [1.0, 1.0, 1.0 / support_patch.gyration]
+    ) * max(0.2 * speed, 0.02)
 
 
 def _rest_sd(
-    first: np.ndarray, rest: np.ndarray, sole: Sole, predicted: np.ndarray | None = None
+    first: np.ndarray,
+    rest: np.ndarray,
+    support_patch: SupportPatch,
+    predicted: np.ndarray | None = None,
 ) -> np.ndarray:
     """Standard deviations (N, 3) at rest: a share of way and turn, and where there are predictions
     (N, 3), what those leave.
@@ -333,7 +347,7 @@ def _rest_sd(
         [
             0.05 * way + 1e-3,
             0.05 * way + 1e-3,
-            0.05 * (turn + 0.2 * np.median(way) / sole.gyration),
+            0.05 * (turn + 0.2 * np.median(way) / support_patch.gyration),
         ],
         1,
     )
@@ -356,25 +370,25 @@ def _friction(gone: np.ndarray, start: np.ndarray, gravity: float) -> float:
     )
 
 
-def _expected(sole: Sole) -> tuple[np.ndarray, np.ndarray]:
+def _expected(support_patch: SupportPatch) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (11,) of the values before any slide was seen, those above zero
     as logarithms.
     """
-    s = sole.moments
+    s = support_patch.moments
     reach_x = np.sqrt(s[0, 0])
     reach_xy = s[0, 1] / reach_x
     reach_y = np.sqrt(max(s[1, 1] - reach_xy**2, 1e-3 * s[1, 1]))
-    r = sole.gyration
+    r = support_patch.gyration
     mean = {
         "friction": np.log(0.3),
         "rise": 0.0,
-        "spin": np.log(sole.spin),
+        "spin": np.log(support_patch.spin),
         "reach_x": np.log(reach_x),
         "reach_y": np.log(reach_y),
         "reach_xy": reach_xy,
         "x": 0.0,
         "y": 0.0,
-        "lean": 0.25 * sole.height,
+        "lean": 0.25 * support_patch.height,
         "grain": 0.0,
         "grain_xy": 0.0,
     }
@@ -387,11 +401,13 @@ def _expected(sole: Sole) -> tuple[np.ndarray, np.ndarray]:
         "reach_xy": 0.15 * r,
         "x": 0.1 * r,
         "y": 0.1 * r,
-        "lean": 0.15 * sole.height,
+        "lean": 0.15 * support_patch.height,
         "grain": 0.05,
         "grain_xy": 0.05,
     }
-    return np.array([mean[name] for name in NAMES]), np.array([sd[name] for name in NAMES])
+    return np.array([mean[name] for name in VALUE_NAMES]), np.array(
+        [sd[name] for name in VALUE_NAMES]
+    )
 
 
 def _natural(values: np.ndarray) -> np.ndarray:
@@ -402,15 +418,15 @@ def _natural(values: np.ndarray) -> np.ndarray:
 def _bounded(values: np.ndarray) -> np.ndarray:
     """Values (11,) held where friction is friction: no grain that pushes, nothing that overflows."""
     out = values.copy()
-    grain = float(np.hypot(out[-2], out[-1]))
-    if grain > 0.6:
-        out[-2:] *= 0.6 / grain
+    anisotropy = float(np.hypot(out[-2], out[-1]))
+    if anisotropy > 0.6:
+        out[-2:] *= 0.6 / anisotropy
     out[1] = np.clip(out[1], -2, 2)
     return np.where(_LOGS, np.clip(out, -12, 3), out)
 
 
 def _model(values: np.ndarray, base: SlideModel) -> SlideModel:
-    named = dict(zip(NAMES, (float(v) for v in _natural(_bounded(values))), strict=True))
+    named = dict(zip(VALUE_NAMES, (float(v) for v in _natural(_bounded(values))), strict=True))
     return SlideModel(named, gyration=base.gyration, centre=base.centre, gravity=base.gravity)
 
 
@@ -420,12 +436,12 @@ def _estimates(
     sd = np.sqrt(np.diag(covariance))
     low, value, high = (_natural(values + k * sd) for k in (-_NORMAL, 0.0, _NORMAL))
     told = [
-        Status.FITTED if a < _SURE * b else Status.UNIDENTIFIABLE
+        EstimateStatus.FITTED if a < _SURE * b else EstimateStatus.UNIDENTIFIABLE
         for a, b in zip(sd, prior_sd, strict=True)
     ]
     return tuple(
         Estimate(name, float(value[i]), float(low[i]), float(high[i]), told[i])
-        for i, name in enumerate(NAMES)
+        for i, name in enumerate(VALUE_NAMES)
     )
 
 
@@ -435,11 +451,11 @@ def mujoco_friction(
     """Sliding and torsional friction of the ground pair (condim 4, elliptic cone) that come nearest
     to a slide model at a given speed.
 
-    corners (K, 2): where MuJoCo puts contacts, from the mass centre, `Sole.corners`. A turn that
+    corners (K, 2): where MuJoCo puts contacts, from the mass centre, `SupportPatch.corners`. A turn that
     they brake already needs no torsional friction, and MuJoCo cannot brake it less than they do:
     then the torsional one is zero. Without them there is one contact.
     """
-    v = dict(zip(NAMES, model.values.tolist(), strict=True))
+    v = dict(zip(VALUE_NAMES, model.values.tolist(), strict=True))
     sliding = v["friction"] * float(np.exp(v["rise"] * speed / (1 + speed)))
     lever = (
         v["reach_x"] ** 2 + v["reach_xy"] ** 2 + v["reach_y"] ** 2

@@ -17,7 +17,7 @@ point:
   mean distance of its pressure. In between k^2 is mixed by the shares of v^2 and k^2 w^2. MuJoCo's
   few contact points have neither.
 - o, the centre of friction: where the pressure's centre lies off the mass centre, and a shift
-  towards where the body slides (`lean`),
+  towards where the body slides (`pressure_offset`),
   because friction at its sole tips it forwards.
 - A, the grain: friction that differs along the body's axes. It has the trace of the unit matrix.
 - mu(s) = mu exp(rise s / (1 + s)), s in m/s: friction that rises or falls with speed.
@@ -37,9 +37,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clashsim.core.errors import ParamError, nearest
+from clashsim.core.errors import ParamError, did_you_mean
 
-NAMES = (
+VALUE_NAMES = (
     "friction",
     "rise",
     "spin",
@@ -52,7 +52,7 @@ NAMES = (
     "grain",
     "grain_xy",
 )
-UNITS = ("", "", "m", "m", "m", "m", "m", "m", "m", "", "")
+VALUE_UNITS = ("", "", "m", "m", "m", "m", "m", "m", "m", "", "")
 SPAN = 4.0  # by how many powers of e rho falls over the Runge-Kutta steps
 _MOST_STEPS = 10_000
 _TINY = 1e-9  # m/s: keeps directions of a body at rest defined
@@ -63,7 +63,7 @@ class SlideModel(nn.Module):
     """Friction of one body on one plane. Pose (x, y, yaw) and twist (vx, vy, w) are of the body's
     origin in the plane's axes, as in `Impacts`; SI units.
 
-    values: by the names in `NAMES`; those left out are none of that effect, and spin and reach
+    values: by the names in `VALUE_NAMES`; those left out are none of that effect, and spin and reach
     those of an even pressure under an even
     body. gyration (m): radius of gyration about the plane's normal. centre (m): mass centre in the
     body's axes. delay (s): bodies move on evenly for so long before friction sets in; a twist after
@@ -84,8 +84,10 @@ class SlideModel(nn.Module):
     ) -> None:
         super().__init__()
         for name in values:
-            if name not in NAMES:
-                raise ParamError(f"a slide model has no value {name!r}; {nearest(name, NAMES)}")
+            if name not in VALUE_NAMES:
+                raise ParamError(
+                    f"a slide model has no value {name!r}; {did_you_mean(name, VALUE_NAMES)}"
+                )
         numbers = [*values.values(), gyration, *centre, gravity, delay]
         if not all(math.isfinite(number) for number in numbers):
             raise ParamError("all values of a slide model must be finite numbers")
@@ -119,7 +121,7 @@ class SlideModel(nn.Module):
         self.register_buffer(
             "values",
             torch.tensor(
-                [float(values.get(name, even.get(name, 0.0))) for name in NAMES],
+                [float(values.get(name, even.get(name, 0.0))) for name in VALUE_NAMES],
                 dtype=torch.float64,
             ),
         )
@@ -212,7 +214,7 @@ class SlideModel(nn.Module):
     def with_values(self, values: Tensor) -> SlideModel:
         """The same body with other values (11,), through which gradients flow."""
         other = SlideModel(
-            dict.fromkeys(NAMES[:1], 1.0),
+            dict.fromkeys(VALUE_NAMES[:1], 1.0),
             gyration=self.gyration,
             centre=self.centre,
             gravity=self.gravity,
@@ -224,7 +226,7 @@ class SlideModel(nn.Module):
 
     def content(self) -> dict[str, Any]:
         """What `SlideModel.of` makes the model from again, as JSON holds it."""
-        values = dict(zip(NAMES, self.values.tolist(), strict=True))
+        values = dict(zip(VALUE_NAMES, self.values.tolist(), strict=True))
         return {
             "values": values,
             "gyration": self.gyration,
@@ -302,21 +304,33 @@ def slide(
 
 def _rates(parts: tuple[Tensor, ...], now: _Motion, r2: float, gravity: float) -> _Motion:
     """Derivatives of the motion by -log rho."""
-    friction, rise, spin, reach_x, reach_y, reach_xy, x0, y0, lean, grain, grain_xy = parts
+    (
+        friction,
+        rate_dependence,
+        spin,
+        reach_x,
+        reach_y,
+        reach_xy,
+        x0,
+        y0,
+        pressure_offset,
+        anisotropy,
+        grain_xy,
+    ) = parts
     vx, vy, w, yaw = now[:4]
     cos, sin = torch.cos(yaw), torch.sin(yaw)
     bx, by = cos * vx + sin * vy, cos * vy - sin * vx
     spin2 = spin * spin * (w * w)
     share = 1 / (bx * bx + by * by + spin2 + _TINY**2)
     root = torch.sqrt(share)
-    px, py = x0 + lean * bx * root, y0 + lean * by * root
+    px, py = x0 + pressure_offset * bx * root, y0 + pressure_offset * by * root
     ux, uy = bx - w * py, by + w * px
-    ax, ay = (1 + grain) * ux + grain_xy * uy, grain_xy * ux + (1 - grain) * uy
+    ax, ay = (1 + anisotropy) * ux + grain_xy * uy, grain_xy * ux + (1 - anisotropy) * uy
     k2 = share * (
         spin * spin * spin2 + (reach_x * bx + reach_xy * by) ** 2 + (reach_y * by) ** 2
     )  # (..)^2: the reach along the way
     size = torch.sqrt(ux * ax + uy * ay + k2 * (w * w) + _TINY**2)
-    mu = friction * gravity * torch.exp(rise * size / (1 + size)) / size
+    mu = friction * gravity * torch.exp(rate_dependence * size / (1 + size)) / size
     fx, fy = -mu * ax, -mu * ay
     torque = px * fy - py * fx - mu * k2 * w
     length = (vx * vx + vy * vy + r2 * (w * w)) / (

@@ -19,7 +19,7 @@ _GRID = 60  # points along a side of the sole's bounding box
 
 
 @dataclass(frozen=True, eq=False)
-class Sole:
+class SupportPatch:
     """A body as it stands on the plane, lengths in m, axes those of the body at yaw 0.
 
     gyration: radius of gyration about the plane's normal; centre (2,): mass centre from the body's
@@ -37,9 +37,9 @@ class Sole:
     corners: np.ndarray
 
 
-def even_sole(
+def uniform_support_patch(
     corners: np.ndarray, *, gyration: float, centre: tuple[float, float] = (0.0, 0.0), height: float
-) -> Sole:
+) -> SupportPatch:
     """A sole from the corners (K, 2) of a convex outline about the mass centre, under an even
     pressure.
     """
@@ -48,7 +48,7 @@ def even_sole(
     x, y = (low[i] + (np.arange(_GRID) + 0.5) / _GRID * (high[i] - low[i]) for i in (0, 1))
     points = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
     inside = points[(points @ hull.equations[:, :2].T + hull.equations[:, 2] <= 0).all(1)]
-    return Sole(
+    return SupportPatch(
         gyration,
         centre,
         height,
@@ -58,7 +58,7 @@ def even_sole(
     )
 
 
-def sole(scene: Scene) -> Sole:
+def support_patch(scene: Scene) -> SupportPatch:
     """The sole of a planar scene's struck body; of a body whose outline is not known (a ball, a
     capsule) that of an even disc.
     """
@@ -81,11 +81,11 @@ def sole(scene: Scene) -> Sole:
     place = (float(centre[0]), float(centre[1]))
     try:
         return replace(
-            even_sole(whole, gyration=body.gyration, centre=place, height=float(-low)),
+            uniform_support_patch(whole, gyration=body.gyration, centre=place, height=float(-low)),
             corners=standing,
         )
     except (QhullError, ValueError):  # fewer than three corners, or all in a line
-        return Sole(
+        return SupportPatch(
             body.gyration,
             place,
             float(-low),
@@ -114,13 +114,13 @@ def _vertices(model: mujoco.MjModel, geom: int) -> np.ndarray:
     return np.array([[0.0, 0.0, -float(model.geom_rbound[geom])]])
 
 
-def author_slide(scene: Scene) -> SlideModel:
+def scene_slide_model(scene: Scene) -> SlideModel:
     """Slides with the friction that the scene's author gave its ground."""
     if scene.ground is None:
         raise SceneError(
             f"scene {scene.name!r} names no ground to slide on: strikes need one to end"
         )
-    stands = sole(scene)
+    stands = support_patch(scene)
     return SlideModel(
         {"friction": float(scene.base.pair(GROUND).friction[0])},
         gyration=stands.gyration,

@@ -30,7 +30,7 @@ _HUBER = 3.0  # residuals beyond this many standard deviations count by size, no
 
 
 @dataclass(frozen=True, eq=False)
-class Sliding:
+class SlideMotion:
     """A slide from time `start`: constants (10,) x, y, yaw, vx, vy, w, log A, log(B / A), log c,
     and the impact's time after `start`.
     """
@@ -41,12 +41,12 @@ class Sliding:
     misfit: float
 
     @property
-    def sd(self) -> np.ndarray:
+    def std(self) -> np.ndarray:
         """Standard deviation (3,) of the rates at the start."""
         return np.sqrt(np.maximum(np.diag(self.covariance)[3:6], 0))
 
     @property
-    def place_sd(self) -> np.ndarray:
+    def coordinates_std(self) -> np.ndarray:
         """Standard deviation (3,) of the coordinates at the start."""
         return np.sqrt(np.maximum(np.diag(self.covariance)[:3], 0))
 
@@ -65,7 +65,7 @@ class Sliding:
         """Time at which the body comes to rest."""
         return self.start + float(_clock(self.constants[None])[0][0, -1])
 
-    def place(self, t: np.ndarray) -> np.ndarray:
+    def coordinates(self, t: np.ndarray) -> np.ndarray:
         """Coordinates (n, 3) at times (n,)."""
         return _curves(self.constants[None], t - self.start)[0]
 
@@ -80,7 +80,7 @@ class Sliding:
         )
 
 
-def sliding(
+def fit_slide_motion(
     t: np.ndarray,
     pose: np.ndarray,
     noise: np.ndarray,
@@ -88,7 +88,7 @@ def sliding(
     lever: float,
     friction: tuple[float, float],
     anchor: Anchor,
-) -> Sliding:
+) -> SlideMotion:
     """Fit a slide to coordinates (n, 3) of the mass centre with noise (n, 3), begun at the anchor;
     `lever` (m) guesses c, `friction` log A and how sure that is.
 
@@ -107,7 +107,7 @@ def sliding(
             key=lambda found: found[0],
         )
     cost, constants, normal = best
-    return Sliding(
+    return SlideMotion(
         anchor.time,
         constants,
         np.linalg.pinv(normal) * max(cost / free, 1.0),
@@ -169,16 +169,16 @@ def _guesses(
     """
     first = min(len(t), 6)
     line = np.polynomial.polynomial.polyfit(t[:first], pose[:first], 1)
-    total = np.median(pose[-3:], 0) - anchor.place
-    way = np.linalg.norm(pose[:, :2] - anchor.place[:2], axis=1)
+    total = np.median(pose[-3:], 0) - anchor.coordinates
+    way = np.linalg.norm(pose[:, :2] - anchor.coordinates[:2], axis=1)
     arrived = max(
         float(t[int(np.argmax(way >= 0.9 * way[-3:].mean()))]) / 0.68, 1e-3
     )  # after this share of its time 0.9 of the way is made
-    whole = np.concatenate([anchor.place, 2 * total / arrived, mean, [0.0]])
+    whole = np.concatenate([anchor.coordinates, 2 * total / arrived, mean, [0.0]])
     whole[6] = np.clip(
         np.log(max(float(np.linalg.norm(whole[3:5])) / arrived, 1e-3)), mean[0] - 3, mean[0] + 3
     )
-    return np.concatenate([anchor.place, line[1], mean, [0.0]]), whole
+    return np.concatenate([anchor.coordinates, line[1], mean, [0.0]]), whole
 
 
 def _descend(
@@ -195,13 +195,13 @@ def _descend(
     mean, width = prior
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        begun = x[:, :3] + (x[:, 3:6] - anchor.rate) * x[:, _KINK:] - anchor.place
+        begun = x[:, :3] + (x[:, 3:6] - anchor.rate) * x[:, _KINK:] - anchor.coordinates
         return np.concatenate(
             [
                 ((_curves(x, t) - pose) / noise).reshape(len(x), -1),
                 (x[:, _LOGS] - mean) / width,
                 x[:, _KINK:] / 0.03,
-                begun / anchor.sd,
+                begun / anchor.std,
             ],
             axis=1,
         )

@@ -9,8 +9,8 @@ from html import escape
 
 import numpy as np
 
-from clashsim.plan.tasks import Status, off
-from clashsim.view.outcome import Expected, Planned
+from clashsim.plan.tasks import PlanStatus, pose_error
+from clashsim.view.outcome import ExpectedOutcome, PlannedOutcome
 
 # Apart for eyes that do not tell red from green (Okabe and Ito), and the same in the scene, the
 # legend and the documentation.
@@ -116,12 +116,12 @@ def twists(after: Mapping[str, np.ndarray]) -> str:
     )
 
 
-def plan_figures(found: Planned, rests: Mapping[str, np.ndarray] | None = None) -> str:
+def plan_figures(found: PlannedOutcome, rests: Mapping[str, np.ndarray] | None = None) -> str:
     """A plan: whether it reaches the target, each strike, and what is expected of it; rests: where
     simulators have it come to rest (3,), by kind.
     """
     p, e = found.plan, found.expected
-    mark = "&#10003;" if p.status is Status.FOUND else "&#9888;"
+    mark = "&#10003;" if p.status is PlanStatus.FOUND else "&#9888;"
     title = f'<div style="font-size:.85em;padding:.2em .75em"><b>{mark} {escape(str(p.status))}</b>: {escape(p.reason)}</div>'
     strikes = table(
         ["strike", *(f"{AIMS[n][0]}, {AIMS[n][1]}" for n in p.names)],
@@ -145,7 +145,7 @@ def plan_figures(found: Planned, rests: Mapping[str, np.ndarray] | None = None) 
     )
 
 
-def strike_figures(e: Expected) -> str:
+def strike_figures(e: ExpectedOutcome) -> str:
     """What is expected of a strike by hand."""
     return table(
         ["foretold", "x, mm", "y, mm", "yaw, °"],
@@ -153,14 +153,14 @@ def strike_figures(e: Expected) -> str:
     )
 
 
-def _spread(e: Expected) -> list[list[str]]:
+def _spread(e: ExpectedOutcome) -> list[list[str]]:
     return (
         [
             [
                 "± 1 sd",
-                f"{1e3 * e.spread[0]:.1f}",
-                f"{1e3 * e.spread[1]:.1f}",
-                f"{np.degrees(e.spread[2]):.1f}",
+                f"{1e3 * e.std[0]:.1f}",
+                f"{1e3 * e.std[1]:.1f}",
+                f"{np.degrees(e.std[2]):.1f}",
             ]
         ]
         if len(e.cloud)
@@ -181,5 +181,5 @@ def _pose(pose: np.ndarray) -> tuple[str, str, str]:
 
 
 def _off(pose: np.ndarray, truth: np.ndarray) -> tuple[str, str]:
-    far, turn = off(pose, truth)
+    far, turn = pose_error(pose, truth)
     return f"<b>{1e3 * float(far):.1f} mm</b>", f"<b>{np.degrees(abs(float(turn))):.1f}°</b>"

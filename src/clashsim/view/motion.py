@@ -18,7 +18,7 @@ _STILL = 1e-4  # m or rad between frames: what moves less lies still
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class BodyMotion:
     """t (T,): s from the touch, rising; poses: for each body by its number, (T, 7) x y z qw qx qy
     qz in the world, m.
     """
@@ -50,7 +50,7 @@ class Motion:
         """Where a body's origin went, (T, 3)."""
         return self.poses[body][:, :3]
 
-    def cut(self, body: int, *, after: float = 0.1, away: float = np.inf) -> Motion:
+    def cut(self, body: int, *, after: float = 0.1, away: float = np.inf) -> BodyMotion:
         """The same until `after` seconds after a body has come to rest, or until it has gone `away`
         (m) from where it was at the touch.
         """
@@ -66,14 +66,14 @@ class Motion:
         keep = (self.t <= max(last, 0.0) + after) & ~np.logical_or.accumulate(gone)
         return self.only(keep)
 
-    def only(self, rows: np.ndarray) -> Motion:
+    def only(self, rows: np.ndarray) -> BodyMotion:
         """Some frames of it (T,)."""
-        return Motion(self.t[rows], {b: p[rows] for b, p in self.poses.items()})
+        return BodyMotion(self.t[rows], {b: p[rows] for b, p in self.poses.items()})
 
-    def then(self, other: Motion) -> Motion:
+    def then(self, other: BodyMotion) -> BodyMotion:
         """This motion, and another after it."""
         shift = self.t[-1] - other.t[0] + 1e-3
-        return Motion(
+        return BodyMotion(
             np.concatenate([self.t, other.t + shift]),
             {b: np.vstack([p, other.poses[b]]) for b, p in self.poses.items()},
         )
@@ -81,7 +81,7 @@ class Motion:
 
 def of_trial(
     scene: Scene, trial: Trial, *, touch: float = 0.0, names: Sequence[str | None] = (None, None)
-) -> Motion:
+) -> BodyMotion:
     """A recording as motion, with its time counted from `touch` (s); names: of struck body and
     striker in it, by default the scene's. Drop-outs are bridged.
     """
@@ -105,10 +105,10 @@ def of_trial(
             )
             full[:, 3:] /= np.linalg.norm(full[:, 3:], axis=1, keepdims=True)
             poses[mobility.body] = full
-    return Motion(trial.t - touch, poses)
+    return BodyMotion(trial.t - touch, poses)
 
 
-def of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> Motion:
+def of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> BodyMotion:
     """States (T, s) of a simulation as motion of all bodies that move; t (T,): s. What is not
     finite ends it.
     """
@@ -122,7 +122,7 @@ def of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> Motio
         mujoco.mj_kinematics(model, data)
         for b in bodies:
             poses[b][k, :3], poses[b][k, 3:] = data.xpos[b], data.xquat[b]
-    return Motion(t[:n], poses)
+    return BodyMotion(t[:n], poses)
 
 
 def flat(scene: Scene, pose: np.ndarray, *, upright: bool = False) -> np.ndarray:

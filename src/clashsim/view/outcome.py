@@ -12,15 +12,15 @@ import numpy as np
 
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.core.strikes import moved_to, placed
-from clashsim.plan.planner import plan, plan_few
-from clashsim.plan.tasks import Plan, Task, off
+from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
+from clashsim.plan.planner import plan, plan_fewest_strikes
+from clashsim.plan.tasks import Plan, PlanningTask, pose_error
 
 _DRAWS = 24  # outcomes that are shown as a cloud
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
+class ExpectedOutcome:
     """K strikes of a body: before (K, 12) as in `Impacts`, expected rest (3,), poses (M, 3) it may
     end at, and one standard deviation of them (3,).
     """
@@ -28,18 +28,18 @@ class Expected:
     before: np.ndarray
     rest: np.ndarray
     cloud: np.ndarray
-    spread: np.ndarray
+    std: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedOutcome:
     """A plan, what is expected of it, how far (m, rad) that is from the target, and how long (s) it
     took.
     """
 
     plan: Plan
-    expected: Expected
-    off: tuple[float, float]
+    expected: ExpectedOutcome
+    pose_error: tuple[float, float]
     seconds: float
 
     @property
@@ -56,23 +56,23 @@ def planned(
     *,
     strikes: int = 0,
     seed: int = 0,
-) -> Planned:
+) -> PlannedOutcome:
     """The strikes that bring a body from start (3,) to target (3,): so many, or as few as reach it
     where `strikes` is 0.
     """
     began = time.perf_counter()
     x, y, yaw = map(float, target)
-    task = Task(
+    task = PlanningTask(
         (x, y, yaw), (float(start[0]), float(start[1]), float(start[2])), strikes=max(1, strikes)
     )
-    found = plan(model, task, seed=seed) if strikes else plan_few(model, task, seed=seed)
+    found = plan(model, task, seed=seed) if strikes else plan_fewest_strikes(model, task, seed=seed)
     seconds = time.perf_counter() - began
-    before, _ = placed(scene, dict(zip(found.names, found.strikes.T, strict=True)))
+    before, _ = before_from_strikes(scene, dict(zip(found.names, found.strikes.T, strict=True)))
     cloud = scattered(model, found.strikes, np.asarray(start, float))
-    far, turn = off(found.predicted[-1], np.asarray(target, float))
-    return Planned(
+    far, turn = pose_error(found.predicted[-1], np.asarray(target, float))
+    return PlannedOutcome(
         found,
-        Expected(moved_to(before, found.starts), found.predicted[-1], cloud, found.spread),
+        ExpectedOutcome(move_pair_to(before, found.starts), found.predicted[-1], cloud, found.std),
         (float(far), float(abs(turn))),
         seconds,
     )
@@ -80,13 +80,15 @@ def planned(
 
 def expected(
     scene: Scene, model: StrikeModel, aims: Mapping[str, float], start: np.ndarray
-) -> Expected:
+) -> ExpectedOutcome:
     """What a strike by its numbers does to a body at start (3,)."""
     strike = np.array([[aims[name] for name in model.names]])
-    before, _ = placed(scene, {name: np.array([value]) for name, value in aims.items()})
+    before, _ = before_from_strikes(
+        scene, {name: np.array([value]) for name, value in aims.items()}
+    )
     cloud = scattered(model, strike, start)
-    return Expected(
-        moved_to(before, start),
+    return ExpectedOutcome(
+        move_pair_to(before, start),
         model.rest(start[None], strike)[0],
         cloud,
         cloud.std(0) if len(cloud) else np.zeros(3),
@@ -99,7 +101,7 @@ def scattered(
     """Poses (n, 3) at which strikes (K, d), one after the other, may leave a body, by draws of what
     the model is unsure of; none where it does not know.
     """
-    if not model.unsure:
+    if not model.takes_noise:
         return np.zeros((0, 3))
     rng, pose = np.random.default_rng(seed), np.repeat(start[None], n, 0)
     for strike in strikes:

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import viser
 
 from clashsim.view.figures import legend, said
-from clashsim.view.motion import Motion
-from clashsim.view.planning import Planning
+from clashsim.view.motion import BodyMotion
+from clashsim.view.plan_panel import PlanPanel
 from clashsim.view.player import Player
-from clashsim.view.replaying import Replaying
-from clashsim.view.routing import Routing
-from clashsim.view.session import KINDS, Session
+from clashsim.view.replay_panel import ReplayPanel
+from clashsim.view.route_panel import RoutePanel
+from clashsim.view.session import KINDS, ViewerSession
 from clashsim.view.stage import Stage
-from clashsim.view.striking import Striking
-from clashsim.view.work import Worker
+from clashsim.view.strike_panel import StrikePanel
+from clashsim.view.worker import Worker
 
 
 class Panel(Protocol):
@@ -37,10 +37,10 @@ class Panel(Protocol):
 class Page:
     """All of it on a server; visitors share one view."""
 
-    def __init__(self, server: viser.ViserServer, session: Session) -> None:
+    def __init__(self, server: viser.ViserServer, session: ViewerSession) -> None:
         self.session, self.worker, gui = session, Worker(), server.gui
         self.mode, self._looked = "Replay", False
-        self._motions: dict[str, Motion] = {}
+        self._motions: dict[str, BodyMotion] = {}
         self.stage = Stage(server, session.scene, session.height)
         gui.configure_theme(
             control_width="large",
@@ -54,10 +54,10 @@ class Page:
         gui.add_html(legend((*KINDS, "target"), self.stage.cell if self.stage.grid else None))
         self._modes = gui.add_button_group("mode", ("Replay", "Plan", "Strike", "Route"))
         self._panels: dict[str, Panel] = {
-            "Replay": Replaying(self, gui),
-            "Plan": Planning(self, gui),
-            "Strike": Striking(self, gui),
-            "Route": Routing(self, gui),
+            "Replay": ReplayPanel(self, gui),
+            "Plan": PlanPanel(self, gui),
+            "Strike": StrikePanel(self, gui),
+            "Route": RoutePanel(self, gui),
         }
         self._status, self._figures = gui.add_html(""), gui.add_html("")
         with gui.add_folder("Time"):
@@ -116,7 +116,7 @@ class Page:
         self.say("")
         self._panels[mode].enter()
 
-    def show(self, motions: Mapping[str, Motion], figures: str, *, play: bool = False) -> None:
+    def show(self, motions: Mapping[str, BodyMotion], figures: str, *, play: bool = False) -> None:
         """Show motions by kind, and figures. The first of a mode are turned to; after that,
         visitors look from where they like.
         """

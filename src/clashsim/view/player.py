@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from clashsim.view.motion import Motion
+from clashsim.view.motion import BodyMotion
 from clashsim.view.stage import Stage, shown
 
 _RATES = {
@@ -23,7 +23,7 @@ class Player:
     """Plays motions of several kinds over each other on a stage."""
 
     def __init__(self, gui: Any, stage: Stage) -> None:
-        self._stage, self._motions = stage, dict[str, Motion]()
+        self._stage, self._motions = stage, dict[str, BodyMotion]()
         self._lock, self._run, self._ended = threading.RLock(), threading.Event(), False
         self.slider = gui.add_slider(
             "time, ms",
@@ -41,7 +41,7 @@ class Player:
         self.button.on_click(lambda _: self.pause() if self._run.is_set() else self.play())
         threading.Thread(target=self._loop, daemon=True, name="clashsim-player").start()
 
-    def load(self, motions: Mapping[str, Motion], *, play: bool = False) -> None:
+    def load(self, motions: Mapping[str, BodyMotion], *, play: bool = False) -> None:
         """Show these motions: at their end, or from the beginning with `play`."""
         with self._lock:
             self._motions = dict(motions)

@@ -13,19 +13,19 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.rl.follow import Followed, follow, start_of
+from clashsim.rl.follow import RouteResult, follow, sample_start
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import Route
 from clashsim.sim.mujoco.impacts import rest_height
-from clashsim.view.motion import Motion, flat
-from clashsim.view.roll import Roller
-from clashsim.view.strikes import Source, aimed
+from clashsim.view.impact_rollout import ImpactRollout
+from clashsim.view.motion import BodyMotion, flat
+from clashsim.view.strike_sources import StrikeSource, aimed
 
 KINDS = ("recorded", "MuJoCo", "hybrid")
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class ViewerSession:
     """rollers: simulators by what they are called on the page, the hybrid one as "hybrid", the
     others are MuJoCo with different values.
 
@@ -35,8 +35,8 @@ class Session:
 
     title: str
     scene: Scene
-    source: Source
-    rollers: Mapping[str, Roller]
+    source: StrikeSource
+    rollers: Mapping[str, ImpactRollout]
     make_map: Callable[[], StrikeModel]
     policy: Policy | str
     routes: Mapping[str, Route] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Session:
         """What MuJoCo can be run with."""
         return tuple(name for name in self.rollers if name != "hybrid")
 
-    def rolled(self, before: np.ndarray, kind: str, values: str) -> Motion:
+    def rolled(self, before: np.ndarray, kind: str, values: str) -> BodyMotion:
         """An impact `before` (d,) as motion, by kind: MuJoCo with `values`, or hybrid."""
         return self.rollers["hybrid" if kind == "hybrid" else values](before)
 
@@ -70,7 +70,7 @@ class Session:
         """
         return self.scene.plane is not None and self.scene.ground is not None
 
-    def rests(self, motions: Mapping[str, Motion]) -> dict[str, np.ndarray]:
+    def rests(self, motions: Mapping[str, BodyMotion]) -> dict[str, np.ndarray]:
         """Planar poses (3,) of the struck body at the end of motions, by kind."""
         body = self.scene.struck_body.body
         return {
@@ -90,11 +90,11 @@ class Session:
 
     def struck(
         self, strikes: Sequence[Mapping[str, float]], start: np.ndarray, kind: str, values: str
-    ) -> Motion:
+    ) -> BodyMotion:
         """Strikes by their numbers, each where the last one left the body, as one motion; start
         (3,): where it lies first.
         """
-        world = Rolled(self.scene, lambda before: self.rolled(before, kind, values), start)
+        world = RolloutWorld(self.scene, lambda before: self.rolled(before, kind, values), start)
         for strike in strikes:
             world.strike(strike)
         return world.motion
@@ -107,24 +107,26 @@ class Session:
         *,
         seed: int = 0,
         told: Callable[[int], None] = lambda made: None,
-    ) -> tuple[Followed, Motion]:
+    ) -> tuple[RouteResult, BodyMotion]:
         """The policy on a route: what became of it, and all strikes as one motion; `told` hears
         before each strike how many were made.
         """
         if isinstance(self.policy, str):
             raise DataError(self.policy)
-        start = start_of(route, self.policy.ahead, np.random.default_rng([seed, 7]))
-        world = Rolled(self.scene, lambda before: self.rolled(before, kind, values), start, told)
+        start = sample_start(route, self.policy.heading_offset, np.random.default_rng([seed, 7]))
+        world = RolloutWorld(
+            self.scene, lambda before: self.rolled(before, kind, values), start, told
+        )
         return follow(route, self.policy, world), world.motion
 
 
-class Rolled:
+class RolloutWorld:
     """A world in which bodies are struck by a simulator, which keeps their motion."""
 
     def __init__(
         self,
         scene: Scene,
-        roll: Callable[[np.ndarray], Motion],
+        roll: Callable[[np.ndarray], BodyMotion],
         start: np.ndarray,
         told: Callable[[int], None] = lambda made: None,
     ) -> None:
@@ -134,10 +136,10 @@ class Rolled:
             np.asarray(start, float),
             told,
         )
-        self._motions: list[Motion] = []
+        self._motions: list[BodyMotion] = []
 
     @property
-    def motion(self) -> Motion:
+    def motion(self) -> BodyMotion:
         """All strikes so far as one motion."""
         whole = self._motions[0]
         for more in self._motions[1:]:

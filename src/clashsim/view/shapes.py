@@ -10,7 +10,7 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from clashsim.core.errors import SceneError
-from clashsim.core.outline import surface
+from clashsim.core.outline import surface_points
 
 _CREASE = np.cos(np.radians(25.0))  # edges at which faces turn by more than this are drawn
 _SHOWN = 2  # geom groups above this are by custom for collisions only, and not drawn
@@ -90,8 +90,8 @@ def _solid(model: mujoco.MjModel, g: int) -> tuple[np.ndarray, np.ndarray]:
     if int(model.geom_type[g]) == int(mujoco.mjtGeom.mjGEOM_MESH):
         mesh = int(model.geom_dataid[g])
         first, count = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
-        return surface(model, g), model.mesh_face[first : first + count].astype(int)
-    points = surface(model, g)
+        return surface_points(model, g), model.mesh_face[first : first + count].astype(int)
+    points = surface_points(model, g)
     hull = ConvexHull(points)
     faces = hull.simplices.copy()
     corner = points[faces]

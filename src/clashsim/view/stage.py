@@ -13,9 +13,9 @@ import viser
 
 from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
-from clashsim.rl.routes import NEAR, WIDTH, Route
+from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS, Route
 from clashsim.view.figures import COLOURS
-from clashsim.view.motion import Motion, solid
+from clashsim.view.motion import BodyMotion, solid
 from clashsim.view.session import KINDS
 from clashsim.view.shapes import Shape, shapes
 
@@ -54,7 +54,7 @@ class Stage:
             else np.zeros((0, 2))
         )
 
-    def look_at(self, motions: Iterable[Motion]) -> None:
+    def look_at(self, motions: Iterable[BodyMotion]) -> None:
         """Let visitors look at where the struck body goes."""
         ways = [
             m.trail(self.scene.struck_body.body)
@@ -86,7 +86,7 @@ class Stage:
             camera.position, camera.look_at = at + far * way, at
             camera.fov, camera.near = float(np.radians(42.0)), 0.02 * self.size
 
-    def place(self, kind: str, motion: Motion, time: float) -> None:
+    def place(self, kind: str, motion: BodyMotion, time: float) -> None:
         """Put the bodies of a kind where they are at a moment."""
         for body, pose in motion.at(time).items():
             node = self._moving[kind].get(body)
@@ -102,7 +102,7 @@ class Stage:
         """Draw the bodies and the trail of a kind, or do not."""
         self._layers[kind][0].visible = visible
 
-    def trail(self, kind: str, motion: Motion | None) -> None:
+    def trail(self, kind: str, motion: BodyMotion | None) -> None:
         """Draw where the struck body's origin goes."""
         if motion is not None and self.scene.struck_body.body in motion.poses:
             way = motion.trail(self.scene.struck_body.body)
@@ -211,10 +211,10 @@ class Stage:
         if route is None:
             return
         circle = np.linspace(0, 2 * np.pi, 49)
-        ring = NEAR * np.stack([np.cos(circle), np.sin(circle)], 1)
+        ring = GOAL_RADIUS * np.stack([np.cos(circle), np.sin(circle)], 1)
         goals = []
         for k, (a, b) in enumerate(pairwise(np.asarray(route.points))):
-            side = WIDTH / 2 * np.array([-(b - a)[1], (b - a)[0]]) / np.linalg.norm(b - a)
+            side = CORRIDOR_WIDTH / 2 * np.array([-(b - a)[1], (b - a)[0]]) / np.linalg.norm(b - a)
             corners = self._in_world(
                 np.array([[a + side, a - side], [b - side, b + side]])
             ).reshape(4, 3) + self._up(0.01 * self.size + 1e-5 * k)
@@ -374,7 +374,7 @@ def _quaternion(turn: np.ndarray) -> np.ndarray:
     return Rotation.from_matrix(turn).as_quat(scalar_first=True)
 
 
-def shown(motions: Mapping[str, Motion]) -> tuple[float, float]:
+def shown(motions: Mapping[str, BodyMotion]) -> tuple[float, float]:
     """First and last moment (s) of motions that are played together."""
     return min(float(m.t[0]) for m in motions.values()), max(
         float(m.t[-1]) for m in motions.values()

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 
 Severity = Literal["stop", "warn"]
 ROWS = 1000  # rows a finding lists; its sentence counts them all
 
-NAMES = {
+FINDING_NAMES = {
     "time_backwards": "time runs backwards",
     "time_repeated": "two rows have one time",
     "time_missing": "rows have no time",
@@ -48,11 +48,11 @@ class Finding:
     trial: str
     body: str
     rows: tuple[int, ...]
-    sentence: str
+    message: str
 
     def __str__(self) -> str:
         where = f"trial {self.trial!r}" + (f", body {self.body!r}" if self.body else "")
-        return f"{self.name} ({self.severity}): {where}: {self.sentence}"
+        return f"{self.name} ({self.severity}): {where}: {self.message}"
 
 
 def finding(
@@ -64,15 +64,17 @@ def finding(
     sentence: str,
 ) -> Finding:
     """A finding whose rows are cut to the first ones."""
-    assert name in NAMES, name
+    assert name in FINDING_NAMES, name
     return Finding(name, severity, trial, body, tuple(int(i) for i in rows[:ROWS]), sentence)
 
 
-def known_names(accept: Sequence[str]) -> None:
+def check_finding_names(accept: Sequence[str]) -> None:
     """Refuse names that are no finding's."""
     for name in accept:
-        if name not in NAMES:
-            raise DataError(f"there is no finding called {name!r}; {nearest(name, NAMES)}")
+        if name not in FINDING_NAMES:
+            raise DataError(
+                f"there is no finding called {name!r}; {did_you_mean(name, FINDING_NAMES)}"
+            )
 
 
 def stop(findings: Sequence[Finding], accept: Sequence[str]) -> None:
@@ -83,7 +85,7 @@ def stop(findings: Sequence[Finding], accept: Sequence[str]) -> None:
     shown = "; ".join(
         f"{f.name} in trial {f.trial!r}"
         + (f", body {f.body!r}" if f.body else "")
-        + f": {f.sentence}"
+        + f": {f.message}"
         for f in serious[:4]
     )
     more = f"; and {len(serious) - 4} more" if len(serious) > 4 else ""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.data.readers.bag_records import Message, bag_messages, db3_messages, mcap_messages
 from clashsim.data.readers.convert import chosen
-from clashsim.data.readers.mapping import LogMap
+from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.ros_messages import Pose, is_transform, poses, wanted
 from clashsim.data.readers.streams import Log, Stream
 
@@ -20,22 +20,22 @@ POSES = 1 << 23  # poses kept of one recording: 10 hours at 200 Hz
 _ENDS = ("pose", "odom", "odometry", "transform", "tf", "ground_truth")
 
 
-def read_bag(path: Path, log: LogMap) -> Log:
+def read_bag(path: Path, log: LoggerMapping) -> Log:
     """Bodies of a ROS 1 bag."""
     return _collect(bag_messages(path, wanted), log)
 
 
-def read_db3(path: Path, log: LogMap) -> Log:
+def read_db3(path: Path, log: LoggerMapping) -> Log:
     """Bodies of a ROS 2 bag's SQLite file."""
     return _collect(db3_messages(path, wanted), log)
 
 
-def read_mcap(path: Path, log: LogMap) -> Log:
+def read_mcap(path: Path, log: LoggerMapping) -> Log:
     """Bodies of an MCAP file."""
     return _collect(mcap_messages(path, wanted), log)
 
 
-def read_folder(path: Path, log: LogMap) -> Log:
+def read_folder(path: Path, log: LoggerMapping) -> Log:
     """Bodies of a ROS 2 bag, which is a folder with its parts and a description."""
     with (path / "metadata.yaml").open("rb") as file:
         about = file.read(1 << 20).decode("utf-8", "replace")
@@ -57,7 +57,7 @@ def read_folder(path: Path, log: LogMap) -> Log:
     )
 
 
-def _collect(messages: Iterable[Message], log: LogMap) -> Log:
+def _collect(messages: Iterable[Message], log: LoggerMapping) -> Log:
     rows: dict[str, list[tuple[float, Pose]]] = {}
     for count, (source, time, pose) in enumerate(_sources(messages)):
         rows.setdefault(source, []).append((time, pose))
@@ -92,7 +92,7 @@ def _collect(messages: Iterable[Message], log: LogMap) -> Log:
         for body in log.bodies:
             if (body.source or body.name) not in {**streams, **names}:
                 raise DataError(
-                    f"there is no topic or frame {(body.source or body.name)[:60]!r} with poses; {nearest(body.source or body.name, streams)}"
+                    f"there is no topic or frame {(body.source or body.name)[:60]!r} with poses; {did_you_mean(body.source or body.name, streams)}"
                 )
     return chosen({**streams, **names} if log.bodies else names, log, length="m", up="z")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.data.readers.convert import chosen
-from clashsim.data.readers.mapping import LENGTH, UP, LogMap
+from clashsim.data.readers.mapping import LENGTH, UP, LoggerMapping
 from clashsim.data.readers.markers import follow
 from clashsim.data.readers.streams import Log, Stream
 
@@ -21,7 +21,7 @@ _DAMAGED = "the file is not C3D, or it is cut off or damaged"
 Params = Mapping[str, tuple[int, list[int], bytes]]  # "GROUP:NAME" to type, dimensions and data
 
 
-def read(path: Path, log: LogMap) -> Log:
+def read(path: Path, log: LoggerMapping) -> Log:
     """Bodies of a C3D file: those of the mapping's markers, or one for each prefix of labels
     `body:marker`.
     """
@@ -50,7 +50,7 @@ def read(path: Path, log: LogMap) -> Log:
     for name, places in wanted.items():
         for label in places:
             if label not in labels:
-                raise DataError(f"there is no marker {label[:60]!r}; {nearest(label, labels)}")
+                raise DataError(f"there is no marker {label[:60]!r}; {did_you_mean(label, labels)}")
         if len(places) < 3:
             raise DataError(f"body {name!r} has {len(places)} markers, where three are needed")
         seen = points[:, [labels.index(label) for label in places]]

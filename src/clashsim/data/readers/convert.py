@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from clashsim.core.errors import DataError, nearest
+from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.trials import quaternion
-from clashsim.data.readers.mapping import BodyMap, LogMap
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping
 from clashsim.data.readers.streams import Columns, Log, Stream
 
 _FAR = 1e9  # m: no body was seen there, and squares of more overflow
@@ -37,7 +37,7 @@ def column_of(reference: str, names: Sequence[str] | Columns) -> str:
     match = _REFERENCE.fullmatch(reference)
     if match and match[1] in names:
         return match[1]
-    raise DataError(f"there is no column {reference[:60]!r}; {nearest(reference, names)}")
+    raise DataError(f"there is no column {reference[:60]!r}; {did_you_mean(reference, names)}")
 
 
 def pick(columns: Columns, references: Sequence[str], width: int) -> np.ndarray:
@@ -65,7 +65,7 @@ def pick(columns: Columns, references: Sequence[str], width: int) -> np.ndarray:
     return table
 
 
-def from_columns(columns: Columns, log: LogMap, *, header: Columns | None = None) -> Log:
+def from_columns(columns: Columns, log: LoggerMapping, *, header: Columns | None = None) -> Log:
     """The streams, signals and known numbers of one log, by its mapping."""
     if not log.bodies:
         raise DataError("the mapping names no body ([[logs.bodies]]), so there is nothing to read")
@@ -115,7 +115,7 @@ def from_columns(columns: Columns, log: LogMap, *, header: Columns | None = None
     )
 
 
-def chosen(bodies: Mapping[str, Stream], log: LogMap, *, length: str, up: str) -> Log:
+def chosen(bodies: Mapping[str, Stream], log: LoggerMapping, *, length: str, up: str) -> Log:
     """The bodies of a file that describes itself, under the names and in the units the mapping
     gives them; all of them when it names none.
     """
@@ -126,7 +126,7 @@ def chosen(bodies: Mapping[str, Stream], log: LogMap, *, length: str, up: str) -
     found = []
     for source, name in wanted.items():
         if source not in bodies:
-            raise DataError(f"there is no body {source[:60]!r}; {nearest(source, bodies)}")
+            raise DataError(f"there is no body {source[:60]!r}; {did_you_mean(source, bodies)}")
         stream = bodies[source]
         found.append(
             upright(
@@ -171,7 +171,9 @@ def upright(stream: Stream, up: str, flip: Sequence[str] = ()) -> Stream:
     return replace(stream, pose=pose, up=up)
 
 
-def _pose(columns: Columns, body: BodyMap, log: LogMap) -> tuple[np.ndarray, np.ndarray | None]:
+def _pose(
+    columns: Columns, body: BodyMapping, log: LoggerMapping
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Pose (N, 7) in m and wxyz along the file's axes, and angles (N, k) in rad where there are
     any.
     """

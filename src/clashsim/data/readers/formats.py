@@ -10,7 +10,7 @@ from pathlib import Path
 from clashsim.core.errors import DataError
 from clashsim.data.readers import arrays, bags, c3d, motive, parquet, tables, vicon
 from clashsim.data.readers.convert import from_columns
-from clashsim.data.readers.mapping import LogMap
+from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.streams import Columns, Log
 
 _TEXT = (".csv", ".tsv", ".txt")
@@ -21,7 +21,7 @@ _ARRAYS: dict[str, Callable[..., Columns]] = {
     ".npz": arrays.read_npz,
     ".mat": arrays.read_mat,
 }
-_SELF: dict[str, Callable[[Path, LogMap], Log]] = {
+_SELF: dict[str, Callable[[Path, LoggerMapping], Log]] = {
     ".c3d": c3d.read,
     ".bag": bags.read_bag,
     ".db3": bags.read_db3,
@@ -51,7 +51,7 @@ def read_columns(
     return _ARRAYS[path.suffix.lower()](path, wanted=wanted, rows=rows), {}
 
 
-def read_log(path: Path, log: LogMap) -> Log:
+def read_log(path: Path, log: LoggerMapping) -> Log:
     """One file, by its mapping."""
     if path.is_dir():
         return bags.read_folder(path, log)
@@ -79,7 +79,7 @@ def read_log(path: Path, log: LogMap) -> Log:
     return from_columns(columns, log, header=fields)
 
 
-def _own(path: Path) -> Callable[[Path, LogMap], Log] | None:
+def _own(path: Path) -> Callable[[Path, LoggerMapping], Log] | None:
     """The reader of a text file that is more than a table."""
     try:
         first = next(tables.lines_of(path), "").strip()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers.mapping import LogMap, Mapping
+from clashsim.data.readers.mapping import LoggerMapping, Mapping
 
-Files = list[tuple[str, Path, LogMap]]  # name with folders, where it lies, how it is read
+Files = list[tuple[str, Path, LoggerMapping]]  # name with folders, where it lies, how it is read
 
 
 def group(

@@ -15,7 +15,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.data.checks.frames import falls, slides_about
 from clashsim.data.readers.convert import from_columns
-from clashsim.data.readers.mapping import BodyMap, LogMap, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
 from clashsim.data.readers.streams import Columns
 from clashsim.data.readers.tables import cells_of, lines_of
 
@@ -73,7 +73,7 @@ def guess(heads: Table[str, Head], rate: float = 0.0) -> Mapping:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name, (_, columns, _) in heads.items():
         kinds.setdefault(tuple(columns), []).append(name)
-    found: list[tuple[LogMap, list[str], Columns]] = []
+    found: list[tuple[LoggerMapping, list[str], Columns]] = []
     for names in kinds.values():
         lines, columns, fields = heads[names[0]]
         try:
@@ -116,7 +116,7 @@ def guess(heads: Table[str, Head], rate: float = 0.0) -> Mapping:
     return Mapping(logs)
 
 
-def _upright(log: LogMap, order: str, files: list[Columns]) -> LogMap:
+def _upright(log: LoggerMapping, order: str, files: list[Columns]) -> LoggerMapping:
     """A log with its quaternion order, and up as the axis against which a body falls in one of its
     files, or about which one turns as it slides.
     """
@@ -175,7 +175,9 @@ def _common(words: list[str]) -> str:
     )
 
 
-def _log(columns: Columns, lines: int, fields: Columns, fallback: str, rate: float) -> LogMap:
+def _log(
+    columns: Columns, lines: int, fields: Columns, fallback: str, rate: float
+) -> LoggerMapping:
     time = next(
         (
             name
@@ -240,7 +242,7 @@ def _log(columns: Columns, lines: int, fields: Columns, fallback: str, rate: flo
     header, moments = (
         {k: v for k, v in numbers.items() if (k in clock) is inside} for inside in (False, True)
     )
-    return LogMap(
+    return LoggerMapping(
         tuple(bodies),
         time=time,
         rate=rate if counts or not time else 0.0,
@@ -256,7 +258,7 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", name) if word]
 
 
-def _bodies(columns: Columns, fallback: str) -> list[BodyMap]:
+def _bodies(columns: Columns, fallback: str) -> list[BodyMapping]:
     """Bodies whose columns share a stem: x y z (or one column of three), with a quaternion, three
     angles or a yaw where there are some.
     """
@@ -322,11 +324,13 @@ def _bodies(columns: Columns, fallback: str) -> list[BodyMap]:
     return bodies
 
 
-def _body(name: str, position: tuple[str, ...], parts: dict[str, str], columns: Columns) -> BodyMap:
+def _body(
+    name: str, position: tuple[str, ...], parts: dict[str, str], columns: Columns
+) -> BodyMapping:
     if {"qx", "qy", "qz", "qw"} <= parts.keys():
-        return BodyMap(name, position, quaternion=tuple(parts[f"q{a}"] for a in "wxyz"))
+        return BodyMapping(name, position, quaternion=tuple(parts[f"q{a}"] for a in "wxyz"))
     if "quaternion" in parts:
-        return BodyMap(
+        return BodyMapping(
             name,
             position,
             quaternion=(parts["quaternion"],),
@@ -334,9 +338,9 @@ def _body(name: str, position: tuple[str, ...], parts: dict[str, str], columns: 
         )
     for three in (("roll", "pitch", "yaw"), ("rx", "ry", "rz")):
         if set(three) <= parts.keys():
-            return BodyMap(name, position, euler=tuple(parts[a] for a in three), sequence="xyz")
+            return BodyMapping(name, position, euler=tuple(parts[a] for a in three), sequence="xyz")
     yaw = next((parts[a] for a in _YAW if a in parts), "")
-    return BodyMap(name, position, yaw=yaw)
+    return BodyMapping(name, position, yaw=yaw)
 
 
 def _counts(name: str, values: np.ndarray) -> bool:

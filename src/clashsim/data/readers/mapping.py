@@ -12,7 +12,7 @@ from typing import Any
 
 from clashsim.core.errors import DataError
 from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
-from clashsim.core.typed import build
+from clashsim.core.typed import build_dataclass
 
 TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 LENGTH = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "in": 0.0254}
@@ -22,7 +22,7 @@ ORDERS = ("wxyz", "xyzw")
 
 
 @dataclass(frozen=True)
-class BodyMap:
+class BodyMapping:
     """One body: its name in the trials and where a log has it.
 
     A column is `name`, `name[i]` or `name[i:j]` where a column holds vectors. position: 3 numbers,
@@ -45,7 +45,7 @@ class BodyMap:
 
 
 @dataclass(frozen=True)
-class LogMap:
+class LoggerMapping:
     """One logger. files: a pattern with {trial} (and * and ?), empty for all files; offset: s added
     to its clock.
 
@@ -56,7 +56,7 @@ class LogMap:
     are written with the wrong sign.
     """
 
-    bodies: tuple[BodyMap, ...] = ()
+    bodies: tuple[BodyMapping, ...] = ()
     files: str = ""
     time: str = ""
     rate: float = 0.0
@@ -78,7 +78,7 @@ class LogMap:
 class Mapping:
     """How to read a lab's logs: one entry per logger, and numbers known for every trial."""
 
-    logs: tuple[LogMap, ...] = (LogMap(),)
+    logs: tuple[LoggerMapping, ...] = (LoggerMapping(),)
     known: Table[str, float] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ def load(path: Path | str) -> Mapping:
 
 def loads(text: str | bytes) -> Mapping:
     """A mapping from TOML text."""
-    mapping: Mapping = build(Mapping, parse_toml(text, "the mapping"))
+    mapping: Mapping = build_dataclass(Mapping, parse_toml(text, "the mapping"))
     for log in mapping.logs:
         _check(log)
     if len(mapping.logs) > 1 and any("{trial}" not in log.files for log in mapping.logs):
@@ -110,7 +110,7 @@ def dump(mapping: Mapping) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def _check(log: LogMap) -> None:
+def _check(log: LoggerMapping) -> None:
     for kind, choices in (("time", TIME), ("length", LENGTH), ("angle", ANGLE)):
         if log.units.get(kind, next(iter(choices))) not in choices:
             raise DataError(
@@ -165,7 +165,7 @@ def _lines(item: Any, place: str) -> list[str]:
     for f in fields(kind):
         value = getattr(item, f.name)
         default = f.default if f.default is not f.default_factory else None
-        if isinstance(value, tuple) and value and isinstance(value[0], LogMap | BodyMap):
+        if isinstance(value, tuple) and value and isinstance(value[0], LoggerMapping | BodyMapping):
             for entry in value:
                 nested += ["", f"[[{place}{f.name}]]", *_lines(entry, f"{place}{f.name}.")]
         elif value != () and value != {} and value != default:

@@ -11,14 +11,14 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.data.readers.convert import chosen, rotation
-from clashsim.data.readers.mapping import LogMap
+from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.streams import Log, Stream
 from clashsim.data.readers.tables import cells_of, lines_of, parse
 
 _LENGTH = {"meters": "m", "metres": "m", "centimeters": "cm", "millimeters": "mm", "inches": "in"}
 
 
-def read(path: Path, log: LogMap) -> Log:
+def read(path: Path, log: LoggerMapping) -> Log:
     """Rigid bodies of a Motive export."""
     lines = lines_of(path)
     first = cells_of(next(lines, ""))

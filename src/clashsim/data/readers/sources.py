@@ -83,7 +83,7 @@ def gather(
     return found
 
 
-def zip_members(path: Path, suffix: str) -> dict[str, bytes]:
+def read_zip_members(path: Path, suffix: str) -> dict[str, bytes]:
     """The files of a zip archive that end in `suffix`, by name; it may not unpack to too much."""
     room = max(FREE, RATIO * path.stat().st_size)
     try:

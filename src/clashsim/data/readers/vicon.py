@@ -10,14 +10,14 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.data.readers.convert import chosen, rotation
-from clashsim.data.readers.mapping import LENGTH, LogMap
+from clashsim.data.readers.mapping import LENGTH, LoggerMapping
 from clashsim.data.readers.streams import Log, Stream
 from clashsim.data.readers.tables import cells_of, lines_of, parse
 
 FIRST = ("objects", "segments")
 
 
-def read(path: Path, log: LogMap) -> Log:
+def read(path: Path, log: LoggerMapping) -> Log:
     """Bodies of a Vicon export; time is the frame's number over the rate in the second line."""
     lines = lines_of(path)
     next(lines, "")

@@ -32,8 +32,8 @@ class Flight:
     rotation: np.ndarray
     dt: float
     frames: int
-    spin: np.ndarray
-    turn: np.ndarray
+    angular_velocity: np.ndarray
+    orientation: np.ndarray
 
     @property
     def quaternion(self) -> np.ndarray:
@@ -61,12 +61,12 @@ class Flight:
             - gravity[:, None, None] * fall
         )
         place, velocity = np.moveaxis(np.einsum("kn,mni->mki", weights, flown), 1, 0)
-        arm = centre @ self.turn.T
+        arm = centre @ self.orientation.T
         out = np.empty((len(centre), 13))
         out[:, :3] = place - arm
-        out[:, 3:7] = Rotation.from_matrix(self.turn).as_quat(scalar_first=True)
-        out[:, 7:10] = velocity - np.cross(self.spin, arm)
-        out[:, 10:] = self.turn.T @ self.spin
+        out[:, 3:7] = Rotation.from_matrix(self.orientation).as_quat(scalar_first=True)
+        out[:, 7:10] = velocity - np.cross(self.angular_velocity, arm)
+        out[:, 10:] = self.orientation.T @ self.angular_velocity
         return out
 
     def fall(self) -> tuple[float, float]:
@@ -80,7 +80,7 @@ class Flight:
         return -2 * float(np.polyfit(t, self.position[:n, 2], 2)[0]), float(n) ** 5
 
 
-def flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
+def fit_flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
     """Fit the flight of a body with corners (c, 3), in its axes, over a floor at z = 0; frames must
     be evenly spaced.
     """
@@ -99,7 +99,7 @@ def flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
     return _begun(trial.name, pose[:, :3], matrices, dt, frames)
 
 
-def windows(whole: Flight, frames: int, every: int) -> list[Flight]:
+def cut_windows(whole: Flight, frames: int, every: int) -> list[Flight]:
     """Pieces of `frames` frames, one every so many: each starts from what its first three frames
     say, in the air or not.
 

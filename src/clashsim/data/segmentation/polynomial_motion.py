@@ -13,18 +13,18 @@ import numpy as np
 _MOVE, _TURN = slice(0, 3), slice(3, 6)
 
 
-class Motion(Protocol):
+class FittedMotion(Protocol):
     """Coordinates (n, k) and their rates (n, k) at times (n,); sd, place_sd (k,): of rates and
     coordinates at the impact; misfit: rms residual over the noise.
     """
 
     @property
-    def sd(self) -> np.ndarray: ...
+    def std(self) -> np.ndarray: ...
     @property
-    def place_sd(self) -> np.ndarray: ...
+    def coordinates_std(self) -> np.ndarray: ...
     @property
     def misfit(self) -> float: ...
-    def place(self, t: np.ndarray) -> np.ndarray: ...
+    def coordinates(self, t: np.ndarray) -> np.ndarray: ...
     def rate(self, t: np.ndarray) -> np.ndarray: ...
 
 
@@ -35,9 +35,9 @@ class Anchor:
     """
 
     time: float
-    place: np.ndarray
+    coordinates: np.ndarray
     rate: np.ndarray
-    sd: np.ndarray
+    std: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,11 @@ class Polynomial:
 
     origin: float
     coefficients: np.ndarray
-    sd: np.ndarray
-    place_sd: np.ndarray
+    std: np.ndarray
+    coordinates_std: np.ndarray
     misfit: float
 
-    def place(self, t: np.ndarray) -> np.ndarray:
+    def coordinates(self, t: np.ndarray) -> np.ndarray:
         """Coordinates (n, k) at times (n,)."""
         return (
             np.vander(t - self.origin, len(self.coefficients), increasing=True) @ self.coefficients
@@ -69,7 +69,7 @@ class Polynomial:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class SpatialMotion:
     """Position and turn of a body in space, each with a polynomial and a window of its own: gravity
     is simple, tumbling is not.
     """
@@ -78,23 +78,23 @@ class Parts:
     angular: Polynomial
 
     @property
-    def sd(self) -> np.ndarray:
+    def std(self) -> np.ndarray:
         """Standard deviations (6,) of the rates."""
-        return np.concatenate([self.linear.sd, self.angular.sd])
+        return np.concatenate([self.linear.std, self.angular.std])
 
     @property
-    def place_sd(self) -> np.ndarray:
+    def coordinates_std(self) -> np.ndarray:
         """Standard deviations (6,) of the coordinates."""
-        return np.concatenate([self.linear.place_sd, self.angular.place_sd])
+        return np.concatenate([self.linear.coordinates_std, self.angular.coordinates_std])
 
     @property
     def misfit(self) -> float:
         """The larger of the two."""
         return max(self.linear.misfit, self.angular.misfit)
 
-    def place(self, t: np.ndarray) -> np.ndarray:
+    def coordinates(self, t: np.ndarray) -> np.ndarray:
         """Coordinates (n, 6) at times (n,)."""
-        return np.hstack([self.linear.place(t), self.angular.place(t)])
+        return np.hstack([self.linear.coordinates(t), self.angular.coordinates(t)])
 
     def rate(self, t: np.ndarray) -> np.ndarray:
         """Rates (n, 6) at times (n,)."""
@@ -116,8 +116,8 @@ def polynomial(
     noise = np.sqrt((noise**2).mean(0))
     weight = np.ones(len(t))
     if anchor is not None:
-        t, pose = np.append(t, anchor.time), np.vstack([pose, anchor.place])
-        weight = np.append(weight, float(np.median(noise / anchor.sd)))
+        t, pose = np.append(t, anchor.time), np.vstack([pose, anchor.coordinates])
+        weight = np.append(weight, float(np.median(noise / anchor.std)))
     scale = max(float(np.abs(t - origin).max()), 1e-9)
     basis = np.vander(
         (t - origin) / scale, max(order, 1) + 1, increasing=True
@@ -144,15 +144,15 @@ def in_space(
     *,
     origin: float,
     anchor: Anchor | None = None,
-) -> Parts:
+) -> SpatialMotion:
     """`smooth` for the position and the turn of coordinates (n, 6), apart."""
     halves = [
         None
         if anchor is None
-        else Anchor(anchor.time, anchor.place[part], anchor.rate[part], anchor.sd[part])
+        else Anchor(anchor.time, anchor.coordinates[part], anchor.rate[part], anchor.std[part])
         for part in (_MOVE, _TURN)
     ]
-    return Parts(
+    return SpatialMotion(
         smooth(t, pose[:, _MOVE], noise[:, _MOVE], origin=origin, anchor=halves[0]),
         smooth(
             t, pose[:, _TURN], noise[:, _TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]
@@ -190,7 +190,7 @@ def smooth(
             )
             free = max((n - order - 1) * pose.shape[1], 1)
             if order > 0 and (
-                spare is None or float((fit.sd / unit).max()) < float((spare.sd / unit).max())
+                spare is None or float((fit.std / unit).max()) < float((spare.std / unit).max())
             ):
                 spare = fit
             here = np.array([origin])
@@ -198,7 +198,7 @@ def smooth(
                 _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.5
                 if order == 0
                 else kept is not None
-                and (np.abs(fit.rate(here) - kept.rate(here))[0] > 3 * kept.sd).any()
+                and (np.abs(fit.rate(here) - kept.rate(here))[0] > 3 * kept.std).any()
             )
             if fit.misfit > 1.15 + 3 / np.sqrt(2 * free) or moved:
                 failed += 1
@@ -207,7 +207,7 @@ def smooth(
                 continue
             kept, failed = fit, 0
         if kept is not None and (
-            best is None or float((kept.sd / unit).max()) < float((best.sd / unit).max())
+            best is None or float((kept.std / unit).max()) < float((best.std / unit).max())
         ):
             best = kept
     if best is None and spare is None:
@@ -231,13 +231,13 @@ def _slope(t: np.ndarray, pose: np.ndarray, noise: np.ndarray) -> float:
     return float((np.abs(s @ pose) / length / noise).max())
 
 
-def crossing(old: Motion, new: Motion, near: float, weight: np.ndarray) -> float:
+def crossing(old: FittedMotion, new: FittedMotion, near: float, weight: np.ndarray) -> float:
     """Time near `near` at which two motions come closest, coordinates weighed by weight (k,)."""
     moment = near
     for _ in range(4):
         here = np.array([moment])
         gap, rate = (
-            (new.place(here) - old.place(here))[0] * weight,
+            (new.coordinates(here) - old.coordinates(here))[0] * weight,
             (new.rate(here) - old.rate(here))[0] * weight,
         )
         moment -= float(np.clip(gap @ rate / max(rate @ rate, 1e-12), -0.05, 0.05))

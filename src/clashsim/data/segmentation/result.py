@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from clashsim.core.impacts import Impacts
-from clashsim.data.segmentation.polynomial_motion import Motion
-from clashsim.data.segmentation.trajectory import Track
+from clashsim.data.segmentation.polynomial_motion import FittedMotion
+from clashsim.data.segmentation.trajectory import Trajectory
 from clashsim.slides.slide import Slide
 
 _LAST = (
@@ -22,7 +22,7 @@ _REST = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class MeasuredImpact:
     """One impact of one trial.
 
     time: s, of the kink; before (d,), after (k,) as a row of `Impacts`; before_sd (2 k,): of the
@@ -34,17 +34,17 @@ class Found:
     time: float
     before: np.ndarray
     after: np.ndarray
-    before_sd: np.ndarray
-    after_sd: np.ndarray
+    before_std: np.ndarray
+    after_std: np.ndarray
     flags: tuple[str, ...]
     slide: Slide | None
-    motion: Motion
-    track: Track
+    motion: FittedMotion
+    trajectory: Trajectory
     reference: float  # s, the moment for which the track's coordinates were made
 
     def after_at(self, lag: float) -> np.ndarray:
         """Twist (k,) of the struck body's origin `lag` seconds after the kink."""
-        return state(self.track, self.motion, self.reference, self.time + lag)[1]
+        return origin_state(self.trajectory, self.motion, self.reference, self.time + lag)[1]
 
     def slide_at(self, lag: float) -> tuple[Slide, np.ndarray] | None:
         """The slide of the struck body's origin from `lag` seconds after the kink, and its twist
@@ -56,7 +56,7 @@ class Found:
         if self.slide is None:
             return None
         at = self.time + lag
-        first, twist = state(self.track, self.motion, self.reference, at)
+        first, twist = origin_state(self.trajectory, self.motion, self.reference, at)
         later = self.slide.t > at
         t, places = self.slide.t[later], np.column_stack([self.slide.xy, self.slide.yaw])[later]
         if len(t) < 8:
@@ -71,7 +71,7 @@ class Found:
             [
                 first,
                 *(
-                    self.track.origin(self.reference, now, place, np.zeros(3))[0]
+                    self.trajectory.origin(self.reference, now, place, np.zeros(3))[0]
                     for now, place in zip(t, places, strict=True)
                 ),
             ]
@@ -80,11 +80,11 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Segmented:
+class Segmentation:
     """All impacts found, in order of trial and time, and a sentence for whatever was left out."""
 
     planar: bool
-    found: tuple[Found, ...]
+    found: tuple[MeasuredImpact, ...]
     notes: tuple[str, ...]
     known: dict[str, np.ndarray]
 
@@ -110,16 +110,16 @@ class Segmented:
         return np.array([f.time for f in self.found], dtype=float)
 
     @property
-    def after_sd(self) -> np.ndarray:
+    def after_std(self) -> np.ndarray:
         """Standard deviations (N, k) of `impacts.after`."""
-        return np.array([f.after_sd for f in self.found]).reshape(
+        return np.array([f.after_std for f in self.found]).reshape(
             len(self.found), 3 if self.planar else 6
         )
 
     @property
-    def before_sd(self) -> np.ndarray:
+    def before_std(self) -> np.ndarray:
         """Standard deviations (N, 2 k) of the twists before: struck body, then striker."""
-        return np.array([f.before_sd for f in self.found]).reshape(
+        return np.array([f.before_std for f in self.found]).reshape(
             len(self.found), 6 if self.planar else 12
         )
 
@@ -135,14 +135,14 @@ class Segmented:
 
     def after_at(self, lag: float) -> np.ndarray:
         """Twists (N, k) of the struck body `lag` seconds after each kink."""
-        return np.array([f.after_at(lag) for f in self.found]).reshape(self.after_sd.shape)
+        return np.array([f.after_at(lag) for f in self.found]).reshape(self.after_std.shape)
 
 
-def state(
-    track: Track, motion: Motion, reference: float, moment: float
+def origin_state(
+    track: Trajectory, motion: FittedMotion, reference: float, moment: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pose and twist of the body's origin at `moment`, of a motion fitted to the track's
     coordinates for `reference`.
     """
     here = np.array([moment])
-    return track.origin(reference, moment, motion.place(here)[0], motion.rate(here)[0])
+    return track.origin(reference, moment, motion.coordinates(here)[0], motion.rate(here)[0])

@@ -10,16 +10,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clashsim.core.contact_frame import inertia
-from clashsim.core.contact_geometry import Poser
+from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.segmentation.polynomial_motion import Anchor, Motion, crossing, in_space, smooth
-from clashsim.data.segmentation.result import Found, Segmented, state
-from clashsim.data.segmentation.trajectory import Track, View, loudness, noise, thinned
-from clashsim.data.segmentation.velocity_jumps import Knot, knots
+from clashsim.data.segmentation.polynomial_motion import (
+    Anchor,
+    FittedMotion,
+    crossing,
+    in_space,
+    smooth,
+)
+from clashsim.data.segmentation.result import MeasuredImpact, Segmentation, origin_state
+from clashsim.data.segmentation.trajectory import MotionFrame, Trajectory, loudness, noise, thinned
+from clashsim.data.segmentation.velocity_jumps import VelocityJump, velocity_jumps
 from clashsim.slides.slide import Slide
-from clashsim.slides.trajectory import Sliding, sliding
+from clashsim.slides.trajectory import SlideMotion, fit_slide_motion
 
 _FEWEST = 12  # frames of a body below which a trial is not looked at
 _SIDE = 4  # frames on each side of an impact below which its twists are not told
@@ -39,7 +45,7 @@ _ALIKE = 0.15  # by how much decelerations of slides on one table differ at leas
 _PILOT = 12  # trials from which it is learned how strongly slides decelerate
 _POOR = 4.0  # rms residual over noise above which frames do not follow the motion fitted to them
 _NO_JUMP = "a change of velocity"
-_Why = tuple[Knot, str]
+_Why = tuple[VelocityJump, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +54,8 @@ class _Setup:
 
     struck: str
     striker: str | None
-    view: View
-    striker_view: View
+    view: MotionFrame
+    striker_view: MotionFrame
     standing: np.ndarray  # (k',) pose of a striker that is not recorded
     lever: float
     least: float
@@ -72,7 +78,7 @@ def segment(
     lever: float | None = None,
     centre: Sequence[float] = (0.0, 0.0, 0.0),
     gravity: Sequence[float] = (0.0, 0.0, -9.81),
-) -> Segmented:
+) -> Segmentation:
     """Find the impacts of the struck body in each trial and measure the twists on their two sides,
     never across.
 
@@ -96,7 +102,7 @@ def segment(
             [trials[i] for i in range(0, len(trials), -(-len(trials) // _PILOT))], setup
         ),
     )
-    found: list[Found] = []
+    found: list[MeasuredImpact] = []
     notes: list[str] = []
     for trial in trials:
         some, said = _trial(trial, setup)
@@ -112,7 +118,7 @@ def segment(
     known = {
         key: np.array([by_name[f.trial].known[key] for f in found], float) for key in sorted(keys)
     }
-    return Segmented(setup.view.plane is not None, tuple(found), tuple(notes), known)
+    return Segmentation(setup.view.plane is not None, tuple(found), tuple(notes), known)
 
 
 def _setup(
@@ -137,8 +143,8 @@ def _setup(
         if struck is None:
             raise DataError("say which body is struck, or give a scene that does")
         plane = None if spatial else np.eye(3)
-        view = View(plane, np.array(centre, float), np.eye(3), np.array(gravity, float))
-        free = View(plane, np.zeros(3), np.eye(3), np.zeros(3))
+        view = MotionFrame(plane, np.array(centre, float), np.eye(3), np.array(gravity, float))
+        free = MotionFrame(plane, np.zeros(3), np.eye(3), np.zeros(3))
         standing = np.zeros(3) if plane is not None else np.array([0, 0, 0, 1.0, 0, 0, 0])
         return _Setup(
             struck, striker, view, free, standing, lever or 0.05, least, lag, np.inf, _ANY
@@ -151,17 +157,19 @@ def _setup(
     if striker is None and not scene.striker_body.fixed:
         striker = scene.striker_body.name
     half = 6 if scene.plane is not None else 13
-    standing = Poser(scene).reference(1)[0, half:][: 3 if scene.plane is not None else 7]
+    standing = PairPoser(scene).striker_at_reference(1)[0, half:][
+        : 3 if scene.plane is not None else 7
+    ]
     return _Setup(
         struck or scene.struck_body.name,
         striker,
-        View(
+        MotionFrame(
             scene.plane,
             np.array(body.centre),
             scene.struck_body.rotation,
             np.array(scene.base.opt.gravity),
         ),
-        View(scene.plane, np.zeros(3), scene.striker_body.rotation, np.zeros(3)),
+        MotionFrame(scene.plane, np.zeros(3), scene.striker_body.rotation, np.zeros(3)),
         standing,
         lever or body.gyration,
         least,
@@ -181,7 +189,7 @@ def _friction(trials: Sequence[Trial], setup: _Setup) -> tuple[float, float]:
         f.motion
         for trial in trials
         for f in _trial(trial, setup)[0]
-        if isinstance(f.motion, Sliding)
+        if isinstance(f.motion, SlideMotion)
     ]
     if len(slid) < 4:
         return setup.friction
@@ -204,11 +212,13 @@ def _reach(scene: Scene) -> float:
     return 1.1 * total
 
 
-def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
+def _trial(trial: Trial, setup: _Setup) -> tuple[list[MeasuredImpact], list[str]]:
     """Impacts of one trial, and what was left out."""
     says = f"trial {trial.name!r}"
-    track = Track.of(trial, setup.struck, setup.view)
-    striker = None if setup.striker is None else Track.of(trial, setup.striker, setup.striker_view)
+    track = Trajectory.of(trial, setup.struck, setup.view)
+    striker = (
+        None if setup.striker is None else Trajectory.of(trial, setup.striker, setup.striker_view)
+    )
     if len(track) < _FEWEST:
         return [], [
             f"{says}: body {setup.struck!r} is seen in {len(track)} frames, at least {_FEWEST} are needed"
@@ -219,7 +229,7 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
         ]
     pose, angles = track.watched(), 1 if setup.view.plane is not None else 0
     sigma = loudness(track.t, pose, noise(track.t, pose, angles=angles), angles=angles)
-    marks = knots(
+    marks = velocity_jumps(
         track.t,
         pose,
         sigma,
@@ -247,16 +257,16 @@ def _trial(trial: Trial, setup: _Setup) -> tuple[list[Found], list[str]]:
 
 def _round(
     trial: Trial,
-    track: Track,
-    striker: Track | None,
-    marks: list[Knot],
+    track: Trajectory,
+    striker: Trajectory | None,
+    marks: list[VelocityJump],
     sigma: np.ndarray,
     setup: _Setup,
-) -> tuple[list[Found], list[_Why], list[_Why]]:
+) -> tuple[list[MeasuredImpact], list[_Why], list[_Why]]:
     """Impacts at the knots, those that cannot be measured, and those that prove to be no jump at
     all.
     """
-    found: list[Found] = []
+    found: list[MeasuredImpact] = []
     left_out: list[_Why] = []
     fakes: list[_Why] = []
     i = 0
@@ -267,7 +277,7 @@ def _round(
                 i + 1
             ]  # one slide explains both sides: the body came to rest there, nothing hit it
         result = _impact(trial, track, striker, marks, i, sigma, setup)
-        if isinstance(result, Found):
+        if isinstance(result, MeasuredImpact):
             found.append(result)
         else:
             (fakes if result.startswith(_NO_JUMP) else left_out).append((marks[i], result))
@@ -276,7 +286,7 @@ def _round(
 
 
 def _fit(
-    track: Track,
+    track: Trajectory,
     sigma: np.ndarray,
     near: float,
     bounds: tuple[float, float],
@@ -284,7 +294,7 @@ def _fit(
     *,
     guard: float,
     margin: float,
-) -> tuple[Motion, Motion, float] | str:
+) -> tuple[FittedMotion, FittedMotion, float] | str:
     """Motions before and after a kink near `near` between the times in `bounds`, and the kink; or
     why there are none.
     """
@@ -294,14 +304,14 @@ def _fit(
     if old_rows.sum() < _SIDE or new_rows.sum() < _SIDE:
         return f"{int(old_rows.sum())} frames before and {int(new_rows.sum())} after it, at least {_SIDE} are needed on each side"
     side = smooth if setup.view.plane is not None else in_space
-    old: Motion = side(*_heard(t[old_rows], pose[old_rows], sigma[old_rows]), origin=near)
+    old: FittedMotion = side(*_heard(t[old_rows], pose[old_rows], sigma[old_rows]), origin=near)
     t, pose, loud = _heard(t[new_rows], pose[new_rows], sigma[new_rows])
     here = np.array([near])
     anchor = Anchor(
         near,
-        old.place(here)[0],
+        old.coordinates(here)[0],
         old.rate(here)[0],
-        np.hypot(old.place_sd, (0.3 if guard <= _GUARDS[0] else 1.5) * loud[:3].mean(0)),
+        np.hypot(old.coordinates_std, (0.3 if guard <= _GUARDS[0] else 1.5) * loud[:3].mean(0)),
     )
     if setup.view.plane is None:
         kink = crossing(
@@ -317,15 +327,19 @@ def _fit(
                 pose,
                 loud,
                 origin=kink,
-                anchor=Anchor(kink, old.place(np.array([kink]))[0], anchor.rate, anchor.sd),
+                anchor=Anchor(kink, old.coordinates(np.array([kink]))[0], anchor.rate, anchor.std),
             ),
             kink,
         )
-    slid = sliding(t, pose, loud, lever=setup.lever, friction=setup.friction, anchor=anchor)
+    slid = fit_slide_motion(
+        t, pose, loud, lever=setup.lever, friction=setup.friction, anchor=anchor
+    )
     while slid.misfit > 1.3 and len(t) >= 12 and t[-1] - t[0] > 0.3:
         n = len(t) // 2  # a long way may hold what the model does not know: drag, a bend, a push
         t, pose, loud = t[:n], pose[:n], loud[:n]
-        shorter = sliding(t, pose, loud, lever=setup.lever, friction=setup.friction, anchor=anchor)
+        shorter = fit_slide_motion(
+            t, pose, loud, lever=setup.lever, friction=setup.friction, anchor=anchor
+        )
         if shorter.misfit > 0.8 * slid.misfit:
             break
         slid = shorter
@@ -353,7 +367,12 @@ def _heard(
 
 
 def _same(
-    track: Track, sigma: np.ndarray, marks: Sequence[Knot], i: int, low: float, setup: _Setup
+    track: Trajectory,
+    sigma: np.ndarray,
+    marks: Sequence[VelocityJump],
+    i: int,
+    low: float,
+    setup: _Setup,
 ) -> bool:
     """Whether one slide from knot i goes through knot i + 1."""
     this, other = marks[i], marks[i + 1]
@@ -364,19 +383,19 @@ def _same(
     if isinstance(fit, str):
         return False
     rows = (track.t > this.time + _GUARDS[0]) & (track.t > other.time - 0.1) & (track.t < high)
-    left = (fit[1].place(track.t[rows]) - track.coordinates(this.time)[rows]) / sigma[rows]
+    left = (fit[1].coordinates(track.t[rows]) - track.coordinates(this.time)[rows]) / sigma[rows]
     return bool(rows.sum() >= _SIDE and np.sqrt((left**2).mean()) < 1.7)
 
 
 def _impact(
     trial: Trial,
-    track: Track,
-    striker: Track | None,
-    marks: Sequence[Knot],
+    track: Trajectory,
+    striker: Trajectory | None,
+    marks: Sequence[VelocityJump],
     i: int,
     sigma: np.ndarray,
     setup: _Setup,
-) -> Found | str:
+) -> MeasuredImpact | str:
     """The impact at knot i, or why it is left out."""
     mark = marks[i]
     bounds = (
@@ -415,22 +434,22 @@ def _impact(
     here = np.array([kink])
     jump, doubt = (
         ((new.rate(here) - old.rate(here))[0] * scale)[:3],
-        (np.hypot(new.sd, old.sd) * scale)[:3],
+        (np.hypot(new.std, old.std) * scale)[:3],
     )  # in space by position alone
     if np.linalg.norm(jump) < max(
         setup.least,
         _SURE * float(np.linalg.norm(doubt * jump) / max(float(np.linalg.norm(jump)), 1e-12)),
     ):
         return f"{_NO_JUMP} by {np.linalg.norm(jump):.3f} m/s, too small to be sure of"
-    start, twist = state(track, old, near, kink)
-    _, after = state(track, new, near, kink + setup.lag)
+    start, twist = origin_state(track, old, near, kink)
+    _, after = origin_state(track, new, near, kink + setup.lag)
     # Where in the contact the twist after belongs is not seen: what friction takes off meanwhile is
     # part of the error.
     lost = (new.rate(here) - new.rate(np.array([kink + 2 * setup.lag])))[0] / np.sqrt(12)
     rocked = _ROCK * float(np.linalg.norm(new.rate(here)[0] * scale)) / scale
-    after_sd, twist_sd = (
-        _origin_sd(track, np.sqrt(new.sd**2 + lost**2 + rocked**2)),
-        _origin_sd(track, old.sd),
+    after_std, twist_sd = (
+        _origin_sd(track, np.sqrt(new.std**2 + lost**2 + rocked**2)),
+        _origin_sd(track, old.std),
     )
     pose, rate, rate_sd = setup.standing, np.zeros(len(twist)), np.zeros(len(twist))
     if striker is not None:
@@ -438,11 +457,11 @@ def _impact(
         if rows.sum() < _SIDE or kink - striker.t[rows][-1] > 0.1:
             return f"an impact at which striker {setup.striker!r} was not seen"
         place = striker.coordinates(kink)[rows]
-        drive: Motion = (smooth if setup.view.plane is not None else in_space)(
+        drive: FittedMotion = (smooth if setup.view.plane is not None else in_space)(
             *_heard(striker.t[rows], place, np.zeros_like(place)), origin=kink
         )
-        pose, rate = state(striker, drive, kink, kink)
-        rate_sd = drive.sd
+        pose, rate = origin_state(striker, drive, kink, kink)
+        rate_sd = drive.std
         n = 2 if setup.view.plane is not None else 3
         apart, closing = (start - pose)[:n], (rate - twist)[:n]
         if (
@@ -455,20 +474,20 @@ def _impact(
     rows = (
         (t > kink + guard)
         & (t < bounds[1])
-        & (t < (new.stop + 0.1 if isinstance(new, Sliding) else kink + _AFTER))
+        & (t < (new.stop + 0.1 if isinstance(new, SlideMotion) else kink + _AFTER))
     )
     slide = (
         Slide(t[rows], placed[rows, :2], placed[rows, 2])
         if setup.view.plane is not None and rows.sum() >= 8
         else None
     )
-    return Found(
+    return MeasuredImpact(
         trial.name,
         kink,
         np.concatenate([start, twist, pose, rate]),
         after,
         np.concatenate([twist_sd, rate_sd]),
-        after_sd,
+        after_std,
         tuple(flags),
         slide,
         new,
@@ -482,18 +501,20 @@ def _scale(k: int, lever: float) -> np.ndarray:
     return np.repeat([1.0, lever], (2, 1) if k == 3 else (3, 3))
 
 
-def _early(track: Track, motion: Motion, near: float, begin: float, sigma: np.ndarray) -> float:
+def _early(
+    track: Trajectory, motion: FittedMotion, near: float, begin: float, sigma: np.ndarray
+) -> float:
     """Rms residual over noise of the first 50 ms after `begin`, where a second hit or a push would
     show.
     """
     rows = (track.t >= begin) & (track.t < begin + 0.05)
-    left = (motion.place(track.t[rows]) - track.coordinates(near)[rows])[:, :3] / sigma[
+    left = (motion.coordinates(track.t[rows]) - track.coordinates(near)[rows])[:, :3] / sigma[
         rows, :3
     ]  # in space by position alone
     return float(np.sqrt((left**2).mean())) if rows.any() else 0.0
 
 
-def _origin_sd(track: Track, sd: np.ndarray) -> np.ndarray:
+def _origin_sd(track: Trajectory, sd: np.ndarray) -> np.ndarray:
     """Standard deviations (k,) of the origin's twist from those of the mass centre's."""
     arm, n = float(np.linalg.norm(track.view.centre)), len(sd) // 2 + len(sd) % 2
     return np.concatenate([np.hypot(sd[:n], arm * sd[n:].max()), sd[n:]])

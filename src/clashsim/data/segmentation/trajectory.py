@@ -20,7 +20,7 @@ _SAW = 1.5
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class MotionFrame:
     """How bodies are looked at: plane, rows e1, e2, n (3, 3), or None in space; centre (3,): mass
     centre in the body's frame, m;
     rotation (3, 3): the body's orientation at yaw 0; gravity (3,): taken out of motion in space,
@@ -34,7 +34,7 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Track:
+class Trajectory:
     """Times (n,) at which a body was seen, its mass centre (n, 3) in the view's axes and its
     orientations, world to those axes.
     """
@@ -42,10 +42,10 @@ class Track:
     t: np.ndarray
     centre: np.ndarray
     turns: Rotation
-    view: View
+    view: MotionFrame
 
     @staticmethod
-    def of(trial: Trial, body: str, view: View) -> Track:
+    def of(trial: Trial, body: str, view: MotionFrame) -> Trajectory:
         """The frames at which the trial saw the body with a quaternion that is one."""
         t, pose = trial.seen(body)
         length = np.linalg.norm(pose[:, 3:], axis=1)
@@ -54,7 +54,9 @@ class Track:
         turns = (
             Rotation.from_quat(pose[:, 3:], scalar_first=True) if len(t) else Rotation.identity(0)
         )
-        return Track(t, pose[:, :3] + (turns.apply(view.centre) if len(t) else 0.0), turns, view)
+        return Trajectory(
+            t, pose[:, :3] + (turns.apply(view.centre) if len(t) else 0.0), turns, view
+        )
 
     def __len__(self) -> int:
         return len(self.t)

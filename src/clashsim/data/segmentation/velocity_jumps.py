@@ -20,7 +20,7 @@ _EVIDENCE = 15.0
 
 
 @dataclass(frozen=True, eq=False)
-class Knot:
+class VelocityJump:
     """Time (s) of a jump, between which two times it lies, its size (k,) in the units of the rates,
     and the evidence for it.
     """
@@ -32,9 +32,9 @@ class Knot:
     evidence: float
 
 
-def knots(
+def velocity_jumps(
     t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, scale: np.ndarray, least: float
-) -> list[Knot]:
+) -> list[VelocityJump]:
     """Jumps of more than `least` (m/s) in the rate of coordinates (n, k) with noise (n, k); `scale`
     (k,) turns rates into m/s.
 
@@ -47,7 +47,7 @@ def knots(
         return []
     t, pose, noise = thinned(t, pose, noise)
     rate = 1 / float(np.median(np.diff(t)))
-    kept: list[Knot] = []
+    kept: list[VelocityJump] = []
     for span in _SPANS:
         # A long span that holds two hits puts its jump between them, so it only adds what the short
         # one has not seen.
@@ -62,7 +62,7 @@ def knots(
 
 def _look(
     t: np.ndarray, pose: np.ndarray, noise: np.ndarray, scale: np.ndarray, *, m: int
-) -> list[Knot]:
+) -> list[VelocityJump]:
     """Jumps for which there is evidence in m frames on each side, the best within half of that."""
     n = len(t) - 2 * m + 1
     if n < 1:
@@ -99,7 +99,9 @@ def _look(
     )  # where two hits are in sight, a knot between them may say more but does not fit
     # A maximum at either end only says that more of the jump lies beyond it.
     return [
-        Knot(float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i]))
+        VelocityJump(
+            float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i])
+        )
         for i in np.flatnonzero(evidence > _EVIDENCE)
         if 0 < i < n - 1 and rank[i] >= rank[max(i - width, 0) : i + width + 1].max()
     ]

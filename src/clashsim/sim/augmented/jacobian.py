@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from clashsim.sim.augmented.step import Step, apart, runge_kutta
-from clashsim.sim.mjx.batches import Push
-from clashsim.sim.mjx.model import engine
+from clashsim.sim.mjx.chunked_rollout import Push
+from clashsim.sim.mjx.model import import_mjx
 
 
 def push(step: Step) -> Push:
@@ -21,7 +21,7 @@ def push(step: Step) -> Push:
     The weights have slopes (Q, w); the fields of the model have slopes (q, ...), for they move
     along the first q directions only.
     """
-    jax, _ = engine()
+    jax, _ = import_mjx()
     jnp = jax.numpy
     from jax.flatten_util import ravel_pytree
 

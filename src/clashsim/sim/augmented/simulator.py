@@ -16,7 +16,7 @@ from clashsim.sim.augmented.jacobian import push
 from clashsim.sim.augmented.step import WEIGHTS, Step, once, refuse_fixed, step_of
 from clashsim.sim.augmented.targets import place
 from clashsim.sim.inputs import check_rollout, check_theta, check_vector, nothing_to_step
-from clashsim.sim.mjx.batches import Chunks
+from clashsim.sim.mjx.chunked_rollout import Chunks
 from clashsim.sim.mjx.model import check_finite, put
 
 
@@ -30,20 +30,20 @@ class AugmentedSim:
     def __init__(
         self,
         scene: Scene,
-        blueprint: Sequence[NeuralScalar] = (),
+        augmentation: Sequence[NeuralScalar] = (),
         *,
         theta: np.ndarray | None = None,
         weights: np.ndarray | None = None,
         timestep: float | None = None,
     ) -> None:
-        self.scene, self.blueprint = scene, tuple(blueprint)
+        self.scene, self.augmentation = scene, tuple(augmentation)
         self.theta = check_theta(scene.params, theta)
-        places = tuple(place(scene.base, scalar) for scalar in self.blueprint)
+        places = tuple(place(scene.base, scalar) for scalar in self.augmentation)
         self.held = put(scene, timestep=timestep, faithful=True)
         self.model = self.held.plain
         stages = int(self.model.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4)
         if (
-            self.blueprint
+            self.augmentation
             and stages
             and (
                 self.model.nq != self.model.nv
@@ -55,18 +55,18 @@ class AugmentedSim:
                 f"with the integrator RK4, as in scene {scene.name!r}, neural scalars need hinges and slides alone, no activations and no 'state/JOINT': "
                 "use Euler or implicitfast"
             )
-        refuse_fixed(self.held, self.blueprint, places)
+        refuse_fixed(self.held, self.augmentation, places)
         self.weights = self._checked(
-            initial_weights(self.blueprint) if weights is None else weights
+            initial_weights(self.augmentation) if weights is None else weights
         )
 
         def step(differentiate: bool) -> Step:
-            return step_of(self.held, self.blueprint, places, differentiate=differentiate)
+            return step_of(self.held, self.augmentation, places, differentiate=differentiate)
 
         self._chunks = Chunks(
             self.model,
             lambda differentiate: once(step(differentiate)),
-            (lambda: push(step(True))) if self.blueprint else None,
+            (lambda: push(step(True))) if self.augmentation else None,
         )
 
     def rollout(
@@ -93,7 +93,7 @@ class AugmentedSim:
             start, control, fields | {WEIGHTS: self._rows(weights, len(start))}
         )[0]
 
-    def slopes(
+    def rollout_with_jacobian(
         self,
         start: np.ndarray,
         control: np.ndarray,
@@ -129,9 +129,9 @@ class AugmentedSim:
         at = np.broadcast_to(at, (n, len(self.scene.params)))
         fields, moved = (
             self.held.fields(at, n) | {WEIGHTS: self._rows(weights, n)},
-            self.held.slopes(at, tuple(free)),
+            self.held.rollout_with_jacobian(at, tuple(free)),
         )
-        if not self.blueprint:  # all directions are pushed alike
+        if not self.augmentation:  # all directions are pushed alike
             moved = {
                 name: np.concatenate([a, np.zeros((n, s, *a.shape[2:]))], axis=1)
                 for name, a in moved.items()
@@ -144,13 +144,13 @@ class AugmentedSim:
         )
         turned = np.tile(np.eye(q + w + s, s, -q - w), (n, 1, 1)) if starts else None
         states, slopes = self._chunks.run(
-            start, control, fields, slopes=moved, q=q + w + s, turned=turned
+            start, control, fields, slopes=moved, q=q + w + s, start_jacobian=turned
         )
         if finite:
             check_finite(self.scene, slopes)
         return states, slopes
 
-    def trained(self, weights: np.ndarray, theta: np.ndarray | None = None) -> AugmentedSim:
+    def with_weights(self, weights: np.ndarray, theta: np.ndarray | None = None) -> AugmentedSim:
         """The same simulator with these weights and parameters; nothing compiles again."""
         other = object.__new__(AugmentedSim)
         other.__dict__ = self.__dict__ | {
@@ -160,7 +160,7 @@ class AugmentedSim:
         return other
 
     def _checked(self, weights: np.ndarray) -> np.ndarray:
-        count = sum(scalar.count for scalar in self.blueprint)
+        count = sum(scalar.count for scalar in self.augmentation)
         if np.shape(weights) != (count,) or not np.isfinite(weights).all():
             raise ParamError(
                 f"the blueprint has {count} weights and needs as many finite numbers, got an array of shape {np.shape(weights)}"

@@ -13,12 +13,12 @@ from typing import Any
 
 import mujoco
 
-from clashsim.core.augmentation_spec import Blueprint, parts
+from clashsim.core.augmentation_spec import AugmentationSpec, weight_slices
 from clashsim.core.errors import ParamError
-from clashsim.core.scene import field_of
+from clashsim.core.scene import model_field
 from clashsim.sim.augmented.targets import Place, Read
-from clashsim.sim.mjx.batches import Once
-from clashsim.sim.mjx.model import MjxScene, engine, leaf
+from clashsim.sim.mjx.chunked_rollout import Once
+from clashsim.sim.mjx.model import MjxScene, import_mjx, leaf
 from clashsim.sim.mjx.step import forward_of, stepper
 
 WEIGHTS = "weights"
@@ -43,19 +43,23 @@ class Step:
 
 
 def step_of(
-    held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...], *, differentiate: bool
+    held: MjxScene,
+    augmentation: AugmentationSpec,
+    places: tuple[Place, ...],
+    *,
+    differentiate: bool,
 ) -> Step:
     """The step of a scene with its networks; `fields` are those of the model, without the weights."""
-    jax, mjx = engine()
+    jax, mjx = import_mjx()
     from mujoco.mjx._src.smooth import solve_m
 
-    jnp, own = jax.numpy, parts(blueprint)
+    jnp, own = jax.numpy, weight_slices(augmentation)
     empty = mjx.make_data(held.model)
     chosen = {
         kind: [i for i, p in enumerate(places) if p.kind == kind]
         for kind in ("parameter", "force", "acceleration", "state")
     }
-    rates = bool(blueprint) and int(held.plain.opt.integrator) == int(
+    rates = bool(augmentation) and int(held.plain.opt.integrator) == int(
         mujoco.mjtIntegrator.mjINT_RK4
     )
 
@@ -70,7 +74,7 @@ def step_of(
     def says(weights: Any, seen: list[Any]) -> Any:
         said = [
             scalar.output(weights[part], values, jnp)
-            for scalar, part, values in zip(blueprint, own, seen, strict=True)
+            for scalar, part, values in zip(augmentation, own, seen, strict=True)
         ]
         return jnp.stack(said) if said else jnp.zeros(0)
 
@@ -83,12 +87,14 @@ def step_of(
             force, pushed = data.qfrc_smooth, data.qacc_smooth
             for i in chosen["force"]:
                 old = data.qfrc_passive[places[i].dof]
-                force = force.at[places[i].dof].add(blueprint[i].enter(old, said[i], jnp) - old)
+                force = force.at[places[i].dof].add(
+                    augmentation[i].combine(old, said[i], jnp) - old
+                )
             if chosen["force"]:
                 pushed = solve_m(model, data, force)
             for i in chosen["acceleration"]:
                 pushed = pushed.at[places[i].dof].set(
-                    blueprint[i].enter(pushed[places[i].dof], said[i], jnp)
+                    augmentation[i].combine(pushed[places[i].dof], said[i], jnp)
                 )
             return data.replace(
                 qacc_smooth=pushed,
@@ -100,7 +106,7 @@ def step_of(
     def acts(fields: Any, state: Any, control: Any, said: Any) -> Any:
         model, data = held.at(fields), empty.replace(**state, ctrl=control)
         for i in chosen["parameter"]:
-            model = _changed(held, model, (blueprint[i], places[i]), said[i])
+            model = _changed(held, model, (augmentation[i], places[i]), said[i])
         if rates:
             data = forward_of(held, differentiate=differentiate, between=between(said))(model, data)
             return {
@@ -115,8 +121,8 @@ def step_of(
             # The velocity after the step (or, replaced, its change in the step), and the place
             # where it leads in that step.
             old, dof = out["qvel"][places[i].dof], places[i].dof
-            new = blueprint[i].enter(old, said[i], jnp) + (
-                state["qvel"][dof] if blueprint[i].enters == "replace" else 0
+            new = augmentation[i].combine(old, said[i], jnp) + (
+                state["qvel"][dof] if augmentation[i].mode == "replace" else 0
             )
             out["qvel"] = out["qvel"].at[dof].set(new)
             out["qpos"] = out["qpos"].at[places[i].qpos].add(model.opt.timestep * (new - old))
@@ -150,7 +156,7 @@ def apart(fields: Any) -> tuple[Any, Any]:
 
 def runge_kutta(rates: Callable[[Any], Any], state: Any, timestep: float) -> Any:
     """One step of the classical method on any tree of arrays."""
-    jax, _ = engine()
+    jax, _ = import_mjx()
     total, at = state, state
     for share, reach in ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0)):
         answer = rates(at)
@@ -159,10 +165,10 @@ def runge_kutta(rates: Callable[[Any], Any], state: Any, timestep: float) -> Any
     return total
 
 
-def refuse_fixed(held: MjxScene, blueprint: Blueprint, places: tuple[Place, ...]) -> None:
+def refuse_fixed(held: MjxScene, augmentation: AugmentationSpec, places: tuple[Place, ...]) -> None:
     """Refuse parameters that MJX fixes when it compiles."""
-    jax, _ = engine()
-    for scalar, p in zip(blueprint, places, strict=True):
+    jax, _ = import_mjx()
+    for scalar, p in zip(augmentation, places, strict=True):
         if p.slot is not None and not isinstance(leaf(held.model, p.slot.field), jax.Array):
             raise ParamError(
                 f"MJX fixes {p.slot.field!r} when it compiles, so no neural scalar can act on {scalar.target!r}: act on a force or an acceleration"
@@ -184,11 +190,11 @@ def _changed(held: MjxScene, model: Any, acting: tuple[Any, Place], said: Any) -
     """
     scalar, p = acting
     assert p.slot is not None
-    array, author = leaf(model, p.slot.field), field_of(held.scene.base, p.slot.field)
-    jnp = engine()[0].numpy
+    array, author = leaf(model, p.slot.field), model_field(held.scene.base, p.slot.field)
+    jnp = import_mjx()[0].numpy
     for row in p.slot.rows or (None,):
         for column in p.slot.columns or (None,):
             entry = tuple(i for i in (row, column) if i is not None)
-            base = float(author[entry]) if scalar.enters == "replace" else 0.0
-            array = array.at[entry].set(base + scalar.enter(array[entry], said, jnp))
+            base = float(author[entry]) if scalar.mode == "replace" else 0.0
+            array = array.at[entry].set(base + scalar.combine(array[entry], said, jnp))
     return model.tree_replace({p.slot.field: array})

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import mujoco
 
 from clashsim.core.augmentation_spec import NeuralScalar
-from clashsim.core.errors import ParamError, nearest
-from clashsim.core.params import Slot, locate
+from clashsim.core.errors import ParamError, did_you_mean
+from clashsim.core.params import Slot, locate_param
 
 MOTIONS = ("force", "acceleration", "state")
 _JOINT_READS = ("qpos", "qvel", "sin", "cos")
@@ -53,9 +53,9 @@ def place(model: mujoco.MjModel, scalar: NeuralScalar) -> Place:
         return Place(kind, None, dof, qpos, reads)
     if kind not in ("geom", "body", "pair", "joint", "actuator", "option"):
         raise ParamError(
-            f"a neural scalar cannot act on {scalar.target!r}: {nearest(kind, (*MOTIONS, 'geom', 'body', 'pair', 'joint', 'actuator', 'option'))}"
+            f"a neural scalar cannot act on {scalar.target!r}: {did_you_mean(kind, (*MOTIONS, 'geom', 'body', 'pair', 'joint', 'actuator', 'option'))}"
         )
-    slot = locate(model, scalar.target)
+    slot = locate_param(model, scalar.target)
     if slot.field in _FIXED:
         raise ParamError(
             f"a neural scalar cannot act on {scalar.target!r}, because MuJoCo derives constants of it: make it a parameter, or act on a force or an acceleration"
@@ -90,7 +90,7 @@ def _read(model: mujoco.MjModel, name: str) -> Read:
     if row < 0 or match["index"] is not None:
         names = [mujoco.mj_id2name(model, obj, i) or "" for i in range(size)]
         raise ParamError(
-            f"no {word} named {name.partition('/')[2]!r} in {name!r}; {nearest(match['name'], filter(None, names))}"
+            f"no {word} named {name.partition('/')[2]!r} in {name!r}; {did_you_mean(match['name'], filter(None, names))}"
         )
     return Read(kind, row)
 
@@ -104,7 +104,7 @@ def _freedom(model: mujoco.MjModel, name: str) -> tuple[int, int]:
     if match is None or joint < 0:
         names = [model.joint(i).name for i in range(model.njnt)]
         raise ParamError(
-            f"no joint named {name.partition('/')[2]!r} in {name!r}; {nearest(name.partition('/')[2], filter(None, names))}"
+            f"no joint named {name.partition('/')[2]!r} in {name!r}; {did_you_mean(name.partition('/')[2], filter(None, names))}"
         )
     size = {int(mujoco.mjtJoint.mjJNT_FREE): 6, int(mujoco.mjtJoint.mjJNT_BALL): 3}.get(
         int(model.jnt_type[joint]), 1

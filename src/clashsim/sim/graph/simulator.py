@@ -15,10 +15,18 @@ from torch import Tensor
 
 from clashsim.core.box import Box
 from clashsim.core.errors import DataError
-from clashsim.nets.bodies import TRIANGLES, Bodies, State, back, cross, flown, rotated
-from clashsim.nets.graph import REACH, SKIN, Contacts, Floor, GraphNet, advanced
-from clashsim.nets.graph_file import read_net, shipped_net
-from clashsim.nets.nearest import carried, faced, near_boxes
+from clashsim.nets.mesh_graph import REACH, SKIN, Contacts, Floor, GraphNet, step_with_contacts
+from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts, keep_facing
+from clashsim.nets.network_file import read_net, shipped_net
+from clashsim.nets.rigid_bodies import (
+    TRIANGLES,
+    RigidBodies,
+    RigidBodyState,
+    cross,
+    free_motion,
+    rotate,
+    rotate_inverse,
+)
 from clashsim.sim.graph.detection import Detector
 from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
@@ -71,7 +79,7 @@ class GraphSim:
             "skin": SKIN,
             "reach": 2 * SKIN + REACH,
         }
-        self._made: tuple[int, Bodies, Detector | None] | None = None
+        self._made: tuple[int, RigidBodies, Detector | None] | None = None
 
     def rollout(
         self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
@@ -97,7 +105,7 @@ class GraphSim:
                 out.append(self.rows(bodies, state))
         return np.stack(out, 1)
 
-    def path(self, start: Tensor, steps: int) -> list[State]:
+    def path(self, start: Tensor, steps: int) -> list[RigidBodyState]:
         """States of all bodies, scene by scene, over a differentiable rollout from start (N, 13
         boxes).
         """
@@ -107,14 +115,18 @@ class GraphSim:
             states.append(self.step(bodies, states[-1], detector))
         return states
 
-    def step(self, bodies: Bodies, state: State, detector: Detector | None) -> State:
+    def step(
+        self, bodies: RigidBodies, state: RigidBodyState, detector: Detector | None
+    ) -> RigidBodyState:
         """One step of all bodies."""
-        free = flown(bodies, state, self.gravity, self.dt)
+        free = free_motion(bodies, state, self.gravity, self.dt)
         if detector is None:
-            contacts = near_boxes(bodies, state, self.floor, _pairs(bodies))
+            contacts = find_box_contacts(bodies, state, self.floor, _pairs(bodies))
         else:
-            faces, points = detector(state.place.detach().numpy(), state.turn.detach().numpy())
-            contacts = faced(
+            faces, points = detector(
+                state.position.detach().numpy(), state.orientation.detach().numpy()
+            )
+            contacts = keep_facing(
                 bodies,
                 state,
                 Contacts(
@@ -122,17 +134,17 @@ class GraphSim:
                 ),
                 self.floor,
             )
-        return advanced(
+        return step_with_contacts(
             self.net,
             bodies,
             state,
             free,
-            carried(bodies, state, contacts, self.floor),
+            attach_point_gradients(bodies, state, contacts, self.floor),
             floor=self.floor,
             dt=self.dt,
         )
 
-    def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[Bodies, Detector | None]:
+    def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[RigidBodies, Detector | None]:
         if theta is None and self._made is not None and self._made[0] == n:
             return self._made[1:]
         k = len(self.boxes)
@@ -145,7 +157,7 @@ class GraphSim:
             else np.repeat(np.broadcast_to(theta, (n, np.shape(theta)[-1])), k, 0)
         )  # type: ignore[arg-type]
         scene = np.repeat(np.arange(n), k)
-        bodies = Bodies.boxes(
+        bodies = RigidBodies.boxes(
             self.boxes * n, rows, scene=scene.tolist(), drag=self.drag, rounding=self.rounding
         )
         corners = [b.corners - np.array(b.centre) for b in self.boxes] * n
@@ -158,21 +170,29 @@ class GraphSim:
             self._made = (n, bodies, detector)
         return bodies, detector
 
-    def state(self, bodies: Bodies, rows: Tensor) -> State:
+    def state(self, bodies: RigidBodies, rows: Tensor) -> RigidBodyState:
         """Motion of the bodies' centres of mass from rows (N, 13 boxes)."""
         k = len(self.boxes)
         qpos, qvel = rows[:, : 7 * k].reshape(-1, 7), rows[:, 7 * k :].reshape(-1, 6)
         turn = matrices(qpos[:, 3:])
-        arm, spin = rotated(turn, bodies.centre), rotated(turn, qvel[:, 3:])
-        return State(qpos[:, :3] + arm, turn, qvel[:, :3] + cross(spin, arm), spin)
+        arm, spin = rotate(turn, bodies.centre), rotate(turn, qvel[:, 3:])
+        return RigidBodyState(qpos[:, :3] + arm, turn, qvel[:, :3] + cross(spin, arm), spin)
 
-    def rows(self, bodies: Bodies, state: State) -> np.ndarray:
+    def rows(self, bodies: RigidBodies, state: RigidBodyState) -> np.ndarray:
         """Inverse of `state`."""
-        arm = rotated(state.turn, bodies.centre)
-        quaternion = Rotation.from_matrix(state.turn.detach().numpy()).as_quat(scalar_first=True)
-        qpos = np.concatenate([(state.place - arm).detach().numpy(), quaternion], 1)
+        arm = rotate(state.orientation, bodies.centre)
+        quaternion = Rotation.from_matrix(state.orientation.detach().numpy()).as_quat(
+            scalar_first=True
+        )
+        qpos = np.concatenate([(state.position - arm).detach().numpy(), quaternion], 1)
         qvel = (
-            torch.cat([state.velocity - cross(state.spin, arm), back(state.turn, state.spin)], 1)
+            torch.cat(
+                [
+                    state.velocity - cross(state.angular_velocity, arm),
+                    rotate_inverse(state.orientation, state.angular_velocity),
+                ],
+                1,
+            )
             .detach()
             .numpy()
         )
@@ -199,7 +219,7 @@ def matrices(quaternion: Tensor) -> Tensor:
     ).reshape(-1, 3, 3)
 
 
-def _pairs(bodies: Bodies) -> Tensor:
+def _pairs(bodies: RigidBodies) -> Tensor:
     """Pairs (P, 2) of bodies in the same scene."""
     i, j = torch.triu_indices(len(bodies), len(bodies), 1)
     same = bodies.scene[i] == bodies.scene[j]

@@ -7,30 +7,30 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Tally:
+class CollisionStats:
     """Counts of collisions: those whose outcome was learned, those left to MuJoCo by reason, and
     twists that a guard had to move.
     """
 
     learned: int = 0
-    projected: int = 0
-    handed: dict[str, int] = field(default_factory=dict)
+    corrected: int = 0
+    left_to_mujoco: dict[str, int] = field(default_factory=dict)
 
     @property
     def hits(self) -> int:
         """All collisions."""
-        return self.learned + sum(self.handed.values())
+        return self.learned + sum(self.left_to_mujoco.values())
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: CollisionStats) -> CollisionStats:
+        return CollisionStats(
             self.learned + other.learned,
-            self.projected + other.projected,
-            dict(Counter(self.handed) + Counter(other.handed)),
+            self.corrected + other.corrected,
+            dict(Counter(self.left_to_mujoco) + Counter(other.left_to_mujoco)),
         )
 
     def __str__(self) -> str:
-        why = ", ".join(f"{n} {reason}" for reason, n in sorted(self.handed.items()))
+        why = ", ".join(f"{n} {reason}" for reason, n in sorted(self.left_to_mujoco.items()))
         return (
-            f"{self.hits} hits, {self.learned} learned ({self.projected} moved by a guard), {self.hits - self.learned} left to MuJoCo"
+            f"{self.hits} hits, {self.learned} learned ({self.corrected} moved by a guard), {self.hits - self.learned} left to MuJoCo"
             + (f": {why}" if why else "")
         )

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from clashsim.core.contact_frame import Frame, seen_from
+from clashsim.core.contact_frame import ContactFrame, frame_at_contact
 from clashsim.core.contact_geometry import Contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import ImpactModel, ThetaModel
@@ -63,9 +63,9 @@ class Learned:
         )
         before, moving = self._at_rest(before)
         planar = self.view.plane is not None
-        seen = seen_from(self.view, before, contact)
+        frame = frame_at_contact(self.view, before, contact)
         if isinstance(self.model, ThetaModel):
-            each = seen.decode(self.model.members(seen, theta))
+            each = frame.decode(self.model.members(frame, theta))
             after, spread = each.mean(0), each.std(0)
         else:
             impacts = Impacts(
@@ -74,23 +74,23 @@ class Learned:
                 np.zeros((len(rows), 3 if planar else 6)),
                 known={k: np.full(len(rows), v) for k, v in self.known.items()},
             )
-            after, spread = self.model.guess(impacts, seen)
+            after, spread = self.model.predict_with_std(impacts, frame)
         after = after + np.pad(moving, ((0, 0), (0, after.shape[1] - moving.shape[1])))
         doubt = (
             np.linalg.norm(
                 np.einsum(
-                    "nij,nj->ni", np.abs(seen.axes), np.where(np.isfinite(spread), spread, 1e9)
+                    "nij,nj->ni", np.abs(frame.axes), np.where(np.isfinite(spread), spread, 1e9)
                 ),
                 axis=1,
             )
-            / seen.speed
+            / frame.speed
         )
-        inside = self._inside(seen, theta) & np.isfinite(after).all(1)
-        verdict = [
+        inside = self._inside(frame, theta) & np.isfinite(after).all(1)
+        trust = [
             Trust.OUTSIDE if not i else Trust.UNSURE if d > self.unsure else Trust.LEARNED
             for i, d in zip(inside, doubt, strict=True)
         ]
-        return after[:n], spread[:n], verdict[:n]
+        return after[:n], spread[:n], trust[:n]
 
     @property
     def _domain(self) -> ThetaModel | None:
@@ -122,15 +122,17 @@ class Learned:
             and (np.abs(domain.high[first : first + count]) < 1e-4).all()
         )
 
-    def _inside(self, seen: Frame, theta: np.ndarray) -> np.ndarray:
+    def _inside(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         domain = self._domain
         if domain is None:
-            return np.ones(len(seen.features), bool)
-        features = seen.features.shape[1]
+            return np.ones(len(frame.features), bool)
+        features = frame.features.shape[1]
         low, high = domain.low[:features], domain.high[:features]
         fixed = high - low <= 1e-4  # the network ignores these, so they must be as they were
         if (
-            self.view.round
+            self.view.is_round
         ):  # turning a disc changes nothing, and neither does where on it the contact lies
             fixed[: 4 if self.view.plane is not None else 9] = False
-        return domain.inside(seen, theta) & (np.abs(seen.features - low) <= _STILL)[:, fixed].all(1)
+        return domain.in_training_region(frame, theta) & (np.abs(frame.features - low) <= _STILL)[
+            :, fixed
+        ].all(1)

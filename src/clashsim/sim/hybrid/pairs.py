@@ -10,11 +10,11 @@ from functools import cached_property
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_geometry import Poser
-from clashsim.core.errors import SceneError, nearest
+from clashsim.core.contact_geometry import PairPoser
+from clashsim.core.errors import SceneError, did_you_mean
 from clashsim.core.mobility import Mobility
 from clashsim.core.protocols import ImpactModel, ThetaModel
-from clashsim.core.scene import Scene, named_pair
+from clashsim.core.scene import Scene, ensure_named_pair
 
 # M: surfaces count as touching at this distance, where the nearest points still tell the normal
 TOUCH = 0.5e-5
@@ -25,7 +25,7 @@ _OUT = (
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class LearnedPair:
     """Two geoms of a scene and the model of their collision.
 
     `view` is the scene in which the model was learned, where it is not the one that is simulated;
@@ -59,7 +59,7 @@ class Pair:
 
 
 def with_pairs(
-    scene: Scene, pairs: tuple[Pair, ...], *, gliding: bool = False
+    scene: Scene, pairs: tuple[LearnedPair, ...], *, gliding: bool = False
 ) -> tuple[mujoco.MjSpec, list[str]]:
     """The scene's spec with a named `<pair>`, a contact sensor and two numbers of memory for each
     pair; names of the pairs.
@@ -86,14 +86,14 @@ def with_pairs(
         for name in (p.struck, p.striker):
             if name not in geoms:
                 raise SceneError(
-                    f"scene {scene.name!r} has no geom named {name!r}; {nearest(name, geoms)}"
+                    f"scene {scene.name!r} has no geom named {name!r}; {did_you_mean(name, geoms)}"
                 )
         named = next(
             (x for x in spec.pairs if {x.geomname1, x.geomname2} == {p.struck, p.striker}), None
         )
         if named is None or not named.name:
             names.append(f"clashsim/{i}")
-            named_pair(spec, scene.name, geoms[p.struck], geoms[p.striker], names[-1])
+            ensure_named_pair(spec, scene.name, geoms[p.struck], geoms[p.striker], names[-1])
         else:
             names.append(named.name)
         if names[-1] in names[:-1]:
@@ -107,7 +107,7 @@ def with_pairs(
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class ContactState:
     """One pair at the instant it touches; k = 3 in a plane, 6 in space, twists of the struck body's
     origin unless said otherwise.
 
@@ -134,13 +134,13 @@ class Meeting:
         return -float(self.lever @ (self.twist - self.striker))
 
 
-class Couple:
+class CompiledPair:
     """A pair in a compiled model: where its rows are, how to take it out of the solver, and what it
     looks like when it touches.
     """
 
     def __init__(
-        self, model: mujoco.MjModel, pair: Pair, name: str, index: int, memory: int
+        self, model: mujoco.MjModel, pair: LearnedPair, name: str, index: int, memory: int
     ) -> None:
         self.pair, self.view = pair, pair.seen_in
         self.row = int(model.pair(name).id)
@@ -197,7 +197,7 @@ class Couple:
         """
         return float(mujoco.mj_geomDistance(model, data, *self.geoms, 1.0, ends))
 
-    def meet(self, model: mujoco.MjModel, data: mujoco.MjData) -> Meeting | None:
+    def meet(self, model: mujoco.MjModel, data: mujoco.MjData) -> ContactState | None:
         """The pair as `data` (qpos, qvel) has it; None where no normal can be told."""
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
@@ -245,7 +245,7 @@ class Couple:
             x = np.zeros((self.k, model.nv))
             mujoco.mj_solveM(model, data, x, motion)
             recoil = x.T
-        return Meeting(
+        return ContactState(
             np.concatenate([pose[0], struck, pose[1], own]),
             struck,
             at_striker,
@@ -258,10 +258,12 @@ class Couple:
             recoil,
         )
 
-    def pose(self, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray) -> list[Meeting]:
+    def pose(
+        self, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray
+    ) -> list[ContactState]:
         """Touching pairs of the scene that is simulated, from `before` (N, d)."""
         qpos, qvel = np.tile(model.qpos0, (len(before), 1)), np.zeros((len(before), model.nv))
-        Poser(self.view).write(before, qpos, qvel)
+        PairPoser(self.view).write(before, qpos, qvel)
         out = []
         for data.qpos[:], data.qvel[:] in zip(qpos, qvel, strict=True):
             met = self.meet(model, data)

@@ -11,7 +11,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import Contact
 from clashsim.sim.hybrid.guards import Mechanics
-from clashsim.sim.hybrid.pairs import Couple
+from clashsim.sim.hybrid.pairs import CompiledPair
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,11 @@ class Touching:
 
 
 def touching(
-    couple: Couple, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray, contact: Contact
+    couple: CompiledPair,
+    model: mujoco.MjModel,
+    data: mujoco.MjData,
+    before: np.ndarray,
+    contact: Contact,
 ) -> Touching:
     """Mechanics of touching pairs `before` (N, d) with their contacts, in the scene that the pair
     was learned in.
@@ -52,7 +56,7 @@ def touching(
 
 
 def one_by_one(
-    couple: Couple, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray
+    couple: CompiledPair, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray
 ) -> Touching:
     """The same for any bodies."""
     met = couple.pose(model, data, before)

@@ -11,20 +11,20 @@ import mujoco
 import numpy as np
 import torch
 
-from clashsim.core.contact_geometry import Contact, touch
+from clashsim.core.contact_geometry import Contact, advance_to_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import after_columns
-from clashsim.core.params import locate
+from clashsim.core.params import locate_param
 from clashsim.core.protocols import ImpactModel, ThetaModel
-from clashsim.core.scene import Scene, field_of
-from clashsim.sim.hybrid.collision_stats import Tally
+from clashsim.core.scene import Scene, model_field
+from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.guards import Mechanics, guard
 from clashsim.sim.hybrid.learned import Learned, Trust
-from clashsim.sim.hybrid.pairs import Couple, Meeting, Pair, with_pairs
+from clashsim.sim.hybrid.pairs import CompiledPair, ContactState, LearnedPair, with_pairs
 from clashsim.sim.hybrid.planar import touching
+from clashsim.sim.hybrid.simulation_rows import BatchSim, SimulationRows, SingleSim, state
 from clashsim.sim.hybrid.slide_step import glide
 from clashsim.sim.hybrid.timing import Step, settle, shortened
-from clashsim.sim.hybrid.worlds import Many, One, World, state
 from clashsim.sim.inputs import (
     check_before,
     check_data,
@@ -46,7 +46,7 @@ class _Event:
     row: int
     couple: int
     share: float  # of the step, when it happens
-    meeting: Meeting | None
+    meeting: ContactState | None
     why: str | None
 
 
@@ -54,7 +54,7 @@ class HybridSim:
     """A scene at theta, with the collisions of one or several pairs by models and everything else
     by MuJoCo.
 
-    impact_model: of the scene's own pair, or a sequence of `Pair`. theta (p,): where None, what the
+    impact_model: of the scene's own pair, or a sequence of `LearnedPair`. theta (p,): where None, what the
     model was calibrated to, else the nominal values. A collision is left to MuJoCo until the pair
     parts where it approaches slower than `slow` (m/s), comes within `again` (s) of the last one, or
     is one the model should not be asked about (`Trust`); such simulations take the author's
@@ -67,7 +67,7 @@ class HybridSim:
     def __init__(
         self,
         scene: Scene,
-        impact_model: ImpactModel | ThetaModel | Sequence[Pair],
+        impact_model: ImpactModel | ThetaModel | Sequence[LearnedPair],
         theta: np.ndarray | None = None,
         *,
         slide_model: SlideModel | None = None,
@@ -87,14 +87,14 @@ class HybridSim:
         )
         single = not isinstance(impact_model, Sequence)
         pairs = (
-            (Pair(scene.struck, scene.striker, impact_model, scene),)
+            (LearnedPair(scene.struck, scene.striker, impact_model, scene),)
             if single
             else tuple(impact_model)
         )  # type: ignore[arg-type]
         spec, names = with_pairs(scene, pairs, gliding=slide_model is not None)
         self.model = spec.compile()
         self._slots = tuple(
-            None if slot is None else locate(self.model, p.target)
+            None if slot is None else locate_param(self.model, p.target)
             for slot, p in zip(scene.slots, scene.params, strict=True)
         )
         self._learned = {
@@ -105,33 +105,33 @@ class HybridSim:
         )
         self.theta = check_theta(scene.params, self.theta)
         if self.theta is not None:
-            self._write(self.theta, lambda name: field_of(self.model, name))
+            self._write(self.theta, lambda name: model_field(self.model, name))
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
         self.fine = float(self.model.opt.timestep)
         if timestep is not None:
             self.model.opt.timestep = timestep
         self.fine = min(self.fine, float(self.model.opt.timestep))
         memory = self.model.nuserdata - 2 * len(pairs)
-        self.couples = [
-            Couple(self.model, p, name, i, memory)
+        self.pairs = [
+            CompiledPair(self.model, p, name, i, memory)
             for i, (p, name) in enumerate(zip(pairs, names, strict=True))
         ]
-        for c in self.couples:
+        for c in self.pairs:
             c.switch(False, self.model.pair_margin, self.model.pair_gap)
-        self.tally = Tally()
+        self.collision_stats = CollisionStats()
         self._data = mujoco.MjData(self.model)
-        self._worlds: dict[tuple[int, bool], Many] = {}
+        self._worlds: dict[tuple[int, bool], BatchSim] = {}
         self._phase, self._since = (
-            np.array([getattr(c, k) for c in self.couples]) for k in ("phase", "since")
+            np.array([getattr(c, k) for c in self.pairs]) for k in ("phase", "since")
         )
         self._euler = int(self.model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4)
-        self._found = np.array([c.sensor for c in self.couples])
+        self._found = np.array([c.sensor for c in self.pairs])
 
     def step(self, data: mujoco.MjData) -> None:
         """Advance `data`, made from `self.model`, by one timestep; in the place of `mj_step`."""
         check_data(self.model, data)
-        world = One(self.model, data)
-        for c in self.couples:
+        world = SingleSim(self.model, data)
+        for c in self.pairs:
             c.switch(bool(data.userdata[c.phase] > 0), self.model.pair_margin, self.model.pair_gap)
         self._advance(world, self.theta)
 
@@ -155,7 +155,7 @@ class HybridSim:
             if self.scene.needs_const:
                 world.engine.set_const()
         world.begin(start)
-        for c in self.couples:
+        for c in self.pairs:
             c.switch(False, world.margin, world.gap)
         out = np.empty((n, steps + 1, start.shape[1]))
         out[:, 0] = start
@@ -177,7 +177,7 @@ class HybridSim:
         """
         return self._outcome(before, theta, pair)[0]
 
-    def guess(
+    def predict_with_std(
         self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`outcome`, one standard deviation of it (N, k), and whether the model should rather not
@@ -195,9 +195,9 @@ class HybridSim:
         if self.slide_model is None:
             raise DataError("rest() needs a slide model: HybridSim(..., slide_model=...)")
         after, _, _, moved = self._outcome(before, theta, pair)
-        return self.slid(moved[:, :3], after)
+        return self.slide_to_rest(moved[:, :3], after)
 
-    def slid(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
+    def slide_to_rest(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
         """Pose at rest (N, 3) by the slide model, from pose and twist (N, 3)."""
         if self.slide_model is None:
             raise DataError("slid() needs a slide model: HybridSim(..., slide_model=...)")
@@ -213,10 +213,10 @@ class HybridSim:
     def _outcome(
         self, before: np.ndarray, theta: np.ndarray | None, pair: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        if not 0 <= pair < len(self.couples):
-            last = len(self.couples) - 1
+        if not 0 <= pair < len(self.pairs):
+            last = len(self.pairs) - 1
             raise DataError(f"pair must be the index of a learned pair, 0 to {last}, got {pair}")
-        couple = self.couples[pair]
+        couple = self.pairs[pair]
         if couple.view is not self.scene:
             raise DataError(
                 "outcome() and rest() are for pairs that are simulated in the scene they were learned in"
@@ -227,7 +227,7 @@ class HybridSim:
         if len(before) == 0:
             twists = np.zeros((0, len(after_columns(planar))))
             return twists, twists.copy(), np.zeros(0, bool), before
-        contact, moved = touch(self.scene, before)
+        contact, moved = advance_to_contact(self.scene, before)
         if not contact.touching.all():
             raise DataError(
                 f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their approach"
@@ -245,7 +245,7 @@ class HybridSim:
             moved,
         )
 
-    def _advance(self, world: World, theta: np.ndarray | None) -> None:
+    def _advance(self, world: SimulationRows, theta: np.ndarray | None) -> None:
         """One timestep of all simulations of a world, split where pairs touch and while MuJoCo has
         a pair.
         """
@@ -295,12 +295,17 @@ class HybridSim:
             active = active[left[active] > _DONE]
 
     def _straighten(
-        self, world: World, rows: np.ndarray, last: Step, whole: np.ndarray, since: np.ndarray
+        self,
+        world: SimulationRows,
+        rows: np.ndarray,
+        last: Step,
+        whole: np.ndarray,
+        since: np.ndarray,
     ) -> None:
         """Correct how struck bodies slid in the step just taken: by the slide model where there is
         one and nothing else is near.
         """
-        for c, ago in zip(self.couples, since.T, strict=True):
+        for c, ago in zip(self.pairs, since.T, strict=True):
             which = np.flatnonzero(whole & (ago > 0))
             if self.slide_model is not None and c.flat and len(which):
                 alone = c.alone(world.sensors[rows[which]])
@@ -328,8 +333,8 @@ class HybridSim:
                 *(torch.as_tensor(x) for x in (pose, twist, t, left))
             ).numpy()
 
-    def _release(self, world: World, rows: np.ndarray, parted: np.ndarray) -> None:
-        for c, gone in zip(self.couples, parted.T, strict=True):
+    def _release(self, world: SimulationRows, rows: np.ndarray, parted: np.ndarray) -> None:
+        for c, gone in zip(self.pairs, parted.T, strict=True):
             if gone.any():
                 world.userdata[rows[gone], c.phase] = -1.0
                 if self.fine < self.model.opt.timestep or self.slide_model is not None:
@@ -339,7 +344,9 @@ class HybridSim:
                 for row in rows[gone]:
                     c.switch(False, world.margin[row], world.gap[row])
 
-    def _events(self, world: World, rows: np.ndarray, last: Step, hit: np.ndarray) -> list[_Event]:
+    def _events(
+        self, world: SimulationRows, rows: np.ndarray, last: Step, hit: np.ndarray
+    ) -> list[_Event]:
         """The first collision of each simulation in the step just taken."""
         out = []
         for i in map(int, np.flatnonzero(hit.any(1))):
@@ -347,19 +354,19 @@ class HybridSim:
             model, data = world.model(row), self._data
             way = last.way(model, i, world.qpos[row])
             times = {
-                int(c): last.touching(model, data, self.couples[c], i, way)
+                int(c): last.touching(model, data, self.pairs[c], i, way)
                 for c in np.flatnonzero(hit[i])
             }
             for c, share in sorted(
                 ((c, s) for c, s in times.items() if s is not None), key=lambda x: x[1]
             ):
                 last.place(model, data, i, share, way, world.qvel[row])
-                since = float(world.userdata[row, self.couples[c].since])
+                since = float(world.userdata[row, self.pairs[c].since])
                 event = self._judge(
                     row,
                     c,
                     share,
-                    self.couples[c].meet(model, data),
+                    self.pairs[c].meet(model, data),
                     since + share * float(last.h[i]) if since > 0 else np.inf,
                 )
                 if event is not None:
@@ -368,7 +375,7 @@ class HybridSim:
         return out
 
     def _judge(
-        self, row: int, couple: int, share: float, meeting: Meeting | None, since: float
+        self, row: int, couple: int, share: float, meeting: ContactState | None, since: float
     ) -> _Event | None:
         """Whether a touch is a collision, and whether MuJoCo should have it at once."""
         if meeting is None:
@@ -386,7 +393,9 @@ class HybridSim:
         )
         return _Event(row, couple, share, meeting, why)
 
-    def _resolve(self, world: World, events: list[_Event], theta: np.ndarray | None) -> None:
+    def _resolve(
+        self, world: SimulationRows, events: list[_Event], theta: np.ndarray | None
+    ) -> None:
         """Write twists after collisions, one call of each model for all of its pairs; the others
         become MuJoCo's.
         """
@@ -395,7 +404,7 @@ class HybridSim:
                 self._hand(world, e, e.why)
         asked = [e for e in events if e.why is None]
         for key, learned in self._learned.items():
-            mine = [e for e in asked if self.couples[e.couple].pair.key == key]
+            mine = [e for e in asked if self.pairs[e.couple].pair.key == key]
             if not mine:
                 continue
             seen = [e.meeting for e in mine if e.meeting is not None]
@@ -406,7 +415,7 @@ class HybridSim:
                 np.ones(len(seen), bool),
             )
             thetas = np.stack(
-                [self._theta(self.couples[e.couple], theta, np.array([e.row]))[0] for e in mine]
+                [self._theta(self.pairs[e.couple], theta, np.array([e.row]))[0] for e in mine]
             )
             predicted, _, verdicts = learned(np.stack([m.before for m in seen]), contact, thetas)
             parts = {
@@ -419,26 +428,28 @@ class HybridSim:
                 predicted,
                 parts["striker"],
             )
-            for i, (e, meeting, verdict) in enumerate(zip(mine, seen, verdicts, strict=True)):
-                if verdict is not Trust.LEARNED:
-                    self._hand(world, e, str(verdict))
+            for i, (e, meeting, trust) in enumerate(zip(mine, seen, verdicts, strict=True)):
+                if trust is not Trust.LEARNED:
+                    self._hand(world, e, str(trust))
                     continue
-                couple = self.couples[e.couple]
+                couple = self.pairs[e.couple]
                 world.qvel[e.row, couple.body.qvel] += (after[i] - meeting.twist) @ meeting.rates
                 world.qvel[e.row] -= meeting.recoil @ impulse[i]
                 world.userdata[e.row, couple.phase], world.userdata[e.row, couple.since] = (
                     0.0,
                     _DONE,
                 )
-                self.tally = self.tally + Tally(1, int(moved[i]))
+                self.collision_stats = self.collision_stats + CollisionStats(1, int(moved[i]))
 
-    def _hand(self, world: World, e: _Event, why: str) -> None:
-        couple = self.couples[e.couple]
+    def _hand(self, world: SimulationRows, e: _Event, why: str) -> None:
+        couple = self.pairs[e.couple]
         world.userdata[e.row, couple.phase] = 1.0
         couple.switch(True, world.margin[e.row], world.gap[e.row])
-        self.tally = self.tally + Tally(handed={why: 1})
+        self.collision_stats = self.collision_stats + CollisionStats(left_to_mujoco={why: 1})
 
-    def _theta(self, couple: Couple, theta: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+    def _theta(
+        self, couple: CompiledPair, theta: np.ndarray | None, rows: np.ndarray
+    ) -> np.ndarray:
         """Theta (len(rows), p) for a pair's model."""
         pair, own = couple.pair, self._learned[couple.pair.key].own_theta
         chosen = (
@@ -459,9 +470,9 @@ class HybridSim:
             if slot is not None:
                 slot.write(field(slot.field), param.sign * value)  # type: ignore[operator]
 
-    def _world(self, n: int, varied: bool) -> Many:
+    def _world(self, n: int, varied: bool) -> BatchSim:
         if (n, varied) not in self._worlds:
             self._worlds = {
-                (n, varied): Many(self.model, n, threads=self.threads)
+                (n, varied): BatchSim(self.model, n, threads=self.threads)
             }  # one is kept: they are large
         return self._worlds[n, varied]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from clashsim.sim.hybrid.pairs import Couple
+from clashsim.sim.hybrid.pairs import CompiledPair
+from clashsim.sim.hybrid.simulation_rows import SimulationRows
 from clashsim.sim.hybrid.timing import Step, after_turn, turned
-from clashsim.sim.hybrid.worlds import World
 
 _TICK = 1e-5  # s: over which a pose's rate of change is taken
 _REST = 1e-6  # m/s and rad/s: a body that moves less is at rest
@@ -18,7 +18,12 @@ Path = Callable[
 
 
 def glide(
-    world: World, rows: np.ndarray, last: Step, couple: Couple, slide: Path, since: np.ndarray
+    world: SimulationRows,
+    rows: np.ndarray,
+    last: Step,
+    couple: CompiledPair,
+    slide: Path,
+    since: np.ndarray,
 ) -> None:
     """Write where bodies (rows (a,) of the world) have slid to in the step just taken, from where
     they were at its beginning.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from clashsim.sim.hybrid.pairs import TOUCH, Couple
-from clashsim.sim.hybrid.worlds import World
+from clashsim.sim.hybrid.pairs import TOUCH, CompiledPair
+from clashsim.sim.hybrid.simulation_rows import SimulationRows
 
 _TRIES = 30
 _GROWTH = 0.1  # of the time since a collision, that a step may take
@@ -57,7 +57,12 @@ class Step:
             data.qvel[:] = self.qvel[i] + share * (velocity - self.qvel[i])
 
     def touching(
-        self, model: mujoco.MjModel, data: mujoco.MjData, couple: Couple, i: int, way: np.ndarray
+        self,
+        model: mujoco.MjModel,
+        data: mujoco.MjData,
+        couple: CompiledPair,
+        i: int,
+        way: np.ndarray,
     ) -> float | None:
         """Share of the step after which a pair of simulation i touches; None where it does not
         quite, 0 where it did all along.
@@ -95,7 +100,7 @@ class Step:
                 b, at_b, at_a = share, here, at_a / 2
         return share
 
-    def rewind(self, world: World, row: int, i: int, share: float) -> None:
+    def rewind(self, world: SimulationRows, row: int, i: int, share: float) -> None:
         """Take simulation i, at `row` of the world, back to a share of the step."""
         way = self.way(world.model(row), i, world.qpos[row])
         qpos = self.qpos[i].copy()
@@ -118,7 +123,13 @@ def shortened(left: np.ndarray, since: np.ndarray, fine: float) -> np.ndarray:
 
 
 def settle(
-    world: World, rows: np.ndarray, last: Step, couple: Couple, *, euler: bool, flat: bool
+    world: SimulationRows,
+    rows: np.ndarray,
+    last: Step,
+    couple: CompiledPair,
+    *,
+    euler: bool,
+    flat: bool,
 ) -> None:
     """Correct how bodies (rows (a,) of the world, all of `last`) slid in the step just taken.
 

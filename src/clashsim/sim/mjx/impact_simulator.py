@@ -1,4 +1,4 @@
-"""Impacts in MJX as `Striker` runs them in MuJoCo: many at once, each from the first touch to the
+"""Impacts in MJX as `ImpactSimulator` runs them in MuJoCo: many at once, each from the first touch to the
 parting of the pair, on the device that jax has.
 """
 
@@ -13,15 +13,15 @@ import numpy as np
 
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import STRIKE, Scene
-from clashsim.sim.mjx.impacts import begun
-from clashsim.sim.mjx.model import Unsupported, engine, padded, precision, put
+from clashsim.sim.mjx.impact_jacobian import begun
+from clashsim.sim.mjx.model import UnsupportedByMjx, import_mjx, padded, precision, put
 from clashsim.sim.mjx.step import stepper, strike_sensor
-from clashsim.sim.mujoco.impacts import SETTLED, End, Outcome, patience
+from clashsim.sim.mujoco.impacts import SETTLED, ImpactEnd, ImpactOutcome, patience
 
 _STATE = ("qpos", "qvel", "act", "qacc_warmstart")  # all that the next step needs
 
 
-class MjxStriker:
+class MjxImpactSimulator:
     """Runs impacts of one scene, up to `size` of them in one call of one compiled program; the
     first call compiles it, which takes 10 to 40 s.
 
@@ -39,19 +39,19 @@ class MjxStriker:
                 f"impacts at once must be at least 1 and lanes not negative, got {size} and {lanes}"
             )
         if int(scene.base.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4):
-            raise Unsupported(
+            raise UnsupportedByMjx(
                 f"MJX keeps no contact of the state before a step of RK4, by which impacts of scene {scene.name!r} would end: "
                 "use Euler or implicitfast, or Striker"
             )
         if scene.base.pair(STRIKE).gap[0] or any(
             slot is not None and slot.field == "pair_gap" for slot in scene.slots
         ):
-            raise Unsupported(
+            raise UnsupportedByMjx(
                 f"the pair {STRIKE!r} of scene {scene.name!r} has a gap, by which MuJoCo sees a contact that MJX does not: set it to 0, or use Striker"
             )
         self.scene, self.size, self.single = scene, size, single
         quick = (
-            engine()[0].devices()[0].platform != "cpu"
+            import_mjx()[0].devices()[0].platform != "cpu"
         )  # a card steps few lanes no quicker than some thousands
         self.lanes = min(lanes or (max(4096, size // 4) if quick else max(16, size // 16)), size)
         # Numbers of 32 bits do not come to the solver's tolerance, and would go through all
@@ -62,16 +62,18 @@ class MjxStriker:
 
     @staticmethod
     @lru_cache(maxsize=4)
-    def of(scene: Scene, size: int) -> MjxStriker:
+    def of(scene: Scene, size: int) -> MjxImpactSimulator:
         """The one for this scene and size; compiling takes long, so it is kept."""
-        return MjxStriker(scene, size)
+        return MjxImpactSimulator(scene, size)
 
     @property
     def device(self) -> str:
         """Where jax computes."""
-        return str(engine()[0].devices()[0].device_kind)
+        return str(import_mjx()[0].devices()[0].device_kind)
 
-    def __call__(self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25) -> Outcome:
+    def __call__(
+        self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25
+    ) -> ImpactOutcome:
         """Outcomes of impacts that start touching: before (N, d), theta (p,) or (N, p)."""
         n = len(before)
         theta = np.broadcast_to(theta, (n, len(self.scene.params)))
@@ -79,11 +81,11 @@ class MjxStriker:
             self._run(before[i : i + self.size], theta[i : i + self.size], duration)
             for i in range(0, n, self.size)
         ]
-        return Outcome(
+        return ImpactOutcome(
             *(np.concatenate([getattr(p, f) for p in parts]) for f in ("after", "end", "steps"))
         )
 
-    def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> Outcome:
+    def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
         n, base = len(before), self.scene.base
         poser, start = begun(self.scene, before, theta)
         start |= {"act": np.zeros((n, base.na)), "qacc_warmstart": np.zeros((n, base.nv))}
@@ -95,13 +97,15 @@ class MjxStriker:
             qpos, qvel, end, steps = (
                 np.asarray(seen[name])[:n] for name in ("qpos", "qvel", "end", "steps")
             )
-        after = poser.local(*self.scene.struck_body.twist(qpos.astype(float), qvel.astype(float)))
-        return Outcome(after, end.astype(int), steps.astype(int))
+        after = poser.scene_twist(
+            *self.scene.struck_body.twist(qpos.astype(float), qvel.astype(float))
+        )
+        return ImpactOutcome(after, end.astype(int), steps.astype(int))
 
     @cached_property
     def _program(self) -> Callable[..., Any]:
         """(fields, start, n, limit) -> last state, end and steps of each of the first n rows."""
-        jax, mjx = engine()
+        jax, mjx = import_mjx()
         jnp, held, size, hold = jax.numpy, self.held, self.size, patience(self.scene)
         step, sensor, empty = (
             stepper(held, differentiate=False),
@@ -131,10 +135,10 @@ class MjxStriker:
                 )  # what is not a number is not smaller, either
                 end = jnp.select(
                     [broken, parted, settled],
-                    [int(End.UNSTABLE), int(End.PARTED), int(End.SETTLED)],
-                    int(End.UNFINISHED),
+                    [int(ImpactEnd.UNSTABLE), int(ImpactEnd.PARTED), int(ImpactEnd.SETTLED)],
+                    int(ImpactEnd.UNFINISHED),
                 )
-                over = (row < n) & ((end != End.UNFINISHED) | (steps >= limit))
+                over = (row < n) & ((end != ImpactEnd.UNFINISHED) | (steps >= limit))
                 # What the sensor told is of the state before the step, so that is the last one.
                 told = {"qpos": state["qpos"], "qvel": state["qvel"], "end": end, "steps": steps}
                 out = {
@@ -180,7 +184,7 @@ class MjxStriker:
             try:
                 return compiled(*arrays)
             except (NotImplementedError, TypeError) as problem:
-                raise Unsupported(
+                raise UnsupportedByMjx(
                     f"MJX cannot run scene {self.scene.name!r}: {' '.join(str(problem).split())[:160]}"
                 ) from None
 

@@ -17,7 +17,7 @@ from mujoco import batch
 from clashsim.core.errors import SceneError
 from clashsim.core.extras import needs
 from clashsim.core.params import Param, from_unit, to_unit
-from clashsim.core.scene import Scene, field_of
+from clashsim.core.scene import Scene, model_field
 
 # Constants that MuJoCo derives of masses, inertias and reference poses (mj_setConst), as far as
 # MJX's dynamics read them.
@@ -52,7 +52,7 @@ BLIND = {
 }  # those of them that MJX calls 1 m apart when they do not overlap
 
 
-class Unsupported(SceneError):
+class UnsupportedByMjx(SceneError):
     """MJX cannot do this scene; the message says why."""
 
 
@@ -73,7 +73,8 @@ class MjxScene:
         """
         out = {
             name: np.tile(
-                field_of(self.scene.base, name), (n,) + (1,) * field_of(self.scene.base, name).ndim
+                model_field(self.scene.base, name),
+                (n,) + (1,) * model_field(self.scene.base, name).ndim,
             )
             for name in self.names
         }
@@ -93,13 +94,15 @@ class MjxScene:
             out["dof_frictionloss"][:, rows] = np.maximum(out["dof_frictionloss"][:, rows], _LOSS)
         return out
 
-    def slopes(self, theta: np.ndarray, free: tuple[int, ...]) -> dict[str, np.ndarray]:
+    def rollout_with_jacobian(
+        self, theta: np.ndarray, free: tuple[int, ...]
+    ) -> dict[str, np.ndarray]:
         """Slopes (n, q, ...) of the same fields in the unit-scaled parameters `free` (q,), at theta
         (n, p).
         """
         n, q = len(theta), len(free)
         out = {
-            name: np.zeros((n, q, *field_of(self.scene.base, name).shape)) for name in self.names
+            name: np.zeros((n, q, *model_field(self.scene.base, name).shape)) for name in self.names
         }
         for j, i in enumerate(free):
             slot, p = self.scene.slots[i], self.scene.params[i]
@@ -142,7 +145,7 @@ def _unit_slope(p: Param, value: np.ndarray) -> np.ndarray:
     )
 
 
-def engine() -> tuple[Any, Any]:
+def import_mjx() -> tuple[Any, Any]:
     """jax, set to double precision, and MJX."""
     with needs("mujoco-mjx", "mjx"):
         import jax
@@ -162,7 +165,7 @@ def precision(single: bool) -> Iterator[None]:
 
     Products of matrices are in full: cards would cut single numbers to 10 bits there.
     """
-    jax, _ = engine()
+    jax, _ = import_mjx()
     with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
         yield
 
@@ -184,7 +187,7 @@ def put(
     used within `precision`. MJX goes through all searches whether they are needed or not; with 12
     states are those of MuJoCo's 50 in a quarter of the time.
     """
-    jax, mjx = engine()
+    jax, mjx = import_mjx()
     spec = scene.spec.copy()
     for sensor in list(spec.sensors):  # MJX lacks some of them, and none is needed
         spec.delete(sensor)
@@ -205,7 +208,7 @@ def put(
             warnings.simplefilter("always")
             model = mjx.put_model(plain, impl="jax")
     except NotImplementedError as problem:
-        raise Unsupported(
+        raise UnsupportedByMjx(
             f"MJX cannot load scene {scene.name!r}: {' '.join(str(problem).split())}; use MujocoSim for it"
         ) from None
     if faithful:
@@ -213,7 +216,7 @@ def put(
     names = {slot.field for slot in scene.slots if slot is not None}
     for p, slot in zip(scene.params, scene.slots, strict=True):
         if slot is not None and not isinstance(leaf(model, slot.field), jax.Array):
-            raise Unsupported(
+            raise UnsupportedByMjx(
                 f"MJX fixes {slot.field!r} when it compiles, so parameter {p.name!r} of scene {scene.name!r} cannot vary there: use MujocoSim for it"
             )
     if scene.needs_const:
@@ -240,7 +243,7 @@ def check_finite(scene: Scene, *slopes: np.ndarray) -> None:
         kinds = sorted(
             _kind(scene.base, scene.base.geom(g).id) for g in (scene.struck, scene.striker)
         )
-        raise Unsupported(
+        raise UnsupportedByMjx(
             f"MJX gives slopes that are not finite for scene {scene.name!r} (its {'-'.join(kinds)} collision is not differentiable there)"
         )
 
@@ -270,7 +273,7 @@ def _refuse_pairs(scene: Scene, plain: mujoco.MjModel, *, faithful: bool) -> Non
                 if partners
                 else "a sphere, capsule, box or convex mesh can be used in place of one of them"
             )
-            raise Unsupported(
+            raise UnsupportedByMjx(
                 f"MJX cannot collide geoms {a} and {b} of scene {scene.name!r}{'' if missing else ' as MuJoCo does'}: {advice}, or MujocoSim"
             )
         margin = (
@@ -280,7 +283,7 @@ def _refuse_pairs(scene: Scene, plain: mujoco.MjModel, *, faithful: bool) -> Non
         )
         if faithful and kinds in BLIND and margin > 0:
             a, b = (repr(plain.geom(g).name or int(g)) for g in (first, second))
-            raise Unsupported(
+            raise UnsupportedByMjx(
                 f"MJX sees no distance between geoms {a} ({kinds[0]}) and {b} ({kinds[1]}) of scene {scene.name!r} before they touch, "
                 "so their margin would not count: set it to 0, or use MujocoSim"
             )
@@ -296,7 +299,7 @@ def _refuse_meshes(scene: Scene, plain: mujoco.MjModel, told: list[str]) -> None
                 for g in range(plain.ngeom)
                 if _kind(plain, g) == "mesh" and int(plain.geom_dataid[g]) == mesh
             )
-            raise Unsupported(
+            raise UnsupportedByMjx(
                 f"mesh {name!r} of geom {geoms} in scene {scene.name!r} has a flat face with more than {CORNERS} corners, of which MJX drops some: "
                 f"use a convex mesh with at most {CORNERS} corners a face, a box, a sphere or a capsule, or MujocoSim"
             )

@@ -11,8 +11,8 @@ import numpy as np
 
 from clashsim.core.scene import Scene
 from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
-from clashsim.sim.mjx.batches import Chunks, Once
-from clashsim.sim.mjx.model import check_finite, engine, put
+from clashsim.sim.mjx.chunked_rollout import Chunks, Once
+from clashsim.sim.mjx.model import check_finite, import_mjx, put
 from clashsim.sim.mjx.step import stepper
 
 
@@ -20,7 +20,7 @@ class MjxSim:
     """A scene at theta (author's values where None) in MJX, in double precision; `timestep` (s)
     replaces the author's.
 
-    The first call takes 10 to 30 seconds to compile, the first one of `slopes` as long again.
+    The first call takes 10 to 30 seconds to compile, the first one of `rollout_with_jacobian` as long again.
     Scenes that MJX would collide otherwise than MuJoCo are refused.
     """
 
@@ -47,7 +47,7 @@ class MjxSim:
             start, control, self.held.fields(self.theta if theta is None else theta, len(start))
         )[0]
 
-    def slopes(
+    def rollout_with_jacobian(
         self,
         start: np.ndarray,
         control: np.ndarray,
@@ -55,13 +55,13 @@ class MjxSim:
         *,
         free: Sequence[int],
         finite: bool = True,
-        turned: np.ndarray | None = None,
+        start_jacobian: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The same states, and their slopes (N, T + 1, s, q) in the unit-scaled parameters with
         indices `free` (q,).
 
         theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start
-        does not move with the parameters unless `turned` (N, q, s) says how. finite: refuse slopes
+        does not move with the parameters unless `start_jacobian` (N, q, s) says how. finite: refuse slopes
         that are not; a search that takes such points back can do without.
         """
         start, control = check_rollout(self.model, start, control, finite=finite)
@@ -81,16 +81,16 @@ class MjxSim:
             start,
             control,
             self.held.fields(at, n),
-            slopes=self.held.slopes(at, tuple(free)),
+            slopes=self.held.rollout_with_jacobian(at, tuple(free)),
             q=len(free),
-            turned=turned,
+            start_jacobian=start_jacobian,
         )
         if finite:
             check_finite(self.scene, moved)
         return states, moved
 
     def _once(self, differentiate: bool) -> Once:
-        _, mjx = engine()
+        _, mjx = import_mjx()
         held, step = self.held, stepper(self.held, differentiate=differentiate)
         empty = mjx.make_data(held.model)
 

@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.scene import STRIKE
-from clashsim.sim.mjx.model import MjxScene, engine
+from clashsim.sim.mjx.model import MjxScene, import_mjx
 
 
 def stepper(
@@ -30,7 +30,7 @@ def stepper(
     d(-bias)/dv) a = f in its own 6 by 6 block; MJX's does not, and a spinning block is then 1e-4
     off after a step. mjx.implicit solves M a = f, so f is changed to give that a.
     """
-    jax, mjx = engine()
+    jax, mjx = import_mjx()
     jnp, plain = jax.numpy, held.plain
     dofs = _alone(plain)
     fast = int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
@@ -73,7 +73,7 @@ def forward_of(
     return (
         _forward(between, differentiate=differentiate)
         if differentiate or between is not None
-        else engine()[1].forward
+        else import_mjx()[1].forward
     )
 
 
@@ -85,7 +85,7 @@ def _forward(
     The solver's answer makes its gradient g vanish, so it moves by -H^-1 dg, which is how one more
     step of Newton moves; that step itself is taken off again, for the value is the solver's.
     """
-    jax, mjx = engine()
+    jax, mjx = import_mjx()
     from mujoco.mjx._src.solver import Context
 
     still = jax.lax.stop_gradient
@@ -136,7 +136,7 @@ def strike_sensor(held: MjxScene) -> Callable[[Any], tuple[Any, Any]]:
     MuJoCo's sensors; v(p) = v_c + w x (p - c), with c the mass centre to which MJX refers a
     velocity.
     """
-    jnp, plain, strike = engine()[0].numpy, held.plain, strike_of(held)
+    jnp, plain, strike = import_mjx()[0].numpy, held.plain, strike_of(held)
     pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
     body = plain.geom_bodyid[[int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])]]
     root = plain.body_rootid[body]

@@ -11,7 +11,7 @@ import numpy as np
 from mujoco import batch
 from scipy.interpolate import RegularGridInterpolator
 
-from clashsim.core.contact_geometry import Poser
+from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.params import from_unit
 from clashsim.core.scene import GROUND, Scene
 
@@ -20,7 +20,7 @@ from clashsim.core.scene import GROUND, Scene
 SETTLED = 0.02
 
 
-class End(IntEnum):
+class ImpactEnd(IntEnum):
     """How an impact ended."""
 
     PARTED = 0  # the surfaces separated
@@ -30,8 +30,8 @@ class End(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """after (N, k): twist of the struck body at the end; end (N,): `End`; steps (N,): simulation
+class ImpactOutcome:
+    """after (N, k): twist of the struck body at the end; end (N,): `ImpactEnd`; steps (N,): simulation
     steps each impact took.
     """
 
@@ -42,10 +42,10 @@ class Outcome:
     @property
     def usable(self) -> np.ndarray:
         """Rows with an end, (N,)."""
-        return self.end <= End.SETTLED
+        return self.end <= ImpactEnd.SETTLED
 
 
-class Striker:
+class ImpactSimulator:
     """Runs impacts of one scene in batches of `size` simulations that are built once and used
     again.
     """
@@ -61,10 +61,12 @@ class Striker:
         self.fields = {
             slot.field: self.engine.expand(slot.field) for slot in scene.slots if slot is not None
         }
-        self.drives = velocity_drives(scene)
+        self.drives = velocity_servos(scene)
         self.start = np.array(scene.base.qpos0)
 
-    def __call__(self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25) -> Outcome:
+    def __call__(
+        self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25
+    ) -> ImpactOutcome:
         """Outcomes of impacts that start touching: before (N, d), theta (p,) or (N, p)."""
         n = len(before)
         theta = np.broadcast_to(theta, (n, len(self.scene.params)))
@@ -72,13 +74,13 @@ class Striker:
             self._run(before[i : i + self.size], theta[i : i + self.size], duration)
             for i in range(0, n, self.size)
         ]
-        return Outcome(
+        return ImpactOutcome(
             *(np.concatenate([getattr(p, f) for p in parts]) for f in ("after", "end", "steps"))
         )
 
-    def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> Outcome:
+    def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
         n, scene = len(before), self.scene
-        poser = Poser(scene, rest_height(scene, theta))
+        poser = PairPoser(scene, rest_height(scene, theta))
         ids = np.arange(n)
         scene.write(theta, lambda name: self.fields[name][:n])
         _follow_sizes(scene, self.engine, self.fields, n)
@@ -93,7 +95,7 @@ class Striker:
             for actuator, dof in self.drives:
                 self.ctrl[:n, actuator] = qvel[:, dof]
         speed = np.zeros(n)
-        end, steps = np.full(n, int(End.UNFINISHED)), np.zeros(n, int)
+        end, steps = np.full(n, int(ImpactEnd.UNFINISHED)), np.zeros(n, int)
         last_pos, last_vel = np.empty_like(qpos), np.empty_like(qvel)
         touched, quiet = np.zeros(n, bool), np.zeros(n, int)
         active = ids
@@ -122,14 +124,14 @@ class Striker:
             touched[active] |= found
             broken = ~np.isfinite(qvel).all(1) | (np.abs(qvel) > 1e6).any(1)
             settled = quiet[active] >= hold
-            end[active[settled]] = End.SETTLED
-            end[active[parted]] = End.PARTED
-            end[active[broken]] = End.UNSTABLE
+            end[active[settled]] = ImpactEnd.SETTLED
+            end[active[parted]] = ImpactEnd.PARTED
+            end[active[broken]] = ImpactEnd.UNSTABLE
             active = active[~(parted | settled | broken)]
             if len(active) == 0:
                 break
-        after = poser.local(*scene.struck_body.twist(last_pos, last_vel))
-        return Outcome(after, end, steps)
+        after = poser.scene_twist(*scene.struck_body.twist(last_pos, last_vel))
+        return ImpactOutcome(after, end, steps)
 
 
 def patience(scene: Scene) -> int:
@@ -139,7 +141,7 @@ def patience(scene: Scene) -> int:
     return max(2, round(0.003 / scene.base.opt.timestep))
 
 
-def velocity_drives(scene: Scene) -> list[tuple[int, int]]:
+def velocity_servos(scene: Scene) -> list[tuple[int, int]]:
     """(actuator, dof) of velocity servos on the striker's joints: they are told to keep the speed
     of the strike.
     """
@@ -222,8 +224,8 @@ def _rest_table(scene: Scene) -> tuple:
     return axes, heights.reshape([len(g) for g in grid]) if which else float(heights[0])
 
 
-def simulate(
+def simulate_impacts(
     scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096
-) -> Outcome:
-    """Outcomes of impacts in MuJoCo for one call; keep a `Striker` to call many times."""
-    return Striker(scene, min(size, max(1, len(before))), threads=threads)(before, theta)
+) -> ImpactOutcome:
+    """Outcomes of impacts in MuJoCo for one call; keep a `ImpactSimulator` to call many times."""
+    return ImpactSimulator(scene, min(size, max(1, len(before))), threads=threads)(before, theta)

@@ -1,0 +1,68 @@
+"""Graph networks in safetensors files, and the one that comes with clashsim."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from clashsim.core.errors import RunError, quoted
+from clashsim.core.parsing import parse_json
+from clashsim.nets.mesh_graph import GraphNet
+
+SHIPPED = "graph_boxes.safetensors"
+_MOST = 4096  # of anything that a network has several of
+# What a damaged file, or one of another shape, raises on its way into a network.
+_DAMAGE = (
+    SafetensorError,
+    RunError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+)
+
+
+def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
+    """A network with its shape and how it was trained."""
+    return save(
+        {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()},
+        metadata={"shape": json.dumps(net.shape), **(notes or {})},
+    )
+
+
+def read_net(path: Path) -> GraphNet:
+    """The network of a file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            shape = parse_json(file.metadata()["shape"], "its shape", error=RunError)
+            if not all(type(size) is int and 0 < size <= _MOST for size in shape.values()):
+                raise ValueError(f"its shape is {quoted(shape)}")
+            # No memory is asked for before the tensors are known to have this shape.
+            with torch.device("meta"):
+                skeleton = GraphNet(**shape).state_dict()
+            expected = {name: tensor.shape for name, tensor in skeleton.items()}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if {name: tensor.shape for name, tensor in tensors.items()} != expected:
+                raise ValueError("its tensors do not have its shape")
+            net = GraphNet(**shape)
+            net.load_state_dict(tensors)
+    except FileNotFoundError:
+        raise RunError(f"there is no network file {path.name!r}") from None
+    except _DAMAGE as error:
+        raise RunError(
+            f"{path.name!r} holds no graph network of this version ({' '.join(str(error).split())[:100]})"
+        ) from None
+    return net.eval()
+
+
+@lru_cache(maxsize=1)
+def shipped_net() -> GraphNet:
+    """The network for boxes on a floor that comes with clashsim."""
+    return read_net(Path(str(resources.files("clashsim") / "nets" / SHIPPED)))
