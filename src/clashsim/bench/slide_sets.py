@@ -14,6 +14,7 @@ import numpy as np
 from mujoco import batch
 
 from clashsim import lab
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import GROUND, Scene
@@ -123,7 +124,7 @@ class Slider:
             engine.step(nstep=every)
             w, x, y, z = qpos[:, a + 3 : a + 7].T
             now = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-            yaw += np.remainder(now - yaw + np.pi, 2 * np.pi) - np.pi
+            yaw += wrap_angle(now - yaw)
             if np.abs(qvel[:, v : v + 2]).max() < 2e-3 and np.abs(qvel[:, v + 5]).max() < 2e-2:
                 break
         return np.column_stack([qpos[:, a], qpos[:, a + 1], yaw])

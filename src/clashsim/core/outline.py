@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 from scipy.spatial import ConvexHull
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
@@ -40,7 +41,7 @@ def at_corner(
     nearest = corners + along[:, None] * edge
     place = nearest[np.linalg.norm(nearest - point, axis=1).argmin()]
     heading = np.arctan2(edge[:, 1], edge[:, 0])
-    turns = np.abs((heading - np.roll(heading, 1) + np.pi) % (2 * np.pi) - np.pi)
+    turns = np.abs(wrap_angle(heading - np.roll(heading, 1)))
     return bool((np.linalg.norm(corners[turns > sharp] - place, axis=1) < near).any())
 
 

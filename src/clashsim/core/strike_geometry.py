@@ -10,6 +10,7 @@ from dataclasses import fields
 import mujoco
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contact
 from clashsim.core.errors import SceneError
 from clashsim.core.scene import Scene
@@ -63,7 +64,7 @@ def before_from_strikes(
         yaw, side = bearing + np.pi - aim("point"), np.zeros(n)
     out = np.stack([np.cos(bearing), np.sin(bearing)], 1)
     before[:, :2] = before[:, 6:8] + side[:, None] * np.stack([-out[:, 1], out[:, 0]], 1)
-    before[:, 2] = np.arctan2(np.sin(yaw), np.cos(yaw))
+    before[:, 2] = wrap_angle(yaw)
     contact, before = advance_to_contact(scene, before, -out)
     into, speed, angle = (
         contact.normal,
@@ -111,9 +112,9 @@ def strikes_from_before(
     turn = bearing - heading(scene, poser) - (before[:, 8] - poser.striker_at_reference(1)[0, 8])
     return {
         "speed": np.linalg.norm(approach, axis=1),
-        "point": _wrapped(bearing + np.pi - before[:, 2]),
+        "point": wrap_angle(bearing + np.pi - before[:, 2]),
         "deflection": deflection,
-        "turn": _wrapped(turn),
+        "turn": wrap_angle(turn),
         "spin": before[:, 5],
     }
 
@@ -122,10 +123,6 @@ def _spot(part: np.ndarray, point: np.ndarray) -> np.ndarray:
     """Velocity (N, 2) of bodies (N, 6) at points (N, 2)."""
     arm = point - part[:, :2]
     return part[:, 3:5] + part[:, 5:6] * np.stack([-arm[:, 1], arm[:, 0]], 1)
-
-
-def _wrapped(angle: np.ndarray) -> np.ndarray:
-    return (angle + np.pi) % (2 * np.pi) - np.pi
 
 
 def heading(scene: Scene, poser: PairPoser) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.io import loadmat
 from scipy.spatial.transform import Rotation
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.impacts import Impacts
 from clashsim.core.npz import Npz
@@ -443,7 +444,7 @@ def _hit(t: np.ndarray, pose: np.ndarray, j: int, wall: int) -> _Hit | None:
         float(t[j] + moment),
         wall,
         float(along),
-        float((yaw + np.pi) % (2 * np.pi) - np.pi),
+        float(wrap_angle(yaw)),
         before,
         after,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import ClashError
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _tested(
     with torch.no_grad():
         rest = model.rest(*map(torch.as_tensor, start)).numpy()
     far = rest - np.array([_end(slide) for slide in slides])
-    far[:, 2] = (far[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    far[:, 2] = wrap_angle(far[:, 2])
     return {
         "held_out": len(slides),
         "position_m": float(np.linalg.norm(far[:, :2], axis=1).mean()),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.progress import Progress, quiet
@@ -44,9 +45,7 @@ def plan(
     for i in range(n):
         strikes.append(Strike.strikes(ranges, rng))
         way = shape.touch(strikes[i])[1]
-        starts[i, 2] = (
-            np.remainder(starts[i, 2] - np.arctan2(way[1], way[0]) + np.pi, 2 * np.pi) - np.pi
-        )
+        starts[i, 2] = wrap_angle(starts[i, 2] - np.arctan2(way[1], way[0]))
     return strikes, starts
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 
@@ -118,10 +119,8 @@ class Plan:
 def pose_error(pose: Any, target: Any) -> tuple[Any, Any]:
     """Distance (m) and angle (rad, signed) of poses (..., 3) from targets; arrays or tensors."""
     gap = pose - target
-    turn = gap[..., 2] / (2 * math.pi)
-    return (gap[..., 0] ** 2 + gap[..., 1] ** 2 + 1e-18) ** 0.5, (turn - turn.round()) * (
-        2 * math.pi
-    )
+    distance = (gap[..., 0] ** 2 + gap[..., 1] ** 2 + 1e-18) ** 0.5
+    return distance, wrap_angle(gap[..., 2])
 
 
 def loss(pose: Any, target: Any, tau: Any) -> Any:
@@ -137,8 +136,8 @@ def breach(reach: Reach, names: Sequence[str], start: Any, strike: Any, end: Any
     total = 0.0 * end[..., 0]
     if reach.bearing is not None and "point" in names:
         middle, half = reach.bearing[0] + _ahead(reach.bearing) / 2, _ahead(reach.bearing) / 2
-        turn = (start[..., 2] + strike[..., list(names).index("point")] - middle) / (2 * math.pi)
-        beyond = abs((turn - turn.round()) * (2 * math.pi)) - half
+        bearing = start[..., 2] + strike[..., list(names).index("point")]
+        beyond = abs(wrap_angle(bearing - middle)) - half
         total = total + TAU * (beyond * (beyond > 0)) ** 2
     if reach.workspace is not None:
         x0, x1, y0, y1 = reach.workspace

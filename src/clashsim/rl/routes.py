@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError, did_you_mean
 
 _LONGEST = 0.4  # m: a policy of 0.3 m segments still reaches the end of these
@@ -67,7 +68,9 @@ class Route:
         """By how much (rad) the way turns at the end of a segment; the last one goes on straight."""
         headings = self.headings
         return (
-            wrapped(headings[segment + 1] - headings[segment]) if segment + 1 < len(self) else 0.0
+            float(wrap_angle(headings[segment + 1] - headings[segment]))
+            if segment + 1 < len(self)
+            else 0.0
         )
 
     def inside(self, place: np.ndarray) -> bool:
@@ -139,8 +142,3 @@ def cut(route: Route) -> Route:
         parts = max(1, math.ceil(float(np.linalg.norm(b - a)) / _LONGEST))
         points += [tuple(map(float, a + (b - a) * (i + 1) / parts)) for i in range(parts)]  # type: ignore[misc]
     return Route(route.name, tuple(points), route.random)
-
-
-def wrapped(angle: float) -> float:
-    """The same angle from -pi to pi."""
-    return float((angle + np.pi) % (2 * np.pi) - np.pi)

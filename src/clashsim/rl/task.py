@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.protocols import StrikeModel
 
 
@@ -56,5 +57,5 @@ def motion_in_body_frame(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """
     c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
     x, y = (after - before)[:, 0], (after - before)[:, 1]
-    turn = (after[:, 2] - before[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    turn = wrap_angle(after[:, 2] - before[:, 2])
     return np.stack([c * x + s * y, c * y - s * x, turn], 1)

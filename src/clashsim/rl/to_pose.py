@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.protocols import StrikeModel
 from clashsim.rl.push import strikes
 
@@ -104,5 +105,5 @@ def _off(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How far off (N,) poses are, in the order of one; whether they are at the target, and whether
     lost.
     """
-    far, turn = np.hypot(pose[:, 0], pose[:, 1]), np.abs((pose[:, 2] + np.pi) % (2 * np.pi) - np.pi)
+    far, turn = np.hypot(pose[:, 0], pose[:, 1]), np.abs(wrap_angle(pose[:, 2]))
     return far / _LENGTH + 0.5 * turn, (far < GOAL_RADIUS) & (turn < TURN), far > _FAR

@@ -9,6 +9,7 @@ from html import escape
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.plan.tasks import PlanStatus, pose_error
 from clashsim.view.outcome import ExpectedOutcome, PlannedOutcome
 
@@ -176,7 +177,7 @@ def _pose(pose: np.ndarray) -> tuple[str, str, str]:
     return (
         f"{1e3 * pose[0]:.1f}",
         f"{1e3 * pose[1]:.1f}",
-        f"{np.degrees((pose[2] + np.pi) % (2 * np.pi) - np.pi):.1f}",
+        f"{np.degrees(wrap_angle(pose[2])):.1f}",
     )
 
 
