@@ -12,7 +12,7 @@ import pytest
 
 import clashsim
 from clashsim import lab
-from clashsim.core.contact_geometry import PairPoser, touch
+from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials, yaw
@@ -97,7 +97,7 @@ def test_touch_agrees_with_the_scene(shape):
         centre, way = block_outline(shape).touch(strike)
         before = PairPoser(scene).striker_at_reference(1)
         before[0, :3], before[0, 6:8], before[0, 9:11] = 0, centre, way
-        contact, moved = touch(scene, before, centre[None])
+        contact, moved = advance_to_contact(scene, before, centre[None])
         assert contact.touching[0]
         assert np.linalg.norm(moved[0, :2]) < 1e-4
         assert (

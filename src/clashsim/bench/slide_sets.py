@@ -176,7 +176,7 @@ def _lasa(name: str, root: Path) -> SlideSet:
     if len(rows) != len(real.impacts) or not np.allclose(table["v_obj"][rows], real.impacts.after):
         raise DataError("hits.npz: strikes and trajectories are not in the same order")
     slides, pose, rest = [], [], []
-    for k, heading in zip(rows, real.impacts.before[:, 2], strict=True):
+    for k, heading in zip(rows, real.impacts.motion.struck.yaw, strict=True):
         part = slice(table["traj_offset"][k], table["traj_offset"][k + 1])
         t, xy, turn = (np.cumsum(table[key][part].astype(np.int64), axis=0) * 1e-5 for key in _PATH)
         path = np.column_stack([xy[:, :2], heading + turn])

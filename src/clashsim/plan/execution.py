@@ -11,6 +11,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.outline import at_corner, outline
 from clashsim.core.parsing import parse_json
 from clashsim.core.scene import Scene
@@ -34,7 +35,7 @@ UNITS = {
 def touches(scene: Scene, plan: Plan) -> np.ndarray:
     """The striker at each touch, (K, 6): x, y (m), yaw (rad) and their rates, world axes."""
     before, _ = before_from_strikes(scene, dict(zip(plan.names, plan.strikes.T, strict=True)))
-    return move_pair_to(before, plan.starts)[:, 6:]
+    return MotionBefore.of(move_pair_to(before, plan.starts)).striker.rows
 
 
 def strikes_at_corners(scene: Scene, plan: Plan) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
@@ -60,30 +61,28 @@ class ImpactRollout:
     def _start(self, before: np.ndarray) -> tuple[float, np.ndarray]:
         """How long before the touch (s) a motion begins, and the state (s,) then."""
         scene = self.scene
-        two = before[None].copy()
-        contact, moved = advance_to_contact(scene, two)
+        pair = before[None].copy()
+        contact, moved = advance_to_contact(scene, pair)
         if not contact.touching[0]:
             raise DataError(
-                "the bodies of this impact do not meet along their approach, so there is nothing to simulate"
+                "the bodies of this impact do not meet along their approach, "
+                "so there is nothing to simulate"
             )
-        d = len(before) // 2
-        k, n = (3, 2) if scene.plane is not None else (7, 3)
-        shift = moved[0, :n] - two[0, :n]
+        motion = MotionBefore.of(pair)
+        struck, striker = motion.struck, motion.striker
+        shift = MotionBefore.of(moved).struck.position - struck.position
         if scene.striker_body.fixed:
-            two[0, :n] += shift
-        else:
-            two[0, d : d + n] -= (
-                shift  # the striker is brought to the body, which stays where it was
-            )
-        velocity, other = two[0, k : k + n], two[0, d + k : d + k + n]
-        lead = _BACK / max(float(np.linalg.norm(velocity - other)), 1e-6)
-        pull = self._pull(n)
-        two[0, :n] += -velocity * lead + pull * lead**2 / 2
-        two[0, d : d + n] -= other * lead
-        two[0, k : k + n] = velocity - pull * lead
+            struck.position[:] += shift
+        else:  # the striker is brought to the body, which stays where it was
+            striker.position[:] -= shift
+        lead = _BACK / max(float(np.linalg.norm(motion.approach_velocity)), 1e-6)
+        pull = self._pull(struck.velocity.shape[1])
+        struck.position[:] += -struck.velocity * lead + pull * lead**2 / 2
+        striker.position[:] -= striker.velocity * lead
+        struck.velocity[:] -= pull * lead
         base = scene.base
         qpos, qvel = base.qpos0[None].copy(), np.zeros((1, base.nv))
-        PairPoser(scene, rest_height(scene, self.theta[None])).write(two, qpos, qvel)
+        PairPoser(scene, rest_height(scene, self.theta[None])).write(pair, qpos, qvel)
         return lead, np.concatenate([qpos[0], qvel[0], np.zeros(base.na)])
 
     def _pull(self, n: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import viser
 
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
 from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS, Route
@@ -179,9 +180,9 @@ class Stage:
         if not len(before):
             return self._remove("/arrows")
         fixed = self.scene.striker_body.fixed
-        tip, velocity = (
-            (before[:, :2], before[:, 3:5]) if fixed else (before[:, 6:8], before[:, 9:11])
-        )
+        motion = MotionBefore.of(before)
+        moving = motion.struck if fixed else motion.striker
+        tip, velocity = moving.position, moving.velocity
         body = self.scene.struck_body if fixed else self.scene.striker_body
         height = (
             self._up(float(body.position @ self.scene.plane[2]))
