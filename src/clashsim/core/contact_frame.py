@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.angles import rotate_planar, rotate_quarter_turn
 from clashsim.core.contact_geometry import Contact, advance_to_contact
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import BodyMotion, Impacts, MotionBefore
+from clashsim.core.impacts import MovingBody, Impacts, MotionBefore
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
@@ -263,7 +263,7 @@ def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Conta
 
 def _on_planar_body(
     contact: Contact,
-    body: BodyMotion,
+    body: MovingBody,
     world_to_body: np.ndarray,
     *,
     mobility: Mobility,
@@ -366,7 +366,7 @@ def _sliding_direction(relative: np.ndarray, normal: np.ndarray, speed: np.ndarr
     return direction / np.linalg.norm(direction, axis=1, keepdims=True)
 
 
-def _rotation(body: BodyMotion) -> np.ndarray:
+def _rotation(body: MovingBody) -> np.ndarray:
     """Orientations (N, 3, 3) of bodies in space, body to world axes."""
     return Rotation.from_quat(body.quaternion, scalar_first=True).as_matrix()
 

@@ -44,7 +44,7 @@ def after_columns(planar: bool) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class BodyMotion:
+class MovingBody:
     """Pose and twist of one body, as views into rows of `before`: writing to them changes the rows.
 
     SI units, world axes (in planar scenes the axes of the plane); the twist is that of the body's
@@ -126,8 +126,8 @@ class MotionBefore:
         striker: The body that it meets.
     """
 
-    struck: BodyMotion
-    striker: BodyMotion
+    struck: MovingBody
+    striker: MovingBody
 
     @staticmethod
     def of(before: np.ndarray) -> MotionBefore:
@@ -139,7 +139,7 @@ class MotionBefore:
                 f"{_SPATIAL_WIDTH} in space, got {width}"
             )
         half = width // 2
-        return MotionBefore(BodyMotion(before[..., :half]), BodyMotion(before[..., half:]))
+        return MotionBefore(MovingBody(before[..., :half]), MovingBody(before[..., half:]))
 
     @staticmethod
     def at_origin(n: int, *, planar: bool) -> tuple[np.ndarray, MotionBefore]:
