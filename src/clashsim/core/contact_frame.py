@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.angles import rotate_planar, rotate_quarter_turn
 from clashsim.core.contact_geometry import Contact, advance_to_contact
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import MovingBody, Impacts, MotionBefore
+from clashsim.core.impacts import Impacts, MotionBefore, MovingBody
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
