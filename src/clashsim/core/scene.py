@@ -15,7 +15,7 @@ import numpy as np
 from clashsim.core.contact_pairs import GROUND, STRIKE, default_pair_params, ensure_named_pair
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
-from clashsim.core.mobility import Mobility
+from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
 from clashsim.core.params import Param, Slot, locate_param, nominal
 from clashsim.core.settings_file import load_settings
 from clashsim.core.strike_distribution import StrikeDistribution
@@ -237,7 +237,7 @@ class Scene:
         if self.ground is not None:
             data = mujoco.MjData(self.base)
             mujoco.mj_kinematics(self.base, data)
-            return _plane_basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
+            return plane_basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
         return self.struck_body.plane
 
     @cached_property
@@ -246,30 +246,12 @@ class Scene:
 
         True for a centred ball, and in a plane for a centred upright disc.
         """
-        return self._rotation_changes_nothing(self.struck, self.struck_body)
+        return looks_same_rotated(self.base, self.struck, self.struck_body, self.plane)
 
     @cached_property
     def striker_is_round(self) -> bool:
         """Whether rotating the striker about its origin changes nothing, as in `is_round`."""
-        return self._rotation_changes_nothing(self.striker, self.striker_body)
-
-    def _rotation_changes_nothing(self, name: str, body: Mobility) -> bool:
-        geom = self.base.geom(name)
-        kind = int(geom.type[0])
-        on_axis = np.abs(geom.pos[:2]).max() <= 1e-9
-        if not on_axis or int(geom.bodyid[0]) != body.body:
-            return False
-        if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):
-            return abs(float(geom.pos[2])) < 1e-9
-        if self.plane is None:
-            return False
-        axis = body.rotation @ _z_axis(geom.quat)
-        is_upright = abs(float(axis @ self.plane[2])) > 1 - 1e-9
-        cylindrical = (
-            int(mujoco.mjtGeom.mjGEOM_CYLINDER),
-            int(mujoco.mjtGeom.mjGEOM_CAPSULE),
-        )
-        return is_upright and kind in cylindrical
+        return looks_same_rotated(self.base, self.striker, self.striker_body, self.plane)
 
     def with_nominal(self, values: Mapping[str, float]) -> Scene:
         """Replace nominal values: what is expected before any impact was seen.
@@ -391,21 +373,6 @@ def _scene_path(source: str | Path) -> Path:
     if not path.is_file():
         raise SceneError(f"there is no scene file {str(source)!r}")
     return path
-
-
-def _z_axis(quaternion: np.ndarray) -> np.ndarray:
-    """The z axis (3,) of a frame given by a quaternion wxyz."""
-    axis = np.zeros(3)
-    mujoco.mju_rotVecQuat(axis, np.array([0.0, 0, 1]), np.asarray(quaternion, float))
-    return axis
-
-
-def _plane_basis(normal: np.ndarray) -> np.ndarray:
-    """Right-handed rows (e1, e2, normal), with e1 the world axis x (or z) laid into the plane."""
-    world_axis = np.array([1.0, 0, 0]) if abs(normal[0]) < 0.9 else np.array([0, 0, 1.0])
-    first = world_axis - normal * (world_axis @ normal)
-    first /= np.linalg.norm(first)
-    return np.stack([first, np.cross(normal, first), normal])
 
 
 def _unnamed_geoms(spec: mujoco.MjSpec) -> str:
