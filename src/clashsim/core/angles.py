@@ -12,7 +12,8 @@ def wrap_angle(angle: Any) -> Any:
     """Wrap an angle to [-pi, pi).
 
     Args:
-        angle: rad; a number, a numpy array or a torch tensor of any shape. Gradients pass unchanged.
+        angle: rad; a number, a numpy array or a torch tensor of any shape; gradients pass
+            unchanged.
 
     Returns:
         The same kind and shape, rad.
@@ -40,6 +41,7 @@ def rotate_planar(vectors: np.ndarray, angle: np.ndarray | float) -> np.ndarray:
 def rotate_quarter_turn(vectors: np.ndarray) -> np.ndarray:
     """Rotate vectors (..., 2) of a plane counter-clockwise by a right angle.
 
-    Of a position relative to a body's origin this is its velocity at an angular velocity of 1 rad/s.
+    Applied to a position relative to a body's origin, this is the velocity there at an angular
+    velocity of 1 rad/s.
     """
     return np.stack([-vectors[..., 1], vectors[..., 0]], axis=-1)

@@ -113,10 +113,10 @@ class ContactFrame:
         names: `PLANAR_FEATURES` or `SPATIAL_FEATURES`.
         arm: (N, 2 or 3), contact point from the struck body's mass centre along the contact's axes,
             over the radius of gyration.
-        tangential_offset: (N, 1 or 3), m, where along the striker's surface the struck body's origin
-            lies.
-        relative_orientation: (N, 2 or 4), orientation of the struck body relative to the striker, as
-            cosines and sines.
+        tangential_offset: (N, 1 or 3), m, where along the striker's surface the origin of the
+            struck body lies.
+        relative_orientation: (N, 2 or 4), orientation of the struck body relative to the striker,
+            as cosines and sines.
     """
 
     features: np.ndarray
@@ -358,7 +358,7 @@ def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Cont
 
 
 def _sliding_direction(relative: np.ndarray, normal: np.ndarray, speed: np.ndarray) -> np.ndarray:
-    """Unit tangents (N, 3) along the sliding of relative velocities (N, 3); any where none slides."""
+    """Unit tangents (N, 3) along the sliding part of velocities (N, 3); any if none slides."""
     sliding = relative - (relative * normal).sum(1, keepdims=True) * normal
     other_axis = np.where(np.abs(normal[:, :1]) < 0.7, [[1.0, 0, 0]], [[0, 1.0, 0]])
     slides = np.linalg.norm(sliding, axis=1, keepdims=True) > 1e-9 * speed[:, None]

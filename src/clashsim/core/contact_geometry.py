@@ -1,4 +1,4 @@
-"""Contact geometry: pose a pair of bodies in MuJoCo and bring them to touch along their approach."""
+"""Contact geometry: pose a pair of bodies in MuJoCo and bring them to touch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_QUATERNION_ERROR = 1e-2  # of the length 1
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """Contact frames of N impacts, world axes (planar scenes: the plane's axes, vectors of length 2).
+    """Contacts of N impacts, in world axes; in planar scenes in the plane's axes (vectors of two).
 
     Attributes:
         point: (N, 2 or 3), m, where the surfaces touch.

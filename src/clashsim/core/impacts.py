@@ -119,7 +119,7 @@ class MovingBody:
 class MotionBefore:
     """The columns of `before` by name: the motions of the two bodies just before contact.
 
-    Both are views, so that `MotionBefore.of(before).striker.velocity[:] = ...` writes into `before`.
+    Both are views: `MotionBefore.of(before).striker.velocity[:] = ...` writes into `before`.
 
     Attributes:
         struck: The struck body.

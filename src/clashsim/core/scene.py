@@ -53,7 +53,7 @@ _MAX_SENSED_DISTANCE = 1e3  # m
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """MJCF text with the two geoms that collide, the ground if there is one, and what is identified.
+    """MJCF text with the two geoms that collide, the ground if any, and what is identified.
 
     Attributes:
         xml: The author's MJCF.
@@ -82,7 +82,7 @@ class Scene:
 
     @cached_property
     def spec(self) -> mujoco.MjSpec:
-        """The author's scene with named pairs for strike and ground, and a sensor for the strike."""
+        """The author's scene with named pairs for strike and ground, and a contact sensor."""
         spec = parse_scene(self.xml, self.assets, self.name)
         geoms = {geom.name: geom for geom in spec.geoms if geom.name}
         self._check_geom_names(spec, geoms)

@@ -131,8 +131,8 @@ def strikes_from_before(
         contact: Their contacts.
 
     Returns:
-        speed (m/s), point, deflection, turn (rad) and spin (rad/s) as `StrikeDistribution` has them,
-        (N,) each.
+        speed (m/s), point, deflection, turn (rad) and spin (rad/s), (N,) each, as in
+        `StrikeDistribution`.
     """
     poser = PairPoser(scene)
     motion = MotionBefore.of(before)
