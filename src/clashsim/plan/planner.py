@@ -123,12 +123,14 @@ def plan_batch(
         found = device_search.search_on_device(
             cost,
             *shape,
-            method=method,
-            each=each,
-            starts=starts,
-            scattered=_SCATTER * size,
-            rounds=rounds,
-            seed=seed,
+            config=device_search.DeviceSearchConfig(
+                method=method,
+                population=each,
+                starts=starts,
+                scattered=_SCATTER * size,
+                rounds=rounds,
+                seed=seed,
+            ),
             device=device,
         )
         return problem.told(found, count)
