@@ -17,7 +17,7 @@ from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, strike_ranges
 from clashsim.fit.base import base_model
 from clashsim.nets.strike_table import StrikeTable
-from clashsim.optim.search import Cem, CmaEs, minimise, scatter
+from clashsim.optim.search import Cem, CmaEs, minimise, evaluate_random_points
 from clashsim.plan.planner import (
     _Problem,
     plan,
@@ -46,7 +46,7 @@ def square() -> StrikeTable:
 
 def planted(model: StrikeTable, n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:
     """Strikes and where they lead; by another seed than the searches have, or the first points that
-    they scatter would be these.
+    they evaluate_random_points would be these.
     """
     strike = np.random.default_rng(seed).uniform(model.low, model.high, (n, 3))
     return strike, model.rest(np.zeros((n, 3)), strike)
@@ -84,7 +84,7 @@ def test_searchers_find_planted_minima(d, seed):
         return ((x - middle[:, None]) ** 2).sum(-1)
 
     for kind in (CmaEs, Cem):
-        x, y = scatter(cost, 2, d, points=40, seed=seed)
+        x, y = evaluate_random_points(cost, 2, d, points=40, seed=seed)
         best, value = minimise(cost, kind(x[:, 0], 24, seed), (x[:, 0], y[:, 0]), rounds=40)
         assert (value <= y[:, 0]).all() and np.abs(best - middle).max() < 0.02
 

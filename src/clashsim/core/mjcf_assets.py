@@ -261,7 +261,7 @@ class _Reader:
             path = posixpath.basename(path)
         asked = _joined(model.asked_in, directory, path)
         places = (_joined(model.lies_in, directory, path), _joined(element.folder, path))
-        return self._fetch(element, path, asked, places)[1]
+        return self._fetch(element, path, asked, candidates)[1]
 
     def _fetch(
         self, element: Element, name: str, asked: str, places: Sequence[str]
@@ -272,7 +272,7 @@ class _Reader:
             )
         found = self.source(asked, places)
         if found is None:
-            where = " or ".join(repr(place) for place in dict.fromkeys(places))
+            where = " or ".join(repr(path) for path in dict.fromkeys(places))
             raise SceneError(
                 f"scene {self.scene!r} names the file {name!r} (<{element.tag}>), "
                 f"but {self.absent} {where}"

@@ -61,14 +61,16 @@ def search_on_device(
     Returns:
         The best points, (T, d).
     """
-    draws = drawing(config.seed)
-    scattered = scatter(cost, problems, dim, points=config.scattered, draws=draws, device=device)
+    generator = cpu_generator(config.seed)
+    scattered = evaluate_random_points(
+        cost, problems, dim, points=config.scattered, generator=generator, device=device
+    )
     start_points, start_costs = _pick_distant(*scattered, config.starts)
     searches = problems * config.starts
     best = start_points.reshape(searches, dim)
     best_cost = start_costs.reshape(searches)
     searcher_kind = _CmaEs if config.method == "cmaes" else _Cem
-    searcher = searcher_kind(best, config.population, draws)
+    searcher = searcher_kind(best, config.population, generator)
     rows = torch.arange(searches, device=best.device)
     for _ in range(config.rounds):
         points = searcher.ask()
@@ -85,14 +87,14 @@ def search_on_device(
     return found.double().cpu().numpy()
 
 
-def drawing(seed: int) -> torch.Generator:
+def cpu_generator(seed: int) -> torch.Generator:
     """Make a generator of the CPU, so that the random numbers are the same on all devices."""
     return torch.Generator().manual_seed(seed)
 
 
 @torch.no_grad()
-def scatter(
-    cost: Cost, problems: int, dim: int, *, points: int, draws: torch.Generator, device: str
+def evaluate_random_points(
+    cost: Cost, problems: int, dim: int, *, points: int, generator: torch.Generator, device: str
 ) -> tuple[Tensor, Tensor]:
     """Evaluate random points of the unit boxes, the same ones for all problems.
 
@@ -101,13 +103,13 @@ def scatter(
         problems: Number T of problems.
         dim: Number d of coordinates.
         points: Number P of points.
-        draws: Source of the random numbers.
+        generator: Source of the random numbers.
         device: Where torch computes.
 
     Returns:
         Points (T, P, d) and their costs (T, P), best first.
     """
-    drawn = torch.rand(points, dim, generator=draws).to(device)
+    drawn = torch.rand(points, dim, generator=generator).to(device)
     scattered = drawn.expand(problems, -1, -1)
     costs = cost(scattered)
     order = costs.argsort(1)
@@ -143,7 +145,7 @@ class _CmaEs:
     """
 
     def __init__(
-        self, centre: Tensor, population: int, draws: torch.Generator, *, sigma: float = 0.15
+        self, centre: Tensor, population: int, generator: torch.Generator, *, sigma: float = 0.15
     ) -> None:
         count, dim = centre.shape
         ranks = torch.arange(1, population + 1, dtype=torch.float64)
@@ -179,7 +181,7 @@ class _CmaEs:
         self.path = torch.zeros_like(centre)
         self.sigma_path = torch.zeros_like(centre)
         self.population = population
-        self.draws = draws
+        self.generator = generator
         self.generation = 0
         # Square roots of the covariance's eigenvalues, and its eigenvectors.
         self.roots = torch.ones_like(centre)
@@ -190,7 +192,7 @@ class _CmaEs:
         eigenvalues, self.axes = torch.linalg.eigh(self.covariance)
         self.roots = eigenvalues.clamp_min(1e-12).sqrt()
         dim = self.mean.shape[1]
-        normal = torch.randn(1 + _REDRAWS, self.population, dim, generator=self.draws)
+        normal = torch.randn(1 + _REDRAWS, self.population, dim, generator=self.generator)
         scaled = normal.to(self.mean)[:, None] * self.roots[:, None]
         steps = scaled @ self.axes.transpose(1, 2)
         drawn = self.mean[:, None] + self.sigma[:, None] * steps
@@ -253,17 +255,17 @@ class _Cem:
     """The cross-entropy method as in `clashsim.optim.search`."""
 
     def __init__(
-        self, centre: Tensor, population: int, draws: torch.Generator, *, sigma: float = 0.25
+        self, centre: Tensor, population: int, generator: torch.Generator, *, sigma: float = 0.25
     ) -> None:
         self.mean = centre
         self.std = torch.full_like(centre, sigma)
         self.population = population
-        self.draws = draws
+        self.generator = generator
 
     def ask(self) -> Tensor:
         """Propose populations (B, P, d)."""
         dim = self.mean.shape[1]
-        normal = torch.randn(self.population, dim, generator=self.draws).to(self.mean)
+        normal = torch.randn(self.population, dim, generator=self.generator).to(self.mean)
         return (self.mean[:, None] + self.std[:, None] * normal).clamp(0, 1)
 
     def tell(self, points: Tensor, costs: Tensor) -> None:

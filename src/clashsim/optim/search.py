@@ -97,7 +97,7 @@ class Cem:
         self._std = (1 - ELITE_WEIGHT) * self._std + ELITE_WEIGHT * best.std(1)
 
 
-def scatter(
+def evaluate_random_points(
     cost: Cost, problems: int, dim: int, *, points: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Evaluate random points of the unit boxes, the same ones for all problems.

@@ -13,7 +13,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.optim import device_search
-from clashsim.optim.search import Cem, CmaEs, minimise, pick_distant, scatter
+from clashsim.optim.search import Cem, CmaEs, evaluate_random_points, minimise, pick_distant
 from clashsim.plan.gradient import Tensor, as_tensor, descend, moved_to, repeat
 from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus, box, breach, loss, pose_error
 
@@ -112,11 +112,11 @@ def plan_batch(
     if device is not None:
         cost, shape = problem.cost_on(moved_to(model, device)), (len(tasks), problem.dim)
         if method == "gradient":
-            near, _ = device_search.scatter(
+            near, _ = device_search.evaluate_random_points(
                 cost,
                 *shape,
                 points=_SCATTER * size,
-                draws=device_search.drawing(seed),
+                generator=device_search.cpu_generator(seed),
                 device=device,
             )
             return problem.told(descend(cost, near[:, :descents], steps=2 * rounds)[0], count)
@@ -134,7 +134,9 @@ def plan_batch(
             device=device,
         )
         return problem.told(found, count)
-    x, y = scatter(problem.cost, len(tasks), problem.dim, points=_SCATTER * size, seed=seed)
+    x, y = evaluate_random_points(
+        problem.cost, len(tasks), problem.dim, points=_SCATTER * size, seed=seed
+    )
     if method == "gradient":
         return problem.told(
             descend(problem.torch_cost, x[:, :descents], steps=2 * rounds)[0], count
