@@ -20,6 +20,7 @@ from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
+from clashsim.data.segmentation.pair_setup import SegmentConfig
 from clashsim.data.segmentation.result import Segmentation
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.sample import sample_strikes
@@ -305,7 +306,7 @@ def test_puck_off_walls_that_were_not_recorded(pucks: list[Run], hz: float) -> N
     out = segment(
         [camera(run, hz, rng, f"trial {i}") for i, run in enumerate(pucks)],
         struck="puck",
-        lever=0.022,
+        config=SegmentConfig(gyration_radius=0.022),
     )
     result = score(pucks, out, 0.022, hz)
     assert result.events >= 8 and result.found >= 0.98 * result.events and result.invented == 0
@@ -332,8 +333,7 @@ def test_free_flight_off_the_floor(hz: float) -> None:
     out = segment(
         [camera(run, hz, rng, f"trial {i}") for i, run in enumerate(runs)],
         struck="cube",
-        planar=False,
-        lever=0.035,
+        config=SegmentConfig(planar=False, gyration_radius=0.035),
     )
     result = score(runs, out, 0.035, hz, apart=0.06)
     assert (
@@ -431,12 +431,12 @@ def test_bad_input_is_one_sentence() -> None:
         segment([unseen], struck="block")
     with pytest.raises(DataError, match="no trials"):
         segment([], struck="block")
-    with pytest.raises(DataError, match="say which body"):
+    with pytest.raises(DataError, match="name the struck body"):
         segment([good])
-    with pytest.raises(DataError, match="least must be above zero"):
-        segment([good], struck="block", least=0.0)
+    with pytest.raises(DataError, match="min_jump must be above zero"):
+        segment([good], struck="block", config=SegmentConfig(min_jump=0.0))
     with pytest.raises(DataError, match="planar"):
-        segment([good], scene=Scene.load("square"), planar=False)
+        segment([good], scene=Scene.load("square"), config=SegmentConfig(planar=False))
     short = _line("c", T[:6], T[:6])
     out = segment([good, unseen, short], struck="block")
     assert (
@@ -469,7 +469,8 @@ def test_real_strikes_agree_with_what_their_authors_made_of_them() -> None:
         [Path(root) / "lasa_raw" / "raw_hits.zip"],
         mapping=mapping.load(Path(__file__).parents[1] / "examples" / "lasa_raw.toml"),
     ).trials
-    out = segment(trials, struck="box", striker="tool", lever=0.1, least=0.1)
+    config = SegmentConfig(gyration_radius=0.1, min_jump=0.1)
+    out = segment(trials, struck="box", striker="tool", config=config)
     assert out.trial.tolist() == [trial.name for trial in trials]
     with np.load(Path(root) / "lasa_strikes" / "hits.npz") as table:
         hits = {key: table[key] for key in table.files}
