@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 
 Poses = dict[str, np.ndarray]
 PLACES = np.array(
@@ -61,7 +61,7 @@ def columns(t: np.ndarray, poses: Poses) -> dict[str, np.ndarray]:
     }
 
 
-def plain_mapping(**more: object) -> Mapping:
+def plain_mapping(**more: object) -> LogMapping:
     """The mapping of plain columns."""
     bodies = tuple(
         BodyMapping(
@@ -69,10 +69,10 @@ def plain_mapping(**more: object) -> Mapping:
         )
         for b in ("box", "tool")
     )
-    return Mapping((LoggerMapping(bodies, time="time", **more),))  # type: ignore[arg-type]
+    return LogMapping((LoggerMapping(bodies, time="time", **more),))  # type: ignore[arg-type]
 
 
-def write_csv(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_csv(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     table = columns(t, poses)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -81,7 +81,7 @@ def write_csv(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return plain_mapping()
 
 
-def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     """CSV with vectors between blanks in one cell, xyzw, milliseconds and millimetres, and a line
     before the header.
     """
@@ -99,7 +99,7 @@ def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     bodies = tuple(
         BodyMapping(b, (f"{b} pos",), quaternion=(f"{b} quat",), order="xyzw") for b in poses
     )
-    return Mapping(
+    return LogMapping(
         (
             LoggerMapping(
                 bodies,
@@ -112,7 +112,7 @@ def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     )
 
 
-def write_parquet(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_parquet(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -181,7 +181,7 @@ def write_vicon(path: Path, t: np.ndarray, poses: Poses, *, quaternions: bool = 
         csv.writer(file).writerows(rows)
 
 
-def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> Mapping:
+def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> LogMapping:
     """Five markers a body, mm."""
     import ezc3d
 
@@ -206,18 +206,18 @@ def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> 
         )
         for b in poses
     )
-    return Mapping((LoggerMapping(bodies),))
+    return LogMapping((LoggerMapping(bodies),))
 
 
-def _array_mapping(join: str) -> Mapping:
+def _array_mapping(join: str) -> LogMapping:
     bodies = tuple(
         BodyMapping(b, (f"{b}{join}position",), quaternion=(f"{b}{join}orientation",))
         for b in ("box", "tool")
     )
-    return Mapping((LoggerMapping(bodies, time="time"),))
+    return LogMapping((LoggerMapping(bodies, time="time"),))
 
 
-def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     import h5py
 
     with h5py.File(path, "w") as file:
@@ -227,13 +227,13 @@ def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return _array_mapping("/")
 
 
-def write_npz(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_npz(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     np.savez_compressed(path, time=t, **{body: pose for body, pose in poses.items()})
     bodies = tuple(BodyMapping(b, (f"{b}[0:3]",), quaternion=(f"{b}[3:7]",)) for b in poses)
-    return Mapping((LoggerMapping(bodies, time="time"),))
+    return LogMapping((LoggerMapping(bodies, time="time"),))
 
 
-def write_mat(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_mat(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     from scipy.io import savemat
 
     savemat(
@@ -248,7 +248,7 @@ def write_mat(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return _array_mapping(".")
 
 
-def write_mat73(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_mat73(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     """As MATLAB writes version 7.3: HDF5 behind 512 bytes of its own, arrays the other way round."""
     import h5py
 
@@ -401,7 +401,7 @@ def write_mcap(path: Path, t: np.ndarray, poses: Poses, *, compress: str = "ZSTD
         writer.finish()
 
 
-WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], Mapping | None]]] = {
+WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], LogMapping | None]]] = {
     "csv": ("motion.csv", write_csv),
     "vectors": ("motion.csv", write_vectors),
     "parquet": ("motion.parquet", write_parquet),
@@ -431,7 +431,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], Mapping | None
 }
 
 
-def write(kind: str, folder: Path, t: np.ndarray, poses: Poses) -> tuple[Path, Mapping | None]:
+def write(kind: str, folder: Path, t: np.ndarray, poses: Poses) -> tuple[Path, LogMapping | None]:
     """Write a motion in a format; the file, and the mapping it needs."""
     name, writer = WRITERS[kind]
     return folder / name, writer(folder / name, t, poses)

@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.errors import DataError
 from clashsim.data import logs
 from clashsim.data.checks.findings import FINDING_NAMES
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from log_writers import T, motion, write
 
 FORMATS = (
@@ -161,9 +161,9 @@ def test_planted_faults_are_found(tmp_path, kind, name):
     path, how = write(kind, tmp_path, *fault(T, motion()))
     if name in STOP:
         with pytest.raises(DataError, match=name) as error:
-            logs.read([path], mapping=how)
+            logs.read_logs([path], mapping=how)
         assert "\n" not in str(error.value)
-    found = logs.read([path], mapping=how, accept=list(FINDING_NAMES)).findings
+    found = logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES)).findings
     mine = [f for f in found if f.name == name]
     assert mine and {f.severity for f in mine} == ({"stop"} if name in STOP else {"warn"})
     assert {f.name for f in found} <= {name, "time_gap", "jump"} | (
@@ -176,7 +176,7 @@ def test_planted_faults_are_found(tmp_path, kind, name):
 )
 def test_rows_are_named_and_count_as_not_seen(tmp_path, fault, rows):
     path, how = write("csv", tmp_path, *fault(T, motion()))
-    got = logs.read([path], mapping=how)
+    got = logs.read_logs([path], mapping=how)
     (found,) = got.findings
     assert found.rows == tuple(rows) and found.body == "box"
     pose = got.trials[0].poses["box"]
@@ -187,7 +187,7 @@ def test_rows_are_named_and_count_as_not_seen(tmp_path, fault, rows):
 
 def test_repeats_keep_the_first_frame_of_each(tmp_path):
     path, how = write("csv", tmp_path, *repeats(T, motion()))
-    (trial,) = logs.read([path], mapping=how).trials
+    (trial,) = logs.read_logs([path], mapping=how).trials
     t, pose = trial.seen("box")
     assert np.abs(t - T[::3]).max() < 1e-9 and np.abs(pose - motion()["box"][::3]).max() < 1e-9
 
@@ -195,9 +195,9 @@ def test_repeats_keep_the_first_frame_of_each(tmp_path):
 def test_all_too_small_and_a_table_that_stands(tmp_path):
     path, how = write("csv", tmp_path, *metres(T, motion()))
     with pytest.raises(DataError, match=r"length_unit.*m for mm"):
-        logs.read([path], mapping=how)
+        logs.read_logs([path], mapping=how)
     path, how = write("csv", tmp_path, *standing(T, motion()))
-    found = logs.read([path], mapping=how).findings
+    found = logs.read_logs([path], mapping=how).findings
     assert [(f.name, f.severity, f.body) for f in found] == [("up_axis", "warn", "box")]
 
 
@@ -208,7 +208,7 @@ def angles(folder, yaw, unit):
         for t, a in zip((np.arange(len(yaw)) / 100).tolist(), yaw, strict=True)
     )
     (folder / "a.csv").write_text("t,x,y,yaw\n" + rows)
-    return [folder / "a.csv"], Mapping(
+    return [folder / "a.csv"], LogMapping(
         (
             LoggerMapping(
                 (BodyMapping("puck", ("x", "y"), yaw="yaw"),), time="t", units={"angle": unit}
@@ -229,18 +229,18 @@ def angles(folder, yaw, unit):
 def test_degrees_for_radians(tmp_path, yaw):
     paths, how = angles(tmp_path, yaw, "rad")
     with pytest.raises(DataError, match="angle_unit"):
-        logs.read(paths, mapping=how)
+        logs.read_logs(paths, mapping=how)
     paths, how = angles(tmp_path, yaw, "deg")
-    assert not logs.read(paths, mapping=how).findings
+    assert not logs.read_logs(paths, mapping=how).findings
 
 
 def test_radians_for_degrees(tmp_path):
     yaw = (np.linspace(0, 9, 120) + np.pi) % (2 * np.pi) - np.pi
     paths, how = angles(tmp_path, yaw, "deg")
     with pytest.raises(DataError, match="angle_unit"):
-        logs.read(paths, mapping=how)
+        logs.read_logs(paths, mapping=how)
     paths, how = angles(tmp_path, yaw, "rad")
-    assert not logs.read(paths, mapping=how).findings
+    assert not logs.read_logs(paths, mapping=how).findings
 
 
 def test_a_mirrored_set_of_markers(tmp_path):
@@ -254,7 +254,7 @@ def test_a_mirrored_set_of_markers(tmp_path):
     del file["data"]["meta_points"]
     file.write(str(path))
     with pytest.raises(DataError, match=r"mirrored.*markers"):
-        logs.read([path], mapping=how)
+        logs.read_logs([path], mapping=how)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -287,10 +287,10 @@ def test_sound_motions_raise_no_alarm(tmp_path, seed):
             "tool": np.column_stack([place * 0 + [0, 0, 0.5], np.tile([1.0, 0, 0, 0], (300, 1))]),
         },
     )
-    assert not logs.read([path], mapping=how).findings
+    assert not logs.read_logs([path], mapping=how).findings
 
 
 def test_accept_takes_names_of_findings_only(tmp_path):
     path, how = write("csv", tmp_path, T, motion())
     with pytest.raises(DataError, match="did you mean time_backwards"):
-        logs.read([path], mapping=how, accept=["time_backward"])
+        logs.read_logs([path], mapping=how, accept=["time_backward"])

@@ -23,21 +23,21 @@ from hypothesis import strategies as st
 from clashsim.core.errors import ClashError, DataError
 from clashsim.data import logs
 from clashsim.data.checks.findings import FINDING_NAMES
-from clashsim.data.readers import bag_records, mapping, parquet, sources, tables
+from clashsim.data.readers import bounded_bytes, mapping, parquet, sources, tables
 from clashsim.data.readers.formats import SUFFIXES
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from log_writers import WRITERS, T, motion, plain_mapping, write
 
 EACH = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-PUCK = Mapping((LoggerMapping((BodyMapping("puck", ("x", "y", "z")),), time="t"),))
+PUCK = LogMapping((LoggerMapping((BodyMapping("puck", ("x", "y", "z")),), time="t"),))
 GOOD = "t,x,y,z\n0.00,0.1,0.2,0.3\n0.01,0.11,0.2,0.3\n0.02,0.12,0.2,0.3\n"
 
 
 def refused(path, words="", how=None, **more):
     with pytest.raises(DataError, match=words) as error:
-        logs.read([path], mapping=how, **more)
+        logs.read_logs([path], mapping=how, **more)
     assert "\n" not in str(error.value) and len(str(error.value)) < 1500
     return str(error.value)
 
@@ -82,7 +82,7 @@ def test_blanks_semicolons_and_marks(tmp_path):
         .replace("\n", "\r\n")
         .encode()
     )
-    (trial,) = logs.read([path], mapping=PUCK).trials
+    (trial,) = logs.read_logs([path], mapping=PUCK).trials
     assert trial.t.tolist() == [0, 0.02] and trial.poses["puck"][1, 0] == 0.12
 
 
@@ -91,7 +91,7 @@ def test_vectors_that_begin_with_blanks_and_words_beside_them(tmp_path):
     (tmp_path / "a.csv").write_text(
         "t,box position,note\n" + "\n".join(rows).replace(",,start", "0,,start")
     )
-    got = logs.read([tmp_path / "a.csv"], guess=True)
+    got = logs.read_logs([tmp_path / "a.csv"], guess=True)
     assert got.trials.bodies == ("box",) and got.trials[0].poses["box"][:, 2].tolist() == [
         0.3,
         0.31,
@@ -117,7 +117,7 @@ def test_files_that_are_cut_off(tmp_path, kind):
     for part in (0, 1, 7, 100, len(content) // 3, len(content) // 2, len(content) - 1):
         target.write_bytes(content[:part])
         try:
-            got = logs.read([path], mapping=how)
+            got = logs.read_logs([path], mapping=how)
         except DataError as error:
             assert "\n" not in str(error)
         else:
@@ -138,7 +138,7 @@ def test_any_bytes_are_refused(tmp_path, content, suffix, guess):
     path = tmp_path / f"noise{suffix}"
     path.write_bytes(content)
     with pytest.raises(ClashError) as error:
-        logs.read([path], mapping=None if guess else plain_mapping(), guess=guess)
+        logs.read_logs([path], mapping=None if guess else plain_mapping(), guess=guess)
     assert "\n" not in str(error.value)
 
 
@@ -158,7 +158,7 @@ def test_damaged_files_never_give_a_traceback(tmp_path, kind):
             )
         target.write_bytes(bad)
         try:
-            logs.read([path], mapping=how, accept=list(FINDING_NAMES))
+            logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES))
         except ClashError as error:
             assert str(error) and "\n" not in str(error)
 
@@ -173,7 +173,7 @@ def test_files_that_ended_the_process(path):
     how = (
         plain_mapping()
         if path.suffix == ".parquet"
-        else Mapping(
+        else LogMapping(
             (
                 LoggerMapping(
                     (BodyMapping("box", ("box.position",), quaternion=("box.orientation",)),),
@@ -183,7 +183,7 @@ def test_files_that_ended_the_process(path):
         )
     )
     try:
-        logs.read([path], mapping=how, accept=list(FINDING_NAMES))
+        logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES))
     except DataError as error:
         assert "\n" not in str(error)
 
@@ -221,7 +221,7 @@ def test_places_that_are_no_logs(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     refused(tmp_path / "folder.csv", "holds no logs")
     with pytest.raises(DataError, match="no logs were named"):
-        logs.read([])
+        logs.read_logs([])
 
 
 def test_a_line_without_an_end(tmp_path):
@@ -230,15 +230,15 @@ def test_a_line_without_an_end(tmp_path):
 
 
 def test_too_many_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "NUMBERS", 1000)
-    monkeypatch.setattr(parquet, "NUMBERS", 1000)
+    monkeypatch.setattr(tables, "MAX_NUMBERS", 1000)
+    monkeypatch.setattr(parquet, "MAX_NUMBERS", 1000)
     for kind in ("csv", "parquet"):
         path, how = write(kind, tmp_path, T, motion())
         refused(path, "million numbers", how)
 
 
 def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "FREE", 1 << 20)
+    monkeypatch.setattr(sources, "FREE_UNPACKED_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.csv", bytes(40 << 20))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(bytes(40 << 20)))
@@ -257,8 +257,8 @@ def test_npz_and_mat_that_unpack_to_too_much(tmp_path, monkeypatch):
 
     from clashsim.data.readers import arrays
 
-    monkeypatch.setattr(arrays, "NUMBERS", 1000)
-    monkeypatch.setattr(arrays, "_BYTES", 8000)
+    monkeypatch.setattr(arrays, "MAX_NUMBERS", 1000)
+    monkeypatch.setattr(arrays, "_MAX_BYTES", 8000)
     np.savez_compressed(
         tmp_path / "a.npz", t=np.zeros(100_000), x=np.zeros(3), y=np.zeros(3), z=np.zeros(3)
     )
@@ -339,7 +339,7 @@ def test_bag_chunks_that_unpack_to_too_much(tmp_path, monkeypatch):
                 {"op": b"\x05", "compression": b"bz2", "size": struct.pack("<I", claim)}, packed
             )
         )
-        monkeypatch.setattr(bag_records, "FREE", 1 << 20)
+        monkeypatch.setattr(bounded_bytes, "FREE_UNPACKED_BYTES", 1 << 20)
         refused(tmp_path / "a.bag", "unpacks to|cut off or damaged|no poses")
 
 
@@ -414,7 +414,7 @@ def test_mappings_are_written_and_read_back(name, column, known, signals):
         sequence="zyx",
         markers={column: (1.0, 2.0, 3.5)},
     )
-    how = Mapping(
+    how = LogMapping(
         (
             LoggerMapping(
                 (body,),

@@ -465,7 +465,7 @@ def test_real_strikes_agree_with_what_their_authors_made_of_them() -> None:
     from clashsim.data import logs
     from clashsim.data.readers import mapping
 
-    trials = logs.read(
+    trials = logs.read_logs(
         [Path(root) / "lasa_raw" / "raw_hits.zip"],
         mapping=mapping.load(Path(__file__).parents[1] / "examples" / "lasa_raw.toml"),
     ).trials
