@@ -198,7 +198,7 @@ def test_archives_unpack_in_small_blocks(tmp_path, monkeypatch):
 
     sources._BoundedUnpacker("a", 1 << 20).copy(Source(), tmp_path / "a")
     assert max(asked) <= 1 << 12
-    monkeypatch.setattr(sources, "FREE", 1 << 20)
+    monkeypatch.setattr(sources, "FREE_UNPACKED_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("a.csv", bytes(2_000_000))
     refused(lambda: read_logs([tmp_path / "a.zip"], guess=True), "unpacks to more than")
