@@ -249,7 +249,7 @@ def write_mat(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
 
 
 def write_mat73(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
-    """As MATLAB writes version 7.3: HDF5 behind 512 bytes of its own, arrays the other way round."""
+    """MAT version 7.3: HDF5 behind 512 bytes of its own, with arrays the other way round."""
     import h5py
 
     with h5py.File(path, "w", userblock_size=512) as file:

@@ -230,7 +230,8 @@ def test_lasa_raw():
     root = os.environ.get("CLASHSIM_DATA")
     if not root or not (Path(root) / "lasa_raw" / "raw_hits.zip").is_file():
         pytest.skip(
-            "the raw strikes of epfl-lasa/air_hockey are not at hand; set CLASHSIM_DATA to the folder that holds lasa_raw/raw_hits.zip"
+            "the raw strikes of epfl-lasa/air_hockey are not at hand;"
+            " set CLASHSIM_DATA to the folder that holds lasa_raw/raw_hits.zip"
         )
     archive = Path(root) / "lasa_raw" / "raw_hits.zip"
     got = logs.read_logs([archive], mapping=mapping.load(EXAMPLE))

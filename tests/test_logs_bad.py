@@ -71,17 +71,8 @@ def test_bad_tables(tmp_path, content, words):
 
 def test_blanks_semicolons_and_marks(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes(
-        b"\xef\xbb\xbf" + GOOD.replace("0.11", "").replace(".", ",").replace(",", ";", 0).encode()
-    )
-    path.write_bytes(
-        b"\xef\xbb\xbf"
-        + GOOD.replace("0.11", "NA")
-        .replace(",", ";")
-        .replace(".", ",")
-        .replace("\n", "\r\n")
-        .encode()
-    )
+    text = GOOD.replace("0.11", "NA").replace(",", ";").replace(".", ",").replace("\n", "\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
     (trial,) = logs.read_logs([path], mapping=PUCK).trials
     assert trial.t.tolist() == [0, 0.02] and trial.poses["puck"][1, 0] == 0.12
 
@@ -104,15 +95,22 @@ def test_a_single_frame(tmp_path, kind):
     refused(path, "row|names|needed", how)
 
 
+# Text, and databases whose lost pages are not needed.
+MAY_BE_CUT = ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap")
+
+
+def data_file(path: Path) -> Path:
+    """The file itself, or the one with the data where it is a bag's folder."""
+    if path.is_file():
+        return path
+    return next(part for part in path.iterdir() if part.suffix in (".db3", ".mcap"))
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_files_that_are_cut_off(tmp_path, kind):
-    """A cut file is refused, or gives the rows that are whole (text, and databases whose lost pages
-    are not needed).
-    """
+    """A cut file is refused, or gives the rows that are whole."""
     path, how = write(kind, tmp_path, T, motion())
-    target = (
-        path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
-    )
+    target = data_file(path)
     content = target.read_bytes()
     for part in (0, 1, 7, 100, len(content) // 3, len(content) // 2, len(content) - 1):
         target.write_bytes(content[:part])
@@ -121,10 +119,7 @@ def test_files_that_are_cut_off(tmp_path, kind):
         except DataError as error:
             assert "\n" not in str(error)
         else:
-            assert (
-                kind.split("_")[0] in ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap")
-                and part > len(content) // 4
-            )
+            assert kind.split("_")[0] in MAY_BE_CUT and part > len(content) // 4
             assert len(got.trials[0].t) > 10
 
 
@@ -145,17 +140,16 @@ def test_any_bytes_are_refused(tmp_path, content, suffix, guess):
 @pytest.mark.parametrize("kind", WRITERS)
 def test_damaged_files_never_give_a_traceback(tmp_path, kind):
     path, how = write(kind, tmp_path, T[:20], {b: p[:20] for b, p in motion().items()})
-    target = (
-        path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
-    )
+    target = data_file(path)
     content = target.read_bytes()
     rng = random.Random(kind)
     for _ in range(25):
         bad = bytearray(content)
         for _ in range(rng.choice((1, 3, 30))):
-            bad[rng.randrange(len(bad) if rng.random() < 0.6 else min(len(bad), 1000))] = (
-                rng.choice((0, 1, 255, 127, rng.randrange(256)))
-            )
+            value = rng.choice((0, 1, 255, 127, rng.randrange(256)))
+            in_header = rng.random() >= 0.6
+            size = min(len(bad), 1000) if in_header else len(bad)
+            bad[rng.randrange(size)] = value
         target.write_bytes(bad)
         try:
             logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES))
@@ -309,36 +303,39 @@ def test_hdf5_with_links_out_of_it_and_circles(tmp_path):
     refused(tmp_path / "b.h5", "million numbers", PUCK)
 
 
-def test_a_database_that_is_no_bag_or_computes_for_ever(tmp_path):
-    for name, script in {
-        "other": "create table a (b)",
-        "view": "create table topics (id, name, type, serialization_format);"
-        "create view messages as with recursive r(i) as (select 1 union all select i+1 from r) select i as topic_id from r",
-        "text": "create table topics (id integer, name, type, serialization_format); create table messages (id, topic_id, timestamp, data);"
-        "insert into topics values (1, '/a', 'geometry_msgs/msg/PoseStamped', 'cdr'); insert into messages values (1, 1, 'soon', 'text')",
-    }.items():
-        base = sqlite3.connect(tmp_path / f"{name}.db3")
-        base.executescript(script)
-        base.close()
-        refused(tmp_path / f"{name}.db3", "no tables|cut off or damaged")
+ENDLESS_VIEW = """
+create table topics (id, name, type, serialization_format);
+create view messages as
+with recursive r(i) as (select 1 union all select i+1 from r) select i as topic_id from r
+"""
+TEXT_FOR_NUMBERS = """
+create table topics (id integer, name, type, serialization_format);
+create table messages (id, topic_id, timestamp, data);
+insert into topics values (1, '/a', 'geometry_msgs/msg/PoseStamped', 'cdr');
+insert into messages values (1, 1, 'soon', 'text')
+"""
+
+
+@pytest.mark.parametrize("script", ["create table a (b)", ENDLESS_VIEW, TEXT_FOR_NUMBERS])
+def test_a_database_that_is_no_bag_or_computes_for_ever(tmp_path, script):
+    database = sqlite3.connect(tmp_path / "a.db3")
+    database.executescript(script)
+    database.close()
+    refused(tmp_path / "a.db3", "no tables|cut off or damaged")
 
 
 def test_bag_chunks_that_unpack_to_too_much(tmp_path, monkeypatch):
-    def record(fields: dict[str, bytes], data: bytes) -> bytes:
-        header = b"".join(
-            struct.pack("<I", len(k) + 1 + len(v)) + k.encode() + b"=" + v
-            for k, v in fields.items()
-        )
-        return struct.pack("<I", len(header)) + header + struct.pack("<I", len(data)) + data
+    def after_its_size(data: bytes) -> bytes:
+        return struct.pack("<I", len(data)) + data
+
+    def record(fields: dict[bytes, bytes], data: bytes) -> bytes:
+        header = b"".join(after_its_size(name + b"=" + value) for name, value in fields.items())
+        return after_its_size(header) + after_its_size(data)
 
     packed = bz2.compress(bytes(30 << 20))
     for claim in (30 << 20, 100, 0xFFFFFFFF):
-        (tmp_path / "a.bag").write_bytes(
-            b"#ROSBAG V2.0\n"
-            + record(
-                {"op": b"\x05", "compression": b"bz2", "size": struct.pack("<I", claim)}, packed
-            )
-        )
+        fields = {b"op": b"\x05", b"compression": b"bz2", b"size": struct.pack("<I", claim)}
+        (tmp_path / "a.bag").write_bytes(b"#ROSBAG V2.0\n" + record(fields, packed))
         monkeypatch.setattr(bounded_bytes, "FREE_UNPACKED_BYTES", 1 << 20)
         refused(tmp_path / "a.bag", "unpacks to|cut off or damaged|no poses")
 
@@ -449,10 +446,12 @@ def test_a_large_file_needs_little_memory(tmp_path):
             )
     assert path.stat().st_size > 90e6
     code = (
-        "import resource, sys; from clashsim.data import logs; from clashsim.data.readers.mapping import *\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from clashsim.data import logs\n"
         "from clashsim.data.readers.tables import read_csv\n"
-        "table, _ = read_csv(__import__('pathlib').Path(sys.argv[1]), wanted=['t', 'x', 'y', 'z'])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "table, _ = read_csv(Path(sys.argv[1]), wanted=['t', 'x', 'y', 'z'])\n"
         "assert len(table['t']) == 540_000\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )

@@ -75,7 +75,7 @@ def read_logs(
         guess: Whether to propose a mapping from names and numbers where none is given.
         rate: Frames per second, for a guess where the logs count frames and have no times.
         accept: Names of serious findings that should not stop the import.
-        progress: Told how many trials have been read.
+        progress: Called with the number of trials read.
 
     Returns:
         The trials, and what was found wrong with them.

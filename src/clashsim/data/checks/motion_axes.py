@@ -88,8 +88,8 @@ def _longest_run(flags: np.ndarray, *, at_least: int) -> slice | None:
 def find_slide_axis(pose: np.ndarray) -> int | None:
     """The axis about which a body turns while it moves at right angles to it and not along it.
 
-    A body that rolls turns likewise, but stays level in z as well. It is told from one that slides
-    in an upright plane by z, which varies much more than the coordinate along the axis in a slide.
+    A body that rolls turns likewise, but stays level in z as well. In a slide in an
+    upright plane z varies much more than the coordinate along the axis.
 
     Args:
         pose: Poses (N, 7), m and wxyz, all seen.

@@ -32,7 +32,7 @@ def fit_marker_poses(
 
     Returns:
         Poses (T, 7), m and wxyz, NaN where fewer than three markers are seen; and how many times
-        better the mirror image of the body fits, 0 if it cannot be told.
+        better the mirror image of the body fits, 0 if that is not known.
     """
     visible = np.isfinite(points).all(2)
     if positions is None:

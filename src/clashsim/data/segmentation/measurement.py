@@ -1,4 +1,4 @@
-"""The measurement of one impact: twists on its two sides, their errors, and reasons to doubt it."""
+"""The measurement of one impact: the twists on its two sides, their errors, and warnings."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _GuardedFits:
         fits: The motions on the two sides.
         reference: Time (s) for which the coordinates were made.
         guard: Time after the impact that was left out, s.
-        flags: Reasons to doubt the fits.
+        flags: Reasons why the fits may be wrong.
     """
 
     fits: SideFits

@@ -30,7 +30,7 @@ class MeasuredImpact:
         after: Twist (k,) of the struck body after it, as a row of `Impacts.after`.
         before_std: Standard deviations (2 k,) of the twists before: struck body, then striker.
         after_std: Standard deviations (k,) of `after`.
-        flags: Reasons to doubt the impact; empty if there are none.
+        flags: Reasons why the impact may be wrong; empty if there are none.
         slide: The slide that follows; None in space or where it is too short.
         motion: Motion of the struck body after the impact.
         trajectory: The frames it was fitted to.
