@@ -1,4 +1,8 @@
-"""One motion written in every format, by the libraries whose files laboratories have."""
+"""One motion written in every format, by the libraries whose files laboratories have.
+
+Poses are (T, 7) by body, m and wxyz, z up. A writer returns the mapping that its file needs, or
+nothing where the file describes itself.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +10,46 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 
 Poses = dict[str, np.ndarray]
-PLACES = np.array(
+# Positions of the markers on a body, m.
+MARKERS = np.array(
     [[0.1, 0, 0], [-0.08, 0.09, 0], [-0.05, -0.1, 0.02], [0.03, 0.02, 0.11], [0.0, -0.04, -0.09]]
-)  # m, markers on a body
-EPOCH = 1_700_000_000
-T = np.arange(160) / 200.0
+)
+EPOCH = 1_700_000_000  # s, of the clock of robots
+T = np.arange(160) / 200.0  # s
 
 
 def motion(seed: int = 0) -> Poses:
-    """A box that is struck at 0.25 s, slides and turns, and the tool that strikes it; noise as of
-    motion capture. Each (160, 7) m and wxyz.
+    """A box that is struck at 0.25 s, slides and turns, and the tool that strikes it.
+
+    Poses are (160, 7), with the noise of motion capture.
     """
     rng = np.random.default_rng(seed)
-    after = np.clip(T - 0.25, 0, 0.45)
-    slide = 1.2 * after - 1.2 / 0.9 * after**2
-    box = np.column_stack([0.5 + 0.1 * slide, 0.3 + slide, np.full(len(T), 0.12)])
-    tool = np.column_stack(
-        [
-            np.full(len(T), 0.5),
-            0.05 + 0.9 * np.minimum(T, 0.27) + 0.05 * np.maximum(T - 0.27, 0),
-            0.2 + 0.02 * np.sin(3 * T),
-        ]
-    )
-    angles = {
-        "box": [0.3 + 2 * slide, 0 * T, 0 * T],
-        "tool": [0.05 * T, 0.1 * np.sin(4 * T), 1.4 + 0.1 * T],
-    }
-    turns = {
-        name: Rotation.from_euler("ZYX", np.column_stack(three)) for name, three in angles.items()
-    }
+    since_strike = np.clip(T - 0.25, 0, 0.45)
+    slide = 1.2 * since_strike - 1.2 / 0.9 * since_strike**2
+    box_position = np.column_stack([0.5 + 0.1 * slide, 0.3 + slide, np.full(len(T), 0.12)])
+    tool_y = 0.05 + 0.9 * np.minimum(T, 0.27) + 0.05 * np.maximum(T - 0.27, 0)
+    tool_z = 0.2 + 0.02 * np.sin(3 * T)
+    tool_position = np.column_stack([np.full(len(T), 0.5), tool_y, tool_z])
+    box_angles = np.column_stack([0.3 + 2 * slide, 0 * T, 0 * T])
+    tool_angles = np.column_stack([0.05 * T, 0.1 * np.sin(4 * T), 1.4 + 0.1 * T])
     poses = {}
-    for name, place in (("box", box), ("tool", tool)):
+    for name, position, angles in (
+        ("box", box_position, box_angles),
+        ("tool", tool_position, tool_angles),
+    ):
         shake = Rotation.from_rotvec(2e-4 * rng.normal(size=(len(T), 3)))
-        quaternion = (shake * turns[name]).as_quat()[:, [3, 0, 1, 2]]
-        poses[name] = np.column_stack(
-            [place + 5e-5 * rng.normal(size=place.shape), quaternion * np.sign(quaternion[:, :1])]
-        )
+        rotation = shake * Rotation.from_euler("ZYX", angles)
+        quaternion = rotation.as_quat()[:, [3, 0, 1, 2]]
+        noisy_position = position + 5e-5 * rng.normal(size=position.shape)
+        poses[name] = np.column_stack([noisy_position, quaternion * np.sign(quaternion[:, :1])])
     return poses
 
 
@@ -61,7 +62,7 @@ def columns(t: np.ndarray, poses: Poses) -> dict[str, np.ndarray]:
     }
 
 
-def plain_mapping(**more: object) -> Mapping:
+def plain_mapping(**more: object) -> LogMapping:
     """The mapping of plain columns."""
     bodies = tuple(
         BodyMapping(
@@ -69,10 +70,10 @@ def plain_mapping(**more: object) -> Mapping:
         )
         for b in ("box", "tool")
     )
-    return Mapping((LoggerMapping(bodies, time="time", **more),))  # type: ignore[arg-type]
+    return LogMapping((LoggerMapping(bodies, time="time", **more),))  # type: ignore[arg-type]
 
 
-def write_csv(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_csv(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     table = columns(t, poses)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -81,7 +82,7 @@ def write_csv(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return plain_mapping()
 
 
-def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     """CSV with vectors between blanks in one cell, xyzw, milliseconds and millimetres, and a line
     before the header.
     """
@@ -99,7 +100,7 @@ def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     bodies = tuple(
         BodyMapping(b, (f"{b} pos",), quaternion=(f"{b} quat",), order="xyzw") for b in poses
     )
-    return Mapping(
+    return LogMapping(
         (
             LoggerMapping(
                 bodies,
@@ -112,7 +113,7 @@ def write_vectors(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     )
 
 
-def write_parquet(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_parquet(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,7 +123,7 @@ def write_parquet(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
 
 def write_motive(path: Path, t: np.ndarray, poses: Poses) -> None:
     """Motive 1.23, y up, metres, quaternions xyzw, with a marker beside the bodies."""
-    turn = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])  # z up to y up
+    y_up = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])  # from axes with z up
     head = [
         "Format Version",
         "1.23",
@@ -150,10 +151,11 @@ def write_motive(path: Path, t: np.ndarray, poses: Poses) -> None:
     for i, time in enumerate(t):
         cells: list[object] = [i, repr(float(time))]
         for pose in poses.values():
-            q, p = turn @ pose[i, 4:], turn @ pose[i, :3]
-            cells += ["" if np.isnan(v) else repr(float(v)) for v in (*q, pose[i, 3], *p)] + [
-                "0.0001"
-            ]
+            quaternion = [*(y_up @ pose[i, 4:]), pose[i, 3]]
+            position = y_up @ pose[i, :3]
+            values = [*quaternion, *position]
+            cells += ["" if np.isnan(value) else repr(float(value)) for value in values]
+            cells.append("0.0001")  # mean marker error
         rows.append([*cells, "1.0", "", "1.0"])  # type: ignore[list-item]
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
@@ -162,36 +164,43 @@ def write_motive(path: Path, t: np.ndarray, poses: Poses) -> None:
 def write_vicon(path: Path, t: np.ndarray, poses: Poses, *, quaternions: bool = False) -> None:
     """Objects at 200 Hz, mm, with rotation vectors in degrees or quaternions."""
     parts = ["RX", "RY", "RZ", *["RW"] * quaternions, "TX", "TY", "TZ"]
-    rows: list[list[object]] = [["Objects"], [200], ["", ""], ["Frame", "Sub Frame"], ["", ""]]
+    names: list[object] = ["", ""]
+    axes: list[object] = ["Frame", "Sub Frame"]
+    units: list[object] = ["", ""]
     for body in poses:
-        rows[2] += [f"Global:{body}", *[""] * (len(parts) - 1)]
-        rows[3] += parts
-        rows[4] += ["deg" if p[0] == "R" else "mm" for p in parts]
-    for time, *values in zip(t, *poses.values(), strict=True):
+        names += [f"Global:{body}", *[""] * (len(parts) - 1)]
+        axes += parts
+        units += ["deg" if part[0] == "R" else "mm" for part in parts]
+    rows: list[list[object]] = [["Objects"], [200], names, axes, units]
+    for i, time in enumerate(t):
         cells: list[object] = [round(float(time) * 200) + 1, 0]
-        for pose in values:
-            turn = (
-                pose[[4, 5, 6, 3]]
-                if quaternions
-                else np.degrees(Rotation.from_quat(pose[[4, 5, 6, 3]]).as_rotvec())
-            )
-            cells += [repr(float(v)) for v in (*turn, *(1e3 * pose[:3]))]
+        for pose in poses.values():
+            rotation = pose[i, [4, 5, 6, 3]]
+            if not quaternions:
+                rotation = np.degrees(Rotation.from_quat(rotation).as_rotvec())
+            cells += [repr(float(value)) for value in (*rotation, *(1e3 * pose[i, :3]))]
         rows.append(cells)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
 
 
-def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> Mapping:
-    """Five markers a body, mm."""
+def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> LogMapping:
+    """Five markers per body, mm."""
     import ezc3d
 
     file = ezc3d.c3d()
-    labels, points = [], []
+    labels = []
+    points = []
+    bodies = []
     for body, pose in poses.items():
-        turn = Rotation.from_quat(pose[:, [4, 5, 6, 3]]).as_matrix()
-        for k, place in enumerate(PLACES):
-            labels.append(f"{body}:{k}")
-            points.append(unit * (pose[:, :3] + turn @ place))
+        rotation = Rotation.from_quat(pose[:, [4, 5, 6, 3]]).as_matrix()
+        markers = {}
+        for k, marker in enumerate(MARKERS):
+            label = f"{body}:{k}"
+            labels.append(label)
+            points.append(unit * (pose[:, :3] + rotation @ marker))
+            markers[label] = tuple(float(value) for value in 1e3 * marker)
+        bodies.append(BodyMapping(body, markers=markers))
     data = np.ones((4, len(labels), len(t)))
     data[:3] = np.array(points).transpose(2, 0, 1)
     file["parameters"]["POINT"]["RATE"]["value"] = [200.0]
@@ -199,25 +208,18 @@ def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> 
     file["parameters"]["POINT"]["LABELS"]["value"] = labels
     file["data"]["points"] = data
     file.write(str(path))
-    bodies = tuple(
-        BodyMapping(
-            b,
-            markers={f"{b}:{k}": tuple(map(float, 1e3 * place)) for k, place in enumerate(PLACES)},
-        )
-        for b in poses
-    )
-    return Mapping((LoggerMapping(bodies),))
+    return LogMapping((LoggerMapping(tuple(bodies)),))
 
 
-def _array_mapping(join: str) -> Mapping:
+def _array_mapping(join: str) -> LogMapping:
     bodies = tuple(
         BodyMapping(b, (f"{b}{join}position",), quaternion=(f"{b}{join}orientation",))
         for b in ("box", "tool")
     )
-    return Mapping((LoggerMapping(bodies, time="time"),))
+    return LogMapping((LoggerMapping(bodies, time="time"),))
 
 
-def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     import h5py
 
     with h5py.File(path, "w") as file:
@@ -227,13 +229,13 @@ def write_hdf5(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return _array_mapping("/")
 
 
-def write_npz(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_npz(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     np.savez_compressed(path, time=t, **{body: pose for body, pose in poses.items()})
     bodies = tuple(BodyMapping(b, (f"{b}[0:3]",), quaternion=(f"{b}[3:7]",)) for b in poses)
-    return Mapping((LoggerMapping(bodies, time="time"),))
+    return LogMapping((LoggerMapping(bodies, time="time"),))
 
 
-def write_mat(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
+def write_mat(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
     from scipy.io import savemat
 
     savemat(
@@ -248,8 +250,8 @@ def write_mat(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return _array_mapping(".")
 
 
-def write_mat73(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
-    """As MATLAB writes version 7.3: HDF5 behind 512 bytes of its own, arrays the other way round."""
+def write_mat73(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
+    """MAT version 7.3: HDF5 behind 512 bytes of its own, with arrays the other way round."""
     import h5py
 
     with h5py.File(path, "w", userblock_size=512) as file:
@@ -265,46 +267,53 @@ def write_mat73(path: Path, t: np.ndarray, poses: Poses) -> Mapping:
     return _array_mapping(".")
 
 
-def _ros(store: object, one: bool, kind: str, body: str, time: float, pose: np.ndarray) -> object:
-    types = store.types  # type: ignore[attr-defined]
-    nanos = round(time * 1e9)
-    stamp = types["builtin_interfaces/msg/Time"](sec=nanos // 10**9, nanosec=nanos % 10**9)
-    header = types["std_msgs/msg/Header"](
-        **({"seq": 0} if one else {}), stamp=stamp, frame_id="world"
+def _ros_message(
+    store: Any, *, ros1: bool, kind: str, body: str, time: float, pose: np.ndarray
+) -> object:
+    """A pose (7,) as a message of a kind, with the types of a typestore."""
+    types = store.types
+    nanoseconds = round(time * 1e9)
+    stamp = types["builtin_interfaces/msg/Time"](
+        sec=nanoseconds // 10**9, nanosec=nanoseconds % 10**9
     )
-    point, vector, turn = (
-        types[f"geometry_msgs/msg/{n}"] for n in ("Point", "Vector3", "Quaternion")
-    )
-    p, q = pose[:3].tolist(), dict(zip("wxyz", pose[3:].tolist(), strict=True))
-    place = types["geometry_msgs/msg/Pose"](position=point(*p), orientation=turn(**q))
+    counter = {"seq": 0} if ros1 else {}
+    header = types["std_msgs/msg/Header"](**counter, stamp=stamp, frame_id="world")
+    make_point = types["geometry_msgs/msg/Point"]
+    make_vector = types["geometry_msgs/msg/Vector3"]
+    make_quaternion = types["geometry_msgs/msg/Quaternion"]
+    position = pose[:3].tolist()
+    quaternion = make_quaternion(**dict(zip("wxyz", pose[3:].tolist(), strict=True)))
+    plain = types["geometry_msgs/msg/Pose"](position=make_point(*position), orientation=quaternion)
     if kind == "PoseStamped":
-        return types["geometry_msgs/msg/PoseStamped"](header=header, pose=place)
+        return types["geometry_msgs/msg/PoseStamped"](header=header, pose=plain)
     if kind == "Odometry":
-        twist = types["geometry_msgs/msg/Twist"](
-            linear=vector(0.0, 0.0, 0.0), angular=vector(0.0, 0.0, 0.0)
-        )
-        still = types["geometry_msgs/msg/TwistWithCovariance"](twist=twist, covariance=np.zeros(36))
-        sure = types["geometry_msgs/msg/PoseWithCovariance"](pose=place, covariance=np.zeros(36))
+        zero = make_vector(0.0, 0.0, 0.0)
+        twist = types["geometry_msgs/msg/Twist"](linear=zero, angular=zero)
         return types["nav_msgs/msg/Odometry"](
-            header=header, child_frame_id=body, pose=sure, twist=still
+            header=header,
+            child_frame_id=body,
+            pose=types["geometry_msgs/msg/PoseWithCovariance"](pose=plain, covariance=np.zeros(36)),
+            twist=types["geometry_msgs/msg/TwistWithCovariance"](
+                twist=twist, covariance=np.zeros(36)
+            ),
         )
-    transform = types["geometry_msgs/msg/Transform"](translation=vector(*p), rotation=turn(**q))
-    moved = types["geometry_msgs/msg/TransformStamped"](
-        header=header, child_frame_id=body, transform=transform
+    transform = types["geometry_msgs/msg/TransformStamped"](
+        header=header,
+        child_frame_id=body,
+        transform=types["geometry_msgs/msg/Transform"](
+            translation=make_vector(*position), rotation=quaternion
+        ),
     )
-    return (
-        moved if kind == "TransformStamped" else types["tf2_msgs/msg/TFMessage"](transforms=[moved])
-    )
+    if kind == "TransformStamped":
+        return transform
+    return types["tf2_msgs/msg/TFMessage"](transforms=[transform])
 
 
-_ROS = {
-    name: f"{package}/msg/{name}"
-    for name, package in {
-        "PoseStamped": "geometry_msgs",
-        "Odometry": "nav_msgs",
-        "TransformStamped": "geometry_msgs",
-        "TFMessage": "tf2_msgs",
-    }.items()
+_ROS_TYPES = {
+    "PoseStamped": "geometry_msgs/msg/PoseStamped",
+    "Odometry": "nav_msgs/msg/Odometry",
+    "TransformStamped": "geometry_msgs/msg/TransformStamped",
+    "TFMessage": "tf2_msgs/msg/TFMessage",
 }
 
 
@@ -316,30 +325,29 @@ def write_ros1(
     kinds: tuple[str, str] = ("PoseStamped", "TransformStamped"),
     compress: str = "",
 ) -> None:
+    """A ROS 1 bag with one topic per body, of one kind of message each."""
     from rosbags.rosbag1 import Writer
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS1_NOETIC)
-    store.register(
-        get_types_from_msg("geometry_msgs/TransformStamped[] transforms", _ROS["TFMessage"])
-    )
+    transforms = "geometry_msgs/TransformStamped[] transforms"
+    store.register(get_types_from_msg(transforms, _ROS_TYPES["TFMessage"]))
     writer = Writer(path)
     if compress:
         writer.set_compression(Writer.CompressionFormat[compress.upper()])
+    kind_of = dict(zip(poses, kinds, strict=True))
     with writer:
-        links = {
-            b: (writer.add_connection(f"/mocap/{b}/pose", _ROS[k], typestore=store), k)
-            for b, k in zip(poses, kinds, strict=True)
-        }
+        connections = {}
+        for body, kind in kind_of.items():
+            topic = f"/mocap/{body}/pose"
+            connections[body] = writer.add_connection(topic, _ROS_TYPES[kind], typestore=store)
         for i, time in enumerate(t + EPOCH):
-            for body, (link, kind) in links.items():
-                writer.write(
-                    link,
-                    round(time * 1e9),
-                    store.serialize_ros1(
-                        _ros(store, True, kind, body, time, poses[body][i]), _ROS[kind]
-                    ),
+            for body, kind in kind_of.items():
+                message = _ros_message(
+                    store, ros1=True, kind=kind, body=body, time=time, pose=poses[body][i]
                 )
+                raw = store.serialize_ros1(message, _ROS_TYPES[kind])
+                writer.write(connections[body], round(time * 1e9), raw)
 
 
 def write_ros2(
@@ -350,31 +358,25 @@ def write_ros2(
     kinds: tuple[str, str] = ("Odometry", "TFMessage"),
     mcap: bool = False,
 ) -> None:
+    """A ROS 2 bag with one topic per body, of one kind of message each."""
     from rosbags.rosbag2 import StoragePlugin, Writer
     from rosbags.typesys import Stores, get_typestore
 
     store = get_typestore(Stores.ROS2_HUMBLE)
-    with Writer(
-        path, version=9, storage_plugin=StoragePlugin.MCAP if mcap else StoragePlugin.SQLITE3
-    ) as writer:
-        links = {
-            b: (
-                writer.add_connection(
-                    "/tf" if k == "TFMessage" else f"/{b}/odom", _ROS[k], typestore=store
-                ),
-                k,
-            )
-            for b, k in zip(poses, kinds, strict=True)
-        }
+    storage = StoragePlugin.MCAP if mcap else StoragePlugin.SQLITE3
+    kind_of = dict(zip(poses, kinds, strict=True))
+    with Writer(path, version=9, storage_plugin=storage) as writer:
+        connections = {}
+        for body, kind in kind_of.items():
+            topic = "/tf" if kind == "TFMessage" else f"/{body}/odom"
+            connections[body] = writer.add_connection(topic, _ROS_TYPES[kind], typestore=store)
         for i, time in enumerate(t + EPOCH):
-            for body, (link, kind) in links.items():
-                writer.write(
-                    link,
-                    round(time * 1e9),
-                    store.serialize_cdr(
-                        _ros(store, False, kind, body, time, poses[body][i]), _ROS[kind]
-                    ),
+            for body, kind in kind_of.items():
+                message = _ros_message(
+                    store, ros1=False, kind=kind, body=body, time=time, pose=poses[body][i]
                 )
+                raw = store.serialize_cdr(message, _ROS_TYPES[kind])
+                writer.write(connections[body], round(time * 1e9), raw)
 
 
 def write_mcap(path: Path, t: np.ndarray, poses: Poses, *, compress: str = "ZSTD") -> None:
@@ -401,7 +403,7 @@ def write_mcap(path: Path, t: np.ndarray, poses: Poses, *, compress: str = "ZSTD
         writer.finish()
 
 
-WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], Mapping | None]]] = {
+WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], LogMapping | None]]] = {
     "csv": ("motion.csv", write_csv),
     "vectors": ("motion.csv", write_vectors),
     "parquet": ("motion.parquet", write_parquet),
@@ -431,7 +433,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], Mapping | None
 }
 
 
-def write(kind: str, folder: Path, t: np.ndarray, poses: Poses) -> tuple[Path, Mapping | None]:
+def write(kind: str, folder: Path, t: np.ndarray, poses: Poses) -> tuple[Path, LogMapping | None]:
     """Write a motion in a format; the file, and the mapping it needs."""
     name, writer = WRITERS[kind]
     return folder / name, writer(folder / name, t, poses)

@@ -25,9 +25,9 @@ from clashsim.core.npz import MIN_ROOM, Npz
 from clashsim.core.parsing import parse_json, parse_toml, read_bounded
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts
-from clashsim.data.logs import read as read_logs
+from clashsim.data.logs import read_logs
 from clashsim.data.readers import sources
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.plan.execution import plan_from_json
 from fuzz.cases import FINDING, READ, Corpus, write_corpus
@@ -102,7 +102,7 @@ def test_archives_may_not_unpack_to_much_more_than_their_size(zeros):
     refused(lambda: read_impacts(zeros), "unpacks to .* MB allowed", memory=2 * MIN_ROOM)
     body = BodyMapping("box", ("vx", "vy", "w"), euler=("vx_after", "vy_after", "w_after"))
     refused(
-        lambda: read_logs([zeros], mapping=Mapping((LoggerMapping((body,), rate=100.0),))),
+        lambda: read_logs([zeros], mapping=LogMapping((LoggerMapping((body,), rate=100.0),))),
         "unpacks to .* MB allowed",
         memory=2 * MIN_ROOM,
     )
@@ -196,9 +196,9 @@ def test_archives_unpack_in_small_blocks(tmp_path, monkeypatch):
             asked.append(size)
             return bytes(size) if len(asked) < 3 else b""
 
-    sources._Room("a", 1 << 20).copy(Source(), tmp_path / "a")
+    sources._BoundedUnpacker("a", 1 << 20).copy(Source(), tmp_path / "a")
     assert max(asked) <= 1 << 12
-    monkeypatch.setattr(sources, "FREE", 1 << 20)
+    monkeypatch.setattr(sources, "FREE_UNPACKED_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("a.csv", bytes(2_000_000))
     refused(lambda: read_logs([tmp_path / "a.zip"], guess=True), "unpacks to more than")

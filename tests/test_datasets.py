@@ -21,7 +21,7 @@ FILES = (
 )
 needs_data = pytest.mark.skipif(
     not os.environ.get(datasets.DATA_ROOT_VARIABLE),
-    reason=f"set {datasets.DATA_ROOT_VARIABLE} to a folder with the public recordings to run these tests",
+    reason=f"set {datasets.DATA_ROOT_VARIABLE} to a folder with the public recordings",
 )
 
 
@@ -88,24 +88,24 @@ def test_published_models_are_in_the_axes_of_the_data(root: Path) -> None:
             real.impacts.after * weight, axis=1
         )
         assert np.median(error) < 0.6
-    a, b, theta = 0.035, 0.025, real.impacts.pose[:, 2]
-    lever = -(a**2 - b**2) * np.sin(theta) * np.cos(theta) / real.impacts.pose[:, 1]
-    closing = {
-        k: v[:, 1] + lever * v[:, 2]
-        for k, v in (("before", real.impacts.twist), *real.published.items())
-    }
-    spread = {k: np.std(-closing[k] / closing["before"]) for k in real.published}
-    assert spread["ap-newton"] < min(
-        spread["ap-poisson"], spread["mirtich"], spread["drumwright-shell"]
-    )  # Newton's restitution is one number, so the order of columns is right
+    a = 0.035  # m, semi-axes
+    b = 0.025
+    theta = real.impacts.pose[:, 2]
+    arm = -(a**2 - b**2) * np.sin(theta) * np.cos(theta) / real.impacts.pose[:, 1]
+    closing = {}
+    for name, twist in (("before", real.impacts.twist), *real.published.items()):
+        closing[name] = twist[:, 1] + arm * twist[:, 2]
+    # Newton's restitution is one number, so its standard deviation shows the order of columns.
+    std = {model: np.std(-closing[model] / closing["before"]) for model in real.published}
+    assert std["ap-newton"] < min(std["ap-poisson"], std["mirtich"], std["drumwright-shell"])
 
 
 @needs_data
 def test_the_angle_between_the_faces_turns_the_box(root: Path) -> None:
     real = load_or_skip("lasa/D1", root)
-    spin = real.impacts.after[:, 2] / real.impacts.striker_twist[:, 1]
+    yaw_rate = real.impacts.after[:, 2] / real.impacts.striker_twist[:, 1]
     angle = real.impacts.striker_pose[:, 2] - real.impacts.pose[:, 2]
-    assert np.corrcoef(angle, spin)[0, 1] > 0.8
+    assert np.corrcoef(angle, yaw_rate)[0, 1] > 0.8
     assert {"arm_mass", "tool_pitch", "tool_height"} <= set(real.impacts.known)
 
 

@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.errors import DataError
 from clashsim.data import logs
 from clashsim.data.checks.findings import FINDING_NAMES
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from log_writers import T, motion, write
 
 FORMATS = (
@@ -28,6 +28,9 @@ FORMATS = (
     "ros2_mcap",
     "mcap",
 )
+
+
+# Each fault takes times (T,) and poses (T, 7) by body, and returns them changed.
 
 
 def backwards(t, poses):
@@ -79,9 +82,9 @@ def norm(t, poses):
 
 
 def swap(t, poses):
-    one, two = (poses[b].copy() for b in poses)
-    one[90:], two[90:] = two[90:].copy(), one[90:].copy()
-    return t, dict(zip(poses, (one, two), strict=True))
+    box = np.vstack([poses["box"][:90], poses["tool"][90:]])
+    tool = np.vstack([poses["tool"][:90], poses["box"][90:]])
+    return t, {"box": box, "tool": tool}
 
 
 def lost(t, poses):
@@ -92,39 +95,34 @@ def lost(t, poses):
 
 def swing(t, poses):
     """The tool swings about a fixed point, and x is mirrored in its positions only."""
-    turn = Rotation.from_euler("ZX", np.column_stack([3 * t, 0.2 * np.sin(5 * t)]))
-    place = (
-        np.array([0.4, 0.2, 0.5])
-        + turn.apply([0.3, 0.1, -0.05])
-        + 1e-4 * np.random.default_rng(1).normal(size=(len(t), 3))
-    )
-    return t, poses | {
-        "tool": np.column_stack([place * [-1, 1, 1], turn.as_quat()[:, [3, 0, 1, 2]]])
-    }
+    rotation = Rotation.from_euler("ZX", np.column_stack([3 * t, 0.2 * np.sin(5 * t)]))
+    noise = 1e-4 * np.random.default_rng(1).normal(size=(len(t), 3))
+    position = np.array([0.4, 0.2, 0.5]) + rotation.apply([0.3, 0.1, -0.05]) + noise
+    mirrored = position * [-1, 1, 1]
+    tool = np.column_stack([mirrored, rotation.as_quat()[:, [3, 0, 1, 2]]])
+    return t, poses | {"tool": tool}
 
 
 def fall(t, poses):
     """A drop along the file's -y, read as z up."""
-    place = (
-        poses["box"][:, :3] * 0
-        + [0.2, 1.5, 0.3]
-        - 0.5 * 9.81 * np.column_stack([0 * t, np.clip(t - 0.1, 0, 0.4) ** 2, 0 * t])
-    )
-    place += 5e-5 * np.random.default_rng(1).normal(size=place.shape)
-    return t, poses | {"box": np.column_stack([place, poses["box"][:, 3:]])}
+    position = np.tile([0.2, 1.5, 0.3], (len(t), 1))
+    position[:, 1] -= 0.5 * 9.81 * np.clip(t - 0.1, 0, 0.4) ** 2
+    position += 5e-5 * np.random.default_rng(1).normal(size=position.shape)
+    return t, poses | {"box": np.column_stack([position, poses["box"][:, 3:]])}
 
 
 def standing(t, poses):
     """A slide on a table of a file whose y is up, read as z up."""
-    turn = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])
-    return t, {
-        b: np.column_stack([p[:, :3] @ turn.T, p[:, 3], p[:, 4:] @ turn.T])
-        for b, p in poses.items()
-    }
+    axes = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]])
+    turned = {}
+    for body, pose in poses.items():
+        turned[body] = np.column_stack([pose[:, :3] @ axes.T, pose[:, 3], pose[:, 4:] @ axes.T])
+    return t, turned
 
 
 NO_TIME = {"c3d"}  # frames of one rate
-NO_TURN = {"c3d"}  # turns are computed from markers
+NO_QUATERNIONS = {"c3d"}  # they are computed from markers
+# The name of a finding: the fault that should cause it, and the formats that cannot hold it.
 FAULTS = {
     "time_backwards": (backwards, NO_TIME),
     "time_gap": (gap, NO_TIME),
@@ -133,10 +131,10 @@ FAULTS = {
     "freeze": (freeze, set()),
     "repeated_frames": (repeats, set()),
     "jump": (jump, set()),
-    "quaternion_order": (order, NO_TURN | {"motive"}),
-    "quaternion_norm": (norm, NO_TURN | {"vicon"}),
+    "quaternion_order": (order, NO_QUATERNIONS | {"motive"}),
+    "quaternion_norm": (norm, NO_QUATERNIONS | {"vicon"}),
     "swapped": (swap, set()),
-    "dropout": (lost, NO_TURN | {"vicon"}),
+    "dropout": (lost, NO_QUATERNIONS | {"vicon"}),
     "mirrored": (swing, set()),
     "up_axis": (fall, {"motive"}),
 }
@@ -161,14 +159,15 @@ def test_planted_faults_are_found(tmp_path, kind, name):
     path, how = write(kind, tmp_path, *fault(T, motion()))
     if name in STOP:
         with pytest.raises(DataError, match=name) as error:
-            logs.read([path], mapping=how)
+            logs.read_logs([path], mapping=how)
         assert "\n" not in str(error.value)
-    found = logs.read([path], mapping=how, accept=list(FINDING_NAMES)).findings
-    mine = [f for f in found if f.name == name]
-    assert mine and {f.severity for f in mine} == ({"stop"} if name in STOP else {"warn"})
-    assert {f.name for f in found} <= {name, "time_gap", "jump"} | (
-        {"repeated_frames"} if name == "time_unit" else set()
-    ), [str(f) for f in found]
+    found = logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES)).findings
+    severities = {f.severity for f in found if f.name == name}
+    assert severities == ({"stop"} if name in STOP else {"warn"})
+    side_effects = {"time_gap", "jump"}
+    if name == "time_unit":
+        side_effects.add("repeated_frames")
+    assert {f.name for f in found} <= {name} | side_effects, [str(f) for f in found]
 
 
 @pytest.mark.parametrize(
@@ -176,18 +175,17 @@ def test_planted_faults_are_found(tmp_path, kind, name):
 )
 def test_rows_are_named_and_count_as_not_seen(tmp_path, fault, rows):
     path, how = write("csv", tmp_path, *fault(T, motion()))
-    got = logs.read([path], mapping=how)
+    got = logs.read_logs([path], mapping=how)
     (found,) = got.findings
     assert found.rows == tuple(rows) and found.body == "box"
     pose = got.trials[0].poses["box"]
-    assert (
-        np.isnan(pose[list(rows)]).all() and np.isfinite(np.delete(pose, list(rows), axis=0)).all()
-    )
+    others = np.delete(pose, list(rows), axis=0)
+    assert np.isnan(pose[list(rows)]).all() and np.isfinite(others).all()
 
 
 def test_repeats_keep_the_first_frame_of_each(tmp_path):
     path, how = write("csv", tmp_path, *repeats(T, motion()))
-    (trial,) = logs.read([path], mapping=how).trials
+    (trial,) = logs.read_logs([path], mapping=how).trials
     t, pose = trial.seen("box")
     assert np.abs(t - T[::3]).max() < 1e-9 and np.abs(pose - motion()["box"][::3]).max() < 1e-9
 
@@ -195,26 +193,24 @@ def test_repeats_keep_the_first_frame_of_each(tmp_path):
 def test_all_too_small_and_a_table_that_stands(tmp_path):
     path, how = write("csv", tmp_path, *metres(T, motion()))
     with pytest.raises(DataError, match=r"length_unit.*m for mm"):
-        logs.read([path], mapping=how)
+        logs.read_logs([path], mapping=how)
     path, how = write("csv", tmp_path, *standing(T, motion()))
-    found = logs.read([path], mapping=how).findings
+    found = logs.read_logs([path], mapping=how).findings
     assert [(f.name, f.severity, f.body) for f in found] == [("up_axis", "warn", "box")]
 
 
 def angles(folder, yaw, unit):
+    """A log of a body that moves along x with given yaws, and a mapping with a unit of angle."""
     rng = np.random.default_rng(0)
-    rows = "".join(
-        f"{t!r},{0.1 + t + 1e-4 * rng.normal()!r},0.2,{float(a)!r}\n"
-        for t, a in zip((np.arange(len(yaw)) / 100).tolist(), yaw, strict=True)
-    )
-    (folder / "a.csv").write_text("t,x,y,yaw\n" + rows)
-    return [folder / "a.csv"], Mapping(
-        (
-            LoggerMapping(
-                (BodyMapping("puck", ("x", "y"), yaw="yaw"),), time="t", units={"angle": unit}
-            ),
-        )
-    )
+    lines = ["t,x,y,yaw"]
+    for i, angle in enumerate(yaw):
+        t = i / 100
+        x = 0.1 + t + 1e-4 * rng.normal()
+        lines.append(f"{t!r},{x!r},0.2,{float(angle)!r}")
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    puck = BodyMapping("puck", ("x", "y"), yaw="yaw")
+    mapping = LogMapping((LoggerMapping((puck,), time="t", units={"angle": unit}),))
+    return [folder / "a.csv"], mapping
 
 
 @pytest.mark.parametrize(
@@ -229,18 +225,18 @@ def angles(folder, yaw, unit):
 def test_degrees_for_radians(tmp_path, yaw):
     paths, how = angles(tmp_path, yaw, "rad")
     with pytest.raises(DataError, match="angle_unit"):
-        logs.read(paths, mapping=how)
+        logs.read_logs(paths, mapping=how)
     paths, how = angles(tmp_path, yaw, "deg")
-    assert not logs.read(paths, mapping=how).findings
+    assert not logs.read_logs(paths, mapping=how).findings
 
 
 def test_radians_for_degrees(tmp_path):
     yaw = (np.linspace(0, 9, 120) + np.pi) % (2 * np.pi) - np.pi
     paths, how = angles(tmp_path, yaw, "deg")
     with pytest.raises(DataError, match="angle_unit"):
-        logs.read(paths, mapping=how)
+        logs.read_logs(paths, mapping=how)
     paths, how = angles(tmp_path, yaw, "rad")
-    assert not logs.read(paths, mapping=how).findings
+    assert not logs.read_logs(paths, mapping=how).findings
 
 
 def test_a_mirrored_set_of_markers(tmp_path):
@@ -254,7 +250,7 @@ def test_a_mirrored_set_of_markers(tmp_path):
     del file["data"]["meta_points"]
     file.write(str(path))
     with pytest.raises(DataError, match=r"mirrored.*markers"):
-        logs.read([path], mapping=how)
+        logs.read_logs([path], mapping=how)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -262,35 +258,27 @@ def test_sound_motions_raise_no_alarm(tmp_path, seed):
     """Bounces, tumbling, rest without any noise and a slow logger are not faults."""
     rng = np.random.default_rng(seed)
     t = np.arange(300) / 240
-    drop = 0.8 - 0.5 * 9.81 * t**2
-    hit = np.argmax(drop < 0.05)
+    frames = np.arange(300)
+    falling = 0.8 - 0.5 * 9.81 * t**2
+    hit = np.argmax(falling < 0.05)
+    since_hit = t - t[hit]
     speed = 0.6 * 9.81 * t[hit]
-    z = np.where(
-        np.arange(300) < hit, drop, 0.05 + speed * (t - t[hit]) - 0.5 * 9.81 * (t - t[hit]) ** 2
-    )
-    rest = int(np.argmax((z < 0.05) & (np.arange(300) > hit + 2)))
+    bouncing = 0.05 + speed * since_hit - 0.5 * 9.81 * since_hit**2
+    z = np.where(frames < hit, falling, bouncing)
+    rest = int(np.argmax((z < 0.05) & (frames > hit + 2)))
     z[rest:] = 0.05
-    place = np.column_stack(
-        [0.3 + 0.2 * np.minimum(t, t[rest]), 0.1 - 0.3 * np.minimum(t, t[rest]), z]
-    )
-    turn = Rotation.from_rotvec(
-        np.minimum(t, t[rest])[:, None] * rng.normal(size=3) * 4
-    ) * Rotation.random(random_state=seed)
-    noise = 1e-4 * rng.normal(size=place.shape) if seed % 2 else 0.0
-    pose = np.column_stack([place + noise, turn.as_quat()[:, [3, 0, 1, 2]]])
-    path, how = write(
-        "csv",
-        tmp_path,
-        t,
-        {
-            "box": pose,
-            "tool": np.column_stack([place * 0 + [0, 0, 0.5], np.tile([1.0, 0, 0, 0], (300, 1))]),
-        },
-    )
-    assert not logs.read([path], mapping=how).findings
+    moving_time = np.minimum(t, t[rest])
+    position = np.column_stack([0.3 + 0.2 * moving_time, 0.1 - 0.3 * moving_time, z])
+    tumbling = Rotation.from_rotvec(moving_time[:, None] * rng.normal(size=3) * 4)
+    rotation = tumbling * Rotation.random(random_state=seed)
+    noise = 1e-4 * rng.normal(size=position.shape) if seed % 2 else 0.0
+    box = np.column_stack([position + noise, rotation.as_quat()[:, [3, 0, 1, 2]]])
+    tool = np.tile([0, 0, 0.5, 1.0, 0, 0, 0], (300, 1))
+    path, how = write("csv", tmp_path, t, {"box": box, "tool": tool})
+    assert not logs.read_logs([path], mapping=how).findings
 
 
 def test_accept_takes_names_of_findings_only(tmp_path):
     path, how = write("csv", tmp_path, T, motion())
     with pytest.raises(DataError, match="did you mean time_backwards"):
-        logs.read([path], mapping=how, accept=["time_backward"])
+        logs.read_logs([path], mapping=how, accept=["time_backward"])

@@ -16,7 +16,7 @@ from clashsim.core.errors import DataError
 from clashsim.data import logs, trial_files
 from clashsim.data.checks.findings import FINDING_NAMES
 from clashsim.data.readers import mapping
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from log_writers import EPOCH, WRITERS, T, motion, write, write_csv, write_vectors
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "lasa_raw.toml"
@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "lasa_raw.toml"
 def test_the_same_motion_through_every_format(tmp_path, kind):
     poses = motion()
     path, how = write(kind, tmp_path, T, poses)
-    got = logs.read([path], mapping=how)
+    got = logs.read_logs([path], mapping=how)
     assert not got.findings, [str(f) for f in got.findings]
     (trial,) = got.trials
     assert trial.name == "motion" and trial.source == "real"
@@ -42,7 +42,7 @@ def test_a_guess_reads_the_same(tmp_path, kind):
     path, _ = write(kind, tmp_path, T, poses)
     guessed = logs.guess_mapping([path])
     assert mapping.loads(mapping.dump(guessed)) == guessed
-    (trial,) = logs.read([path], guess=True).trials
+    (trial,) = logs.read_logs([path], guess=True).trials
     for body, pose in poses.items():
         assert np.abs(trial.poses[body] - pose).max() < 1e-6, body
 
@@ -73,7 +73,7 @@ def test_motive_with_angles_and_millimetres(tmp_path, order):
             for i, row in enumerate(rows)
         )
     )
-    got = logs.read([path])
+    got = logs.read_logs([path])
     assert not got.findings
     for body, pose in poses.items():
         assert np.abs(got.trials[0].poses[body] - pose).max() < 1e-6
@@ -82,13 +82,13 @@ def test_motive_with_angles_and_millimetres(tmp_path, order):
 def test_a_table_without_a_mapping_is_refused(tmp_path):
     write_csv(tmp_path / "a.csv", T, motion())
     with pytest.raises(DataError, match="needs a mapping"):
-        logs.read([tmp_path / "a.csv"])
+        logs.read_logs([tmp_path / "a.csv"])
 
 
 def test_header_fields_known_and_offset(tmp_path):
     how = write_vectors(tmp_path / "a b.csv", T, motion())
-    how = Mapping(how.logs, known={"table": 0.7})
-    (trial,) = logs.read([tmp_path / "a b.csv"], mapping=how).trials
+    how = LogMapping(how.logs, known={"table": 0.7})
+    (trial,) = logs.read_logs([tmp_path / "a b.csv"], mapping=how).trials
     assert trial.name == "a b" and trial.known == {"mass": 0.4, "table": 0.7}
 
 
@@ -99,21 +99,21 @@ def test_angles_and_the_plane(tmp_path):
         for t, a in zip(np.arange(50) / 100, yaw, strict=True)
     )
     (tmp_path / "a.csv").write_text("t,x,y,theta\n" + rows)
-    how = Mapping(
+    how = LogMapping(
         (
             LoggerMapping(
                 (BodyMapping("puck", ("x", "y"), yaw="theta"),), time="t", units={"angle": "deg"}
             ),
         )
     )
-    (trial,) = logs.read([tmp_path / "a.csv"], mapping=how).trials
+    (trial,) = logs.read_logs([tmp_path / "a.csv"], mapping=how).trials
     q = trial.poses["puck"]
     assert np.abs(2 * np.arctan2(q[:, 6], q[:, 3]) - yaw).max() < 1e-12 and (q[:, 2] == 0).all()
     guessed = logs.guess_mapping([tmp_path / "a.csv"])
     assert guessed.logs[0].units["angle"] == "deg" and guessed.logs[0].bodies[0].yaw == "theta"
 
 
-@pytest.mark.parametrize("up", mapping.UP)
+@pytest.mark.parametrize("up", mapping.UP_AXES)
 def test_up(tmp_path, up):
     """A body that rises along the file's up rises along z, and a turn about the file's up is one
     about z.
@@ -124,13 +124,15 @@ def test_up(tmp_path, up):
     place[:, axis] = sign * (0.1 + 0.2 * t)
     turn[:, 0], turn[:, 1 + axis] = np.cos(t), sign * np.sin(t)
     np.savez(tmp_path / "a.npz", t=t, p=place, q=turn)
-    how = Mapping((LoggerMapping((BodyMapping("b", ("p",), quaternion=("q",)),), time="t", up=up),))
-    (trial,) = logs.read([tmp_path / "a.npz"], mapping=how).trials
+    how = LogMapping(
+        (LoggerMapping((BodyMapping("b", ("p",), quaternion=("q",)),), time="t", up=up),)
+    )
+    (trial,) = logs.read_logs([tmp_path / "a.npz"], mapping=how).trials
     expected = np.column_stack([0 * t, 0 * t, 0.1 + 0.2 * t, np.cos(t), 0 * t, 0 * t, np.sin(t)])
     assert np.abs(trial.poses["b"] - expected).max() < 1e-12
 
 
-def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> Mapping:
+def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> LogMapping:
     """Box and tool by loggers of their own, with times of their own, 60 rows each."""
     poses = motion(number)
     for body, late in (("box", 0.0), ("tool", 0.0013 + shift)):
@@ -142,7 +144,7 @@ def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> Mapping:
     bodies = {
         b: (BodyMapping(b, ("x", "y", "z"), quaternion=("qw", "qx", "qy", "qz")),) for b in poses
     }
-    return Mapping(
+    return LogMapping(
         tuple(LoggerMapping(bodies[b], files=f"{b}_log_{{trial}}.csv", time="clock") for b in poses)
     )
 
@@ -150,7 +152,7 @@ def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> Mapping:
 def test_two_loggers_are_joined_without_loss(tmp_path):
     for number in (10, 9):
         how = two_loggers(tmp_path, number)
-    trials = logs.read([tmp_path], mapping=how).trials
+    trials = logs.read_logs([tmp_path], mapping=how).trials
     assert [t.name for t in trials] == ["9", "10"]
     for trial in trials:
         assert len(trial.t) == 120 and trial.t[0] == 0
@@ -163,14 +165,14 @@ def test_two_loggers_are_joined_without_loss(tmp_path):
 def test_loggers_without_a_partner_or_a_common_time(tmp_path):
     how = two_loggers(tmp_path, 1, shift=100.0)
     with pytest.raises(DataError, match="clocks"):
-        logs.read([tmp_path], mapping=how)
+        logs.read_logs([tmp_path], mapping=how)
     (tmp_path / "tool_log_1.csv").unlink()
     with pytest.raises(DataError, match="missing_log"):
-        logs.read([tmp_path], mapping=how)
-    assert logs.read([tmp_path], mapping=how, accept=["missing_log"]).trials.bodies == ("box",)
+        logs.read_logs([tmp_path], mapping=how)
+    assert logs.read_logs([tmp_path], mapping=how, accept=["missing_log"]).trials.bodies == ("box",)
     (tmp_path / "other.csv").write_text("a\n")
     with pytest.raises(DataError, match="fits none of the patterns"):
-        logs.read([tmp_path / "other.csv"], mapping=how)
+        logs.read_logs([tmp_path / "other.csv"], mapping=how)
 
 
 def test_loggers_in_folders_of_their_own(tmp_path):
@@ -179,7 +181,7 @@ def test_loggers_in_folders_of_their_own(tmp_path):
     how = two_loggers(tmp_path, 3)
     for body in ("box", "tool"):
         (tmp_path / f"{body}_log_3.csv").rename(tmp_path / body / f"{body}_log_3.csv")
-    (trial,) = logs.read([tmp_path], mapping=how).trials
+    (trial,) = logs.read_logs([tmp_path], mapping=how).trials
     assert trial.name == "3" and set(trial.poses) == {"box", "tool"}
 
 
@@ -191,32 +193,32 @@ def test_files_of_one_name_in_two_folders_and_links(tmp_path):
     (tmp_path / "wednesday" / "hit 1.csv").symlink_to(tmp_path / "monday" / "hit 1.csv")
     (tmp_path / "circle").symlink_to(tmp_path)
     (tmp_path / "lost.csv").symlink_to(tmp_path / "nowhere.csv")
-    assert [t.name for t in logs.read([tmp_path], mapping=how).trials] == [
+    assert [t.name for t in logs.read_logs([tmp_path], mapping=how).trials] == [
         "monday/hit 1",
         "tuesday/hit 1",
         "wednesday/hit 1",
     ]
     with pytest.raises(DataError, match="there is no file"):
-        logs.read([tmp_path / "lost.csv"], mapping=how)
+        logs.read_logs([tmp_path / "lost.csv"], mapping=how)
 
 
 def test_archives_give_the_same(tmp_path):
     import gzip
 
     how = write_csv(tmp_path / "a.csv", T, motion())
-    (plain,) = logs.read([tmp_path / "a.csv"], mapping=how).trials
+    (plain,) = logs.read_logs([tmp_path / "a.csv"], mapping=how).trials
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(tmp_path / "a.csv", "deep/a.csv")
         archive.writestr("notes.md", "no log")
         archive.writestr("../../escape.csv", "t,x\n")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
-    (inside,) = logs.read(
+    (inside,) = logs.read_logs(
         [tmp_path / "a.zip"],
-        mapping=Mapping(
+        mapping=LogMapping(
             (LoggerMapping(how.logs[0].bodies, files="deep/{trial}.csv", time="time"),)
         ),
     ).trials
-    (packed,) = logs.read([tmp_path / "a.csv.gz"], mapping=how).trials
+    (packed,) = logs.read_logs([tmp_path / "a.csv.gz"], mapping=how).trials
     for other in (inside, packed):
         assert trial_files.to_bytes(logs.Trials((other,))) == trial_files.to_bytes(
             logs.Trials((plain,))
@@ -228,10 +230,11 @@ def test_lasa_raw():
     root = os.environ.get("CLASHSIM_DATA")
     if not root or not (Path(root) / "lasa_raw" / "raw_hits.zip").is_file():
         pytest.skip(
-            "the raw strikes of epfl-lasa/air_hockey are not at hand; set CLASHSIM_DATA to the folder that holds lasa_raw/raw_hits.zip"
+            "the raw strikes of epfl-lasa/air_hockey are not at hand;"
+            " set CLASHSIM_DATA to the folder that holds lasa_raw/raw_hits.zip"
         )
     archive = Path(root) / "lasa_raw" / "raw_hits.zip"
-    got = logs.read([archive], mapping=mapping.load(EXAMPLE))
+    got = logs.read_logs([archive], mapping=mapping.load(EXAMPLE))
     assert got.trials.bodies == ("box", "tool")
     with zipfile.ZipFile(archive) as files:
         assert len(got.trials) == len(files.namelist()) // 2
@@ -271,7 +274,7 @@ def test_a_guess_finds_what_is_up(tmp_path):
         f"{1e3 * a},200.5,{1e3 * b},-30\n" for a, b in zip(t.tolist(), height.tolist(), strict=True)
     )
     (tmp_path / "a.csv").write_text("time_ms,cube.x [mm],cube.y [mm],cube.z [mm]\n" + rows)
-    got = logs.read([tmp_path / "a.csv"], guess=True)
+    got = logs.read_logs([tmp_path / "a.csv"], guess=True)
     (log,) = got.mapping.logs
     assert (log.up, dict(log.units), log.bodies[0].name) == (
         "y",
@@ -287,8 +290,10 @@ def test_frames_that_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text(
         "frame,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in (10, 11, 13))
     )
-    how = Mapping((LoggerMapping((BodyMapping("a", ("x", "y")),), time="frame", rate=100.0),))
-    assert np.allclose(logs.read([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03])
+    how = LogMapping((LoggerMapping((BodyMapping("a", ("x", "y")),), time="frame", rate=100.0),))
+    assert np.allclose(
+        logs.read_logs([tmp_path / "a.csv"], mapping=how).trials[0].t, [0, 0.01, 0.03]
+    )
 
 
 def test_a_guess_does_not_take_frames_for_times(tmp_path):
@@ -298,7 +303,7 @@ def test_a_guess_does_not_take_frames_for_times(tmp_path):
     with pytest.raises(DataError, match=r"counts frames.*--rate"):
         logs.guess_mapping([tmp_path / "a.csv"])
     guessed = logs.guess_mapping([tmp_path / "a.csv"], rate=120.0)
-    assert guessed.logs[0].rate == 120 and logs.read(
+    assert guessed.logs[0].rate == 120 and logs.read_logs(
         [tmp_path / "a.csv"], guess=True, rate=120.0
     ).trials[0].t[-1] == pytest.approx(19 / 120)
     (tmp_path / "b.csv").write_text(

@@ -23,21 +23,21 @@ from hypothesis import strategies as st
 from clashsim.core.errors import ClashError, DataError
 from clashsim.data import logs
 from clashsim.data.checks.findings import FINDING_NAMES
-from clashsim.data.readers import bag_records, mapping, parquet, sources, tables
+from clashsim.data.readers import bounded_bytes, mapping, parquet, sources, tables
 from clashsim.data.readers.formats import SUFFIXES
-from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from log_writers import WRITERS, T, motion, plain_mapping, write
 
 EACH = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-PUCK = Mapping((LoggerMapping((BodyMapping("puck", ("x", "y", "z")),), time="t"),))
+PUCK = LogMapping((LoggerMapping((BodyMapping("puck", ("x", "y", "z")),), time="t"),))
 GOOD = "t,x,y,z\n0.00,0.1,0.2,0.3\n0.01,0.11,0.2,0.3\n0.02,0.12,0.2,0.3\n"
 
 
 def refused(path, words="", how=None, **more):
     with pytest.raises(DataError, match=words) as error:
-        logs.read([path], mapping=how, **more)
+        logs.read_logs([path], mapping=how, **more)
     assert "\n" not in str(error.value) and len(str(error.value)) < 1500
     return str(error.value)
 
@@ -71,18 +71,9 @@ def test_bad_tables(tmp_path, content, words):
 
 def test_blanks_semicolons_and_marks(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes(
-        b"\xef\xbb\xbf" + GOOD.replace("0.11", "").replace(".", ",").replace(",", ";", 0).encode()
-    )
-    path.write_bytes(
-        b"\xef\xbb\xbf"
-        + GOOD.replace("0.11", "NA")
-        .replace(",", ";")
-        .replace(".", ",")
-        .replace("\n", "\r\n")
-        .encode()
-    )
-    (trial,) = logs.read([path], mapping=PUCK).trials
+    text = GOOD.replace("0.11", "NA").replace(",", ";").replace(".", ",").replace("\n", "\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (trial,) = logs.read_logs([path], mapping=PUCK).trials
     assert trial.t.tolist() == [0, 0.02] and trial.poses["puck"][1, 0] == 0.12
 
 
@@ -91,7 +82,7 @@ def test_vectors_that_begin_with_blanks_and_words_beside_them(tmp_path):
     (tmp_path / "a.csv").write_text(
         "t,box position,note\n" + "\n".join(rows).replace(",,start", "0,,start")
     )
-    got = logs.read([tmp_path / "a.csv"], guess=True)
+    got = logs.read_logs([tmp_path / "a.csv"], guess=True)
     assert got.trials.bodies == ("box",) and got.trials[0].poses["box"][:, 2].tolist() == [
         0.3,
         0.31,
@@ -104,27 +95,31 @@ def test_a_single_frame(tmp_path, kind):
     refused(path, "row|names|needed", how)
 
 
+# Text, and databases whose lost pages are not needed.
+MAY_BE_CUT = ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap")
+
+
+def data_file(path: Path) -> Path:
+    """The file itself, or the one with the data where it is a bag's folder."""
+    if path.is_file():
+        return path
+    return next(part for part in path.iterdir() if part.suffix in (".db3", ".mcap"))
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_files_that_are_cut_off(tmp_path, kind):
-    """A cut file is refused, or gives the rows that are whole (text, and databases whose lost pages
-    are not needed).
-    """
+    """A cut file is refused, or gives the rows that are whole."""
     path, how = write(kind, tmp_path, T, motion())
-    target = (
-        path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
-    )
+    target = data_file(path)
     content = target.read_bytes()
     for part in (0, 1, 7, 100, len(content) // 3, len(content) // 2, len(content) - 1):
         target.write_bytes(content[:part])
         try:
-            got = logs.read([path], mapping=how)
+            got = logs.read_logs([path], mapping=how)
         except DataError as error:
             assert "\n" not in str(error)
         else:
-            assert (
-                kind.split("_")[0] in ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap")
-                and part > len(content) // 4
-            )
+            assert kind.split("_")[0] in MAY_BE_CUT and part > len(content) // 4
             assert len(got.trials[0].t) > 10
 
 
@@ -138,27 +133,26 @@ def test_any_bytes_are_refused(tmp_path, content, suffix, guess):
     path = tmp_path / f"noise{suffix}"
     path.write_bytes(content)
     with pytest.raises(ClashError) as error:
-        logs.read([path], mapping=None if guess else plain_mapping(), guess=guess)
+        logs.read_logs([path], mapping=None if guess else plain_mapping(), guess=guess)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_damaged_files_never_give_a_traceback(tmp_path, kind):
     path, how = write(kind, tmp_path, T[:20], {b: p[:20] for b, p in motion().items()})
-    target = (
-        path if path.is_file() else next(p for p in path.iterdir() if p.suffix in (".db3", ".mcap"))
-    )
+    target = data_file(path)
     content = target.read_bytes()
     rng = random.Random(kind)
     for _ in range(25):
         bad = bytearray(content)
         for _ in range(rng.choice((1, 3, 30))):
-            bad[rng.randrange(len(bad) if rng.random() < 0.6 else min(len(bad), 1000))] = (
-                rng.choice((0, 1, 255, 127, rng.randrange(256)))
-            )
+            value = rng.choice((0, 1, 255, 127, rng.randrange(256)))
+            in_header = rng.random() >= 0.6
+            size = min(len(bad), 1000) if in_header else len(bad)
+            bad[rng.randrange(size)] = value
         target.write_bytes(bad)
         try:
-            logs.read([path], mapping=how, accept=list(FINDING_NAMES))
+            logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES))
         except ClashError as error:
             assert str(error) and "\n" not in str(error)
 
@@ -173,7 +167,7 @@ def test_files_that_ended_the_process(path):
     how = (
         plain_mapping()
         if path.suffix == ".parquet"
-        else Mapping(
+        else LogMapping(
             (
                 LoggerMapping(
                     (BodyMapping("box", ("box.position",), quaternion=("box.orientation",)),),
@@ -183,7 +177,7 @@ def test_files_that_ended_the_process(path):
         )
     )
     try:
-        logs.read([path], mapping=how, accept=list(FINDING_NAMES))
+        logs.read_logs([path], mapping=how, accept=list(FINDING_NAMES))
     except DataError as error:
         assert "\n" not in str(error)
 
@@ -221,7 +215,7 @@ def test_places_that_are_no_logs(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     refused(tmp_path / "folder.csv", "holds no logs")
     with pytest.raises(DataError, match="no logs were named"):
-        logs.read([])
+        logs.read_logs([])
 
 
 def test_a_line_without_an_end(tmp_path):
@@ -230,15 +224,15 @@ def test_a_line_without_an_end(tmp_path):
 
 
 def test_too_many_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "NUMBERS", 1000)
-    monkeypatch.setattr(parquet, "NUMBERS", 1000)
+    monkeypatch.setattr(tables, "MAX_NUMBERS", 1000)
+    monkeypatch.setattr(parquet, "MAX_NUMBERS", 1000)
     for kind in ("csv", "parquet"):
         path, how = write(kind, tmp_path, T, motion())
         refused(path, "million numbers", how)
 
 
 def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "FREE", 1 << 20)
+    monkeypatch.setattr(sources, "FREE_UNPACKED_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.csv", bytes(40 << 20))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(bytes(40 << 20)))
@@ -257,8 +251,8 @@ def test_npz_and_mat_that_unpack_to_too_much(tmp_path, monkeypatch):
 
     from clashsim.data.readers import arrays
 
-    monkeypatch.setattr(arrays, "NUMBERS", 1000)
-    monkeypatch.setattr(arrays, "_BYTES", 8000)
+    monkeypatch.setattr(arrays, "MAX_NUMBERS", 1000)
+    monkeypatch.setattr(arrays, "_MAX_BYTES", 8000)
     np.savez_compressed(
         tmp_path / "a.npz", t=np.zeros(100_000), x=np.zeros(3), y=np.zeros(3), z=np.zeros(3)
     )
@@ -309,37 +303,40 @@ def test_hdf5_with_links_out_of_it_and_circles(tmp_path):
     refused(tmp_path / "b.h5", "million numbers", PUCK)
 
 
-def test_a_database_that_is_no_bag_or_computes_for_ever(tmp_path):
-    for name, script in {
-        "other": "create table a (b)",
-        "view": "create table topics (id, name, type, serialization_format);"
-        "create view messages as with recursive r(i) as (select 1 union all select i+1 from r) select i as topic_id from r",
-        "text": "create table topics (id integer, name, type, serialization_format); create table messages (id, topic_id, timestamp, data);"
-        "insert into topics values (1, '/a', 'geometry_msgs/msg/PoseStamped', 'cdr'); insert into messages values (1, 1, 'soon', 'text')",
-    }.items():
-        base = sqlite3.connect(tmp_path / f"{name}.db3")
-        base.executescript(script)
-        base.close()
-        refused(tmp_path / f"{name}.db3", "no tables|cut off or damaged")
+ENDLESS_VIEW = """
+create table topics (id, name, type, serialization_format);
+create view messages as
+with recursive r(i) as (select 1 union all select i+1 from r) select i as topic_id from r
+"""
+TEXT_FOR_NUMBERS = """
+create table topics (id integer, name, type, serialization_format);
+create table messages (id, topic_id, timestamp, data);
+insert into topics values (1, '/a', 'geometry_msgs/msg/PoseStamped', 'cdr');
+insert into messages values (1, 1, 'soon', 'text')
+"""
+
+
+@pytest.mark.parametrize("script", ["create table a (b)", ENDLESS_VIEW, TEXT_FOR_NUMBERS])
+def test_a_database_that_is_no_bag_or_computes_for_ever(tmp_path, script):
+    database = sqlite3.connect(tmp_path / "a.db3")
+    database.executescript(script)
+    database.close()
+    refused(tmp_path / "a.db3", "no tables|cut off or damaged")
 
 
 def test_bag_chunks_that_unpack_to_too_much(tmp_path, monkeypatch):
-    def record(fields: dict[str, bytes], data: bytes) -> bytes:
-        header = b"".join(
-            struct.pack("<I", len(k) + 1 + len(v)) + k.encode() + b"=" + v
-            for k, v in fields.items()
-        )
-        return struct.pack("<I", len(header)) + header + struct.pack("<I", len(data)) + data
+    def after_its_size(data: bytes) -> bytes:
+        return struct.pack("<I", len(data)) + data
+
+    def record(fields: dict[bytes, bytes], data: bytes) -> bytes:
+        header = b"".join(after_its_size(name + b"=" + value) for name, value in fields.items())
+        return after_its_size(header) + after_its_size(data)
 
     packed = bz2.compress(bytes(30 << 20))
     for claim in (30 << 20, 100, 0xFFFFFFFF):
-        (tmp_path / "a.bag").write_bytes(
-            b"#ROSBAG V2.0\n"
-            + record(
-                {"op": b"\x05", "compression": b"bz2", "size": struct.pack("<I", claim)}, packed
-            )
-        )
-        monkeypatch.setattr(bag_records, "FREE", 1 << 20)
+        fields = {b"op": b"\x05", b"compression": b"bz2", b"size": struct.pack("<I", claim)}
+        (tmp_path / "a.bag").write_bytes(b"#ROSBAG V2.0\n" + record(fields, packed))
+        monkeypatch.setattr(bounded_bytes, "FREE_UNPACKED_BYTES", 1 << 20)
         refused(tmp_path / "a.bag", "unpacks to|cut off or damaged|no poses")
 
 
@@ -414,7 +411,7 @@ def test_mappings_are_written_and_read_back(name, column, known, signals):
         sequence="zyx",
         markers={column: (1.0, 2.0, 3.5)},
     )
-    how = Mapping(
+    how = LogMapping(
         (
             LoggerMapping(
                 (body,),
@@ -449,10 +446,12 @@ def test_a_large_file_needs_little_memory(tmp_path):
             )
     assert path.stat().st_size > 90e6
     code = (
-        "import resource, sys; from clashsim.data import logs; from clashsim.data.readers.mapping import *\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from clashsim.data import logs\n"
         "from clashsim.data.readers.tables import read_csv\n"
-        "table, _ = read_csv(__import__('pathlib').Path(sys.argv[1]), wanted=['t', 'x', 'y', 'z'])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "table, _ = read_csv(Path(sys.argv[1]), wanted=['t', 'x', 'y', 'z'])\n"
         "assert len(table['t']) == 540_000\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )

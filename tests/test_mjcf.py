@@ -19,7 +19,8 @@ PLAIN = """<?xml version="1.0"?>
 <!-- my robot; a > b and friction="9" in a comment -->
 <mujoco   model='mine'>
 \t<option timestep = "0.001"/>
-  <default><geom friction="0.7 0.01 0.001"/><default class="hard"><geom solref="0.004 1"/></default></default>
+  <default><geom friction="0.7 0.01 0.001"/>
+    <default class="hard"><geom solref="0.004 1"/></default></default>
   <worldbody>
     <geom name="floor" type="plane" size="1 1 .1"
           rgba="1 1 1 1" />  <!-- the floor -->
@@ -27,7 +28,8 @@ PLAIN = """<?xml version="1.0"?>
       <freejoint name="fly"/>
       <geom class="hard" name='ball' size="0.1"  friction='0.5' mass="1"/>
     </body>
-    <body name="arm" pos="0 0 3"><joint name="swing" axis="0 1 0" damping="0.1"/><geom name="rod" type="capsule" size=".01" fromto="0 0 0 0 0 -.3"/></body>
+    <body name="arm" pos="0 0 3"><joint name="swing" axis="0 1 0" damping="0.1"/>
+      <geom name="rod" type="capsule" size=".01" fromto="0 0 0 0 0 -.3"/></body>
   </worldbody>
 </mujoco>
 """
@@ -89,7 +91,9 @@ def test_an_existing_contact_section_and_line_ends_are_kept():
 
 
 def test_one_line_files():
-    text = '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/><body><freejoint/><geom name="ball" size=".1"/></body></worldbody></mujoco>'
+    floor = '<geom name="floor" type="plane" size="1 1 .1"/>'
+    ball = '<body><freejoint/><geom name="ball" size=".1"/></body>'
+    text = f"<mujoco><worldbody>{floor}{ball}</worldbody></mujoco>"
     assert write_back(text, made(text, *STRIKE), [0.25, 0.5]).xml.endswith("</contact></mujoco>")
 
 
@@ -130,7 +134,8 @@ def test_mass_without_inertial():
 
 def test_what_lies_elsewhere_is_refused():
     body = '<body><freejoint/><geom name="ball" size=".1"/></body>'
-    text = '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>%s</worldbody>%s</mujoco>'
+    floor = '<geom name="floor" type="plane" size="1 1 .1"/>'
+    text = f"<mujoco><worldbody>{floor}%s</worldbody>%s</mujoco>"
     whole = made(text % (body, ""), Param("f", "geom/ball/friction[0]", 0.3, 0.1, 1.0))
     with pytest.raises(SceneError, match="<include> file"):
         write_back(text % ("", '<include file="part.xml"/>'), whole, [0.4])

@@ -168,5 +168,8 @@ def test_findings_travel_with_the_trials(tmp_path: Path) -> None:
     assert (
         read_trials(tmp_path / "t.safetensors").notes == trials[:1].notes == ("dropout, box: lost",)
     )
-    wrong = [finding("dropout", "warn", name, "box", [1], "lost for 1 row") for name in ("a", "b")]
+    wrong = [
+        finding("dropout", "warn", "lost for 1 row", trial=name, body="box", rows=[1])
+        for name in ("a", "b")
+    ]
     assert finding_sentences(wrong) == ("dropout, box: lost for 1 row (trial a, and 1 more)",)

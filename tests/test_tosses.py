@@ -18,7 +18,7 @@ from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.errors import ClashError, DataError
 from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, box_scene
 from clashsim.core.trials import Trial
-from clashsim.data.segmentation.free_flight import cut_windows, fit_flight, gravity
+from clashsim.data.segmentation.free_flight import cut_windows, estimate_gravity, fit_flight
 from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
 from clashsim.fit.toss_cmaes import Tosses, TossRollouts, identify_tosses
 
@@ -60,13 +60,13 @@ def test_the_start_agrees_with_the_flight_whatever_the_centre_of_mass():
     flights = [fit_flight(t, "box0", CUBE.corners) for t in trials]
     assert min(f.frames for f in flights) >= 4
     right, wrong = (
-        np.stack([f.start(np.array([c]), 9.81)[0] for f in flights])
+        np.stack([f.initial_state(np.array([c]), 9.81)[0] for f in flights])
         for c in (centre, (0.0, 0.0, 0.0))
     )
     assert np.abs(right - start)[:, :3].max() < 5e-4 and np.abs(right - start)[:, 10:].max() < 0.1
     off = [np.linalg.norm((r - start)[:, 7:10], axis=1).mean() for r in (right, wrong)]
     assert off[0] < 0.02 and off[0] < 0.7 * off[1]
-    assert gravity(flights) == pytest.approx(9.81, rel=0.05)
+    assert estimate_gravity(flights) == pytest.approx(9.81, rel=0.05)
 
 
 def test_friction_is_recovered_from_whole_trajectories():
@@ -142,7 +142,7 @@ def test_windows_begin_where_the_toss_is():
     pieces = cut_windows(whole, 12, 10)
     assert len(pieces) == 3 and all(len(p.position) == 12 for p in pieces)
     for k, piece in zip((0, 10, 20), pieces, strict=True):
-        start = piece.start(np.zeros((1, 3)), 9.81)[0]
+        start = piece.initial_state(np.zeros((1, 3)), 9.81)[0]
         assert np.abs(start[:3] - whole.position[k]).max() < 2e-3
         assert np.abs(piece.orientation - whole.rotation[k]).max() < 0.02
     with pytest.raises(DataError, match="windows need"):

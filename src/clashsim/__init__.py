@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from clashsim.core.trials import Trials as Trials
     from clashsim.data.impact_files import read_impacts as read_impacts
     from clashsim.data.impact_files import write_impacts as write_impacts
-    from clashsim.data.logs import read as read
+    from clashsim.data.logs import read_logs as read_logs
     from clashsim.data.mjcf import write_back as write_back
+    from clashsim.data.segmentation.pair_setup import SegmentConfig as SegmentConfig
     from clashsim.data.segmentation.segment import segment as segment
     from clashsim.data.trial_files import read_trials as read_trials
     from clashsim.data.trial_files import write_trials as write_trials
@@ -51,8 +52,9 @@ _HOMES = {
     "Scene": "core.scene",
     "Trial": "core.trials",
     "Trials": "core.trials",
-    "read": "data.logs",
+    "read_logs": "data.logs",
     "segment": "data.segmentation.segment",
+    "SegmentConfig": "data.segmentation.pair_setup",
     "read_trials": "data.trial_files",
     "write_trials": "data.trial_files",
     "read_impacts": "data.impact_files",

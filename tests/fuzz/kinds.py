@@ -116,8 +116,8 @@ def _read_log(folder: Path, rng: random.Random) -> object:
     how = folder / "lab.toml"
     log = next(path for path in folder.iterdir() if path != how)
     if how.is_file() and rng.random() < 0.8:
-        return logs.read([log], mapping=mapping.load(how), accept=list(FINDING_NAMES))
-    return logs.read([log], guess=True, accept=list(FINDING_NAMES))
+        return logs.read_logs([log], mapping=mapping.load(how), accept=list(FINDING_NAMES))
+    return logs.read_logs([log], guess=True, accept=list(FINDING_NAMES))
 
 
 # --- impacts and trials ---------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _read_scene(folder: Path, rng: random.Random) -> object:
 
 
 def _write_mapping(folder: Path) -> None:
-    from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, Mapping, dump
+    from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping, dump
 
     box = BodyMapping(
         "box",
@@ -273,7 +273,7 @@ def _write_mapping(folder: Path) -> None:
         flip=("x",),
     )
     (folder / "lab.toml").write_text(
-        dump(Mapping((log, replace(log, files="{trial}.h5")), {"mass": 0.3}))
+        dump(LogMapping((log, replace(log, files="{trial}.h5")), {"mass": 0.3}))
     )
 
 

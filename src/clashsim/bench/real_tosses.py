@@ -32,7 +32,7 @@ from clashsim.core.floor_scenes import (
 from clashsim.core.params import Param
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.data.segmentation.free_flight import Flight, fit_flight, gravity
+from clashsim.data.segmentation.free_flight import Flight, estimate_gravity, fit_flight
 from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
 from clashsim.fit.toss_cmaes import TossErrors, Tosses, TossRollouts, by_name, identify_tosses
 from clashsim.nets.mesh_graph import GraphNet
@@ -58,7 +58,7 @@ class Problem:
     @cached_property
     def gravity(self) -> float:
         """Of the flights that may be used, m/s^2 in recorded metres."""
-        return gravity(self.fit)
+        return estimate_gravity(self.fit)
 
     def tosses(self, flights: Sequence[Flight], longest: int = 10_000) -> Tosses:
         return Tosses(tuple(flights), 2 * toss_set.HALF, longest)

@@ -34,7 +34,7 @@ def run(verb: Import) -> None:
     refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
     how = None if verb.mapping is None else mapping.load(verb.mapping)
     try:
-        got = logs.read(
+        got = logs.read_logs(
             verb.logs,
             mapping=how,
             guess=verb.guess,
@@ -46,7 +46,7 @@ def run(verb: Import) -> None:
         with suppress(
             DataError
         ):  # the sentence has room for the first few findings; the table has them all
-            if findings := logs.read(
+            if findings := logs.read_logs(
                 verb.logs,
                 mapping=how,
                 guess=verb.guess,

@@ -1,5 +1,6 @@
-"""Folders of a run or an export: plain files, written whole or not at all, each with its hash in a
-manifest; never pickle.
+"""Folders of a run, an export or a plan: plain files, each with its hash in a manifest.
+
+A folder is written whole or not at all, and never holds pickles.
 """
 
 from __future__ import annotations
@@ -19,14 +20,22 @@ from clashsim.core.files import write_flushed
 Kind = Literal["run", "export", "plan"]
 FORMAT = 1
 _MANIFEST = "manifest.json"
-_WORDS: dict[Kind, str] = {"run": "a run folder", "export": "an export", "plan": "a plan"}
+_DESCRIPTIONS: dict[Kind, str] = {"run": "a run folder", "export": "an export", "plan": "a plan"}
 
 
 def write_folder(
     path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run"
 ) -> None:
-    """Write files (by relative name) as one folder; a kill leaves the old folder whole, or the new
-    one.
+    """Write files as one folder; a kill leaves the old folder whole, or the new one.
+
+    Args:
+        path: The folder.
+        files: Contents by relative name.
+        overwrite: Whether a folder of the same kind may be replaced.
+        kind: What the folder is.
+
+    Raises:
+        RunError: The folder cannot be written, or something else is there.
     """
     path = Path(os.path.abspath(path))
     if not path.name:
@@ -44,68 +53,69 @@ def write_folder(
     except OSError as error:
         raise RunError(f"the {kind} {str(path)!r} cannot be written: {error.strerror}") from None
     try:
-        for name, content in [*files.items(), (_MANIFEST, _json(manifest))]:
+        for name, content in [*files.items(), (_MANIFEST, dumps(manifest))]:
             write_flushed(fresh / _inside(name), content)
         os.chmod(fresh, 0o755)
         if path.exists():
-            os.rename(
-                path, _aside(path)
-            )  # a folder cannot be renamed onto another that is not empty
+            # A folder cannot be renamed onto another that is not empty.
+            os.rename(path, _aside(path))
         os.rename(fresh, path)
         shutil.rmtree(_aside(path), ignore_errors=True)
     except OSError as error:
         _recover(path)
         file = f" ({Path(error.filename).name})" if error.filename else ""
-        why = f"{error.strerror}{file}"
-        raise RunError(f"the {kind} {str(path)!r} cannot be written: {why}") from None
+        reason = f"{error.strerror}{file}"
+        raise RunError(f"the {kind} {str(path)!r} cannot be written: {reason}") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
-    """All files of a run by relative name, each held against its hash."""
+    """Read all files of a run by relative name, and compare each with its hash."""
     path = Path(os.path.abspath(path))
     _recover(path)
     if not path.is_dir():
         raise RunError(f"there is no run folder {str(path)!r}")
-    manifest = _manifest(path)
-    out = {}
+    manifest = _read_manifest(path)
+    files = {}
     for name, expected in manifest["files"].items():
-        out[name] = _read(path, name)
-        if _hash(out[name]) != expected:
+        files[name] = _read(path, name)
+        if _hash(files[name]) != expected:
             raise RunError(
-                f"the run {str(path)!r} was changed after it was written: {name} does not match its hash"
+                f"the run {str(path)!r} was changed after it was written:"
+                f" {name} does not match its hash"
             )
-    return out
+    return files
 
 
 def check_output_folder(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
-    """Raise unless a folder may be written at `path`: nothing there, an empty folder, or one of its
-    own kind that may be replaced.
+    """Raise a RunError unless a folder may be written at `path`.
+
+    It may where nothing is there, or an empty folder, or one of its own kind that may be replaced.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise RunError(f"{str(path)!r} already exists and is not a folder")
     if not path.exists() or not any(path.iterdir()):
         return
-    if (
-        _kind(path) != f"clashsim-{kind}"
-    ):  # an export must not replace a run, nor either of them anything else
+    # An export must not replace a run, nor either of them anything else.
+    if _kind_of_folder(path) != f"clashsim-{kind}":
         raise RunError(
-            f"{str(path)!r} already exists and is not {_WORDS[kind]}; choose another output"
+            f"{str(path)!r} already exists and is not {_DESCRIPTIONS[kind]}; choose another output"
         )
     if not overwrite:
         raise RunError(
-            f"the {kind} {str(path)!r} already exists; choose another output, or replace it with --overwrite"
+            f"the {kind} {str(path)!r} already exists;"
+            " choose another output, or replace it with --overwrite"
         )
 
 
 def dumps(value: object) -> bytes:
     """JSON as this project writes it: indented, keys in their own order."""
-    return _json(value)
+    return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def loads(files: Mapping[str, bytes], name: str) -> object:
-    """The JSON of one file of a run."""
+    """Parse the JSON of one file of a run."""
     if name not in files:
         raise RunError(f"the run is incomplete: {name} is missing")
     try:
@@ -114,8 +124,8 @@ def loads(files: Mapping[str, bytes], name: str) -> object:
         raise RunError(f"the run is damaged: {name} is not valid JSON") from None
 
 
-def _kind(path: Path) -> str | None:
-    """What the manifest of a folder says it is, None where there is none that can be read."""
+def _kind_of_folder(path: Path) -> str | None:
+    """What the manifest of a folder says it is; None where there is none that can be read."""
     try:
         manifest = json.loads(_read(path, _MANIFEST))
     except (OSError, RunError, ValueError, RecursionError):
@@ -123,10 +133,12 @@ def _kind(path: Path) -> str | None:
     return manifest.get("kind") if isinstance(manifest, dict) else None
 
 
-def _manifest(path: Path) -> dict:
+def _read_manifest(path: Path) -> dict:
+    """The manifest of a run, checked for its kind and format."""
     if not os.path.lexists(path / _MANIFEST):
-        sentence = f"{str(path)!r} is not a run folder, or is half-written: it has no {_MANIFEST}"
-        raise RunError(sentence)
+        raise RunError(
+            f"{str(path)!r} is not a run folder, or is half-written: it has no {_MANIFEST}"
+        )
     try:
         manifest = json.loads(_read(path, _MANIFEST))
     except (OSError, ValueError, RecursionError):
@@ -135,7 +147,8 @@ def _manifest(path: Path) -> dict:
         raise RunError(f"{str(path)!r} is not a run folder of clashsim")
     if manifest.get("format") != FORMAT:
         raise RunError(
-            f"the run {str(path)!r} has format {manifest.get('format')!r}, this version of clashsim reads format {FORMAT}: calibrate again"
+            f"the run {str(path)!r} has format {manifest.get('format')!r},"
+            f" this version of clashsim reads format {FORMAT}: calibrate again"
         )
     if not isinstance(manifest.get("files"), dict):
         raise RunError(f"the run {str(path)!r} is damaged: {_MANIFEST} lists no files")
@@ -143,40 +156,37 @@ def _manifest(path: Path) -> dict:
 
 
 def _inside(name: str) -> PurePosixPath:
-    """A relative name that stays in its folder."""
-    place = PurePosixPath(name)
-    if (
-        place.is_absolute()
-        or ".." in place.parts
-        or not place.parts
-        or "\\" in name
-        or "\0" in name
-    ):
+    """A relative name that stays in its folder; raises a RunError for any other."""
+    path = PurePosixPath(name)
+    leaves_folder = path.is_absolute() or ".." in path.parts or not path.parts
+    if leaves_folder or "\\" in name or "\0" in name:
         raise RunError(
             f"a run cannot hold a file named {name!r}: the name must stay inside the folder"
         )
-    return place
+    return path
 
 
 def _read(folder: Path, name: str) -> bytes:
     """The content of a file that lies in the folder itself; links are not followed."""
-    place = _inside(name)
-    file = folder / place
+    relative = _inside(name)
+    file = folder / relative
     if not os.path.lexists(file):
         raise RunError(f"the run {str(folder)!r} is incomplete: {name} is missing")
-    here = os.path.join(os.path.realpath(folder), place)
-    if os.path.realpath(file) != here or not os.path.isfile(file):
+    without_links = os.path.join(os.path.realpath(folder), relative)
+    if os.path.realpath(file) != without_links or not os.path.isfile(file):
         raise RunError(f"the run {str(folder)!r} is damaged: {name} is a link, or no file")
     return file.read_bytes()
 
 
 def _aside(path: Path) -> Path:
+    """Where the old folder is while it is replaced."""
     return path.with_name(f".{path.name}.old")
 
 
 def _recover(path: Path) -> None:
-    """Put back the old run of a replacement that was killed between its two renames, or remove what
-    it left behind.
+    """Undo what a replacement left that was killed.
+
+    Between its two renames only the old run is there, which is put back. After them it is removed.
     """
     aside = _aside(path)
     if aside.is_dir():
@@ -188,7 +198,3 @@ def _recover(path: Path) -> None:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode()

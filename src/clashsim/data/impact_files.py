@@ -32,11 +32,14 @@ Table = Mapping[str, np.ndarray]
 
 
 def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
-    """Impacts from a file, by its suffix.
+    """Read impacts from a file, by its suffix.
 
     Args:
         path: The file.
         known: Names of further columns that may be there (parameters measured with each impact).
+
+    Returns:
+        The impacts; all their numbers are finite.
     """
     path = Path(path)
     if path.suffix not in _READERS:
@@ -50,15 +53,16 @@ def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
         if size == 0:
             raise DataError(f"impacts file {path.name!r} is empty")
         if size > LIMIT:
-            has, allowed = f"{size / 1e9:.1f} GB", f"{LIMIT / 1e9:.1f} GB"
+            found = f"{size / 1e9:.1f} GB"
+            allowed = f"{LIMIT / 1e9:.1f} GB"
             raise DataError(
-                f"impacts file {path.name!r} has {has}, more than the {allowed} allowed"
+                f"impacts file {path.name!r} has {found}, more than the {allowed} allowed"
             )
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"impacts file {path.name!r} cannot be read: {error.strerror}") from None
     try:
-        return _finite(_READERS[path.suffix](content, tuple(known)))
+        return _check_finite(_READERS[path.suffix](content, tuple(known)))
     except DataError as error:
         raise DataError(f"in {path.name!r}: {error}") from None
 
@@ -96,6 +100,7 @@ def to_bytes(impacts: Impacts) -> bytes:
 
 
 def _csv_bytes(impacts: Impacts) -> bytes:
+    """Real impacts as CSV, with numbers that are read back as the same."""
     if impacts.theta is not None:
         raise DataError(
             "a CSV file has no place for the theta of simulated impacts; "
@@ -110,24 +115,25 @@ def _csv_bytes(impacts: Impacts) -> bytes:
 
 
 def _from_csv(content: bytes, known: Sequence[str]) -> Impacts:
+    """Impacts from CSV: a header with names, and one line per impact."""
     rows = csv.reader(io.StringIO(_text(content), newline=""))
     values = array("d")
     try:
         header = [cell.strip() for cell in next(rows, [])]
         if len(set(header)) != len(header):
-            twice = next(name for name in header if header.count(name) > 1)
-            raise DataError(f"the header names the column {twice!r} twice")
-        _names(header, known)
+            duplicate = next(name for name in header if header.count(name) > 1)
+            raise DataError(f"the header names the column {duplicate!r} twice")
+        _check_names(header, known)
         for row in rows:
             if any(cell.strip() for cell in row):
-                values.extend(_cells(row, header, rows.line_num))
+                values.extend(_line_numbers(row, header, rows.line_num))
     except csv.Error as error:
         raise DataError(f"the CSV is damaged at line {rows.line_num}: {error}") from None
     table = np.array(values).reshape(-1, len(header))
-    return _impacts(dict(zip(header, table.T, strict=True)), known)
+    return _impacts_of_table(dict(zip(header, table.T, strict=True)), known)
 
 
-def _cells(row: Sequence[str], header: Sequence[str], line: int) -> list[float]:
+def _line_numbers(row: Sequence[str], header: Sequence[str], line: int) -> list[float]:
     """The numbers of one line."""
     if len(row) != len(header):
         raise DataError(f"line {line} has {len(row)} cells where the header has {len(header)}")
@@ -142,10 +148,9 @@ def _cells(row: Sequence[str], header: Sequence[str], line: int) -> list[float]:
 
 
 def _from_json(content: bytes, known: Sequence[str]) -> Impacts:
+    """Impacts from JSON: an object of columns, or a list with one object per impact."""
     raw = parse_json(content, "the text")
-    if (
-        isinstance(raw, list) and raw and all(isinstance(row, dict) for row in raw)
-    ):  # one object per impact
+    if isinstance(raw, list) and raw and all(isinstance(row, dict) for row in raw):
         for i, row in enumerate(raw):
             if row.keys() != raw[0].keys():
                 raise DataError(f"impact {i} has other names than impact 0")
@@ -154,36 +159,49 @@ def _from_json(content: bytes, known: Sequence[str]) -> Impacts:
         raise DataError(
             "the JSON must be an object of columns, or a list of objects with one impact each"
         )
-    _names(raw, known)
-    return _impacts({name: _numbers(name, values) for name, values in raw.items()}, known)
+    _check_names(raw, known)
+    table = {name: _column(name, values) for name, values in raw.items()}
+    return _impacts_of_table(table, known)
 
 
 def _from_npz(content: bytes, known: Sequence[str]) -> Impacts:
+    """Impacts from NPZ: one array per column."""
     with Npz(content, limit=LIMIT) as archive:
-        _names(archive.names, known)
-        table = {name: _numbers(name, archive.array(name)) for name in archive.names}
-    return _impacts(table, known)
+        _check_names(archive.names, known)
+        table = {name: _column(name, archive.array(name)) for name in archive.names}
+    return _impacts_of_table(table, known)
 
 
 def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
+    """Impacts from safetensors: clashsim's own, or one tensor per column."""
     tensors, metadata = read_tensors(content)
-    if _METADATA not in metadata:
-        _names(tensors, known)
-        return _impacts({name: _numbers(name, values) for name, values in tensors.items()}, known)
-    about = parse_json(metadata[_METADATA], "the description in the safetensors file")
+    if _METADATA in metadata:
+        about = parse_json(metadata[_METADATA], "the description in the safetensors file")
+        return _impacts_of_tensors(tensors, about)
+    _check_names(tensors, known)
+    table = {name: _column(name, values) for name, values in tensors.items()}
+    return _impacts_of_table(table, known)
+
+
+def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], about: object) -> Impacts:
+    """Impacts from what `to_bytes` wrote: tensors, and a description of them."""
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
-        this = f"this version reads format {_FORMAT}"
-        raise DataError(f"the impacts have format {quoted(found)}, {this}")
+        raise DataError(
+            f"the impacts have format {quoted(found)}, this version reads format {_FORMAT}"
+        )
     if not ({"before", "after"} <= tensors.keys() and isinstance(about.get("planar"), bool)):
-        parts = "before, after, planar"
-        raise DataError(f"the safetensors file lacks parts of clashsim's impacts ({parts})")
+        raise DataError(
+            "the safetensors file lacks parts of clashsim's impacts (before, after, planar)"
+        )
     ends = about.get("ends")
     if not isinstance(ends, dict) or not all(type(count) is int for count in ends.values()):
         raise DataError(f"each way that impacts ended needs a count, got ends = {quoted(ends)}")
     if any(not np.issubdtype(values.dtype, np.floating) for values in tensors.values()):
         raise DataError("the safetensors file holds other types than floating-point numbers")
-    before, after, theta = tensors["before"], tensors["after"], tensors.get("theta")
+    before = tensors["before"]
+    after = tensors["after"]
+    theta = tensors.get("theta")
     is_table = before.ndim == 2 and after.ndim == 2
     if theta is not None:
         is_table = is_table and theta.ndim == 2 and len(theta) == len(before)
@@ -196,10 +214,11 @@ def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
     return Impacts(about["planar"], before, after, theta, extra, source, ends)
 
 
-def _impacts(table: Table, known: Sequence[str]) -> Impacts:
+def _impacts_of_table(table: Table, known: Sequence[str]) -> Impacts:
+    """Impacts from columns by name, which must have one length."""
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1:
-        first, *_ = lengths
+        first = next(iter(lengths))
         other = next(name for name in lengths if lengths[name] != lengths[first])
         found = f"{first!r} has {lengths[first]} values, {other!r} has {lengths[other]}"
         raise DataError(f"columns differ in length: {found}")
@@ -208,30 +227,33 @@ def _impacts(table: Table, known: Sequence[str]) -> Impacts:
     return from_columns(table, known=known)
 
 
-def _names(names: Collection[str], known: Sequence[str]) -> None:
-    """Refuse a table with other columns before its cells are looked at."""
+def _check_names(names: Collection[str], known: Sequence[str]) -> None:
+    """Raise a DataError for a table with other columns, before its cells are looked at."""
     expected = {*known}
     for planar in (True, False):
         expected.update(before_columns(planar), after_columns(planar))
     if not expected.intersection(names):
         first = quoted(next(iter(names), ""))
-        some = "vx, vy, w, vx_after, vy_after, w_after, ..."
-        raise DataError(f"no column is one of an impact ({some}); the first is {first}")
+        examples = "vx, vy, w, vx_after, vy_after, w_after, ..."
+        raise DataError(f"no column is one of an impact ({examples}); the first is {first}")
     for name in names:
         if name not in expected:
             hint = did_you_mean(name[:40], expected)
             raise DataError(f"impacts have an unknown column {quoted(name)}; {hint}")
 
 
-def _numbers(name: str, values: object) -> np.ndarray:
-    """A column (N,) of floating-point numbers, or a sentence on why it is none."""
+def _column(name: str, values: object) -> np.ndarray:
+    """A column (N,) of floating-point numbers; raises a DataError that says why it is none."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            needed = f"column {name!r} must be one number per impact"
-            raise DataError(f"{needed}, got an array of shape {values.shape}")
+            raise DataError(
+                f"column {name!r} must be one number per impact,"
+                f" got an array of shape {values.shape}"
+            )
         if values.dtype.kind not in "fiu":
-            held = f"column {name!r} holds {values.dtype} values"
-            raise DataError(f"{held}, where numbers are needed")
+            raise DataError(
+                f"column {name!r} holds {values.dtype} values, where numbers are needed"
+            )
         return values.astype(float)
     if not isinstance(values, list):
         raise DataError(f"column {name!r} must be a list of numbers, got {quoted(values)}")
@@ -253,14 +275,15 @@ def _text(content: bytes) -> str:
         raise DataError("the file is not UTF-8 text") from None
 
 
-def _finite(impacts: Impacts) -> Impacts:
-    bad = ~(np.isfinite(impacts.before).all(1) & np.isfinite(impacts.after).all(1))
+def _check_finite(impacts: Impacts) -> Impacts:
+    """The impacts themselves; raises a DataError that lists those with NaN or infinite values."""
+    finite = np.isfinite(impacts.before).all(1) & np.isfinite(impacts.after).all(1)
     for values in impacts.known.values():
-        bad |= ~np.isfinite(values)
+        finite &= np.isfinite(values)
     if impacts.theta is not None:
-        bad |= ~np.isfinite(impacts.theta).all(1)
-    if bad.any():
-        rows = np.flatnonzero(bad)
+        finite &= np.isfinite(impacts.theta).all(1)
+    if not finite.all():
+        rows = np.flatnonzero(~finite)
         named = ", ".join(map(str, rows[:8]))
         more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
         raise DataError(f"impacts {named}{more} (counted from 0) hold NaN or infinite values")

@@ -1,4 +1,4 @@
-"""Logs into trials: every format through one mapping, several loggers on one clock, and the checks."""
+"""Logs into trials: every format through one mapping, several loggers on one clock, and checks."""
 
 from __future__ import annotations
 
@@ -12,167 +12,208 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.checks import frames, rows
-from clashsim.data.checks.findings import Finding, check_finding_names, finding, stop
+from clashsim.data.checks.conventions import (
+    check_handedness,
+    check_quaternion_order,
+    check_swapped_bodies,
+    check_units,
+    check_up_axis,
+)
+from clashsim.data.checks.findings import (
+    Finding,
+    check_finding_names,
+    finding,
+    raise_if_serious,
+)
+from clashsim.data.checks.time_series import (
+    check_clock,
+    check_dropouts,
+    check_repeats_and_jumps,
+)
 from clashsim.data.readers.formats import SUFFIXES, describes_itself, read_columns, read_log
-from clashsim.data.readers.grouping import Files, group
-from clashsim.data.readers.infer_mapping import guess as guess_columns
-from clashsim.data.readers.infer_mapping import header_lines
-from clashsim.data.readers.join import join
-from clashsim.data.readers.mapping import Mapping
-from clashsim.data.readers.sources import gather
+from clashsim.data.readers.grouping import LogFile, group_by_trial
+from clashsim.data.readers.infer_mapping import TableHead, count_header_lines, infer_mapping
+from clashsim.data.readers.join import join_logs
+from clashsim.data.readers.mapping import LogMapping
+from clashsim.data.readers.sources import FoundFile, gather
 from clashsim.data.readers.streams import Log, Stream
 
-HEAD = 4000  # rows that a guess looks at
+_HEAD_ROWS = 4000  # of each file that a guess looks at
 
 
 @dataclass(frozen=True, eq=False)
 class ImportedLogs:
-    """Trials, what was found wrong with them, and the mapping they were read by."""
+    """Trials read from logs.
+
+    Attributes:
+        trials: The trials.
+        findings: What was found wrong with them.
+        mapping: The mapping they were read by.
+    """
 
     trials: Trials
     findings: tuple[Finding, ...]
-    mapping: Mapping
+    mapping: LogMapping
 
 
-def read(
+def read_logs(
     paths: Sequence[Path | str],
     *,
-    mapping: Mapping | None = None,
+    mapping: LogMapping | None = None,
     guess: bool = False,
     rate: float = 0.0,
     accept: Sequence[str] = (),
     progress: Progress = quiet,
 ) -> ImportedLogs:
-    """Trials from logs, folders of logs and archives; serious findings raise a DataError unless
-    their names are in `accept`.
+    """Read trials from logs, folders of logs and archives.
 
-    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or `guess`,
-    which proposes one from names and numbers.
-    rate: frames a second, for a guess where the logs count frames and have no times.
+    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or a guess.
+
+    Args:
+        paths: Files, folders and archives.
+        mapping: Which columns are what.
+        guess: Whether to propose a mapping from names and numbers where none is given.
+        rate: Frames per second, for a guess where the logs count frames and have no times.
+        accept: Names of serious findings that should not stop the import.
+        progress: Called with the number of trials read.
+
+    Returns:
+        The trials, and what was found wrong with them.
+
+    Raises:
+        DataError: A file cannot be read, or a serious finding was not accepted.
     """
     check_finding_names(accept)
-    with _sentence(), ExitStack() as stack:
-        found = gather([Path(path) for path in paths], SUFFIXES, stack)
+    with _printable_errors(), ExitStack() as stack:
+        files = gather([Path(path) for path in paths], SUFFIXES, stack)
         if mapping is None:
-            mapping = _propose(found, rate) if guess else Mapping()
-        groups = group(found, mapping, named={Path(path).name for path in paths})
+            mapping = _propose_mapping(files, rate) if guess else LogMapping()
+        named = {Path(path).name for path in paths}
+        groups = group_by_trial(files, mapping, named=named)
         trials: list[Trial] = []
         findings: list[Finding] = []
         with progress("reading", len(groups)) as advance:
-            for name, files in groups.items():
-                trial, about = _trial(name, files, mapping, accept)
-                trials += [] if trial is None else [trial]
-                findings += about
+            for name, trial_files in groups.items():
+                trial, trial_findings = _read_trial(name, trial_files, mapping, accept)
+                if trial is not None:
+                    trials.append(trial)
+                findings += trial_findings
                 advance(1)
-        stop(findings, accept)
+        raise_if_serious(findings, accept)
         if not trials:
             raise DataError("the logs hold no trial: no body is seen in two rows")
     return ImportedLogs(Trials(tuple(trials)), tuple(findings), mapping)
 
 
-def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0) -> Mapping:
-    """A mapping guessed for logs, to be looked at, written with `mapping.dump` and mended."""
-    with _sentence(), ExitStack() as stack:
-        return _propose(gather([Path(path) for path in paths], SUFFIXES, stack), rate)
+def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0) -> LogMapping:
+    """Guess a mapping for logs, to be looked at, corrected, and written with `mapping.dump`.
+
+    Args:
+        paths: Files, folders and archives.
+        rate: Frames per second, where the logs count frames and have no times.
+
+    Returns:
+        The mapping.
+    """
+    with _printable_errors(), ExitStack() as stack:
+        files = gather([Path(path) for path in paths], SUFFIXES, stack)
+        return _propose_mapping(files, rate)
 
 
-def _propose(found: Sequence[tuple[str, Path]], rate: float) -> Mapping:
-    heads = {}
-    for name, path in found:
-        with _inside(name):
-            if not describes_itself(path):
-                lines = header_lines(path)
-                heads[name] = (lines, *read_columns(path, rows=HEAD, header_lines=lines))
-    return guess_columns(heads, rate) if heads else Mapping()
+def _propose_mapping(files: Sequence[FoundFile], rate: float) -> LogMapping:
+    """Guess a mapping from the first rows of those files that do not describe themselves."""
+    heads: dict[str, TableHead] = {}
+    for file in files:
+        with _naming_file(file.name):
+            if describes_itself(file.path):
+                continue
+            lines = count_header_lines(file.path)
+            columns, fields = read_columns(file.path, rows=_HEAD_ROWS, header_lines=lines)
+            heads[file.name] = TableHead(lines, columns, fields)
+    return infer_mapping(heads, rate) if heads else LogMapping()
 
 
-def _trial(
-    name: str, files: Files, mapping: Mapping, accept: Sequence[str]
+def _read_trial(
+    name: str, files: Sequence[LogFile], mapping: LogMapping, accept: Sequence[str]
 ) -> tuple[Trial | None, list[Finding]]:
+    """Read and check the files of one trial; the trial is None when no body is seen in it."""
+    findings: list[Finding] = []
+    for logger in mapping.logs:
+        if not any(file.logger is logger for file in files):
+            message = f"there is no file for {logger.files!r}"
+            findings.append(finding("missing_log", "stop", message, trial=name))
     logs: list[Log] = []
-    found: list[Finding] = []
-    for log in mapping.logs:
-        if not any(used is log for _, _, used in files):
-            found.append(
-                finding("missing_log", "stop", name, "", (), f"there is no file for {log.files!r}")
-            )
-    for label, path, log in files:
-        with _inside(label):
-            raw = read_log(path, log)
-        checked = [_checked(name, stream) for stream in raw.streams]
-        logs.append(replace(raw, streams=tuple(stream for stream, _ in checked)))
-        found += [f for _, about in checked for f in about]
-    streams = [stream for log in logs for stream in log.streams]
-    found += frames.units(name, streams)
-    spans = [
-        (min(s.t[0] for s in log.streams), max(s.t[-1] for s in log.streams))
-        for log in logs
-        if log.streams and all(len(s.t) for s in log.streams)
-    ]
-    if spans and max(first for first, _ in spans) > min(last for _, last in spans):
-        found.append(
-            finding(
-                "clocks",
-                "stop",
-                name,
-                "",
-                (),
-                "two loggers of the trial share no time; check their clocks and offsets",
-            )
-        )
-    if streams and not any(np.isfinite(stream.pose).all(1).any() for stream in streams):
-        return None, found
+    for file in files:
+        with _naming_file(file.name):
+            raw = read_log(file.path, file.logger)
+        streams = []
+        for raw_stream in raw.streams:
+            stream, stream_findings = _check_stream(name, raw_stream)
+            streams.append(stream)
+            findings += stream_findings
+        logs.append(replace(raw, streams=tuple(streams)))
+    all_streams = [stream for log in logs for stream in log.streams]
+    findings += check_units(name, all_streams)
+    findings += _check_shared_time(name, logs)
+    is_seen = any(np.isfinite(stream.pose).all(1).any() for stream in all_streams)
+    if all_streams and not is_seen:
+        return None, findings
     try:
-        trial = join(name, logs, mapping.known)
+        trial = join_logs(name, logs, mapping.known)
     except DataError as error:
-        stop(found, accept)  # what was found explains better why nothing is left
-        raise DataError(f"in {files[0][0]!r}: {error}") from None
-    return trial, found + frames.swapped(trial)
+        # What was found explains better why nothing is left.
+        raise_if_serious(findings, accept)
+        raise DataError(f"in {files[0].name!r}: {error}") from None
+    return trial, findings + check_swapped_bodies(trial)
 
 
-def _checked(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
-    found: list[Finding] = []
-    if not stream.turned:
-        found.append(
-            finding(
-                "no_orientation",
-                "warn",
-                trial,
-                stream.body,
-                (),
-                "the log has no orientation of the body; it counts as never turned",
-            )
-        )
-    for check in (rows.clock, rows.lost, rows.frames):
-        stream, about = check(trial, stream)
-        found += about
-    for look in (frames.order, frames.upward, frames.mirrored):
-        found += look(trial, stream)
-    return stream, found
+def _check_stream(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
+    """Run all checks of one stream; bad rows are removed or set to NaN."""
+    findings: list[Finding] = []
+    if not stream.has_orientation:
+        message = "the log has no orientation of the body; it counts as never rotated"
+        findings.append(finding("no_orientation", "warn", message, trial=trial, body=stream.body))
+    for clean in (check_clock, check_dropouts, check_repeats_and_jumps):
+        stream, found = clean(trial, stream)
+        findings += found
+    for check in (check_quaternion_order, check_up_axis, check_handedness):
+        findings += check(trial, stream)
+    return stream, findings
+
+
+def _check_shared_time(trial: str, logs: Sequence[Log]) -> list[Finding]:
+    """Look for loggers whose recordings do not overlap in time."""
+    starts = []
+    ends = []
+    for log in logs:
+        if log.streams and all(len(stream.t) for stream in log.streams):
+            starts.append(min(stream.t[0] for stream in log.streams))
+            ends.append(max(stream.t[-1] for stream in log.streams))
+    if starts and max(starts) > min(ends):
+        message = "two loggers of the trial share no time; check their clocks and offsets"
+        return [finding("clocks", "stop", message, trial=trial)]
+    return []
 
 
 @contextmanager
-def _sentence() -> Iterator[None]:
-    """Keep a message to one line that a terminal shows as it is: names in a file may hold anything."""
+def _printable_errors() -> Iterator[None]:
+    """Keep a message to one line that a terminal shows as it is: a file may hold any name."""
     try:
         yield
     except DataError as error:
-        raise DataError(
-            "".join(letter if letter.isprintable() else "?" for letter in str(error))
-        ) from None
+        message = "".join(letter if letter.isprintable() else "?" for letter in str(error))
+        raise DataError(message) from None
 
 
 @contextmanager
-def _inside(name: str) -> Iterator[None]:
-    """Work on a file; what goes wrong names the file."""
+def _naming_file(name: str) -> Iterator[None]:
+    """Add the name of a file to errors that are raised while it is read."""
     try:
         yield
     except DataError as error:
         raise DataError(f"in {name!r}: {error}") from None
     except OSError as error:
-        raise DataError(
-            f"{name!r} cannot be read: {error.strerror or type(error).__name__}"
-        ) from None
+        reason = error.strerror or type(error).__name__
+        raise DataError(f"{name!r} cannot be read: {reason}") from None
     except MemoryError:
-        raise DataError(f"{name!r} asks for more memory than there is") from None
+        raise DataError(f"{name!r} needs more memory than there is") from None

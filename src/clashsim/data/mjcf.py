@@ -1,14 +1,12 @@
-"""Write identified parameters into the author's MJCF as the smallest textual edit; every other byte
-stays as it was.
+"""Write identified parameters into the author's MJCF as the smallest textual edit.
+
+Every other byte stays as it was.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from xml.parsers import expat
-from xml.sax.saxutils import quoteattr
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
@@ -17,6 +15,19 @@ from clashsim.core.errors import SceneError
 from clashsim.core.mjcf_assets import parse_scene
 from clashsim.core.params import Slot
 from clashsim.core.scene import GROUND, STRIKE, Scene
+from clashsim.data.mjcf_text import (
+    AttributeValue,
+    Edit,
+    XmlElement,
+    add_child,
+    apply_edits,
+    attribute_text,
+    by_attribute,
+    edit_attributes,
+    element_text,
+    exact_number,
+    parse_elements,
+)
 
 # Model fields whose attribute has another name in MJCF.
 _ATTRIBUTES = {
@@ -27,9 +38,10 @@ _ATTRIBUTES = {
     "body_ipos": "pos",
     "body_iquat": "quat",
 }
-_INERTIAL = ("body_ipos", "body_iquat", "body_mass", "body_inertia")
-_PAIR = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")
-_ATTRIBUTE = re.compile(rb"""([^\s=/<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
+_INERTIAL_FIELDS = ("body_ipos", "body_iquat", "body_mass", "body_inertia")
+_PAIR_ATTRIBUTES = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")
+_TAGS = {"geom": ("geom",), "body": ("body",), "joint": ("joint", "freejoint")}
+_OPTION_PREFIX = "opt."
 
 
 @dataclass(frozen=True)
@@ -40,362 +52,254 @@ class EditedMjcf:
     unwritten: tuple[str, ...]
 
 
-@dataclass
-class _Element:
-    """One element of the text: its start tag at bytes begin..end, its attributes, and where its
-    content ends (None if it has none).
-    """
-
-    tag: str
-    attributes: dict[str, str]
-    begin: int
-    end: int
-    path: tuple[str, ...]
-    children: list[_Element] = field(default_factory=list)
-    close: int | None = None
-
-
 @dataclass(frozen=True)
-class _Value:
-    """What one parameter writes: `value` into the entries `columns` of an attribute, whose whole
-    compiled value is `whole`.
+class _Home:
+    """The element that holds a parameter.
+
+    Attributes:
+        element: The element, or None where it must be added.
+        kind: What must be added: option, inertial or pair.
+        name: The body or pair it belongs to.
     """
 
-    attribute: str
-    columns: tuple[int, ...]
-    value: float
-    whole: np.ndarray
+    element: XmlElement | None
+    kind: str = ""
+    name: str = ""
 
 
 def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> EditedMjcf:
-    """The author's text with theta (p,) in it; what it compiles to is compared with
-    `scene.model(theta)` before it is returned.
+    """Write parameters into the author's text.
+
+    What the result compiles to is compared with `scene.model(theta)` before it is returned.
+
+    Args:
+        xml: The author's MJCF.
+        scene: The scene that was made from it.
+        theta: Values (p,) in the order of `scene.params`.
+
+    Returns:
+        The edited text, and the parameters that could not be written.
+
+    Raises:
+        SceneError: A parameter has no unique element, or a default class overrides it.
     """
     theta = np.asarray(theta, float)
     text = xml.encode()
-    elements = _parse(text, scene.name)
-    edits: list[tuple[int, int, bytes]] = []
-    values: dict[int, list[_Value]] = {}  # by the place of their element in the text
-    fresh: dict[
-        str, list[_Value]
-    ] = {}  # values of elements that are not there yet: a pair, <option>, a body's <inertial>
-    homes: dict[int, _Element] = {}
+    elements = parse_elements(text, scene.name)
+    changed: dict[int, XmlElement] = {}  # by the position of the element in the text
+    changed_values: dict[int, list[AttributeValue]] = {}
+    added_values: dict[tuple[str, str], list[AttributeValue]] = {}  # by kind and name
+    unwritten = []
     for param, slot, number in zip(scene.params, scene.slots, theta, strict=True):
         if slot is None:
+            unwritten.append(param.name)
             continue
-        kind, name = param.target.split("/")[0], "/".join(param.target.split("/")[1:-1])
-        home = _home(elements, scene, kind, name, slot)
-        for value in _values(scene, slot, param.sign * float(number)):
-            if isinstance(home, str):
-                fresh.setdefault(home, []).append(value)
-            else:
-                homes[home.begin] = home
-                values.setdefault(home.begin, []).append(value)
-    for place, element in homes.items():
-        edits += _edit_tag(text, element, values[place])
-    for word, wanted in fresh.items():
-        edits.append(_insert(text, elements, scene, word, wanted))
-    out = text
-    for begin, end, new in sorted(edits, reverse=True):
-        out = out[:begin] + new + out[end:]
-    edited = EditedMjcf(
-        out.decode(),
-        tuple(p.name for p, s in zip(scene.params, scene.slots, strict=True) if s is None),
-    )
+        kind, *name_parts, _ = param.target.split("/")
+        home = _find_home(elements, scene, kind, "/".join(name_parts), slot)
+        value = _attribute_value(scene, slot, param.sign * float(number))
+        if home.element is None:
+            added_values.setdefault((home.kind, home.name), []).append(value)
+        else:
+            changed[home.element.begin] = home.element
+            changed_values.setdefault(home.element.begin, []).append(value)
+    edits: list[Edit] = []
+    for position, element in changed.items():
+        edits += edit_attributes(text, element, changed_values[position])
+    for (kind, name), values in added_values.items():
+        edits.append(_add_element(text, elements, scene, kind=kind, name=name, values=values))
+    edited = EditedMjcf(apply_edits(text, edits).decode(), tuple(unwritten))
     _verify(scene, edited.xml, theta)
     return edited
 
 
-def _parse(text: bytes, scene: str) -> list[_Element]:
-    """All elements of the text in order, with the places of their tags."""
-    found: list[_Element] = []
-    stack: list[_Element] = []
-    parser = expat.ParserCreate()
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        begin = parser.CurrentByteIndex
-        element = _Element(
-            tag, attributes, begin, _tag_end(text, begin), tuple(e.tag for e in stack)
-        )
-        if stack:
-            stack[-1].children.append(element)
-        found.append(element)
-        stack.append(element)
-
-    def end(tag: str) -> None:
-        element = stack.pop()
-        if not text[element.begin : element.end].endswith(b"/>"):
-            element.close = parser.CurrentByteIndex
-
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    try:
-        parser.Parse(text, True)
-    except expat.ExpatError as error:
-        raise SceneError(f"scene {scene!r} is not well-formed XML: {error}") from None
-    return found
-
-
-def _tag_end(text: bytes, begin: int) -> int:
-    quote = b""
-    for i in range(begin, len(text)):
-        c = text[i : i + 1]
-        if quote:
-            quote = b"" if c == quote else quote
-        elif c in (b'"', b"'"):
-            quote = c
-        elif c == b">":
-            return i + 1
-    return len(text)
-
-
-def _home(
-    elements: list[_Element], scene: Scene, kind: str, name: str, slot: Slot
-) -> _Element | str:
-    """The element that holds a parameter, or a word for one that is to be added."""
-    live = [e for e in elements if "default" not in e.path]
+def _find_home(
+    elements: Sequence[XmlElement], scene: Scene, kind: str, name: str, slot: Slot
+) -> _Home:
+    """The element that holds a parameter; elements inside <default> hold none."""
+    live = [element for element in elements if "default" not in element.path]
     if kind == "option":
-        attribute = slot.field.removeprefix("opt.")
-        options = [e for e in live if e.tag == "option" and e.path == ("mujoco",)]
-        return next(
-            (e for e in reversed(options) if attribute in e.attributes),
-            options[-1] if options else "option",
-        )
+        return _option_home(live, slot.field.removeprefix(_OPTION_PREFIX))
+    has_include = any(element.tag == "include" for element in live)
     if kind == "pair":
-        pairs = [e for e in live if e.tag == "pair" and e.path[-1:] == ("contact",)]
-        mine = [e for e in pairs if e.attributes.get("name") == name] or [
-            e
-            for e in pairs
-            if {e.attributes.get("geom1"), e.attributes.get("geom2")} == _geoms(scene, name)
-        ]
-        if mine:
-            return _only(mine, f"pair {name!r}", scene)
-        if any(e.tag == "include" for e in live) and _compiled_pair(scene, name):
-            raise SceneError(
-                f"the pair {name!r} of scene {scene.name!r} comes from an <include> file, which is not edited: write it there by hand"
-            )
-        return f"pair/{name}"
-    tags = {"geom": ("geom",), "body": ("body",), "joint": ("joint", "freejoint")}.get(kind)
-    named = [
-        e
-        for e in live
-        if e.attributes.get("name") == name
-        and (e.tag in tags if tags else e.path[-1:] == ("actuator",))
-    ]
+        return _pair_home(live, scene, name, has_include=has_include)
+    named = [element for element in live if _is_element_of(element, kind, name)]
     if not named:
-        origin = (
-            "an <include> file"
-            if any(e.tag == "include" for e in live)
-            else "an element that makes others, such as <replicate>"
-        )
+        origin = "an element that makes others, such as <replicate>"
+        if has_include:
+            origin = "an <include> file"
         raise SceneError(
-            f"the {kind} {name!r} of scene {scene.name!r} comes from {origin}, which is not edited: write its values by hand"
+            f"the {kind} {name!r} of scene {scene.name!r} comes from {origin}, which is not edited:"
+            " write its values by hand"
         )
-    home = _only(named, f"{kind} {name!r}", scene)
-    if slot.field in _INERTIAL:
-        return next((c for c in home.children if c.tag == "inertial"), f"inertial/{name}")
-    return home
+    element = _only_one(named, f"{kind} {name!r}", scene)
+    if slot.field not in _INERTIAL_FIELDS:
+        return _Home(element)
+    inertial = next((child for child in element.children if child.tag == "inertial"), None)
+    return _Home(inertial, "inertial", name)
 
 
-def _only(found: list[_Element], what: str, scene: Scene) -> _Element:
+def _is_element_of(element: XmlElement, kind: str, name: str) -> bool:
+    """Whether an element is the geom, body, joint or actuator of a name."""
+    if element.attributes.get("name") != name:
+        return False
+    if kind in _TAGS:
+        return element.tag in _TAGS[kind]
+    return element.path[-1:] == ("actuator",)
+
+
+def _option_home(live: Sequence[XmlElement], attribute: str) -> _Home:
+    """The last <option> with the attribute, else the last <option>."""
+    options = [
+        element for element in live if element.tag == "option" and element.path == ("mujoco",)
+    ]
+    for element in reversed(options):
+        if attribute in element.attributes:
+            return _Home(element)
+    return _Home(options[-1] if options else None, "option")
+
+
+def _pair_home(live: Sequence[XmlElement], scene: Scene, name: str, *, has_include: bool) -> _Home:
+    """The <pair> of a name, else the one of the same geoms."""
+    pairs = [
+        element for element in live if element.tag == "pair" and element.path[-1:] == ("contact",)
+    ]
+    geoms = _geoms_of_pair(scene, name)
+    named = [pair for pair in pairs if pair.attributes.get("name") == name]
+    of_geoms = [
+        pair
+        for pair in pairs
+        if {pair.attributes.get("geom1"), pair.attributes.get("geom2")} == geoms
+    ]
+    if named or of_geoms:
+        return _Home(_only_one(named or of_geoms, f"pair {name!r}", scene))
+    if has_include and _author_has_pair(scene, name):
+        raise SceneError(
+            f"the pair {name!r} of scene {scene.name!r} comes from an <include> file,"
+            " which is not edited: write it there by hand"
+        )
+    return _Home(None, "pair", name)
+
+
+def _only_one(found: Sequence[XmlElement], what: str, scene: Scene) -> XmlElement:
     if len(found) > 1:
         raise SceneError(
-            f"scene {scene.name!r} has {len(found)} elements that could be the {what}: give it one name"
+            f"scene {scene.name!r} has {len(found)} elements that could be the {what}:"
+            " give it one name"
         )
     return found[0]
 
 
-def _geoms(scene: Scene, pair: str) -> set[str | None]:
+def _geoms_of_pair(scene: Scene, pair: str) -> set[str | None]:
+    """The two geoms of the strike or of the ground contact."""
     return {scene.struck, {STRIKE: scene.striker, GROUND: scene.ground}.get(pair)}
 
 
-def _compiled_pair(scene: Scene, name: str) -> bool:
+def _author_has_pair(scene: Scene, name: str) -> bool:
     """Whether the author's own scene, includes and all, has the pair."""
     spec = parse_scene(scene.xml, scene.assets, scene.name)
+    geoms = _geoms_of_pair(scene, name)
     return any(
-        p.name == name or {p.geomname1, p.geomname2} == _geoms(scene, name) for p in spec.pairs
+        pair.name == name or {pair.geomname1, pair.geomname2} == geoms for pair in spec.pairs
     )
 
 
-def _values(scene: Scene, slot: Slot, value: float) -> Iterator[_Value]:
-    """What a slot writes; joints with several degrees of freedom share one attribute, so the first
-    row speaks for all.
+def _attribute_value(scene: Scene, slot: Slot, value: float) -> AttributeValue:
+    """What a parameter writes.
+
+    Joints with several degrees of freedom share one attribute, so their first row stands for all.
     """
-    if slot.field.startswith("opt."):
-        name = slot.field[4:]
-        yield _Value(name, slot.columns, value, np.array(getattr(scene.base.opt, name)))
-        return
-    whole = np.atleast_1d(getattr(scene.base, slot.field)[slot.rows[0]])
+    if slot.field.startswith(_OPTION_PREFIX):
+        name = slot.field.removeprefix(_OPTION_PREFIX)
+        compiled = np.array(getattr(scene.base.opt, name))
+        return AttributeValue(name, slot.columns, value, compiled)
     name = _ATTRIBUTES.get(slot.field, slot.field.split("_", 1)[1])
-    yield _Value(name, slot.columns or (0,), value, np.array(whole, float))
+    compiled = np.atleast_1d(getattr(scene.base, slot.field)[slot.rows[0]])
+    return AttributeValue(name, slot.columns or (0,), value, np.array(compiled, float))
 
 
-def _edit_tag(text: bytes, element: _Element, values: list[_Value]) -> list[tuple[int, int, bytes]]:
-    """Edits that put values into the attributes of one start tag, number by number where the
-    attribute is there.
-    """
-    spans = {
-        m[1].decode(): (element.begin + m.start(2), element.begin + m.end(2))
-        for m in _ATTRIBUTE.finditer(text[element.begin : element.end])
-    }
-    edits, added = [], b""
-    for name, group in _grouped(values).items():
-        if name in spans:
-            begin, end = spans[name]
-            edits.append((begin, end, _renumbered(text[begin:end], group)))
-        else:
-            added += f" {name}={quoteattr(_joined(group))}".encode()
-    if added:
-        tail = re.search(rb"\s*/?>$", text[element.begin : element.end])
-        assert tail is not None
-        place = element.begin + tail.start()
-        edits.append((place, place, added))
-    return edits
-
-
-def _grouped(values: Sequence[_Value]) -> dict[str, list[_Value]]:
-    out: dict[str, list[_Value]] = {}
-    for v in values:
-        out.setdefault(v.attribute, []).append(v)
-    return out
-
-
-def _renumbered(quoted: bytes, group: list[_Value]) -> bytes:
-    """A quoted attribute with some of its numbers replaced, and the compiled ones added up to
-    those; its spacing stays.
-    """
-    mark, inner = quoted[:1], quoted[1:-1].decode()
-    words = re.findall(r"\S+|\s+", inner)
-    numbers = [i for i, w in enumerate(words) if not w.isspace()]
-    for v in group:
-        for column in v.columns:
-            while len(numbers) <= column:  # the author left the rest to defaults
-                words += (
-                    [" ", _exact(v.whole[len(numbers)])]
-                    if words
-                    else [_exact(v.whole[len(numbers)])]
-                )
-                numbers.append(len(words) - 1)
-            words[numbers[column]] = _short(v.value)
-    return mark + "".join(words).encode() + mark
-
-
-def _joined(group: list[_Value]) -> str:
-    words = [_exact(x) for x in group[0].whole]
-    for v in group:
-        for column in v.columns:
-            words[column] = _short(v.value)
-    return " ".join(words)
-
-
-def _insert(
-    text: bytes, elements: list[_Element], scene: Scene, key: str, values: list[_Value]
-) -> tuple[int, int, bytes]:
-    """The edit that adds an element: `<option>` at the top, `<inertial>` in its body, a `<pair>` in
-    `<contact>`.
-    """
-    kind, _, name = key.partition("/")
-    groups = {n: _joined(g) for n, g in _grouped(values).items()}
+def _add_element(
+    text: bytes,
+    elements: Sequence[XmlElement],
+    scene: Scene,
+    *,
+    kind: str,
+    name: str,
+    values: Sequence[AttributeValue],
+) -> Edit:
+    """The edit that adds an <option>, the <inertial> of a body, or a <pair>."""
+    written = {key: attribute_text(group) for key, group in by_attribute(values).items()}
     root = elements[0]
     if kind == "option":
-        return _child(text, root, _element("option", groups), first=True)
+        return add_child(text, root, element_text("option", written), first=True)
     if kind == "inertial":
-        row = scene.base.body(name).id
-        whole = {
-            _ATTRIBUTES[f]: " ".join(_exact(x) for x in np.atleast_1d(getattr(scene.base, f)[row]))
-            for f in _INERTIAL
-        }
         body = next(
-            e
-            for e in elements
-            if e.tag == "body" and e.attributes.get("name") == name and "default" not in e.path
+            element
+            for element in elements
+            if element.tag == "body"
+            and element.attributes.get("name") == name
+            and "default" not in element.path
         )
-        return _child(text, body, _element("inertial", whole | groups), first=True)
-    row = scene.base.pair(name).id
-    dims = {
-        f: " ".join(_exact(x) for x in np.atleast_1d(getattr(scene.base, f"pair_{f}")[row]))
-        for f in _PAIR
+        inertial = _inertial_attributes(scene, name) | written
+        return add_child(text, body, element_text("inertial", inertial), first=True)
+    pair = element_text("pair", _pair_attributes(scene, name) | written)
+    for element in elements:
+        is_contact = element.tag == "contact" and element.path == ("mujoco",)
+        if is_contact and element.close is not None:
+            return add_child(text, element, pair)
+    return add_child(text, root, pair, around="contact")
+
+
+def _inertial_attributes(scene: Scene, body: str) -> dict[str, str]:
+    """All attributes of a body's <inertial>, as compiled."""
+    row = scene.base.body(body).id
+    return {
+        _ATTRIBUTES[field]: _numbers_text(getattr(scene.base, field)[row])
+        for field in _INERTIAL_FIELDS
     }
-    names = {
-        g: mujoco.mj_id2name(
-            scene.base, mujoco.mjtObj.mjOBJ_GEOM, int(getattr(scene.base, f"pair_{g}")[row])
-        )
-        for g in ("geom1", "geom2")
-    }
-    pair = _element(
-        "pair",
-        {"name": name} | names | {"condim": str(int(scene.base.pair_dim[row]))} | dims | groups,
-    )
-    contact = next(
-        (
-            e
-            for e in elements
-            if e.tag == "contact" and e.path == ("mujoco",) and e.close is not None
-        ),
-        None,
-    )
-    if contact is not None:
-        return _child(text, contact, pair)
-    return _child(text, root, pair, around="contact")
 
 
-def _element(tag: str, attributes: dict[str, str]) -> str:
-    return f"<{tag} " + " ".join(f"{k}={quoteattr(v)}" for k, v in attributes.items()) + "/>"
+def _pair_attributes(scene: Scene, pair: str) -> dict[str, str]:
+    """All attributes of a <pair>, as compiled."""
+    model = scene.base
+    row = model.pair(pair).id
+    attributes = {"name": pair}
+    for geom in ("geom1", "geom2"):
+        number = int(getattr(model, f"pair_{geom}")[row])
+        attributes[geom] = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, number)
+    attributes["condim"] = str(int(model.pair_dim[row]))
+    for attribute in _PAIR_ATTRIBUTES:
+        attributes[attribute] = _numbers_text(getattr(model, f"pair_{attribute}")[row])
+    return attributes
 
 
-def _child(
-    text: bytes, parent: _Element, element: str, *, first: bool = False, around: str | None = None
-) -> tuple[int, int, bytes]:
-    """The edit that adds a child as first or last of an element, on a line of its own where the
-    author writes so.
-    """
-    if parent.close is None:
-        raise SceneError(f"<{parent.tag}> is empty in the scene, so nothing can be added to it")
-    line = b"\r\n" if b"\r\n" in text else b"\n"
-    if parent.children:
-        before = re.search(rb"\n([ \t]*)$", text[: parent.children[0].begin])
-        indent = before[1] if before else None
-    else:
-        own = re.search(rb"\n([ \t]*)$", text[: parent.begin])
-        indent = own[1] + b"  " if own else None
-    if indent is None:
-        body = f"<{around}>{element}</{around}>" if around else element
-        place = parent.end if first else parent.close
-        return place, place, body.encode()
-    lines = [f"<{around}>", f"  {element}", f"</{around}>"] if around else [element]
-    block = b"".join(line + indent + part.encode() for part in lines)
-    place = parent.end if first else len(text[: parent.close].rstrip())
-    return place, place, block
+def _numbers_text(values: np.ndarray | float) -> str:
+    return " ".join(exact_number(value) for value in np.atleast_1d(values))
 
 
 def _verify(scene: Scene, xml: str, theta: np.ndarray) -> None:
-    """Compile the edited text and hold every field that theta addresses against the model with
-    theta in it.
-    """
+    """Compile the edited text, and compare every field that theta addresses."""
     wanted = scene.model(theta)
     try:
-        got = replace(scene, xml=xml).base
+        compiled = replace(scene, xml=xml).base
     except SceneError as error:
         raise SceneError(f"theta cannot be written into scene {scene.name!r}: {error}") from None
     for param, slot in zip(scene.params, scene.slots, strict=True):
         if slot is None:
             continue
-        a, b = (
-            np.asarray(
-                getattr(m.opt, slot.field[4:])
-                if slot.field.startswith("opt.")
-                else getattr(m, slot.field)
-            )
-            for m in (wanted, got)
+        expected = _model_values(wanted, slot)
+        found = _model_values(compiled, slot)
+        is_same = expected.shape == found.shape and np.allclose(
+            expected, found, rtol=1e-8, atol=1e-12
         )
-        if a.shape != b.shape or not np.allclose(a, b, rtol=1e-8, atol=1e-12):
+        if not is_same:
             raise SceneError(
-                f"{param.target!r} cannot be written into scene {scene.name!r}: a default class or the compiler gives it another value; write it by hand"
+                f"{param.target!r} cannot be written into scene {scene.name!r}: a default class"
+                " or the compiler gives it another value; write it by hand"
             )
 
 
-def _short(value: float) -> str:
-    return f"{value:.9g}"
-
-
-def _exact(value: float) -> str:
-    return repr(float(value)).removesuffix(".0")
+def _model_values(model: mujoco.MjModel, slot: Slot) -> np.ndarray:
+    """The model's field that a parameter is part of."""
+    if slot.field.startswith(_OPTION_PREFIX):
+        return np.asarray(getattr(model.opt, slot.field.removeprefix(_OPTION_PREFIX)))
+    return np.asarray(getattr(model, slot.field))

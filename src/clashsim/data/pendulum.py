@@ -1,6 +1,4 @@
-"""A real double pendulum before a high-speed camera (Asseman, Kornuta, Ozcan 2018), by run and by
-recording.
-"""
+"""A real double pendulum before a high-speed camera (Asseman, Kornuta, Ozcan 2018)."""
 
 from __future__ import annotations
 
@@ -13,20 +11,25 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.data.readers.sources import read_zip_members
 
-FILE, SOURCE = "ibm_pendulum/split_train.zip", "erwincoumans/tiny-differentiable-simulator"
-RATE, ARM = (
-    400.0,
-    0.091,
-)  # frames a second; m, between the two joints, both as the authors give them
-_SAME = 1.0  # fifth-pixels: runs whose pivots lie this near were cut from one recording
+FILE = "ibm_pendulum/split_train.zip"
+SOURCE = "erwincoumans/tiny-differentiable-simulator"
+RATE = 400.0  # frames per second, as the authors give it
+ARM = 0.091  # m between the two joints, as the authors give it
+# Runs whose pivots lie this near were cut from one recording.
+_MAX_PIVOT_DISTANCE = 1.0  # fifths of a pixel
+# Arms that differ by less were seen from one distance.
+_MAX_ARM_CHANGE = 0.01  # of the median length
 
 
 @dataclass(frozen=True, eq=False)
 class PendulumRun:
-    """One file: places (T, 3, 2) of the pivot's, the first and the second bob's marker, in m; the
-    first axis points down, as gravity does.
+    """One file.
 
-    `recording` numbers the recordings, of which some were cut into several files.
+    Attributes:
+        name: Name of the file.
+        marker_positions: Positions (T, 3, 2) of the markers on the pivot, the first and the second
+            bob, m; the first axis points down, as gravity does.
+        recording: Number of the recording, of which some were cut into several files.
     """
 
     name: str
@@ -35,86 +38,101 @@ class PendulumRun:
 
 
 def load(root: Path) -> list[PendulumRun]:
-    """All runs of the data root, by the number in their names; metres by the length of the first
-    arm, for the camera stood at two distances.
+    """Read all runs of the data root, in the order of the numbers in their names.
+
+    Pixels become metres by the length of the first arm, since the camera stood at two distances.
     """
     path = root / FILE
     if not path.is_file():
         raise DataError(
-            f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}"
+            f"the data root {str(root)!r} holds no {FILE}; get it from github.com/{SOURCE}"
         )
     members = read_zip_members(path, ".csv")
     texts = {Path(name).stem: raw.decode("ascii", "replace") for name, raw in members.items()}
     if not texts:
         raise DataError(f"{path.name} holds no run (*.csv)")
-    names = sorted(texts, key=lambda n: (int(n) if n.isdigit() else len(texts), n))
-    raw = [_places(name, texts[name]) for name in names]
-    same = _recordings([np.median(p[:, 0], 0) for p in raw])
-    scale = _scales([float(np.median(np.linalg.norm(p[:, 1] - p[:, 0], axis=1))) for p in raw])
-    return [PendulumRun(n, p * s, r) for n, p, s, r in zip(names, raw, scale, same, strict=True)]
+    names = sorted(texts, key=lambda name: (int(name) if name.isdigit() else len(texts), name))
+    positions = [_parse_positions(name, texts[name]) for name in names]
+    pivots = [np.median(run[:, 0], 0) for run in positions]
+    arms = [float(np.median(np.linalg.norm(run[:, 1] - run[:, 0], axis=1))) for run in positions]
+    recordings = _recording_numbers(pivots)
+    scales = _metres_per_unit(arms)
+    return [
+        PendulumRun(name, run * scale, recording)
+        for name, run, scale, recording in zip(names, positions, scales, recordings, strict=True)
+    ]
 
 
 def split(
     runs: Sequence[PendulumRun], *, share: float = 0.2, seed: int = 0
 ) -> tuple[list[PendulumRun], list[PendulumRun]]:
-    """Runs to fit on and runs held out, a `share` of the files or a little more; files of one
-    recording stay together.
+    """Split runs into those to fit on and those held out; files of one recording stay together.
+
+    Args:
+        runs: The runs.
+        share: Share of the files that are held out; it may become a little more.
+        seed: Decides which recordings are held out.
+
+    Returns:
+        Runs to fit on, and runs held out.
     """
-    numbers = sorted({run.recording for run in runs})
-    if len(numbers) < 2:
+    recordings = sorted({run.recording for run in runs})
+    if len(recordings) < 2:
         raise DataError("holding out whole recordings needs at least two of them")
-    held = set[int]()
-    for number in np.random.default_rng(seed).permutation(numbers):
-        if (
-            sum(run.recording in held for run in runs) >= share * len(runs)
-            or len(held) == len(numbers) - 1
-        ):
+    held_out: set[int] = set()
+    for recording in np.random.default_rng(seed).permutation(recordings):
+        count = sum(run.recording in held_out for run in runs)
+        if count >= share * len(runs) or len(held_out) == len(recordings) - 1:
             break
-        held.add(int(number))
-    return [r for r in runs if r.recording not in held], [r for r in runs if r.recording in held]
+        held_out.add(int(recording))
+    fit = [run for run in runs if run.recording not in held_out]
+    test = [run for run in runs if run.recording in held_out]
+    return fit, test
 
 
-def _places(name: str, text: str) -> np.ndarray:
+def _parse_positions(name: str, text: str) -> np.ndarray:
+    """Positions (T, 3, 2) of the markers in fifths of a pixel."""
+    lines = [line for line in text.splitlines() if line.strip()]
     try:
         rows = np.array(
-            [
-                [float(v) for v in line.replace(",", " ").split()]
-                for line in text.splitlines()
-                if line.strip()
-            ]
+            [[float(cell) for cell in line.replace(",", " ").split()] for line in lines]
         )
     except ValueError:
         rows = np.zeros(0)
-    if rows.ndim != 2 or rows.shape[1] != 6 or len(rows) < 2 or not np.isfinite(rows).all():
+    is_table = rows.ndim == 2 and rows.shape[1] == 6 and len(rows) >= 2
+    if not is_table or not np.isfinite(rows).all():
         raise DataError(
-            f"run {name!r} should hold rows of six numbers: x and y of the pivot, the first and the second bob"
+            f"run {name!r} should hold rows of six numbers:"
+            " x and y of the pivot, the first and the second bob"
         )
     return rows.reshape(-1, 3, 2)
 
 
-def _recordings(pivots: Sequence[np.ndarray]) -> list[int]:
-    """A number for each run, the same for those whose pivots are together."""
-    groups = list[list[int]]()
-    for i, pivot in enumerate(pivots):
-        near = next(
-            (g for g in groups if min(np.abs(pivot - pivots[j]).max() for j in g) <= _SAME), None
-        )
-        if near is None:
-            groups.append([i])
+def _recording_numbers(pivots: Sequence[np.ndarray]) -> list[int]:
+    """A number for each run, the same for those whose pivots (2,) are together."""
+    groups: list[list[np.ndarray]] = []
+    numbers = []
+    for pivot in pivots:
+        for number, group in enumerate(groups):
+            distance = min(np.abs(pivot - other).max() for other in group)
+            if distance <= _MAX_PIVOT_DISTANCE:
+                group.append(pivot)
+                numbers.append(number)
+                break
         else:
-            near.append(i)
-    return [next(k for k, g in enumerate(groups) if i in g) for i in range(len(pivots))]
+            groups.append([pivot])
+            numbers.append(len(groups) - 1)
+    return numbers
 
 
-def _scales(arms: Sequence[float]) -> list[float]:
-    """Metres a fifth-pixel of each run; arms that differ by less than 1 % were seen from one
-    distance, and share the mean.
-    """
+def _metres_per_unit(arms: Sequence[float]) -> list[float]:
+    """Metres per fifth of a pixel of each run; runs seen from one distance share the mean."""
     order = np.argsort(arms)
-    level = np.concatenate(
-        [[0], np.cumsum(np.diff(np.asarray(arms)[order]) > 0.01 * np.median(arms))]
-    )
-    out = np.zeros(len(arms))
-    for k in range(level[-1] + 1):
-        out[order[level == k]] = ARM / np.mean(np.asarray(arms)[order[level == k]])
-    return list(out)
+    in_order = np.asarray(arms)[order]
+    is_new_distance = np.diff(in_order) > _MAX_ARM_CHANGE * np.median(arms)
+    distance_number = np.concatenate([[0], np.cumsum(is_new_distance)])
+    scales = np.zeros(len(arms))
+    for number in range(distance_number[-1] + 1):
+        same = distance_number == number
+        scales[order[same]] = ARM / np.mean(in_order[same])
+    return list(scales)

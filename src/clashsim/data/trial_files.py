@@ -1,11 +1,13 @@
-"""Trials in one safetensors file: no pickle, written whole or not at all, the same trials giving
-the same bytes.
+"""Trials in one safetensors file: no pickle, written whole or not at all.
+
+The same trials give the same bytes.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -17,16 +19,17 @@ from clashsim.core.tensors import read_tensors
 from clashsim.core.trials import SOURCES, Trial, Trials
 
 LIMIT = 4 << 30  # bytes of a file: it is read into memory
+_SUFFIX = ".safetensors"
 _FORMAT = 1
+# The only key: safetensors writes several in an order that changes from run to run.
+_METADATA = "clashsim"
 
 
 def write_trials(path: Path | str, trials: Trials) -> None:
     """Write trials to a .safetensors file."""
     path = Path(path)
-    if path.suffix != ".safetensors":
-        raise DataError(
-            f"trials can be written to files ending in .safetensors, not to {path.name!r}"
-        )
+    if path.suffix != _SUFFIX:
+        raise DataError(f"trials can be written to files ending in {_SUFFIX}, not to {path.name!r}")
     if path.is_dir():
         raise DataError(f"{str(path)!r} is a folder, not a file to write trials to")
     try:
@@ -39,30 +42,30 @@ def to_bytes(trials: Trials) -> bytes:
     """Trials as safetensors; arrays are numbered, and one JSON text says which is which."""
     tensors: dict[str, np.ndarray] = {}
 
-    def keep(array: np.ndarray) -> str:
-        tensors[key := f"{len(tensors):08d}"] = np.ascontiguousarray(array, dtype=float)
+    def add_tensor(array: np.ndarray) -> str:
+        key = f"{len(tensors):08d}"
+        tensors[key] = np.ascontiguousarray(array, dtype=float)
         return key
 
-    about = [
-        {
+    entries = []
+    for trial in trials:
+        entry = {
             "name": trial.name,
             "source": trial.source,
-            "t": keep(trial.t),
-            "known": [[k, float(v)] for k, v in trial.known.items()],
-            "poses": [[k, keep(v)] for k, v in trial.poses.items()],
-            "signals": [[k, keep(v)] for k, v in trial.signals.items()],
+            "t": add_tensor(trial.t),
+            "known": [[name, float(value)] for name, value in trial.known.items()],
+            "poses": [[body, add_tensor(pose)] for body, pose in trial.poses.items()],
+            "signals": [[name, add_tensor(values)] for name, values in trial.signals.items()],
         }
-        for trial in trials
-    ]
-    # One key only: safetensors writes several in an order that changes from run to run.
-    whole = {"format": _FORMAT, "kind": "trials", "trials": about} | (
-        {"notes": list(trials.notes)} if trials.notes else {}
-    )
-    return save(tensors, {"clashsim": json.dumps(whole, sort_keys=True)})
+        entries.append(entry)
+    about: dict[str, Any] = {"format": _FORMAT, "kind": "trials", "trials": entries}
+    if trials.notes:
+        about["notes"] = list(trials.notes)
+    return save(tensors, {_METADATA: json.dumps(about, sort_keys=True)})
 
 
 def read_trials(path: Path | str) -> Trials:
-    """Trials from a file that `write_trials` wrote."""
+    """Read trials from a file that `write_trials` wrote."""
     path = Path(path)
     if path.is_dir():
         raise DataError(f"trials {str(path)!r} is a folder, not a file")
@@ -71,8 +74,10 @@ def read_trials(path: Path | str) -> Trials:
     try:
         size = path.stat().st_size
         if size > LIMIT:
+            found = f"{size / 1e9:.1f} GB"
+            allowed = f"{LIMIT / 1e9:.1f} GB"
             raise DataError(
-                f"trials file {path.name!r} has {size / 1e9:.1f} GB, more than the {LIMIT / 1e9:.1f} GB allowed"
+                f"trials file {path.name!r} has {found}, more than the {allowed} allowed"
             )
         content = path.read_bytes()
     except OSError as error:
@@ -86,7 +91,7 @@ def read_trials(path: Path | str) -> Trials:
 def from_bytes(content: bytes) -> Trials:
     """Trials from safetensors."""
     tensors, metadata = read_tensors(content)
-    about = parse_json(metadata.get("clashsim", "null"), "the description in the safetensors file")
+    about = parse_json(metadata.get(_METADATA, "null"), "the description in the safetensors file")
     if not isinstance(about, dict) or about.get("kind") != "trials":
         raise DataError("the safetensors file does not hold clashsim's trials")
     if about.get("format") != _FORMAT:
@@ -95,29 +100,24 @@ def from_bytes(content: bytes) -> Trials:
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")
     try:
-        return Trials(
-            tuple(_trial(entry, tensors) for entry in about["trials"]),
-            tuple(str(note) for note in about.get("notes", ())),
-        )
+        trials = tuple(_read_trial(entry, tensors) for entry in about["trials"])
+        notes = tuple(str(note) for note in about.get("notes", ()))
+        return Trials(trials, notes)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise DataError(
-            "the safetensors file lacks parts of clashsim's trials (name, source, t, poses, signals, known)"
+            "the safetensors file lacks parts of clashsim's trials"
+            " (name, source, t, poses, signals, known)"
         ) from None
 
 
-def _trial(entry: dict, tensors: dict[str, np.ndarray]) -> Trial:
+def _read_trial(entry: dict, tensors: dict[str, np.ndarray]) -> Trial:
+    """One trial from its entry in the description."""
     if not isinstance(entry["name"], str) or entry["source"] not in SOURCES:
         raise DataError("a trial's name or source is damaged")
-    poses, signals = ({str(k): tensors[v] for k, v in entry[kind]} for kind in ("poses", "signals"))
-    if any(
-        values.ndim == 0 for values in (*poses.values(), *signals.values(), tensors[entry["t"]])
-    ):
+    t = tensors[entry["t"]]
+    poses = {str(body): tensors[key] for body, key in entry["poses"]}
+    signals = {str(name): tensors[key] for name, key in entry["signals"]}
+    known = {str(name): float(value) for name, value in entry["known"]}
+    if any(values.ndim == 0 for values in (t, *poses.values(), *signals.values())):
         raise DataError("an array of the trials has no rows")
-    return Trial(
-        entry["name"],
-        tensors[entry["t"]],
-        poses,
-        entry["source"],
-        signals,
-        {str(k): float(v) for k, v in entry["known"]},
-    )
+    return Trial(entry["name"], t, poses, entry["source"], signals, known)

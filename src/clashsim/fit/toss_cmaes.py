@@ -96,7 +96,7 @@ class Tosses:
 
     def starts(self, centre: np.ndarray, gravity: np.ndarray) -> np.ndarray:
         """Starts (m, n, 13) for m centres of mass (m, 3) and gravities (m,)."""
-        return np.stack([f.start(centre, gravity) for f in self.flights], 1)
+        return np.stack([f.initial_state(centre, gravity) for f in self.flights], 1)
 
     def errors(self, states: np.ndarray, after: int = 10) -> TossErrors:
         """Errors of states (m, n, T, >= 7) that begin with qpos."""

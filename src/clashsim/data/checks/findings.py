@@ -1,4 +1,4 @@
-"""What goes wrong in laboratories, as named findings, and the list of those that stop an import."""
+"""What goes wrong in recordings, as named findings, and which of them stop an import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from clashsim.core.errors import DataError, did_you_mean
 
 Severity = Literal["stop", "warn"]
-ROWS = 1000  # rows a finding lists; its sentence counts them all
+MAX_ROWS = 1000  # rows that a finding lists; its message counts them all
+_MAX_SHOWN = 4  # findings in one error message
 
 FINDING_NAMES = {
     "time_backwards": "time runs backwards",
@@ -39,8 +40,16 @@ FINDING_NAMES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found wrong. rows count from 0 in the body's own log (of the trial where it
-    concerns two), the first 1000; body is empty when it concerns the whole trial.
+    """One thing found wrong.
+
+    Attributes:
+        name: One of `FINDING_NAMES`.
+        severity: Whether it stops an import unless it is accepted by name.
+        trial: Name of the trial.
+        body: Name of the body; empty when it concerns the whole trial.
+        rows: The first rows it concerns, counted from 0 in the body's own log, or in the trial
+            where it concerns two bodies.
+        message: What was found, with numbers.
     """
 
     name: str
@@ -50,26 +59,33 @@ class Finding:
     rows: tuple[int, ...]
     message: str
 
+    @property
+    def where(self) -> str:
+        """The trial, and the body where there is one."""
+        place = f"trial {self.trial!r}"
+        return f"{place}, body {self.body!r}" if self.body else place
+
     def __str__(self) -> str:
-        where = f"trial {self.trial!r}" + (f", body {self.body!r}" if self.body else "")
-        return f"{self.name} ({self.severity}): {where}: {self.message}"
+        return f"{self.name} ({self.severity}): {self.where}: {self.message}"
 
 
 def finding(
     name: str,
     severity: Severity,
+    message: str,
+    *,
     trial: str,
-    body: str,
-    rows: np.ndarray | Sequence[int],
-    sentence: str,
+    body: str = "",
+    rows: np.ndarray | Sequence[int] = (),
 ) -> Finding:
-    """A finding whose rows are cut to the first ones."""
+    """Make a finding that lists the first `MAX_ROWS` rows only."""
     assert name in FINDING_NAMES, name
-    return Finding(name, severity, trial, body, tuple(int(i) for i in rows[:ROWS]), sentence)
+    first_rows = tuple(int(row) for row in rows[:MAX_ROWS])
+    return Finding(name, severity, trial, body, first_rows, message)
 
 
 def check_finding_names(accept: Sequence[str]) -> None:
-    """Refuse names that are no finding's."""
+    """Raise a DataError for a name that is no finding's."""
     for name in accept:
         if name not in FINDING_NAMES:
             raise DataError(
@@ -77,18 +93,14 @@ def check_finding_names(accept: Sequence[str]) -> None:
             )
 
 
-def stop(findings: Sequence[Finding], accept: Sequence[str]) -> None:
-    """Refuse an import with a serious finding that was not accepted by name."""
+def raise_if_serious(findings: Sequence[Finding], accept: Sequence[str]) -> None:
+    """Raise a DataError for serious findings that were not accepted by name."""
     serious = [f for f in findings if f.severity == "stop" and f.name not in accept]
     if not serious:
         return
-    shown = "; ".join(
-        f"{f.name} in trial {f.trial!r}"
-        + (f", body {f.body!r}" if f.body else "")
-        + f": {f.message}"
-        for f in serious[:4]
-    )
-    more = f"; and {len(serious) - 4} more" if len(serious) > 4 else ""
-    raise DataError(
-        f"the logs cannot be trusted as they are: {shown}{more} (mend the mapping, or accept by name: {', '.join(sorted({f.name for f in serious}))})"
-    )
+    messages = [f"{f.name} in {f.where}: {f.message}" for f in serious[:_MAX_SHOWN]]
+    if len(serious) > _MAX_SHOWN:
+        messages.append(f"and {len(serious) - _MAX_SHOWN} more")
+    names = ", ".join(sorted({f.name for f in serious}))
+    advice = f"correct the mapping, or accept by name: {names}"
+    raise DataError(f"the logs cannot be trusted as they are: {'; '.join(messages)} ({advice})")

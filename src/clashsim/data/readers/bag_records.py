@@ -1,31 +1,58 @@
-"""Messages in the files robots record: ROS 1 bags, ROS 2 databases and MCAP, read record by record
-with bounds.
+"""Messages in the files robots record: ROS 1 bags, ROS 2 databases and MCAP, record by record.
+
+The libraries for these formats believe the sizes that a file claims, so they are read here; see
+docs/decisions/0017-readers-of-hostile-files.md.
 """
 
 from __future__ import annotations
 
-import bz2
 import sqlite3
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from clashsim.core.errors import DataError
-from clashsim.core.extras import needs
+from clashsim.data.readers.bounded_bytes import (
+    CUT_OFF,
+    MAX_RECORD_BYTES,
+    ByteReader,
+    ChunkUnpacker,
+    read_exactly,
+    unpack_integers,
+    unpack_text,
+    unpack_uint32,
+)
 
-RECORD = 1 << 28  # bytes of one record, packed or not: a chunk has about one MB
-RATIO, FREE = (
-    100,
-    256 << 20,
-)  # as for archives: bytes a file may unpack to for each of its own, and those that need no reason
-_CUT = "the recording is cut off or damaged"
+# Kinds of records of a ROS 1 bag.
+_ROS1_MESSAGE = b"\x02"
+_ROS1_BAG_HEADER = b"\x03"
+_ROS1_CHUNK = b"\x05"
+_ROS1_CONNECTION = b"\x07"
+# Kinds of records of an MCAP file.
+_MCAP_MAGIC = b"\x89MCAP0\r\n"
+_MCAP_FOOTER = 0x02
+_MCAP_SCHEMA = 0x03
+_MCAP_CHANNEL = 0x04
+_MCAP_MESSAGE = 0x05
+_MCAP_CHUNK = 0x06
+_MCAP_DATA_END = 0x0F
+_MCAP_MESSAGE_HEADER_BYTES = 22
+
+_NOT_A_DATABASE = "the file is not a ROS 2 bag, or it is cut off or damaged"
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message as it was recorded. time: s, when it was recorded. coding: ros1, cdr or json."""
+    """One message as it was recorded.
+
+    Attributes:
+        topic: Its topic.
+        kind: The name of its type.
+        coding: ros1, cdr or json.
+        time: When it was recorded, s.
+        data: Its bytes.
+    """
 
     topic: str
     kind: str
@@ -34,224 +61,199 @@ class Message:
     data: bytes
 
 
-Wanted = Callable[[str], bool]  # whether messages of a kind are wanted; the others are not copied
+# Whether messages of a kind are wanted; the others are not copied.
+IsWanted = Callable[[str], bool]
 
 
-def bag_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
+class _Ros1Record(NamedTuple):
+    """Header fields and data of a record."""
+
+    header: dict[bytes, bytes]
+    data: bytes
+
+    @property
+    def kind(self) -> bytes:
+        """The number of its kind."""
+        return self.header.get(b"op", b"")
+
+    @property
+    def connection(self) -> bytes:
+        """The number of the connection it belongs to."""
+        return self.header.get(b"conn", b"")
+
+
+class _McapRecord(NamedTuple):
+    """Kind and data of a record."""
+
+    kind: int
+    data: bytes
+
+
+class _Channel(NamedTuple):
+    """The topic of messages, the number of their schema, and how they are coded."""
+
+    topic: str
+    schema: int
+    coding: str
+
+
+def ros1_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
     """Messages of a ROS 1 bag, in the order of the file."""
-    room = _Room(path)
-    connections: dict[bytes, tuple[str, str]] = {}
+    unpacker = ChunkUnpacker(path)
+    connections: dict[bytes, tuple[str, str]] = {}  # topic and type
     with path.open("rb") as file:
         if not file.readline(32).startswith(b"#ROSBAG V2.0"):
             raise DataError("the file is not a ROS 1 bag of version 2.0, or it is damaged")
-        for header, data in _ros1_records(file):
-            if header.get(b"op") == b"\x03":
-                (index,) = _unpack("<Q", header.get(b"index_pos", b""))
-                if not index:
-                    raise DataError("the bag was never closed; mend it with: rosbag reindex")
-                if index > path.stat().st_size:
-                    raise DataError(_CUT)
-            if header.get(b"op") == b"\x05":
-                data = room.unpack(
-                    data,
-                    header.get(b"compression", b"none").decode("latin-1"),
-                    _number(header.get(b"size", b"")),
-                )
-                records: Iterator[tuple[dict[bytes, bytes], bytes]] = _ros1_records(_Bytes(data))
-            else:
-                records = iter([(header, data)])
-            for inner, content in records:
-                if inner.get(b"op") == b"\x07":
-                    about = _ros1_fields(content)
-                    connections[inner.get(b"conn", b"")] = (
-                        inner.get(b"topic", b"").decode("utf-8", "replace"),
-                        about.get(b"type", b"").decode("latin-1"),
-                    )
-                elif inner.get(b"op") == b"\x02":
-                    topic, kind = connections.get(inner.get(b"conn", b""), ("", ""))
-                    if wanted(kind):
-                        stamp = inner.get(b"time", b"")
-                        if len(stamp) != 8:
-                            raise DataError(_CUT)
-                        sec, nsec = struct.unpack("<II", stamp)
-                        yield Message(topic, kind, "ros1", sec + 1e-9 * nsec, content)
+        for record in _ros1_records_and_chunks(file, unpacker, file_size=path.stat().st_size):
+            if record.kind == _ROS1_CONNECTION:
+                fields = _ros1_fields(record.data)
+                topic = record.header.get(b"topic", b"").decode("utf-8", "replace")
+                kind = fields.get(b"type", b"").decode("latin-1")
+                connections[record.connection] = (topic, kind)
+            elif record.kind == _ROS1_MESSAGE:
+                topic, kind = connections.get(record.connection, ("", ""))
+                if is_wanted(kind):
+                    stamp = record.header.get(b"time", b"")
+                    if len(stamp) != 8:
+                        raise DataError(CUT_OFF)
+                    seconds, nanoseconds = unpack_integers("<II", stamp)
+                    time = seconds + 1e-9 * nanoseconds
+                    yield Message(topic, kind, "ros1", time, record.data)
 
 
-def db3_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
+def _ros1_records_and_chunks(
+    file: BinaryIO, unpacker: ChunkUnpacker, *, file_size: int
+) -> Iterator[_Ros1Record]:
+    """Records of a bag, those inside chunks included."""
+    for record in _ros1_records(file):
+        if record.kind == _ROS1_BAG_HEADER:
+            (index_position,) = unpack_integers("<Q", record.header.get(b"index_pos", b""))
+            if not index_position:
+                raise DataError("the bag was never closed; repair it with: rosbag reindex")
+            if index_position > file_size:
+                raise DataError(CUT_OFF)
+        if record.kind == _ROS1_CHUNK:
+            compression = record.header.get(b"compression", b"none").decode("latin-1")
+            size = unpack_uint32(record.header.get(b"size", b""))
+            yield from _ros1_records(ByteReader(unpacker.unpack(record.data, compression, size)))
+        else:
+            yield record
+
+
+def _ros1_records(file: BinaryIO | ByteReader) -> Iterator[_Ros1Record]:
+    while header_size := file.read(4):
+        header = read_exactly(file, unpack_uint32(header_size))
+        data = read_exactly(file, unpack_uint32(file.read(4)))
+        yield _Ros1Record(_ros1_fields(header), data)
+
+
+def _ros1_fields(header: bytes) -> dict[bytes, bytes]:
+    """Fields `name=value` by name, each after its length."""
+    fields = {}
+    position = 0
+    while position < len(header):
+        size = unpack_uint32(header[position : position + 4])
+        start = position + 4
+        position = start + size
+        if position > len(header):
+            raise DataError(CUT_OFF)
+        name, _, value = header[start:position].partition(b"=")
+        fields[name] = value
+    return fields
+
+
+def db3_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
     """Messages of a ROS 2 bag's SQLite file, in the order in which they were written."""
     try:
-        base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error:
-        raise DataError("the file is not a ROS 2 bag, or it is cut off or damaged") from None
+        raise DataError(_NOT_A_DATABASE) from None
     try:
-        base.execute("PRAGMA trusted_schema=OFF")
-        base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, RECORD)
-        tables = {
-            name for (name,) in base.execute("select name from sqlite_master where type='table'")
-        }  # a view could compute for ever
+        database.execute("PRAGMA trusted_schema=OFF")
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_RECORD_BYTES)
+        # Tables only: a view could compute for ever.
+        rows = database.execute("select name from sqlite_master where type='table'")
+        tables = {name for (name,) in rows}
         if not {"topics", "messages"} <= tables:
             raise DataError(
                 "the database has no tables topics and messages, so it is not a ROS 2 bag"
             )
-        topics = {
-            key: (str(name), str(kind), str(coding))
-            for key, name, kind, coding in base.execute(
-                "select id, name, type, serialization_format from topics"
-            )
-        }
-        keep = [
-            key for key, (_, kind, _) in topics.items() if isinstance(key, int) and wanted(kind)
-        ]
-        for key, time, data in base.execute(
-            f"select topic_id, timestamp, data from messages where topic_id in ({','.join(map(str, keep))}) order by id"
-        ):
-            if not isinstance(time, int) or not isinstance(data, bytes):
-                raise DataError(_CUT)
+        topics = {}
+        query = "select id, name, type, serialization_format from topics"
+        for key, name, kind, coding in database.execute(query):
+            if isinstance(key, int) and is_wanted(str(kind)):
+                topics[key] = (str(name), str(kind), str(coding))
+        keys = ",".join(str(key) for key in topics)
+        query = (
+            f"select topic_id, timestamp, data from messages where topic_id in ({keys}) order by id"
+        )
+        for key, nanoseconds, data in database.execute(query):
+            if not isinstance(nanoseconds, int) or not isinstance(data, bytes):
+                raise DataError(CUT_OFF)
             topic, kind, coding = topics[key]
-            yield Message(topic, kind, coding, time * 1e-9, data)
+            yield Message(topic, kind, coding, nanoseconds * 1e-9, data)
     except (sqlite3.Error, OverflowError, UnicodeDecodeError, ValueError):
-        raise DataError("the file is not a ROS 2 bag, or it is cut off or damaged") from None
+        raise DataError(_NOT_A_DATABASE) from None
     finally:
-        base.close()
+        database.close()
 
 
-def mcap_messages(path: Path, wanted: Wanted) -> Iterator[Message]:
+def mcap_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
     """Messages of an MCAP file, in the order of the file."""
-    room = _Room(path)
+    unpacker = ChunkUnpacker(path)
     schemas: dict[int, str] = {}
-    channels: dict[int, tuple[str, int, str]] = {}
-    ended = False
+    channels: dict[int, _Channel] = {}
     with path.open("rb") as file:
-        if file.read(8) != b"\x89MCAP0\r\n":
+        if file.read(len(_MCAP_MAGIC)) != _MCAP_MAGIC:
             raise DataError("the file is not MCAP, or it is damaged")
-        for code, data in _mcap_records(file):
-            ended = ended or code in (0x02, 0x0F)
-            if code == 0x02:
-                break
-            records: Iterator[tuple[int, bytes]] = iter([(code, data)])
-            if code == 0x06:
-                (size,) = _unpack("<Q", data, 16)
-                how, at = _text(data, 28)
-                if _unpack("<Q", data, at)[0] != len(data) - at - 8:
-                    raise DataError(_CUT)
-                records = _mcap_records(_Bytes(room.unpack(data[at + 8 :], how or "none", size)))
-            for inner, content in records:
-                if inner == 0x03:
-                    schemas[_unpack("<H", content)[0]] = _text(content, 2)[0]
-                elif inner == 0x04:
-                    key, schema = _unpack("<HH", content)
-                    topic, at = _text(content, 4)
-                    channels[key] = (topic, schema, _text(content, at)[0])
-                elif inner == 0x05:
-                    key, _, time, _ = _unpack("<HIQQ", content)
-                    topic, schema, coding = channels.get(key, ("", 0, ""))
-                    if wanted(kind := schemas.get(schema, "")):
-                        yield Message(topic, kind, coding, time * 1e-9, content[22:])
-    if not ended:
-        raise DataError(f"{_CUT}: it has no end")
+        for record in _mcap_records_and_chunks(file, unpacker):
+            data = record.data
+            if record.kind == _MCAP_SCHEMA:
+                (key,) = unpack_integers("<H", data)
+                schemas[key], _ = unpack_text(data, 2)
+            elif record.kind == _MCAP_CHANNEL:
+                key, schema = unpack_integers("<HH", data)
+                topic, position = unpack_text(data, 4)
+                coding, _ = unpack_text(data, position)
+                channels[key] = _Channel(topic, schema, coding)
+            elif record.kind == _MCAP_MESSAGE:
+                key, _, nanoseconds, _ = unpack_integers("<HIQQ", data)
+                channel = channels.get(key, _Channel("", 0, ""))
+                kind = schemas.get(channel.schema, "")
+                if is_wanted(kind):
+                    body = data[_MCAP_MESSAGE_HEADER_BYTES:]
+                    time = nanoseconds * 1e-9
+                    yield Message(channel.topic, kind, channel.coding, time, body)
 
 
-class _Bytes:
-    """A file in memory that does not copy what it holds."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = memoryview(data), 0
-
-    def read(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
-        piece = bytes(self.data[self.at : self.at + size])
-        self.at += len(piece)
-        return piece
-
-
-class _Room:
-    """Unpacks chunks and counts what they come to."""
-
-    def __init__(self, path: Path) -> None:
-        self.left = max(FREE, RATIO * path.stat().st_size)
-
-    def unpack(self, data: bytes, how: str, size: int) -> bytes:
-        """A chunk unpacked; it may have `size` bytes and no more."""
-        if how == "none":
-            return data
-        if size > RECORD or size > self.left:
-            raise DataError(
-                f"a part of the recording unpacks to {size / 1e6:.0f} MB, which is too much for its size"
-            )
-        self.left -= size
-        try:
-            if how == "bz2":
-                out = bz2.BZ2Decompressor().decompress(data, size)
-            elif how == "lz4":
-                out = _library("lz4.frame").LZ4FrameDecompressor().decompress(data, size)
-            elif how == "zstd":
-                out = _library("zstandard").ZstdDecompressor().stream_reader(data).read(size)
-            else:
-                raise DataError(
-                    f"a part of the recording is packed by {how[:20]!r}; choices: none, bz2, lz4, zstd"
-                )
-        except DataError:
-            raise
-        except Exception:  # three libraries, each with errors of its own
-            raise DataError(_CUT) from None
-        if len(out) != size:
-            raise DataError(_CUT)
-        return bytes(out)
+def _mcap_records_and_chunks(file: BinaryIO, unpacker: ChunkUnpacker) -> Iterator[_McapRecord]:
+    """Records of an MCAP file up to its footer, those inside chunks included."""
+    has_end = False
+    for record in _mcap_records(file):
+        if record.kind in (_MCAP_FOOTER, _MCAP_DATA_END):
+            has_end = True
+        if record.kind == _MCAP_FOOTER:
+            break
+        if record.kind == _MCAP_CHUNK:
+            yield from _mcap_records(ByteReader(_mcap_chunk(record.data, unpacker)))
+        else:
+            yield record
+    if not has_end:
+        raise DataError(f"{CUT_OFF}: it has no end")
 
 
-def _library(name: str) -> Any:
-    import importlib
-
-    with needs(name, "io"):
-        return importlib.import_module(name)
-
-
-def _ros1_records(file: BinaryIO | _Bytes) -> Iterator[tuple[dict[bytes, bytes], bytes]]:
-    while head := file.read(4):
-        header = _exactly(file, _number(head))
-        yield _ros1_fields(header), _exactly(file, _number(file.read(4)))
+def _mcap_chunk(data: bytes, unpacker: ChunkUnpacker) -> bytes:
+    """The records inside a chunk, unpacked."""
+    (unpacked_size,) = unpack_integers("<Q", data, 16)
+    compression, position = unpack_text(data, 28)
+    (packed_size,) = unpack_integers("<Q", data, position)
+    packed = data[position + 8 :]
+    if packed_size != len(packed):
+        raise DataError(CUT_OFF)
+    return unpacker.unpack(packed, compression or "none", unpacked_size)
 
 
-def _ros1_fields(header: bytes) -> dict[bytes, bytes]:
-    fields, at = {}, 0
-    while at < len(header):
-        size = _number(header[at : at + 4])
-        if at + 4 + size > len(header):
-            raise DataError(_CUT)
-        name, _, value = header[at + 4 : at + 4 + size].partition(b"=")
-        fields[name] = value
-        at += 4 + size
-    return fields
-
-
-def _mcap_records(file: BinaryIO | _Bytes) -> Iterator[tuple[int, bytes]]:
-    while head := file.read(1):
-        yield head[0], _exactly(file, _unpack("<Q", file.read(8))[0])
-
-
-def _exactly(file: BinaryIO | _Bytes, size: int) -> bytes:
-    if size > RECORD:
-        raise DataError(f"{_CUT}: a record claims {size / 1e6:.0f} MB")
-    data = file.read(size)
-    if len(data) != size:
-        raise DataError(_CUT)
-    return data
-
-
-def _number(raw: bytes) -> int:
-    return int(_unpack("<I", raw)[0])
-
-
-def _unpack(form: str, raw: bytes, at: int = 0) -> tuple[int, ...]:
-    try:
-        return struct.unpack_from(form, raw, at)
-    except struct.error:
-        raise DataError(_CUT) from None
-
-
-def _text(data: bytes, at: int) -> tuple[str, int]:
-    """A text that begins with its length, and the place after it."""
-    size = _number(data[at : at + 4])
-    if at + 4 + size > len(data):
-        raise DataError(_CUT)
-    return data[at + 4 : at + 4 + size].decode("utf-8", "replace"), at + 4 + size
+def _mcap_records(file: BinaryIO | ByteReader) -> Iterator[_McapRecord]:
+    while kind := file.read(1):
+        (size,) = unpack_integers("<Q", file.read(8))
+        yield _McapRecord(kind[0], read_exactly(file, size))

@@ -3,116 +3,155 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from clashsim.core.errors import DataError, did_you_mean
-from clashsim.data.readers.bag_records import Message, bag_messages, db3_messages, mcap_messages
-from clashsim.data.readers.convert import chosen
+from clashsim.data.readers.bag_records import (
+    Message,
+    db3_messages,
+    mcap_messages,
+    ros1_messages,
+)
+from clashsim.data.readers.convert import select_bodies
 from clashsim.data.readers.mapping import LoggerMapping
-from clashsim.data.readers.ros_messages import Pose, is_transform, poses, wanted
+from clashsim.data.readers.ros_messages import Pose, holds_poses, is_transform, poses_in
 from clashsim.data.readers.streams import Log, Stream
 
-POSES = 1 << 23  # poses kept of one recording: 10 hours at 200 Hz
-_ENDS = ("pose", "odom", "odometry", "transform", "tf", "ground_truth")
+MAX_POSES = 1 << 23  # of one recording: 10 hours at 200 Hz
+_MAX_METADATA_BYTES = 1 << 20
+_COMPRESSED = re.compile(r"compression_mode:\s*['\"]?(file|message)", re.IGNORECASE)
+# Last words of a topic that do not name the body.
+_TOPIC_ENDS = ("pose", "odom", "odometry", "transform", "tf", "ground_truth")
 
 
-def read_bag(path: Path, log: LoggerMapping) -> Log:
-    """Bodies of a ROS 1 bag."""
-    return _collect(bag_messages(path, wanted), log)
+class _TimedPose(NamedTuple):
+    """A pose, and when it was recorded, s."""
+
+    time: float
+    pose: Pose
 
 
-def read_db3(path: Path, log: LoggerMapping) -> Log:
-    """Bodies of a ROS 2 bag's SQLite file."""
-    return _collect(db3_messages(path, wanted), log)
+def read_bag(path: Path, logger: LoggerMapping) -> Log:
+    """Read the bodies of a ROS 1 bag."""
+    return _collect(ros1_messages(path, holds_poses), logger)
 
 
-def read_mcap(path: Path, log: LoggerMapping) -> Log:
-    """Bodies of an MCAP file."""
-    return _collect(mcap_messages(path, wanted), log)
+def read_db3(path: Path, logger: LoggerMapping) -> Log:
+    """Read the bodies of a ROS 2 bag's SQLite file."""
+    return _collect(db3_messages(path, holds_poses), logger)
 
 
-def read_folder(path: Path, log: LoggerMapping) -> Log:
-    """Bodies of a ROS 2 bag, which is a folder with its parts and a description."""
+def read_mcap(path: Path, logger: LoggerMapping) -> Log:
+    """Read the bodies of an MCAP file."""
+    return _collect(mcap_messages(path, holds_poses), logger)
+
+
+def read_bag_folder(path: Path, logger: LoggerMapping) -> Log:
+    """Read the bodies of a ROS 2 bag, which is a folder with its parts and a description."""
     with (path / "metadata.yaml").open("rb") as file:
-        about = file.read(1 << 20).decode("utf-8", "replace")
-    if re.search(r"compression_mode:\s*['\"]?(file|message)", about, re.IGNORECASE):
+        about = file.read(_MAX_METADATA_BYTES).decode("utf-8", "replace")
+    if _COMPRESSED.search(about):
         raise DataError(
-            "the bag is compressed as a whole; unpack it first (ros2 bag convert), or record MCAP with compressed chunks"
+            "the bag is compressed as a whole; unpack it first (ros2 bag convert),"
+            " or record MCAP with compressed chunks"
         )
-    parts = sorted(
-        (p for p in path.iterdir() if p.suffix in (".db3", ".mcap") and p.is_file()),
-        key=lambda p: [int(n) for n in re.findall(r"\d{1,18}", p.stem)][-1:],
-    )
+    parts = [part for part in path.iterdir() if part.suffix in (".db3", ".mcap") and part.is_file()]
     if not parts:
         raise DataError("the bag holds no .db3 or .mcap file")
-    return _collect(
-        chain.from_iterable(
-            (db3_messages if p.suffix == ".db3" else mcap_messages)(p, wanted) for p in parts
-        ),
-        log,
-    )
+    parts.sort(key=_last_number)
+    messages = chain.from_iterable(_messages_of_part(part) for part in parts)
+    return _collect(messages, logger)
 
 
-def _collect(messages: Iterable[Message], log: LoggerMapping) -> Log:
-    rows: dict[str, list[tuple[float, Pose]]] = {}
-    for count, (source, time, pose) in enumerate(_sources(messages)):
-        rows.setdefault(source, []).append((time, pose))
-        if count >= POSES:
-            raise DataError(f"the recording holds more than {POSES} poses; cut it into trials")
-    if not rows:
+def _last_number(part: Path) -> list[int]:
+    """The last number in a name, by which the parts of a bag are ordered."""
+    return [int(number) for number in re.findall(r"\d{1,18}", part.stem)][-1:]
+
+
+def _messages_of_part(part: Path) -> Iterator[Message]:
+    if part.suffix == ".db3":
+        return db3_messages(part, holds_poses)
+    return mcap_messages(part, holds_poses)
+
+
+def _collect(messages: Iterable[Message], logger: LoggerMapping) -> Log:
+    """The bodies of a recording, by topic or by the frame that moves."""
+    streams = _streams(_poses_by_source(messages), logger)
+    names = _short_names(streams)
+    if not logger.bodies:
+        bodies = {name: streams[source] for source, name in names.items()}
+        return select_bodies(bodies, logger, length="m", up="z")
+    # A mapping may name a body by its topic or by the short name.
+    bodies = streams | {name: streams[source] for source, name in names.items()}
+    for body in logger.bodies:
+        if body.source_name not in bodies:
+            hint = did_you_mean(body.source_name, streams)
+            raise DataError(
+                f"there is no topic or frame {body.source_name[:60]!r} with poses; {hint}"
+            )
+    return select_bodies(bodies, logger, length="m", up="z")
+
+
+def _poses_by_source(messages: Iterable[Message]) -> dict[str, list[_TimedPose]]:
+    """Poses by topic, or by frame where the message names the one that moves."""
+    poses: dict[str, list[_TimedPose]] = {}
+    count = 0
+    for message in messages:
+        for pose in poses_in(message):
+            source = message.topic
+            if is_transform(message.kind) and pose.child:
+                source = pose.child.strip("/")
+            poses.setdefault(source, []).append(_TimedPose(message.time, pose))
+            count += 1
+            if count > MAX_POSES:
+                raise DataError(
+                    f"the recording holds more than {MAX_POSES} poses; cut it into trials"
+                )
+    if not poses:
         raise DataError(
             "the recording holds no poses (PoseStamped, TransformStamped, TFMessage or Odometry)"
         )
-    children = {pose.child for items in rows.values() for _, pose in items[:1] if pose.child}
+    return poses
+
+
+def _streams(poses: Mapping[str, Sequence[_TimedPose]], logger: LoggerMapping) -> dict[str, Stream]:
+    """One stream per topic or frame; poses relative to a body that moves are left out.
+
+    Those that the mapping names are kept.
+    """
+    moving_frames = {timed[0].pose.child for timed in poses.values()} - {""}
+    named = {name for body in logger.bodies for name in (body.source, body.name)}
     streams = {}
-    for source, items in rows.items():
-        parents = {pose.parent for _, pose in items}
+    for source, timed in poses.items():
+        parents = {item.pose.parent for item in timed}
         if len(parents) > 1:
-            raise DataError(
-                f"the poses of {source!r} are in several frames: {', '.join(sorted(parents)[:4])}"
-            )
-        if parents & children and source not in {
-            name for body in log.bodies for name in (body.source, body.name)
-        }:
-            continue  # the pose is relative to another body that moves
-        stamps = np.array([pose.stamp for _, pose in items])
-        t = stamps if (stamps > 0).all() else np.array([time for time, _ in items])
-        values = np.array([pose.values for _, pose in items])
+            frames = ", ".join(sorted(parents)[:4])
+            raise DataError(f"the poses of {source!r} are in several frames: {frames}")
+        if parents & moving_frames and source not in named:
+            continue
+        t = np.array([item.pose.stamp for item in timed])
+        if not (t > 0).all():
+            t = np.array([item.time for item in timed])
+        values = np.array([item.pose.values for item in timed])
         streams[source] = Stream(source, t, values[:, [0, 1, 2, 6, 3, 4, 5]])
-    short = {source: _short(source) for source in streams}
-    names = {
-        source if list(short.values()).count(name) > 1 else name: streams[source]
-        for source, name in short.items()
-    }
-    if log.bodies:
-        for body in log.bodies:
-            if (body.source or body.name) not in {**streams, **names}:
-                raise DataError(
-                    f"there is no topic or frame {(body.source or body.name)[:60]!r} with poses; {did_you_mean(body.source or body.name, streams)}"
-                )
-    return chosen({**streams, **names} if log.bodies else names, log, length="m", up="z")
+    return streams
 
 
-def _sources(messages: Iterable[Message]) -> Iterator[tuple[str, float, Pose]]:
-    """Poses by topic, or by frame where the message names the one that moves."""
-    for message in messages:
-        for pose in poses(message):
-            yield (
-                pose.child.strip("/")
-                if is_transform(message.kind) and pose.child
-                else message.topic,
-                message.time,
-                pose,
-            )
+def _short_names(sources: Iterable[str]) -> dict[str, str]:
+    """A short name for each topic; the topic itself where two would have the same name."""
+    short = {source: _short_name(source) for source in sources}
+    names = list(short.values())
+    return {source: source if names.count(name) > 1 else name for source, name in short.items()}
 
 
-def _short(topic: str) -> str:
+def _short_name(topic: str) -> str:
     """The part of a topic that names the body, as box of /vrpn/box/pose."""
     parts = [part for part in topic.split("/") if part]
-    while len(parts) > 1 and parts[-1].lower() in _ENDS:
+    while len(parts) > 1 and parts[-1].lower() in _TOPIC_ENDS:
         parts.pop()
     return parts[-1] if parts else topic

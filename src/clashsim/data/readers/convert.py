@@ -1,6 +1,4 @@
-"""From columns and a logger's mapping to streams: units, quaternion order, angles and the axis that
-points up.
-"""
+"""From columns and a logger's mapping to streams: units, quaternion order, and the axis up."""
 
 from __future__ import annotations
 
@@ -15,10 +13,11 @@ from clashsim.core.trials import quaternion
 from clashsim.data.readers.mapping import BodyMapping, LoggerMapping
 from clashsim.data.readers.streams import Columns, Log, Stream
 
-_FAR = 1e9  # m: no body was seen there, and squares of more overflow
+_MAX_COORDINATE = 1e9  # m: no body was seen there, and squares of more overflow
+# name[i] or name[i:j]
 _REFERENCE = re.compile(r"(.+?)\[(\d{1,6})(?::(\d{1,6}))?\]")
 # Rows are the new x, y, z in the file's axes; all are rotations, so handedness is kept.
-TURNS = {
+AXES_FOR_UP = {
     "z": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "y": ((1, 0, 0), (0, 0, -1), (0, 1, 0)),
     "x": ((0, 1, 0), (0, 0, 1), (1, 0, 0)),
@@ -29,8 +28,9 @@ TURNS = {
 
 
 def column_of(reference: str, names: Sequence[str] | Columns) -> str:
-    """The column that a reference `name`, `name[i]` or `name[i:j]` means; a name with brackets of
-    its own comes first.
+    """The column that a reference `name`, `name[i]` or `name[i:j]` means.
+
+    A column whose own name has brackets comes first.
     """
     if reference in names:
         return reference
@@ -40,172 +40,213 @@ def column_of(reference: str, names: Sequence[str] | Columns) -> str:
     raise DataError(f"there is no column {reference[:60]!r}; {did_you_mean(reference, names)}")
 
 
-def pick(columns: Columns, references: Sequence[str], width: int) -> np.ndarray:
-    """Columns side by side, (N, width)."""
-    parts = []
-    for reference in references:
-        values = columns[column_of(reference, columns)]
-        values = values[:, None] if values.ndim == 1 else values
-        if reference not in columns and (match := _REFERENCE.fullmatch(reference)):
-            first, last = int(match[2]), int(match[3] or int(match[2]) + 1)
-            if not first < last <= values.shape[1]:
-                raise DataError(
-                    f"{reference!r} is outside the {values.shape[1]} numbers of its column"
-                )
-            values = values[:, first:last]
-        parts.append(values)
+def pick_columns(columns: Columns, references: Sequence[str], width: int) -> np.ndarray:
+    """Put the referenced columns side by side, (N, width)."""
+    parts = [_referenced_values(columns, reference) for reference in references]
     lengths = {len(part) for part in parts}
+    names = ", ".join(references)
     if len(lengths) > 1:
-        raise DataError(f"the columns {', '.join(references)} differ in length: {sorted(lengths)}")
+        raise DataError(f"the columns {names} differ in length: {sorted(lengths)}")
     table = np.concatenate(parts, 1) if parts else np.empty((0, 0))
     if table.shape[1] != width:
-        raise DataError(
-            f"{', '.join(references)} give {table.shape[1]} numbers a row, where {width} are needed"
-        )
+        raise DataError(f"{names} give {table.shape[1]} numbers per row, where {width} are needed")
     return table
 
 
-def from_columns(columns: Columns, log: LoggerMapping, *, header: Columns | None = None) -> Log:
-    """The streams, signals and known numbers of one log, by its mapping."""
-    if not log.bodies:
+def _referenced_values(columns: Columns, reference: str) -> np.ndarray:
+    """The numbers (N, k) that one reference means."""
+    values = columns[column_of(reference, columns)]
+    if values.ndim == 1:
+        values = values[:, None]
+    match = _REFERENCE.fullmatch(reference)
+    if reference in columns or match is None:
+        return values
+    first = int(match[2])
+    last = int(match[3] or first + 1)
+    if not first < last <= values.shape[1]:
+        raise DataError(f"{reference!r} is outside the {values.shape[1]} numbers of its column")
+    return values[:, first:last]
+
+
+def log_from_columns(
+    columns: Columns, logger: LoggerMapping, *, header: Columns | None = None
+) -> Log:
+    """Make the streams, signals and known numbers of one log.
+
+    Args:
+        columns: The columns of the file.
+        logger: Its mapping.
+        header: Fields of the lines before a table's header.
+
+    Returns:
+        The log, in SI units with z up.
+    """
+    if not logger.bodies:
         raise DataError("the mapping names no body ([[logs.bodies]]), so there is nothing to read")
-    bodies = {body.name: _pose(columns, body, log) for body in log.bodies}
-    rows = len(next(iter(bodies.values()))[0])
-    if log.time:
-        t = (
-            pick(columns, [log.time], 1)[:, 0]
-            * (1 / log.rate if log.rate else log.unit("time", "s"))
-            + log.offset
+    poses = {}
+    angles = {}
+    for body in logger.bodies:
+        poses[body.name], angles[body.name] = _pose(columns, body, logger)
+    t = _times(columns, logger, rows=len(next(iter(poses.values()))))
+    other_lengths = sorted({str(len(pose)) for pose in poses.values()} - {str(len(t))})
+    if other_lengths:
+        raise DataError(f"the time has {len(t)} rows, but a body has {', '.join(other_lengths)}")
+    streams = []
+    for body in logger.bodies:
+        stream = Stream(
+            body.name,
+            t,
+            poses[body.name],
+            angles[body.name],
+            has_orientation=bool(body.quaternion or body.euler or body.yaw),
         )
-    elif log.rate:
-        t = np.arange(rows) / log.rate + log.offset
-    else:
-        raise DataError("the mapping names neither a column with the time nor a rate")
-    if any(len(pose) != len(t) for pose, _ in bodies.values()):
-        raise DataError(
-            f"the time has {len(t)} rows, but a body has {', '.join(sorted({str(len(p)) for p, _ in bodies.values()} - {str(len(t))}))}"
-        )
-    turned = {body.name: bool(body.quaternion or body.euler or body.yaw) for body in log.bodies}
-    streams = tuple(
-        Stream(name, t, pose, angles, turned[name]) for name, (pose, angles) in bodies.items()
-    )
+        streams.append(turn_upright(stream, logger.up or "z", logger.flip))
     signals = {}
-    for name, reference in log.signals.items():
-        values = (
-            pick(columns, [reference], 1)
-            if _REFERENCE.fullmatch(reference) and reference not in columns
-            else columns[column_of(reference, columns)]
-        )
-        if len(values) != len(t):
-            raise DataError(f"signal {name!r} has {len(values)} rows, where the time has {len(t)}")
-        signals[name] = (t, values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values)
+    for name, reference in logger.signals.items():
+        signals[name] = (t, _signal(columns, name, reference, rows=len(t)))
     fields = header or {}
-    known = {
-        name: float(pick(fields, [reference], 1)[0, 0]) for name, reference in log.header.items()
-    }
-    moments = {
-        name: float(pick(fields, [reference], 1)[0, 0]) * log.unit("time", "s") + log.offset
-        for name, reference in log.moments.items()
-    }
-    return Log(
-        tuple(upright(stream, log.up or "z", log.flip) for stream in streams),
-        signals,
-        known,
-        moments,
-    )
+    known = {}
+    for name, reference in logger.header.items():
+        known[name] = float(pick_columns(fields, [reference], 1)[0, 0])
+    moments = {}
+    for name, reference in logger.moments.items():
+        time = float(pick_columns(fields, [reference], 1)[0, 0])
+        moments[name] = time * logger.unit("time", "s") + logger.offset
+    return Log(tuple(streams), signals, known, moments)
 
 
-def chosen(bodies: Mapping[str, Stream], log: LoggerMapping, *, length: str, up: str) -> Log:
-    """The bodies of a file that describes itself, under the names and in the units the mapping
-    gives them; all of them when it names none.
-    """
-    wanted = {body.source or body.name: body.name for body in log.bodies} or {
-        name: name for name in bodies
-    }
-    scale = np.array([log.unit("length", length)] * 3 + [1.0] * 4)
-    found = []
-    for source, name in wanted.items():
-        if source not in bodies:
-            raise DataError(f"there is no body {source[:60]!r}; {did_you_mean(source, bodies)}")
-        stream = bodies[source]
-        found.append(
-            upright(
-                replace(stream, body=name, t=stream.t + log.offset, pose=stream.pose * scale),
-                log.up or up,
-                log.flip,
-            )
-        )
-    return Log(tuple(found))
+def _times(columns: Columns, logger: LoggerMapping, *, rows: int) -> np.ndarray:
+    """Times (N,) of the logger's clock, s."""
+    if logger.time:
+        step = 1 / logger.rate if logger.rate else logger.unit("time", "s")
+        return pick_columns(columns, [logger.time], 1)[:, 0] * step + logger.offset
+    if logger.rate:
+        return np.arange(rows) / logger.rate + logger.offset
+    raise DataError("the mapping names neither a column with the time nor a rate")
 
 
-def rotation(sequence: str, angles: np.ndarray) -> np.ndarray:
-    """Quaternions wxyz (N, 4) of angles (N, 3) in rad turned in a sequence as scipy names them, or
-    of a rotation `vector`; NaN stays NaN.
-    """
-    from scipy.spatial.transform import Rotation
-
-    turn = np.full((len(angles), 4), np.nan)
-    seen = np.isfinite(angles).all(1)
-    if seen.any():
-        made = (
-            Rotation.from_rotvec(angles[seen])
-            if sequence == "vector"
-            else Rotation.from_euler(sequence, angles[seen])
-        )
-        turn[seen] = made.as_quat()[:, [3, 0, 1, 2]]
-    return turn
-
-
-def upright(stream: Stream, up: str, flip: Sequence[str] = ()) -> Stream:
-    """A stream turned so that z is up. A body's own axes are renamed with the world's: one that has
-    no turn in the file has none afterwards.
-    """
-    pose = np.where(np.abs(stream.pose) < _FAR, stream.pose, np.nan)
-    for axis in flip:
-        pose[:, "xyz".index(axis)] *= -1
-    turn = np.array(TURNS[up], float)
-    pose[:, :3], pose[:, 4:] = (
-        pose[:, :3] @ turn.T,
-        pose[:, 4:] @ turn.T,
-    )  # the vector part of a quaternion turns as a vector does
-    return replace(stream, pose=pose, up=up)
+def _signal(columns: Columns, name: str, reference: str, *, rows: int) -> np.ndarray:
+    """Values (N,) or (N, c) of a signal."""
+    if reference not in columns and _REFERENCE.fullmatch(reference):
+        values = pick_columns(columns, [reference], 1)
+    else:
+        values = columns[column_of(reference, columns)]
+    if len(values) != rows:
+        raise DataError(f"signal {name!r} has {len(values)} rows, where the time has {rows}")
+    is_single = values.ndim == 2 and values.shape[1] == 1
+    return values[:, 0] if is_single else values
 
 
 def _pose(
-    columns: Columns, body: BodyMapping, log: LoggerMapping
+    columns: Columns, body: BodyMapping, logger: LoggerMapping
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pose (N, 7) in m and wxyz along the file's axes, and angles (N, k) in rad where there are
-    any.
-    """
+    """Pose (N, 7) in m and wxyz along the file's axes, and angles (N, k) in rad if there are."""
     if not body.position:
         raise DataError(f"body {body.name!r} has no columns for its position")
-    flat = len(body.position) == 2
-    place = pick(columns, body.position, 2 if flat else 3) * log.unit("length", "m")
-    place = np.column_stack([place, np.zeros(len(place))]) if flat else place
-    if flat and log.up not in ("", "z"):
+    is_planar = len(body.position) == 2
+    length = logger.unit("length", "m")
+    position = pick_columns(columns, body.position, 2 if is_planar else 3) * length
+    if is_planar:
+        position = np.column_stack([position, np.zeros(len(position))])
+        if logger.up not in ("", "z"):
+            raise DataError(
+                f"body {body.name!r} has two numbers for its position, which lie in the plane"
+                f" with z up, but up is {logger.up!r}"
+            )
+    orientation, angles = _orientation(columns, body, logger, rows=len(position))
+    if len(orientation) != len(position):
         raise DataError(
-            f"body {body.name!r} has two numbers for its position, which lie in the plane with z up, but up is {log.up!r}"
+            f"body {body.name!r} has {len(position)} positions and {len(orientation)} orientations"
         )
-    angles = None
-    turn = np.zeros((len(place), 4))
-    turn[:, 0] = 1.0
+    return np.concatenate([position, orientation], 1), angles
+
+
+def _orientation(
+    columns: Columns, body: BodyMapping, logger: LoggerMapping, *, rows: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Quaternions wxyz (N, 4), and the angles (N, k) in rad they were made from if there are."""
     if body.quaternion:
-        turn = pick(columns, body.quaternion, 4)
-        turn = turn if body.order == "wxyz" else turn[:, [3, 0, 1, 2]]
-    elif body.euler or body.yaw:
-        angles = pick(columns, body.euler or [body.yaw], 3 if body.euler else 1) * log.unit(
-            "angle", "rad"
-        )
-        if body.euler:
-            turn = rotation(body.sequence, angles)
-        else:
-            turn = quaternion(angles[:, 0])
-            up = log.up or "z"
-            turn[:, 1:] = turn[:, [3]] * np.array(
-                TURNS[up][2], float
-            )  # about the file's own up, which `upright` turns to z
-    if len(turn) != len(place):
-        raise DataError(
-            f"body {body.name!r} has {len(place)} positions and {len(turn)} orientations"
-        )
-    return np.concatenate([place, turn], 1), angles
+        numbers = pick_columns(columns, body.quaternion, 4)
+        return (numbers if body.order == "wxyz" else numbers[:, [3, 0, 1, 2]]), None
+    angle = logger.unit("angle", "rad")
+    if body.euler:
+        angles = pick_columns(columns, body.euler, 3) * angle
+        return quaternions_from_angles(body.sequence, angles), angles
+    if body.yaw:
+        angles = pick_columns(columns, [body.yaw], 1) * angle
+        about_z = quaternion(angles[:, 0])
+        # The yaw is about the file's own up, which `turn_upright` turns to z.
+        up = np.array(AXES_FOR_UP[logger.up or "z"][2], float)
+        about_z[:, 1:] = about_z[:, [3]] * up
+        return about_z, angles
+    identity = np.zeros((rows, 4))
+    identity[:, 0] = 1.0
+    return identity, None
+
+
+def select_bodies(
+    bodies: Mapping[str, Stream], logger: LoggerMapping, *, length: str, up: str
+) -> Log:
+    """The bodies of a file that describes itself, under the names the mapping gives them.
+
+    Args:
+        bodies: All bodies of the file, by its own names.
+        logger: The mapping; all bodies are taken when it names none.
+        length: Unit of length of the file, where the mapping has none.
+        up: Axis of the file that points up, where the mapping has none.
+
+    Returns:
+        The log, in SI units with z up.
+    """
+    names = {body.source_name: body.name for body in logger.bodies}
+    if not names:
+        names = {name: name for name in bodies}
+    scale = np.array([logger.unit("length", length)] * 3 + [1.0] * 4)
+    streams = []
+    for source, name in names.items():
+        if source not in bodies:
+            raise DataError(f"there is no body {source[:60]!r}; {did_you_mean(source, bodies)}")
+        stream = bodies[source]
+        in_metres = replace(stream, body=name, t=stream.t + logger.offset, pose=stream.pose * scale)
+        streams.append(turn_upright(in_metres, logger.up or up, logger.flip))
+    return Log(tuple(streams))
+
+
+def quaternions_from_angles(sequence: str, angles: np.ndarray) -> np.ndarray:
+    """Quaternions of angles; NaN stays NaN.
+
+    Args:
+        sequence: Axes of the angles as scipy names them, or `vector` for a rotation vector.
+        angles: Angles (N, 3), rad.
+
+    Returns:
+        Quaternions wxyz (N, 4).
+    """
+    from scipy.spatial.transform import Rotation
+
+    quaternions = np.full((len(angles), 4), np.nan)
+    seen = np.isfinite(angles).all(1)
+    if not seen.any():
+        return quaternions
+    if sequence == "vector":
+        rotation = Rotation.from_rotvec(angles[seen])
+    else:
+        rotation = Rotation.from_euler(sequence, angles[seen])
+    quaternions[seen] = rotation.as_quat()[:, [3, 0, 1, 2]]
+    return quaternions
+
+
+def turn_upright(stream: Stream, up: str, flip: Sequence[str] = ()) -> Stream:
+    """Turn a stream so that z is up, after mirroring the axes in `flip`.
+
+    A body's own axes are renamed with the world's: one that is not rotated in the file is not
+    rotated afterwards.
+    """
+    pose = np.where(np.abs(stream.pose) < _MAX_COORDINATE, stream.pose, np.nan)
+    for axis in flip:
+        pose[:, "xyz".index(axis)] *= -1
+    axes = np.array(AXES_FOR_UP[up], float)
+    pose[:, :3] = pose[:, :3] @ axes.T
+    # The vector part of a quaternion turns as a vector does.
+    pose[:, 4:] = pose[:, 4:] @ axes.T
+    return replace(stream, pose=pose, up=up)

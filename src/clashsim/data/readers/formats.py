@@ -1,6 +1,4 @@
-"""Which reader reads which file: by suffix, and by the first line where one suffix has several
-formats.
-"""
+"""Which reader reads which file: by suffix, and by the first line where a suffix has several."""
 
 from __future__ import annotations
 
@@ -9,32 +7,35 @@ from pathlib import Path
 
 from clashsim.core.errors import DataError
 from clashsim.data.readers import arrays, bags, c3d, motive, parquet, tables, vicon
-from clashsim.data.readers.convert import from_columns
+from clashsim.data.readers.convert import log_from_columns
 from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.streams import Columns, Log
 
-_TEXT = (".csv", ".tsv", ".txt")
-_ARRAYS: dict[str, Callable[..., Columns]] = {
+_LogReader = Callable[[Path, LoggerMapping], Log]
+
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+_ARRAY_READERS: dict[str, Callable[..., Columns]] = {
     ".parquet": parquet.read_parquet,
     ".h5": arrays.read_hdf5,
     ".hdf5": arrays.read_hdf5,
     ".npz": arrays.read_npz,
     ".mat": arrays.read_mat,
 }
-_SELF: dict[str, Callable[[Path, LoggerMapping], Log]] = {
-    ".c3d": c3d.read,
+_SELF_DESCRIBING_READERS: dict[str, _LogReader] = {
+    ".c3d": c3d.read_c3d,
     ".bag": bags.read_bag,
     ".db3": bags.read_db3,
     ".mcap": bags.read_mcap,
 }
-SUFFIXES = (*_TEXT, *_ARRAYS, *_SELF)
+SUFFIXES = (*_TEXT_SUFFIXES, *_ARRAY_READERS, *_SELF_DESCRIBING_READERS)
 
 
 def describes_itself(path: Path) -> bool:
     """Whether a file names its own bodies, so that it needs no mapping."""
-    if path.is_dir() or path.suffix.lower() in _SELF:
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in _SELF_DESCRIBING_READERS:
         return True
-    return path.suffix.lower() in _TEXT and _own(path) is not None
+    return suffix in _TEXT_SUFFIXES and _motion_capture_reader(path) is not None
 
 
 def read_columns(
@@ -44,52 +45,68 @@ def read_columns(
     rows: int | None = None,
     header_lines: int = 0,
 ) -> tuple[Columns, Columns]:
-    """Columns of a table or of arrays, and the fields of the lines before a table's header."""
-    _size(path)
-    if path.suffix.lower() in _TEXT:
-        return tables.read_csv(path, wanted=wanted, rows=rows, header_lines=header_lines)
-    return _ARRAYS[path.suffix.lower()](path, wanted=wanted, rows=rows), {}
+    """Read a table or arrays.
 
+    Args:
+        path: The file.
+        wanted: References to columns; None for all that hold numbers.
+        rows: How many rows are read at most.
+        header_lines: Lines of names and values before a table's header.
 
-def read_log(path: Path, log: LoggerMapping) -> Log:
-    """One file, by its mapping."""
-    if path.is_dir():
-        return bags.read_folder(path, log)
-    _size(path)
+    Returns:
+        The columns, and the fields of the lines before the header.
+    """
+    _refuse_empty(path)
     suffix = path.suffix.lower()
-    if suffix in _SELF:
-        return _SELF[suffix](path, log)
-    if suffix in _TEXT and not log.header_lines and (own := _own(path)) is not None:
-        return own(path, log)
-    if not any(body.position for body in log.bodies):
+    if suffix in _TEXT_SUFFIXES:
+        return tables.read_csv(path, wanted=wanted, rows=rows, header_lines=header_lines)
+    return _ARRAY_READERS[suffix](path, wanted=wanted, rows=rows), {}
+
+
+def read_log(path: Path, logger: LoggerMapping) -> Log:
+    """Read one file by its mapping."""
+    if path.is_dir():
+        return bags.read_bag_folder(path, logger)
+    _refuse_empty(path)
+    suffix = path.suffix.lower()
+    if suffix in _SELF_DESCRIBING_READERS:
+        return _SELF_DESCRIBING_READERS[suffix](path, logger)
+    if suffix in _TEXT_SUFFIXES and not logger.header_lines:
+        reader = _motion_capture_reader(path)
+        if reader is not None:
+            return reader(path, logger)
+    if not any(body.position for body in logger.bodies):
         raise DataError(
-            "a table of numbers needs a mapping that says which columns are the position of which body (or a guess)"
+            "a table of numbers needs a mapping that says which columns are the position of"
+            " which body (or a guess)"
         )
-    wanted = (
-        [
-            r
-            for body in log.bodies
-            for r in (*body.position, *body.quaternion, *body.euler, body.yaw)
-            if r
-        ]
-        + [*log.signals.values()]
-        + [log.time] * bool(log.time)
-    )
-    columns, fields = read_columns(path, wanted=wanted, header_lines=log.header_lines)
-    return from_columns(columns, log, header=fields)
+    wanted = _referenced_columns(logger)
+    columns, fields = read_columns(path, wanted=wanted, header_lines=logger.header_lines)
+    return log_from_columns(columns, logger, header=fields)
 
 
-def _own(path: Path) -> Callable[[Path, LoggerMapping], Log] | None:
-    """The reader of a text file that is more than a table."""
+def _referenced_columns(logger: LoggerMapping) -> list[str]:
+    """All columns that a mapping names."""
+    references: list[str] = []
+    for body in logger.bodies:
+        references += [*body.position, *body.quaternion, *body.euler, body.yaw]
+    references += [*logger.signals.values(), logger.time]
+    return [reference for reference in references if reference]
+
+
+def _motion_capture_reader(path: Path) -> _LogReader | None:
+    """The reader of a text file that is an export of Motive or Vicon; None for a plain table."""
     try:
-        first = next(tables.lines_of(path), "").strip()
+        first_line = next(tables.lines_of(path), "").strip()
     except DataError:
         return None
-    if first.startswith("Format Version"):
-        return motive.read
-    return vicon.read if first.strip('",; \t').lower() in vicon.FIRST else None
+    if first_line.startswith("Format Version"):
+        return motive.read_motive
+    if first_line.strip('",; \t').lower() in vicon.FIRST_LINES:
+        return vicon.read_vicon
+    return None
 
 
-def _size(path: Path) -> None:
+def _refuse_empty(path: Path) -> None:
     if path.stat().st_size == 0:
         raise DataError("the file is empty")

@@ -1,92 +1,140 @@
-"""Which files make one trial: each file its own, or the files of several loggers by the pattern of
-their names.
-"""
+"""Which files make one trial: each file alone, or those of several loggers by their names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers.mapping import LoggerMapping, Mapping
+from clashsim.data.readers.mapping import LoggerMapping, LogMapping
+from clashsim.data.readers.sources import FoundFile
 
-Files = list[tuple[str, Path, LoggerMapping]]  # name with folders, where it lies, how it is read
+_MAX_DIGITS = 18  # of a number in a name: more do not fit an integer of 64 bits
 
 
-def group(
-    found: Sequence[tuple[str, Path]], mapping: Mapping, *, named: set[str]
-) -> dict[str, Files]:
-    """Files by trial, in the order of the numbers in their names; `named` are files the user asked
-    for, which must fit a pattern.
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a trial: its name with folders, where it lies, and how it is read."""
+
+    name: str
+    path: Path
+    logger: LoggerMapping
+
+
+class _TrialKey(NamedTuple):
+    """What tells trials apart.
+
+    The file name and number are empty where the pattern has {trial}. Without {trial} every file is
+    a trial of its own.
     """
-    keyed: dict[tuple[str, ...], Files] = {}
-    patterns = ", ".join(log.files for log in mapping.logs)
-    for i, (name, path) in enumerate(found):
-        place = PurePosixPath(name)
-        fits = [
-            (log, match) for log in mapping.logs if (match := _pattern(log.files).fullmatch(name))
-        ]
-        if fits:
-            log, match = fits[0]
-            trial = match.groupdict().get("trial") or place.stem
-            # Without {trial} in its pattern every file is a trial of its own.
-            key = (
-                trial,
-                match["folder"] or "",
-                "" if "{trial}" in log.files else place.name,
-                "" if "{trial}" in log.files else str(i),
-            )
-            keyed.setdefault(key, []).append((name, path, log))
-        elif place.name in named:
-            raise DataError(f"{name!r} fits none of the patterns in the mapping: {patterns}")
-    if not keyed:
-        raise DataError(f"none of {len(found)} files fits the patterns in the mapping: {patterns}")
-    keyed = _across_folders(keyed)
-    for (trial, *_), files in keyed.items():
-        if len({id(log) for _, _, log in files}) < len(files):
+
+    trial: str
+    folder: str
+    file: str
+    number: str
+
+
+_Groups = dict[_TrialKey, list[LogFile]]
+
+
+def group_by_trial(
+    files: Sequence[FoundFile], mapping: LogMapping, *, named: set[str]
+) -> dict[str, list[LogFile]]:
+    """Group files by trial.
+
+    Args:
+        files: The files that were found.
+        mapping: The mapping, whose patterns say which logger wrote a file.
+        named: Names of files that the user asked for, which must fit a pattern.
+
+    Returns:
+        The files of each trial by a short name, in the order of the numbers in their names.
+    """
+    groups = _merge_folders(_group_by_pattern(files, mapping, named))
+    for key, group in groups.items():
+        if len({id(file.logger) for file in group}) < len(group):
+            first = group[0].name
+            last = group[-1].name
             raise DataError(
-                f"{files[0][0]!r} and {files[-1][0]!r} are both of trial {trial!r} and of one logger"
+                f"{first!r} and {last!r} are both of trial {key.trial!r} and of one logger"
             )
-    keys = sorted(keyed, key=lambda key: [_natural(part) for part in (key[1], key[0], *key[2:])])
-    ways = (
-        [k[0] for k in keys],
-        [f"{k[1]}/{k[0]}" for k in keys],
-        [f"{k[1]}/{k[2]}" for k in keys],
-        [f"{k[1]}/{k[2]} {k[3]}" for k in keys],
-    )
-    labels = next(
-        way for way in ways if len(set(way)) == len(way)
-    )  # the shortest names that differ
-    return {label.strip("/"): keyed[key] for label, key in zip(labels, keys, strict=True)}
+    keys = sorted(groups, key=_sort_key)
+    return dict(zip(_short_labels(keys), [groups[key] for key in keys], strict=True))
 
 
-def _across_folders(keyed: dict[tuple[str, ...], Files]) -> dict[tuple[str, ...], Files]:
-    """Loggers that write into folders of their own: files of one trial from different loggers
-    belong together.
-    """
-    merged: dict[tuple[str, ...], Files] = {}
-    for trial in dict.fromkeys(key[0] for key in keyed):
-        own = {key: files for key, files in keyed.items() if key[0] == trial}
-        logs = [id(log) for files in own.values() for _, _, log in files]
-        if len(own) > 1 and len(set(logs)) == len(logs):
-            own = {next(iter(own)): [file for files in own.values() for file in files]}
-        merged |= own
+def _group_by_pattern(files: Sequence[FoundFile], mapping: LogMapping, named: set[str]) -> _Groups:
+    """Files by folder and trial, as the first pattern that fits says."""
+    groups: _Groups = {}
+    patterns = ", ".join(logger.files for logger in mapping.logs)
+    for number, file in enumerate(files):
+        file_name = PurePosixPath(file.name)
+        for logger in mapping.logs:
+            match = _pattern(logger.files).fullmatch(file.name)
+            if match is None:
+                continue
+            trial = match.groupdict().get("trial") or file_name.stem
+            folder = match["folder"] or ""
+            if "{trial}" in logger.files:
+                key = _TrialKey(trial, folder, "", "")
+            else:
+                key = _TrialKey(trial, folder, file_name.name, str(number))
+            groups.setdefault(key, []).append(LogFile(file.name, file.path, logger))
+            break
+        else:
+            if file_name.name in named:
+                raise DataError(
+                    f"{file.name!r} fits none of the patterns in the mapping: {patterns}"
+                )
+    if not groups:
+        raise DataError(f"none of {len(files)} files fits the patterns in the mapping: {patterns}")
+    return groups
+
+
+def _merge_folders(groups: _Groups) -> _Groups:
+    """Join the files of one trial from loggers that write into folders of their own."""
+    merged: _Groups = {}
+    for trial in dict.fromkeys(key.trial for key in groups):
+        of_trial = {key: files for key, files in groups.items() if key.trial == trial}
+        files = [file for group in of_trial.values() for file in group]
+        is_one_per_logger = len({id(file.logger) for file in files}) == len(files)
+        if len(of_trial) > 1 and is_one_per_logger:
+            merged[next(iter(of_trial))] = files
+        else:
+            merged |= of_trial
     return merged
 
 
-def _pattern(files: str) -> re.Pattern[str]:
-    parts = (
-        re.escape(files or "*")
-        .replace(r"\*", "[^/]*")
-        .replace(r"\?", "[^/]")
-        .replace(r"\{trial\}", "(?P<trial>[^/]+)")
+def _short_labels(keys: Sequence[_TrialKey]) -> list[str]:
+    """The shortest names of trials that all differ."""
+    choices = (
+        [key.trial for key in keys],
+        [f"{key.folder}/{key.trial}" for key in keys],
+        [f"{key.folder}/{key.file}" for key in keys],
+        [f"{key.folder}/{key.file} {key.number}" for key in keys],
     )
-    return re.compile(rf"(?:(?P<folder>.*)/)?{parts}", re.DOTALL)
+    labels = next(names for names in choices if len(set(names)) == len(names))
+    return [label.strip("/") for label in labels]
+
+
+def _pattern(files: str) -> re.Pattern[str]:
+    """A regular expression for the names that a logger's pattern means, in any folder."""
+    name = re.escape(files or "*")
+    name = name.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    name = name.replace(r"\{trial\}", "(?P<trial>[^/]+)")
+    return re.compile(rf"(?:(?P<folder>.*)/)?{name}", re.DOTALL)
+
+
+def _sort_key(key: _TrialKey) -> list[list[tuple[int, int, str]]]:
+    return [_natural(part) for part in (key.folder, key.trial, key.file, key.number)]
 
 
 def _natural(text: str) -> list[tuple[int, int, str]]:
-    return [
-        (0, int(part), "") if part.isdigit() and part.isascii() and len(part) < 19 else (1, 0, part)
-        for part in re.split(r"(\d+)", text)
-    ]
+    """A sort key that puts "trial 10" after "trial 9"."""
+    parts: list[tuple[int, int, str]] = []
+    for part in re.split(r"(\d+)", text):
+        is_number = part.isdigit() and part.isascii() and len(part) <= _MAX_DIGITS
+        parts.append((0, int(part), "") if is_number else (1, 0, part))
+    return parts

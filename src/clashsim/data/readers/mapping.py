@@ -1,11 +1,8 @@
-"""The mapping file: which columns of a lab's logs are the time, position and orientation of which
-body, and in what units.
-"""
+"""The mapping file: which columns of a lab's logs are what, of which body, and in what units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Table
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,23 +11,38 @@ from clashsim.core.errors import DataError
 from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
 from clashsim.core.typed import build_dataclass
 
-TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-LENGTH = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "in": 0.0254}
-ANGLE = {"rad": 1.0, "deg": 0.017453292519943295}
-UP = ("z", "y", "x", "-z", "-y", "-x")
-ORDERS = ("wxyz", "xyzw")
+TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+LENGTH_UNITS = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "in": 0.0254}
+ANGLE_UNITS = {"rad": 1.0, "deg": 0.017453292519943295}
+_UNITS = {"time": TIME_UNITS, "length": LENGTH_UNITS, "angle": ANGLE_UNITS}
+UP_AXES = ("z", "y", "x", "-z", "-y", "-x")
+QUATERNION_ORDERS = ("wxyz", "xyzw")
+
+_MAX_HEADER_LINES = 100
+_MAX_RATE = 1e7  # Hz
+_MAX_OFFSET = 1e12  # s
+_MAX_PATTERN_LENGTH = 200
+_MAX_STARS = 4  # in a pattern: more could take for ever to match
 
 
 @dataclass(frozen=True)
 class BodyMapping:
     """One body: its name in the trials and where a log has it.
 
-    A column is `name`, `name[i]` or `name[i:j]` where a column holds vectors. position: 3 numbers,
-    or 2 on a plane. Of quaternion (4 numbers in `order`), euler (3 angles turned in `sequence`,
-    capitals about the body's axes as in scipy) and yaw (1 angle about up) at most one is given.
-    source: the name a self-describing format (Motive, Vicon, bags) has for it. markers: C3D labels
-    with their places on the body, in the log's unit of length, or none ([]) to take the body's
-    frame from the first whole frame.
+    A column is `name`, or `name[i]` or `name[i:j]` where a column holds vectors. At most one of
+    quaternion, euler and yaw is given.
+
+    Attributes:
+        name: Name in the trials.
+        position: Columns of 3 numbers, or of 2 on a plane.
+        quaternion: Columns of 4 numbers.
+        order: Order of the quaternion, wxyz or xyzw.
+        euler: Columns of 3 angles.
+        sequence: Axes of those angles, capitals about the body's axes as in scipy.
+        yaw: Column of 1 angle about the axis that points up.
+        source: The name that a self-describing format (Motive, Vicon, bags) has for the body.
+        markers: C3D labels with their positions on the body, in the log's unit of length; no
+            numbers ([]) take the body's frame from the first frame with all markers.
     """
 
     name: str
@@ -41,19 +53,31 @@ class BodyMapping:
     sequence: str = "XYZ"
     yaw: str = ""
     source: str = ""
-    markers: Table[str, tuple[float, ...]] = field(default_factory=dict)
+    markers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def source_name(self) -> str:
+        """The name of the body in a file that describes itself."""
+        return self.source or self.name
 
 
 @dataclass(frozen=True)
 class LoggerMapping:
-    """One logger. files: a pattern with {trial} (and * and ?), empty for all files; offset: s added
-    to its clock.
+    """One logger.
 
-    rate: Hz, where no column is the time, or where that column counts frames.
-    header_lines: lines of `name,value,name,value` before the names of the columns; header and
-    moments take numbers from them, by name in the trial, moments being times of the logger's clock.
-    units: time, length and angle. up: the file's axis that points up; flip: axes whose positions
-    are written with the wrong sign.
+    Attributes:
+        bodies: The bodies it sees.
+        files: Pattern of its files with {trial} (and * and ?); empty for all files.
+        time: Column of the time.
+        rate: Frames per second, where no column is the time or that column counts frames.
+        offset: Time added to its clock, s.
+        header_lines: Lines of `name,value,name,value` before the names of the columns.
+        header: Numbers taken from those lines: name in the trial to name in the file.
+        moments: The same for times of the logger's clock.
+        signals: Further columns: name in the trial to column.
+        units: Units of time, length and angle.
+        up: The axis of the file that points up.
+        flip: Axes whose positions are written with the wrong sign.
     """
 
     bodies: tuple[BodyMapping, ...] = ()
@@ -62,28 +86,28 @@ class LoggerMapping:
     rate: float = 0.0
     offset: float = 0.0
     header_lines: int = 0
-    header: Table[str, str] = field(default_factory=dict)
-    moments: Table[str, str] = field(default_factory=dict)
-    signals: Table[str, str] = field(default_factory=dict)
-    units: Table[str, str] = field(default_factory=dict)
+    header: Mapping[str, str] = field(default_factory=dict)
+    moments: Mapping[str, str] = field(default_factory=dict)
+    signals: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     up: str = ""
     flip: tuple[str, ...] = ()
 
     def unit(self, kind: str, default: str) -> float:
         """SI value of the unit of `time`, `length` or `angle`."""
-        return {"time": TIME, "length": LENGTH, "angle": ANGLE}[kind][self.units.get(kind, default)]
+        return _UNITS[kind][self.units.get(kind, default)]
 
 
 @dataclass(frozen=True)
-class Mapping:
+class LogMapping:
     """How to read a lab's logs: one entry per logger, and numbers known for every trial."""
 
     logs: tuple[LoggerMapping, ...] = (LoggerMapping(),)
-    known: Table[str, float] = field(default_factory=dict)
+    known: Mapping[str, float] = field(default_factory=dict)
 
 
-def load(path: Path | str) -> Mapping:
-    """A mapping from a TOML file."""
+def load(path: Path | str) -> LogMapping:
+    """Read a mapping from a TOML file."""
     path = Path(path)
     content = read_bounded(path, f"mapping file {str(path)!r}", limit=TOML_BYTES)
     try:
@@ -92,100 +116,123 @@ def load(path: Path | str) -> Mapping:
         raise DataError(f"in {path.name!r}: {error}") from None
 
 
-def loads(text: str | bytes) -> Mapping:
-    """A mapping from TOML text."""
-    mapping: Mapping = build_dataclass(Mapping, parse_toml(text, "the mapping"))
-    for log in mapping.logs:
-        _check(log)
-    if len(mapping.logs) > 1 and any("{trial}" not in log.files for log in mapping.logs):
+def loads(text: str | bytes) -> LogMapping:
+    """Read a mapping from TOML text."""
+    mapping: LogMapping = build_dataclass(LogMapping, parse_toml(text, "the mapping"))
+    for logger in mapping.logs:
+        _check_logger(logger)
+    has_trial = all("{trial}" in logger.files for logger in mapping.logs)
+    if len(mapping.logs) > 1 and not has_trial:
         raise DataError("with several logs, each needs `files`, a pattern with {trial} in it")
     if not mapping.logs:
         raise DataError("the mapping has no [[logs]]")
     return mapping
 
 
-def dump(mapping: Mapping) -> str:
-    """A mapping as TOML text that `loads` reads back as the same mapping."""
-    lines = _lines(mapping, "")
-    return "\n".join(lines).strip() + "\n"
+def dump(mapping: LogMapping) -> str:
+    """Write a mapping as TOML text that `loads` reads back as the same mapping."""
+    return "\n".join(_toml_lines(mapping, "")).strip() + "\n"
 
 
-def _check(log: LoggerMapping) -> None:
-    for kind, choices in (("time", TIME), ("length", LENGTH), ("angle", ANGLE)):
-        if log.units.get(kind, next(iter(choices))) not in choices:
-            raise DataError(
-                f"the unit of {kind} is {log.units[kind]!r}; choices: {', '.join(choices)}"
-            )
-    if unknown := set(log.units) - {"time", "length", "angle"}:
-        raise DataError(f"units has {sorted(unknown)[0]!r}; choices: time, length, angle")
-    if log.up and log.up not in UP:
-        raise DataError(f"up is {log.up!r}; choices: {', '.join(UP)}")
-    if any(axis not in ("x", "y", "z") for axis in log.flip):
-        raise DataError(f"flip is {list(log.flip)}; choices: x, y, z")
-    if not 0 <= log.header_lines <= 100 or not 0 <= log.rate < 1e7 or not abs(log.offset) < 1e12:
+def _check_logger(logger: LoggerMapping) -> None:
+    """Raise a DataError for a value that no log can be read by."""
+    for kind, choices in _UNITS.items():
+        unit = logger.units.get(kind)
+        if unit is not None and unit not in choices:
+            raise DataError(f"the unit of {kind} is {unit!r}; choices: {', '.join(choices)}")
+    unknown = sorted(set(logger.units) - set(_UNITS))
+    if unknown:
+        raise DataError(f"units has {unknown[0]!r}; choices: {', '.join(_UNITS)}")
+    if logger.up and logger.up not in UP_AXES:
+        raise DataError(f"up is {logger.up!r}; choices: {', '.join(UP_AXES)}")
+    if any(axis not in ("x", "y", "z") for axis in logger.flip):
+        raise DataError(f"flip is {list(logger.flip)}; choices: x, y, z")
+    numbers_fit = (
+        0 <= logger.header_lines <= _MAX_HEADER_LINES
+        and 0 <= logger.rate < _MAX_RATE
+        and abs(logger.offset) < _MAX_OFFSET
+    )
+    if not numbers_fit:
         raise DataError(
-            "header_lines must be 0 to 100, rate 0 to 1e7 Hz and offset a number of seconds"
+            f"header_lines must be 0 to {_MAX_HEADER_LINES}, rate 0 to 1e7 Hz"
+            " and offset a number of seconds"
         )
-    if len(log.files) > 200 or log.files.count("*") > 4:  # more could take for ever to match
-        raise DataError(f"files is {log.files[:40]!r}; it may have 200 letters and four *")
-    if log.files.count("{trial}") > 1:
-        raise DataError(f"files is {log.files!r}; it needs {{trial}} once")
-    names = [body.name for body in log.bodies]
+    if len(logger.files) > _MAX_PATTERN_LENGTH or logger.files.count("*") > _MAX_STARS:
+        raise DataError(f"files is {logger.files[:40]!r}; it may have 200 letters and four *")
+    if logger.files.count("{trial}") > 1:
+        raise DataError(f"files is {logger.files!r}; it needs {{trial}} once")
+    names = [body.name for body in logger.bodies]
     if "" in names:
         raise DataError("a body needs a name that is not empty")
-    if twice := next((n for n in names if names.count(n) > 1), None):
-        raise DataError(f"two bodies of one log are both called {twice!r}")
-    for body in log.bodies:
-        if sum(map(bool, (body.quaternion, body.euler, body.yaw))) > 1:
-            raise DataError(f"body {body.name!r} has more than one of quaternion, euler and yaw")
-        if body.order not in ORDERS:
-            raise DataError(
-                f"body {body.name!r} has order {body.order!r}; choices: {', '.join(ORDERS)}"
-            )
-        if (
-            len(body.sequence) != 3
-            or len(set(body.sequence.lower()) - set("xyz"))
-            or body.sequence not in (body.sequence.lower(), body.sequence.upper())
-            or any(a == b for a, b in zip(body.sequence, body.sequence[1:], strict=False))
-        ):
-            raise DataError(
-                f"body {body.name!r} has sequence {body.sequence!r}; it needs three axes such as XYZ or zyx"
-            )
-        if any(len(place) not in (0, 3) for place in body.markers.values()):
-            raise DataError(
-                f"body {body.name!r} needs three numbers for the place of each marker, or none"
-            )
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise DataError(f"two bodies of one log are both called {duplicate!r}")
+    for body in logger.bodies:
+        _check_body(body)
 
 
-def _lines(item: Any, place: str) -> list[str]:
+def _check_body(body: BodyMapping) -> None:
+    """Raise a DataError for an orientation or markers that cannot be read."""
+    orientations = [body.quaternion, body.euler, body.yaw]
+    if sum(bool(columns) for columns in orientations) > 1:
+        raise DataError(f"body {body.name!r} has more than one of quaternion, euler and yaw")
+    if body.order not in QUATERNION_ORDERS:
+        choices = ", ".join(QUATERNION_ORDERS)
+        raise DataError(f"body {body.name!r} has order {body.order!r}; choices: {choices}")
+    if not _is_euler_sequence(body.sequence):
+        raise DataError(
+            f"body {body.name!r} has sequence {body.sequence!r};"
+            " it needs three axes such as XYZ or zyx"
+        )
+    if any(len(position) not in (0, 3) for position in body.markers.values()):
+        raise DataError(
+            f"body {body.name!r} needs three numbers for the place of each marker, or none"
+        )
+
+
+def _is_euler_sequence(sequence: str) -> bool:
+    """Whether three axes are all small letters or all capitals, and no two in a row are equal."""
+    if len(sequence) != 3 or not set(sequence.lower()) <= set("xyz"):
+        return False
+    if sequence not in (sequence.lower(), sequence.upper()):
+        return False
+    return sequence[0] != sequence[1] and sequence[1] != sequence[2]
+
+
+def _toml_lines(item: Any, prefix: str) -> list[str]:
     """A dataclass as TOML: plain entries first, then the tables inside it."""
-    kind = type(item)
     plain: list[str] = []
     nested: list[str] = []
-    for f in fields(kind):
-        value = getattr(item, f.name)
-        default = f.default if f.default is not f.default_factory else None
+    for entry in fields(type(item)):
+        value = getattr(item, entry.name)
+        default = entry.default if entry.default is not entry.default_factory else None
         if isinstance(value, tuple) and value and isinstance(value[0], LoggerMapping | BodyMapping):
-            for entry in value:
-                nested += ["", f"[[{place}{f.name}]]", *_lines(entry, f"{place}{f.name}.")]
+            name = f"{prefix}{entry.name}"
+            for table in value:
+                nested += ["", f"[[{name}]]", *_toml_lines(table, f"{name}.")]
         elif value != () and value != {} and value != default:
-            plain.append(f"{f.name} = {_text(value)}")
+            plain.append(f"{entry.name} = {_toml_value(value)}")
     return plain + nested
 
 
-def _text(value: object) -> str:
+def _toml_value(value: object) -> str:
+    """A value as TOML; a list of one text is written as that text."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_text(str(k))} = {_text(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return (
-            _text(value[0])
-            if len(value) == 1 and isinstance(value[0], str)
-            else "[" + ", ".join(map(_text, value)) + "]"
-        )
+        pairs = [f"{_toml_value(str(key))} = {_toml_value(item)}" for key, item in value.items()]
+        return "{ " + ", ".join(pairs) + " }"
     if isinstance(value, str):
-        escaped = "".join(
-            f"\\u{ord(c):04x}" if ord(c) < 32 or ord(c) == 127 else c
-            for c in value.replace("\\", "\\\\").replace('"', '\\"')
-        )
-        return f'"{escaped}"'
+        return f'"{_escaped(value)}"'
+    if isinstance(value, Sequence):
+        if len(value) == 1 and isinstance(value[0], str):
+            return _toml_value(value[0])
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
     return repr(value)
+
+
+def _escaped(text: str) -> str:
+    """Text as it stands between the quotation marks of TOML."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(
+        f"\\u{ord(letter):04x}" if ord(letter) < 32 or ord(letter) == 127 else letter
+        for letter in text
+    )

@@ -1,5 +1,7 @@
-"""A rigid body from its markers: the turn and shift that bring known places on the body closest to
-what was seen, frame by frame.
+"""A rigid body from its markers, frame by frame, by least squares.
+
+The rotation and shift that bring known positions on the body closest to the seen ones (Kabsch, Acta
+Crystallographica A32, 1976).
 """
 
 from __future__ import annotations
@@ -8,70 +10,109 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 
-# M: a frame whose markers fit worse than this, and much worse than others, has a marker taken for
-# another
-APART = 0.01
+# A frame whose markers fit worse than this, and much worse than the others, has a marker taken for
+# another.
+_MAX_RESIDUAL = 0.01  # m
+_RESIDUAL_FACTOR = 5.0  # times the usual residual
+_MIN_EXTENT = 1e-3  # m: markers that extend less in a second direction lie on one line
+_MIN_DEPTH_SHARE = 0.05  # of the extent: flatter markers look the same in a mirror
+_MIN_MIRROR_RESIDUAL = 1e-3  # m: markers that fit better are not mirrored
 
 
-def follow(points: np.ndarray, places: np.ndarray | None, name: str) -> tuple[np.ndarray, float]:
-    """Poses (T, 7) m and wxyz of a body from its markers (T, M, 3) m, NaN where fewer than three
-    are seen; and how much better the mirror image fits.
+def fit_marker_poses(
+    points: np.ndarray, positions: np.ndarray | None, name: str
+) -> tuple[np.ndarray, float]:
+    """Fit the poses of a body to its markers.
 
-    places (M, 3) m are the markers in the body's frame. Without them the first frame with all
-    markers gives the body's frame: its origin in their middle, its axes along the world's. Kabsch,
-    Acta Crystallographica A32 (1976).
+    Args:
+        points: Markers (T, M, 3) in world axes, m; NaN where they are not seen.
+        positions: Markers (M, 3) in the body's frame, m. None to take the first frame with all
+            markers: its origin in their middle, its axes along the world's.
+        name: Name of the body, for error messages.
+
+    Returns:
+        Poses (T, 7), m and wxyz, NaN where fewer than three markers are seen; and how many times
+        better the mirror image of the body fits, 0 if that is not known.
     """
     visible = np.isfinite(points).all(2)
-    if places is None:
-        whole = np.flatnonzero(visible.all(1))
-        if not whole.size:
-            raise DataError(
-                f"body {name!r} has no frame in which all its {points.shape[1]} markers are seen; give their places in the mapping"
-            )
-        places = points[whole[0]] - points[whole[0]].mean(0)
-    flat = np.linalg.svd(places - places.mean(0), compute_uv=False)
-    if flat[1] < 1e-3:
+    if positions is None:
+        positions = _positions_in_first_frame(points, visible, name)
+    extents = _extents(positions)
+    if extents[1] < _MIN_EXTENT:
         raise DataError(
-            f"the markers of body {name!r} lie on one line, so its turn about that line is not known"
+            f"the markers of body {name!r} lie on one line,"
+            " so its rotation about that line is not known"
         )
     pose = np.full((len(points), 7), np.nan)
-    error = np.full((len(points), 2), np.nan)
+    residual = np.full(len(points), np.nan)
+    mirror_residual = np.full(len(points), np.nan)
     for pattern in np.unique(visible, axis=0):
+        used = positions[pattern]
+        if pattern.sum() < 3 or _extents(used)[1] < _MIN_EXTENT:
+            continue
         rows = np.flatnonzero((visible == pattern).all(1))
-        used = places[pattern]
-        if pattern.sum() >= 3 and np.linalg.svd(used - used.mean(0), compute_uv=False)[1] >= 1e-3:
-            pose[rows], error[rows] = _fit(points[rows][:, pattern], used)
-    if not np.isfinite(error).any():
+        seen = points[rows][:, pattern]
+        pose[rows], residual[rows], mirror_residual[rows] = _fit_rigid_body(seen, used)
+    if not np.isfinite(residual).any():
         return pose, 0.0
-    proper, mirror = np.nanmedian(error, axis=0)
+    usual = np.nanmedian(residual)
     with np.errstate(invalid="ignore"):
-        pose[error[:, 0] > max(APART, 5 * proper)] = np.nan
-    solid = flat[2] > 0.05 * flat[0]  # markers in one plane look the same in a mirror
-    return pose, float(proper / max(mirror, 1e-4)) if solid and proper > 1e-3 else 0.0
+        pose[residual > max(_MAX_RESIDUAL, _RESIDUAL_FACTOR * usual)] = np.nan
+    is_solid = extents[2] > _MIN_DEPTH_SHARE * extents[0]
+    if not is_solid or usual <= _MIN_MIRROR_RESIDUAL:
+        return pose, 0.0
+    return pose, float(usual / max(np.nanmedian(mirror_residual), 1e-4))
 
 
-def _fit(points: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Poses (T, 7), and the root mean square distance (T, 2) m of the best turn and of the best
-    mirrored turn.
+def _positions_in_first_frame(points: np.ndarray, visible: np.ndarray, name: str) -> np.ndarray:
+    """Markers (M, 3) about their middle, in the first frame in which all are seen."""
+    complete = np.flatnonzero(visible.all(1))
+    if not complete.size:
+        raise DataError(
+            f"body {name!r} has no frame in which all its {points.shape[1]} markers are seen;"
+            " give their places in the mapping"
+        )
+    first = points[complete[0]]
+    return first - first.mean(0)
+
+
+def _extents(positions: np.ndarray) -> np.ndarray:
+    """Singular values (3,) of marker positions (M, 3) about their middle, m."""
+    return np.linalg.svd(positions - positions.mean(0), compute_uv=False)
+
+
+def _fit_rigid_body(
+    points: np.ndarray, positions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fit poses to markers that are all seen.
+
+    Args:
+        points: Markers (T, M, 3) in world axes, m.
+        positions: Markers (M, 3) in the body's frame, m.
+
+    Returns:
+        Poses (T, 7), and root mean square distances (T,) in m of the best rotation and of the best
+        mirrored rotation.
     """
     from scipy.spatial.transform import Rotation
 
-    middle, centre = points.mean(1), places.mean(0)
-    seen, body = points - middle[:, None], places - centre
-    u, s, vt = np.linalg.svd(np.einsum("tmi,mj->tij", seen, body))
-    hand = np.sign(np.linalg.det(u @ vt))
-    fix = np.ones((len(points), 3))
-    fix[:, 2] = hand
-    turn = (u * fix[:, None]) @ vt
+    middle = points.mean(1)
+    body_middle = positions.mean(0)
+    seen = points - middle[:, None]
+    body = positions - body_middle
+    u, singular, vt = np.linalg.svd(np.einsum("tmi,mj->tij", seen, body))
+    handedness = np.sign(np.linalg.det(u @ vt))
+    correction = np.ones((len(points), 3))
+    correction[:, 2] = handedness
+    rotation = (u * correction[:, None]) @ vt
     total = (seen**2).sum((1, 2)) + (body**2).sum()
-    both = np.stack(
-        [
-            total - 2 * (s[:, 0] + s[:, 1] + hand * s[:, 2]),
-            total - 2 * (s[:, 0] + s[:, 1] - hand * s[:, 2]),
-        ],
-        1,
-    )
-    quaternion = Rotation.from_matrix(turn).as_quat()[:, [3, 0, 1, 2]]
-    return np.column_stack([middle - turn @ centre, quaternion]), np.sqrt(
-        np.maximum(both, 0) / len(places)
-    )
+    two_axes = singular[:, 0] + singular[:, 1]
+    third_axis = handedness * singular[:, 2]
+    squared = total - 2 * (two_axes + third_axis)
+    mirror_squared = total - 2 * (two_axes - third_axis)
+    quaternion = Rotation.from_matrix(rotation).as_quat()[:, [3, 0, 1, 2]]
+    pose = np.column_stack([middle - rotation @ body_middle, quaternion])
+    count = len(positions)
+    residual = np.sqrt(np.maximum(squared, 0) / count)
+    mirror_residual = np.sqrt(np.maximum(mirror_squared, 0) / count)
+    return pose, residual, mirror_residual

@@ -1,5 +1,7 @@
-"""MAT files of version 5: arrays of numbers, and fields of structures. Read here, since a damaged
-file must not take the process with it.
+"""MAT files of version 5: arrays of numbers, and fields of structures.
+
+scipy's reader ends the process on some damaged files, so this one reads them within bounds; see
+docs/decisions/0017-readers-of-hostile-files.md.
 """
 
 from __future__ import annotations
@@ -8,12 +10,14 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from clashsim.core.errors import DataError
 
-_TYPES = {
+# Types of elements, as the format numbers them.
+_NUMBER_TYPES = {
     1: "i1",
     2: "u1",
     3: "i2",
@@ -24,91 +28,126 @@ _TYPES = {
     9: "f8",
     12: "i8",
     13: "u8",
-}  # of elements
-_MATRIX, _COMPRESSED, _STRUCT, _NUMBERS = 14, 15, 2, range(6, 16)
-_DEPTH = 8
+}
+_MATRIX = 14
+_COMPRESSED = 15
+# Classes of matrices.
+_STRUCT_CLASS = 2
+_NUMBER_CLASSES = range(6, 16)
+
+_HEADER_BYTES = 128
+_MAX_DEPTH = 8  # of structures inside structures
+_MAX_NAME_BYTES = 256  # of a field
 _DAMAGED = "the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged"
 
 
-def load(path: Path, *, limit: int) -> dict[str, np.ndarray]:
-    """Arrays by name, fields of structures as `a.b`; the file, and what it unpacks to, may have
-    `limit` bytes.
+class _Element(NamedTuple):
+    """One element of a file: the number of its type, and its data."""
+
+    kind: int
+    data: bytes
+
+
+def read_mat5(path: Path, *, limit: int) -> dict[str, np.ndarray]:
+    """Read the arrays of a MAT file.
+
+    Args:
+        path: The file.
+        limit: Bytes that the file, and what it unpacks to, may have.
+
+    Returns:
+        Arrays by name, fields of structures as `a.b`. Texts, cells and objects are passed over.
     """
     if path.stat().st_size > limit:
         raise DataError(f"the file has more than {limit / 1e9:.1f} GB")
     content = path.read_bytes()
-    if len(content) < 136 or content[126:128] not in (b"IM", b"MI"):
+    mark = content[126:128]
+    if len(content) < _HEADER_BYTES + 8 or mark not in (b"IM", b"MI"):
         raise DataError(_DAMAGED)
-    end = "<" if content[126:128] == b"IM" else ">"
-    found: dict[str, np.ndarray] = {}
+    byte_order = "<" if mark == b"IM" else ">"
+    arrays: dict[str, np.ndarray] = {}
     try:
-        for kind, data in _elements(content, 128, end, padded=False):
-            if kind == _COMPRESSED:
-                unpack = zlib.decompressobj()
-                whole = unpack.decompress(data, limit + 1)
-                limit -= len(whole)
+        for element in _elements(content, _HEADER_BYTES, byte_order, padded=False):
+            inner = [element]
+            if element.kind == _COMPRESSED:
+                unpacked = zlib.decompressobj().decompress(element.data, limit + 1)
+                limit -= len(unpacked)
                 if limit < 0:
                     raise DataError("the file unpacks to more than is allowed")
-                inner = list(_elements(whole, 0, end))
-            else:
-                inner = [(kind, data)]
-            for inside, values in inner:
-                if inside == _MATRIX:
-                    found |= _matrix(values, end, "", 0)
+                inner = list(_elements(unpacked, 0, byte_order))
+            for item in inner:
+                if item.kind == _MATRIX:
+                    arrays |= _arrays_in_matrix(item.data, byte_order)
     except (struct.error, zlib.error, ValueError, StopIteration, RuntimeError):
         raise DataError(_DAMAGED) from None
-    return found
+    return arrays
 
 
 def _elements(
-    content: bytes, at: int, end: str, *, padded: bool = True
-) -> Iterator[tuple[int, bytes]]:
-    """Type and data of each element; a short one has both in eight bytes. Compressed elements are
-    not padded.
+    content: bytes, position: int, byte_order: str, *, padded: bool = True
+) -> Iterator[_Element]:
+    """Elements one after the other; a short one has its type, size and data in eight bytes.
+
+    Compressed elements are not padded to eight bytes.
     """
-    while at + 8 <= len(content):
-        kind, size = struct.unpack_from(f"{end}II", content, at)
-        if kind >> 16:
-            kind, size, start, step = kind & 0xFFFF, kind >> 16, at + 4, 8
+    while position + 8 <= len(content):
+        kind, size = struct.unpack_from(f"{byte_order}II", content, position)
+        is_short = kind >> 16 != 0
+        if is_short:
+            size = kind >> 16
+            kind &= 0xFFFF
             if size > 4:
                 raise ValueError
+            start = position + 4
+            step = 8
         else:
-            start, step = at + 8, 8 + size + (0 if kind == _COMPRESSED or not padded else -size % 8)
+            padding = -size % 8 if padded and kind != _COMPRESSED else 0
+            start = position + 8
+            step = 8 + size + padding
         if start + size > len(content):
             raise ValueError
-        yield kind, content[start : start + size]
-        at += step
+        yield _Element(kind, content[start : start + size])
+        position += step
 
 
-def _matrix(
-    data: bytes, end: str, prefix: str, depth: int, name: str | None = None
+def _arrays_in_matrix(
+    data: bytes, byte_order: str, *, prefix: str = "", depth: int = 0, name: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Arrays in one matrix, by name; words, cells and objects are passed over."""
-    parts = _elements(data, 0, end)
-    flags, dims, label = (part for _, part in (next(parts), next(parts), next(parts)))
-    kind = struct.unpack_from(f"{end}I", flags)[0] & 0xFF
-    shape = tuple(struct.unpack(f"{end}{len(dims) // 4}i", dims[: len(dims) // 4 * 4]))
-    name = prefix + (label.decode("latin-1").rstrip("\0") if name is None else name)
-    if kind in _NUMBERS:
-        coded, values = next(parts)
-        if coded not in _TYPES or any(n < 0 for n in shape):
-            raise ValueError
-        numbers = np.frombuffer(values, f"{end}{_TYPES[coded]}")
-        if numbers.size != int(np.prod(shape, dtype=object)):
-            raise ValueError
-        return {name: numbers.reshape(shape, order="F")}
-    if kind == _STRUCT and depth < _DEPTH and all(n == 1 for n in shape):
-        (_, size), (_, names) = next(parts), next(parts)
-        width = struct.unpack(f"{end}i", size)[0]
-        if not 0 < width <= 256:
-            raise ValueError
-        fields = [
-            names[i : i + width].split(b"\0")[0].decode("latin-1")
-            for i in range(0, len(names), width)
-        ]
-        found: dict[str, np.ndarray] = {}
-        for field, (inside, values) in zip(fields, parts, strict=False):
-            if inside == _MATRIX and values:
-                found |= _matrix(values, end, f"{name}.", depth + 1, field)
-        return found
-    return {}
+    """Arrays of one matrix element by name: one for numbers, several for a structure."""
+    parts = _elements(data, 0, byte_order)
+    flags = next(parts).data
+    dimensions = next(parts).data
+    label = next(parts).data
+    matrix_class = struct.unpack_from(f"{byte_order}I", flags)[0] & 0xFF
+    axes = len(dimensions) // 4
+    shape = struct.unpack(f"{byte_order}{axes}i", dimensions[: 4 * axes])
+    if name is None:
+        name = label.decode("latin-1").rstrip("\0")
+    name = prefix + name
+    if matrix_class in _NUMBER_CLASSES:
+        return {name: _numbers(next(parts), shape, byte_order)}
+    is_single_structure = matrix_class == _STRUCT_CLASS and all(size == 1 for size in shape)
+    if not is_single_structure or depth >= _MAX_DEPTH:
+        return {}
+    name_width = struct.unpack(f"{byte_order}i", next(parts).data)[0]
+    names = next(parts).data
+    if not 0 < name_width <= _MAX_NAME_BYTES:
+        raise ValueError
+    arrays: dict[str, np.ndarray] = {}
+    for start, part in zip(range(0, len(names), name_width), parts, strict=False):
+        field = names[start : start + name_width].split(b"\0")[0].decode("latin-1")
+        if part.kind == _MATRIX and part.data:
+            arrays |= _arrays_in_matrix(
+                part.data, byte_order, prefix=f"{name}.", depth=depth + 1, name=field
+            )
+    return arrays
+
+
+def _numbers(element: _Element, shape: tuple[int, ...], byte_order: str) -> np.ndarray:
+    """The numbers of an element as an array of a shape, which must agree."""
+    if element.kind not in _NUMBER_TYPES or any(size < 0 for size in shape):
+        raise ValueError
+    numbers = np.frombuffer(element.data, f"{byte_order}{_NUMBER_TYPES[element.kind]}")
+    if numbers.size != int(np.prod(shape, dtype=object)):
+        raise ValueError
+    return numbers.reshape(shape, order="F")

@@ -1,39 +1,65 @@
-"""OptiTrack Motive's CSV export: rigid bodies with their own names, units in the first line, y up
-unless the mapping says otherwise.
+"""OptiTrack Motive's CSV export: rigid bodies with their own names, units in the first line.
+
+y is up unless the mapping says otherwise.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers.convert import chosen, rotation
+from clashsim.data.readers.convert import quaternions_from_angles, select_bodies
 from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.streams import Log, Stream
-from clashsim.data.readers.tables import cells_of, lines_of, parse
+from clashsim.data.readers.tables import cells_of, lines_of, parse_rows
 
-_LENGTH = {"meters": "m", "metres": "m", "centimeters": "cm", "millimeters": "mm", "inches": "in"}
+_LENGTH_UNITS = {
+    "meters": "m",
+    "metres": "m",
+    "centimeters": "cm",
+    "millimeters": "mm",
+    "inches": "in",
+}
+_MAX_LABEL_ROWS = 12  # above the header, of which newer versions have more
 
 
-def read(path: Path, log: LoggerMapping) -> Log:
-    """Rigid bodies of a Motive export."""
+def read_motive(path: Path, logger: LoggerMapping) -> Log:
+    """Read the rigid bodies of a Motive export."""
     lines = lines_of(path)
     first = cells_of(next(lines, ""))
     about = dict(zip(first[::2], first[1::2], strict=False))
-    length = _LENGTH.get(about.get("Length Units", "Meters").lower())
+    length = _LENGTH_UNITS.get(about.get("Length Units", "Meters").lower())
     if length is None:
-        raise DataError(
-            f"the lengths are in {about['Length Units'][:40]!r}; choices: {', '.join(_LENGTH)}"
-        )
+        found = about["Length Units"][:40]
+        raise DataError(f"the lengths are in {found!r}; choices: {', '.join(_LENGTH_UNITS)}")
+    labels, label_rows = _read_labels(lines)
+    columns = _body_columns(labels)
+    times = [j for j, cell in enumerate(labels["axis"]) if cell.lower().startswith("time")]
+    if not times:
+        raise DataError("the export has no column with the time")
+    keep = [times[0]]
+    for parts in columns.values():
+        keep += parts.values()
+    # The line of the export's own description, the labels, and then the first row.
+    table = parse_rows(lines, labels["axis"], keep=keep, first_line=label_rows + 2)
+    rotation_type = about.get("Rotation Type", "Quaternion")
+    bodies = {}
+    for name, parts in columns.items():
+        pose, angles = _pose(name, parts, table, rotation_type)
+        bodies[name] = Stream(name, table[times[0]], pose, angles)
+    return select_bodies(bodies, logger, length=length, up="y")
+
+
+def _read_labels(lines: Iterator[str]) -> tuple[dict[str, list[str]], int]:
+    """Rows of labels by what they hold (type, name, what, axis), and how many rows were read."""
     labels: dict[str, list[str]] = {}
-    number = 1
-    for text in itertools.islice(
-        lines, 12
-    ):  # rows of labels above the header, of which newer versions have more
-        number += 1
+    count = 0
+    for text in itertools.islice(lines, _MAX_LABEL_ROWS):
+        count += 1
         cells = cells_of(text)
         if cells and cells[0].lower().startswith("frame"):
             labels["axis"] = cells
@@ -44,43 +70,48 @@ def read(path: Path, log: LoggerMapping) -> Log:
         raise DataError(
             "the export lacks rows of its header (Type, Name, Rotation and Position, Frame)"
         )
+    return labels, count
+
+
+def _body_columns(labels: Mapping[str, list[str]]) -> dict[str, dict[str, int]]:
+    """Numbers of the columns of each rigid body by what they are, as in `Position X`."""
     columns: dict[str, dict[str, int]] = {}
     rows = itertools.zip_longest(
         labels["type"], labels["name"], labels["what"], labels["axis"], fillvalue=""
     )
     for j, (kind, name, what, axis) in enumerate(rows):
-        if kind.lower() == "rigid body" and what in ("Rotation", "Position"):
-            if f"{what} {axis}" in columns.setdefault(name, {}):
-                raise DataError(f"two rigid bodies are both called {name[:40]!r}")
-            columns[name][f"{what} {axis}"] = j
+        if kind.lower() != "rigid body" or what not in ("Rotation", "Position"):
+            continue
+        parts = columns.setdefault(name, {})
+        if f"{what} {axis}" in parts:
+            raise DataError(f"two rigid bodies are both called {name[:40]!r}")
+        parts[f"{what} {axis}"] = j
     if not columns:
         raise DataError("the export holds no rigid bodies; export them with Rigid Bodies ticked")
-    times = [j for j, cell in enumerate(labels["axis"]) if cell.lower().startswith("time")]
-    if not times:
-        raise DataError("the export has no column with the time")
-    keep = [times[0], *(j for body in columns.values() for j in body.values())]
-    table = parse(lines, labels["axis"], keep, line=number + 1)
-    angle = about.get("Rotation Type", "Quaternion")
-    bodies = {}
-    for name, places in columns.items():
-        names = [f"Position {a}" for a in "XYZ"] + [
-            f"Rotation {a}" for a in ("WXYZ" if angle == "Quaternion" else "XYZ")
-        ]
-        if any(n not in places for n in names):
-            raise DataError(
-                f"rigid body {name[:40]!r} lacks {next(n for n in names if n not in places)}"
-            )
-        values = np.column_stack([table[places[n]] for n in names])
-        angles = None
-        if angle == "Quaternion":
-            turn = values[:, 3:]
-        else:
-            if sorted(angle.upper()) != ["X", "Y", "Z"]:
-                raise DataError(
-                    f"the rotations are of type {angle[:40]!r}; choices: Quaternion, or an order of XYZ"
-                )
-            by_turn = ["XYZ".index(a) for a in angle.upper()]
-            angles = np.radians(values[:, 3:])
-            turn = rotation(angle.upper(), angles[:, by_turn])
-        bodies[name] = Stream(name, table[times[0]], np.column_stack([values[:, :3], turn]), angles)
-    return chosen(bodies, log, length=length, up="y")
+    return columns
+
+
+def _pose(
+    name: str, parts: Mapping[str, int], table: Mapping[int, np.ndarray], rotation_type: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Poses (N, 7) wxyz in the file's unit of length, and angles (N, 3) in rad if there are."""
+    is_quaternion = rotation_type == "Quaternion"
+    needed = [f"Position {axis}" for axis in "XYZ"]
+    needed += [f"Rotation {axis}" for axis in ("WXYZ" if is_quaternion else "XYZ")]
+    missing = next((part for part in needed if part not in parts), None)
+    if missing is not None:
+        raise DataError(f"rigid body {name[:40]!r} lacks {missing}")
+    values = np.column_stack([table[parts[part]] for part in needed])
+    position = values[:, :3]
+    if is_quaternion:
+        return np.column_stack([position, values[:, 3:]]), None
+    sequence = rotation_type.upper()
+    if sorted(sequence) != ["X", "Y", "Z"]:
+        raise DataError(
+            f"the rotations are of type {rotation_type[:40]!r};"
+            " choices: Quaternion, or an order of XYZ"
+        )
+    angles = np.radians(values[:, 3:])
+    in_sequence = angles[:, ["XYZ".index(axis) for axis in sequence]]
+    quaternion = quaternions_from_angles(sequence, in_sequence)
+    return np.column_stack([position, quaternion]), angles

@@ -1,5 +1,6 @@
-"""Poses in robots' messages: PoseStamped, TransformStamped, TFMessage and Odometry of ROS 1 and 2,
-and the same as JSON.
+"""Poses in robots' messages: PoseStamped, TransformStamped, TFMessage and Odometry.
+
+They are read from ROS 1 and ROS 2, and from the same as JSON.
 """
 
 from __future__ import annotations
@@ -12,24 +13,48 @@ from typing import Any, NamedTuple
 from clashsim.core.errors import DataError
 from clashsim.data.readers.bag_records import Message
 
-# Name of the type without its package: whether it has a header, names of frames after that, and how
-# many.
-_KINDS = {
-    "PoseStamped": (True, 0),
-    "PoseWithCovarianceStamped": (True, 0),
-    "TransformStamped": (True, 1),
-    "Odometry": (True, 1),
-    "Pose": (False, 0),
-    "Transform": (False, 0),
+
+class _Layout(NamedTuple):
+    """Which fields stand before the seven numbers of a pose."""
+
+    has_header: bool
+    has_child_frame: bool
+
+
+# By the name of the type without its package.
+_LAYOUTS = {
+    "PoseStamped": _Layout(has_header=True, has_child_frame=False),
+    "PoseWithCovarianceStamped": _Layout(has_header=True, has_child_frame=False),
+    "TransformStamped": _Layout(has_header=True, has_child_frame=True),
+    "Odometry": _Layout(has_header=True, has_child_frame=True),
+    "Pose": _Layout(has_header=False, has_child_frame=False),
+    "Transform": _Layout(has_header=False, has_child_frame=False),
 }
-_JSON = ("PoseInFrame", "FrameTransform", "PosesInFrame", "FrameTransforms")
-_TEXT = 4096  # bytes of a frame's name
-_MANY = 10_000  # transforms in one message
+_TRANSFORM_LISTS = ("TFMessage", "tfMessage")
+_JSON_TYPES = ("PoseInFrame", "FrameTransform", "PosesInFrame", "FrameTransforms")
+_TRANSFORM_TYPES = (*_TRANSFORM_LISTS, "TransformStamped", "FrameTransform", "FrameTransforms")
+_MAX_NAME_BYTES = 4096  # of a frame
+_MAX_TRANSFORMS = 10_000  # in one message
+_DAMAGE_ERRORS = (
+    struct.error,
+    UnicodeDecodeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 
 
 class Pose(NamedTuple):
-    """One pose. stamp: s, 0 where the message has none. child: the frame it is of, empty where only
-    the topic says so. values: x y z qx qy qz qw.
+    """One pose.
+
+    Attributes:
+        stamp: Time in the message, s; 0 where it has none.
+        parent: The frame in which the pose is given.
+        child: The frame it is of; empty where only the topic says so.
+        values: x y z in m, and the quaternion x y z w.
     """
 
     stamp: float
@@ -38,127 +63,128 @@ class Pose(NamedTuple):
     values: tuple[float, ...]
 
 
-def wanted(kind: str) -> bool:
+def holds_poses(kind: str) -> bool:
     """Whether messages of a type hold poses that are read."""
-    return kind.split("/")[-1].split(".")[-1] in (*_KINDS, *_JSON, "TFMessage", "tfMessage")
+    return _type_name(kind) in (*_LAYOUTS, *_JSON_TYPES, *_TRANSFORM_LISTS)
 
 
 def is_transform(kind: str) -> bool:
     """Whether a type names the frame that moves, so that the topic does not."""
-    return kind.split("/")[-1].split(".")[-1] in (
-        "TFMessage",
-        "tfMessage",
-        "TransformStamped",
-        "FrameTransform",
-        "FrameTransforms",
-    )
+    return _type_name(kind) in _TRANSFORM_TYPES
 
 
-def poses(message: Message) -> list[Pose]:
-    """Poses of one message."""
-    name = message.kind.split("/")[-1].split(".")[-1]
+def _type_name(kind: str) -> str:
+    """The name of a type without its package."""
+    return kind.split("/")[-1].split(".")[-1]
+
+
+def poses_in(message: Message) -> list[Pose]:
+    """The poses of one message."""
     try:
         if message.coding == "json":
-            return list(_from_json(json.loads(message.data)))
-        if message.coding not in ("cdr", "ros1"):
-            raise DataError(
-                f"topic {message.topic!r} is coded as {message.coding[:20]!r}; choices: cdr, ros1, json"
-            )
-        read = _Fields(message.data, message.coding == "cdr")
-        if name in ("TFMessage", "tfMessage"):
-            count = read.integer()
-            if count > _MANY:
-                raise DataError(f"a message on {message.topic!r} claims {count} transforms")
-            return [_one(read, True, 1) for _ in range(count)]
-        if name not in _KINDS:
-            raise DataError(
-                f"topic {message.topic!r} has type {message.kind[:60]!r}, which is read as JSON only"
-            )
-        return [_one(read, *_KINDS[name])]
-    except (
-        struct.error,
-        UnicodeDecodeError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-    ):
+            return list(_poses_in_json(json.loads(message.data)))
+        return _poses_in_bytes(message)
+    except _DAMAGE_ERRORS:
         raise DataError(f"a message on {message.topic!r} is cut off or damaged") from None
 
 
-def _one(read: _Fields, header: bool, names: int) -> Pose:
-    stamp, parent, child = 0.0, "", ""
-    if header:
-        stamp, parent = read.stamp(), read.text()
-        child = read.text() if names else ""
-    return Pose(stamp, parent, child, read.doubles(7))
+def _poses_in_bytes(message: Message) -> list[Pose]:
+    """The poses of a message that is coded as ROS 1 or CDR."""
+    if message.coding not in ("cdr", "ros1"):
+        coding = message.coding[:20]
+        raise DataError(f"topic {message.topic!r} is coded as {coding!r}; choices: cdr, ros1, json")
+    name = _type_name(message.kind)
+    fields = _FieldReader(message.data, is_cdr=message.coding == "cdr")
+    if name in _TRANSFORM_LISTS:
+        count = fields.read_integer()
+        if count > _MAX_TRANSFORMS:
+            raise DataError(f"a message on {message.topic!r} claims {count} transforms")
+        layout = _LAYOUTS["TransformStamped"]
+        return [_read_pose(fields, layout) for _ in range(count)]
+    if name not in _LAYOUTS:
+        kind = message.kind[:60]
+        raise DataError(f"topic {message.topic!r} has type {kind!r}, which is read as JSON only")
+    return [_read_pose(fields, _LAYOUTS[name])]
 
 
-class _Fields:
-    """Reads the fields of a message one after the other; CDR keeps each at a multiple of its size."""
+def _read_pose(fields: _FieldReader, layout: _Layout) -> Pose:
+    stamp = 0.0
+    parent = ""
+    child = ""
+    if layout.has_header:
+        stamp = fields.read_stamp()
+        parent = fields.read_text()
+    if layout.has_child_frame:
+        child = fields.read_text()
+    return Pose(stamp, parent, child, fields.read_doubles(7))
 
-    def __init__(self, data: bytes, cdr: bool) -> None:
-        self.data, self.cdr, self.at = data, cdr, 0
-        self.end = "<"
-        if cdr:
+
+class _FieldReader:
+    """Reads the fields of a message in order; CDR aligns each to a multiple of its size."""
+
+    def __init__(self, data: bytes, *, is_cdr: bool) -> None:
+        self._data = data
+        self._is_cdr = is_cdr
+        self._position = 0
+        self._byte_order = "<"
+        if is_cdr:
             if len(data) < 4 or data[0] != 0 or data[1] not in (0, 1):
                 raise ValueError
-            self.end = "<" if data[1] else ">"
-            self.data = data[4:]
+            self._byte_order = "<" if data[1] else ">"
+            self._data = data[4:]
 
-    def integer(self) -> int:
-        """An unsigned integer of 32 bits."""
+    def read_integer(self) -> int:
+        """An unsigned 32-bit integer."""
         self._align(4)
-        value = struct.unpack_from(f"{self.end}I", self.data, self.at)[0]
-        self.at += 4
+        (value,) = struct.unpack_from(f"{self._byte_order}I", self._data, self._position)
+        self._position += 4
         return int(value)
 
-    def stamp(self) -> float:
-        """A header's time in s; ROS 1 has a counter before it."""
-        if not self.cdr:
-            self.integer()
-        sec, nsec = self.integer(), self.integer()
-        return sec + 1e-9 * nsec
+    def read_stamp(self) -> float:
+        """The header's time in s; ROS 1 has a counter before it."""
+        if not self._is_cdr:
+            self.read_integer()
+        seconds = self.read_integer()
+        nanoseconds = self.read_integer()
+        return seconds + 1e-9 * nanoseconds
 
-    def text(self) -> str:
-        """A name."""
-        size = self.integer()
-        if size > _TEXT or self.at + size > len(self.data):
+    def read_text(self) -> str:
+        """The name of a frame."""
+        size = self.read_integer()
+        end = self._position + size
+        if size > _MAX_NAME_BYTES or end > len(self._data):
             raise ValueError
-        raw = self.data[self.at : self.at + size]
-        self.at += size
+        raw = self._data[self._position : end]
+        self._position = end
         return raw.rstrip(b"\0").decode()
 
-    def doubles(self, count: int) -> tuple[float, ...]:
-        """Numbers of 64 bits."""
+    def read_doubles(self, count: int) -> tuple[float, ...]:
+        """Floating-point numbers of 64 bits."""
         self._align(8)
-        values = struct.unpack_from(f"{self.end}{count}d", self.data, self.at)
-        self.at += 8 * count
+        values = struct.unpack_from(f"{self._byte_order}{count}d", self._data, self._position)
+        self._position += 8 * count
         return values
 
     def _align(self, size: int) -> None:
-        if self.cdr:
-            self.at += -self.at % size
+        if self._is_cdr:
+            self._position += -self._position % size
 
 
-def _from_json(raw: Any) -> Iterator[Pose]:
+def _poses_in_json(raw: Any) -> Iterator[Pose]:
     """Poses of a JSON message with the fields of ROS or of Foxglove."""
-    for inner in raw.get("transforms", [raw]):
-        header = inner.get("header", inner)
-        time = header.get("stamp", inner.get("timestamp", {}))
-        stamp = float(time.get("sec", 0)) + 1e-9 * float(time.get("nanosec", time.get("nsec", 0)))
-        pose = inner.get("pose", inner.get("transform", inner))
+    for item in raw.get("transforms", [raw]):
+        header = item.get("header", item)
+        time = header.get("stamp", item.get("timestamp", {}))
+        nanoseconds = time.get("nanosec", time.get("nsec", 0))
+        stamp = float(time.get("sec", 0)) + 1e-9 * float(nanoseconds)
+        pose = item.get("pose", item.get("transform", item))
         pose = pose.get("pose", pose)  # with a covariance beside it
-        place, turn = (
-            pose.get("position", pose.get("translation")),
-            pose.get("orientation", pose.get("rotation")),
-        )
-        parent = str(header.get("frame_id", inner.get("parent_frame_id", "")))
+        position = pose.get("position", pose.get("translation"))
+        quaternion = pose.get("orientation", pose.get("rotation"))
+        values = [position[axis] for axis in "xyz"] + [quaternion[axis] for axis in "xyzw"]
         yield Pose(
-            stamp,
-            parent,
-            str(inner.get("child_frame_id", "")),
-            tuple(float(v) for v in (*(place[a] for a in "xyz"), *(turn[a] for a in "xyzw"))),
+            stamp=stamp,
+            parent=str(header.get("frame_id", item.get("parent_frame_id", ""))),
+            child=str(item.get("child_frame_id", "")),
+            values=tuple(float(value) for value in values),
         )

@@ -7,24 +7,26 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from clashsim.core.errors import DataError
 
-UNPACKED = 4 << 30  # bytes that archives may unpack to, on disk
-RATIO = 100  # bytes an archive may unpack to for each of its own; text of numbers has 3 to 10
-FREE = 64 << 20  # bytes for which the ratio does not matter
-FILES = 10_000
+MAX_UNPACKED_BYTES = 4 << 30  # that archives may unpack to, on disk
+# Bytes an archive may unpack to for each of its own; text of numbers has 3 to 10.
+MAX_UNPACK_RATIO = 100
+FREE_UNPACKED_BYTES = 64 << 20  # for which the ratio does not matter
+MAX_FILES = 10_000
 # Bytes read at once: bz2 and LZMA members of a zip unpack all that a block of them holds, up to
 # 20,000 times its size.
-_BLOCK = 1 << 12
-_ARCHIVES = (".zip", ".gz")
+_BLOCK_BYTES = 1 << 12
+_ARCHIVE_SUFFIXES = (".zip", ".gz")
 # What unpacking raises on damaged bytes, or on a password.
-_DAMAGE = (
+_DAMAGE_ERRORS = (
     zipfile.BadZipFile,
     gzip.BadGzipFile,
     zlib.error,
@@ -41,41 +43,32 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def gather(
-    paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack
-) -> list[tuple[str, Path]]:
-    """Logs under their names, as (name with folders, file); folders are searched and archives
-    unpacked into a folder that lives as long as `stack`.
+@dataclass(frozen=True)
+class FoundFile:
+    """A log: its name with folders, and where it lies (a temporary file if it was unpacked)."""
+
+    name: str
+    path: Path
+
+
+def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
+    """Find the logs that a user named: folders are searched and archives unpacked.
+
+    Args:
+        paths: Files, folders and archives.
+        suffixes: Endings of names that are logs.
+        stack: Keeps the temporary folders of archives until it is closed.
+
+    Returns:
+        The logs in the order of the paths, those of a folder by name.
     """
-    found: list[tuple[str, Path]] = []
+    found: list[FoundFile] = []
     for path in map(Path, paths):
         try:
-            if is_bag(path):
-                found.append((path.name, path))
-            elif path.is_dir():
-                inside = list(_walk(path, (*suffixes, *_ARCHIVES)))
-                if not inside:
-                    raise DataError(
-                        f"folder {str(path)!r} holds no logs; they end in {', '.join(suffixes)}"
-                    )
-                for item in inside:
-                    found += _opened(item.relative_to(path).as_posix(), item, suffixes, stack)
-            elif path.is_file():
-                if _suffix(path.name) not in (*suffixes, *_ARCHIVES):
-                    raise DataError(
-                        f"{path.name!r} is no log; they end in {', '.join(suffixes)} (or .zip, .gz)"
-                    )
-                found += _opened(
-                    f"{path.absolute().parent.name}/{path.name}".lstrip("/"), path, suffixes, stack
-                )
-            elif path.exists():
-                raise DataError(f"{str(path)!r} is neither a file nor a folder")
-            else:
-                raise DataError(f"there is no file {str(path)!r} with a log")
+            found += _logs_at(path, suffixes, stack)
         except OSError as error:
-            raise DataError(
-                f"{str(path)!r} cannot be read: {error.strerror or type(error).__name__}"
-            ) from None
+            reason = error.strerror or type(error).__name__
+            raise DataError(f"{str(path)!r} cannot be read: {reason}") from None
         except ValueError:  # a path with a zero byte
             raise DataError(f"{str(path)!r} is no path") from None
     if not found:
@@ -84,28 +77,51 @@ def gather(
 
 
 def read_zip_members(path: Path, suffix: str) -> dict[str, bytes]:
-    """The files of a zip archive that end in `suffix`, by name; it may not unpack to too much."""
-    room = max(FREE, RATIO * path.stat().st_size)
+    """Read the files of a zip archive that end in `suffix`, by name; bounded in size and number."""
+    limit = max(FREE_UNPACKED_BYTES, MAX_UNPACK_RATIO * path.stat().st_size)
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(suffix)]
-            if len(members) > FILES or sum(member.file_size for member in members) > room:
-                most = f"{FILES} files or {room / 1e6:.0f} MB"
+            total = sum(member.file_size for member in members)
+            if len(members) > MAX_FILES or total > limit:
+                most = f"{MAX_FILES} files or {limit / 1e6:.0f} MB"
                 raise DataError(f"archive {path.name!r} holds more than {most}")
             return {member.filename: archive.read(member) for member in members}
-    except (*_DAMAGE, OSError) as error:
-        why = " ".join(str(error).split())[:80]
-        message = f"{path.name} cannot be read ({why}): it is truncated or not the public file"
+    except (*_DAMAGE_ERRORS, OSError) as error:
+        reason = " ".join(str(error).split())[:80]
+        message = f"{path.name} cannot be read ({reason}): it is truncated or not the public file"
         raise DataError(message) from None
 
 
 def is_bag(path: Path) -> bool:
     """Whether a folder is a ROS 2 bag."""
-    return (
-        path.is_dir()
-        and (path / "metadata.yaml").is_file()
-        and any(p.suffix in (".db3", ".mcap", ".zstd") for p in path.iterdir())
-    )
+    if not path.is_dir() or not (path / "metadata.yaml").is_file():
+        return False
+    return any(part.suffix in (".db3", ".mcap", ".zstd") for part in path.iterdir())
+
+
+def _logs_at(path: Path, suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
+    """The logs of one path that the user named."""
+    endings = ", ".join(suffixes)
+    if is_bag(path):
+        return [FoundFile(path.name, path)]
+    if path.is_dir():
+        items = list(_walk(path, (*suffixes, *_ARCHIVE_SUFFIXES)))
+        if not items:
+            raise DataError(f"folder {str(path)!r} holds no logs; they end in {endings}")
+        found: list[FoundFile] = []
+        for item in items:
+            name = item.relative_to(path).as_posix()
+            found += _unpacked(FoundFile(name, item), suffixes, stack)
+        return found
+    if path.is_file():
+        if _suffix(path.name) not in (*suffixes, *_ARCHIVE_SUFFIXES):
+            raise DataError(f"{path.name!r} is no log; they end in {endings} (or .zip, .gz)")
+        name = f"{path.absolute().parent.name}/{path.name}".lstrip("/")
+        return _unpacked(FoundFile(name, path), suffixes, stack)
+    if path.exists():
+        raise DataError(f"{str(path)!r} is neither a file nor a folder")
+    raise DataError(f"there is no file {str(path)!r} with a log")
 
 
 def _suffix(name: str) -> str:
@@ -113,104 +129,115 @@ def _suffix(name: str) -> str:
 
 
 def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
+    """Logs and bags in a folder and the folders inside it; hidden ones are passed over."""
     count = 0
-    for here, folders, names in os.walk(
-        folder
-    ):  # links to folders are not followed, so there are no circles
-        place = Path(here)
+    # Links to folders are not followed, so there are no circles.
+    for current, folders, names in os.walk(folder):
+        place = Path(current)
         bags = [name for name in folders if is_bag(place / name)]
         folders[:] = sorted(
             name for name in folders if name not in bags and not name.startswith(".")
         )
         for name in sorted([*bags, *names]):
-            if name in bags or (
-                _suffix(name) in suffixes and not name.startswith(".") and (place / name).is_file()
-            ):
-                count += 1
-                if count > FILES:
-                    raise DataError(f"folder {str(folder)!r} holds more than {FILES} logs")
-                yield place / name
+            is_log = _suffix(name) in suffixes and not name.startswith(".")
+            if name not in bags and not (is_log and (place / name).is_file()):
+                continue
+            count += 1
+            if count > MAX_FILES:
+                raise DataError(f"folder {str(folder)!r} holds more than {MAX_FILES} logs")
+            yield place / name
 
 
-def _opened(
-    name: str, path: Path, suffixes: Sequence[str], stack: ExitStack
-) -> list[tuple[str, Path]]:
-    if _suffix(name) not in _ARCHIVES or path.is_dir():
-        return [(name, path)]
-    size = path.stat().st_size
+def _unpacked(file: FoundFile, suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
+    """A log itself, or the logs inside an archive, unpacked into a temporary folder."""
+    if _suffix(file.name) not in _ARCHIVE_SUFFIXES or file.path.is_dir():
+        return [file]
+    size = file.path.stat().st_size
     if not size:
-        raise DataError(f"{name!r} is empty")
+        raise DataError(f"{file.name!r} is empty")
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="clashsim-")))
-    room = _Room(name, min(UNPACKED, max(FREE, RATIO * size)))
+    limit = min(MAX_UNPACKED_BYTES, max(FREE_UNPACKED_BYTES, MAX_UNPACK_RATIO * size))
+    unpacker = _BoundedUnpacker(file.name, limit)
     try:
-        if _suffix(name) == ".gz":
-            inner = PurePosixPath(name).stem
-            if _suffix(inner) not in suffixes:
-                raise DataError(f"{name!r} does not say what it holds; name it as in trial.csv.gz")
-            with gzip.open(path, "rb") as source:
-                room.copy(source, folder / f"0{_suffix(inner)}")
-            return [(inner, folder / f"0{_suffix(inner)}")]
-        return list(
-            _zip(
-                name,
-                path,
-                suffixes,
-                lambda i, source, suffix: room.copy(source, folder / f"{i}{suffix}"),
-            )
-        )
-    except _DAMAGE:
-        raise DataError(f"archive {name!r} is cut off, damaged or needs a password") from None
+        if _suffix(file.name) == ".gz":
+            return [_unpack_gzip(file, suffixes, folder, unpacker)]
+        return list(_unpack_zip(file, suffixes, folder, unpacker))
+    except _DAMAGE_ERRORS:
+        raise DataError(f"archive {file.name!r} is cut off, damaged or needs a password") from None
 
 
-def _zip(
-    name: str, path: Path, suffixes: Sequence[str], copy: Callable[[int, Readable, str], Path]
-) -> Iterator[tuple[str, Path]]:
-    with zipfile.ZipFile(path) as archive:
-        members = [
-            m
-            for m in archive.infolist()
-            if _suffix(m.filename) in suffixes
-            and not m.is_dir()
-            and not stat.S_ISLNK(m.external_attr >> 16)
-            and not any(
-                part.startswith((".", "__MACOSX")) for part in PurePosixPath(m.filename).parts
-            )
-        ]
+def _unpack_gzip(
+    file: FoundFile, suffixes: Sequence[str], folder: Path, unpacker: _BoundedUnpacker
+) -> FoundFile:
+    """The one log in a gzip file, named as the file is without .gz."""
+    name = PurePosixPath(file.name).stem
+    suffix = _suffix(name)
+    if suffix not in suffixes:
+        raise DataError(f"{file.name!r} does not say what it holds; name it as in trial.csv.gz")
+    target = folder / f"0{suffix}"
+    with gzip.open(file.path, "rb") as source:
+        unpacker.copy(source, target)
+    return FoundFile(name, target)
+
+
+def _unpack_zip(
+    file: FoundFile, suffixes: Sequence[str], folder: Path, unpacker: _BoundedUnpacker
+) -> Iterator[FoundFile]:
+    """The logs in a zip archive.
+
+    Unpacked files get names of our own, since a member's name may point anywhere.
+    """
+    with zipfile.ZipFile(file.path) as archive:
+        members = [member for member in archive.infolist() if _is_log_member(member, suffixes)]
         if not members:
-            raise DataError(f"archive {name!r} holds no logs; they end in {', '.join(suffixes)}")
-        if len(members) > FILES:
-            raise DataError(f"archive {name!r} holds more than {FILES} logs")
-        for i, member in enumerate(
-            members
-        ):  # files get names of our own: a member's name may point anywhere
-            with archive.open(member) as source:
-                yield member.filename, copy(i, source, _suffix(member.filename))
-
-
-class _Room:
-    """Counts what an archive unpacks to, whatever its directory says, and stops at the bound."""
-
-    def __init__(self, name: str, limit: int) -> None:
-        self.name, self.limit, self.used = name, limit, 0
-
-    def _refuse_too_much(self) -> None:
-        if self.used > self.limit:
             raise DataError(
-                f"archive {self.name!r} unpacks to more than {self.limit / 1e6:.0f} MB, which is too much for its size"
+                f"archive {file.name!r} holds no logs; they end in {', '.join(suffixes)}"
             )
+        if len(members) > MAX_FILES:
+            raise DataError(f"archive {file.name!r} holds more than {MAX_FILES} logs")
+        for number, member in enumerate(members):
+            target = folder / f"{number}{_suffix(member.filename)}"
+            with archive.open(member) as source:
+                unpacker.copy(source, target)
+            yield FoundFile(member.filename, target)
 
-    def copy(self, source: Readable, target: Path) -> Path:
+
+def _is_log_member(member: zipfile.ZipInfo, suffixes: Sequence[str]) -> bool:
+    """Whether a member of an archive is a log, and neither a link nor hidden."""
+    if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16):
+        return False
+    parts = PurePosixPath(member.filename).parts
+    is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+    return _suffix(member.filename) in suffixes and not is_hidden
+
+
+class _BoundedUnpacker:
+    """Counts what an archive unpacks to, whatever its directory claims, and stops at the bound."""
+
+    def __init__(self, archive: str, limit: int) -> None:
+        self._archive = archive
+        self._limit = limit
+        self._used = 0
+
+    def copy(self, source: Readable, target: Path) -> None:
         """Copy a member to a file."""
         try:
             with target.open("wb") as file:
-                while block := source.read(_BLOCK):
-                    self.used += len(block)
-                    self._refuse_too_much()
+                while block := source.read(_BLOCK_BYTES):
+                    self._count(len(block))
                     file.write(block)
         except OSError as error:
             if isinstance(error, gzip.BadGzipFile):  # the archive is damaged, not the disk full
                 raise
             folder = repr(str(target.parent))
-            why = f"cannot be unpacked to {folder}: {error.strerror}"
-            raise DataError(f"archive {self.name!r} {why}") from None
-        return target
+            reason = f"cannot be unpacked to {folder}: {error.strerror}"
+            raise DataError(f"archive {self._archive!r} {reason}") from None
+
+    def _count(self, size: int) -> None:
+        self._used += size
+        if self._used > self._limit:
+            limit = f"{self._limit / 1e6:.0f} MB"
+            raise DataError(
+                f"archive {self._archive!r} unpacks to more than {limit},"
+                " which is too much for its size"
+            )

@@ -12,27 +12,37 @@ Columns = Mapping[str, np.ndarray]  # (N,) or (N, k) each, by name
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One body in one log. t (N,) s in the logger's clock, in the file's order; pose (N, 7) m and
-    wxyz, z up, NaN where it was not seen.
+    """One body in one log.
 
-    angles (N, k) rad are there when the orientation was written as angles. turned is False when the
-    log has no orientation. mirrored is how much better (a factor) the markers fit their mirror
-    image than themselves, 0 when there are none. up is the file's axis that became z.
+    Attributes:
+        body: Name of the body.
+        t: Times (N,) in the logger's clock, s, in the order of the file.
+        pose: Poses (N, 7), m and wxyz, z up; NaN where the body was not seen.
+        angles: Angles (N, k) in rad, where the orientation was written as angles.
+        has_orientation: False when the log has no orientation.
+        mirror_ratio: How many times better the markers fit their mirror image than themselves; 0
+            when there are no markers.
+        up: The axis of the file that became z.
     """
 
     body: str
     t: np.ndarray
     pose: np.ndarray
     angles: np.ndarray | None = None
-    turned: bool = True
-    mirrored: float = 0.0
+    has_orientation: bool = True
+    mirror_ratio: float = 0.0
     up: str = "z"
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """One file. signals: t (N,) s with values (N,) or (N, c), by name. known: numbers for the whole
-    trial. moments: s in the logger's clock.
+    """One file.
+
+    Attributes:
+        streams: One stream for each body.
+        signals: Times (N,) in s and values (N,) or (N, c), by name.
+        known: Numbers that hold for the whole trial, by name.
+        moments: Times of events in the logger's clock in s, by name.
     """
 
     streams: tuple[Stream, ...]

@@ -1,5 +1,6 @@
-"""Tables of numbers as text, read in blocks, so that a file of many GB needs only the memory of the
-columns asked for.
+"""Tables of numbers as text, read in blocks of lines.
+
+A file of many GB needs only the memory of the columns asked for.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import csv
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,25 +17,31 @@ from clashsim.core.errors import DataError
 from clashsim.data.readers.convert import column_of
 from clashsim.data.readers.streams import Columns
 
-NUMBERS = (
-    1 << 26
-)  # numbers kept of one file: half a GiB, and a few times that while they are checked; 8 million rows of a body with its time
-_BLOCK = 1 << 14  # lines read at a time
-_LINE = 1 << 20  # bytes of a line: a row of a thousand vectors has far less
-_BLANK = frozenset(("", "nan", "na", "n/a", "null", "none"))
+# Numbers kept of one file: half a GiB, and a few times that while they are checked; 8 million rows
+# of a body with its time.
+MAX_NUMBERS = 1 << 26
+_BLOCK_LINES = 1 << 14  # read at a time
+_MAX_LINE_BYTES = 1 << 20  # a row of a thousand vectors has far less
+_BLANK_CELLS = frozenset(("", "nan", "na", "n/a", "null", "none"))
+
+
+class _Line(NamedTuple):
+    """A line of text and its number in the file, counted from 1."""
+
+    number: int
+    text: str
 
 
 def lines_of(path: Path) -> Iterator[str]:
     """Lines of a text file; a line without an end is refused rather than gathered in memory."""
     with path.open("rb") as file:
         for number in itertools.count(1):
-            raw = file.readline(_LINE)
+            raw = file.readline(_MAX_LINE_BYTES)
             if not raw:
                 return
-            if len(raw) == _LINE:
-                raise DataError(
-                    f"line {number} is longer than {_LINE >> 20} MB, so this is no table"
-                )
+            if len(raw) == _MAX_LINE_BYTES:
+                limit = f"{_MAX_LINE_BYTES >> 20} MB"
+                raise DataError(f"line {number} is longer than {limit}, so this is no table")
             try:
                 yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
@@ -55,148 +63,193 @@ def read_csv(
     header_lines: int = 0,
     rows: int | None = None,
 ) -> tuple[Columns, Columns]:
-    """Columns of a CSV file, and the fields of the lines before its header; `wanted` are references
-    to columns, None for all that hold numbers.
+    """Read a CSV file.
 
-    A cell with several numbers between blanks makes a column (N, k). `rows` reads the first ones
-    only.
+    Args:
+        path: The file.
+        wanted: References to columns; None for all that hold numbers.
+        header_lines: Lines of names and values before the header.
+        rows: How many rows are read at most.
+
+    Returns:
+        The columns, (N,) or (N, k) where a cell has several numbers between blanks, and the fields
+        of the lines before the header.
     """
     lines = lines_of(path)
     fields: dict[str, np.ndarray] = {}
     for number in range(1, header_lines + 1):
         cells = cells_of(next(lines, ""))
         for name, cell in zip(cells[::2], cells[1::2], strict=False):
-            numbers = _vector(cell)
+            numbers = _numbers_in(cell)
             if name and numbers is not None:
                 fields[name] = numbers[None]
         if not cells:
             raise DataError(f"line {number} should hold names and numbers, but is empty")
-    first = next(lines, "")
-    delimiter = max(",;\t", key=first.count)
-    names = cells_of(first, delimiter)
+    header = next(lines, "")
+    delimiter = max(",;\t", key=header.count)
+    names = cells_of(header, delimiter)
+    _check_header(names, header)
+    keep = None
+    if wanted is not None:
+        wanted_names = dict.fromkeys(column_of(reference, names) for reference in wanted)
+        keep = [names.index(name) for name in wanted_names]
+    first_line = header_lines + 2
+    table = parse_rows(
+        lines, names, keep=keep, delimiter=delimiter, first_line=first_line, rows=rows
+    )
+    columns = {names[i]: values for i, values in table.items() if names[i]}
+    return columns, fields
+
+
+def _check_header(names: Sequence[str], header: str) -> None:
+    """Raise a DataError for a header that names no columns."""
     if not any(names):
         raise DataError("there is no header with the names of the columns")
-    if twice := next((name for name in names if name and names.count(name) > 1), None):
-        raise DataError(f"the header names the column {twice!r} twice")
-    if all(_vector(name) is not None for name in names):
+    duplicate = next((name for name in names if name and names.count(name) > 1), None)
+    if duplicate is not None:
+        raise DataError(f"the header names the column {duplicate!r} twice")
+    if all(_numbers_in(name) is not None for name in names):
         raise DataError(
-            f"the first line holds numbers ({first.strip()[:40]!r}), where the names of the columns are needed"
+            f"the first line holds numbers ({header.strip()[:40]!r}),"
+            " where the names of the columns are needed"
         )
-    keep = (
-        None
-        if wanted is None
-        else [
-            names.index(name)
-            for name in dict.fromkeys(column_of(reference, names) for reference in wanted)
-        ]
-    )
-    table = parse(lines, names, keep, delimiter=delimiter, line=header_lines + 2, rows=rows)
-    return {names[i]: values for i, values in table.items() if names[i]}, fields
 
 
-def parse(
+def parse_rows(
     lines: Iterator[str],
     names: Sequence[str],
-    keep: Sequence[int] | None,
     *,
+    keep: Sequence[int] | None,
     delimiter: str = ",",
-    line: int = 1,
+    first_line: int = 1,
     rows: int | None = None,
 ) -> dict[int, np.ndarray]:
-    """Numbers of the columns `keep` (None: those that hold nothing else) by place, from lines of
-    which the first is number `line` of its file.
+    """Read the numbers below a header.
+
+    Args:
+        lines: Lines of text.
+        names: Names of all columns.
+        keep: Numbers of the columns to read; None for those that hold nothing but numbers.
+        delimiter: What stands between cells.
+        first_line: Number of the first of the lines in its file, for error messages.
+        rows: How many rows are read at most.
+
+    Returns:
+        Columns (N,) or (N, k) by the number of the column.
     """
     blocks: list[dict[int, np.ndarray]] = []
     widths: dict[int, int] = {}
     count = 0
-    while block := list(
-        itertools.islice(lines, _BLOCK if rows is None else min(_BLOCK, rows - count))
-    ):
-        start, line = line, line + len(block)
-        numbered = [(i, text) for i, text in enumerate(block, start) if text.strip()]
-        if not numbered:
+    line_number = first_line
+    while True:
+        size = _BLOCK_LINES if rows is None else min(_BLOCK_LINES, rows - count)
+        texts = list(itertools.islice(lines, size))
+        if not texts:
+            break
+        block = [_Line(i, text) for i, text in enumerate(texts, line_number) if text.strip()]
+        line_number += len(texts)
+        if not block:
             continue
         if not widths:
-            widths = _widths((cells_of(text, delimiter) for _, text in numbered), len(names), keep)
+            widths = _column_widths(
+                (cells_of(line.text, delimiter) for line in block), len(names), keep
+            )
             if not widths:
                 raise DataError("no column holds numbers")
-        blocks.append(_block(numbered, names, widths, delimiter))
-        count += len(numbered)
-        if count * sum(widths.values()) > NUMBERS:
+        blocks.append(_parse_block(block, names, widths, delimiter))
+        count += len(block)
+        if count * sum(widths.values()) > MAX_NUMBERS:
             raise DataError(
-                f"the file holds more than {NUMBERS / 1e6:.0f} million numbers; name fewer columns, or cut it into trials"
+                f"the file holds more than {MAX_NUMBERS / 1e6:.0f} million numbers;"
+                " name fewer columns, or cut it into trials"
             )
         if rows is not None and count >= rows:
             break
     if not count:
         raise DataError("there are no rows, only names of columns")
-    return {j: np.concatenate([b[j] for b in blocks]) for j in widths}
+    return {j: np.concatenate([block[j] for block in blocks]) for j in widths}
 
 
-def _widths(rows: Iterable[list[str]], count: int, keep: Sequence[int] | None) -> dict[int, int]:
-    """Numbers in a cell of each column, by the first that is not blank; without `keep`, of those
-    columns that hold nothing but numbers.
+def _column_widths(
+    rows: Iterable[list[str]], count: int, keep: Sequence[int] | None
+) -> dict[int, int]:
+    """How many numbers a cell of each column has, by the first cell that is not blank.
+
+    Without `keep`, of those columns that hold nothing but numbers.
     """
     widths: dict[int, int] = {}
-    words: set[int] = set()
+    not_numbers: set[int] = set()
     for row in rows:
-        for j in (
-            range(min(count, len(row)))
-            if keep is None
-            else [j for j in keep if j not in widths and j < len(row)]
-        ):
-            numbers = _vector(row[j])
-            if numbers is None or (len(numbers) and len(numbers) != widths.get(j, len(numbers))):
-                words.add(j)
-            elif len(numbers):
-                widths[j] = len(numbers)
-        if keep is not None and all(j in widths or j in words for j in keep):
+        if keep is None:
+            candidates = list(range(min(count, len(row))))
+        else:
+            candidates = [j for j in keep if j not in widths and j < len(row)]
+        for j in candidates:
+            numbers = _numbers_in(row[j])
+            if numbers is None:
+                not_numbers.add(j)
+                continue
+            if len(numbers) and widths.setdefault(j, len(numbers)) != len(numbers):
+                not_numbers.add(j)
+        if keep is not None and all(j in widths or j in not_numbers for j in keep):
             break
-    return (
-        {j: widths.get(j, 1) for j in keep}
-        if keep is not None
-        else {j: width for j, width in sorted(widths.items()) if j not in words}
-    )
+    if keep is not None:
+        return {j: widths.get(j, 1) for j in keep}
+    return {j: width for j, width in sorted(widths.items()) if j not in not_numbers}
 
 
-def _block(
-    numbered: list[tuple[int, str]], names: Sequence[str], widths: dict[int, int], delimiter: str
+def _parse_block(
+    block: Sequence[_Line], names: Sequence[str], widths: dict[int, int], delimiter: str
 ) -> dict[int, np.ndarray]:
-    texts = [text for _, text in numbered]
-    plain = (
-        set(widths.values()) == {1} and delimiter == "," and not any('"' in text for text in texts)
-    )
-    if plain and all(text.count(delimiter) == len(names) - 1 for text in texts):
-        try:
-            table = np.loadtxt(
-                texts, delimiter=delimiter, usecols=list(widths), ndmin=2, comments=None
+    """The columns of some lines, by the fast way if that will do."""
+    table = _parse_plain_numbers(block, names, widths, delimiter)
+    if table is not None:
+        return table
+    rows = [cells_of(line.text, delimiter) for line in block]
+    for line, row in zip(block, rows, strict=True):
+        ends_with_delimiter = len(row) == len(names) + 1 and not row[-1]
+        if len(row) != len(names) and not ends_with_delimiter:
+            raise DataError(
+                f"line {line.number} has {len(row)} cells where the header has {len(names)}"
             )
-            return dict(zip(widths, table.T, strict=True))
-        except ValueError:
-            pass  # a blank or a word: the slow way below tells them apart
-    cells = [cells_of(text, delimiter) for text in texts]
-    for (number, _), row in zip(numbered, cells, strict=True):
-        if len(row) != len(names) and not (len(row) == len(names) + 1 and not row[-1]):
-            raise DataError(f"line {number} has {len(row)} cells where the header has {len(names)}")
-    found = {}
+    columns = {}
     for j, width in widths.items():
-        column = np.full((len(cells), width), np.nan)
-        for i, row in enumerate(cells):
+        column = np.full((len(rows), width), np.nan)
+        for i, row in enumerate(rows):
+            # A table whose delimiter is not a comma may have decimal commas.
             cell = row[j] if delimiter == "," else row[j].replace(",", ".")
-            numbers = _vector(cell)
+            numbers = _numbers_in(cell)
             if numbers is None or len(numbers) not in (0, width):
+                needed = "a number is" if width == 1 else f"{width} numbers are"
                 raise DataError(
-                    f"line {numbered[i][0]} has {cell[:40]!r} in column {names[j][:40]!r}, where {'a number is' if width == 1 else f'{width} numbers are'} needed"
+                    f"line {block[i].number} has {cell[:40]!r} in column {names[j][:40]!r},"
+                    f" where {needed} needed"
                 )
             if len(numbers):
                 column[i] = numbers
-        found[j] = column[:, 0] if width == 1 else column
-    return found
+        columns[j] = column[:, 0] if width == 1 else column
+    return columns
 
 
-def _vector(cell: str) -> np.ndarray | None:
-    """Numbers of a cell: several between blanks, none when it is blank, None when there is a word."""
-    if cell.lower() in _BLANK:
+def _parse_plain_numbers(
+    block: Sequence[_Line], names: Sequence[str], widths: dict[int, int], delimiter: str
+) -> dict[int, np.ndarray] | None:
+    """Columns of lines with one plain number per cell; None where a line may have more or less."""
+    if set(widths.values()) != {1} or delimiter != ",":
+        return None
+    texts = [line.text for line in block]
+    if any('"' in text or text.count(delimiter) != len(names) - 1 for text in texts):
+        return None
+    try:
+        table = np.loadtxt(texts, delimiter=delimiter, usecols=list(widths), ndmin=2, comments=None)
+    except ValueError:  # a blank or a word, which the slow way tells apart
+        return None
+    return dict(zip(widths, table.T, strict=True))
+
+
+def _numbers_in(cell: str) -> np.ndarray | None:
+    """Numbers of a cell: several between blanks, none when it is blank, None for a word."""
+    if cell.lower() in _BLANK_CELLS:
         return np.empty(0)
     try:
         return np.array([float(part) for part in cell.split()])

@@ -1,67 +1,96 @@
-"""Vicon's CSV export of objects (Tracker) or segments (Nexus): turns as quaternions or as one
-rotation vector, millimetres, z up.
+"""Vicon's CSV export of objects (Tracker) or segments (Nexus).
+
+Rotations are quaternions or one rotation vector, lengths are millimetres, and z is up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers.convert import chosen, rotation
-from clashsim.data.readers.mapping import LENGTH, LoggerMapping
+from clashsim.data.readers.convert import quaternions_from_angles, select_bodies
+from clashsim.data.readers.mapping import LENGTH_UNITS, LoggerMapping
 from clashsim.data.readers.streams import Log, Stream
-from clashsim.data.readers.tables import cells_of, lines_of, parse
+from clashsim.data.readers.tables import cells_of, lines_of, parse_rows
 
-FIRST = ("objects", "segments")
+FIRST_LINES = ("objects", "segments")
+_FIRST_ROW = 6  # number of the line below the units
+_POSITION = ("TX", "TY", "TZ")
+_ROTATION_VECTOR = ("RX", "RY", "RZ")
+_QUATERNION = ("RW", *_ROTATION_VECTOR)
 
 
-def read(path: Path, log: LoggerMapping) -> Log:
-    """Bodies of a Vicon export; time is the frame's number over the rate in the second line."""
+def read_vicon(path: Path, logger: LoggerMapping) -> Log:
+    """Read the bodies of a Vicon export; time is the frame's number over the rate in line 2."""
     lines = lines_of(path)
     next(lines, "")
-    rate_line, names, axes, units = (cells_of(next(lines, "")) for _ in range(4))
+    rate = _rate(cells_of(next(lines, "")))
+    names = cells_of(next(lines, ""))
+    axes = cells_of(next(lines, ""))
+    units = cells_of(next(lines, ""))
+    if [cell.lower() for cell in axes[:2]] != ["frame", "sub frame"]:
+        raise DataError("the fourth line should begin with Frame and Sub Frame")
+    columns = _body_columns(names, axes)
+    keep = [0]  # the number of the frame
+    for parts in columns.values():
+        keep += parts.values()
+    table = parse_rows(lines, axes, keep=keep, first_line=_FIRST_ROW)
+    unit_of = {j: cell.lower() for j, cell in enumerate(units)}
+    first_body = next(iter(columns.values()))
+    length = unit_of.get(first_body["TX"], "mm")
+    if length not in LENGTH_UNITS:
+        choices = ", ".join(LENGTH_UNITS)
+        raise DataError(f"the lengths are in {length[:40]!r}; choices: {choices}")
+    t = table[0] / rate
+    bodies = {}
+    for name, parts in columns.items():
+        in_degrees = unit_of.get(parts["RX"], "deg").startswith("deg")
+        pose = _pose(parts, table, in_degrees=in_degrees)
+        short_name = name.split(":")[-1] or name
+        bodies[short_name] = Stream(name, t, pose)
+    return select_bodies(bodies, logger, length=length, up="z")
+
+
+def _rate(cells: Sequence[str]) -> float:
+    """Frames per second, as the second line gives them."""
     try:
-        rate = float(rate_line[0])
+        rate = float(cells[0])
     except (ValueError, IndexError):
         rate = 0.0
     if not 0 < rate < 1e7:
-        raise DataError(
-            f"the second line should hold the rate in Hz, got {rate_line[0][:40] if rate_line else ''!r}"
-        )
-    if [cell.lower() for cell in axes[:2]] != ["frame", "sub frame"]:
-        raise DataError("the fourth line should begin with Frame and Sub Frame")
+        found = cells[0][:40] if cells else ""
+        raise DataError(f"the second line should hold the rate in Hz, got {found!r}")
+    return rate
+
+
+def _body_columns(names: Sequence[str], axes: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Numbers of the columns of each body by axis; a name stands above its first column only."""
     columns: dict[str, dict[str, int]] = {}
     name = ""
     for j in range(2, len(axes)):
-        name = names[j] if j < len(names) and names[j] else name
+        if j < len(names) and names[j]:
+            name = names[j]
         columns.setdefault(name, {}).setdefault(axes[j].upper(), j)
-    columns = {
-        name: places
-        for name, places in columns.items()
-        if {"RX", "RY", "RZ", "TX", "TY", "TZ"} <= places.keys()
-    }
-    if not columns:
+    needed = {*_ROTATION_VECTOR, *_POSITION}
+    bodies = {name: parts for name, parts in columns.items() if needed <= parts.keys()}
+    if not bodies:
         raise DataError("the export holds no bodies with RX RY RZ and TX TY TZ")
-    table = parse(
-        lines, axes, [0, *(j for places in columns.values() for j in places.values())], line=6
-    )
-    unit = {j: cell.lower() for j, cell in enumerate(units)}
-    bodies = {}
-    length = unit.get(next(iter(columns.values()))["TX"], "mm")
-    if length not in LENGTH:
-        raise DataError(f"the lengths are in {length[:40]!r}; choices: {', '.join(LENGTH)}")
-    for name, places in columns.items():
-        turn = np.column_stack([table[places[a]] for a in ("RW", "RX", "RY", "RZ") if a in places])
-        if "RW" not in places:
-            turn = rotation(
-                "vector",
-                np.radians(turn) if unit.get(places["RX"], "deg").startswith("deg") else turn,
-            )
-        bodies[name.split(":")[-1] or name] = Stream(
-            name,
-            table[0] / rate,
-            np.column_stack([*(table[places[a]] for a in ("TX", "TY", "TZ")), turn]),
-        )
-    return chosen(bodies, log, length=length, up="z")
+    return bodies
+
+
+def _pose(
+    parts: Mapping[str, int], table: Mapping[int, np.ndarray], *, in_degrees: bool
+) -> np.ndarray:
+    """Poses (N, 7) wxyz in the file's unit of length."""
+    position = np.column_stack([table[parts[axis]] for axis in _POSITION])
+    if "RW" in parts:
+        quaternion = np.column_stack([table[parts[axis]] for axis in _QUATERNION])
+    else:
+        vector = np.column_stack([table[parts[axis]] for axis in _ROTATION_VECTOR])
+        if in_degrees:
+            vector = np.radians(vector)
+        quaternion = quaternions_from_angles("vector", vector)
+    return np.column_stack([position, quaternion])

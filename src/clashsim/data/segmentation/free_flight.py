@@ -1,6 +1,4 @@
-"""The state at which a tossed body starts, from a fit over its free flight before the first
-contact.
-"""
+"""The state at which a tossed body starts, from a fit over its free flight before contact."""
 
 from __future__ import annotations
 
@@ -13,18 +11,27 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial
 
-CLEAR = 0.006  # m: below this height of the lowest corner a frame may already be in contact
-_FEWEST = 4
+# Below this height of the lowest corner a frame may already be in contact.
+_CLEAR_HEIGHT = 0.006  # m
+_MIN_FRAMES = 4
+_MIN_FALL_FRAMES = 6  # that show the acceleration
+_START_FRAMES = 3  # of a window, from which its start is fitted
+_MAX_STEP_RANGE = 0.02  # of the mean step, for evenly spaced frames
+_STANDARD_GRAVITY = 9.81  # m/s^2
 
 
 @dataclass(frozen=True, eq=False)
 class Flight:
     """One toss, ready to be started anywhere that agrees with its flight.
 
-    position (T, 3) m, rotation (T, 3, 3), dt (s); frames: how many of them are flight; spin (3,)
-    rad/s, world axes, at frame 0;
-    turn (3, 3): the first rotation, as fitted. The start is linear in the centre of mass and in
-    gravity: see `start`.
+    Attributes:
+        name: Name of the toss.
+        position: Recorded positions (T, 3) of the body's origin, m.
+        rotation: Recorded orientations (T, 3, 3), body to world axes.
+        dt: Time between frames, s.
+        frames: How many of the frames are free flight.
+        angular_velocity: Angular velocity (3,) at frame 0, rad/s, world axes.
+        orientation: Orientation (3, 3) at frame 0, as fitted.
     """
 
     name: str
@@ -40,101 +47,137 @@ class Flight:
         """Orientations (T, 4), wxyz."""
         return Rotation.from_matrix(self.rotation).as_quat(scalar_first=True)
 
-    def start(self, centre: np.ndarray, gravity: np.ndarray | float) -> np.ndarray:
-        """qpos and qvel (m, 13) for centres of mass (m, 3), m in the body's axes, and gravities
-        (m,), m/s^2.
+    def initial_state(self, centre: np.ndarray, gravity: np.ndarray | float) -> np.ndarray:
+        """The state at frame 0, which is linear in the mass centre and in gravity.
 
-        It is the centre of mass that flies on a parabola; the origin, which was recorded, turns
-        about it.
+        The mass centre flies on a parabola. The origin, which was recorded, turns about it.
+
+        Args:
+            centre: Mass centres (m, 3) in the body's axes, m.
+            gravity: Gravities (m,) or one for all, m/s^2.
+
+        Returns:
+            qpos and qvel (m, 13) as MuJoCo has them for a free joint.
         """
         centre = np.atleast_2d(centre)
         gravity = np.broadcast_to(gravity, (len(centre),))
-        n = self.frames
-        t = np.arange(n) * self.dt
-        weights = np.linalg.pinv(
-            np.stack([np.ones(n), t], 1)
-        )  # (2, n): place and velocity at frame 0
-        fall = np.stack([np.zeros(n), np.zeros(n), -0.5 * t**2], 1)
-        flown = (
-            self.position[:n]
-            + np.einsum("nij,mj->mni", self.rotation[:n], centre)
-            - gravity[:, None, None] * fall
-        )
-        place, velocity = np.moveaxis(np.einsum("kn,mni->mki", weights, flown), 1, 0)
-        arm = centre @ self.orientation.T
-        out = np.empty((len(centre), 13))
-        out[:, :3] = place - arm
-        out[:, 3:7] = Rotation.from_matrix(self.orientation).as_quat(scalar_first=True)
-        out[:, 7:10] = velocity - np.cross(self.angular_velocity, arm)
-        out[:, 10:] = self.orientation.T @ self.angular_velocity
-        return out
+        t = np.arange(self.frames) * self.dt
+        line = np.stack([np.ones(self.frames), t], 1)
+        weights = np.linalg.pinv(line)  # (2, frames): position and velocity at frame 0
+        zeros = np.zeros(self.frames)
+        fall = np.stack([zeros, zeros, -0.5 * t**2], 1)
+        arms = np.einsum("nij,mj->mni", self.rotation[: self.frames], centre)
+        straight = self.position[: self.frames] + arms - gravity[:, None, None] * fall
+        fitted = np.einsum("kn,mni->mki", weights, straight)
+        centre_position = fitted[:, 0]
+        centre_velocity = fitted[:, 1]
+        start_arm = centre @ self.orientation.T
+        state = np.empty((len(centre), 13))
+        state[:, :3] = centre_position - start_arm
+        state[:, 3:7] = Rotation.from_matrix(self.orientation).as_quat(scalar_first=True)
+        state[:, 7:10] = centre_velocity - np.cross(self.angular_velocity, start_arm)
+        # MuJoCo has the angular velocity of a free joint in the body's axes.
+        state[:, 10:] = self.orientation.T @ self.angular_velocity
+        return state
 
-    def fall(self) -> tuple[float, float]:
-        """Downward acceleration (m/s^2) of the recorded origin in flight, and its weight in a mean
-        over tosses; 0, 0 for too short a flight.
+    def downward_acceleration(self) -> tuple[float, float]:
+        """Downward acceleration of the recorded origin, and its weight in a mean over tosses.
+
+        Returns:
+            The acceleration (m/s^2) and the weight; 0 and 0 for a flight that is too short.
         """
-        n = self.frames
-        if n < 6:
+        if self.frames < _MIN_FALL_FRAMES:
             return 0.0, 0.0
-        t = np.arange(n) * self.dt
-        return -2 * float(np.polyfit(t, self.position[:n, 2], 2)[0]), float(n) ** 5
+        t = np.arange(self.frames) * self.dt
+        parabola = np.polyfit(t, self.position[: self.frames, 2], 2)
+        # The variance of a fitted acceleration falls with the fifth power of the frames.
+        return -2 * float(parabola[0]), float(self.frames) ** 5
 
 
 def fit_flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
-    """Fit the flight of a body with corners (c, 3), in its axes, over a floor at z = 0; frames must
-    be evenly spaced.
+    """Fit the flight of a body over a floor at z = 0.
+
+    Args:
+        trial: The toss, with evenly spaced frames.
+        body: Name of the body.
+        corners: Corners (c, 3) of the body in its axes, m.
+
+    Returns:
+        The flight up to the first frame that may be in contact.
     """
     t, pose = trial.seen(body)
     steps = np.diff(t)
-    if len(t) < _FEWEST or np.ptp(steps) > 0.02 * steps.mean():
+    if len(t) < _MIN_FRAMES or np.ptp(steps) > _MAX_STEP_RANGE * steps.mean():
         raise DataError(
-            f"trial {trial.name!r}: body {body!r} needs at least {_FEWEST} evenly spaced frames"
+            f"trial {trial.name!r}: body {body!r} needs at least {_MIN_FRAMES} evenly spaced frames"
         )
-    turns = Rotation.from_quat(pose[:, 3:], scalar_first=True)
-    matrices = turns.as_matrix()
-    lowest = (pose[:, None, 2] + np.einsum("tj,cj->tc", matrices[:, 2], corners)).min(1)
-    low = np.flatnonzero(lowest < CLEAR)
-    frames = max(int(low[0]) if len(low) else len(t), 2)
-    dt = float(steps.mean())
-    return _begun(trial.name, pose[:, :3], matrices, dt, frames)
+    rotation = Rotation.from_quat(pose[:, 3:], scalar_first=True).as_matrix()
+    corner_heights = pose[:, None, 2] + np.einsum("tj,cj->tc", rotation[:, 2], corners)
+    low = np.flatnonzero(corner_heights.min(1) < _CLEAR_HEIGHT)
+    first_contact = int(low[0]) if len(low) else len(t)
+    return _fit_start(
+        trial.name,
+        pose[:, :3],
+        rotation,
+        dt=float(steps.mean()),
+        frames=max(first_contact, 2),
+    )
 
 
 def cut_windows(whole: Flight, frames: int, every: int) -> list[Flight]:
-    """Pieces of `frames` frames, one every so many: each starts from what its first three frames
-    say, in the air or not.
+    """Cut a toss into windows, each started from its first three frames, in the air or not.
 
-    Three frames tell a velocity worse than a flight does, and a piece that starts in contact has no
-    parabola: whole tosses identify better.
+    Three frames give a velocity worse than a flight does, and a window that starts in contact has
+    no parabola: whole tosses identify better.
+
+    Args:
+        whole: The toss.
+        frames: Frames of each window.
+        every: Frames from the start of one window to the start of the next.
+
+    Returns:
+        The windows in order.
     """
-    if frames < _FEWEST or every < 1:
+    if frames < _MIN_FRAMES or every < 1:
         raise DataError(
-            f"windows need at least {_FEWEST} frames and a step of at least 1, got {frames} and {every}"
+            f"windows need at least {_MIN_FRAMES} frames and a step of at least 1,"
+            f" got {frames} and {every}"
         )
-    return [
-        _begun(
-            f"{whole.name}@{k}",
-            whole.position[k : k + frames],
-            whole.rotation[k : k + frames],
-            whole.dt,
-            3,
+    windows = []
+    for start in range(0, len(whole.position) - frames + 1, every):
+        rows = slice(start, start + frames)
+        window = _fit_start(
+            f"{whole.name}@{start}",
+            whole.position[rows],
+            whole.rotation[rows],
+            dt=whole.dt,
+            frames=_START_FRAMES,
         )
-        for k in range(0, len(whole.position) - frames + 1, every)
-    ]
+        windows.append(window)
+    return windows
 
 
-def _begun(name: str, position: np.ndarray, rotation: np.ndarray, dt: float, frames: int) -> Flight:
-    """The spin and first rotation that fit the first `frames`: R(t) = exp(spin t) R(0), for a body
-    whose inertia is nearly even.
+def _fit_start(
+    name: str, position: np.ndarray, rotation: np.ndarray, *, dt: float, frames: int
+) -> Flight:
+    """Fit angular velocity and first orientation to the first frames.
+
+    R(t) = exp(w t) R(0), for a body whose principal inertias are nearly equal.
     """
-    turns, middle = Rotation.from_matrix(rotation[:frames]), frames // 2
-    vectors = (turns * turns[middle].inv()).as_rotvec()
-    at = (np.arange(frames) - middle) * dt
-    spin, offset = np.linalg.lstsq(np.stack([at, np.ones(frames)], 1), vectors, rcond=None)[0]
-    turn = (Rotation.from_rotvec(offset + spin * at[0]) * turns[middle]).as_matrix()
-    return Flight(name, position, rotation, dt, frames, spin, turn)
+    rotations = Rotation.from_matrix(rotation[:frames])
+    middle = frames // 2
+    vectors = (rotations * rotations[middle].inv()).as_rotvec()
+    t = (np.arange(frames) - middle) * dt
+    line = np.stack([t, np.ones(frames)], 1)
+    angular_velocity, offset = np.linalg.lstsq(line, vectors, rcond=None)[0]
+    since_middle = Rotation.from_rotvec(offset + angular_velocity * t[0])
+    orientation = (since_middle * rotations[middle]).as_matrix()
+    return Flight(name, position, rotation, dt, frames, angular_velocity, orientation)
 
 
-def gravity(flights: Sequence[Flight]) -> float:
-    """Gravity (m/s^2) in recorded metres, as the flights tell it; 9.81 where none is long enough."""
-    values, weights = np.array([f.fall() for f in flights]).T
-    return float((values * weights).sum() / weights.sum()) if weights.sum() > 0 else 9.81
+def estimate_gravity(flights: Sequence[Flight]) -> float:
+    """Gravity (m/s^2) in recorded metres, from the flights; 9.81 where none is long enough."""
+    values, weights = np.array([flight.downward_acceleration() for flight in flights]).T
+    if weights.sum() <= 0:
+        return _STANDARD_GRAVITY
+    return float((values * weights).sum() / weights.sum())

@@ -1,37 +1,75 @@
-"""Motion on one side of an impact as a polynomial, over as many frames as agree with it, with the
-error of its velocity.
+"""Motion on one side of an impact: a polynomial over as many frames as agree with it.
+
+A long window averages noise out, but a window that is too long is biased by what the polynomial
+cannot follow. The fits here choose the order and the window for the smallest error of the velocity
+at the impact, and report that error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-_MOVE, _TURN = slice(0, 3), slice(3, 6)
+_LINEAR = slice(0, 3)  # columns of the position among spatial coordinates
+_ANGULAR = slice(3, 6)  # columns of the rotation vector
+_LINEAR_ORDERS = (0, 1, 2)
+_ANGULAR_ORDERS = (0, 1, 2, 3)  # tumbling is not as simple as free fall
+
+_MAX_MISFIT = 1.15  # rms residual over noise of an infinitely long window that still agrees
+_MAX_MISFIT_DEVIATIONS = 3.0  # standard deviations that are added to it for a short window
+_MAX_RATE_CHANGE = 3.0  # standard deviations by which a longer window may change the rate
+_MAX_REST_SLOPE = 3.5  # standard deviations of the slope of a body that is at rest
+_MAX_FAILURES = 2  # windows that disagree in a row: a single one may be chance
+_MIN_WINDOW = 5  # frames
+_WINDOW_GROWTH = 1.5  # from one window to the next
+
+_CROSSING_ITERATIONS = 4
+_MAX_CROSSING_STEP = 0.05  # s
 
 
 class FittedMotion(Protocol):
-    """Coordinates (n, k) and their rates (n, k) at times (n,); sd, place_sd (k,): of rates and
-    coordinates at the impact; misfit: rms residual over the noise.
+    """Smooth coordinates of a body near an impact, and how well they are known.
+
+    In the plane there are k = 3 coordinates (x, y, yaw), in space k = 6 (position and rotation
+    vector); units are m and rad.
     """
 
     @property
-    def std(self) -> np.ndarray: ...
+    def std(self) -> np.ndarray:
+        """Standard deviations (k,) of the rates at the impact."""
+        ...
+
     @property
-    def coordinates_std(self) -> np.ndarray: ...
+    def coordinates_std(self) -> np.ndarray:
+        """Standard deviations (k,) of the coordinates at the impact."""
+        ...
+
     @property
-    def misfit(self) -> float: ...
-    def coordinates(self, t: np.ndarray) -> np.ndarray: ...
-    def rate(self, t: np.ndarray) -> np.ndarray: ...
+    def misfit(self) -> float:
+        """Root mean square residual over the noise; 1 for a perfect model."""
+        ...
+
+    def coordinates(self, t: np.ndarray) -> np.ndarray:
+        """Coordinates (n, k) at times (n,) in s."""
+        ...
+
+    def rate(self, t: np.ndarray) -> np.ndarray:
+        """Rates of the coordinates (n, k) per second at times (n,) in s."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """Where a motion must begin: the motion before the impact, coordinates (k,) and rates (k,) at
-    `time`, with sd (k,) of the coordinates.
+    """Where the motion after an impact begins: on the motion before it.
+
+    Attributes:
+        time: Time of the impact, s.
+        coordinates: Coordinates (k,) of the motion before at that time.
+        rate: Rates (k,) of the motion before at that time.
+        std: Standard deviations (k,) of the coordinates.
     """
 
     time: float
@@ -39,11 +77,21 @@ class Anchor:
     rate: np.ndarray
     std: np.ndarray
 
+    def part(self, columns: slice) -> Anchor:
+        """The anchor of some of the coordinates."""
+        return Anchor(self.time, self.coordinates[columns], self.rate[columns], self.std[columns])
+
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """Coefficients (order + 1, k) in powers of t - origin; sd, place_sd (k,): of rate and place at
-    the origin.
+    """A polynomial motion.
+
+    Attributes:
+        origin: Time of the impact, s.
+        coefficients: (order + 1, k) in powers of t - origin.
+        std: Standard deviations (k,) of the rates at the origin.
+        coordinates_std: Standard deviations (k,) of the coordinates at the origin.
+        misfit: Root mean square residual over the noise.
     """
 
     origin: float
@@ -53,192 +101,243 @@ class Polynomial:
     misfit: float
 
     def coordinates(self, t: np.ndarray) -> np.ndarray:
-        """Coordinates (n, k) at times (n,)."""
-        return (
-            np.vander(t - self.origin, len(self.coefficients), increasing=True) @ self.coefficients
-        )
+        """Coordinates (n, k) at times (n,) in s."""
+        powers = np.vander(t - self.origin, len(self.coefficients), increasing=True)
+        return powers @ self.coefficients
 
     def rate(self, t: np.ndarray) -> np.ndarray:
-        """Rates (n, k) at times (n,)."""
-        powers = np.arange(1, len(self.coefficients))
-        if len(powers) == 0:
+        """Rates (n, k) per second at times (n,) in s."""
+        exponents = np.arange(1, len(self.coefficients))
+        if len(exponents) == 0:
             return np.zeros((len(t), self.coefficients.shape[1]))
-        return np.vander(t - self.origin, len(powers), increasing=True) @ (
-            powers[:, None] * self.coefficients[1:]
-        )
+        powers = np.vander(t - self.origin, len(exponents), increasing=True)
+        return powers @ (exponents[:, None] * self.coefficients[1:])
 
 
 @dataclass(frozen=True, eq=False)
 class SpatialMotion:
-    """Position and turn of a body in space, each with a polynomial and a window of its own: gravity
-    is simple, tumbling is not.
-    """
+    """Position and rotation of a body in space, each with a polynomial and a window of its own."""
 
     linear: Polynomial
     angular: Polynomial
 
     @property
     def std(self) -> np.ndarray:
-        """Standard deviations (6,) of the rates."""
+        """Standard deviations (6,) of the rates at the impact."""
         return np.concatenate([self.linear.std, self.angular.std])
 
     @property
     def coordinates_std(self) -> np.ndarray:
-        """Standard deviations (6,) of the coordinates."""
+        """Standard deviations (6,) of the coordinates at the impact."""
         return np.concatenate([self.linear.coordinates_std, self.angular.coordinates_std])
 
     @property
     def misfit(self) -> float:
-        """The larger of the two."""
+        """The larger misfit of the two polynomials."""
         return max(self.linear.misfit, self.angular.misfit)
 
     def coordinates(self, t: np.ndarray) -> np.ndarray:
-        """Coordinates (n, 6) at times (n,)."""
+        """Coordinates (n, 6) at times (n,) in s."""
         return np.hstack([self.linear.coordinates(t), self.angular.coordinates(t)])
 
     def rate(self, t: np.ndarray) -> np.ndarray:
-        """Rates (n, 6) at times (n,)."""
+        """Rates (n, 6) per second at times (n,) in s."""
         return np.hstack([self.linear.rate(t), self.angular.rate(t)])
 
 
-def polynomial(
+def fit_polynomial(
     t: np.ndarray,
-    pose: np.ndarray,
+    coordinates: np.ndarray,
     noise: np.ndarray,
     *,
     order: int,
     origin: float,
     anchor: Anchor | None = None,
 ) -> Polynomial:
-    """Least squares of coordinates (n, k) with noise (n, k), through an anchor if there is one;
-    errors are those at `origin`.
+    """Fit a polynomial of one order to all frames by least squares.
+
+    Args:
+        t: Times (n,) of the frames, s.
+        coordinates: Coordinates (n, k).
+        noise: Standard deviations (n, k) of the coordinates.
+        order: Order of the polynomial; 0 is a body at rest.
+        origin: Time of the impact, s: the reported errors are those at this time.
+        anchor: A point the polynomial goes through, with its own weight.
+
+    Returns:
+        The polynomial with its errors at `origin`.
     """
-    noise = np.sqrt((noise**2).mean(0))
+    mean_noise = np.sqrt((noise**2).mean(0))
     weight = np.ones(len(t))
     if anchor is not None:
-        t, pose = np.append(t, anchor.time), np.vstack([pose, anchor.coordinates])
-        weight = np.append(weight, float(np.median(noise / anchor.std)))
-    scale = max(float(np.abs(t - origin).max()), 1e-9)
-    basis = np.vander(
-        (t - origin) / scale, max(order, 1) + 1, increasing=True
-    )  # of a body at rest, too, the slope says how sure that is
-    fitted = basis[:, : order + 1] * weight[:, None]
-    coefficients = np.linalg.lstsq(fitted, pose * weight[:, None], rcond=None)[0]
-    left = (pose - basis[:, : order + 1] @ coefficients) * weight[:, None] / noise
-    misfit = float(np.sqrt((left**2).sum() / max((len(t) - order - 1) * pose.shape[1], 1)))
+        t = np.append(t, anchor.time)
+        coordinates = np.vstack([coordinates, anchor.coordinates])
+        anchor_weight = float(np.median(mean_noise / anchor.std))
+        weight = np.append(weight, anchor_weight)
+    duration = max(float(np.abs(t - origin).max()), 1e-9)
+    # The basis has a slope even for a body at rest: the slope shows how certain the rest is.
+    basis = np.vander((t - origin) / duration, max(order, 1) + 1, increasing=True)
+    used_basis = basis[:, : order + 1]
+    coefficients = np.linalg.lstsq(
+        used_basis * weight[:, None], coordinates * weight[:, None], rcond=None
+    )[0]
+    residuals = (coordinates - used_basis @ coefficients) * weight[:, None] / mean_noise
+    degrees_of_freedom = max((len(t) - order - 1) * coordinates.shape[1], 1)
+    misfit = float(np.sqrt((residuals**2).sum() / degrees_of_freedom))
     inverse = np.linalg.pinv(basis * weight[:, None])
-    spread = noise * max(misfit, 1.0)
+    frame_std = mean_noise * max(misfit, 1.0)
+    rate_gain = np.linalg.norm(inverse[1]) / duration
+    coordinate_gain = np.linalg.norm(inverse[0]) if order else 1 / np.sqrt(len(t))
     return Polynomial(
-        origin,
-        coefficients / (scale ** np.arange(order + 1))[:, None],
-        np.linalg.norm(inverse[1]) / scale * spread,
-        (np.linalg.norm(inverse[0]) if order else 1 / np.sqrt(len(t))) * spread,
-        misfit,
+        origin=origin,
+        coefficients=coefficients / (duration ** np.arange(order + 1))[:, None],
+        std=rate_gain * frame_std,
+        coordinates_std=coordinate_gain * frame_std,
+        misfit=misfit,
     )
 
 
-def in_space(
+def fit_spatial_motion(
     t: np.ndarray,
-    pose: np.ndarray,
+    coordinates: np.ndarray,
     noise: np.ndarray,
     *,
     origin: float,
     anchor: Anchor | None = None,
 ) -> SpatialMotion:
-    """`smooth` for the position and the turn of coordinates (n, 6), apart."""
-    halves = [
-        None
-        if anchor is None
-        else Anchor(anchor.time, anchor.coordinates[part], anchor.rate[part], anchor.std[part])
-        for part in (_MOVE, _TURN)
-    ]
-    return SpatialMotion(
-        smooth(t, pose[:, _MOVE], noise[:, _MOVE], origin=origin, anchor=halves[0]),
-        smooth(
-            t, pose[:, _TURN], noise[:, _TURN], origin=origin, orders=(0, 1, 2, 3), anchor=halves[1]
-        ),
+    """Fit position and rotation vector of coordinates (n, 6) separately by `fit_smooth_motion`."""
+    linear = fit_smooth_motion(
+        t,
+        coordinates[:, _LINEAR],
+        noise[:, _LINEAR],
+        origin=origin,
+        anchor=None if anchor is None else anchor.part(_LINEAR),
     )
+    angular = fit_smooth_motion(
+        t,
+        coordinates[:, _ANGULAR],
+        noise[:, _ANGULAR],
+        origin=origin,
+        orders=_ANGULAR_ORDERS,
+        anchor=None if anchor is None else anchor.part(_ANGULAR),
+    )
+    return SpatialMotion(linear, angular)
 
 
-def smooth(
+def fit_smooth_motion(
     t: np.ndarray,
-    pose: np.ndarray,
+    coordinates: np.ndarray,
     noise: np.ndarray,
     *,
     origin: float,
-    orders: Sequence[int] = (0, 1, 2),
+    orders: Sequence[int] = _LINEAR_ORDERS,
     anchor: Anchor | None = None,
 ) -> Polynomial:
-    """The polynomial with the smallest error of its rate at `origin` among those that agree with
-    the frames they cover.
+    """Fit the polynomial with the smallest error of its rate among those that agree with the data.
 
-    For each order the window grows away from the origin until residuals exceed the noise or the
-    rate leaves the interval that the shorter windows gave it (Lepski's rule): a long window has
-    little noise, a window too long a bias, and this finds where they meet.
+    For each order the window grows away from the impact until residuals exceed the noise or the
+    rate leaves the interval that the shorter windows gave it (Lepski's rule).
+
+    Args:
+        t: Times (n,) of the frames, s.
+        coordinates: Coordinates (n, k).
+        noise: Standard deviations (n, k) of the coordinates.
+        origin: Time of the impact, s.
+        orders: Orders of polynomials to try.
+        anchor: A point the polynomial goes through.
+
+    Returns:
+        The best polynomial that agrees with its frames. Where none does, the one with the smallest
+        error regardless, and where there are too few frames a straight line.
     """
     unit = noise.mean(0)
+
+    def relative_error(fit: Polynomial) -> float:
+        return float((fit.std / unit).max())
+
     by_distance = np.argsort(np.abs(t - origin), kind="stable")
     best: Polynomial | None = None
-    spare: Polynomial | None = None
+    fallback: Polynomial | None = None
     for order in orders:
-        kept: Polynomial | None = None
-        failed = 0  # in a row: one may be chance
-        for n in _sizes(len(t), order):
-            rows = np.sort(by_distance[:n])
-            fit = polynomial(
-                t[rows], pose[rows], noise[rows], order=order, origin=origin, anchor=anchor
+        accepted: Polynomial | None = None
+        failures = 0
+        for size in _window_sizes(len(t), order):
+            rows = np.sort(by_distance[:size])
+            fit = fit_polynomial(
+                t[rows], coordinates[rows], noise[rows], order=order, origin=origin, anchor=anchor
             )
-            free = max((n - order - 1) * pose.shape[1], 1)
-            if order > 0 and (
-                spare is None or float((fit.std / unit).max()) < float((spare.std / unit).max())
-            ):
-                spare = fit
-            here = np.array([origin])
-            moved = (
-                _slope(t[rows], pose[rows], noise[rows].mean(0)) > 3.5
-                if order == 0
-                else kept is not None
-                and (np.abs(fit.rate(here) - kept.rate(here))[0] > 3 * kept.std).any()
-            )
-            if fit.misfit > 1.15 + 3 / np.sqrt(2 * free) or moved:
-                failed += 1
-                if failed == 2:
+            is_better_fallback = fallback is None or relative_error(fit) < relative_error(fallback)
+            if order > 0 and is_better_fallback:
+                fallback = fit
+            if order == 0:
+                slope = _slope_over_noise(t[rows], coordinates[rows], noise[rows].mean(0))
+                rate_is_off = slope > _MAX_REST_SLOPE
+            else:
+                rate_is_off = accepted is not None and _rate_differs(fit, accepted)
+            degrees_of_freedom = max((size - order - 1) * coordinates.shape[1], 1)
+            allowed_misfit = _MAX_MISFIT + _MAX_MISFIT_DEVIATIONS / np.sqrt(2 * degrees_of_freedom)
+            if fit.misfit > allowed_misfit or rate_is_off:
+                failures += 1
+                if failures == _MAX_FAILURES:
                     break
-                continue
-            kept, failed = fit, 0
-        if kept is not None and (
-            best is None or float((kept.std / unit).max()) < float((best.std / unit).max())
-        ):
-            best = kept
-    if best is None and spare is None:
-        return polynomial(t, pose, noise, order=1, origin=origin, anchor=anchor)
-    return best or spare  # type: ignore[return-value]
+            else:
+                accepted = fit
+                failures = 0
+        if accepted is None:
+            continue
+        if best is None or relative_error(accepted) < relative_error(best):
+            best = accepted
+    if best is not None:
+        return best
+    if fallback is not None:
+        return fallback
+    return fit_polynomial(t, coordinates, noise, order=1, origin=origin, anchor=anchor)
 
 
-def _sizes(n: int, order: int) -> list[int]:
+def _window_sizes(frames: int, order: int) -> Iterator[int]:
     """Window lengths to try, growing by half, all frames last."""
-    sizes, size = [], float(max(2 * order + 2, 5))
-    while size < n:
-        sizes.append(int(size))
-        size *= 1.5
-    return [*sizes, n] if n >= 2 * order + 2 or order < 2 else []
+    if frames < 2 * order + 2 and order >= 2:
+        return
+    size = float(max(2 * order + 2, _MIN_WINDOW))
+    while size < frames:
+        yield int(size)
+        size *= _WINDOW_GROWTH
+    yield frames
 
 
-def _slope(t: np.ndarray, pose: np.ndarray, noise: np.ndarray) -> float:
+def _rate_differs(fit: Polynomial, shorter: Polynomial) -> bool:
+    """Whether a longer window gives another rate at the impact than a shorter one allows."""
+    at_impact = np.array([fit.origin])
+    change = np.abs(fit.rate(at_impact) - shorter.rate(at_impact))[0]
+    return bool((change > _MAX_RATE_CHANGE * shorter.std).any())
+
+
+def _slope_over_noise(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> float:
     """Largest slope of the coordinates over its standard deviation."""
-    s = t - t.mean()
-    length = max(float(np.linalg.norm(s)), 1e-12)
-    return float((np.abs(s @ pose) / length / noise).max())
+    centred = t - t.mean()
+    length = max(float(np.linalg.norm(centred)), 1e-12)
+    return float((np.abs(centred @ coordinates) / length / noise).max())
 
 
-def crossing(old: FittedMotion, new: FittedMotion, near: float, weight: np.ndarray) -> float:
-    """Time near `near` at which two motions come closest, coordinates weighed by weight (k,)."""
-    moment = near
-    for _ in range(4):
-        here = np.array([moment])
-        gap, rate = (
-            (new.coordinates(here) - old.coordinates(here))[0] * weight,
-            (new.rate(here) - old.rate(here))[0] * weight,
-        )
-        moment -= float(np.clip(gap @ rate / max(rate @ rate, 1e-12), -0.05, 0.05))
-    return moment
+def closest_time(
+    before: FittedMotion, after: FittedMotion, start: float, *, weight: np.ndarray
+) -> float:
+    """Find the time at which two motions come closest, by Gauss-Newton steps from a start.
+
+    Args:
+        before: Motion before the impact.
+        after: Motion after the impact.
+        start: Time to start from, s.
+        weight: Weights (k,) of the coordinates.
+
+    Returns:
+        The time of the closest approach, s.
+    """
+    time = start
+    for _ in range(_CROSSING_ITERATIONS):
+        now = np.array([time])
+        gap = (after.coordinates(now) - before.coordinates(now))[0] * weight
+        gap_rate = (after.rate(now) - before.rate(now))[0] * weight
+        step = gap @ gap_rate / max(gap_rate @ gap_rate, 1e-12)
+        time -= float(np.clip(step, -_MAX_CROSSING_STEP, _MAX_CROSSING_STEP))
+    return time

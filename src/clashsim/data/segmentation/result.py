@@ -1,6 +1,4 @@
-"""What `segment` finds: impacts with their errors, where they came from, and the slides that
-follow.
-"""
+"""What `segment` returns: impacts with their errors, and the slides that follow them."""
 
 from __future__ import annotations
 
@@ -13,21 +11,30 @@ from clashsim.data.segmentation.polynomial_motion import FittedMotion
 from clashsim.data.segmentation.trajectory import Trajectory
 from clashsim.slides.slide import Slide
 
-_LAST = (
-    5,
-    0.025,
-)  # frames and s at the end of a slide, the longer of the two, by which it is judged whether the body has come to rest
-# Of the speed at its start: a slide that ends slower than this has a hundredth of its way left
-_REST = 0.1
+# The end of a slide over which it is judged whether the body has come to rest: the longer of both.
+_END_FRAMES = 5
+_END_DURATION = 0.025  # s
+# Share of the speed at its start: a slide that ends slower has a hundredth of its path left.
+_REST_SHARE = 0.1
+_MIN_SLIDE_FRAMES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredImpact:
     """One impact of one trial.
 
-    time: s, of the kink; before (d,), after (k,) as a row of `Impacts`; before_sd (2 k,): of the
-    twists of struck body and striker; after_sd (k,); flags: what a user should know, empty if
-    nothing; slide: what follows, None in space or where too short.
+    Attributes:
+        trial: Name of the trial.
+        time: Time of the impact in the trial, s.
+        before: State (d,) before the impact, as a row of `Impacts.before`.
+        after: Twist (k,) of the struck body after it, as a row of `Impacts.after`.
+        before_std: Standard deviations (2 k,) of the twists before: struck body, then striker.
+        after_std: Standard deviations (k,) of `after`.
+        flags: Reasons why the impact may be wrong; empty if there are none.
+        slide: The slide that follows; None in space or where it is too short.
+        motion: Motion of the struck body after the impact.
+        trajectory: The frames it was fitted to.
+        reference: Time (s) for which the coordinates of `trajectory` were made.
     """
 
     trial: str
@@ -40,48 +47,59 @@ class MeasuredImpact:
     slide: Slide | None
     motion: FittedMotion
     trajectory: Trajectory
-    reference: float  # s, the moment for which the track's coordinates were made
+    reference: float
 
     def after_at(self, lag: float) -> np.ndarray:
-        """Twist (k,) of the struck body's origin `lag` seconds after the kink."""
-        return origin_state(self.trajectory, self.motion, self.reference, self.time + lag)[1]
+        """Twist (k,) of the struck body's origin `lag` seconds after the impact."""
+        _, twist = origin_state(self.trajectory, self.motion, self.reference, self.time + lag)
+        return twist
 
     def slide_at(self, lag: float) -> tuple[Slide, np.ndarray] | None:
-        """The slide of the struck body's origin from `lag` seconds after the kink, and its twist
-        (3,) there.
+        """The slide of the struck body's origin from `lag` seconds after the impact.
 
-        None where nothing slid, or the body was not seen to come to rest: hit again, lost from
-        view, or recorded too briefly.
+        Args:
+            lag: Time after the impact at which the slide starts, s.
+
+        Returns:
+            The slide and the twist (3,) at its start. None where nothing slid, or the body was not
+            seen to come to rest: hit again, lost from view, or recorded too briefly.
         """
         if self.slide is None:
             return None
-        at = self.time + lag
-        first, twist = origin_state(self.trajectory, self.motion, self.reference, at)
-        later = self.slide.t > at
-        t, places = self.slide.t[later], np.column_stack([self.slide.xy, self.slide.yaw])[later]
-        if len(t) < 8:
+        start = self.time + lag
+        start_pose, start_twist = origin_state(self.trajectory, self.motion, self.reference, start)
+        later = self.slide.t > start
+        t = self.slide.t[later]
+        coordinates = np.column_stack([self.slide.xy, self.slide.yaw])[later]
+        if len(t) < _MIN_SLIDE_FRAMES:
             return None
-        last = t >= min(t[-_LAST[0]], t[-1] - _LAST[1])
-        drift = np.polynomial.polynomial.polyfit(t[last] - t[-1], places[last, :2], 1)[
-            1
-        ]  # sliding and turning end together, so the way alone will do
-        if np.linalg.norm(drift) > _REST * np.linalg.norm(self.motion.rate(np.array([at]))[0, :2]):
+        # Sliding and turning end together, so the position alone shows whether the body is at rest.
+        at_end = t >= min(t[-_END_FRAMES], t[-1] - _END_DURATION)
+        end_line = np.polynomial.polynomial.polyfit(t[at_end] - t[-1], coordinates[at_end, :2], 1)
+        end_speed = np.linalg.norm(end_line[1])
+        start_speed = np.linalg.norm(self.motion.rate(np.array([start]))[0, :2])
+        if end_speed > _REST_SHARE * start_speed:
             return None
-        poses = np.array(
-            [
-                first,
-                *(
-                    self.trajectory.origin(self.reference, now, place, np.zeros(3))[0]
-                    for now, place in zip(t, places, strict=True)
-                ),
-            ]
-        )
-        return Slide(np.append(at, t), poses[:, :2], poses[:, 2]), twist
+        poses = [start_pose]
+        for time, row in zip(t, coordinates, strict=True):
+            pose, _ = self.trajectory.origin_state(
+                self.reference, time, coordinates=row, rate=np.zeros(3)
+            )
+            poses.append(pose)
+        origin = np.array(poses)
+        return Slide(np.append(start, t), origin[:, :2], origin[:, 2]), start_twist
 
 
 @dataclass(frozen=True, eq=False)
 class Segmentation:
-    """All impacts found, in order of trial and time, and a sentence for whatever was left out."""
+    """All impacts found in trials.
+
+    Attributes:
+        planar: Whether motion was described in a plane.
+        found: The impacts, in order of trial and time.
+        notes: One sentence for each thing that was left out.
+        known: Values (N,) that the trials give for each impact, by parameter name.
+    """
 
     planar: bool
     found: tuple[MeasuredImpact, ...]
@@ -91,58 +109,69 @@ class Segmentation:
     @property
     def impacts(self) -> Impacts:
         """The impacts as one table; N may be 0."""
-        d, k = (12, 3) if self.planar else (26, 6)
+        before_width, after_width = (12, 3) if self.planar else (26, 6)
         return Impacts(
             self.planar,
-            np.array([f.before for f in self.found]).reshape(-1, d),
-            np.array([f.after for f in self.found]).reshape(-1, k),
+            np.array([impact.before for impact in self.found]).reshape(-1, before_width),
+            np.array([impact.after for impact in self.found]).reshape(-1, after_width),
             known=self.known,
         )
 
     @property
     def trial(self) -> np.ndarray:
         """Names (N,) of the trials."""
-        return np.array([f.trial for f in self.found], dtype=str)
+        return np.array([impact.trial for impact in self.found], dtype=str)
 
     @property
     def time(self) -> np.ndarray:
         """Times (N,) of the impacts in their trials, s."""
-        return np.array([f.time for f in self.found], dtype=float)
+        return np.array([impact.time for impact in self.found], dtype=float)
 
     @property
     def after_std(self) -> np.ndarray:
         """Standard deviations (N, k) of `impacts.after`."""
-        return np.array([f.after_std for f in self.found]).reshape(
-            len(self.found), 3 if self.planar else 6
-        )
+        width = 3 if self.planar else 6
+        stds = [impact.after_std for impact in self.found]
+        return np.array(stds).reshape(len(self.found), width)
 
     @property
     def before_std(self) -> np.ndarray:
         """Standard deviations (N, 2 k) of the twists before: struck body, then striker."""
-        return np.array([f.before_std for f in self.found]).reshape(
-            len(self.found), 6 if self.planar else 12
-        )
+        width = 6 if self.planar else 12
+        stds = [impact.before_std for impact in self.found]
+        return np.array(stds).reshape(len(self.found), width)
 
     @property
     def clean(self) -> np.ndarray:
         """Which impacts (N,) have no flag."""
-        return np.array([not f.flags for f in self.found], dtype=bool)
+        return np.array([not impact.flags for impact in self.found], dtype=bool)
 
     @property
     def slides(self) -> tuple[Slide, ...]:
-        """The slides after the impacts, for the ground's friction."""
-        return tuple(f.slide for f in self.found if f.slide is not None)
+        """The slides after the impacts, from which the ground's friction follows."""
+        return tuple(impact.slide for impact in self.found if impact.slide is not None)
 
     def after_at(self, lag: float) -> np.ndarray:
-        """Twists (N, k) of the struck body `lag` seconds after each kink."""
-        return np.array([f.after_at(lag) for f in self.found]).reshape(self.after_std.shape)
+        """Twists (N, k) of the struck body `lag` seconds after each impact."""
+        twists = [impact.after_at(lag) for impact in self.found]
+        return np.array(twists).reshape(self.after_std.shape)
 
 
 def origin_state(
-    track: Trajectory, motion: FittedMotion, reference: float, moment: float
+    trajectory: Trajectory, motion: FittedMotion, reference: float, time: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pose and twist of the body's origin at `moment`, of a motion fitted to the track's
-    coordinates for `reference`.
+    """Pose and twist of a body's origin, from the motion fitted to its mass centre.
+
+    Args:
+        trajectory: The frames of the body.
+        motion: Motion fitted to the trajectory's coordinates.
+        reference: Time (s) for which those coordinates were made.
+        time: Time (s) of the state.
+
+    Returns:
+        Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space.
     """
-    here = np.array([moment])
-    return track.origin(reference, moment, motion.coordinates(here)[0], motion.rate(here)[0])
+    now = np.array([time])
+    return trajectory.origin_state(
+        reference, time, coordinates=motion.coordinates(now)[0], rate=motion.rate(now)[0]
+    )

@@ -1,4 +1,9 @@
-"""Knots: moments at which a body's velocity jumps while its position does not."""
+"""Velocity jumps: times at which a body's velocity changes suddenly while its position does not.
+
+Between every two frames, two parabolas that share the position there (a jump of velocity) are
+compared with two parabolas that share the velocity as well (a change of acceleration). Friction
+that sets in or ends bends a motion in the second way. Only an impact bends it in the first.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clashsim.data.segmentation.trajectory import thinned
+from clashsim.data.segmentation.noise import downsample
 
-_SPANS = (
-    0.05,
-    0.1,
-)  # s on each side of a knot over which motion is taken as a parabola: short for quick hits, long for slow ones
-_FEWEST = 5  # frames on each side
-_BEND = 5.0  # m/s^2, the acceleration that friction or gravity may well have
-# How much a jump must lower the sum of squared residuals over noise, against the best sudden change
-# of acceleration
-_EVIDENCE = 15.0
+# Time on each side of a jump over which motion is taken as a parabola: short for hits in quick
+# succession, long for slow ones.
+_SPANS = (0.05, 0.1)  # s
+_MIN_FRAMES = 5  # on each side
+_USUAL_ACCELERATION = 5.0  # m/s^2, that friction or gravity may have
+# How much a jump must lower the sum of squared residuals over noise, compared with the best sudden
+# change of acceleration.
+_MIN_EVIDENCE = 15.0
+_MAX_BEND_PLACES = 13  # at which a change of acceleration is tried
+_FRAMES_APART = 3.5  # two jumps nearer than this are one
 
 
 @dataclass(frozen=True, eq=False)
 class VelocityJump:
-    """Time (s) of a jump, between which two times it lies, its size (k,) in the units of the rates,
-    and the evidence for it.
+    """A sudden change of velocity.
+
+    Attributes:
+        time: Time of the jump, s.
+        low: Time of the last frame before it, s.
+        high: Time of the first frame after it, s.
+        jump: Change (k,) of the coordinates' rates.
+        evidence: By how much the jump lowers the sum of squared residuals over noise.
     """
 
     time: float
@@ -32,95 +44,144 @@ class VelocityJump:
     evidence: float
 
 
-def velocity_jumps(
-    t: np.ndarray, pose: np.ndarray, noise: np.ndarray, *, scale: np.ndarray, least: float
+def find_velocity_jumps(
+    t: np.ndarray,
+    coordinates: np.ndarray,
+    noise: np.ndarray,
+    *,
+    length_scale: np.ndarray,
+    min_jump: float,
 ) -> list[VelocityJump]:
-    """Jumps of more than `least` (m/s) in the rate of coordinates (n, k) with noise (n, k); `scale`
-    (k,) turns rates into m/s.
+    """Find the times at which the rate of coordinates jumps.
 
-    At each place between two frames a parabola on each side, joined there in position, is set
-    against parabolas that are joined in
-    velocity too, at any place near by: friction that sets in or ends bends a motion in the second
-    way, only an impact in the first.
+    Args:
+        t: Times (n,), s.
+        coordinates: Coordinates (n, k).
+        noise: Standard deviations (n, k) of the coordinates.
+        length_scale: Factors (k,) that turn rates into m/s.
+        min_jump: Smallest jump that counts, m/s.
+
+    Returns:
+        The jumps in order of time.
     """
     if len(t) < 2:
         return []
-    t, pose, noise = thinned(t, pose, noise)
-    rate = 1 / float(np.median(np.diff(t)))
-    kept: list[VelocityJump] = []
+    t, coordinates, noise = downsample(t, coordinates, noise)
+    frame_rate = 1 / float(np.median(np.diff(t)))
+    min_distance = max(_SPANS[0], _FRAMES_APART / frame_rate)
+    found: list[VelocityJump] = []
     for span in _SPANS:
-        # A long span that holds two hits puts its jump between them, so it only adds what the short
-        # one has not seen.
-        kept += [
-            knot
-            for knot in _look(t, pose, noise, scale, m=max(_FEWEST, round(span * rate)))
-            if np.linalg.norm(knot.jump * scale) > least
-            and all(abs(knot.time - other.time) > max(_SPANS[0], 3.5 / rate) for other in kept)
-        ]
-    return sorted(kept, key=lambda knot: knot.time)
+        side = max(_MIN_FRAMES, round(span * frame_rate))
+        # A long span that holds two hits puts its jump between them, so it only adds jumps that the
+        # short span has not found.
+        from_shorter_spans = list(found)
+        for candidate in _jumps_of_span(t, coordinates, noise, length_scale, side=side):
+            is_large = np.linalg.norm(candidate.jump * length_scale) > min_jump
+            is_new = all(
+                abs(candidate.time - other.time) > min_distance for other in from_shorter_spans
+            )
+            if is_large and is_new:
+                found.append(candidate)
+    return sorted(found, key=lambda jump: jump.time)
 
 
-def _look(
-    t: np.ndarray, pose: np.ndarray, noise: np.ndarray, scale: np.ndarray, *, m: int
+def _jumps_of_span(
+    t: np.ndarray,
+    coordinates: np.ndarray,
+    noise: np.ndarray,
+    length_scale: np.ndarray,
+    *,
+    side: int,
 ) -> list[VelocityJump]:
-    """Jumps for which there is evidence in m frames on each side, the best within half of that."""
-    n = len(t) - 2 * m + 1
-    if n < 1:
+    """Jumps with enough evidence in windows of `side` frames on each side; the best of each group.
+
+    There is one window for each place between two frames that has `side` frames on both sides.
+    """
+    windows = len(t) - 2 * side + 1
+    if windows < 1:
         return []
-    rows = np.arange(n)[:, None] + np.arange(2 * m)
-    middle = 0.5 * (t[m - 1 : m - 1 + n] + t[m : m + n])
-    s = t[rows] - middle[:, None]
-    span = np.abs(s).max(1, keepdims=True)
+    rows = np.arange(windows)[:, None] + np.arange(2 * side)
+    middle = 0.5 * (t[side - 1 : side - 1 + windows] + t[side : side + windows])
+    elapsed = t[rows] - middle[:, None]
+    duration = np.abs(elapsed).max(1, keepdims=True)
     unit = noise.min(0)
-    trust = (
-        1 / np.max(noise / unit, axis=1)[rows][:, :, None]
-    )  # frames in motion are less sure by the jitter of their time stamps
-    s, y = s / span, (pose[rows] - pose[rows].mean(1, keepdims=True)) / unit
-    # What friction or gravity may bend a path by bounds the parabolas: without it a sharp bend over
-    # a few frames would pass for a jump.
-    stiff = (2 * float(np.exp(np.log(unit * scale).mean())) / (_BEND * span[:, 0] ** 2)) ** 2
-    joined, coefficients = _misfit(trust * _parabolas(s, 0.0, smooth=False), trust * y, stiff)
-    jump = (coefficients[:, 2] - coefficients[:, 1]) / span * unit
-    evidence = _misfit(trust * _parabolas(s, 0.0, smooth=True), trust * y, stiff)[0] - joined
-    likely = np.flatnonzero(
-        evidence > _EVIDENCE
-    )  # few places get this far, so the search for the best bend costs little
-    for place in np.unique(np.linspace(2, 2 * m - 2, min(2 * m - 3, 13)).astype(int)):
-        at = 0.5 * (s[likely, place - 1] + s[likely, place])
-        bent = _misfit(
-            trust[likely] * _parabolas(s[likely], at, smooth=True),
-            (trust * y)[likely],
-            stiff[likely],
-        )[0]
-        evidence[likely] = np.minimum(evidence[likely], bent - joined[likely])
-    width = m // 2 + 1
-    rank = (
-        evidence - joined
-    )  # where two hits are in sight, a knot between them may say more but does not fit
-    # A maximum at either end only says that more of the jump lies beyond it.
-    return [
-        VelocityJump(
-            float(middle[i]), float(t[i + m - 1]), float(t[i + m]), jump[i], float(evidence[i])
-        )
-        for i in np.flatnonzero(evidence > _EVIDENCE)
-        if 0 < i < n - 1 and rank[i] >= rank[max(i - width, 0) : i + width + 1].max()
-    ]
+    # Frames in motion are less certain because of the jitter of their time stamps.
+    weight = 1 / np.max(noise / unit, axis=1)[rows][:, :, None]
+    scaled_time = elapsed / duration
+    centred = (coordinates[rows] - coordinates[rows].mean(1, keepdims=True)) / unit
+    targets = weight * centred
+    # The acceleration that friction or gravity may have bounds the parabolas. Without this a sharp
+    # bend over a few frames would be taken for a jump.
+    mean_noise = float(np.exp(np.log(unit * length_scale).mean()))
+    stiffness = (2 * mean_noise / (_USUAL_ACCELERATION * duration[:, 0] ** 2)) ** 2
+
+    jump_basis = weight * _two_parabolas(scaled_time, 0.0, smooth=False)
+    jump_misfit, coefficients = _least_squares(jump_basis, targets, stiffness)
+    jump = (coefficients[:, 2] - coefficients[:, 1]) / duration * unit
+    bend_basis = weight * _two_parabolas(scaled_time, 0.0, smooth=True)
+    bend_misfit, _ = _least_squares(bend_basis, targets, stiffness)
+    evidence = bend_misfit - jump_misfit
+    # Few windows get this far, so the search for the best place of the bend is fast.
+    likely = np.flatnonzero(evidence > _MIN_EVIDENCE)
+    bend_places = np.linspace(2, 2 * side - 2, min(2 * side - 3, _MAX_BEND_PLACES)).astype(int)
+    for place in np.unique(bend_places):
+        bend_time = 0.5 * (scaled_time[likely, place - 1] + scaled_time[likely, place])
+        bend_basis = weight[likely] * _two_parabolas(scaled_time[likely], bend_time, smooth=True)
+        bend_misfit, _ = _least_squares(bend_basis, targets[likely], stiffness[likely])
+        evidence[likely] = np.minimum(evidence[likely], bend_misfit - jump_misfit[likely])
+
+    # Where a window sees two hits, a jump between them may have more evidence, but it fits worse.
+    rank = evidence - jump_misfit
+    neighbourhood = side // 2 + 1
+    jumps = []
+    for i in np.flatnonzero(evidence > _MIN_EVIDENCE):
+        # A maximum in the first or last window only shows that more of the jump lies beyond it.
+        is_inside = 0 < i < windows - 1
+        nearby = rank[max(i - neighbourhood, 0) : i + neighbourhood + 1]
+        if is_inside and rank[i] >= nearby.max():
+            jumps.append(
+                VelocityJump(
+                    time=float(middle[i]),
+                    low=float(t[i + side - 1]),
+                    high=float(t[i + side]),
+                    jump=jump[i],
+                    evidence=float(evidence[i]),
+                )
+            )
+    return jumps
 
 
-def _parabolas(s: np.ndarray, at: np.ndarray | float, *, smooth: bool) -> np.ndarray:
-    """Basis (n, 2m, 4 or 5) of two parabolas joined at `at` (n,), in velocity too where smooth."""
-    r = s - np.reshape(at, (-1, 1))
-    left, right = np.minimum(r, 0), np.maximum(r, 0)
-    linear = [r] if smooth else [left, right]
-    return np.stack([np.ones_like(r), *linear, left**2, right**2], axis=2)
+def _two_parabolas(
+    scaled_time: np.ndarray, joint: np.ndarray | float, *, smooth: bool
+) -> np.ndarray:
+    """Basis (n, 2 side, 4 or 5) of two parabolas joined at `joint` (n,) in position.
+
+    Where smooth, they are joined in velocity too. The last two columns are the parabolas.
+    """
+    from_joint = scaled_time - np.reshape(joint, (-1, 1))
+    left = np.minimum(from_joint, 0)
+    right = np.maximum(from_joint, 0)
+    linear = [from_joint] if smooth else [left, right]
+    return np.stack([np.ones_like(from_joint), *linear, left**2, right**2], axis=2)
 
 
-def _misfit(basis: np.ndarray, y: np.ndarray, stiff: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of squared residuals (n,) over all coordinates, squares of the bends times `stiff` (n,)
-    added, and the coefficients (n, p, k).
+def _least_squares(
+    basis: np.ndarray, targets: np.ndarray, stiffness: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit each window, with a penalty on the squared coefficients of the two parabolas.
+
+    Args:
+        basis: (n, 2 side, p), of which the last two columns are penalised.
+        targets: (n, 2 side, k).
+        stiffness: Factors (n,) of the penalty.
+
+    Returns:
+        The sums (n,) of squared residuals and penalties over all coordinates, and the
+        coefficients (n, p, k).
     """
     normal = np.einsum("nip,niq->npq", basis, basis) + 1e-9 * np.eye(basis.shape[2])
-    normal[:, [-2, -1], [-2, -1]] += stiff[:, None]
-    right = np.einsum("nip,nik->npk", basis, y)
-    coefficients = np.linalg.solve(normal, right)
-    return (y**2).sum((1, 2)) - (right * coefficients).sum((1, 2)), coefficients
+    normal[:, [-2, -1], [-2, -1]] += stiffness[:, None]
+    right_side = np.einsum("nip,nik->npk", basis, targets)
+    coefficients = np.linalg.solve(normal, right_side)
+    misfit = (targets**2).sum((1, 2)) - (right_side * coefficients).sum((1, 2))
+    return misfit, coefficients

@@ -1,0 +1,236 @@
+"""MJCF as text: where its elements are, and the smallest edits that change their attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from clashsim.core.errors import SceneError
+
+_ATTRIBUTE = re.compile(rb"""([^\s=/<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
+_TAG_END = re.compile(rb"\s*/?>$")
+_INDENT = re.compile(rb"\n([ \t]*)$")
+
+
+@dataclass
+class XmlElement:
+    """One element of a text.
+
+    Attributes:
+        tag: Its name.
+        attributes: Its attributes.
+        begin: First byte of its start tag.
+        end: First byte after its start tag.
+        path: Tags of the elements around it, outermost first.
+        children: The elements inside it.
+        close: First byte of its end tag; None if it has none.
+    """
+
+    tag: str
+    attributes: dict[str, str]
+    begin: int
+    end: int
+    path: tuple[str, ...]
+    children: list[XmlElement] = field(default_factory=list)
+    close: int | None = None
+
+
+class Edit(NamedTuple):
+    """Bytes `begin` to `end` of a text, replaced by others."""
+
+    begin: int
+    end: int
+    replacement: bytes
+
+
+@dataclass(frozen=True)
+class AttributeValue:
+    """What one parameter writes into an attribute.
+
+    Attributes:
+        attribute: Name of the attribute.
+        columns: Entries of the attribute that get the value.
+        value: The value.
+        compiled: All entries (n,) as they were compiled, for those that the author left out.
+    """
+
+    attribute: str
+    columns: tuple[int, ...]
+    value: float
+    compiled: np.ndarray
+
+
+def parse_elements(text: bytes, scene: str) -> list[XmlElement]:
+    """All elements of a text in order; `scene` is its name for error messages."""
+    elements: list[XmlElement] = []
+    open_elements: list[XmlElement] = []
+    parser = expat.ParserCreate()
+
+    def start_element(tag: str, attributes: dict[str, str]) -> None:
+        begin = parser.CurrentByteIndex
+        path = tuple(element.tag for element in open_elements)
+        element = XmlElement(tag, attributes, begin, _tag_end(text, begin), path)
+        if open_elements:
+            open_elements[-1].children.append(element)
+        elements.append(element)
+        open_elements.append(element)
+
+    def end_element(tag: str) -> None:
+        element = open_elements.pop()
+        if not text[element.begin : element.end].endswith(b"/>"):
+            element.close = parser.CurrentByteIndex
+
+    parser.StartElementHandler = start_element
+    parser.EndElementHandler = end_element
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise SceneError(f"scene {scene!r} is not well-formed XML: {error}") from None
+    return elements
+
+
+def _tag_end(text: bytes, begin: int) -> int:
+    """First byte after the tag that begins at `begin`; a > inside quotation marks is no end."""
+    quote = b""
+    for i in range(begin, len(text)):
+        letter = text[i : i + 1]
+        if quote:
+            if letter == quote:
+                quote = b""
+        elif letter in (b'"', b"'"):
+            quote = letter
+        elif letter == b">":
+            return i + 1
+    return len(text)
+
+
+def apply_edits(text: bytes, edits: Sequence[Edit]) -> bytes:
+    """A text with edits applied; the last comes first, so that positions stay valid."""
+    for edit in sorted(edits, reverse=True):
+        text = text[: edit.begin] + edit.replacement + text[edit.end :]
+    return text
+
+
+def edit_attributes(
+    text: bytes, element: XmlElement, values: Sequence[AttributeValue]
+) -> list[Edit]:
+    """Edits that put values into one start tag, number by number where the attribute is there."""
+    spans: dict[str, tuple[int, int]] = {}
+    for match in _ATTRIBUTE.finditer(text[element.begin : element.end]):
+        begin, end = match.span(2)
+        spans[match[1].decode()] = (element.begin + begin, element.begin + end)
+    edits = []
+    added = b""
+    for name, group in by_attribute(values).items():
+        if name in spans:
+            begin, end = spans[name]
+            edits.append(Edit(begin, end, _with_numbers_replaced(text[begin:end], group)))
+        else:
+            added += f" {name}={quoteattr(attribute_text(group))}".encode()
+    if added:
+        tag_end = _TAG_END.search(text[element.begin : element.end])
+        assert tag_end is not None
+        position = element.begin + tag_end.start()
+        edits.append(Edit(position, position, added))
+    return edits
+
+
+def by_attribute(values: Sequence[AttributeValue]) -> dict[str, list[AttributeValue]]:
+    """Values grouped by attribute."""
+    groups: dict[str, list[AttributeValue]] = {}
+    for value in values:
+        groups.setdefault(value.attribute, []).append(value)
+    return groups
+
+
+def attribute_text(values: Sequence[AttributeValue]) -> str:
+    """A whole attribute: the compiled numbers with the values in their place."""
+    words = [exact_number(number) for number in values[0].compiled]
+    for value in values:
+        for column in value.columns:
+            words[column] = _short_number(value.value)
+    return " ".join(words)
+
+
+def _with_numbers_replaced(quoted: bytes, values: Sequence[AttributeValue]) -> bytes:
+    """A quoted attribute with some of its numbers replaced; its spacing stays.
+
+    Numbers that the author left to defaults are added up to the last one replaced.
+    """
+    quote = quoted[:1]
+    words = re.findall(r"\S+|\s+", quoted[1:-1].decode())
+    numbers = [i for i, word in enumerate(words) if not word.isspace()]
+    for value in values:
+        for column in value.columns:
+            while len(numbers) <= column:
+                if words:
+                    words.append(" ")
+                words.append(exact_number(value.compiled[len(numbers)]))
+                numbers.append(len(words) - 1)
+            words[numbers[column]] = _short_number(value.value)
+    return quote + "".join(words).encode() + quote
+
+
+def element_text(tag: str, attributes: Mapping[str, str]) -> str:
+    """An element without content."""
+    words = [f"{name}={quoteattr(value)}" for name, value in attributes.items()]
+    return f"<{tag} {' '.join(words)}/>"
+
+
+def add_child(
+    text: bytes,
+    parent: XmlElement,
+    element: str,
+    *,
+    first: bool = False,
+    around: str | None = None,
+) -> Edit:
+    """The edit that adds a child to an element, on a line of its own where the author writes so.
+
+    Args:
+        text: The text.
+        parent: The element to add to.
+        element: The child as text.
+        first: Whether it becomes the first child, or else the last.
+        around: Tag of an element to put around the child.
+
+    Returns:
+        The edit.
+    """
+    if parent.close is None:
+        raise SceneError(f"<{parent.tag}> is empty in the scene, so nothing can be added to it")
+    indent = _child_indent(text, parent)
+    if indent is None:
+        line = f"<{around}>{element}</{around}>" if around else element
+        position = parent.end if first else parent.close
+        return Edit(position, position, line.encode())
+    line_end = b"\r\n" if b"\r\n" in text else b"\n"
+    lines = [f"<{around}>", f"  {element}", f"</{around}>"] if around else [element]
+    block = b"".join(line_end + indent + line.encode() for line in lines)
+    position = parent.end if first else len(text[: parent.close].rstrip())
+    return Edit(position, position, block)
+
+
+def _child_indent(text: bytes, parent: XmlElement) -> bytes | None:
+    """The indentation of an element's children; None where they stand on one line."""
+    if parent.children:
+        match = _INDENT.search(text[: parent.children[0].begin])
+        return match[1] if match else None
+    match = _INDENT.search(text[: parent.begin])
+    return match[1] + b"  " if match else None
+
+
+def _short_number(value: float) -> str:
+    """A number with nine digits, which are more than any identification has."""
+    return f"{value:.9g}"
+
+
+def exact_number(value: float) -> str:
+    """A number that is read back as the same."""
+    return repr(float(value)).removesuffix(".0")

@@ -1,0 +1,84 @@
+"""MIT's ellipse that is dropped on a plate (mcubelab/planar-impact-dataset)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from clashsim.core.errors import DataError
+from clashsim.core.impacts import Impacts
+from clashsim.data.public_sets.checked_arrays import check_array, read_mat_arrays
+from clashsim.data.public_sets.real_dataset import RealDataset
+
+FILE = "mit_ellipse/data_ellipse.mat"
+_MODELS_FILE = "v_models.mat"
+# In the order of the columns of v_models.mat.
+_MODELS = (
+    "drumwright-shell",
+    "ap-poisson",
+    "ap-newton",
+    "mirtich",
+    "wang-mason",
+    "whittaker",
+)
+_SEMI_AXES = (0.035, 0.025)  # m
+_GYRATION_RADIUS = 0.0192  # m
+# The recorded x axis is mirrored with respect to theta.
+_MIRROR = np.array([-1.0, 1.0, 1.0])
+
+
+def read_ellipse(root: Path) -> RealDataset:
+    """Read the impacts of the ellipse, and what published models predict for them."""
+    path = root / FILE
+    start, end = _read_states(path)
+    x = start[:, 0]
+    theta = start[:, 2]
+    # The height of the centre above the plate; the recorded y is twice that.
+    height = np.hypot(_SEMI_AXES[0] * np.sin(theta), _SEMI_AXES[1] * np.cos(theta))
+    before = np.zeros((len(start), 12))
+    before[:, :6] = np.column_stack([-x, height, theta, _MIRROR * start[:, 3:]])
+    impacts = Impacts(True, before, _MIRROR * end[:, 3:]).checked()
+    return RealDataset(
+        name="mit_ellipse",
+        scene="ellipse",
+        impacts=impacts,
+        gyration=_GYRATION_RADIUS,
+        session=np.full(len(start), "mit_ellipse"),
+        published=_read_published(path.with_name(_MODELS_FILE), len(start)),
+    )
+
+
+def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """States (N, 6) just before and just after each impact, as recorded."""
+    arrays = read_mat_arrays(path)
+    states = {}
+    for name in ("states_i", "states_f"):
+        array = arrays.get(f"data.{name}")
+        if array is None:
+            raise DataError(
+                f"{path.name} should hold a structure 'data' with 'states_i' and 'states_f'"
+            )
+        check_array(path, name, array, (6,))
+        states[name] = array.astype(float)
+    start = states["states_i"]
+    end = states["states_f"]
+    if len(start) != len(end):
+        raise DataError(f"{path.name} holds {len(start)} states before but {len(end)} after impact")
+    return start, end
+
+
+def _read_published(path: Path, impacts: int) -> dict[str, np.ndarray]:
+    """Predictions (N, 3) of the published models by name; none where their file is absent."""
+    if not path.is_file():
+        return {}
+    table = read_mat_arrays(path).get("v_models")
+    if table is None:
+        raise DataError(f"{path.name} should hold an array 'v_models'")
+    check_array(path, "v_models", table, (3 * len(_MODELS),))
+    if len(table) != impacts:
+        raise DataError(f"{path.name} predicts {len(table)} impacts, the data holds {impacts}")
+    published = {}
+    for k, model in enumerate(_MODELS):
+        published[model] = _MIRROR * table[:, 3 * k : 3 * k + 3]
+    return published

@@ -1,0 +1,164 @@
+"""What the names of columns say: which are a body's position, quaternion or angles, and units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from clashsim.data.readers.mapping import BodyMapping
+from clashsim.data.readers.streams import Columns
+
+_UNIT_SUFFIX = re.compile(
+    r"(?:[_ .]*[\[(]|[_ .])(mm|cm|m|deg|degrees|rad|s|ms|us|ns)[\])]?$", re.IGNORECASE
+)
+_WORD_BREAK = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+_POSITION_WORDS = (
+    "p",
+    "pos",
+    "position",
+    "t",
+    "trans",
+    "translation",
+    "loc",
+    "location",
+    "xyz",
+    "c",
+    "centre",
+    "center",
+)
+_QUATERNION_WORDS = (
+    "q",
+    "quat",
+    "quaternion",
+    "o",
+    "ori",
+    "orientation",
+    "rot",
+    "rotation",
+    "r",
+)
+_YAW_WORDS = ("yaw", "theta", "heading", "angle", "phi", "psi")
+_EULER_WORDS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name written with blanks, underscores or capitals, in small letters."""
+    return [word.lower() for word in _WORD_BREAK.split(name) if word]
+
+
+def unit_in_name(name: str, choices: Sequence[str]) -> str:
+    """The unit with which a name ends, if it is one of the choices; empty otherwise."""
+    match = _UNIT_SUFFIX.search(name)
+    if match is None or match[1].lower() not in choices:
+        return ""
+    return match[1].lower()
+
+
+class _Part(NamedTuple):
+    """What one column is of a body.
+
+    Attributes:
+        stem: What names the body.
+        kind: position, quaternion, x, y, z, qw, qx, qy, qz, or the name of an angle.
+    """
+
+    stem: str
+    kind: str
+
+
+def find_bodies(columns: Columns, fallback: str) -> list[BodyMapping]:
+    """Find the bodies whose columns share a stem.
+
+    A body has x y z (or one column of three), with a quaternion, three angles or a yaw where there
+    are some.
+
+    Args:
+        columns: Columns by name.
+        fallback: Name of a body whose columns have no stem.
+
+    Returns:
+        The bodies in the order of their first columns.
+    """
+    parts_by_stem: dict[str, dict[str, str]] = {}
+    for name, values in columns.items():
+        bare = _UNIT_SUFFIX.sub("", name) if len(name) > 2 else name
+        words = words_of(bare)
+        if not words:
+            continue
+        part = _vector_part(words, values) if values.ndim == 2 else _number_part(words)
+        if part is not None:
+            parts_by_stem.setdefault(part.stem, {}).setdefault(part.kind, name)
+    bodies = []
+    for stem, parts in parts_by_stem.items():
+        if "position" in parts:
+            position: tuple[str, ...] = (parts["position"],)
+        elif "x" in parts and "y" in parts:
+            position = tuple(parts[axis] for axis in "xyz" if axis in parts)
+        else:
+            continue
+        bodies.append(_make_body(stem or fallback, position, parts, columns))
+    return bodies
+
+
+def _vector_part(words: Sequence[str], values: np.ndarray) -> _Part | None:
+    """What a column of vectors (N, k) is: the first word that means it splits the stem."""
+    meanings = {3: ("position", _POSITION_WORDS), 4: ("quaternion", _QUATERNION_WORDS)}
+    if values.shape[1] not in meanings:
+        return None
+    kind, kind_words = meanings[values.shape[1]]
+    for i, word in enumerate(words):
+        if word in kind_words:
+            return _Part("_".join([*words[:i], *words[i + 1 :]]), kind)
+    return None
+
+
+def _number_part(words: Sequence[str]) -> _Part | None:
+    """What a column of single numbers is, by its last one or two words."""
+    last = words[-1]
+    previous = words[-2] if len(words) > 1 else ""
+    without_last = "_".join(words[:-1])
+    without_last_two = "_".join(words[:-2])
+    if previous == "euler" and last in ("x", "y", "z"):
+        return _Part(without_last_two, f"r{last}")
+    if last in ("roll", "pitch", "rx", "ry", "rz", *_YAW_WORDS):
+        return _Part(without_last, last)
+    if last in ("x", "y", "z", "w") and previous in _QUATERNION_WORDS:
+        return _Part(without_last_two, f"q{last}")
+    if last in ("qx", "qy", "qz", "qw"):
+        return _Part(without_last, last)
+    if last in ("x", "y", "z"):
+        return _Part(without_last_two if previous in _POSITION_WORDS else without_last, last)
+    if last in ("px", "py", "pz", "tx", "ty", "tz"):
+        return _Part(without_last, last[1])
+    return None
+
+
+def _make_body(
+    name: str, position: tuple[str, ...], parts: dict[str, str], columns: Columns
+) -> BodyMapping:
+    """A body with the best orientation that its columns give: quaternion, three angles, or yaw."""
+    if {"qx", "qy", "qz", "qw"} <= parts.keys():
+        quaternion = tuple(parts[f"q{axis}"] for axis in "wxyz")
+        return BodyMapping(name, position, quaternion=quaternion)
+    if "quaternion" in parts:
+        column = parts["quaternion"]
+        order = "wxyz" if scalar_first_evidence(columns[column]) > 0 else "xyzw"
+        return BodyMapping(name, position, quaternion=(column,), order=order)
+    for angles in _EULER_WORDS:
+        if set(angles) <= parts.keys():
+            euler = tuple(parts[angle] for angle in angles)
+            return BodyMapping(name, position, euler=euler, sequence="xyz")
+    yaw = next((parts[word] for word in _YAW_WORDS if word in parts), "")
+    return BodyMapping(name, position, yaw=yaw)
+
+
+def scalar_first_evidence(quaternions: np.ndarray) -> float:
+    """How much larger the first number of quaternions (N, 4) is than the last, on average.
+
+    The scalar part mostly is the largest, for bodies that stand as they were defined.
+    """
+    size = np.nanmean(np.abs(quaternions), axis=0)
+    return float(size[0] - size[3])

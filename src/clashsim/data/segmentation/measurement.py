@@ -1,0 +1,310 @@
+"""The measurement of one impact: the twists on its two sides, their errors, and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from clashsim.data.segmentation.pair_setup import PairSetup
+from clashsim.data.segmentation.polynomial_motion import FittedMotion
+from clashsim.data.segmentation.result import MeasuredImpact, origin_state
+from clashsim.data.segmentation.side_fits import (
+    GUARDS_AFTER,
+    MARGIN_BEFORE,
+    MIN_SIDE_FRAMES,
+    TIME_AFTER,
+    TIME_BEFORE,
+    FitWindow,
+    SideFits,
+    fit_free_motion,
+    fit_sides,
+)
+from clashsim.data.segmentation.trajectory import Trajectory
+from clashsim.data.segmentation.velocity_jumps import VelocityJump
+from clashsim.slides.slide import Slide
+from clashsim.slides.trajectory import SlideMotion
+
+# Share of the speed after an impact that is added to its error: a struck body hops and rocks for a
+# few frames, which no smooth motion follows.
+_ROCKING_SHARE = 0.015
+_MIN_JUMP_STD = 5.0  # standard deviations by which the velocities on the two sides must differ
+# Rms residual over noise above which frames do not follow the motion fitted to them.
+_MAX_MISFIT = 4.0
+_FIRST_FRAMES = 0.05  # s after an impact in which a second hit or a push would show
+_QUICK_SUCCESSION = 0.05  # s between two jumps
+_MAX_STRIKER_AGE = 0.1  # s since the striker's last frame
+_MIN_SLIDE_FRAMES = 8
+_TIME_AFTER_REST = 0.1  # s of a slide that are kept after the body has come to rest
+
+
+class ImpactStatus(Enum):
+    """What came of a velocity jump."""
+
+    MEASURED = "measured"
+    NOT_MEASURABLE = "an impact that cannot be measured"
+    NO_JUMP = "no sudden change of velocity"
+
+
+@dataclass(frozen=True, eq=False)
+class ImpactResult:
+    """The impact at a velocity jump, or None and the reason why it is left out."""
+
+    status: ImpactStatus
+    impact: MeasuredImpact | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPair:
+    """The two bodies of one trial.
+
+    Attributes:
+        trial: Name of the trial.
+        struck: Frames of the struck body.
+        noise: Standard deviations (n, k) of the struck body's coordinates.
+        striker: Frames of the striker; None if it was not recorded.
+    """
+
+    trial: str
+    struck: Trajectory
+    noise: np.ndarray
+    striker: Trajectory | None
+
+
+@dataclass(frozen=True, eq=False)
+class _GuardedFits:
+    """Fits around a refined time of impact.
+
+    Attributes:
+        fits: The motions on the two sides.
+        reference: Time (s) for which the coordinates were made.
+        guard: Time after the impact that was left out, s.
+        flags: Reasons why the fits may be wrong.
+    """
+
+    fits: SideFits
+    reference: float
+    guard: float
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _StrikerState:
+    """Pose, twist and the twist's standard deviations of the striker at the impact."""
+
+    pose: np.ndarray
+    twist: np.ndarray
+    twist_std: np.ndarray
+
+
+def measure_impact(
+    pair: RecordedPair, setup: PairSetup, *, jumps: Sequence[VelocityJump], index: int
+) -> ImpactResult:
+    """Measure the impact at one velocity jump.
+
+    Args:
+        pair: The recorded bodies.
+        setup: What is the same for all trials.
+        jumps: Velocity jumps of the struck body in order of time.
+        index: The jump to measure.
+
+    Returns:
+        The impact, or the reason why there is none to measure.
+    """
+    jump = jumps[index]
+    start = jumps[index - 1].high if index else -np.inf
+    end = jumps[index + 1].low if index + 1 < len(jumps) else np.inf
+    frame_duration = pair.struck.frame_duration
+    first_window = FitWindow(
+        near=jump.time,
+        start=start,
+        end=end,
+        guard=max(0.5 * frame_duration, GUARDS_AFTER[0]),
+        margin=0.5 * frame_duration,
+    )
+    first = fit_sides(pair.struck, pair.noise, setup, window=first_window)
+    if first.fits is None:
+        reason = f"an impact with {first.reason}"
+        if _is_quick_succession(jumps, index):
+            reason += ": two hits in quick succession"
+        return ImpactResult(ImpactStatus.NOT_MEASURABLE, reason=reason)
+    guarded = _fit_with_guards(pair, setup, first=first.fits, window=first_window)
+    fits = guarded.fits
+    distance = abs(fits.time - jump.time)
+    if distance > 3 * frame_duration + 0.02:
+        reason = (
+            "a change of velocity that is not sudden"
+            f" (its two sides meet {1e3 * distance:.0f} ms away)"
+        )
+        return ImpactResult(ImpactStatus.NO_JUMP, reason=reason)
+    size, size_std = _jump_size(fits, setup.length_scale)
+    if size < max(setup.min_jump, _MIN_JUMP_STD * size_std):
+        reason = f"a change of velocity by {size:.3f} m/s, too small to be certain"
+        return ImpactResult(ImpactStatus.NO_JUMP, reason=reason)
+
+    pose, twist = origin_state(pair.struck, fits.before, guarded.reference, fits.time)
+    _, after = origin_state(pair.struck, fits.after, guarded.reference, fits.time + setup.lag)
+    striker = _StrikerState(setup.striker_rest_pose, np.zeros(len(twist)), np.zeros(len(twist)))
+    if pair.striker is not None:
+        seen = _striker_state(pair.striker, fits.time)
+        if seen is None:
+            reason = f"an impact at which striker {setup.striker!r} was not seen"
+            return ImpactResult(ImpactStatus.NOT_MEASURABLE, reason=reason)
+        striker = seen
+        if not _can_be_strikers(setup, pose=pose, twist=twist, after=after, striker=striker):
+            reason = (
+                "an impact that is not the striker's"
+                f" ({setup.striker!r} is elsewhere or moves the other way)"
+            )
+            return ImpactResult(ImpactStatus.NOT_MEASURABLE, reason=reason)
+    before_std = _origin_twist_std(pair.struck, fits.before.std)
+    impact = MeasuredImpact(
+        trial=pair.trial,
+        time=fits.time,
+        before=np.concatenate([pose, twist, striker.pose, striker.twist]),
+        after=after,
+        before_std=np.concatenate([before_std, striker.twist_std]),
+        after_std=_origin_twist_std(pair.struck, _rate_std_after(fits, setup)),
+        flags=guarded.flags,
+        slide=_slide_after(pair.struck, guarded, end=end),
+        motion=fits.after,
+        trajectory=pair.struck,
+        reference=guarded.reference,
+    )
+    return ImpactResult(ImpactStatus.MEASURED, impact=impact)
+
+
+def _is_quick_succession(jumps: Sequence[VelocityJump], index: int) -> bool:
+    """Whether the jump before or after follows within a few frames."""
+    neighbours = jumps[max(index - 1, 0) : index + 2]
+    gaps = np.diff([jump.time for jump in neighbours])
+    return min(gaps, default=1.0) < _QUICK_SUCCESSION
+
+
+def _fit_with_guards(
+    pair: RecordedPair, setup: PairSetup, *, first: SideFits, window: FitWindow
+) -> _GuardedFits:
+    """Fit again around the refined time of impact, leaving out frames until the others agree."""
+    near = window.near
+    if abs(first.time - near) < 3 * pair.struck.frame_duration + 0.01:
+        near = first.time
+    fits = first
+    flags: list[str] = []
+    for guard in GUARDS_AFTER:
+        guarded = FitWindow(near, window.start, window.end, guard=guard)
+        result = fit_sides(pair.struck, pair.noise, setup, window=guarded)
+        if result.fits is None:
+            break
+        fits = result.fits
+        first_misfit = _first_misfit(pair, fits.after, near, near + guard)
+        if first_misfit < _MAX_MISFIT and fits.after.misfit < _MAX_MISFIT:
+            break
+    else:
+        flags.append("frames after it do not follow one motion: a double hit or a push")
+    if guard > GUARDS_AFTER[0]:
+        flags.append(f"long contact: frames within {1e3 * guard:.0f} ms are left out")
+    return _GuardedFits(fits, near, guard, tuple(flags))
+
+
+def _first_misfit(
+    pair: RecordedPair, motion: FittedMotion, reference: float, start: float
+) -> float:
+    """Rms residual over noise of the first frames after `start`, in space of the position only."""
+    t = pair.struck.t
+    rows = (t >= start) & (t < start + _FIRST_FRAMES)
+    if not rows.any():
+        return 0.0
+    measured = pair.struck.coordinates(reference)[rows]
+    residuals = (motion.coordinates(t[rows]) - measured)[:, :3] / pair.noise[rows, :3]
+    return float(np.sqrt((residuals**2).mean()))
+
+
+def _jump_size(fits: SideFits, length_scale: np.ndarray) -> tuple[float, float]:
+    """Size of the velocity jump and its standard deviation along the jump, m/s.
+
+    In space the linear velocity alone counts.
+    """
+    at_impact = np.array([fits.time])
+    change = (fits.after.rate(at_impact) - fits.before.rate(at_impact))[0] * length_scale
+    std = np.hypot(fits.after.std, fits.before.std) * length_scale
+    jump = change[:3]
+    size = float(np.linalg.norm(jump))
+    size_std = float(np.linalg.norm(std[:3] * jump) / max(size, 1e-12))
+    return size, size_std
+
+
+def _rate_std_after(fits: SideFits, setup: PairSetup) -> np.ndarray:
+    """Standard deviations (k,) of the rates after the impact.
+
+    It is not seen when during the contact the pair separates. What friction takes away during that
+    time is part of the error, and so is the rocking of the body.
+    """
+    at_impact = np.array([fits.time])
+    after_contact = np.array([fits.time + 2 * setup.lag])
+    rate = fits.after.rate(at_impact)
+    uniform_std = np.sqrt(12)  # range of a uniform distribution over its standard deviation
+    lost = (rate - fits.after.rate(after_contact))[0] / uniform_std
+    speed = float(np.linalg.norm(rate[0] * setup.length_scale))
+    rocking = _ROCKING_SHARE * speed / setup.length_scale
+    return np.sqrt(fits.after.std**2 + lost**2 + rocking**2)
+
+
+def _striker_state(striker: Trajectory, time: float) -> _StrikerState | None:
+    """The striker at the time of impact; None where it was not seen."""
+    rows = (striker.t > time - TIME_BEFORE) & (striker.t <= time - MARGIN_BEFORE)
+    if rows.sum() < MIN_SIDE_FRAMES or time - striker.t[rows][-1] > _MAX_STRIKER_AGE:
+        return None
+    coordinates = striker.coordinates(time)[rows]
+    no_noise = np.zeros_like(coordinates)
+    motion = fit_free_motion(striker.t[rows], coordinates, no_noise, origin=time)
+    pose, twist = origin_state(striker, motion, time, time)
+    return _StrikerState(pose, twist, motion.std)
+
+
+def _can_be_strikers(
+    setup: PairSetup,
+    *,
+    pose: np.ndarray,
+    twist: np.ndarray,
+    after: np.ndarray,
+    striker: _StrikerState,
+) -> bool:
+    """Whether the striker was near, approached, and pushed the struck body away from itself."""
+    axes = 2 if setup.planar else 3
+    separation = (pose - striker.pose)[:axes]
+    approach = (striker.twist - twist)[:axes]
+    change = (after - twist)[:axes]
+    is_pushed = change @ approach > 0
+    is_approached = separation @ approach > 0
+    is_near = np.linalg.norm(separation) <= setup.max_distance
+    return bool(is_pushed and is_approached and is_near)
+
+
+def _slide_after(struck: Trajectory, guarded: _GuardedFits, *, end: float) -> Slide | None:
+    """The slide after an impact in the plane; None where it is too short."""
+    if not struck.frame.planar:
+        return None
+    motion = guarded.fits.after
+    time = guarded.fits.time
+    if isinstance(motion, SlideMotion):
+        latest = motion.stop + _TIME_AFTER_REST
+    else:
+        latest = time + TIME_AFTER
+    t = struck.t
+    rows = (t > time + guarded.guard) & (t < end) & (t < latest)
+    if rows.sum() < _MIN_SLIDE_FRAMES:
+        return None
+    coordinates = struck.coordinates(guarded.reference)[rows]
+    return Slide(t[rows], coordinates[:, :2], coordinates[:, 2])
+
+
+def _origin_twist_std(trajectory: Trajectory, rate_std: np.ndarray) -> np.ndarray:
+    """Standard deviations (k,) of the origin's twist from those of the mass centre's rates."""
+    arm = float(np.linalg.norm(trajectory.frame.centre))
+    linear_axes = len(rate_std) // 2 + len(rate_std) % 2
+    linear = rate_std[:linear_axes]
+    angular = rate_std[linear_axes:]
+    return np.concatenate([np.hypot(linear, arm * angular.max()), angular])

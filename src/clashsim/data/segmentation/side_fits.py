@@ -1,0 +1,258 @@
+"""The motions on the two sides of an impact, each fitted to its own frames and never across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clashsim.data.segmentation.noise import downsample, estimate_noise
+from clashsim.data.segmentation.pair_setup import PairSetup
+from clashsim.data.segmentation.polynomial_motion import (
+    Anchor,
+    FittedMotion,
+    closest_time,
+    fit_smooth_motion,
+    fit_spatial_motion,
+)
+from clashsim.data.segmentation.trajectory import Trajectory
+from clashsim.data.segmentation.velocity_jumps import VelocityJump
+from clashsim.slides.trajectory import SlideMotion, fit_slide_motion
+
+MIN_SIDE_FRAMES = 4  # on each side of an impact, below which its twists are not measured
+TIME_BEFORE = 0.3  # s before an impact that are used
+TIME_AFTER = 1.5  # s after an impact that are used
+# Time before the impact that is left out, since the pair may touch already.
+MARGIN_BEFORE = 0.002  # s
+# Times after the impact that are left out, since the pair may still touch; the first that fits.
+GUARDS_AFTER = (0.006, 0.02, 0.04)  # s
+
+# A gap in the frames this long after an impact ends its window: the clock may not have run on.
+_GAP_START = 0.15  # s
+_MIN_GAP = 0.02  # s
+_GAP_FACTOR = 3.5  # times the usual step
+# How far the body may move during the contact, in standard deviations of a frame.
+_SHORT_CONTACT_STD = 0.3
+_LONG_CONTACT_STD = 1.5
+
+_MAX_SLIDE_MISFIT = 1.3  # rms residual over noise, beyond which a shorter slide is tried
+_MIN_SLIDE_FRAMES = 12
+_MIN_SLIDE_DURATION = 0.3  # s
+_SLIDE_IMPROVEMENT = 0.8  # by which a shorter slide must lower the misfit
+
+_MAX_SAME_MISFIT = 1.7  # rms residual over noise of one slide that goes through two jumps
+_SAME_BEFORE = 0.1  # s before the second jump that are compared
+_SAME_AFTER = 0.15  # s after it
+
+
+@dataclass(frozen=True)
+class FitWindow:
+    """Which frames near a jump are used.
+
+    Attributes:
+        near: Approximate time of the impact, s.
+        start: Time (s) after which frames belong to this impact: the end of the jump before.
+        end: Time (s) before which frames belong to this impact: the start of the next jump.
+        guard: Time after the impact that is left out, s.
+        margin: Time before the impact that is left out, s.
+    """
+
+    near: float
+    start: float
+    end: float
+    guard: float
+    margin: float = MARGIN_BEFORE
+
+
+@dataclass(frozen=True, eq=False)
+class SideFits:
+    """Motions before and after an impact, and its time (s), where the two meet."""
+
+    before: FittedMotion
+    after: FittedMotion
+    time: float
+
+
+@dataclass(frozen=True, eq=False)
+class SideFitResult:
+    """The fits, or None and the reason why there are none."""
+
+    fits: SideFits | None
+    reason: str = ""
+
+
+def fit_sides(
+    trajectory: Trajectory, noise: np.ndarray, setup: PairSetup, *, window: FitWindow
+) -> SideFitResult:
+    """Fit the motions before and after a jump.
+
+    Args:
+        trajectory: The frames of the struck body.
+        noise: Standard deviations (n, k) of its coordinates.
+        setup: The pair of bodies.
+        window: Which frames are used.
+
+    Returns:
+        The two motions with their errors, or the reason why there are too few frames.
+    """
+    t = trajectory.t
+    coordinates = trajectory.coordinates(window.near)
+    earliest = max(window.start, window.near - TIME_BEFORE)
+    latest = min(window.end, window.near + TIME_AFTER, _next_gap(t, window.near + _GAP_START))
+    before = (t > earliest) & (t <= window.near - window.margin)
+    after = (t >= window.near + window.guard) & (t < latest)
+    if before.sum() < MIN_SIDE_FRAMES or after.sum() < MIN_SIDE_FRAMES:
+        counts = f"{int(before.sum())} frames before and {int(after.sum())} after it"
+        reason = f"{counts}, at least {MIN_SIDE_FRAMES} are needed on each side"
+        return SideFitResult(None, reason)
+    motion_before = fit_free_motion(
+        t[before], coordinates[before], noise[before], origin=window.near
+    )
+    frames_after = _resample(t[after], coordinates[after], noise[after])
+    first_noise = frames_after[2][:3].mean(0)  # of the first three frames
+    at_impact = np.array([window.near])
+    is_short_contact = window.guard <= GUARDS_AFTER[0]
+    contact_std = _SHORT_CONTACT_STD if is_short_contact else _LONG_CONTACT_STD
+    anchor = Anchor(
+        time=window.near,
+        coordinates=motion_before.coordinates(at_impact)[0],
+        rate=motion_before.rate(at_impact)[0],
+        std=np.hypot(motion_before.coordinates_std, contact_std * first_noise),
+    )
+    if setup.planar:
+        slide = _fit_slide(frames_after, setup, anchor)
+        return SideFitResult(SideFits(motion_before, slide, slide.kink))
+    return SideFitResult(_fit_flight_after(motion_before, frames_after, anchor))
+
+
+def fit_free_motion(
+    t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray, *, origin: float
+) -> FittedMotion:
+    """Fit the motion before an impact: polynomials, over as many frames as agree with them.
+
+    Args:
+        t: Times (n,), s.
+        coordinates: Coordinates (n, 3) in the plane or (n, 6) in space.
+        noise: Standard deviations (n, k) of the coordinates.
+        origin: Time of the impact, s.
+
+    Returns:
+        The motion with its errors at the impact.
+    """
+    frames = _resample(t, coordinates, noise)
+    if coordinates.shape[1] == 3:
+        return fit_smooth_motion(*frames, origin=origin)
+    return fit_spatial_motion(*frames, origin=origin)
+
+
+def is_one_slide(
+    trajectory: Trajectory,
+    noise: np.ndarray,
+    setup: PairSetup,
+    *,
+    jumps: Sequence[VelocityJump],
+    index: int,
+) -> bool:
+    """Whether one slide from a jump goes through the next jump as well.
+
+    Then nothing hit the body at the second jump: it came to rest there.
+
+    Args:
+        trajectory: The frames of the struck body.
+        noise: Standard deviations (n, k) of its coordinates.
+        setup: The pair of bodies.
+        jumps: Jumps of the trajectory in order of time.
+        index: The first of the two jumps.
+
+    Returns:
+        True if the frames around the second jump follow the slide that starts at the first.
+    """
+    first = jumps[index]
+    second = jumps[index + 1]
+    if not setup.planar or second.time - first.time > TIME_AFTER / 2:
+        return False
+    start = jumps[index - 1].high if index else -np.inf
+    following = jumps[index + 2].low if index + 2 < len(jumps) else np.inf
+    end = min(following, second.time + _SAME_AFTER)
+    window = FitWindow(first.time, start, end, guard=GUARDS_AFTER[0])
+    fits = fit_sides(trajectory, noise, setup, window=window).fits
+    if fits is None:
+        return False
+    t = trajectory.t
+    rows = (t > first.time + GUARDS_AFTER[0]) & (t > second.time - _SAME_BEFORE) & (t < end)
+    if rows.sum() < MIN_SIDE_FRAMES:
+        return False
+    measured = trajectory.coordinates(first.time)[rows]
+    residuals = (fits.after.coordinates(t[rows]) - measured) / noise[rows]
+    return bool(np.sqrt((residuals**2).mean()) < _MAX_SAME_MISFIT)
+
+
+_Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # times, coordinates and noise
+
+
+def _fit_flight_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> SideFits:
+    """Fit the motion after an impact in space, from where it meets the motion before."""
+    t, coordinates, noise = frames
+    near = anchor.time
+    rough = fit_spatial_motion(t, coordinates, noise, origin=near)
+    position_weight = np.where(np.arange(6) < 3, 1 / noise.mean(0), 0.0)
+    impact_time = closest_time(before, rough, near, weight=position_weight)
+    moved_anchor = Anchor(
+        time=impact_time,
+        coordinates=before.coordinates(np.array([impact_time]))[0],
+        rate=anchor.rate,
+        std=anchor.std,
+    )
+    after = fit_spatial_motion(t, coordinates, noise, origin=impact_time, anchor=moved_anchor)
+    return SideFits(before, after, impact_time)
+
+
+def _fit_slide(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMotion:
+    """Fit a slide to rest, to fewer frames if it does not fit all.
+
+    A long path may hold what the model does not know: drag, a bend in the ground, a push.
+    """
+    slide = _fit_slide_to(frames, setup, anchor)
+    while slide.misfit > _MAX_SLIDE_MISFIT:
+        t, coordinates, noise = frames
+        if len(t) < _MIN_SLIDE_FRAMES or t[-1] - t[0] <= _MIN_SLIDE_DURATION:
+            break
+        half = len(t) // 2
+        frames = (t[:half], coordinates[:half], noise[:half])
+        shorter = _fit_slide_to(frames, setup, anchor)
+        if shorter.misfit > _SLIDE_IMPROVEMENT * slide.misfit:
+            break
+        slide = shorter
+    return slide
+
+
+def _fit_slide_to(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMotion:
+    t, coordinates, noise = frames
+    prior = setup.deceleration
+    return fit_slide_motion(
+        t,
+        coordinates,
+        noise,
+        lever=setup.gyration_radius,
+        friction=(prior.log_mean, prior.log_std),
+        anchor=anchor,
+    )
+
+
+def _resample(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> _Frames:
+    """Frames of one side, downsampled, with their own noise where it exceeds the trial's.
+
+    Jitter of time stamps shows only in motion.
+    """
+    angles = 1 if coordinates.shape[1] == 3 else 3
+    own_noise = estimate_noise(t, coordinates, angles=angles)
+    return downsample(t, coordinates, np.maximum(noise, own_noise))
+
+
+def _next_gap(t: np.ndarray, start: float) -> float:
+    """End (s) of the first gap after `start` over which the clock may not have run evenly."""
+    steps = np.diff(t)
+    is_long = steps > max(_MIN_GAP, _GAP_FACTOR * float(np.median(steps)))
+    gaps = np.flatnonzero(is_long & (t[1:] > start))
+    return float(t[gaps[0] + 1]) if len(gaps) else np.inf
