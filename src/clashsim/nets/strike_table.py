@@ -187,7 +187,7 @@ class StrikeTable(nn.Module):
         return on_gpu and not with_gradients and few_axes and _HAS_TRITON
 
     def _read_in_kernel(self, kind: str, strike: Tensor, **options: Any) -> Tensor:
-        """Read the table by the GPU kernel; `kind` says which columns, `options` as it takes them."""
+        """Read columns of the table by the GPU kernel, which takes the `options`."""
         from clashsim.nets import fused
 
         rows = self.table.rows

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from clashsim.core.box import Box
 from clashsim.core.errors import DataError
-from clashsim.nets.mesh_graph import REACH, SKIN, Contacts, Floor, GraphNet, step_with_contacts
+from clashsim.nets.contact_features import DETECTION_RANGE, SKIN, Contacts, Floor
+from clashsim.nets.mesh_graph import GraphNet, step_with_contacts
 from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts, keep_facing
 from clashsim.nets.network_file import read_net, shipped_net
 from clashsim.nets.rigid_bodies import (
@@ -77,7 +78,7 @@ class GraphSim:
             "normal": unit,
             "height": height,
             "skin": SKIN,
-            "reach": 2 * SKIN + REACH,
+            "reach": DETECTION_RANGE,
         }
         self._made: tuple[int, RigidBodies, Detector | None] | None = None
 

@@ -21,12 +21,13 @@ from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene, model_field
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair
+from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.guards import enforce_mechanics
 from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair, add_learned_pairs
 from clashsim.sim.hybrid.planar_mechanics import touching_pairs
 from clashsim.sim.hybrid.simulation_rows import BatchSim, SingleSim, states
-from clashsim.sim.hybrid.stepping import HybridConfig, HybridStepper
+from clashsim.sim.hybrid.stepping import HybridStepper
 from clashsim.sim.inputs import (
     check_before,
     check_data,

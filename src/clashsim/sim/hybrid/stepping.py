@@ -17,6 +17,7 @@ from clashsim.core.contact_geometry import Contact
 from clashsim.core.scene import Scene
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactState, stack_mechanics
+from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.guards import enforce_mechanics
 from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
@@ -33,25 +34,6 @@ LEARNED_OR_NONE = 0.0
 MUJOCO_RESOLVED = -1.0
 _DONE = 1e-9  # s: less time than this is not worth a step
 _NOW = 1e-12  # s: as if a collision had just happened, so that steps are short
-
-
-@dataclass(frozen=True)
-class HybridConfig:
-    """When a learned model resolves a collision, and how simulations are run.
-
-    Attributes:
-        min_impact_speed: m/s, pairs that approach slower are left to MuJoCo: that is a push.
-        min_time_between_impacts: s, a collision that follows sooner on the last one of its pair is
-            left to MuJoCo.
-        max_relative_std: a model whose standard deviation is larger, relative to the approach
-            speed, is not used.
-        threads: of a batch of simulations; 0 takes one for each core.
-    """
-
-    min_impact_speed: float = 0.05
-    min_time_between_impacts: float = 0.005
-    max_relative_std: float = 0.3
-    threads: int = 0
 
 
 @dataclass(frozen=True, eq=False)
