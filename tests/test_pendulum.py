@@ -188,7 +188,9 @@ class Decay:
             ).rollout(start + x, control)
 
         steps = [
-            d for d, wanted in zip(np.eye(3), (len(free) > 0, blocks.weights, True), strict=True) if wanted
+            d
+            for d, wanted in zip(np.eye(3), (len(free) > 0, blocks.weights, True), strict=True)
+            if wanted
         ]
         return self.rollout(start, control), np.stack(
             [(moved(*(1e-6 * d)) - moved(*(-1e-6 * d))) / 2e-6 for d in steps], -1
