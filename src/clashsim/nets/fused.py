@@ -46,7 +46,7 @@ class PackedTable:
         """Pack a table.
 
         Args:
-            table: says where the points of the grid are.
+            table: defines the points of the grid.
             groups: (r, 3, 1) or (r, 3, 4), for each of three outputs its coefficients and, if any,
                 those of the three components of the noise.
         """

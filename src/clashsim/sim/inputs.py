@@ -171,7 +171,7 @@ def _named(field: str, column: int, owner: str) -> str:
 
 
 def _start(start: object, size: int, parts: str) -> np.ndarray:
-    """Check the shape of a start; `parts` says what it is made of."""
+    """Check the shape of a start; `parts` describes its entries."""
     start = numbers("start", start)
     if start.ndim != 2 or start.shape[1] != size:
         raise DataError(f"start needs shape (N, {size}): {parts}, got {start.shape}")

@@ -43,7 +43,7 @@ class SteppedStrikes:
 
         Args:
             simulator: of the scene.
-            scene: says which strikes can be chosen.
+            scene: defines which strikes can be chosen.
             theta: (p,), of the simulator; its ground decides how deep bodies sink in at rest.
             seconds: after which every body has come to rest.
         """

@@ -156,7 +156,7 @@ class AugmentedSim:
 
         Returns:
             States (N, T + 1, s), and their Jacobians: those in the parameters (N, T + 1, s, q),
-            then in the weights and in the start, as `blocks` says, along the last axis.
+            then in the weights and in the start, as `blocks` selects, along the last axis.
         """
         start, control = check_rollout(self.model, start, control, finite=finite)
         n = len(start)

@@ -126,7 +126,7 @@ class GraphSim:
 
         Args:
             start: (N, 13 boxes), states.
-            control: (N, T, 0), says how many steps.
+            control: (N, T, 0), sets the number of steps T.
             theta: (c,) or (N, c), replaces the contact parameters.
 
         Returns:

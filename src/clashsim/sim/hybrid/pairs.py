@@ -66,7 +66,7 @@ def add_learned_pairs(
     Args:
         scene: the scene that is simulated.
         pairs: the learned pairs.
-        sense_ground: add sensors that tell whether a struck body touches anything but the ground.
+        sense_ground: add sensors that report whether a struck body touches anything but the ground.
 
     Returns:
         The extended spec, and the names of its `<pair>` elements in the order of `pairs`.

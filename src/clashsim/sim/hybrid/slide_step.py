@@ -116,7 +116,7 @@ def correct_sliding(
             Euler integrators move a body by its velocity at the end of a step, so that one which
             starts at v and is slowed to rest stops v dt / 2 short, whatever slows it. In the plane
             of sliding this takes that back, and the pose at rest hardly depends on the timestep.
-        level: take tilt and tilting out of free bodies that slide on a plane, as the scene says
+        level: take tilt and tilting out of free bodies that slide on a plane, as the scene declares
             that they do. The few contact points of a mesh or a box make it rock after a sudden
             change of twist, the more so the longer the step, and a body that rocks slides farther.
     """

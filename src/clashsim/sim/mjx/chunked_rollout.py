@@ -55,8 +55,8 @@ class ChunkedRollout:
         """Prepare rollouts; nothing is compiled yet.
 
         Args:
-            model: says how long a state is.
-            make_step: gives the step, for whether it will be differentiated.
+            model: defines the size of a state.
+            make_step: makes the step; its argument is whether it will be differentiated.
             make_jvp_step: gives a cheaper way to the derivatives of the step, where there is one.
         """
         self._model = model

@@ -25,7 +25,7 @@ WITHOUT_DISTANCE = {("sphere", "box"), ("sphere", "mesh")}
 
 
 class UnsupportedByMjx(SceneError):
-    """MJX cannot do this scene; the message says why."""
+    """MJX cannot do this scene; the message explains why."""
 
 
 def one_line(error: Exception, length: int | None = None) -> str:
@@ -34,7 +34,7 @@ def one_line(error: Exception, length: int | None = None) -> str:
 
 
 def refusing_scene(scene: Scene, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled program whose errors say that MJX cannot run the scene."""
+    """A compiled program whose errors report that MJX cannot run the scene."""
 
     def run(*arrays: Any) -> Any:
         try:

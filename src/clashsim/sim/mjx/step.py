@@ -45,13 +45,13 @@ def make_step(
     forward = make_forward(mjx_scene, differentiate=differentiate, change_forces=change_forces)
 
     def add_gyroscopic_forces(model: Any, data: Any) -> Any:
-        def bias_force(spin: Any) -> Any:
+        def bias_force(angular_velocity: Any) -> Any:
             """Bias force with an angular velocity added to that of each free body."""
-            qvel = data.qvel.at[dofs[:, 3:]].add(spin)
+            qvel = data.qvel.at[dofs[:, 3:]].add(angular_velocity)
             return mjx.rne(model, mjx.com_vel(model, data.replace(qvel=qvel))).qfrc_bias
 
-        by_spin = -jax.jacfwd(bias_force)(jnp.zeros(3))[dofs]
-        force_by_velocity = jnp.zeros((len(dofs), 6, 6)).at[:, :, 3:].set(by_spin)
+        by_angular_velocity = -jax.jacfwd(bias_force)(jnp.zeros(3))[dofs]
+        force_by_velocity = jnp.zeros((len(dofs), 6, 6)).at[:, :, 3:].set(by_angular_velocity)
         mass = mjx.full_m(model, data)
         smooth = mjx.deriv_smooth_vel(model, data)
         if smooth is not None:

@@ -253,7 +253,7 @@ def _update_bounding_radii(
 
 
 def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
-    """Heights of a free struck body at rest on the ground, which sinks in as its solref says.
+    """Heights of a free struck body at rest on the ground, which it sinks into as solref sets.
 
     Args:
         scene: the scene.
