@@ -1,4 +1,4 @@
-"""The kernels of a GPU against torch on the CPU; they run where there is one."""
+"""The GPU kernels against torch on the CPU; they run where there is a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 if not torch.cuda.is_available():
     pytest.skip(
-        "no GPU here: the kernels are compared with torch on machines that have one",
+        "no GPU on this machine: the kernels are compared with torch where there is one",
         allow_module_level=True,
     )
 
@@ -22,41 +22,46 @@ from clashsim.nets.spline_table import SplineTable
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.slides.law import SlideModel
 
+ROWS = 1003  # no whole number of blocks
+
 
 @pytest.mark.parametrize("sizes", [(7,), (7, 6), (9, 7, 6), (6, 5, 7, 8)])
-def test_a_map_on_the_card_is_the_map(sizes):
-    rng, d = np.random.default_rng(0), len(sizes)
+def test_a_table_on_the_gpu_agrees_with_the_cpu(sizes):
+    rng = np.random.default_rng(0)
+    d = len(sizes)
     table = SplineTable([0.2] * d, [1.0] * d, rng.normal(size=(*sizes, 15)))
     names = ("speed", "point", "deflection", "turn")[:d]
-    here = StrikeTable(names, table, SlideModel({"friction": 0.3}, gyration=0.03))
-    card = copy.deepcopy(here).to("cuda").float()
-    strike = torch.tensor(
-        rng.uniform(0, 1.2, (1003, d))
-    )  # beyond the box as well, and no whole number of blocks
-    pose, noise = torch.tensor(rng.normal(size=(1003, 3))), torch.tensor(rng.normal(size=(1003, 3)))
-    there = [a.float().cuda() for a in (pose, strike, noise)]
-    for mine, theirs in (
-        (card.twist(there[1]), here.twist(strike)),
-        (card(*there[:2]), here(pose, strike)),
-        (card(*there), here(pose, strike, noise)),
+    on_cpu = StrikeTable(names, table, SlideModel({"friction": 0.3}, gyration=0.03))
+    on_gpu = copy.deepcopy(on_cpu).to("cuda").float()
+    strike = torch.tensor(rng.uniform(0, 1.2, (ROWS, d)))  # beyond the box as well
+    pose = torch.tensor(rng.normal(size=(ROWS, 3)))
+    noise = torch.tensor(rng.normal(size=(ROWS, 3)))
+    gpu_pose, gpu_strike, gpu_noise = (a.float().cuda() for a in (pose, strike, noise))
+    for result, expected in (
+        (on_gpu.twist(gpu_strike), on_cpu.twist(strike)),
+        (on_gpu(gpu_pose, gpu_strike), on_cpu(pose, strike)),
+        (on_gpu(gpu_pose, gpu_strike, gpu_noise), on_cpu(pose, strike, noise)),
     ):
-        np.testing.assert_allclose(mine.cpu().numpy(), theirs.detach().numpy(), atol=2e-5)
-    there[1].requires_grad_(True)
-    card(*there[:2]).sum().backward()  # torch's own way, for the kernel has no gradient
-    assert there[1].grad is not None and torch.isfinite(there[1].grad).all()
+        np.testing.assert_allclose(result.cpu().numpy(), expected.detach().numpy(), atol=2e-5)
+    gpu_strike.requires_grad_(True)
+    # By torch itself, for the kernel has no gradient.
+    on_gpu(gpu_pose, gpu_strike).sum().backward()
+    assert gpu_strike.grad is not None and torch.isfinite(gpu_strike.grad).all()
 
 
 @pytest.mark.parametrize(
     ("width", "layers", "members", "inputs"),
     [(192, 5, 3, 24), (160, 5, 2, 19), (64, 3, 1, 32), (128, 2, 1, 5)],
 )
-def test_a_network_on_the_card_is_the_network(width, layers, members, inputs):
+def test_a_network_on_the_gpu_agrees_with_the_cpu(width, layers, members, inputs):
     net = ImpactNet(inputs, 3, width=width, layers=layers, members=members)
     x = torch.randn(1001, inputs) * 3 + 1
     net.fit_scale(x, torch.randn(1001, 3))
     with torch.no_grad():
-        theirs, mine = net(x), fused.PackedNet(net.cuda())(x.cuda()).cpu()
-    assert ((mine - theirs).norm(dim=-1) < 5e-3 * theirs.norm(dim=-1).median()).all()
+        expected = net(x)
+        result = fused.PackedNet(net.cuda())(x.cuda()).cpu()
+    error = (result - expected).norm(dim=-1)
+    assert (error < 5e-3 * expected.norm(dim=-1).median()).all()
 
 
 def test_a_network_that_the_kernel_cannot_take_is_refused():
@@ -67,7 +72,5 @@ def test_a_network_that_the_kernel_cannot_take_is_refused():
 
 
 def test_shipped_networks_fit():
-    assert all(
-        fused.fits(base_model(Scene.load(name)).net)
-        for name in ("semi_cylinder", "square", "triangle", "puck")
-    )
+    names = ("semi_cylinder", "square", "triangle", "puck")
+    assert all(fused.fits(base_model(Scene.load(name)).net) for name in names)

@@ -1,4 +1,4 @@
-"""Input of simulators: one sentence for what is wrong, an empty result for an empty batch."""
+"""Input of simulators: one sentence about what is wrong, an empty result for an empty batch."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def impacts(square: HybridSim) -> np.ndarray:
     return sample_strikes(square.scene, 4, np.random.default_rng(0)).before
 
 
-def made(kind: str):
-    """A simulator behind the seam, and a start (1, s) of it."""
+def make_simulator(kind: str):
+    """A simulator, and a start (1, s) of it."""
     if kind == "hybrid":
         scene = Scene.load("square")
         sim = HybridSim(scene, base_model(scene))
@@ -131,7 +131,7 @@ def test_a_step_with_data_of_another_model_is_refused(square):
 
 @pytest.mark.parametrize("kind", ["hybrid", "mujoco", "mjx", "augmented", "graph"])
 def test_every_simulator_checks_a_rollout(kind):
-    sim, start = made(kind)
+    sim, start = make_simulator(kind)
     size, count = start.shape[1], actuators(sim)
     control = np.zeros((2, STEPS, count))
     two = np.tile(start, (2, 1))
@@ -163,17 +163,17 @@ def test_every_simulator_checks_a_rollout(kind):
 
 
 @pytest.mark.parametrize("kind", ["mjx", "augmented"])
-def test_no_starts_have_no_slopes(kind):
-    sim, start = made(kind)
-    states, slopes = sim.rollout_with_jacobian(
+def test_no_starts_have_no_jacobians(kind):
+    sim, start = make_simulator(kind)
+    states, jacobian = sim.rollout_with_jacobian(
         start[:0], np.zeros((0, STEPS, actuators(sim))), free=[0, 1]
     )
     assert states.shape == (0, STEPS + 1, start.shape[1])
-    assert slopes.shape == (*states.shape, 2)
+    assert jacobian.shape == (*states.shape, 2)
 
 
 def test_columns_of_a_state_are_named_by_their_joints():
-    sim, start = made("hybrid")
+    sim, start = make_simulator("hybrid")
     model = sim.model
     wrong = start.copy()
     wrong[0, 7] = np.nan
@@ -183,7 +183,7 @@ def test_columns_of_a_state_are_named_by_their_joints():
 
 
 def test_a_box_without_a_direction_is_refused():
-    sim, start = made("graph")
+    sim, start = make_simulator("graph")
     start[0, 3:7] = 0
     with pytest.raises(DataError, match="quaternion of length 0 in row 0, box 0"):
         sim.rollout(start, np.zeros((1, STEPS, 0)))

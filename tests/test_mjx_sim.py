@@ -1,5 +1,4 @@
-"""MJX behind the simulator's seam: it agrees with MuJoCo, its slopes are right, and what it cannot
-do is refused by name.
+"""MJX as a simulator: it agrees with MuJoCo, its Jacobians are right, and it refuses by name.
 
 Compiling is what takes time here, so each scene is compiled once for all tests: none needs more
 than 8 rows, and the windows have 2 x 4.
@@ -30,26 +29,23 @@ from clashsim.sim.mujoco.simulator import MujocoSim
 
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
-# Between two compiled programs, or two places in one: CPUs round them differently in the last
-# digits
+# Between two compiled programs, or two positions in one: CPUs round them differently in the last
+# digits.
 ROUNDING = 1e-9
-QPOS, QVEL = (
-    1e-6,
-    1e-4,
-)  # the tolerance of docs/mjx.md: m and rad (or parts of a quaternion), m/s and rad/s
-BLIND = Param(
-    "rolling", "pair/strike/friction[3]", 1e-4, 1e-5, 1e-2, "m", "log"
-)  # a contact of condim 3 does not read it
+# The tolerances of docs/mjx.md.
+QPOS_TOLERANCE = 1e-6  # m and rad (or parts of a quaternion)
+QVEL_TOLERANCE = 1e-4  # m/s and rad/s
+# A contact of condim 3 does not read it, so it cannot be identified.
+UNREAD = Param("rolling", "pair/strike/friction[3]", 1e-4, 1e-5, 1e-2, "m", "log")
 TETRAHEDRON = '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
-INERTIA = Param(
-    "inertia", "body/ellipse/inertia[1]", 1.3418e-5, 7e-6, 2e-5, "kg m^2"
-)  # moves constants that MuJoCo derives
+# Moves constants that MuJoCo derives.
+INERTIA = Param("inertia", "body/ellipse/inertia[1]", 1.3418e-5, 7e-6, 2e-5, "kg m^2")
 
 
 @pytest.fixture(scope="module")
 def ellipse() -> MjxSim:
     scene = Scene.load("ellipse")
-    return MjxSim(scene.with_params([*scene.params, INERTIA, BLIND]))
+    return MjxSim(scene.with_params([*scene.params, INERTIA, UNREAD]))
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +61,11 @@ def square() -> MjxSim:
 def strikes(
     scene: Scene, n: int, *, seed: int = 0, steps: int = 96
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Starts (n, s) that touch or almost do, and the control (n, steps, nu) that keeps the
-    striker's speed.
-    """
-    theta, base = np.tile(scene.nominal, (n, 1)), scene.base
-    qpos, qvel = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv))
+    """Starts (n, s) that touch or almost do, and control (n, steps, nu) that keeps their speed."""
+    base = scene.base
+    theta = np.tile(scene.nominal, (n, 1))
+    qpos = np.tile(base.qpos0, (n, 1))
+    qvel = np.zeros((n, base.nv))
     PairPoser(scene, rest_height(scene, theta)).write(
         sample_strikes(scene, n, np.random.default_rng(seed)).before, qpos, qvel
     )
@@ -81,27 +77,25 @@ def agree(
     sim: MjxSim, start: np.ndarray, control: np.ndarray, theta: np.ndarray | None = None
 ) -> np.ndarray:
     """Compare field by field with MuJoCo; returns MuJoCo's states."""
-    mine, theirs = (
-        sim.rollout(start, control, theta=theta),
-        MujocoSim(sim.scene).rollout(start, control, theta=theta),
-    )
+    states = sim.rollout(start, control, theta=theta)
+    expected = MujocoSim(sim.scene).rollout(start, control, theta=theta)
     nq, nv = sim.model.nq, sim.model.nv
-    assert mine.shape == theirs.shape and np.array_equal(mine[:, 0], start)
+    assert states.shape == expected.shape
+    assert np.array_equal(states[:, 0], start)
     for name, part, tolerance in (
-        ("qpos", slice(0, nq), QPOS),
-        ("qvel", slice(nq, nq + nv), QVEL),
-        ("act", slice(nq + nv, None), QVEL),
+        ("qpos", slice(0, nq), QPOS_TOLERANCE),
+        ("qvel", slice(nq, nq + nv), QVEL_TOLERANCE),
+        ("act", slice(nq + nv, None), QVEL_TOLERANCE),
     ):
-        off = np.abs(mine - theirs)[..., part]
-        assert off.size == 0 or off.max() < tolerance, f"{name} is {off.max():.1e} off"
-    return theirs
+        error = np.abs(states - expected)[..., part]
+        assert error.size == 0 or error.max() < tolerance, f"{name} is {error.max():.1e} off"
+    return expected
 
 
-def spread(scene: Scene, n: int) -> np.ndarray:
-    """theta (n, p), spread over the middle of the ranges."""
-    return from_unit(
-        scene.params, np.random.default_rng(5).uniform(-0.5, 0.5, (n, len(scene.params)))
-    )
+def random_theta(scene: Scene, n: int) -> np.ndarray:
+    """theta (n, p) over the middle half of the ranges."""
+    unit = np.random.default_rng(5).uniform(-0.5, 0.5, (n, len(scene.params)))
+    return from_unit(scene.params, unit)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +108,10 @@ def test_contact_agrees_with_mujoco_field_by_field(
     sim = request.getfixturevalue(name)
     start, control = strikes(sim.scene, 6)
     states = agree(sim, start, control)
-    assert (
-        np.abs(states[:, -1, sim.model.nq :] - start[:, sim.model.nq :]).max() > 0.1
-    )  # something was struck
-    agree(
-        sim, start, control, spread(sim.scene, 6)
-    )  # masses and inertias among them, with the constants that follow from them
+    velocity_change = states[:, -1, sim.model.nq :] - start[:, sim.model.nq :]
+    assert np.abs(velocity_change).max() > 0.1  # something was struck
+    # Masses and inertias are among the parameters, with the constants that follow from them.
+    agree(sim, start, control, random_theta(sim.scene, 6))
 
 
 @pytest.mark.slow
@@ -129,17 +121,14 @@ def test_free_flight_and_sliding_agree_with_mujoco(square: MjxSim, ellipse: MjxS
     start[:, nq:] = 0
     control[:] = 0
     start[:, 7:9] = 0.5, 0.5  # the striker is out of the way
-    start[0, 2], start[0, nq : nq + 6] = (
-        0.5,
-        (0.3, -0.2, 1.0, 8.0, -5.0, 11.0),
-    )  # tumbles in the air, where gyroscopic forces count
-    start[1, nq : nq + 6] = 0.4, 0.1, 0, 0, 0, 3.0  # slides and turns on the table
+    # The first tumbles in the air, where gyroscopic forces count.
+    start[0, 2] = 0.5
+    start[0, nq : nq + 6] = 0.3, -0.2, 1.0, 8.0, -5.0, 11.0
+    start[1, nq : nq + 6] = 0.4, 0.1, 0, 0, 0, 3.0  # slides and rotates on the table
     states = agree(square, start, control)
-    assert (
-        states[0, -1, 2] > 0.4
-        and 0.05 < np.hypot(*states[1, -1, nq : nq + 2]) < 0.41
-        and np.allclose(states[2, -1, :3], start[2, :3], atol=1e-3)
-    )
+    assert states[0, -1, 2] > 0.4
+    assert 0.05 < np.hypot(*states[1, -1, nq : nq + 2]) < 0.41
+    assert np.allclose(states[2, -1, :3], start[2, :3], atol=1e-3)
     start, control = strikes(ellipse.scene, 2)
     start[:, 1] += 0.1
     agree(ellipse, start, control)
@@ -147,47 +136,49 @@ def test_free_flight_and_sliding_agree_with_mujoco(square: MjxSim, ellipse: MjxS
 
 def test_rows_have_their_own_theta_and_the_same_call_gives_the_same_bits(ellipse: MjxSim) -> None:
     start, control = strikes(ellipse.scene, 3, steps=70)
-    theta = spread(ellipse.scene, 3)
+    theta = random_theta(ellipse.scene, 3)
     together = ellipse.rollout(start, control, theta=theta)
     assert np.array_equal(together, ellipse.rollout(start, control, theta=theta))
     for i in range(3):
         alone = ellipse.rollout(start[i : i + 1], control[i : i + 1], theta=theta[i])[0]
         np.testing.assert_allclose(together[i], alone, rtol=ROUNDING, atol=ROUNDING)
-    assert np.array_equal(
-        MjxSim(ellipse.scene, theta[1]).held.fields(theta[1], 1)["pair_friction"][0],
-        ellipse.scene.model(theta[1]).pair_friction,
-    )
-    assert np.array_equal(
-        together[:, :41], ellipse.rollout(start, control[:, :40], theta=theta)
-    )  # another length is the same program
+    fields = MjxSim(ellipse.scene, theta[1]).mjx_scene.fields(theta[1], 1)
+    expected = ellipse.scene.model(theta[1]).pair_friction
+    assert np.array_equal(fields["pair_friction"][0], expected)
+    # Another length is the same program.
+    shorter = ellipse.rollout(start, control[:, :40], theta=theta)
+    assert np.array_equal(together[:, :41], shorter)
 
 
 def test_constants_that_follow_from_masses_are_mujocos(square: MjxSim) -> None:
-    theta = spread(square.scene, 2)
-    fields, slopes = square.held.fields(theta, 2), square.held.rollout_with_jacobian(theta, (0, 4))
+    theta = random_theta(square.scene, 2)
+    fields = square.mjx_scene.fields(theta, 2)
+    tangents = square.mjx_scene.field_tangents(theta, (0, 4))
     mass = square.scene.params[4]
     assert mass.name == "arm_mass"
     for i in range(2):
         model = square.scene.model(theta[i])
         for name in ("body_mass", "body_invweight0", "dof_invweight0", "body_subtreemass"):
             assert np.allclose(fields[name][i], getattr(model, name), rtol=1e-12)
-    assert not slopes["dof_invweight0"][:, 0].any()  # friction moves none of them
-    rate = np.log(mass.high / mass.low) / 2
-    assert np.allclose(
-        slopes["dof_invweight0"][:, 1, 6:], -rate / theta[:, [4]], rtol=1e-6
-    )  # 1 / m
+    inverse_weight = tangents["dof_invweight0"]
+    assert not inverse_weight[:, 0].any()  # friction moves none of them
+    mass_per_unit = np.log(mass.high / mass.low) / 2
+    # The inverse weight is 1 / m.
+    assert np.allclose(inverse_weight[:, 1, 6:], -mass_per_unit / theta[:, [4]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ellipse", pytest.param("puck", marks=pytest.mark.slow)])
-def test_slopes_are_those_of_finite_differences(name: str, request: pytest.FixtureRequest) -> None:
+def test_jacobians_are_those_of_finite_differences(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     sim = request.getfixturevalue(name)
     scene, step = sim.scene, 1e-5
     start, control = strikes(scene, 4, seed=1)
     free = tuple(
         i for i, p in enumerate(scene.params) if p.name in ("friction", "damping", "inertia")
     )
-    states, slopes = sim.rollout_with_jacobian(start, control, free=free)
-    assert slopes.shape == (*states.shape, len(free))
+    states, jacobian = sim.rollout_with_jacobian(start, control, free=free)
+    assert jacobian.shape == (*states.shape, len(free))
     np.testing.assert_allclose(
         states, sim.rollout(start, control, theta=scene.nominal), rtol=ROUNDING, atol=ROUNDING
     )
@@ -203,10 +194,10 @@ def test_slopes_are_those_of_finite_differences(name: str, request: pytest.Fixtu
         )
         difference = (above - below) / (2 * step)
         assert np.abs(difference).max() > 0.1
-        assert np.abs(slopes[..., j] - difference).max() < 1e-5 * np.abs(difference).max()
+        assert np.abs(jacobian[..., j] - difference).max() < 1e-5 * np.abs(difference).max()
 
 
-def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
+def test_windows_of_mujoco_identify_friction_and_damping(ellipse: MjxSim) -> None:
     scene = ellipse.scene
     truth = scene.nominal.copy()
     truth[:2] = 0.17, 250.0
@@ -230,7 +221,7 @@ def test_windows_of_mujoco_tell_friction_and_damping(ellipse: MjxSim) -> None:
     assert value["friction"].status is value["damping"].status is EstimateStatus.FITTED
     assert (
         value["rolling"].status is EstimateStatus.UNIDENTIFIABLE
-        and abs(np.log(value["rolling"].value / BLIND.nominal)) < 0.2
+        and abs(np.log(value["rolling"].value / UNREAD.nominal)) < 0.2
     )
     assert value["yaw_offset"].status is EstimateStatus.UNIDENTIFIABLE  # not asked for
     hopped = identify_windows(
@@ -261,7 +252,7 @@ def test_a_truth_beyond_the_range_is_at_its_bound(ellipse: MjxSim) -> None:
 
 
 @pytest.mark.slow
-def test_impacts_and_their_slopes_are_mujocos() -> None:
+def test_impacts_and_their_jacobians_are_mujocos() -> None:
     scene, step = Scene.load("puck"), 1e-4
     free = tuple(i for i, slot in enumerate(scene.slots) if slot is not None)
     params = [scene.params[i] for i in free]
@@ -274,12 +265,12 @@ def test_impacts_and_their_slopes_are_mujocos() -> None:
         own[:, list(free)] = from_unit(params, unit)
         return simulate_impacts(scene, before, own).after
 
-    after, slopes = MjxImpactJacobian(scene, free)(before, theta, unit, steps=96)
+    after, jacobian = MjxImpactJacobian(scene, free)(before, theta, unit, steps=96)
     assert np.allclose(after[0], mujoco_after(unit), atol=1e-6)
     for j, shift in enumerate(step * np.eye(3)):
         difference = (mujoco_after(unit + shift) - mujoco_after(unit - shift)) / (2 * step)
         assert np.abs(difference).max() > 1e-2 and np.allclose(
-            slopes[0, ..., j], difference, atol=1e-4 * np.abs(difference).max()
+            jacobian[0, ..., j], difference, atol=1e-4 * np.abs(difference).max()
         )
 
 
@@ -324,7 +315,7 @@ def test_what_mjx_collides_otherwise_is_refused_by_name(
     assert str(refused.value).count("\n") == 0
 
 
-def test_other_refusals_are_sentences(monkeypatch: pytest.MonkeyPatch, puck: MjxSim) -> None:
+def test_other_refusals_are_one_sentence(monkeypatch: pytest.MonkeyPatch, puck: MjxSim) -> None:
     implicit = with_geoms('type="sphere" size=".1"', 'type="sphere" size=".1"')
     with pytest.raises(ClashError, match=r"cannot load scene 'made'.*MujocoSim"):
         MjxSim(
@@ -339,6 +330,6 @@ def test_other_refusals_are_sentences(monkeypatch: pytest.MonkeyPatch, puck: Mjx
         puck.rollout(np.zeros((2, 5)), np.zeros((2, 3, 0)))
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
     monkeypatch.delattr(mujoco, "mjx")
-    model.put.cache_clear()
+    model.put_scene.cache_clear()
     with pytest.raises(MissingExtraError, match=r"clashsim\[mjx\]"):
         MjxSim(Scene.load("puck"))

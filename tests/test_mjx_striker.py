@@ -1,5 +1,4 @@
-"""Impacts in MJX end as those of MuJoCo's Striker do, with the same twists, and sampling by MJX
-gives the same draws and goes on where it stopped.
+"""Impacts in MJX end as in MuJoCo, and sampling by MJX draws the same strikes and resumes.
 
 Compiling is what takes time here, so each scene is compiled once for all tests.
 """
@@ -20,8 +19,8 @@ from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import fastest_engine, sample, sample_strikes
-from clashsim.sim.mjx.impact_jacobian import begun
 from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
+from clashsim.sim.mjx.impact_start import impact_start
 from clashsim.sim.mjx.model import import_mjx
 from clashsim.sim.mjx.step import strike_sensor
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome, ImpactSimulator
@@ -29,10 +28,10 @@ from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome, ImpactSimulato
 pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'clashsim[mjx]'")
 
 SIZE = 96
-# What docs/mjx.md says is tested, looser than what was measured on one CPU: median and 99th
-# percentile of the twists' differences, by the size of a twist; without and with edges that a
-# sphere meets.
-EXACT, EDGES = (1e-10, 1e-7), (1e-5, 1e-2)
+# What docs/mjx.md documents as tested, looser than what was measured on one CPU: median and 99th
+# percentile of the twists' errors, relative to the size of a twist.
+EXACT = (1e-10, 1e-7)
+WITH_EDGES = (1e-5, 1e-2)  # where a sphere meets edges
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +54,10 @@ def triangle() -> MjxImpactSimulator:
     return MjxImpactSimulator.of(Scene.load("triangle"), SIZE)
 
 
-def off(mine: ImpactOutcome, theirs: ImpactOutcome) -> np.ndarray:
-    """How far twists are from one another (n,), by their size."""
-    return np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1)
+def relative_error(outcome: ImpactOutcome, expected: ImpactOutcome) -> np.ndarray:
+    """Errors (n,) of twists relative to their size."""
+    error = np.linalg.norm(outcome.after - expected.after, axis=1)
+    return error / np.linalg.norm(expected.after, axis=1)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,11 @@ def off(mine: ImpactOutcome, theirs: ImpactOutcome) -> np.ndarray:
         ("ellipse", *EXACT),
         *(
             pytest.param(name, *tolerance, marks=pytest.mark.slow)
-            for name, tolerance in (("square", EDGES), ("puck", EXACT), ("triangle", EDGES))
+            for name, tolerance in (
+                ("square", WITH_EDGES),
+                ("puck", EXACT),
+                ("triangle", WITH_EDGES),
+            )
         ),
     ],
 )
@@ -75,98 +79,86 @@ def test_impacts_end_as_mujocos_do(
 ) -> None:
     run = request.getfixturevalue(name)
     strikes = sample_strikes(run.scene, SIZE, np.random.default_rng(7))
-    mine, theirs = (
-        run(strikes.before, strikes.theta),
-        ImpactSimulator(run.scene, SIZE)(strikes.before, strikes.theta),
-    )
-    assert (
-        run.lanes < SIZE / 4 and len(set(theirs.steps)) > 4
-    )  # lanes go on to other impacts at different times
-    assert (mine.end == theirs.end).mean() > 0.97 and (
-        np.abs(mine.steps - theirs.steps) <= 1
-    ).mean() > 0.97
-    assert np.median(off(mine, theirs)) < median and np.percentile(off(mine, theirs), 99) < high
+    outcome = run(strikes.before, strikes.theta)
+    expected = ImpactSimulator(run.scene, SIZE)(strikes.before, strikes.theta)
+    # Lanes go on to other impacts at different times.
+    assert run.lanes < SIZE / 4
+    assert len(set(expected.steps)) > 4
+    assert (outcome.end == expected.end).mean() > 0.97
+    assert (np.abs(outcome.steps - expected.steps) <= 1).mean() > 0.97
+    error = relative_error(outcome, expected)
+    assert np.median(error) < median
+    assert np.percentile(error, 99) < high
 
 
 def test_rows_have_their_own_theta_and_any_number_of_them_is_one_program(
     ellipse: MjxImpactSimulator,
 ) -> None:
     strikes = sample_strikes(ellipse.scene, SIZE + 5, np.random.default_rng(3))
-    before = np.tile(
-        strikes.before[:1], (SIZE + 5, 1)
-    )  # one strike, so that theta alone tells the rows apart
+    # One strike, so that the rows differ in theta alone.
+    before = np.tile(strikes.before[:1], (SIZE + 5, 1))
     own = ellipse(before, strikes.theta).after
     assert np.linalg.norm(own - own[0], axis=1)[1:].min() > 1e-6
     for i in (0, 2, SIZE + 4):
         assert np.allclose(ellipse(before[:1], strikes.theta[i]).after[0], own[i], rtol=1e-9)
 
 
-def test_settled_unstable_and_unfinished_are_told_as_by_mujoco(ellipse: MjxImpactSimulator) -> None:
-    strikes, theirs = (
-        sample_strikes(ellipse.scene, 24, np.random.default_rng(1)),
-        ImpactSimulator(ellipse.scene, 24),
-    )
+def test_impacts_that_do_not_part_end_as_in_mujoco(ellipse: MjxImpactSimulator) -> None:
+    in_mujoco = ImpactSimulator(ellipse.scene, 24)
+    before = sample_strikes(ellipse.scene, 24, np.random.default_rng(1)).before.copy()
     theta = np.tile(ellipse.scene.nominal, (24, 1))
-    before = strikes.before.copy()
-    theta[:12, 1], before[:12, 3:6] = (
-        1600.0,
-        0.03 * before[:12, 3:6],
-    )  # so slow and so strongly damped that the ellipse stays down
+    # So slow and so strongly damped that the ellipse stays down.
+    theta[:12, 1] = 1600.0
+    before[:12, 3:6] *= 0.03
     before[20, 3:5] = 1e7  # m/s
-    with_ends, want = ellipse(before, theta, duration=0.1), theirs(before, theta, duration=0.1)
-    assert {ImpactEnd.PARTED, ImpactEnd.SETTLED, ImpactEnd.UNSTABLE} <= set(want.end.tolist())
-    assert (with_ends.end == want.end).all() and (np.abs(with_ends.steps - want.steps) <= 1).all()
-    assert off(with_ends, want)[want.usable].max() < 1e-6
-    short, want = (
-        ellipse(before[12:20], theta[12:20], duration=0.0007),
-        theirs(before[12:20], theta[12:20], duration=0.0007),
-    )
-    assert (
-        (short.end == ImpactEnd.UNFINISHED).all()
-        and (short.steps == 7).all()
-        and off(short, want).max() < EXACT[1]
-    )
+    outcome = ellipse(before, theta, duration=0.1)
+    expected = in_mujoco(before, theta, duration=0.1)
+    ends = set(expected.end.tolist())
+    assert {ImpactEnd.PARTED, ImpactEnd.SETTLED, ImpactEnd.UNSTABLE} <= ends
+    assert (outcome.end == expected.end).all()
+    assert (np.abs(outcome.steps - expected.steps) <= 1).all()
+    assert relative_error(outcome, expected)[expected.usable].max() < 1e-6
+    short = ellipse(before[12:20], theta[12:20], duration=0.0007)
+    expected = in_mujoco(before[12:20], theta[12:20], duration=0.0007)
+    assert (short.end == ImpactEnd.UNFINISHED).all()
+    assert (short.steps == 7).all()
+    assert relative_error(short, expected).max() < EXACT[1]
 
 
-def test_the_rate_of_approach_is_that_of_the_sensor() -> None:
+def test_the_normal_velocity_is_that_of_the_sensor() -> None:
     scene, n = Scene.load("square"), 24
-    strikes = sample_strikes(scene, n, np.random.default_rng(2))
-    strikes.before[:, 3:6] = np.random.default_rng(3).normal(
-        size=(n, 3)
-    )  # the block moves and turns, too
-    strikes.before[:, 6:8] += (
-        np.linspace(-0.004, 0.004, n)[:, None]
-        * strikes.before[:, 9:11]
-        / np.linalg.norm(strikes.before[:, 9:11], axis=1, keepdims=True)
-    )
-    start = begun(scene, strikes.before, np.tile(scene.nominal, (n, 1)))[1]
-    held = MjxImpactSimulator(scene, 1).held
+    before = sample_strikes(scene, n, np.random.default_rng(2)).before
+    before[:, 3:6] = np.random.default_rng(3).normal(size=(n, 3))  # the block moves and rotates
+    striker_velocity = before[:, 9:11]
+    direction = striker_velocity / np.linalg.norm(striker_velocity, axis=1, keepdims=True)
+    before[:, 6:8] += np.linspace(-0.004, 0.004, n)[:, None] * direction
+    _, start = impact_start(scene, before, np.tile(scene.nominal, (n, 1)))
+    mjx_scene = MjxImpactSimulator(scene, 1).mjx_scene
     jax, mjx = import_mjx()
-    empty, sensor = mjx.make_data(held.model), strike_sensor(held)
+    empty = mjx.make_data(mjx_scene.model)
+    sensor = strike_sensor(mjx_scene)
 
-    def seen(qpos: np.ndarray, qvel: np.ndarray) -> object:
-        return sensor(
-            mjx.fwd_velocity(
-                held.model, mjx.fwd_position(held.model, empty.replace(qpos=qpos, qvel=qvel))
-            )
-        )
+    def sense(qpos: np.ndarray, qvel: np.ndarray) -> object:
+        data = mjx.fwd_position(mjx_scene.model, empty.replace(qpos=qpos, qvel=qvel))
+        return sensor(mjx.fwd_velocity(mjx_scene.model, data))
 
-    found, rate = (np.asarray(x) for x in jax.jit(jax.vmap(seen))(start["qpos"], start["qvel"]))
-    data, at, want = (
-        mujoco.MjData(scene.base),
-        int(scene.base.sensor("clashsim/contact").adr[0]),
-        [],
-    )
+    sensed = jax.jit(jax.vmap(sense))(start["qpos"], start["qvel"])
+    touching, normal_velocity = (np.asarray(values) for values in sensed)
+    data = mujoco.MjData(scene.base)
+    address = int(scene.base.sensor("clashsim/contact").adr[0])
+    readings = []
     for i in range(n):
-        data.qpos[:], data.qvel[:] = start["qpos"][i], start["qvel"][i]
+        data.qpos[:] = start["qpos"][i]
+        data.qvel[:] = start["qvel"][i]
         mujoco.mj_forward(scene.base, data)
-        want.append(data.sensordata[at : at + 2].copy())
-    there = np.array(want)[:, 0] > 0
-    assert (found == there).all() and 0 < there.sum() < n
-    assert (
-        np.allclose(rate[there], np.array(want)[there, 1], rtol=1e-6, atol=1e-6)
-        and np.ptp(rate[there]) > 1
-    )
+        readings.append(data.sensordata[address : address + 2].copy())
+    in_mujoco = np.array(readings)
+    expected_touching = in_mujoco[:, 0] > 0
+    assert (touching == expected_touching).all()
+    assert 0 < expected_touching.sum() < n
+    velocity = normal_velocity[expected_touching]
+    assert np.allclose(velocity, in_mujoco[expected_touching, 1], rtol=1e-6, atol=1e-6)
+    assert np.ptp(velocity) > 1
 
 
 def test_what_mjx_cannot_do_is_refused_in_one_sentence(
@@ -264,7 +256,7 @@ def test_several_shards_in_one_call_are_the_same_shards(
     monkeypatch.setattr(sampling, "_SHARD", SIZE // 3)
     one = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
     three = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
-    one.__dict__.update(strike=ellipse, together=1)  # as they would be found out on a card
+    one.__dict__.update(strike=ellipse, together=1)  # as they would be measured on a GPU
     three.__dict__.update(strike=ellipse, together=3)
     for shard in ((0, SIZE // 3), (1, SIZE // 3), (2, SIZE // 3)):
         alone, among = one(shard), three(shard)
@@ -275,7 +267,7 @@ def test_several_shards_in_one_call_are_the_same_shards(
     assert not three._ahead
 
 
-def test_the_quicker_one_is_measured(ellipse: MjxImpactSimulator) -> None:
+def test_the_faster_engine_is_measured(ellipse: MjxImpactSimulator) -> None:
     by, why = fastest_engine(ellipse.scene, SIZE, 0)
     assert (
         by in ("mujoco", "mjx")

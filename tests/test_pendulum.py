@@ -29,7 +29,7 @@ from clashsim.fit.shooting import (
     TrajectoryWindows,
     fit_by_shooting,
 )
-from clashsim.sim.augmented.simulator import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim, JacobianBlocks
 
 ROOT = os.environ.get("CLASHSIM_DATA")
 needs_data = pytest.mark.skipif(
@@ -180,8 +180,7 @@ class Decay:
         *,
         free: tuple[int, ...],
         finite: bool,
-        starts: bool,
-        train: bool,
+        blocks: JacobianBlocks,
     ) -> tuple[np.ndarray, np.ndarray]:
         def moved(rate: float, weight: float, x: float) -> np.ndarray:
             return replace(
@@ -189,7 +188,9 @@ class Decay:
             ).rollout(start + x, control)
 
         steps = [
-            d for d, wanted in zip(np.eye(3), (len(free) > 0, train, True), strict=True) if wanted
+            d
+            for d, wanted in zip(np.eye(3), (len(free) > 0, blocks.weights, True), strict=True)
+            if wanted
         ]
         return self.rollout(start, control), np.stack(
             [(moved(*(1e-6 * d)) - moved(*(-1e-6 * d))) / 2e-6 for d in steps], -1

@@ -20,6 +20,7 @@ from clashsim.data.segmentation.free_flight import Flight
 from clashsim.fit.graph_train import rollout_states
 from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.rigid_bodies import (
+    BoxTensors,
     RigidBodies,
     RigidBodyState,
     boxes_from_tensors,
@@ -88,7 +89,7 @@ class BoxParameters(nn.Module):
             torch.full((n,), self.mass, dtype=torch.float64),
             self["contact"].clamp(-1.2, 1.2).expand(n, -1),
         )
-        return boxes_from_tensors(
+        boxes = BoxTensors(
             half,
             mass,
             inertia,
@@ -98,6 +99,7 @@ class BoxParameters(nn.Module):
             self["drag"].clamp(min=0.0).expand(n),
             self["rounding"].clamp(min=0.0).expand(n),
         )
+        return boxes_from_tensors(boxes)
 
     def named(self) -> dict[str, list[float]]:
         """Values as they are now."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from clashsim.nets.mesh_graph import LENGTH, Floor, GraphNet, step_with_contacts
 from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts
 from clashsim.nets.rigid_bodies import (
+    BoxTensors,
     RigidBodies,
     RigidBodyState,
     boxes_from_tensors,
@@ -95,7 +96,7 @@ class TrajectorySet:
         p = {key: value[i] for key, value in self.parts.items()}
         b = len(i)
         scene = torch.arange(b, device=i.device).repeat_interleave(k)
-        bodies = boxes_from_tensors(
+        boxes = BoxTensors(
             p["half"].reshape(-1, 3),
             p["mass"].reshape(-1),
             p["inertia"].reshape(-1, 3),
@@ -105,6 +106,7 @@ class TrajectorySet:
             torch.zeros(b * k, dtype=torch.float64, device=i.device),
             p["rounding"].reshape(-1),
         )
+        bodies = boxes_from_tensors(boxes)
         down = torch.zeros(b * k, 3, dtype=torch.float64, device=i.device)
         down[:, 2] = -p["gravity"].repeat_interleave(k)
         return bodies, motion, down, all_pairs(b, k, i.device)

@@ -16,7 +16,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.params import from_unit, to_unit
-from clashsim.sim.augmented.simulator import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim, JacobianBlocks
 
 # (states (N, T, s), camera (k,), own (N, e)) -> what is seen (N, T, o)
 See = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -198,8 +198,7 @@ class _Problem:
                     np.zeros((len(rows), steps, sim.model.nu)),
                     free=self.free.params,
                     finite=False,
-                    starts=True,
-                    train=self.free.train,
+                    blocks=JacobianBlocks(weights=self.free.train, start=True),
                 )
             for j in range(i, min(i + _ROWS, n), _BLOCK):
                 part, here = (

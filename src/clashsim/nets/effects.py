@@ -3,11 +3,10 @@
 - drag (m/s): speed that a struck body has lost to the ground between parting and the moment its
   twist was measured.
 - height (m) and pitch (rad) of the striker, tip_height, tip_reach, tip_pitch, tip_gyration: a body
-  on the ground that is hit above or
-  below its mass centre tips and takes less of the impulse. The lever c = height + tip_height -
-  tip_reach * tanh((pitch - tip_pitch) / 0.04) moves with the striker's pitch as its upper or lower
-  rim touches first; the change of twist shrinks by k / (k + (c / tip_gyration)^2), k = 1 + struck
-  mass / striker mass.
+  on the ground that is hit above or below its mass centre tips, and takes less of the impulse. The
+  arm of the impulse is c = height + tip_height - tip_reach * tanh((pitch - tip_pitch) / 0.04). It
+  moves with the striker's pitch, as its upper or lower rim touches first. The change of twist
+  shrinks by k / (k + (c / tip_gyration)^2), with k = 1 + struck mass / striker mass.
 """
 
 from __future__ import annotations
@@ -21,47 +20,68 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.params import Param
 from clashsim.core.scene import EXACT_EFFECTS, Scene
 
-_EDGE = 0.04  # rad: over which contact passes from one rim of a flat striker to the other
+_RIM_PITCH = 0.04  # rad: over which contact passes from one rim of a flat striker to the other
+_SOFT_SPEED = 1e-3  # of the approach speed, squared: keeps the gradient finite at rest
+_MAX_LOST_SHARE = 0.5  # of its twist that a body can lose to drag
 
 
 def analytic_params(scene: Scene) -> list[int]:
-    """Positions of the parameters that act by formula."""
-    return [i for i, p in enumerate(scene.params) if p.target in EXACT_EFFECTS]
+    """Indices of the parameters that act by formula."""
+    return [i for i, param in enumerate(scene.params) if param.target in EXACT_EFFECTS]
 
 
 def network_params(scene: Scene) -> list[int]:
-    """Positions of the parameters that a network has to learn."""
-    return [i for i, p in enumerate(scene.params) if p.target not in EXACT_EFFECTS]
+    """Indices of the parameters that a network has to learn."""
+    return [i for i, param in enumerate(scene.params) if param.target not in EXACT_EFFECTS]
 
 
 def apply_analytic_effects(
     scene: Scene, change: Tensor, start: Tensor, speed: Tensor, unit: Tensor
 ) -> Tensor:
-    """Change of twist (..., N, k) with the exact effects of theta, unit (..., N, p); start (N, k),
-    speed (N,) as in `ContactFrame`.
+    """Apply the effects that act by formula to changes of twist.
+
+    Args:
+        scene: whose parameters define the effects.
+        change: (..., N, k), dimensionless change of twist, as of `ContactFrame.encode`.
+        start: (N, k), twist before over the approach speed, along the contact's axes.
+        speed: (N,), approach speed, m/s.
+        unit: (..., N, p), theta on the unit scale.
+
+    Returns:
+        Changes of twist (..., N, k).
     """
-    column = {p.target: _natural(p, unit[..., i]) for i, p in enumerate(scene.params)}
-    if "effect/tip_gyration" in column:
-        striker = scene.striker_body
-        own = torch.tensor(inertia(scene, striker).mass, dtype=unit.dtype)
-        mass = column.get(f"body/{striker.name}/mass", own)
-        k = 1 + inertia(scene, scene.struck_body).mass / mass
-        lever = (
-            column["effect/height"]
-            + column["effect/tip_height"]
-            - column["effect/tip_reach"]
-            * torch.tanh((column["effect/pitch"] - column["effect/tip_pitch"]) / _EDGE)
-        )
-        change = change * (k / (k + (lever / column["effect/tip_gyration"]).square()))[..., None]
-    if "effect/drag" in column:
+    values = {param.target: _from_unit(param, unit[..., i]) for i, param in enumerate(scene.params)}
+    if "effect/tip_gyration" in values:
+        change = change * _tipping_factor(scene, values)[..., None]
+    if "effect/drag" in values:
         after = change + start
-        linear = after[..., : (2 if after.shape[-1] == 3 else 3)]
-        lost = column["effect/drag"] / speed / (linear.square().sum(-1) + 1e-3).sqrt()
-        change = change - after * lost.clamp(max=0.5)[..., None]
+        linear_entries = 2 if after.shape[-1] == 3 else 3
+        linear = after[..., :linear_entries]
+        speed_after = (linear.square().sum(-1) + _SOFT_SPEED).sqrt()
+        lost_share = values["effect/drag"] / speed / speed_after
+        change = change - after * lost_share.clamp(max=_MAX_LOST_SHARE)[..., None]
     return change
 
 
-def _natural(p: Param, unit: Tensor) -> Tensor:
-    if p.scale == "log":
-        return torch.exp(math.log(p.low) + (unit + 1) / 2 * (math.log(p.high) - math.log(p.low)))
-    return p.low + (unit + 1) / 2 * (p.high - p.low)
+def _tipping_factor(scene: Scene, values: dict[str, Tensor]) -> Tensor:
+    """Share (..., N) of the change of twist that is left to a body that tips."""
+    striker = scene.striker_body
+    pitch = values["effect/pitch"] - values["effect/tip_pitch"]
+    author_mass = torch.tensor(inertia(scene, striker).mass, dtype=pitch.dtype)
+    striker_mass = values.get(f"body/{striker.name}/mass", author_mass)
+    k = 1 + inertia(scene, scene.struck_body).mass / striker_mass
+    arm = (
+        values["effect/height"]
+        + values["effect/tip_height"]
+        - values["effect/tip_reach"] * torch.tanh(pitch / _RIM_PITCH)
+    )
+    return k / (k + (arm / values["effect/tip_gyration"]).square())
+
+
+def _from_unit(param: Param, unit: Tensor) -> Tensor:
+    """Natural values of a parameter from those on the unit scale, -1 to 1."""
+    share = (unit + 1) / 2
+    if param.scale == "log":
+        log_low = math.log(param.low)
+        return torch.exp(log_low + share * (math.log(param.high) - log_low))
+    return param.low + share * (param.high - param.low)

@@ -1,6 +1,4 @@
-"""The network of a collision model: an ensemble of multilayer perceptrons with its own scaling of
-inputs and outputs.
-"""
+"""The network of a collision model: an ensemble of perceptrons with its own scaling."""
 
 from __future__ import annotations
 
@@ -12,14 +10,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": nn.functional.silu,
+    "relu": nn.functional.relu,
+    "tanh": torch.tanh,
+}
+_CONSTANT_STD = 1e-4  # an input that varies less in training counts as constant
+
 
 class ImpactNet(nn.Module):
     """E perceptrons of equal shape as one batched product: (N, inputs) -> (E, N, outputs).
 
-    Inputs are shifted and scaled by what `fit_scale` saw; inputs that never changed there are
-    ignored, so that a feature which says nothing in training cannot say anything later.
+    Inputs are shifted and scaled by what `fit_scale` saw. Inputs that were constant there are
+    ignored, so that a feature without information in training has no influence later.
+
+    Attributes:
+        shape: the arguments it was made with, as a model file keeps them.
+        mean: (inputs,), subtracted from the inputs.
+        scale: (inputs,), multiplied with the inputs.
+        size: (outputs,), multiplied with the outputs.
     """
 
+    # The names of these buffers, of `weights` and of `biases` are those of tensors in model files.
     mean: Tensor
     scale: Tensor
     size: Tensor
@@ -35,6 +47,17 @@ class ImpactNet(nn.Module):
         activation: str = "silu",
         seed: int = 0,
     ) -> None:
+        """Make an ensemble with random weights.
+
+        Args:
+            inputs: numbers that it reads.
+            outputs: numbers that it gives.
+            width: units of a hidden layer.
+            layers: weight matrices of a perceptron.
+            members: perceptrons of the ensemble.
+            activation: silu, relu or tanh.
+            seed: of the random weights.
+        """
         super().__init__()
         self.shape: dict[str, Any] = {
             "inputs": inputs,
@@ -44,42 +67,38 @@ class ImpactNet(nn.Module):
             "members": members,
             "activation": activation,
         }
-        choices: dict[str, Callable[[Tensor], Tensor]] = {
-            "silu": nn.functional.silu,
-            "relu": nn.functional.relu,
-            "tanh": torch.tanh,
-        }
-        self.activation = choices[activation]
+        self.activation = _ACTIVATIONS[activation]
         generator = torch.Generator().manual_seed(seed)
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()
         sizes = [inputs, *[width] * (layers - 1), outputs]
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for a, b in itertools.pairwise(sizes):
-            bound = 1 / math.sqrt(a)  # torch.nn.Linear's own initialisation
-            self.weights.append(
-                nn.Parameter((torch.rand(members, a, b, generator=generator) * 2 - 1) * bound)
-            )
-            self.biases.append(
-                nn.Parameter((torch.rand(members, 1, b, generator=generator) * 2 - 1) * bound)
-            )
+        for fan_in, fan_out in itertools.pairwise(sizes):
+            bound = 1 / math.sqrt(fan_in)  # torch.nn.Linear's own initialisation
+
+            def uniform(*shape: int, bound: float = bound) -> nn.Parameter:
+                return nn.Parameter((torch.rand(*shape, generator=generator) * 2 - 1) * bound)
+
+            self.weights.append(uniform(members, fan_in, fan_out))
+            self.biases.append(uniform(members, 1, fan_out))
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("scale", torch.ones(inputs))
         self.register_buffer("size", torch.ones(outputs))
 
     def fit_scale(self, x: Tensor, y: Tensor) -> None:
-        """Take shift and scale of the inputs (N, inputs) and the size of the outputs (N, outputs)
-        from data.
-        """
-        spread = x.std(0)
+        """Take the scaling from data: inputs x (N, inputs) and outputs y (N, outputs)."""
+        std = x.std(0)
+        varies = std > _CONSTANT_STD
         self.mean.copy_(x.mean(0))
-        self.scale.copy_(
-            torch.where(spread > 1e-4, 1 / spread.clamp_min(1e-12), torch.zeros_like(spread))
-        )
+        self.scale.copy_(torch.where(varies, 1 / std.clamp_min(1e-12), torch.zeros_like(std)))
         self.size.copy_(y.std(0).clamp_min(1e-6))
 
     def forward(self, x: Tensor) -> Tensor:
-        h = ((x - self.mean) * self.scale).expand(self.weights[0].shape[0], *x.shape)
-        for i, (w, b) in enumerate(zip(self.weights, self.biases, strict=True)):
-            h = torch.baddbmm(b, h, w)
-            if i + 1 < len(self.weights):
-                h = self.activation(h)
-        return h * self.size
+        """Outputs (E, N, outputs) of all members at x (N, inputs)."""
+        members = self.weights[0].shape[0]
+        hidden = ((x - self.mean) * self.scale).expand(members, *x.shape)
+        last = len(self.weights) - 1
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = torch.baddbmm(bias, hidden, weight)
+            if i < last:
+                hidden = self.activation(hidden)
+        return hidden * self.size

@@ -1,5 +1,7 @@
-"""Nearest points of faces: their surrogate slopes (few-shot paper, Eqs. 5 to 7), and a batched
-search for boxes where Coal cannot run (a GPU).
+"""Nearest points of faces: their gradients, and a batched search for boxes.
+
+The gradients are those of the few-shot paper (Eqs. 5 to 7). The search runs where Coal cannot, on a
+GPU.
 """
 
 from __future__ import annotations
@@ -9,36 +11,57 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clashsim.nets.mesh_graph import REACH, SKIN, Contacts, Floor, weight
-from clashsim.nets.rigid_bodies import RigidBodies, RigidBodyState, gather_rows, rotate
+from clashsim.nets.contact_features import (
+    DETECTION_RANGE,
+    SKIN,
+    Contacts,
+    Floor,
+    contact_weight,
+    safe_distance,
+)
+from clashsim.nets.rigid_bodies import (
+    CORNERS_PER_BOX,
+    FACES_PER_BOX,
+    RigidBodies,
+    RigidBodyState,
+    gather_rows,
+    rotate,
+)
+
+_FLOOR_FACES = 6  # no more than three sides of a box, two faces each, look at the floor
+_SLACK = 0.02  # m: added to the distance within which the faces of two bodies are compared
+_TINY = 1e-18  # m^2: keeps divisions by degenerate edges and triangles defined
 
 
 class NearestPoint(torch.autograd.Function):
-    """Points (C, 3) that a collision detector found on bodies at place (C, 3) and turn (C, 3, 3),
-    with the slopes of points that move along with them.
+    """Points that a collision detector found on bodies, with gradients as if they moved along.
 
     With the set of face pairs held fixed, a nearest point moves as v + w x r (Eq. 5): a shift of
-    the body shifts it, and a turn by w moves it by -[r]x w (Eq. 6); in the matrix of the turn that
-    is the outer product of the slope with r in the body's axes.
+    the body shifts it, and a rotation by w moves it by -[r]x w (Eq. 6). In the entries of the
+    rotation matrix that is the outer product of the gradient with r in the body's axes.
     """
 
     @staticmethod
-    def forward(ctx: Any, point: Tensor, place: Tensor, turn: Tensor) -> Tensor:
-        ctx.save_for_backward(((point - place)[:, None] @ turn)[:, 0])  # r in the body's axes
+    def forward(ctx: Any, point: Tensor, position: Tensor, orientation: Tensor) -> Tensor:
+        """The points (C, 3), of bodies at positions (C, 3) and orientations (C, 3, 3)."""
+        point_in_body = ((point - position)[:, None] @ orientation)[:, 0]
+        ctx.save_for_backward(point_in_body)
         return point.clone()
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[None, Tensor, Tensor]:
-        (local,) = ctx.saved_tensors
-        (slope,) = slopes
-        return None, slope, slope[:, :, None] * local[:, None]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
+        """Gradients in the positions and orientations, none in the points."""
+        (point_in_body,) = ctx.saved_tensors
+        (gradient,) = gradients
+        return None, gradient, gradient[:, :, None] * point_in_body[:, None]
 
 
 def attach_point_gradients(
     bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor
 ) -> Contacts:
-    """Contacts whose points have slopes in the state; a nearest point on the floor, which has no
-    end, slides along under the body's.
+    """Contacts whose points have gradients in the state.
+
+    A nearest point on the floor, which has no edge, slides along under the body's point.
     """
     points = []
     for side in (0, 1):
@@ -50,9 +73,11 @@ def attach_point_gradients(
             )
         )
     normal = floor.normal.to(state.position)
-    step = points[0] - points[0].detach()
-    under = contacts.point[:, 1].to(state.position) + step - (step @ normal)[:, None] * normal
-    points[1] = torch.where((contacts.face[:, 1] >= 0)[:, None], points[1], under)
+    shift = points[0] - points[0].detach()  # zero, with the gradient of the body's point
+    shift_along_floor = shift - (shift @ normal)[:, None] * normal
+    floor_point = contacts.point[:, 1].to(state.position) + shift_along_floor
+    on_body = (contacts.face[:, 1] >= 0)[:, None]
+    points[1] = torch.where(on_body, points[1], floor_point)
     return Contacts(contacts.face, torch.stack(points, 1), contacts.floors)
 
 
@@ -65,136 +90,187 @@ def find_box_contacts(
     *,
     kept: int | None = None,
 ) -> Contacts:
-    """Face pairs of boxes within reach, with the floor and, for pairs (P, 2) of bodies, with each
-    other: what `sim.collide` finds, on any device.
+    """Find the face pairs of boxes that are near, on any device.
 
-    With `kept`, shapes do not depend on the state: six faces of each body with the floor, and the
-    `kept` of most weight for each pair of bodies.
+    The result is that of `clashsim.sim.graph.detection`.
+
+    Args:
+        bodies: boxes.
+        state: their state.
+        floor: the floor.
+        pairs: (P, 2), bodies that may touch each other.
+        kept: if given, the shapes of the result do not depend on the state: six faces of each body
+            with the floor, and the `kept` of most weight for each pair of bodies.
     """
-    count, size = len(bodies), bodies.corner.reshape(len(bodies), 8, 3)
-    middle = size.mean(1, keepdim=True)
-    inner = size - SKIN * torch.sign(size - middle)
+    corner_in_body = bodies.corner.reshape(len(bodies), CORNERS_PER_BOX, 3)
+    middle = corner_in_body.mean(1, keepdim=True)
+    inner = corner_in_body - SKIN * torch.sign(corner_in_body - middle)
     corner = state.position[:, None] + rotate(state.orientation[:, None], inner)
-    triangle = corner.reshape(-1, 3).index_select(0, bodies.face.reshape(-1)).reshape(-1, 3, 3)
-    normal = floor.normal.to(corner)
-    height = triangle @ normal - (floor.height - SKIN)
-    least, which = height.min(1)
-    p = triangle.gather(1, which[:, None, None].expand(-1, 1, 3))[:, 0]
-    rows = torch.arange(12 * count, device=corner.device)
-    found = Contacts(
-        torch.stack([rows, torch.full_like(rows, -1)], 1),
-        torch.stack([p, p - least[:, None] * normal], 1),
-        len(rows),
-    )
-    if kept is not None:  # no more than three sides of a box, two faces each, look at the floor
-        down = weights(bodies, state, found, floor).reshape(-1, 12).topk(6, dim=1).indices
-        down = (down + 12 * torch.arange(count, device=corner.device)[:, None]).reshape(-1)
-        found = Contacts(
-            found.face.index_select(0, down), found.point.index_select(0, down), len(down)
-        )
-    if pairs is None or len(pairs) == 0:
-        return found if kept is not None else keep_facing(bodies, state, found, floor)
-    if kept is None:
-        radius = (inner - middle).norm(dim=2).amax(1)
-        far = (state.position[pairs[:, 0]] - state.position[pairs[:, 1]]).norm(dim=1)
-        pairs = pairs[far < radius[pairs].sum(1) + 2 * SKIN + REACH + 0.02]
-    a, b = (12 * pairs[:, side, None] + torch.arange(12, device=pairs.device) for side in (0, 1))
-    faces = torch.stack(torch.broadcast_tensors(a[:, :, None], b[:, None]), -1).reshape(-1, 2)
-    pa, pb = nearest(*(triangle.index_select(0, faces[:, side]) for side in (0, 1)))
-    between = Contacts(faces, torch.stack([pa, pb], 1), 0)
+    faces = bodies.face.reshape(-1)
+    triangle = corner.reshape(-1, 3).index_select(0, faces).reshape(-1, 3, 3)
+
+    contacts = _floor_contacts(triangle, floor)
     if kept is not None:
-        best = weights(bodies, state, between, floor).reshape(-1, 144).topk(kept, dim=1).indices
-        best = (best + 144 * torch.arange(len(best), device=best.device)[:, None]).reshape(-1)
-        between = Contacts(faces.index_select(0, best), between.point.index_select(0, best), 0)
-    both = Contacts(
-        torch.cat([found.face, between.face]), torch.cat([found.point, between.point]), found.floors
-    )
-    return both if kept is not None else keep_facing(bodies, state, both, floor)
+        weight = contact_weights(bodies, state, contacts, floor)
+        contacts = _heaviest(contacts, weight, group=FACES_PER_BOX, count=_FLOOR_FACES)
+    if pairs is not None and len(pairs) > 0:
+        if kept is None:
+            radius = (inner - middle).norm(dim=2).amax(1)
+            apart = (state.position[pairs[:, 0]] - state.position[pairs[:, 1]]).norm(dim=1)
+            pairs = pairs[apart < radius[pairs].sum(1) + DETECTION_RANGE + _SLACK]
+        between = _body_contacts(triangle, pairs)
+        if kept is not None:
+            weight = contact_weights(bodies, state, between, floor)
+            between = _heaviest(between, weight, group=FACES_PER_BOX**2, count=kept)
+        contacts = Contacts(
+            torch.cat([contacts.face, between.face]),
+            torch.cat([contacts.point, between.point]),
+            contacts.floors,
+        )
+    return contacts if kept is not None else keep_facing(bodies, state, contacts, floor)
 
 
-def weights(bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor) -> Tensor:
-    """How much a contact counts in the network (C,): 1 for faces that are near and look at each
-    other, 0 for those too far or turned away.
+def contact_weights(
+    bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor
+) -> Tensor:
+    """How much contacts count in the network (C,).
+
+    It is 1 for faces that are near and look at each other, 0 for those too far or turned away.
     """
-    apart = contacts.point[:, 1] - contacts.point[:, 0]
-    distance = torch.sqrt((apart * apart).sum(1) + 1e-16)
+    separation = contacts.point[:, 1] - contacts.point[:, 0]
+    distance = safe_distance(separation)
     normals = []
     for side in (0, 1):
-        of = contacts.face[:, side]
-        own = rotate(
-            gather_rows(state.orientation, bodies.face_owner[of.clamp(min=0)]),
-            bodies.normal[of.clamp(min=0)],
-        )
-        normals.append(torch.where((of >= 0)[:, None], own, floor.normal.to(own)))
-    return weight(apart / distance[:, None], distance, normals[0], normals[1])
+        face = contacts.face[:, side]
+        some_face = face.clamp(min=0)
+        orientation = gather_rows(state.orientation, bodies.face_owner[some_face])
+        body_normal = rotate(orientation, bodies.normal[some_face])
+        on_body = (face >= 0)[:, None]
+        normals.append(torch.where(on_body, body_normal, floor.normal.to(body_normal)))
+    return contact_weight(separation / distance[:, None], distance, normals[0], normals[1])
 
 
 def keep_facing(
     bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor
 ) -> Contacts:
-    """Only those contacts that count."""
+    """Only those contacts that count: near, and with faces that look at each other."""
     if len(contacts.face) == 0:
         return contacts
-    keep = weights(bodies, state, contacts, floor) > 0
-    return Contacts(contacts.face[keep], contacts.point[keep], int(keep[: contacts.floors].sum()))
+    keep = contact_weights(bodies, state, contacts, floor) > 0
+    floors = int(keep[: contacts.floors].sum())
+    return Contacts(contacts.face[keep], contacts.point[keep], floors)
 
 
-def nearest(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Nearest points (n, 3) of triangles a and b (n, 3 corners, 3) that do not cut each other: of
-    two edges, or of a corner and a face.
+def nearest_points_of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Nearest points (n, 3) of triangles that do not cut each other, given by corners (n, 3, 3).
+
+    They are those of two edges, or of a corner and a face.
     """
-    p, q = segments(
+    a_next = a.roll(-1, 1)
+    b_next = b.roll(-1, 1)
+    # All nine pairs of an edge of `a` and an edge of `b`.
+    on_edge_a, on_edge_b = nearest_points_of_segments(
         a.repeat_interleave(3, 1),
-        a.roll(-1, 1).repeat_interleave(3, 1),
+        a_next.repeat_interleave(3, 1),
         b.repeat(1, 3, 1),
-        b.roll(-1, 1).repeat(1, 3, 1),
+        b_next.repeat(1, 3, 1),
     )
-    below, on_b = _onto(a, b)
-    above, on_a = _onto(b, a)
-    first, second = torch.cat([p, a, above], 1), torch.cat([q, below, b], 1)
-    far = (first - second).norm(dim=2)
-    far = torch.cat(
+    a_on_plane_b, inside_b = _project_to_plane(a, b)
+    b_on_plane_a, inside_a = _project_to_plane(b, a)
+    on_a = torch.cat([on_edge_a, a, b_on_plane_a], 1)
+    on_b = torch.cat([on_edge_b, a_on_plane_b, b], 1)
+    distance = (on_a - on_b).norm(dim=2)
+    distance = torch.cat(
         [
-            far[:, :9],
-            torch.where(on_b, far[:, 9:12], torch.inf),
-            torch.where(on_a, far[:, 12:], torch.inf),
+            distance[:, :9],
+            torch.where(inside_b, distance[:, 9:12], torch.inf),
+            torch.where(inside_a, distance[:, 12:], torch.inf),
         ],
         1,
     )
-    best = far.argmin(1)
+    best = distance.argmin(1)
     rows = torch.arange(len(a), device=a.device)
-    return first[rows, best], second[rows, best]
+    return on_a[rows, best], on_b[rows, best]
 
 
-def _onto(points: Tensor, triangle: Tensor) -> tuple[Tensor, Tensor]:
-    """Points (n, k, 3) dropped onto the planes of triangles (n, 3, 3), and whether they lie inside."""
-    o, u, v = triangle[:, 0], triangle[:, 1] - triangle[:, 0], triangle[:, 2] - triangle[:, 0]
-    w = points - o[:, None]
-    uu, uv, vv = (u * u).sum(1)[:, None], (u * v).sum(1)[:, None], (v * v).sum(1)[:, None]
-    wu, wv = (w * u[:, None]).sum(2), (w * v[:, None]).sum(2)
-    det = (uu * vv - uv * uv).clamp(min=1e-18)
-    s, t = (vv * wu - uv * wv) / det, (uu * wv - uv * wu) / det
-    return o[:, None] + s[..., None] * u[:, None] + t[..., None] * v[:, None], (s >= 0) & (
-        t >= 0
-    ) & (s + t <= 1)
-
-
-def segments(p0: Tensor, p1: Tensor, q0: Tensor, q1: Tensor) -> tuple[Tensor, Tensor]:
-    """Nearest points of segments p0 p1 and q0 q1, (..., 3) (Ericson 2005, 5.1.9)."""
-    d1, d2, r = p1 - p0, q1 - q0, p0 - q0
-    a, e, f = (
-        (d1 * d1).sum(-1).clamp(min=1e-18),
-        (d2 * d2).sum(-1).clamp(min=1e-18),
-        (d2 * r).sum(-1),
-    )
-    b, c = (d1 * d2).sum(-1), (d1 * r).sum(-1)
+def nearest_points_of_segments(
+    p0: Tensor, p1: Tensor, q0: Tensor, q1: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Nearest points of segments p0 p1 and q0 q1, (..., 3) (Ericson 2005, 5.1.9, and its names)."""
+    d1 = p1 - p0
+    d2 = q1 - q0
+    r = p0 - q0
+    a = (d1 * d1).sum(-1).clamp(min=_TINY)
+    e = (d2 * d2).sum(-1).clamp(min=_TINY)
+    f = (d2 * r).sum(-1)
+    b = (d1 * d2).sum(-1)
+    c = (d1 * r).sum(-1)
     denominator = a * e - b * b
-    s = torch.where(
-        denominator > 1e-12 * a * e,
-        ((b * f - c * e) / denominator.clamp(min=1e-18)).clamp(0, 1),
-        torch.zeros_like(a),
-    )
+    not_parallel = denominator > 1e-12 * a * e
+    s = ((b * f - c * e) / denominator.clamp(min=_TINY)).clamp(0, 1)
+    s = torch.where(not_parallel, s, torch.zeros_like(a))
     t = (b * s + f) / e
-    s = torch.where(t < 0, (-c / a).clamp(0, 1), torch.where(t > 1, ((b - c) / a).clamp(0, 1), s))
+    # Where t leaves the second segment, it is clamped and s follows.
+    s_at_q0 = (-c / a).clamp(0, 1)
+    s_at_q1 = ((b - c) / a).clamp(0, 1)
+    s = torch.where(t < 0, s_at_q0, torch.where(t > 1, s_at_q1, s))
     t = t.clamp(0, 1)
     return p0 + s[..., None] * d1, q0 + t[..., None] * d2
+
+
+def _floor_contacts(triangle: Tensor, floor: Floor) -> Contacts:
+    """Every face (F, 3, 3) with the floor, at its lowest corner."""
+    normal = floor.normal.to(triangle)
+    height = triangle @ normal - (floor.height - SKIN)
+    lowest, corner = height.min(1)
+    point = triangle.gather(1, corner[:, None, None].expand(-1, 1, 3))[:, 0]
+    floor_point = point - lowest[:, None] * normal
+    face = torch.arange(len(triangle), device=triangle.device)
+    return Contacts(
+        torch.stack([face, torch.full_like(face, -1)], 1),
+        torch.stack([point, floor_point], 1),
+        len(face),
+    )
+
+
+def _body_contacts(triangle: Tensor, pairs: Tensor) -> Contacts:
+    """All pairs of faces (F, 3, 3) of pairs of boxes (P, 2)."""
+    face_of_box = torch.arange(FACES_PER_BOX, device=pairs.device)
+    first = FACES_PER_BOX * pairs[:, 0, None] + face_of_box
+    second = FACES_PER_BOX * pairs[:, 1, None] + face_of_box
+    both = torch.broadcast_tensors(first[:, :, None], second[:, None])
+    faces = torch.stack(both, -1).reshape(-1, 2)
+    on_first, on_second = nearest_points_of_triangles(
+        triangle.index_select(0, faces[:, 0]), triangle.index_select(0, faces[:, 1])
+    )
+    return Contacts(faces, torch.stack([on_first, on_second], 1), 0)
+
+
+def _heaviest(contacts: Contacts, weight: Tensor, *, group: int, count: int) -> Contacts:
+    """The `count` contacts of most weight in each group of `group` successive ones."""
+    best = weight.reshape(-1, group).topk(count, dim=1).indices
+    first = group * torch.arange(len(best), device=best.device)
+    rows = (best + first[:, None]).reshape(-1)
+    floors = len(rows) if contacts.floors else 0
+    return Contacts(
+        contacts.face.index_select(0, rows), contacts.point.index_select(0, rows), floors
+    )
+
+
+def _project_to_plane(points: Tensor, triangle: Tensor) -> tuple[Tensor, Tensor]:
+    """Points (n, k, 3) dropped onto planes of triangles (n, 3, 3), and whether they lie inside."""
+    origin = triangle[:, 0]
+    u = triangle[:, 1] - origin
+    v = triangle[:, 2] - origin
+    w = points - origin[:, None]
+    uu = (u * u).sum(1)[:, None]
+    uv = (u * v).sum(1)[:, None]
+    vv = (v * v).sum(1)[:, None]
+    wu = (w * u[:, None]).sum(2)
+    wv = (w * v[:, None]).sum(2)
+    determinant = (uu * vv - uv * uv).clamp(min=_TINY)
+    s = (vv * wu - uv * wv) / determinant
+    t = (uu * wv - uv * wu) / determinant
+    projected = origin[:, None] + s[..., None] * u[:, None] + t[..., None] * v[:, None]
+    inside = (s >= 0) & (t >= 0) & (s + t <= 1)
+    return projected, inside

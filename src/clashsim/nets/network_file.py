@@ -16,7 +16,7 @@ from clashsim.core.parsing import parse_json
 from clashsim.nets.mesh_graph import GraphNet
 
 SHIPPED = "graph_boxes.safetensors"
-_MOST = 4096  # of anything that a network has several of
+_MAX_SIZE = 4096  # of any number that a network's shape has
 # What a damaged file, or one of another shape, raises on its way into a network.
 _DAMAGE = (
     SafetensorError,
@@ -30,35 +30,25 @@ _DAMAGE = (
 
 
 def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
-    """A network with its shape and how it was trained."""
-    return save(
-        {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()},
-        metadata={"shape": json.dumps(net.shape), **(notes or {})},
-    )
+    """Content of a network's file.
+
+    Args:
+        net: the network.
+        notes: how it was trained, kept as metadata.
+    """
+    tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
+    return save(tensors, metadata={"shape": json.dumps(net.shape), **(notes or {})})
 
 
 def read_net(path: Path) -> GraphNet:
-    """The network of a file."""
+    """Read the network of a file, ready for evaluation."""
     try:
-        with safe_open(path, framework="pt") as file:
-            shape = parse_json(file.metadata()["shape"], "its shape", error=RunError)
-            if not all(type(size) is int and 0 < size <= _MOST for size in shape.values()):
-                raise ValueError(f"its shape is {quoted(shape)}")
-            # No memory is asked for before the tensors are known to have this shape.
-            with torch.device("meta"):
-                skeleton = GraphNet(**shape).state_dict()
-            expected = {name: tensor.shape for name, tensor in skeleton.items()}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if {name: tensor.shape for name, tensor in tensors.items()} != expected:
-                raise ValueError("its tensors do not have its shape")
-            net = GraphNet(**shape)
-            net.load_state_dict(tensors)
+        net = _read(path)
     except FileNotFoundError:
         raise RunError(f"there is no network file {path.name!r}") from None
     except _DAMAGE as error:
-        raise RunError(
-            f"{path.name!r} holds no graph network of this version ({' '.join(str(error).split())[:100]})"
-        ) from None
+        reason = " ".join(str(error).split())[:100]
+        raise RunError(f"{path.name!r} holds no graph network of this version ({reason})") from None
     return net.eval()
 
 
@@ -66,3 +56,21 @@ def read_net(path: Path) -> GraphNet:
 def shipped_net() -> GraphNet:
     """The network for boxes on a floor that comes with clashsim."""
     return read_net(Path(str(resources.files("clashsim") / "nets" / SHIPPED)))
+
+
+def _read(path: Path) -> GraphNet:
+    """The network of a file; damage raises one of `_DAMAGE`."""
+    with safe_open(path, framework="pt") as file:
+        shape = parse_json(file.metadata()["shape"], "its shape", error=RunError)
+        if not all(type(size) is int and 0 < size <= _MAX_SIZE for size in shape.values()):
+            raise ValueError(f"its shape is {quoted(shape)}")
+        # No memory is asked for before the tensors are known to have this shape.
+        with torch.device("meta"):
+            skeleton = GraphNet(**shape).state_dict()
+        expected = {name: tensor.shape for name, tensor in skeleton.items()}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if {name: tensor.shape for name, tensor in tensors.items()} != expected:
+            raise ValueError("its tensors do not have its shape")
+        net = GraphNet(**shape)
+        net.load_state_dict(tensors)
+    return net

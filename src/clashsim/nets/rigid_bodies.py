@@ -1,9 +1,11 @@
-"""Rigid bodies as meshes, many scenes in one set of flat arrays, and the rigid-body arithmetic on
-them in torch.
+"""Rigid bodies as meshes in flat torch arrays, and rigid-body motion on them.
+
+Many scenes share one set of arrays, so that one call of a network serves all of them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from clashsim.core.box import SUBSTEPS, Box
 
-# Triangles of a box over the corners of `Box.corners`, seen from outside counter-clockwise.
+# Triangles of a box over the corners of `Box.corners`, counter-clockwise as seen from outside.
 TRIANGLES = np.array(
     [
         [0, 1, 3],
@@ -30,18 +32,29 @@ TRIANGLES = np.array(
         [1, 7, 3],
     ]
 )
+CORNERS_PER_BOX = 8
+FACES_PER_BOX = 12
+_POLAR_ITERATIONS = 6  # of Newton's iteration for the polar factor; it starts near a rotation
 
 
 @dataclass(frozen=True, eq=False)
 class RigidBodies:
-    """O bodies with V corners and F faces in all; bodies of one scene collide, those of different
-    scenes do not.
+    """O bodies with V corners and F faces in all; only bodies of the same scene collide.
 
-    corner (V, 3) m, from the centre of mass, body axes; owner (V,) body of a corner; face (F, 3)
-    corners; face_owner (F,); normal (F, 3) outward, body axes; edge (2, E) mesh edges, both ways;
-    mass (O,) kg; inertia (O, 3) kg m^2 along the body's axes; centre (O, 3) m, of mass, in the axes
-    of the body's origin; contact (O, c) parameters of the contact on the unit scale; scene (O,);
-    drag (O,) 1/s; rounding (O,) m, how far the surface lies outside of the mesh.
+    Attributes:
+        corner: (V, 3), m, from the body's centre of mass, body axes.
+        owner: (V,), body that a corner belongs to.
+        face: (F, 3), corners of each face.
+        face_owner: (F,), body that a face belongs to.
+        normal: (F, 3), outward, body axes.
+        edge: (2, E), mesh edges between corners, in both directions.
+        mass: (O,), kg.
+        inertia: (O, 3), kg m^2, along the body's axes.
+        centre: (O, 3), m, centre of mass in the axes of the body's origin.
+        contact: (O, c), contact parameters on the unit scale.
+        scene: (O,), scene that a body belongs to.
+        drag: (O,), 1/s.
+        rounding: (O,), m, how far the surface lies outside of the mesh.
     """
 
     corner: Tensor
@@ -70,84 +83,104 @@ class RigidBodies:
         drag: float = 0.0,
         rounding: float = 0.0,
     ) -> RigidBodies:
-        """Boxes (O) with contact parameters (c,) or (O, c); by default each is a scene of its own."""
+        """Make bodies of O boxes.
+
+        Args:
+            boxes: the boxes.
+            contact: (c,) or (O, c), contact parameters on the unit scale.
+            scene: of each box; by default each has a scene of its own.
+            drag: 1/s, of all boxes.
+            rounding: m, of all boxes.
+        """
         count = len(boxes)
-        half, centre = (
-            torch.tensor(np.array([getattr(b, k) for b in boxes]), dtype=torch.float64)
-            for k in ("half", "centre")
-        )
-        contact_rows = torch.tensor(
-            np.broadcast_to(contact, (count, np.shape(contact)[-1])).copy(), dtype=torch.float64
-        )
-        mass, inertia = (
-            torch.tensor([b.mass for b in boxes], dtype=torch.float64),
-            torch.tensor([b.inertia for b in boxes], dtype=torch.float64),
-        )
-        where = torch.arange(count) if scene is None else torch.as_tensor(list(scene))
+        contact_rows = np.broadcast_to(contact, (count, np.shape(contact)[-1])).copy()
+        if scene is None:
+            scene_of_body = torch.arange(count)
+        else:
+            scene_of_body = torch.as_tensor(list(scene))
         return boxes_from_tensors(
-            half,
-            mass,
-            inertia,
-            centre,
-            contact_rows,
-            where,
-            *(torch.full((count,), v, dtype=torch.float64) for v in (drag, rounding)),
+            BoxTensors(
+                half=_doubles([box.half for box in boxes]),
+                mass=_doubles([box.mass for box in boxes]),
+                inertia=_doubles([box.inertia for box in boxes]),
+                centre=_doubles([box.centre for box in boxes]),
+                contact=_doubles(contact_rows),
+                scene=scene_of_body,
+                drag=torch.full((count,), drag, dtype=torch.float64),
+                rounding=torch.full((count,), rounding, dtype=torch.float64),
+            )
         )
 
     def to(self, device: str | torch.device) -> RigidBodies:
-        return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        """The same bodies on another device."""
+        moved = {field.name: getattr(self, field.name).to(device) for field in fields(self)}
+        return replace(self, **moved)
 
 
-def boxes_from_tensors(
-    half: Tensor,
-    mass: Tensor,
-    inertia: Tensor,
-    centre: Tensor,
-    contact: Tensor,
-    scene: Tensor,
-    drag: Tensor,
-    rounding: Tensor,
-) -> RigidBodies:
-    """Boxes from tensors, gradients of half sizes, inertia and centres included."""
-    count, device = len(half), half.device
+@dataclass(frozen=True, eq=False)
+class BoxTensors:
+    """O boxes as tensors; `boxes_from_tensors` keeps the gradients of their sizes and inertias.
+
+    Attributes:
+        half: (O, 3), m, half sizes.
+        mass: (O,), kg.
+        inertia: (O, 3), kg m^2, along the box's axes.
+        centre: (O, 3), m, centre of mass in the box's axes.
+        contact: (O, c), contact parameters on the unit scale.
+        scene: (O,), scene that a box belongs to.
+        drag: (O,), 1/s.
+        rounding: (O,), m.
+    """
+
+    half: Tensor
+    mass: Tensor
+    inertia: Tensor
+    centre: Tensor
+    contact: Tensor
+    scene: Tensor
+    drag: Tensor
+    rounding: Tensor
+
+
+def boxes_from_tensors(boxes: BoxTensors) -> RigidBodies:
+    """Make bodies of boxes, with the gradients of half sizes, inertias and centres."""
+    half = boxes.half
+    device = half.device
+    body = torch.arange(len(half), device=device)
     signs = torch.tensor(
-        [[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)],
-        dtype=half.dtype,
-        device=device,
+        list(itertools.product((-1, 1), repeat=3)), dtype=half.dtype, device=device
     )
-    corner = (signs * half[:, None] - centre[:, None]).reshape(-1, 3)
-    bodies = torch.arange(count, device=device)
+    corner = (signs * half[:, None] - boxes.centre[:, None]).reshape(-1, 3)
+    first_corner = CORNERS_PER_BOX * body
     triangles = torch.as_tensor(TRIANGLES, device=device)
-    face = (triangles + 8 * bodies[:, None, None]).reshape(-1, 3)
+    face = (triangles + first_corner[:, None, None]).reshape(-1, 3)
     a, b, c = (corner.detach()[face[:, i]] for i in range(3))
     normal = torch.nn.functional.normalize(torch.linalg.cross(b - a, c - a), dim=-1)
-    pairs = sorted(
-        {tuple(sorted((int(t[i]), int(t[(i + 1) % 3])))) for t in TRIANGLES for i in range(3)}
-    )
-    both = torch.tensor([*pairs, *((j, i) for i, j in pairs)], device=device).T
-    edge = (both[:, None] + 8 * bodies[:, None]).reshape(2, -1)
+    edges = torch.tensor(_box_edges(), device=device).T
+    edge = (edges[:, None] + first_corner[:, None]).reshape(2, -1)
     return RigidBodies(
-        corner,
-        bodies.repeat_interleave(8),
-        face,
-        bodies.repeat_interleave(12),
-        normal,
-        edge,
-        mass,
-        inertia,
-        centre,
-        contact,
-        scene.to(device),
-        drag,
-        rounding,
+        corner=corner,
+        owner=body.repeat_interleave(CORNERS_PER_BOX),
+        face=face,
+        face_owner=body.repeat_interleave(FACES_PER_BOX),
+        normal=normal,
+        edge=edge,
+        mass=boxes.mass,
+        inertia=boxes.inertia,
+        centre=boxes.centre,
+        contact=boxes.contact,
+        scene=boxes.scene.to(device),
+        drag=boxes.drag,
+        rounding=boxes.rounding,
     )
 
 
 def join_bodies(parts: Sequence[RigidBodies]) -> RigidBodies:
-    """Sets of bodies as one; their scenes stay apart."""
-    corners, bodies, scenes = 0, 0, 0
-    out: dict[str, list[Tensor]] = {f.name: [] for f in fields(RigidBodies)}
-    for p in parts:
+    """Several sets of bodies as one; their scenes stay apart."""
+    corners = bodies = scenes = 0
+    columns: dict[str, list[Tensor]] = {field.name: [] for field in fields(RigidBodies)}
+    for part in parts:
+        # Indices into corners, bodies and scenes are shifted by what came before.
         shifts = {
             "owner": bodies,
             "face": corners,
@@ -155,22 +188,27 @@ def join_bodies(parts: Sequence[RigidBodies]) -> RigidBodies:
             "edge": corners,
             "scene": scenes,
         }
-        for name, values in out.items():
-            values.append(getattr(p, name) + shifts[name] if name in shifts else getattr(p, name))
-        corners, bodies, scenes = (
-            corners + len(p.corner),
-            bodies + len(p),
-            scenes + int(p.scene.max()) + 1,
-        )
-    return RigidBodies(
-        **{name: torch.cat(values, dim=1 if name == "edge" else 0) for name, values in out.items()}
-    )
+        for name, values in columns.items():
+            own = getattr(part, name)
+            values.append(own + shifts[name] if name in shifts else own)
+        corners += len(part.corner)
+        bodies += len(part)
+        scenes += int(part.scene.max()) + 1
+    joined = {
+        name: torch.cat(values, dim=1 if name == "edge" else 0) for name, values in columns.items()
+    }
+    return RigidBodies(**joined)
 
 
 @dataclass(frozen=True, eq=False)
 class RigidBodyState:
-    """Motion of O bodies: place (O, 3) of the centre of mass, turn (O, 3, 3), velocity (O, 3) and
-    spin (O, 3), all in world axes.
+    """Motion of O bodies, world axes.
+
+    Attributes:
+        position: (O, 3), m, of the centre of mass.
+        orientation: (O, 3, 3), rotation matrices from body to world axes.
+        velocity: (O, 3), m/s, of the centre of mass.
+        angular_velocity: (O, 3), rad/s.
     """
 
     position: Tensor
@@ -180,101 +218,133 @@ class RigidBodyState:
 
 
 def gather_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """values[rows] for rows of any shape; by index_select, whose slopes are sums and not sorts."""
+    """values[rows] for rows of any shape; index_select's gradient is a sum and needs no sorting."""
     return values.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *values.shape[1:])
 
 
 def cross(a: Tensor, b: Tensor) -> Tensor:
-    """a x b along the last axis."""
+    """Vector product along the last axis."""
     return torch.linalg.cross(a, b, dim=-1)
 
 
-def rotate(turn: Tensor, vector: Tensor) -> Tensor:
-    """turn (..., 3, 3) times vector (..., 3)."""
-    return (turn @ vector[..., None])[..., 0]
+def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
+    """Rotation matrices (..., 3, 3) times vectors (..., 3)."""
+    return (rotation @ vector[..., None])[..., 0]
 
 
-def rotate_inverse(turn: Tensor, vector: Tensor) -> Tensor:
-    """Transposed turn (..., 3, 3) times vector (..., 3)."""
-    return (turn.transpose(-1, -2) @ vector[..., None])[..., 0]
+def rotate_inverse(rotation: Tensor, vector: Tensor) -> Tensor:
+    """Transposed rotation matrices (..., 3, 3) times vectors (..., 3)."""
+    return (rotation.transpose(-1, -2) @ vector[..., None])[..., 0]
 
 
 def rotation_from_vector(vector: Tensor) -> Tensor:
-    """Rotations (..., 3, 3) by vectors (..., 3), smooth at zero."""
-    angle2 = (vector * vector).sum(-1)[..., None, None]
-    angle = torch.sqrt(angle2 + 1e-24)
+    """Rotation matrices (..., 3, 3) of rotation vectors (..., 3), rad; smooth at zero."""
+    angle_squared = (vector * vector).sum(-1)[..., None, None]
+    angle = torch.sqrt(angle_squared + 1e-24)
     zero = torch.zeros_like(vector[..., 0])
     x, y, z = vector.unbind(-1)
-    skew = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(
-        *vector.shape[:-1], 3, 3
+    entries = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1)
+    skew = entries.reshape(*vector.shape[:-1], 3, 3)
+    # Rodrigues' formula; near zero its coefficients by their series.
+    small = angle_squared < 1e-8
+    first = torch.where(small, 1 - angle_squared / 6, torch.sin(angle) / angle)
+    second = torch.where(
+        small, 0.5 - angle_squared / 24, (1 - torch.cos(angle)) / (angle_squared + 1e-24)
     )
-    small = angle2 < 1e-8
-    first = torch.where(small, 1 - angle2 / 6, torch.sin(angle) / angle)
-    second = torch.where(small, 0.5 - angle2 / 24, (1 - torch.cos(angle)) / (angle2 + 1e-24))
-    return (
-        torch.eye(3, dtype=vector.dtype, device=vector.device)
-        + first * skew
-        + second * (skew @ skew)
-    )
+    identity = torch.eye(3, dtype=vector.dtype, device=vector.device)
+    return identity + first * skew + second * (skew @ skew)
 
 
 def free_motion(
     bodies: RigidBodies, state: RigidBodyState, gravity: Tensor, dt: float
 ) -> RigidBodyState:
-    """Free motion for one step as MuJoCo has it in `SUBSTEPS` of Euler's: it falls by dt^2 g (1 + 1
-    / SUBSTEPS) / 2.
+    """The state after one step without contact.
+
+    Positions follow MuJoCo, which takes `SUBSTEPS` of Euler's method: a body falls by
+    dt^2 g (1 + 1 / SUBSTEPS) / 2.
+
+    Args:
+        bodies: the bodies.
+        state: at the beginning of the step.
+        gravity: (3,) or (O, 3), m/s^2, world axes.
+        dt: s, duration of the step.
     """
-    local = rotate_inverse(state.orientation, state.angular_velocity)
 
-    def torque_free(spin: Tensor) -> Tensor:
-        return -cross(spin, bodies.inertia * spin) / bodies.inertia
+    def torque_free(angular: Tensor) -> Tensor:
+        """Angular acceleration in body axes, by Euler's equations."""
+        return -cross(angular, bodies.inertia * angular) / bodies.inertia
 
-    middle = local + 0.5 * dt * torque_free(local)
-    after = local + dt * torque_free(middle)
-    turn = state.orientation @ rotation_from_vector(dt * 0.5 * (local + after))
-    slow = torch.exp(-bodies.drag * dt)[:, None]
-    velocity = slow * state.velocity + dt * gravity
-    place = (
+    angular = rotate_inverse(state.orientation, state.angular_velocity)
+    angular_middle = angular + 0.5 * dt * torque_free(angular)
+    angular_after = angular + dt * torque_free(angular_middle)
+    rotation = rotation_from_vector(dt * 0.5 * (angular + angular_after))
+    orientation = state.orientation @ rotation
+    kept = torch.exp(-bodies.drag * dt)[:, None]  # share of the velocity that drag leaves
+    velocity = kept * state.velocity + dt * gravity
+    position = (
         state.position
-        + dt * 0.5 * (1 + slow) * state.velocity
+        + dt * 0.5 * (1 + kept) * state.velocity
         + 0.5 * (1 + 1 / SUBSTEPS) * dt * dt * gravity
     )
-    return RigidBodyState(place, turn, velocity, rotate(turn, after))
+    return RigidBodyState(position, orientation, velocity, rotate(orientation, angular_after))
 
 
 def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Shape matching (Mueller et al. 2005): place (O, 3) and turn (O, 3, 3) of the rigid bodies
-    nearest to moved corners (V, 3).
+    """Find the rigid bodies nearest to moved corners, by shape matching (Mueller et al. 2005).
 
-    The turn is the polar factor by Newton's iteration: through a singular value decomposition the
-    slopes of a cube, whose singular values are all the same, are not finite.
+    The orientation is the polar factor by Newton's iteration. Through a singular value
+    decomposition the gradients of a cube, whose singular values are all the same, are not finite.
+
+    Args:
+        bodies: the bodies.
+        nodes: (V, 3), m, where their corners have moved to, world axes.
+
+    Returns:
+        Positions (O, 3) of the centres of mass, and orientations (O, 3, 3).
     """
     count = len(bodies)
-    ones = torch.zeros(count, dtype=nodes.dtype, device=nodes.device).index_add(
+    corner_count = torch.zeros(count, dtype=nodes.dtype, device=nodes.device).index_add(
         0, bodies.owner, torch.ones_like(nodes[:, 0])
     )[:, None]
 
-    def mean(values: Tensor) -> Tensor:
-        return (
-            torch.zeros(count, values.shape[-1], dtype=nodes.dtype, device=nodes.device).index_add(
-                0, bodies.owner, values
-            )
-            / ones
-        )
+    def mean_of_corners(values: Tensor) -> Tensor:
+        zero = torch.zeros(count, values.shape[-1], dtype=nodes.dtype, device=nodes.device)
+        return zero.index_add(0, bodies.owner, values) / corner_count
 
-    rest, moved = mean(bodies.corner), mean(nodes)
-    a, b = nodes - gather_rows(moved, bodies.owner), bodies.corner - gather_rows(rest, bodies.owner)
-    turn = mean((a[:, :, None] * b[:, None]).reshape(-1, 9)).reshape(-1, 3, 3)
-    spread = mean((b[:, :, None] * b[:, None]).reshape(-1, 9)).reshape(-1, 3, 3)
-    turn = turn @ _inverse_transposed(
-        spread
-    )  # the best linear map (the spread is symmetric); near a rotation
-    for _ in range(6):
-        turn = 0.5 * (turn + _inverse_transposed(turn))
-    return moved - rotate(turn, rest), turn
+    def mean_product(a: Tensor, b: Tensor) -> Tensor:
+        """Mean (O, 3, 3) of outer products of vectors (V, 3)."""
+        return mean_of_corners((a[:, :, None] * b[:, None]).reshape(-1, 9)).reshape(-1, 3, 3)
+
+    rest_mean = mean_of_corners(bodies.corner)
+    moved_mean = mean_of_corners(nodes)
+    moved = nodes - gather_rows(moved_mean, bodies.owner)
+    rest = bodies.corner - gather_rows(rest_mean, bodies.owner)
+    # The best linear map, which is near a rotation; the covariance at rest is symmetric.
+    orientation = mean_product(moved, rest) @ _inverse_transposed(mean_product(rest, rest))
+    for _ in range(_POLAR_ITERATIONS):
+        orientation = 0.5 * (orientation + _inverse_transposed(orientation))
+    return moved_mean - rotate(orientation, rest_mean), orientation
 
 
-def _inverse_transposed(m: Tensor) -> Tensor:
-    a, b, c = m.unbind(-1)
-    bc = cross(b, c)
-    return torch.stack([bc, cross(c, a), cross(a, b)], -1) / (a * bc).sum(-1)[..., None, None]
+def _doubles(values: Sequence[object] | np.ndarray) -> Tensor:
+    """Values as a tensor of 64-bit floats."""
+    return torch.tensor(np.array(values), dtype=torch.float64)
+
+
+def _box_edges() -> list[tuple[int, int]]:
+    """Edges of a box's triangles, in both directions."""
+    edges = set()
+    for triangle in TRIANGLES.tolist():
+        for first, second in itertools.pairwise([*triangle, triangle[0]]):
+            edges.add((min(first, second), max(first, second)))
+    forward = sorted(edges)
+    backward = [(second, first) for first, second in forward]
+    return forward + backward
+
+
+def _inverse_transposed(matrix: Tensor) -> Tensor:
+    """Inverses of transposed matrices (..., 3, 3), by vector products of their columns."""
+    a, b, c = matrix.unbind(-1)
+    b_cross_c = cross(b, c)
+    determinant = (a * b_cross_c).sum(-1)[..., None, None]
+    return torch.stack([b_cross_c, cross(c, a), cross(a, b)], -1) / determinant

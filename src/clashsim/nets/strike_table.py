@@ -1,5 +1,7 @@
-"""From strikes to poses at rest as one smooth map: a learned collision and a learned slide kept as
-a table, differentiable, on any device, a million at a time.
+"""From strikes to poses at rest as one smooth function, kept as a table.
+
+A learned collision and a learned slide are evaluated once over a grid of strikes. Reading the table
+is differentiable, runs on any device, and serves a million strikes at a time.
 """
 
 from __future__ import annotations
@@ -16,29 +18,51 @@ from torch import Tensor, nn
 from clashsim.nets.spline_table import SplineTable
 from clashsim.slides.law import SlideModel
 
-_TRITON = find_spec("triton") is not None
+_HAS_TRITON = find_spec("triton") is not None
+_MAX_KERNEL_AXES = 4  # numbers of a strike that the GPU kernel can take
+# Columns of the table, all in the axes of the struck body.
+_COLUMNS = 15
+_TWIST = slice(0, 3)  # twist after the collision, over the speed
+_REST = slice(3, 6)  # pose at rest, over the speed squared
+# (3, 3) row by row: change of the pose at rest by one standard deviation of each component of the
+# twist, over the speed squared.
+_REST_CHANGE = slice(6, 15)
 
 
 @dataclass(frozen=True)
-class Fidelity:
-    """How far a table's poses at rest are from those of its model: median and 95th percentile of
-    position (m) and yaw (rad); and the share of strikes that the model doubts itself.
+class TableFidelity:
+    """How far a table's poses at rest are from those of its model.
+
+    Attributes:
+        position_median: m.
+        position_p95: m, 95th percentile.
+        yaw_median: rad.
+        yaw_p95: rad, 95th percentile.
+        untrusted_share: share of the strikes at which the model itself should not be trusted.
     """
 
-    position: float
-    position_most: float
-    yaw: float
-    yaw_most: float
+    position_median: float
+    position_p95: float
+    yaw_median: float
+    yaw_p95: float
     untrusted_share: float
 
 
 class StrikeTable(nn.Module):
-    """Strikes of a body at rest, (N, d) by `names`, to its pose at rest.
+    """A `StrikeModel` read from a table: strikes of a body at rest to its next pose at rest.
 
-    Seen from the struck body a strike is a few numbers. What comes out is a smooth function of
-    them: the twist after the collision grows with the speed, and how far the body then slides and
-    turns with its square. What is left of both is kept as a table, whatever
-    model and slide cost. low, high (d,): the box of strikes.
+    Seen from the struck body a strike is a few numbers, and what comes out is a smooth function of
+    them. The twist after the collision grows with the speed, how far the body then slides and
+    rotates with its square. What is left of both is kept in the table, so that reading it takes the
+    same time whatever the model and the slide cost.
+
+    Attributes:
+        names: of the d numbers that describe a strike.
+        low: (d,), least values of a strike.
+        high: (d,), greatest values of a strike.
+        slide: the slide model the table was made with, or None.
+        fidelity: how well the table stands for its model, where that was measured.
+        takes_noise: whether the model's standard deviation is known, so that noise has an effect.
     """
 
     takes_noise = True
@@ -48,159 +72,175 @@ class StrikeTable(nn.Module):
         names: Sequence[str],
         table: SplineTable,
         slide: SlideModel | None,
-        fidelity: Fidelity | None = None,
+        fidelity: TableFidelity | None = None,
     ) -> None:
-        """table: 15 columns, all in the body's axes: twist over speed; pose at rest over speed
-        squared; its change by one standard deviation of each of the twist's components, likewise,
-        row by row.
-        """
+        """Wrap a table whose 15 columns are those described at the top of this module."""
         super().__init__()
-        self.names, self.table, self.slide, self.fidelity = tuple(names), table, slide, fidelity
-        self.low, self.high = (
-            table.low.numpy().copy(),
-            (table.low + table.step * (torch.tensor(table.sizes) - 1)).numpy(),
-        )
+        self.names = tuple(names)
+        self.table = table
+        self.slide = slide
+        self.fidelity = fidelity
+        last_point = torch.tensor(table.sizes) - 1
+        self.low = table.low.numpy().copy()
+        self.high = (table.low + table.step * last_point).numpy()
         self._speed = self.names.index("speed")
-        self._packed: dict[
-            tuple[str, Any], Any
-        ] = {}  # tables in the order of the GPU's kernel, by what they hold and where
+        # Tables in the order of the GPU's kernel, by what they hold and on which device.
+        self._packed: dict[tuple[str, Any], Any] = {}
 
     @staticmethod
-    def of(
+    def from_twists(
         names: Sequence[str],
         grids: Sequence[np.ndarray],
         twist: np.ndarray,
-        spread: np.ndarray,
+        *,
+        std: np.ndarray,
         slide: SlideModel,
     ) -> StrikeTable:
-        """From twists and their spread (n_1 ... n_d, 3) over a grid of strikes, in the axes of a
-        body at the origin.
+        """Make a table from the twists after strikes of a body at the origin.
+
+        Args:
+            names: of the d numbers that describe a strike.
+            grids: values of each of them, (n_1,) to (n_d,).
+            twist: (n_1, ..., n_d, 3), after the collision, m/s and rad/s, body axes.
+            std: (n_1, ..., n_d, 3), standard deviation of the same.
+            slide: brings the body to rest.
         """
-        speed = np.meshgrid(*grids, indexing="ij")[list(names).index("speed")].reshape(-1, 1)
-        table = SplineTable(
-            [float(g[0]) for g in grids],
-            [float(g[-1]) for g in grids],
-            _columns(twist, spread, slide, speed).reshape(*(len(g) for g in grids), 15),
+        columns = _columns(
+            twist.reshape(-1, 3), std.reshape(-1, 3), slide, speed=_grid_speeds(names, grids)
         )
-        return StrikeTable(names, table, slide)
+        return StrikeTable(names, _spline_table(grids, columns), slide)
 
     @staticmethod
     def from_rest_poses(
         names: Sequence[str], grids: Sequence[np.ndarray], rest: np.ndarray
     ) -> StrikeTable:
-        """From poses at rest (N, 3) alone, over a grid of strikes of a body at the origin."""
-        speed = np.meshgrid(*grids, indexing="ij")[list(names).index("speed")].reshape(-1, 1)
-        columns = np.hstack([np.zeros((len(rest), 3)), rest / speed**2, np.zeros((len(rest), 9))])
-        table = SplineTable(
-            [float(g[0]) for g in grids],
-            [float(g[-1]) for g in grids],
-            columns.reshape(*(len(g) for g in grids), 15),
-        )
-        out = StrikeTable(names, table, None)
-        out.takes_noise = False
-        return out
+        """Make a table from poses at rest (N, 3) alone, of a body struck at the origin."""
+        columns = np.zeros((len(rest), _COLUMNS))
+        columns[:, _REST] = rest / _grid_speeds(names, grids) ** 2
+        table = StrikeTable(names, _spline_table(grids, columns), None)
+        table.takes_noise = False
+        return table
 
     def twist(self, strike: Tensor) -> Tensor:
-        """Twist after the collision (N, 3) in the struck body's axes."""
-        if self._on_card(strike):
-            return self._read("twist", strike, power=1)
-        return self.table(strike)[:, :3] * strike[:, self._speed, None]
+        """Twists after the collision (N, 3), body axes, of strikes (N, d)."""
+        if self._runs_in_kernel(strike):
+            return self._read_in_kernel("twist", strike, power=1)
+        return self.table(strike)[:, _TWIST] * strike[:, self._speed, None]
 
     def forward(self, pose: Tensor, strike: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Pose at rest (N, 3) of bodies struck at pose (N, 3); noise (N, 3): by how many standard
-        deviations each component of the twist is off.
-        """
-        if self._on_card(pose, strike, noise):
-            return self._read(
-                "rest" if noise is None else "noise", strike, power=2, pose=pose, noise=noise
-            )
-        x, y, turn = self._moved(strike, noise).unbind(1)
-        c, s = torch.cos(pose[:, 2]), torch.sin(pose[:, 2])
-        return pose + torch.stack([c * x - s * y, s * x + c * y, turn], 1)
+        """Compute poses at rest.
 
-    def std(self, pose: Tensor, strike: Tensor) -> Tensor:
-        """Covariance (N, 3, 3) of the pose at rest, from that of the twist."""
-        change = (self.table(strike) * strike[:, self._speed, None] ** 2)[:, 6:].reshape(-1, 3, 3)
-        c, s, o, i = (
-            torch.cos(pose[:, 2]),
-            torch.sin(pose[:, 2]),
-            torch.zeros_like(pose[:, 2]),
-            torch.ones_like(pose[:, 2]),
-        )
-        change = torch.stack([c, -s, o, s, c, o, o, o, i], 1).reshape(-1, 3, 3) @ change
+        Args:
+            pose: (N, 3), of the bodies when they are struck: x, y (m) and yaw (rad).
+            strike: (N, d), by `names`.
+            noise: (N, 3), by how many standard deviations each component of the twist is off.
+
+        Returns:
+            Poses at rest (N, 3).
+        """
+        if self._runs_in_kernel(pose, strike, noise):
+            kind = "rest" if noise is None else "noise"
+            return self._read_in_kernel(kind, strike, power=2, pose=pose, noise=noise)
+        x, y, rotation = self._displacement(strike, noise).unbind(1)
+        cos = torch.cos(pose[:, 2])
+        sin = torch.sin(pose[:, 2])
+        return pose + torch.stack([cos * x - sin * y, sin * x + cos * y, rotation], 1)
+
+    def rest_covariance(self, pose: Tensor, strike: Tensor) -> Tensor:
+        """Covariance (N, 3, 3) of the pose at rest that follows from that of the twist."""
+        speed = strike[:, self._speed, None]
+        change = (self.table(strike) * speed**2)[:, _REST_CHANGE].reshape(-1, 3, 3)
+        cos = torch.cos(pose[:, 2])
+        sin = torch.sin(pose[:, 2])
+        zero = torch.zeros_like(cos)
+        one = torch.ones_like(cos)
+        entries = [cos, -sin, zero, sin, cos, zero, zero, zero, one]
+        change = torch.stack(entries, 1).reshape(-1, 3, 3) @ change
         return change @ change.transpose(1, 2)
 
     def rest(
         self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
     ) -> np.ndarray:
-        """`forward` for arrays."""
-        rows = self.table.rows
+        """The same as `forward`, for arrays and without gradients."""
         with torch.no_grad():
-            return (
-                self(
-                    *(
-                        None
-                        if a is None
-                        else torch.as_tensor(a, dtype=rows.dtype, device=rows.device)
-                        for a in (pose, strike, noise)
-                    )
-                )
-                .cpu()
-                .numpy()
+            poses = self(
+                self._tensor(pose),
+                self._tensor(strike),
+                None if noise is None else self._tensor(noise),
             )
+            return poses.cpu().numpy()
 
-    def _on_card(self, *tensors: Tensor | None) -> bool:
-        """Whether the kernel of `clashsim.nets.fused` will do: single precision on a GPU, and
-        nobody asks for gradients.
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        """Values with the precision and on the device of the table."""
+        rows = self.table.rows
+        return torch.as_tensor(values, dtype=rows.dtype, device=rows.device)
+
+    def _runs_in_kernel(self, *tensors: Tensor | None) -> bool:
+        """Whether the kernel of `clashsim.nets.fused` can do the work.
+
+        It needs single precision on a GPU, and has no gradients.
         """
         given = [t for t in tensors if t is not None]
-        learning = torch.is_grad_enabled() and any(t.requires_grad for t in given)
-        return (
-            all(t.is_cuda and t.dtype == torch.float32 for t in given)
-            and not learning
-            and len(self.names) <= 4
-            and _TRITON
-        )
+        on_gpu = all(t.is_cuda and t.dtype == torch.float32 for t in given)
+        with_gradients = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+        few_axes = len(self.names) <= _MAX_KERNEL_AXES
+        return on_gpu and not with_gradients and few_axes and _HAS_TRITON
 
-    def _read(self, what: str, strike: Tensor, **options: Any) -> Tensor:
+    def _read_in_kernel(self, kind: str, strike: Tensor, **options: Any) -> Tensor:
+        """Read columns of the table by the GPU kernel, which takes the `options`."""
         from clashsim.nets import fused
 
         rows = self.table.rows
-        key = (what, rows.device)
+        key = (kind, rows.device)
         if key not in self._packed:
-            rest = rows[:, 3:6, None]
-            groups = {
-                "twist": rows[:, :3, None],
-                "rest": rest,
-                "noise": torch.cat([rest, rows[:, 6:].reshape(-1, 3, 3)], 2),
-            }[what]
+            rest = rows[:, _REST, None]
+            if kind == "twist":
+                groups = rows[:, _TWIST, None]
+            elif kind == "rest":
+                groups = rest
+            else:
+                groups = torch.cat([rest, rows[:, _REST_CHANGE].reshape(-1, 3, 3)], 2)
             self._packed[key] = fused.PackedTable(self.table, groups)
         return fused.read(self._packed[key], strike, speed=self._speed, **options)
 
-    def _moved(self, strike: Tensor, noise: Tensor | None) -> Tensor:
-        """Where bodies at the origin come to rest, (N, 3)."""
-        both = self.table(strike)[:, 3:] * strike[:, self._speed, None] ** 2
+    def _displacement(self, strike: Tensor, noise: Tensor | None) -> Tensor:
+        """Poses at rest (N, 3) of bodies struck at the origin."""
+        scaled = self.table(strike)[:, 3:] * strike[:, self._speed, None] ** 2
+        expected = scaled[:, :3]
         if noise is None:
-            return both[:, :3]
-        return both[:, :3] + torch.einsum("nij,nj->ni", both[:, 3:].reshape(-1, 3, 3), noise)
+            return expected
+        change = scaled[:, 3:].reshape(-1, 3, 3)
+        return expected + torch.einsum("nij,nj->ni", change, noise)
+
+
+def _grid_speeds(names: Sequence[str], grids: Sequence[np.ndarray]) -> np.ndarray:
+    """Speeds (N, 1), m/s, of all strikes of a grid."""
+    mesh = np.meshgrid(*grids, indexing="ij")
+    return mesh[list(names).index("speed")].reshape(-1, 1)
+
+
+def _spline_table(grids: Sequence[np.ndarray], columns: np.ndarray) -> SplineTable:
+    """The spline table of columns (N, c) at all points of a grid."""
+    low = [float(grid[0]) for grid in grids]
+    high = [float(grid[-1]) for grid in grids]
+    sizes = [len(grid) for grid in grids]
+    return SplineTable(low, high, columns.reshape(*sizes, columns.shape[1]))
 
 
 def _columns(
-    twist: np.ndarray, spread: np.ndarray, slide: SlideModel, speed: np.ndarray
+    twist: np.ndarray, std: np.ndarray, slide: SlideModel, *, speed: np.ndarray
 ) -> np.ndarray:
-    """The columns (N, 15) of a table."""
-    v, sd = (torch.as_tensor(a.reshape(-1, 3)) for a in (twist, spread))
-    origin = torch.zeros_like(v)
+    """The columns (N, 15) of a table, for twists and their standard deviations (N, 3)."""
+    mean = torch.as_tensor(twist)
+    deviation = torch.as_tensor(std)
+    origin = torch.zeros_like(mean)
     with torch.no_grad():
-        rest = slide.rest(origin, v)
-        # Over the width of the spread, not at a point: that is what noise will move them by.
-        change = [
-            (slide.rest(origin, v + sd * e) - slide.rest(origin, v - sd * e)) / 2
-            for e in torch.eye(3, dtype=v.dtype)
-        ]
-    return np.hstack(
-        [
-            v.numpy() / speed,
-            torch.cat([rest, torch.stack(change, 2).flatten(1)], 1).numpy() / speed**2,
-        ]
-    )
+        rest = slide.rest(origin, mean)
+        changes = []
+        for axis in torch.eye(3, dtype=mean.dtype):
+            # Over the width of the distribution, not at a point: that is what noise moves it by.
+            above = slide.rest(origin, mean + deviation * axis)
+            below = slide.rest(origin, mean - deviation * axis)
+            changes.append((above - below) / 2)
+    rest_and_change = torch.cat([rest, torch.stack(changes, 2).flatten(1)], 1)
+    return np.hstack([mean.numpy() / speed, rest_and_change.numpy() / speed**2])

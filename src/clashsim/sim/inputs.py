@@ -1,4 +1,4 @@
-"""What every simulator checks before it steps: shapes, finite numbers, data of its own model."""
+"""Checks that every simulator makes before it steps: shapes, finite numbers, the right model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from clashsim.core.params import Param
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")  # what a step starts from, as MjData names it
 _STATE = sum(int(getattr(mujoco.mjtState, f"mjSTATE_{field.upper()}")) for field in _FIELDS)
+_BOX_QPOS = 7  # numbers of a free box in qpos
+_BOX_QVEL = 6  # and in qvel
 
 
 def numbers(what: str, values: object) -> np.ndarray:
-    """The values as an array of floats, or a sentence if they are no numbers."""
+    """The values as an array of floats; raises a DataError about `what` if they are no numbers."""
     try:
         return np.asarray(values, float)
     except (TypeError, ValueError, RuntimeError):
@@ -43,16 +45,23 @@ def refuse_non_finite(
         return
     row, *step, column = np.argwhere(~np.isfinite(values))[0].tolist()
     value = values[(row, *step, column)]
-    place = f"row {row}, step {step[0]}" if step else f"row {row}"
-    raise error(f"{what} must be finite, but {place} has {value} in {column_name(column)}")
+    where = f"row {row}, step {step[0]}" if step else f"row {row}"
+    raise error(f"{what} must be finite, but {where} has {value} in {column_name(column)}")
 
 
 def check_rollout(
     model: mujoco.MjModel, start: object, control: object, *, finite: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Start (N, s) and control (N, T, nu) of a rollout as floats, after refusing what does not fit.
+    """Check the start and control of a rollout.
 
-    finite: False lets NaN and infinite numbers pass, for a search that takes such points back.
+    Args:
+        model: of the simulator.
+        start: (N, s), states: qpos, qvel and act.
+        control: (N, T, nu).
+        finite: False lets NaN and infinite numbers pass, for a search that takes such points back.
+
+    Returns:
+        Both as arrays of floats.
     """
     size = model.nq + model.nv + model.na
     start = _start(start, size, "qpos, qvel and act")
@@ -64,18 +73,19 @@ def check_rollout(
 
 
 def check_boxes(boxes: int, start: object, control: object) -> tuple[np.ndarray, np.ndarray]:
-    """The same for so many free boxes without actuators."""
-    start = _start(start, 13 * boxes, f"qpos and qvel of {boxes} boxes")
+    """Check the start (N, 13 boxes) and control (N, T, 0) of free boxes without actuators."""
+    nq = _BOX_QPOS * boxes
+    start = _start(start, nq + _BOX_QVEL * boxes, f"qpos and qvel of {boxes} boxes")
     control = _control(control, len(start), 0, why=", for boxes have no actuators")
 
     def column_name(i: int) -> str:
-        return f"qpos[{i}]" if i < 7 * boxes else f"qvel[{i - 7 * boxes}]"
+        return f"qpos[{i}]" if i < nq else f"qvel[{i - nq}]"
 
     refuse_non_finite("start", start, column_name)
-    quaternions = start[:, : 7 * boxes].reshape(len(start), boxes, 7)[:, :, 3:]
-    lost = ~quaternions.any(2)
-    if lost.any():
-        row, box = np.argwhere(lost)[0].tolist()
+    quaternions = start[:, :nq].reshape(len(start), boxes, _BOX_QPOS)[:, :, 3:]
+    without_direction = ~quaternions.any(2)
+    if without_direction.any():
+        row, box = np.argwhere(without_direction)[0].tolist()
         raise DataError(f"start has a quaternion of length 0 in row {row}, box {box}")
     return start, control
 
@@ -88,12 +98,12 @@ def nothing_to_step(start: np.ndarray, control: np.ndarray) -> np.ndarray | None
 
 
 def check_before(before: object, *, planar: bool) -> np.ndarray:
-    """Impacts `before` (N, d), columns as in `Impacts`, after refusing what does not fit."""
+    """Check impacts `before` (N, d), columns as in `Impacts`."""
     return check_table("before", before, before_columns(planar))
 
 
 def check_table(what: str, values: object, names: Sequence[str]) -> np.ndarray:
-    """Rows of named numbers (N, names), after refusing another shape and what is not finite."""
+    """Check rows of named numbers (N, names): their shape, and that they are finite."""
     values = numbers(what, values)
     if values.ndim != 2 or values.shape[1] != len(names):
         raise DataError(f"{what} needs shape (N, {len(names)}), got {values.shape}")
@@ -102,14 +112,14 @@ def check_table(what: str, values: object, names: Sequence[str]) -> np.ndarray:
 
 
 def check_theta(params: Sequence[Param], theta: object, n: int | None = None) -> np.ndarray | None:
-    """Theta as floats, None where it is None; (p,) or, for `n` simulations, (n, p) too."""
+    """Check theta (p,) or, for `n` simulations, (n, p) too; None stays None."""
     if theta is None:
         return None
     return check_vector("theta", theta, n, [p.name for p in params])
 
 
 def check_vector(what: str, values: object, n: int | None, names: Sequence[str]) -> np.ndarray:
-    """Finite values by name, (names,) or, for `n` simulations, (n, names) too."""
+    """Check finite values by name, (names,) or, for `n` simulations, (n, names) too."""
     values = numbers(what, values)
     shapes: list[tuple[int, ...]] = [(len(names),)]
     if n is not None:
@@ -145,7 +155,7 @@ def check_data(model: mujoco.MjModel, data: mujoco.MjData) -> None:
 
 
 def state_name(model: mujoco.MjModel, column: int) -> str:
-    """What a column of a state (qpos, qvel, act) is, with its joint where that has a name."""
+    """Name of a column of a state (qpos, qvel, act), with its joint where that has a name."""
     if column < model.nq:
         joint = int(np.searchsorted(model.jnt_qposadr, column, side="right")) - 1
         return _named("qpos", column, model.joint(joint).name)
@@ -156,10 +166,12 @@ def state_name(model: mujoco.MjModel, column: int) -> str:
 
 
 def _named(field: str, column: int, owner: str) -> str:
+    """An entry of a field in a message."""
     return f"{field}[{column}] ({owner!r})" if owner else f"{field}[{column}]"
 
 
 def _start(start: object, size: int, parts: str) -> np.ndarray:
+    """Check the shape of a start; `parts` describes its entries."""
     start = numbers("start", start)
     if start.ndim != 2 or start.shape[1] != size:
         raise DataError(f"start needs shape (N, {size}): {parts}, got {start.shape}")
@@ -167,6 +179,7 @@ def _start(start: object, size: int, parts: str) -> np.ndarray:
 
 
 def _control(control: object, n: int, actuators: int, *, why: str = "") -> np.ndarray:
+    """Check the shape of a control; `why` explains the number of actuators."""
     control = numbers("control", control)
     if control.ndim != 3 or control.shape[0] != n or control.shape[2] != actuators:
         raise DataError(f"control needs shape ({n}, T, {actuators}){why}, got {control.shape}")

@@ -1,5 +1,6 @@
-"""From strikes to poses at rest by stepping any simulator: slower than a map of strikes, and what
-that is compared with.
+"""From strikes to poses at rest by stepping any simulator.
+
+This is slower than a strike table, and what a strike table is compared with.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 from clashsim.sim.mujoco.impacts import rest_height
 
-_BACK = 0.01  # m that the striker goes before it hits
-_AWAY = 0.02  # s after its hit at which it draws back
+_RUN_UP = 0.01  # m that the striker goes before it hits
+_FOLLOW_THROUGH = 0.02  # s after its hit at which it draws back
+_CONTROL_PERIOD = 0.01  # s: a striker draws back at a multiple of this
 
 
 class SteppedStrikes:
-    """A `StrikeModel` that steps a simulator of a scene with a striker on velocity servos until
-    everything lies still.
+    """A `StrikeModel` that steps a simulator until everything lies still.
 
-    theta (p,): of the simulator, whose ground decides how deep bodies sink in at rest. seconds:
-    after which every body has come to rest.
+    The striker of the scene is driven by a velocity servo for either axis.
+
+    Attributes:
+        names: of the d numbers that describe a strike.
+        low: (d,), least values of a strike.
+        high: (d,), greatest values of a strike.
+        dt: s, timestep of the simulator.
+        takes_noise: a simulator takes none.
     """
 
     takes_noise = False
@@ -33,18 +40,25 @@ class SteppedStrikes:
     def __init__(
         self, simulator: Simulator, scene: Scene, theta: np.ndarray, *, seconds: float = 1.0
     ) -> None:
-        model: Any = simulator.model  # type: ignore[attr-defined]
+        """Prepare to step.
+
+        Args:
+            simulator: of the scene.
+            scene: defines which strikes can be chosen.
+            theta: (p,), of the simulator; its ground decides how deep bodies sink in at rest.
+            seconds: after which every body has come to rest.
+        """
+        model: Any = getattr(simulator, "model", None)
         if model.nu != 2 or not scene.struck_body.free:
             raise DataError(
-                f"strikes can be stepped where a servo for either axis drives the striker into a free body; scene {scene.name!r} has {model.nu} actuators"
+                "strikes can be stepped where a servo for either axis drives the striker into a "
+                f"free body; scene {scene.name!r} has {model.nu} actuators"
             )
-        self.simulator, self.scene, self.theta, self.seconds, self.dt = (
-            simulator,
-            scene,
-            theta,
-            seconds,
-            float(model.opt.timestep),
-        )
+        self.simulator = simulator
+        self.scene = scene
+        self.theta = theta
+        self.seconds = seconds
+        self.dt = float(model.opt.timestep)
         ranges = strike_ranges(scene)
         self.names = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
@@ -52,44 +66,50 @@ class SteppedStrikes:
     def rest(
         self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
     ) -> np.ndarray:
-        """Pose at rest (N, 3) of bodies struck at pose (N, 3); noise is not known to a simulator."""
+        """Poses at rest (N, 3) of bodies struck at pose (N, 3); noise has no effect."""
         return planar_pose(self.scene, self.path(pose, strike)[:, -1])
 
     def path(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
-        """States (N, T + 1, s) from `_BACK` before the hit."""
+        """States (N, T + 1, s), beginning with the striker's run-up."""
         start, velocity = self.starts(pose, strike)
         return self.simulator.rollout(start, self.control(velocity))
 
     def starts(self, pose: np.ndarray, strike: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """States (N, s) with strikers `_BACK` before their hit, and their velocities (N, 2)."""
-        before = move_pair_to(
-            before_from_strikes(self.scene, dict(zip(self.names, strike.T, strict=True)))[0], pose
-        )
-        n, base = len(strike), self.scene.base
-        striker = MotionBefore.of(before).striker
-        velocity = striker.velocity.copy()
-        striker.position[:] -= _BACK * velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
-        qpos, qvel = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv))
-        PairPoser(self.scene, rest_height(self.scene, np.tile(self.theta, (n, 1)))).write(
-            before, qpos, qvel
-        )
+        """States before the strikers' run-up.
+
+        Args:
+            pose: (N, 3), of the bodies: x, y (m) and yaw (rad).
+            strike: (N, d), by `names`.
+
+        Returns:
+            States (N, s), and velocities (N, 2), m/s, of the strikers in the plane.
+        """
+        n = len(strike)
+        base = self.scene.base
+        by_name = dict(zip(self.names, strike.T, strict=True))
+        touching, _ = before_from_strikes(self.scene, by_name)
+        before = move_pair_to(touching, pose)
+        velocity = before[:, 9:11].copy()
+        speed = np.linalg.norm(velocity, axis=1, keepdims=True)
+        before[:, 6:8] -= _RUN_UP * velocity / speed
+        qpos = np.tile(base.qpos0, (n, 1))
+        qvel = np.zeros((n, base.nv))
+        height = rest_height(self.scene, np.tile(self.theta, (n, 1)))
+        PairPoser(self.scene, height).write(before, qpos, qvel)
         return np.concatenate([qpos, qvel, np.zeros((n, base.na))], axis=1), velocity
 
     def control(self, velocity: np.ndarray) -> np.ndarray:
-        """Controls (N, T, 2) of strikers that draw back once they have hit."""
-        t = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt
-        until = np.ceil((_BACK / np.linalg.norm(velocity, axis=1) + _AWAY) / 0.01) * 0.01
-        return np.where(
-            (t[None] < until[:, None])[..., None], velocity[:, None], -velocity[:, None]
-        )
+        """Controls (N, T, 2) of strikers at velocity (N, 2) that draw back once they have hit."""
+        time = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt
+        hit_time = _RUN_UP / np.linalg.norm(velocity, axis=1)
+        retreat_time = np.ceil((hit_time + _FOLLOW_THROUGH) / _CONTROL_PERIOD) * _CONTROL_PERIOD
+        forward = (time[None] < retreat_time[:, None])[..., None]
+        return np.where(forward, velocity[:, None], -velocity[:, None])
 
 
 def planar_pose(scene: Scene, state: np.ndarray) -> np.ndarray:
     """Planar poses (..., 3) of the struck free body in states (..., s)."""
-    q = state[..., scene.struck_body.qpos]
-    turn = q[..., 3:7]
-    yaw = np.arctan2(
-        2 * (turn[..., 0] * turn[..., 3] + turn[..., 1] * turn[..., 2]),
-        1 - 2 * (turn[..., 2] ** 2 + turn[..., 3] ** 2),
-    )
-    return np.concatenate([q[..., :2], yaw[..., None]], -1)
+    qpos = state[..., scene.struck_body.qpos]
+    w, x, y, z = (qpos[..., i] for i in range(3, 7))
+    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y**2 + z**2))
+    return np.concatenate([qpos[..., :2], yaw[..., None]], -1)

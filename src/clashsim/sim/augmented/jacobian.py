@@ -1,78 +1,103 @@
-"""Slopes of an augmented step at a cost that does not grow with the number of weights.
+"""Derivatives of an augmented step at a cost that does not grow with the number of weights.
 
-Weights reach the dynamics only through the few numbers that the networks say. So the dynamics are
-differentiated by the state, the parameters and those numbers; the slopes in the weights follow by
-the chain rule, in small products of matrices.
+Weights reach the dynamics only through the few outputs of the networks. So the dynamics are
+differentiated in the state, the parameters and those outputs; the derivatives in the weights follow
+by the chain rule, in small products of matrices.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from clashsim.sim.augmented.step import Step, apart, runge_kutta
-from clashsim.sim.mjx.chunked_rollout import Push
+from clashsim.sim.augmented.step import AugmentedStep, runge_kutta, split_weights
+from clashsim.sim.mjx.chunked_rollout import JvpStepFunction
 from clashsim.sim.mjx.model import import_mjx
 
 
-def push(step: Step) -> Push:
-    """The function (fields, slopes, state, turn, control) -> (state, turn) of one step; turn (Q,
-    ...) is the state's slope in Q directions.
+def make_jvp_step(step: AugmentedStep) -> JvpStepFunction:
+    """The step with the derivatives of its state in Q directions.
 
-    The weights have slopes (Q, w); the fields of the model have slopes (q, ...), for they move
-    along the first q directions only.
+    State tangents are (Q, ...). The weights have tangents (Q, w); the fields of the model have
+    tangents (q, ...), for they move along the first q directions only.
     """
     jax, _ = import_mjx()
     jnp = jax.numpy
     from jax.flatten_util import ravel_pytree
 
-    def pushed(fields: Any, slopes: Any, state: Any, turn: Any, control: Any) -> Any:
-        (fields, weights), (along, moved) = apart(fields), apart(slopes)
-        flat, whole = ravel_pytree(state)
-        turned = jax.vmap(lambda row: ravel_pytree(row)[0])(turn)
-        s, q = len(flat), max((len(a) for a in along.values()), default=0)
+    def flat(tree: Any) -> Any:
+        return ravel_pytree(tree)[0]
 
-        def linear(x: Any, turned: Any) -> tuple[Any, Any]:
-            """What a step (or a stage of it) answers at a flat state, and how that turns."""
+    def jvp_step(
+        fields: Any, field_tangents: Any, state: Any, state_tangents: Any, control: Any
+    ) -> Any:
+        fields, weights = split_weights(fields)
+        field_tangents, weight_tangents = split_weights(field_tangents)
+        flat_state, as_state = ravel_pytree(state)
+        flat_tangents = jax.vmap(flat)(state_tangents)
+        size = len(flat_state)
+        num_fields = max((len(values) for values in field_tangents.values()), default=0)
 
-            def seen(fields: Any, x: Any) -> Any:
-                return ravel_pytree(step.reads(fields, whole(x), control))[0]
+        def read(fields: Any, x: Any) -> Any:
+            """What the networks read at a flat state, flat as well."""
+            return flat(step.read(fields, as_state(x), control))
 
-            def answer(fields: Any, x: Any, said: Any) -> Any:
-                return ravel_pytree(step.acts(fields, whole(x), control, said))[0]
+        def apply(fields: Any, x: Any, outputs: Any) -> Any:
+            """The flat state (or its rates) that follows with these outputs of the networks."""
+            return flat(step.apply(fields, as_state(x), control, outputs))
 
-            inputs, lists = ravel_pytree(step.reads(fields, whole(x), control))
-            say = lambda weights, inputs: step.says(weights, lists(inputs))  # noqa: E731
-            said = say(weights, inputs)
-            by_weight, by_input = jax.jacrev(say, argnums=(0, 1))(weights, inputs)
-            basis = jnp.eye(s)
-            read_x = jax.vmap(lambda t: jax.jvp(lambda y: seen(fields, y), (x,), (t,))[1])(basis)
-            turn_said = (turned @ read_x) @ by_input.T + moved @ by_weight.T
-            m = len(said)
-            tangents = {
-                name: jnp.concatenate(
-                    [jnp.zeros((s, *a.shape[1:])), a, jnp.zeros((m, *a.shape[1:]))]
-                )
-                for name, a in along.items()
-            }
-            steps = jnp.concatenate([basis, jnp.zeros((q + m, s))])
-            pushes = jnp.concatenate([jnp.zeros((s + q, m)), jnp.eye(m)])
-            value, slope = jax.vmap(
-                lambda f, t, u: jax.jvp(answer, (fields, x, said), (f, t, u)), out_axes=(None, 0)
-            )(tangents, steps, pushes)
-            turn = turned @ slope[:s] + turn_said @ slope[s + q :]
-            if q:
-                turn = turn.at[:q].add(slope[s : s + q])
-                read_fields = jax.vmap(lambda f: jax.jvp(lambda g: seen(g, x), (fields,), (f,))[1])(
-                    along
-                )
-                turn = turn.at[:q].add(read_fields @ by_input.T @ slope[s + q :])
-            return value, turn
+        def advance(x: Any, tangents: Any) -> tuple[Any, Any]:
+            """What a step, or a stage of it, gives at a flat state, and its derivatives (Q, s)."""
+            inputs, as_inputs = ravel_pytree(step.read(fields, as_state(x), control))
 
-        value, turn = (
-            runge_kutta(lambda at: linear(*at), (flat, turned), step.timestep)
-            if step.rates
-            else linear(flat, turned)
-        )
-        return whole(value), jax.vmap(whole)(turn)
+            def evaluate(weights: Any, inputs: Any) -> Any:
+                return step.evaluate(weights, as_inputs(inputs))
 
-    return pushed
+            outputs = evaluate(weights, inputs)
+            output_by_weight, output_by_input = jax.jacrev(evaluate, argnums=(0, 1))(
+                weights, inputs
+            )
+            identity = jnp.eye(size)
+            input_by_state = jax.vmap(lambda t: jax.jvp(lambda y: read(fields, y), (x,), (t,))[1])(
+                identity
+            )
+            output_tangents = (
+                tangents @ input_by_state
+            ) @ output_by_input.T + weight_tangents @ output_by_weight.T
+
+            # One sweep through the dynamics for each entry of the state, each field direction and
+            # each output.
+            m = len(outputs)
+            basis_fields = {}
+            for name, values in field_tangents.items():
+                no_state = jnp.zeros((size, *values.shape[1:]))
+                no_output = jnp.zeros((m, *values.shape[1:]))
+                basis_fields[name] = jnp.concatenate([no_state, values, no_output])
+            basis_state = jnp.concatenate([identity, jnp.zeros((num_fields + m, size))])
+            basis_outputs = jnp.concatenate([jnp.zeros((size + num_fields, m)), jnp.eye(m)])
+            value, derivative = jax.vmap(
+                lambda f, t, u: jax.jvp(apply, (fields, x, outputs), (f, t, u)),
+                out_axes=(None, 0),
+            )(basis_fields, basis_state, basis_outputs)
+            by_state = derivative[:size]
+            by_field = derivative[size : size + num_fields]
+            by_output = derivative[size + num_fields :]
+
+            new_tangents = tangents @ by_state + output_tangents @ by_output
+            if num_fields:
+                new_tangents = new_tangents.at[:num_fields].add(by_field)
+                input_by_field = jax.vmap(
+                    lambda f: jax.jvp(lambda g: read(g, x), (fields,), (f,))[1]
+                )(field_tangents)
+                through_networks = input_by_field @ output_by_input.T @ by_output
+                new_tangents = new_tangents.at[:num_fields].add(through_networks)
+            return value, new_tangents
+
+        if step.gives_rates:
+            value, tangents = runge_kutta(
+                lambda stage: advance(*stage), (flat_state, flat_tangents), step.timestep
+            )
+        else:
+            value, tangents = advance(flat_state, flat_tangents)
+        return as_state(value), jax.vmap(as_state)(tangents)
+
+    return jvp_step

@@ -1,10 +1,12 @@
-"""MJX with neural scalars: networks take part in parameters, forces, accelerations and states, and
-slopes go through all of it.
+"""MJX with neural scalars: networks take part in parameters, forces, accelerations and states.
+
+Gradients go through all of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -12,19 +14,47 @@ import numpy as np
 from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import Scene
-from clashsim.sim.augmented.jacobian import push
-from clashsim.sim.augmented.step import WEIGHTS, Step, once, refuse_fixed, step_of
-from clashsim.sim.augmented.targets import place
+from clashsim.sim.augmented.jacobian import make_jvp_step
+from clashsim.sim.augmented.step import (
+    WEIGHTS,
+    AugmentedStep,
+    make_augmented_step,
+    make_step_function,
+    refuse_fixed_parameters,
+)
+from clashsim.sim.augmented.targets import ScalarTarget, find_target
 from clashsim.sim.inputs import check_rollout, check_theta, check_vector, nothing_to_step
-from clashsim.sim.mjx.chunked_rollout import Chunks
-from clashsim.sim.mjx.model import check_finite, put
+from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, Tangents
+from clashsim.sim.mjx.model import put_scene
+from clashsim.sim.mjx.refusals import refuse_non_finite_gradients
+from clashsim.sim.mjx.simulator import theta_or_default
+
+
+@dataclass(frozen=True)
+class JacobianBlocks:
+    """In what states are differentiated beside the parameters.
+
+    Attributes:
+        weights: in the weights of the networks.
+        start: in the entries of the start.
+    """
+
+    weights: bool = True
+    start: bool = False
 
 
 class AugmentedSim:
-    """A scene at theta (author's values where None) in MJX, augmented by a blueprint with weights
-    (w,), untrained where None.
+    """A scene in MJX, with neural scalars.
 
-    With an empty blueprint it is `MjxSim`, up to rounding. `timestep` (s) replaces the author's.
+    With none of them it is `MjxSim`, up to rounding.
+
+    Attributes:
+        scene: the scene.
+        augmentation: the neural scalars.
+        theta: (p,), parameters of the scene, or None for the author's values.
+        weights: (w,), of all networks.
+        mjx_scene: the scene in MJX.
+        model: the MuJoCo model that was put into MJX.
     """
 
     def __init__(
@@ -36,37 +66,36 @@ class AugmentedSim:
         weights: np.ndarray | None = None,
         timestep: float | None = None,
     ) -> None:
-        self.scene, self.augmentation = scene, tuple(augmentation)
+        """Put a scene into MJX.
+
+        Args:
+            scene: the scene to simulate.
+            augmentation: the neural scalars.
+            theta: (p,), parameters of the scene; the author's values where None.
+            weights: (w,), of all networks; untrained where None.
+            timestep: s, replaces the author's.
+        """
+        self.scene = scene
+        self.augmentation = tuple(augmentation)
         self.theta = check_theta(scene.params, theta)
-        places = tuple(place(scene.base, scalar) for scalar in self.augmentation)
-        self.held = put(scene, timestep=timestep, faithful=True)
-        self.model = self.held.plain
-        stages = int(self.model.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4)
-        if (
-            self.augmentation
-            and stages
-            and (
-                self.model.nq != self.model.nv
-                or self.model.na
-                or any(p.kind == "state" for p in places)
-            )
-        ):
-            raise ParamError(
-                f"with the integrator RK4, as in scene {scene.name!r}, neural scalars need hinges and slides alone, no activations and no 'state/JOINT': "
-                "use Euler or implicitfast"
-            )
-        refuse_fixed(self.held, self.augmentation, places)
-        self.weights = self._checked(
-            initial_weights(self.augmentation) if weights is None else weights
-        )
+        targets = tuple(find_target(scene.base, scalar) for scalar in self.augmentation)
+        self.mjx_scene = put_scene(scene, timestep=timestep, faithful=True)
+        self.model = self.mjx_scene.mujoco_model
+        self._refuse_rk4(targets)
+        refuse_fixed_parameters(self.mjx_scene, self.augmentation, targets)
+        if weights is None:
+            weights = initial_weights(self.augmentation)
+        self.weights = self._checked_weights(weights)
 
-        def step(differentiate: bool) -> Step:
-            return step_of(self.held, self.augmentation, places, differentiate=differentiate)
+        def step(differentiate: bool) -> AugmentedStep:
+            return make_augmented_step(
+                self.mjx_scene, self.augmentation, targets, differentiate=differentiate
+            )
 
-        self._chunks = Chunks(
+        self._rollouts = ChunkedRollout(
             self.model,
-            lambda differentiate: once(step(differentiate)),
-            (lambda: push(step(True))) if self.augmentation else None,
+            lambda differentiate: make_step_function(step(differentiate)),
+            (lambda: make_jvp_step(step(True))) if self.augmentation else None,
         )
 
     def rollout(
@@ -77,21 +106,30 @@ class AugmentedSim:
         theta: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> np.ndarray:
-        """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu);
-        theta (p,) or (N, p), weights (w,) or (N, w).
+        """Simulate N trajectories.
+
+        Args:
+            start: (N, s), states: qpos, qvel and act.
+            control: (N, T, nu), one row per step.
+            theta: (p,) or (N, p), replaces that of the simulator.
+            weights: (w,) or (N, w), replace those of the simulator.
+
+        Returns:
+            States (N, T + 1, s), the start included.
         """
         start, control = check_rollout(self.model, start, control)
-        theta = check_theta(self.scene.params, theta, len(start))
+        n = len(start)
+        theta = check_theta(self.scene.params, theta, n)
         if weights is not None:
             names = [f"weight {i}" for i in range(len(self.weights))]
-            weights = check_vector("weights", weights, len(start), names)
+            weights = check_vector("weights", weights, n, names)
         unmoved = nothing_to_step(start, control)
         if unmoved is not None:
             return unmoved
-        fields = self.held.fields(self.theta if theta is None else theta, len(start))
-        return self._chunks.run(
-            start, control, fields | {WEIGHTS: self._rows(weights, len(start))}
-        )[0]
+        fields = self.mjx_scene.fields(self.theta if theta is None else theta, n)
+        fields[WEIGHTS] = self._weight_rows(weights, n)
+        states, _ = self._rollouts.run(start, control, fields)
+        return states
 
     def rollout_with_jacobian(
         self,
@@ -102,72 +140,90 @@ class AugmentedSim:
         free: Sequence[int] = (),
         weights: np.ndarray | None = None,
         finite: bool = True,
-        starts: bool = False,
-        train: bool = True,
+        blocks: JacobianBlocks = JacobianBlocks(),
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same states, and their slopes (N, T + 1, s, q + w) in the unit-scaled parameters with
-        indices `free` (q,), then in the weights.
+        """Simulate N trajectories and differentiate their states.
 
-        theta: (p,) or (N, p); that of the simulator where None, else the nominal one. starts: the
-        slopes in the entries (s,) of the start follow, else it does not move.
-        train: False leaves out those in the weights.
-        finite: refuse slopes that are not; a search that takes such points back can do without.
+        Args:
+            start: (N, s), states: qpos, qvel and act.
+            control: (N, T, nu), one row per step.
+            theta: (p,) or (N, p); that of the simulator where None, else the nominal values.
+            free: (q,), indices of parameters, which are on their unit scales.
+            weights: (w,) or (N, w), replace those of the simulator.
+            finite: refuse starts and Jacobians that are not finite; a search that takes such points
+                back can do without.
+            blocks: in what states are differentiated beside the parameters.
+
+        Returns:
+            States (N, T + 1, s), and their Jacobians: those in the parameters (N, T + 1, s, q),
+            then in the weights and in the start, as `blocks` selects, along the last axis.
         """
         start, control = check_rollout(self.model, start, control, finite=finite)
-        n, q, s = len(start), len(free), start.shape[1] if starts else 0
-        w = len(self.weights) if train else 0
+        n = len(start)
+        num_params = len(free)
+        num_weights = len(self.weights) if blocks.weights else 0
+        num_start = start.shape[1] if blocks.start else 0
+        count = num_params + num_weights + num_start
         if n == 0:
             states = np.zeros((0, control.shape[1] + 1, start.shape[1]))
-            return states, np.zeros((*states.shape, q + w + s))
-        at = (
-            theta
-            if theta is not None
-            else self.theta
-            if self.theta is not None
-            else self.scene.nominal
-        )
-        at = np.broadcast_to(at, (n, len(self.scene.params)))
-        fields, moved = (
-            self.held.fields(at, n) | {WEIGHTS: self._rows(weights, n)},
-            self.held.rollout_with_jacobian(at, tuple(free)),
-        )
-        if not self.augmentation:  # all directions are pushed alike
-            moved = {
-                name: np.concatenate([a, np.zeros((n, s, *a.shape[2:]))], axis=1)
-                for name, a in moved.items()
+            return states, np.zeros((*states.shape, count))
+        at = theta_or_default(self.scene, theta, self.theta, n=n)
+        fields = self.mjx_scene.fields(at, n)
+        fields[WEIGHTS] = self._weight_rows(weights, n)
+        field_tangents = self.mjx_scene.field_tangents(at, tuple(free))
+        if not self.augmentation:  # then all directions need tangents of the fields
+            field_tangents = {
+                name: np.concatenate([values, np.zeros((n, num_start, *values.shape[2:]))], axis=1)
+                for name, values in field_tangents.items()
             }
-        moved[WEIGHTS] = np.tile(
-            np.eye(q + w + s, len(self.weights), -q)
-            if train
-            else np.zeros((q + s, len(self.weights))),
-            (n, 1, 1),
-        )
-        turned = np.tile(np.eye(q + w + s, s, -q - w), (n, 1, 1)) if starts else None
-        states, slopes = self._chunks.run(
-            start, control, fields, slopes=moved, q=q + w + s, start_jacobian=turned
+        weight_tangent = np.zeros((count, len(self.weights)))
+        if blocks.weights:
+            weight_tangent = np.eye(count, len(self.weights), -num_params)
+        field_tangents[WEIGHTS] = np.tile(weight_tangent, (n, 1, 1))
+        start_tangent = None
+        if blocks.start:
+            identity = np.eye(count, num_start, -num_params - num_weights)
+            start_tangent = np.tile(identity, (n, 1, 1))
+        states, jacobian = self._rollouts.run(
+            start, control, fields, tangents=Tangents(count, field_tangents, start_tangent)
         )
         if finite:
-            check_finite(self.scene, slopes)
-        return states, slopes
+            refuse_non_finite_gradients(self.scene, jacobian)
+        return states, jacobian
 
     def with_weights(self, weights: np.ndarray, theta: np.ndarray | None = None) -> AugmentedSim:
         """The same simulator with these weights and parameters; nothing compiles again."""
         other = object.__new__(AugmentedSim)
         other.__dict__ = self.__dict__ | {
-            "weights": self._checked(weights),
+            "weights": self._checked_weights(weights),
             "theta": self.theta if theta is None else theta,
         }
         return other
 
-    def _checked(self, weights: np.ndarray) -> np.ndarray:
+    def _refuse_rk4(self, targets: tuple[ScalarTarget, ...]) -> None:
+        """Refuse what the stages of RK4 cannot do with neural scalars."""
+        if int(self.model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4):
+            return
+        has_quaternions = self.model.nq != self.model.nv
+        changes_state = any(target.kind == "state" for target in targets)
+        if self.augmentation and (has_quaternions or self.model.na or changes_state):
+            raise ParamError(
+                f"with the integrator RK4, as in scene {self.scene.name!r}, neural scalars need "
+                "hinges and slides alone, no activations and no 'state/JOINT': use Euler or "
+                "implicitfast"
+            )
+
+    def _checked_weights(self, weights: np.ndarray) -> np.ndarray:
+        """Weights (w,) as floats, after refusing another shape and what is not finite."""
         count = sum(scalar.count for scalar in self.augmentation)
         if np.shape(weights) != (count,) or not np.isfinite(weights).all():
             raise ParamError(
-                f"the blueprint has {count} weights and needs as many finite numbers, got an array of shape {np.shape(weights)}"
+                f"the augmentation has {count} weights and needs as many finite numbers, got an "
+                f"array of shape {np.shape(weights)}"
             )
         return np.asarray(weights, float)
 
-    def _rows(self, weights: np.ndarray | None, n: int) -> np.ndarray:
-        return np.array(
-            np.broadcast_to(self.weights if weights is None else weights, (n, len(self.weights)))
-        )
+    def _weight_rows(self, weights: np.ndarray | None, n: int) -> np.ndarray:
+        """Weights (n, w) as given, else those of the simulator."""
+        rows = self.weights if weights is None else weights
+        return np.array(np.broadcast_to(rows, (n, len(self.weights))))

@@ -1,8 +1,8 @@
 """One step of MJX in which neural scalars take part.
 
-All networks read the state at the beginning of the step. Those of parameters change the model;
-those of forces and accelerations enter before the constraints are solved, so that contacts still
-hold; those of states come after everything.
+All networks read the state at the beginning of the step. Those of parameters change the model.
+Those of forces and accelerations enter before the constraints are solved, so that contacts still
+hold. Those of states come after everything.
 """
 
 from __future__ import annotations
@@ -13,188 +13,259 @@ from typing import Any
 
 import mujoco
 
-from clashsim.core.augmentation_spec import AugmentationSpec, weight_slices
+from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, weight_slices
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import model_field
-from clashsim.sim.augmented.targets import Place, Read
-from clashsim.sim.mjx.chunked_rollout import Once
-from clashsim.sim.mjx.model import MjxScene, import_mjx, leaf
-from clashsim.sim.mjx.step import forward_of, stepper
+from clashsim.sim.augmented.targets import ScalarTarget, StateRead
+from clashsim.sim.mjx.chunked_rollout import StepFunction
+from clashsim.sim.mjx.model import MjxScene, array_of, import_mjx
+from clashsim.sim.mjx.step import DataFunction, make_forward, make_step
 
-WEIGHTS = "weights"
-_REST = 1e-12  # m^2/s^2 under the root of a speed, which has no slope at rest
+WEIGHTS = "weights"  # among the fields of a model
+_SPEED_AT_REST = 1e-12  # m^2/s^2 under the root of a speed, which has no gradient at rest
+# The classical Runge-Kutta method: weight of each stage, and how far the next one looks ahead.
+_RUNGE_KUTTA = ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0))
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step in two parts, so that slopes need not go through the dynamics once for every weight
-    (`clashsim.sim.augmented.jacobian`).
+class AugmentedStep:
+    """A step in parts, so that gradients need not go through the dynamics once for every weight.
 
-    reads (fields, state, control) -> what each network reads; says (weights, reads) -> outputs
-    (m,); acts (fields, state, control, outputs) -> the next state or, with RK4, the rates of a
-    state, which are asked for four times in a step.
+    `clashsim.sim.augmented.jacobian` makes use of that.
+
+    Attributes:
+        read: (fields, state, control) -> what each network reads.
+        evaluate: (weights, what is read) -> outputs (m,) of the networks.
+        apply: (fields, state, control, outputs) -> the next state or, with RK4, the rates of
+            change of a state, which are asked for four times in a step.
+        gives_rates: whether `apply` gives rates of change.
+        timestep: s.
     """
 
-    reads: Callable[..., Any]
-    says: Callable[..., Any]
-    acts: Callable[..., Any]
-    rates: bool
+    read: Callable[..., Any]
+    evaluate: Callable[..., Any]
+    apply: Callable[..., Any]
+    gives_rates: bool
     timestep: float
 
+    def advance(self, weights: Any, fields: Any, state: Any, *, control: Any) -> Any:
+        """The next state, or the rates of change of this one."""
+        outputs = self.evaluate(weights, self.read(fields, state, control))
+        return self.apply(fields, state, control, outputs)
 
-def step_of(
-    held: MjxScene,
+
+def make_augmented_step(
+    mjx_scene: MjxScene,
     augmentation: AugmentationSpec,
-    places: tuple[Place, ...],
+    targets: tuple[ScalarTarget, ...],
     *,
     differentiate: bool,
-) -> Step:
-    """The step of a scene with its networks; `fields` are those of the model, without the weights."""
+) -> AugmentedStep:
+    """The step of a scene with its networks; its `fields` are without the weights.
+
+    Args:
+        mjx_scene: the scene in MJX.
+        augmentation: the neural scalars.
+        targets: where each of them acts.
+        differentiate: whether the step will be differentiated.
+    """
     jax, mjx = import_mjx()
-    from mujoco.mjx._src.smooth import solve_m
+    jnp = jax.numpy
+    slices = weight_slices(augmentation)
+    empty = mjx.make_data(mjx_scene.model)
+    integrator = int(mjx_scene.mujoco_model.opt.integrator)
+    gives_rates = bool(augmentation) and integrator == int(mujoco.mjtIntegrator.mjINT_RK4)
+    reads_speed = any(read.kind == "speed" for target in targets for read in target.reads)
 
-    jnp, own = jax.numpy, weight_slices(augmentation)
-    empty = mjx.make_data(held.model)
-    chosen = {
-        kind: [i for i, p in enumerate(places) if p.kind == kind]
-        for kind in ("parameter", "force", "acceleration", "state")
-    }
-    rates = bool(augmentation) and int(held.plain.opt.integrator) == int(
-        mujoco.mjtIntegrator.mjINT_RK4
-    )
+    def indices(kind: str) -> list[int]:
+        """The networks that act on targets of a kind."""
+        return [i for i, target in enumerate(targets) if target.kind == kind]
 
-    def reads(fields: Any, state: Any, control: Any) -> list[Any]:
-        model, data = held.at(fields), empty.replace(**state, ctrl=control)
-        moving = any(read.kind == "speed" for p in places for read in p.reads)
-        seen = (
-            mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data))) if moving else data
-        )
-        return [jnp.stack([_value(jnp, seen, r, held) for r in p.reads]) for p in places]
+    of_parameters = indices("parameter")
+    of_forces = indices("force")
+    of_accelerations = indices("acceleration")
+    of_states = indices("state")
 
-    def says(weights: Any, seen: list[Any]) -> Any:
-        said = [
-            scalar.output(weights[part], values, jnp)
-            for scalar, part, values in zip(augmentation, own, seen, strict=True)
+    def read(fields: Any, state: Any, control: Any) -> list[Any]:
+        model = mjx_scene.at(fields)
+        data = empty.replace(**state, ctrl=control)
+        if reads_speed:
+            data = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data)))
+        values = []
+        for target in targets:
+            values.append(jnp.stack([_read_value(data, one, mjx_scene) for one in target.reads]))
+        return values
+
+    def evaluate(weights: Any, values: list[Any]) -> Any:
+        outputs = [
+            scalar.output(weights[own], inputs, jnp)
+            for scalar, own, inputs in zip(augmentation, slices, values, strict=True)
         ]
-        return jnp.stack(said) if said else jnp.zeros(0)
+        return jnp.stack(outputs) if outputs else jnp.zeros(0)
 
-    def between(said: Any) -> Any:
-        """Forces act on a joint's passive force (springs, dampers, fluid), accelerations on what
-        all smooth forces give it.
+    def change_forces(outputs: Any) -> DataFunction | None:
+        """What changes the smooth forces, None where no network does.
+
+        A force acts beside a joint's passive force (springs, dampers, fluid), an acceleration on
+        what all smooth forces give the joint.
         """
+        if not of_forces and not of_accelerations:
+            return None
+        from mujoco.mjx._src.smooth import solve_m
 
         def change(model: Any, data: Any) -> Any:
-            force, pushed = data.qfrc_smooth, data.qacc_smooth
-            for i in chosen["force"]:
-                old = data.qfrc_passive[places[i].dof]
-                force = force.at[places[i].dof].add(
-                    augmentation[i].combine(old, said[i], jnp) - old
-                )
-            if chosen["force"]:
-                pushed = solve_m(model, data, force)
-            for i in chosen["acceleration"]:
-                pushed = pushed.at[places[i].dof].set(
-                    augmentation[i].combine(pushed[places[i].dof], said[i], jnp)
-                )
-            return data.replace(
-                qacc_smooth=pushed,
-                qfrc_smooth=mjx.mul_m(model, data, pushed) if chosen["acceleration"] else force,
+            force = data.qfrc_smooth
+            acceleration = data.qacc_smooth
+            for i in of_forces:
+                dof = targets[i].dof
+                passive = data.qfrc_passive[dof]
+                added = augmentation[i].combine(passive, outputs[i], jnp) - passive
+                force = force.at[dof].add(added)
+            if of_forces:
+                acceleration = solve_m(model, data, force)
+            for i in of_accelerations:
+                dof = targets[i].dof
+                combined = augmentation[i].combine(acceleration[dof], outputs[i], jnp)
+                acceleration = acceleration.at[dof].set(combined)
+            if of_accelerations:
+                force = mjx.mul_m(model, data, acceleration)
+            return data.replace(qacc_smooth=acceleration, qfrc_smooth=force)
+
+        return change
+
+    def change_state(old: Any, new: Any, outputs: Any, *, timestep: Any) -> Any:
+        """The state after a step as the networks of states change it.
+
+        They act on the velocity after the step (or, if they replace, on its change in the step),
+        and the position is where that leads in the step.
+        """
+        for i in of_states:
+            dof = targets[i].dof
+            velocity = new["qvel"][dof]
+            changed = augmentation[i].combine(velocity, outputs[i], jnp)
+            if augmentation[i].mode == "replace":
+                changed = changed + old["qvel"][dof]
+            shift = timestep * (changed - velocity)
+            new["qvel"] = new["qvel"].at[dof].set(changed)
+            new["qpos"] = new["qpos"].at[targets[i].qpos].add(shift)
+        return new
+
+    def apply(fields: Any, state: Any, control: Any, outputs: Any) -> Any:
+        model = mjx_scene.at(fields)
+        data = empty.replace(**state, ctrl=control)
+        for i in of_parameters:
+            model = _change_parameter(
+                mjx_scene, model, augmentation[i], target=targets[i], output=outputs[i]
             )
-
-        return change if chosen["force"] or chosen["acceleration"] else None
-
-    def acts(fields: Any, state: Any, control: Any, said: Any) -> Any:
-        model, data = held.at(fields), empty.replace(**state, ctrl=control)
-        for i in chosen["parameter"]:
-            model = _changed(held, model, (augmentation[i], places[i]), said[i])
-        if rates:
-            data = forward_of(held, differentiate=differentiate, between=between(said))(model, data)
+        forces = change_forces(outputs)
+        if gives_rates:
+            forward = make_forward(mjx_scene, differentiate=differentiate, change_forces=forces)
+            data = forward(model, data)
             return {
                 "qpos": data.qvel,
                 "qvel": data.qacc,
                 "act": 0 * state["act"],
                 "qacc_warmstart": 0 * state["qacc_warmstart"],
             }
-        data = stepper(held, differentiate=differentiate, between=between(said))(model, data)
-        out = {name: getattr(data, name) for name in state}
-        for i in chosen["state"]:
-            # The velocity after the step (or, replaced, its change in the step), and the place
-            # where it leads in that step.
-            old, dof = out["qvel"][places[i].dof], places[i].dof
-            new = augmentation[i].combine(old, said[i], jnp) + (
-                state["qvel"][dof] if augmentation[i].mode == "replace" else 0
-            )
-            out["qvel"] = out["qvel"].at[dof].set(new)
-            out["qpos"] = out["qpos"].at[places[i].qpos].add(model.opt.timestep * (new - old))
-        return out
+        step = make_step(mjx_scene, differentiate=differentiate, change_forces=forces)
+        data = step(model, data)
+        new = {name: getattr(data, name) for name in state}
+        return change_state(state, new, outputs, timestep=model.opt.timestep)
 
-    return Step(reads, says, acts, rates, float(held.plain.opt.timestep))
+    timestep = float(mjx_scene.mujoco_model.opt.timestep)
+    return AugmentedStep(read, evaluate, apply, gives_rates, timestep)
 
 
-def once(step: Step) -> Once:
-    """The function (fields, state, control) -> state of one step; `fields` holds the weights beside
-    the fields of the model.
-    """
+def make_step_function(step: AugmentedStep) -> StepFunction:
+    """(fields, state, control) -> state; `fields` holds the weights beside those of the model."""
 
-    def step_once(fields: Any, state: Any, control: Any) -> Any:
-        fields, weights = apart(fields)
+    def step_state(fields: Any, state: Any, control: Any) -> Any:
+        fields, weights = split_weights(fields)
 
-        def acts(state: Any) -> Any:
-            return step.acts(
-                fields, state, control, step.says(weights, step.reads(fields, state, control))
-            )
+        def advance(state: Any) -> Any:
+            return step.advance(weights, fields, state, control=control)
 
-        return runge_kutta(acts, state, step.timestep) if step.rates else acts(state)
+        if step.gives_rates:
+            return runge_kutta(advance, state, step.timestep)
+        return advance(state)
 
-    return step_once
+    return step_state
 
 
-def apart(fields: Any) -> tuple[Any, Any]:
+def split_weights(fields: Any) -> tuple[Any, Any]:
     """The fields of the model, and the weights."""
-    return {name: a for name, a in fields.items() if name != WEIGHTS}, fields[WEIGHTS]
+    of_model = {name: values for name, values in fields.items() if name != WEIGHTS}
+    return of_model, fields[WEIGHTS]
 
 
 def runge_kutta(rates: Callable[[Any], Any], state: Any, timestep: float) -> Any:
     """One step of the classical method on any tree of arrays."""
     jax, _ = import_mjx()
-    total, at = state, state
-    for share, reach in ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0)):
-        answer = rates(at)
-        total = jax.tree.map(lambda a, b, share=share: a + timestep / 6 * share * b, total, answer)
-        at = jax.tree.map(lambda a, b, reach=reach: a + timestep * reach * b, state, answer)
+    total = state
+    stage_state = state
+    for weight, ahead in _RUNGE_KUTTA:
+        rate = rates(stage_state)
+        total = jax.tree.map(lambda a, b, weight=weight: a + timestep / 6 * weight * b, total, rate)
+        stage_state = jax.tree.map(lambda a, b, ahead=ahead: a + timestep * ahead * b, state, rate)
     return total
 
 
-def refuse_fixed(held: MjxScene, augmentation: AugmentationSpec, places: tuple[Place, ...]) -> None:
-    """Refuse parameters that MJX fixes when it compiles."""
+def refuse_fixed_parameters(
+    mjx_scene: MjxScene, augmentation: AugmentationSpec, targets: tuple[ScalarTarget, ...]
+) -> None:
+    """Refuse neural scalars that act on parameters which MJX fixes when it compiles."""
     jax, _ = import_mjx()
-    for scalar, p in zip(augmentation, places, strict=True):
-        if p.slot is not None and not isinstance(leaf(held.model, p.slot.field), jax.Array):
+    for scalar, target in zip(augmentation, targets, strict=True):
+        if target.slot is None:
+            continue
+        if not isinstance(array_of(mjx_scene.model, target.slot.field), jax.Array):
             raise ParamError(
-                f"MJX fixes {p.slot.field!r} when it compiles, so no neural scalar can act on {scalar.target!r}: act on a force or an acceleration"
+                f"MJX fixes {target.slot.field!r} when it compiles, so no neural scalar can act on "
+                f"{scalar.target!r}: act on a force or an acceleration"
             )
 
 
-def _value(jnp: Any, data: Any, read: Read, held: MjxScene) -> Any:
-    if read.kind == "speed":  # of the body's origin: cvel is that of its tree's centre of mass
-        turn, move = data.cvel[read.index, :3], data.cvel[read.index, 3:]
-        arm = data.xpos[read.index] - data.subtree_com[int(held.plain.body_rootid[read.index])]
-        return jnp.sqrt(((move + jnp.cross(turn, arm)) ** 2).sum() + _REST)
-    angle = {"qvel": data.qvel, "ctrl": data.ctrl}.get(read.kind, data.qpos)[read.index]
-    return {"sin": jnp.sin, "cos": jnp.cos}.get(read.kind, lambda x: x)(angle)
+def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
+    """The value of a quantity of the state."""
+    jax, _ = import_mjx()
+    jnp = jax.numpy
+    if read.kind == "speed":
+        # Of the body's origin; cvel is that of the centre of mass of its tree.
+        body = read.index
+        root = int(mjx_scene.mujoco_model.body_rootid[body])
+        angular = data.cvel[body, :3]
+        linear = data.cvel[body, 3:]
+        arm = data.xpos[body] - data.subtree_com[root]
+        velocity = linear + jnp.cross(angular, arm)
+        return jnp.sqrt((velocity**2).sum() + _SPEED_AT_REST)
+    if read.kind == "qvel":
+        return data.qvel[read.index]
+    if read.kind == "ctrl":
+        return data.ctrl[read.index]
+    position = data.qpos[read.index]
+    if read.kind == "sin":
+        return jnp.sin(position)
+    if read.kind == "cos":
+        return jnp.cos(position)
+    return position
 
 
-def _changed(held: MjxScene, model: Any, acting: tuple[Any, Place], said: Any) -> Any:
-    """The model with one neural scalar's part in its parameter; one that replaces begins at the
-    author's value.
+def _change_parameter(
+    mjx_scene: MjxScene, model: Any, scalar: NeuralScalar, *, target: ScalarTarget, output: Any
+) -> Any:
+    """The model with one neural scalar's part in its parameter.
+
+    A scalar that replaces a parameter begins at the author's value.
     """
-    scalar, p = acting
-    assert p.slot is not None
-    array, author = leaf(model, p.slot.field), model_field(held.scene.base, p.slot.field)
-    jnp = import_mjx()[0].numpy
-    for row in p.slot.rows or (None,):
-        for column in p.slot.columns or (None,):
+    assert target.slot is not None
+    jax, _ = import_mjx()
+    name = target.slot.field
+    values = array_of(model, name)
+    author = model_field(mjx_scene.scene.base, name)
+    for row in target.slot.rows or (None,):
+        for column in target.slot.columns or (None,):
             entry = tuple(i for i in (row, column) if i is not None)
             base = float(author[entry]) if scalar.mode == "replace" else 0.0
-            array = array.at[entry].set(base + scalar.combine(array[entry], said, jnp))
-    return model.tree_replace({p.slot.field: array})
+            combined = scalar.combine(values[entry], output, jax.numpy)
+            values = values.at[entry].set(base + combined)
+    return model.tree_replace({name: values})

@@ -1,10 +1,10 @@
-"""Collision detection with Coal: all pairs of faces of convex meshes that are within reach, with
-their nearest points.
-"""
+"""Collision detection with Coal: all near pairs of faces of convex meshes, with nearest points."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,47 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.extras import needs
 
-_FLOOR = (
-    200.0  # m: side of the one triangle that is the floor; one, so that no seam runs through it
-)
+# m: size of the one triangle that is the floor; one, so that no seam runs through it.
+_FLOOR_SIZE = 200.0
+_MAX_CONTACTS = 10_000  # of one pair of bodies
 
 
-def drawn_in(corners: np.ndarray, faces: np.ndarray, skin: float) -> np.ndarray:
-    """Corners (c, 3) of a convex mesh whose faces (f, 3) are moved inwards by `skin`."""
+@dataclass(frozen=True)
+class DetectionConfig:
+    """The floor, and when two faces count as near.
+
+    Attributes:
+        normal: (3,), of the floor, unit vector, world axes.
+        height: m, of the floor along its normal.
+        skin: m, by which all faces are moved inwards, so that bodies in contact are still apart.
+        max_distance: m, between faces that were moved inwards.
+    """
+
+    normal: np.ndarray
+    height: float
+    skin: float
+    max_distance: float
+
+
+def shrink_mesh(corners: np.ndarray, faces: np.ndarray, skin: float) -> np.ndarray:
+    """Corners (c, 3) of a convex mesh whose faces (f, 3) are moved inwards by `skin`, m."""
     a, b, c = (corners[faces[:, i]] for i in range(3))
     normals = np.cross(b - a, c - a)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    out = corners.copy()
+    shrunk = corners.copy()
     for i in range(len(corners)):
-        own = normals[(faces == i).any(1)]
-        out[i] += np.linalg.lstsq(own, np.full(len(own), -skin), rcond=None)[0]
-    return out
+        own_normals = normals[(faces == i).any(1)]
+        inwards = np.full(len(own_normals), -skin)
+        shrunk[i] += np.linalg.lstsq(own_normals, inwards, rcond=None)[0]
+    return shrunk
 
 
 class Detector:
-    """Bodies with corners (c, 3) and faces (f, 3) each, all in one or several scenes, over a floor
-    with normal (3,) and height.
+    """Finds near faces of bodies in one or several scenes, all over the same floor.
 
-    Called with places (O, 3) and turns (O, 3, 3) it gives face pairs (C, 2), counted over all
-    bodies, -1 for the floor, and nearest points (C, 2, 3).
+    Attributes:
+        radius: (O,), m, of the bodies about their centres of mass.
+        first_face: (O + 1,), index of each body's first face among those of all bodies.
     """
 
     def __init__(
@@ -43,90 +61,131 @@ class Detector:
         faces: Sequence[np.ndarray],
         scene: np.ndarray,
         *,
-        normal: np.ndarray,
-        height: float,
-        skin: float,
-        reach: float,
+        config: DetectionConfig,
     ) -> None:
+        """Prepare the meshes of O bodies.
+
+        Args:
+            corners: (c, 3) of each body, m, from its centre of mass, body axes.
+            faces: (f, 3) of each body, indices of its corners.
+            scene: (O,), only bodies of the same scene are compared.
+            config: the floor, and when faces count as near.
+        """
         with needs("coal", "graph"):
             import coal
         self._coal = coal
-        self.reach, self.normal, self.level = reach, normal, height - skin
-        inner = [drawn_in(c, f, skin) for c, f in zip(corners, faces, strict=True)]
-        if any(np.abs(c).max() < 2 * skin for c in corners):
+        self._normal = config.normal
+        self._max_distance = config.max_distance
+        self._floor_height = config.height - config.skin  # the floor is moved inwards as well
+        smallest = 2 * config.skin
+        if any(np.abs(own).max() < smallest for own in corners):
             raise DataError(
-                f"a body is smaller than {2 * skin} m, which is too small for collision detection with a skin of {skin} m"
+                f"a body is smaller than {smallest} m, which is too small for collision detection "
+                f"with a skin of {config.skin} m"
             )
-        self._inner = inner
-        self.radius = np.array([np.linalg.norm(c, axis=1).max() for c in inner])
-        self.first = np.concatenate([[0], np.cumsum([len(f) for f in faces])])
+        self._corners = [
+            shrink_mesh(own, own_faces, config.skin)
+            for own, own_faces in zip(corners, faces, strict=True)
+        ]
+        self.radius = np.array([np.linalg.norm(own, axis=1).max() for own in self._corners])
+        self.first_face = np.concatenate([[0], np.cumsum([len(own) for own in faces])])
         self._shapes: dict[bytes, Any] = {}
-        self._models = [self._model(c, f) for c, f in zip(inner, faces, strict=True)]
-        side = np.cross(normal, [1.0, 0, 0] if abs(normal[0]) < 0.9 else [0, 1.0, 0])
-        side /= np.linalg.norm(side)
-        axes = np.stack([side, np.cross(normal, side)])
-        flat = _FLOOR * np.array([[-1, -0.6], [1, -0.6], [0, 1.2]]) @ axes + self.level * normal
-        self._floor = self._model(flat, np.array([[0, 1, 2]]))
-        self._rest = coal.Transform3s()
+        self._models = [
+            self._model(own, own_faces) for own, own_faces in zip(self._corners, faces, strict=True)
+        ]
+        self._floor = self._model(self._floor_corners(), np.array([[0, 1, 2]]))
+        self._floor_pose = coal.Transform3s()
         self._request = coal.CollisionRequest()
-        (
-            self._request.security_margin,
-            self._request.num_max_contacts,
-            self._request.enable_contact,
-        ) = reach, 10_000, True
-        i, j = np.triu_indices(len(scene), 1)
-        same = scene[i] == scene[j]
-        self._pairs = np.stack([i[same], j[same]], 1)
+        self._request.security_margin = config.max_distance
+        self._request.num_max_contacts = _MAX_CONTACTS
+        self._request.enable_contact = True
+        first, second = np.triu_indices(len(scene), 1)
+        same_scene = scene[first] == scene[second]
+        self._pairs = np.stack([first[same_scene], second[same_scene]], 1)
+
+    def __call__(
+        self, position: np.ndarray, orientation: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find all near pairs of faces.
+
+        Args:
+            position: (O, 3), m, of the centres of mass.
+            orientation: (O, 3, 3), rotation matrices.
+
+        Returns:
+            Face pairs (C, 2), counted over all bodies, the second -1 for the floor; and their
+            nearest points (C, 2, 3), m, world axes.
+        """
+        near_floor = self._near_floor(position, orientation)
+        near_pairs = self._near_pairs(position)
+        poses: dict[int, Any] = {}
+        for body in {*near_floor, *itertools.chain(*near_pairs)}:
+            poses[body] = self._coal.Transform3s(
+                np.ascontiguousarray(orientation[body]), np.ascontiguousarray(position[body])
+            )
+        faces: list[tuple[int, int]] = []
+        points: list[tuple[np.ndarray, np.ndarray]] = []
+        result = self._coal.CollisionResult()
+
+        def collide(body: int, other: Any, other_pose: Any, other_first_face: int | None) -> None:
+            result.clear()
+            self._coal.collide(
+                self._models[body], poses[body], other, other_pose, self._request, result
+            )
+            own_first_face = int(self.first_face[body])
+            for k in range(result.numContacts()):
+                contact = result.getContact(k)
+                other_face = -1 if other_first_face is None else other_first_face + contact.b2
+                faces.append((own_first_face + contact.b1, other_face))
+                points.append((contact.getNearestPoint1(), contact.getNearestPoint2()))
+
+        for body in near_floor:
+            collide(body, self._floor, self._floor_pose, None)
+        for body, other in near_pairs:
+            collide(body, self._models[other], poses[other], int(self.first_face[other]))
+        return np.array(faces, int).reshape(-1, 2), np.array(points, float).reshape(-1, 2, 3)
+
+    def _near_floor(self, position: np.ndarray, orientation: np.ndarray) -> list[int]:
+        """Bodies with a corner near the floor."""
+        height = position @ self._normal - self._floor_height
+        candidates = np.flatnonzero(height < self.radius + self._max_distance)
+        near = []
+        for body in map(int, candidates):
+            corner_heights = (self._corners[body] @ orientation[body].T) @ self._normal
+            if (height[body] + corner_heights).min() < self._max_distance:
+                near.append(body)
+        return near
+
+    def _near_pairs(self, position: np.ndarray) -> list[tuple[int, int]]:
+        """Pairs of bodies whose bounding spheres are near each other."""
+        first, second = self._pairs.T
+        apart = np.linalg.norm(position[first] - position[second], axis=1)
+        near = apart < self.radius[self._pairs].sum(1) + self._max_distance
+        return [(int(a), int(b)) for a, b in self._pairs[near]]
+
+    def _floor_corners(self) -> np.ndarray:
+        """Corners (3, 3) of the triangle that is the floor."""
+        not_parallel = [1.0, 0, 0] if abs(self._normal[0]) < 0.9 else [0, 1.0, 0]
+        side = np.cross(self._normal, not_parallel)
+        side /= np.linalg.norm(side)
+        axes = np.stack([side, np.cross(self._normal, side)])
+        triangle = _FLOOR_SIZE * np.array([[-1, -0.6], [1, -0.6], [0, 1.2]])
+        return triangle @ axes + self._floor_height * self._normal
 
     def _model(self, corners: np.ndarray, faces: np.ndarray) -> Any:
+        """Coal's model of a mesh; equal meshes share one."""
         key = corners.tobytes() + faces.tobytes()
         if key not in self._shapes:
-            points, triangles = self._coal.StdVec_Vec3s(), self._coal.StdVec_Triangle()
+            points = self._coal.StdVec_Vec3s()
             for corner in corners:
                 points.append(np.asarray(corner, float))
+            triangles = self._coal.StdVec_Triangle()
             for face in faces:
                 triangles.append(self._coal.Triangle(*map(int, face)))
-            model = self._coal.BVHModelOBBRSS()  # primitives return no face numbers
+            # A mesh, because Coal's primitives return no face numbers.
+            model = self._coal.BVHModelOBBRSS()
             model.beginModel(len(faces), len(corners))
             model.addSubModel(points, triangles)
             model.endModel()
             self._shapes[key] = model
         return self._shapes[key]
-
-    def __call__(self, place: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Face pairs (C, 2) and nearest points (C, 2, 3)."""
-        faces: list[tuple[int, int]] = []
-        points: list[tuple[np.ndarray, np.ndarray]] = []
-        high = place @ self.normal - self.level
-        maybe = np.flatnonzero(high < self.radius + self.reach)
-        low = [
-            int(i)
-            for i in maybe
-            if (high[i] + (self._inner[i] @ turn[i].T) @ self.normal).min() < self.reach
-        ]
-        apart = np.linalg.norm(place[self._pairs[:, 0]] - place[self._pairs[:, 1]], axis=1)
-        close = self._pairs[apart < self.radius[self._pairs].sum(1) + self.reach]
-        at: dict[int, Any] = {}
-
-        def pose(i: int) -> Any:
-            if i not in at:
-                at[i] = self._coal.Transform3s(
-                    np.ascontiguousarray(turn[i]), np.ascontiguousarray(place[i])
-                )
-            return at[i]
-
-        result = self._coal.CollisionResult()
-        for i, j in [*((i, -1) for i in low), *((int(i), int(j)) for i, j in close)]:
-            result.clear()
-            other, where = (self._floor, self._rest) if j < 0 else (self._models[j], pose(j))
-            self._coal.collide(self._models[i], pose(i), other, where, self._request, result)
-            for k in range(result.numContacts()):
-                contact = result.getContact(k)
-                faces.append(
-                    (
-                        int(self.first[i]) + contact.b1,
-                        -1 if j < 0 else int(self.first[j]) + contact.b2,
-                    )
-                )
-                points.append((contact.getNearestPoint1(), contact.getNearestPoint2()))
-        return np.array(faces, int).reshape(-1, 2), np.array(points, float).reshape(-1, 2, 3)

@@ -1,12 +1,14 @@
-"""The graph simulator: free motion, collision detection, a mesh graph network for contact, shape
-matching; differentiable from end to end.
+"""The graph simulator: boxes on a floor, differentiable from end to end.
+
+A step is free motion, collision detection, a mesh graph network for the contacts, and shape
+matching.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,8 @@ from torch import Tensor
 
 from clashsim.core.box import Box
 from clashsim.core.errors import DataError
-from clashsim.nets.mesh_graph import REACH, SKIN, Contacts, Floor, GraphNet, step_with_contacts
+from clashsim.nets.contact_features import DETECTION_RANGE, SKIN, Contacts, Floor
+from clashsim.nets.mesh_graph import GraphNet, step_with_contacts
 from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts, keep_facing
 from clashsim.nets.network_file import read_net, shipped_net
 from clashsim.nets.rigid_bodies import (
@@ -27,16 +30,40 @@ from clashsim.nets.rigid_bodies import (
     rotate,
     rotate_inverse,
 )
-from clashsim.sim.graph.detection import Detector
+from clashsim.sim.graph.detection import DetectionConfig, Detector
 from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
 
-class GraphSim:
-    """Boxes on a floor, `Simulator` for states of MuJoCo's free joints: qpos (7 a box), then qvel
-    (6 a box).
+@dataclass(frozen=True)
+class Surroundings:
+    """What surrounds the boxes of a graph simulator.
 
-    contact (c,) or (boxes, c): parameters of the contact on the network's unit scale. Memory
-    between steps is the state alone.
+    Attributes:
+        gravity: (3,), m/s^2, world axes.
+        floor_normal: (3,), world axes, of any length.
+        floor_height: m, along the normal.
+        drag: 1/s, at which boxes lose velocity in flight.
+    """
+
+    gravity: Sequence[float] = (0.0, 0.0, -9.81)
+    floor_normal: Sequence[float] = (0.0, 0.0, 1.0)
+    floor_height: float = 0.0
+    drag: float = 0.0
+
+
+class GraphSim:
+    """Boxes on a floor by a mesh graph network.
+
+    States are those of MuJoCo's free joints: qpos (7 numbers per box), then qvel (6 per box). The
+    state is all that a step takes from the one before.
+
+    Attributes:
+        boxes: the boxes of one scene.
+        net: the network.
+        contact: (c,) or (boxes, c), contact parameters on the network's unit scale.
+        dt: s, duration of a step.
+        gravity: (3,), m/s^2.
+        floor: the floor.
     """
 
     def __init__(
@@ -46,48 +73,64 @@ class GraphSim:
         *,
         net: GraphNet | Path | None = None,
         dt: float = 1 / 148,
-        gravity: Sequence[float] = (0.0, 0.0, -9.81),
-        normal: Sequence[float] = (0.0, 0.0, 1.0),
-        height: float = 0.0,
-        drag: float = 0.0,
         rounding: float = 0.0,
         coal: bool = True,
+        surroundings: Surroundings = Surroundings(),
     ) -> None:
+        """Make a simulator.
+
+        Args:
+            boxes: the boxes of one scene.
+            contact: (c,) or (boxes, c), contact parameters on the network's unit scale.
+            net: a network or its file; by default the one that comes with clashsim.
+            dt: s, duration of a step; the shipped network was trained for the default.
+            rounding: m, radius by which the boxes are rounded.
+            coal: find contacts by Coal, else by a batched search.
+            surroundings: gravity, floor and drag.
+        """
         if not boxes:
             raise DataError("a graph simulator needs at least one box")
-        self.boxes, self.dt, self.rounding, self.drag, self.coal = (
-            tuple(boxes),
-            dt,
-            rounding,
-            drag,
-            coal,
-        )
-        self.net = (
-            net if isinstance(net, GraphNet) else shipped_net() if net is None else read_net(net)
-        )
-        if np.shape(contact)[-1] != self.net.shape["contact"]:
-            raise DataError(
-                f"the network takes {self.net.shape['contact']} contact parameters, got {np.shape(contact)[-1]}"
-            )
+        self.boxes = tuple(boxes)
+        self.dt = dt
+        self.rounding = rounding
+        self.coal = coal
+        self.drag = surroundings.drag
+        if isinstance(net, GraphNet):
+            self.net = net
+        elif net is None:
+            self.net = shipped_net()
+        else:
+            self.net = read_net(net)
+        count = np.shape(contact)[-1]
+        expected = self.net.shape["contact"]
+        if count != expected:
+            raise DataError(f"the network takes {expected} contact parameters, got {count}")
         self.contact = np.asarray(contact, float)
-        self.gravity = torch.tensor(gravity, dtype=torch.float64)
-        unit = np.asarray(normal, float) / np.linalg.norm(normal)
-        self.floor = Floor(torch.tensor(unit), height)
-        self._detection: dict[str, Any] = {
-            "normal": unit,
-            "height": height,
-            "skin": SKIN,
-            "reach": 2 * SKIN + REACH,
-        }
-        self._made: tuple[int, RigidBodies, Detector | None] | None = None
+        self.gravity = torch.tensor(surroundings.gravity, dtype=torch.float64)
+        normal = np.asarray(surroundings.floor_normal, float)
+        normal = normal / np.linalg.norm(normal)
+        self.floor = Floor(torch.tensor(normal), surroundings.floor_height)
+        self._detection = DetectionConfig(
+            normal=normal,
+            height=surroundings.floor_height,
+            skin=SKIN,
+            max_distance=DETECTION_RANGE,
+        )
+        # Bodies and detector of the last call without theta, by the number of scenes.
+        self._kept: tuple[int, RigidBodies, Detector | None] | None = None
 
     def rollout(
         self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
     ) -> np.ndarray:
-        """States (N, T + 1, 13 boxes), the start included, from start (N, 13 boxes); control (N, T,
-        0) says how many steps.
+        """Simulate N scenes, without gradients.
 
-        theta (c,) or (N, c) replaces the contact's parameters.
+        Args:
+            start: (N, 13 boxes), states.
+            control: (N, T, 0), sets the number of steps T.
+            theta: (c,) or (N, c), replaces the contact parameters.
+
+        Returns:
+            States (N, T + 1, 13 boxes), the start included.
         """
         start, control = check_boxes(len(self.boxes), start, control)
         if theta is not None:
@@ -106,8 +149,14 @@ class GraphSim:
         return np.stack(out, 1)
 
     def path(self, start: Tensor, steps: int) -> list[RigidBodyState]:
-        """States of all bodies, scene by scene, over a differentiable rollout from start (N, 13
-        boxes).
+        """States of all bodies, scene by scene, over a differentiable rollout.
+
+        Args:
+            start: (N, 13 boxes), states; gradients flow into it.
+            steps: how many.
+
+        Returns:
+            steps + 1 states, the start included.
         """
         bodies, detector = self._bodies(len(start), None)
         states = [self.state(bodies, start)]
@@ -118,90 +167,77 @@ class GraphSim:
     def step(
         self, bodies: RigidBodies, state: RigidBodyState, detector: Detector | None
     ) -> RigidBodyState:
-        """One step of all bodies."""
+        """One step of all bodies; without a detector contacts are found by the batched search."""
         free = free_motion(bodies, state, self.gravity, self.dt)
         if detector is None:
-            contacts = find_box_contacts(bodies, state, self.floor, _pairs(bodies))
+            contacts = find_box_contacts(bodies, state, self.floor, _pairs_in_scenes(bodies))
         else:
             faces, points = detector(
                 state.position.detach().numpy(), state.orientation.detach().numpy()
             )
-            contacts = keep_facing(
-                bodies,
-                state,
-                Contacts(
-                    torch.as_tensor(faces), torch.as_tensor(points), int((faces[:, 1] < 0).sum())
-                ),
-                self.floor,
-            )
+            floors = int((faces[:, 1] < 0).sum())
+            found = Contacts(torch.as_tensor(faces), torch.as_tensor(points), floors)
+            contacts = keep_facing(bodies, state, found, self.floor)
+        contacts = attach_point_gradients(bodies, state, contacts, self.floor)
         return step_with_contacts(
-            self.net,
-            bodies,
-            state,
-            free,
-            attach_point_gradients(bodies, state, contacts, self.floor),
-            floor=self.floor,
-            dt=self.dt,
+            self.net, bodies, state, free, contacts, floor=self.floor, dt=self.dt
         )
-
-    def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[RigidBodies, Detector | None]:
-        if theta is None and self._made is not None and self._made[0] == n:
-            return self._made[1:]
-        k = len(self.boxes)
-        contact = (
-            np.broadcast_to(self.contact, (k, self.contact.shape[-1])) if theta is None else None
-        )
-        rows = (
-            np.tile(contact, (n, 1))
-            if contact is not None
-            else np.repeat(np.broadcast_to(theta, (n, np.shape(theta)[-1])), k, 0)
-        )  # type: ignore[arg-type]
-        scene = np.repeat(np.arange(n), k)
-        bodies = RigidBodies.boxes(
-            self.boxes * n, rows, scene=scene.tolist(), drag=self.drag, rounding=self.rounding
-        )
-        corners = [b.corners - np.array(b.centre) for b in self.boxes] * n
-        detector = (
-            Detector(corners, [TRIANGLES] * len(corners), scene, **self._detection)
-            if self.coal
-            else None
-        )
-        if theta is None:
-            self._made = (n, bodies, detector)
-        return bodies, detector
 
     def state(self, bodies: RigidBodies, rows: Tensor) -> RigidBodyState:
-        """Motion of the bodies' centres of mass from rows (N, 13 boxes)."""
-        k = len(self.boxes)
-        qpos, qvel = rows[:, : 7 * k].reshape(-1, 7), rows[:, 7 * k :].reshape(-1, 6)
-        turn = matrices(qpos[:, 3:])
-        arm, spin = rotate(turn, bodies.centre), rotate(turn, qvel[:, 3:])
-        return RigidBodyState(qpos[:, :3] + arm, turn, qvel[:, :3] + cross(spin, arm), spin)
+        """Motion of the bodies' centres of mass from states (N, 13 boxes) of their origins."""
+        count = len(self.boxes)
+        qpos = rows[:, : 7 * count].reshape(-1, 7)
+        qvel = rows[:, 7 * count :].reshape(-1, 6)
+        orientation = rotation_matrices(qpos[:, 3:])
+        arm = rotate(orientation, bodies.centre)
+        angular_velocity = rotate(orientation, qvel[:, 3:])
+        velocity = qvel[:, :3] + cross(angular_velocity, arm)
+        return RigidBodyState(qpos[:, :3] + arm, orientation, velocity, angular_velocity)
 
     def rows(self, bodies: RigidBodies, state: RigidBodyState) -> np.ndarray:
-        """Inverse of `state`."""
+        """States (N, 13 boxes) of the bodies' origins: the inverse of `state`."""
         arm = rotate(state.orientation, bodies.centre)
-        quaternion = Rotation.from_matrix(state.orientation.detach().numpy()).as_quat(
-            scalar_first=True
+        rotation = Rotation.from_matrix(state.orientation.detach().numpy())
+        quaternion = rotation.as_quat(scalar_first=True)
+        position = (state.position - arm).detach().numpy()
+        qpos = np.concatenate([position, quaternion], 1)
+        velocity = state.velocity - cross(state.angular_velocity, arm)
+        angular_velocity = rotate_inverse(state.orientation, state.angular_velocity)
+        qvel = torch.cat([velocity, angular_velocity], 1).detach().numpy()
+        scenes = len(qpos) // len(self.boxes)
+        return np.concatenate([qpos.reshape(scenes, -1), qvel.reshape(scenes, -1)], 1)
+
+    def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[RigidBodies, Detector | None]:
+        """The bodies of n scenes, and their detector."""
+        if theta is None and self._kept is not None and self._kept[0] == n:
+            return self._kept[1:]
+        count = len(self.boxes)
+        if theta is None:
+            per_box = np.broadcast_to(self.contact, (count, self.contact.shape[-1]))
+            contact = np.tile(per_box, (n, 1))
+        else:
+            per_scene = np.broadcast_to(theta, (n, theta.shape[-1]))
+            contact = np.repeat(per_scene, count, 0)
+        scene = np.repeat(np.arange(n), count)
+        bodies = RigidBodies.boxes(
+            self.boxes * n,
+            contact,
+            scene=scene.tolist(),
+            drag=self.drag,
+            rounding=self.rounding,
         )
-        qpos = np.concatenate([(state.position - arm).detach().numpy(), quaternion], 1)
-        qvel = (
-            torch.cat(
-                [
-                    state.velocity - cross(state.angular_velocity, arm),
-                    rotate_inverse(state.orientation, state.angular_velocity),
-                ],
-                1,
-            )
-            .detach()
-            .numpy()
-        )
-        n = len(qpos) // len(self.boxes)
-        return np.concatenate([qpos.reshape(n, -1), qvel.reshape(n, -1)], 1)
+        detector = None
+        if self.coal:
+            corners = [box.corners - np.array(box.centre) for box in self.boxes] * n
+            faces = [TRIANGLES] * len(corners)
+            detector = Detector(corners, faces, scene, config=self._detection)
+        if theta is None:
+            self._kept = (n, bodies, detector)
+        return bodies, detector
 
 
-def matrices(quaternion: Tensor) -> Tensor:
-    """Rotation matrices (n, 3, 3) of quaternions wxyz (n, 4)."""
+def rotation_matrices(quaternion: Tensor) -> Tensor:
+    """Rotation matrices (n, 3, 3) of quaternions wxyz (n, 4) of any length."""
     w, x, y, z = (quaternion / quaternion.norm(dim=1, keepdim=True)).unbind(1)
     return torch.stack(
         [
@@ -219,8 +255,8 @@ def matrices(quaternion: Tensor) -> Tensor:
     ).reshape(-1, 3, 3)
 
 
-def _pairs(bodies: RigidBodies) -> Tensor:
+def _pairs_in_scenes(bodies: RigidBodies) -> Tensor:
     """Pairs (P, 2) of bodies in the same scene."""
-    i, j = torch.triu_indices(len(bodies), len(bodies), 1)
-    same = bodies.scene[i] == bodies.scene[j]
-    return torch.stack([i[same], j[same]], 1)
+    first, second = torch.triu_indices(len(bodies), len(bodies), 1)
+    same_scene = bodies.scene[first] == bodies.scene[second]
+    return torch.stack([first[same_scene], second[same_scene]], 1)

@@ -1,4 +1,4 @@
-"""What happened to collisions in a hybrid simulator."""
+"""Counts of what happened to the collisions of a hybrid simulator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class CollisionStats:
-    """Counts of collisions: those whose outcome was learned, those left to MuJoCo by reason, and
-    twists that a guard had to move.
+    """How many collisions were resolved by a learned model, and how many by MuJoCo.
+
+    Attributes:
+        learned: collisions whose outcome came from a learned model.
+        corrected: learned outcomes that broke a law of mechanics and were corrected
+            (`clashsim.sim.hybrid.guards`).
+        left_to_mujoco: collisions that MuJoCo resolved, counted by reason.
     """
 
     learned: int = 0
@@ -29,8 +34,11 @@ class CollisionStats:
         )
 
     def __str__(self) -> str:
-        why = ", ".join(f"{n} {reason}" for reason, n in sorted(self.left_to_mujoco.items()))
-        return (
-            f"{self.hits} hits, {self.learned} learned ({self.corrected} moved by a guard), {self.hits - self.learned} left to MuJoCo"
-            + (f": {why}" if why else "")
+        text = (
+            f"{self.hits} hits, {self.learned} learned ({self.corrected} corrected by a guard), "
+            f"{self.hits - self.learned} left to MuJoCo"
         )
+        if self.left_to_mujoco:
+            reasons = sorted(self.left_to_mujoco.items())
+            text += ": " + ", ".join(f"{count} {reason}" for reason, count in reasons)
+        return text

@@ -1,67 +1,118 @@
-"""What no collision can do, whatever a network says: gain energy, drive the bodies into each other,
-or make momentum.
+"""Laws that no collision breaks, whatever a network predicts.
+
+A collision cannot add energy, it cannot drive the bodies further into each other, and it cannot
+create momentum. `enforce_mechanics` moves a predicted outcome to the nearest one that obeys.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 _SLACK = 1e-9  # relative: rounding is not a violation
+_TINY = 1e-300  # keeps a division by a vanishing speed defined
 
 
 @dataclass(frozen=True, eq=False)
-class Mechanics:
-    """What N colliding pairs are made of, at the struck bodies' origins; k = 3 in a plane, 6 in
-    space.
+class ContactMechanics:
+    """How N colliding pairs respond to an impulse.
 
-    compliance (N, k, k): twist that a unit impulse gives the struck body. give (N, k, k): likewise
-    the striker, zero where it is fixed.
-    normal (N, k): its product with a relative twist is the speed at which the surfaces part.
+    Twists and impulses refer to the origin of the struck body, in the axes of the scene; they have
+    k = 3 entries in a plane, 6 in space.
+
+    Attributes:
+        struck_inverse_inertia: (N, k, k), twist that a unit impulse gives the struck body.
+        striker_inverse_inertia: (N, k, k), the same for the striker; zero where it is fixed.
+        normal_jacobian: (N, k), its product with a relative twist is the speed (m/s) at which the
+            surfaces part.
     """
 
-    compliance: np.ndarray
-    give: np.ndarray
-    normal: np.ndarray
+    struck_inverse_inertia: np.ndarray
+    striker_inverse_inertia: np.ndarray
+    normal_jacobian: np.ndarray
+
+    @property
+    def relative_inverse_inertia(self) -> np.ndarray:
+        """(N, k, k): change of the relative twist by a unit impulse between the bodies."""
+        return self.struck_inverse_inertia + self.striker_inverse_inertia
 
 
-def guard(
-    m: Mechanics, before: np.ndarray, after: np.ndarray, striker: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nearest allowed twist after (N, k), the impulse on the struck body (N, k), and which rows had
-    to be moved (N,).
+class GuardedOutcome(NamedTuple):
+    """Outcomes of N collisions that obey mechanics.
 
-    before, after, striker (N, k): twists of the struck body before and after, and of the striker
-    before, all at the struck body's origin. With impulse p the relative twist becomes u+ = u + A p,
-    A = compliance + give, and the pair's kinetic energy in its own frame changes by (|u+|^2 -
-    |u|^2) / 2 in the metric of A^-1 (for a striker that is fixed or driven: the struck body's
-    energy in the striker's frame). So energy bounds u+ to a ball about zero and parting to a
-    half-space through its centre: the nearest point of the half-space, shortened to the ball, is
-    the nearest point of both. That the striker gets -p keeps momentum by construction.
+    Attributes:
+        twist_after: (N, k), of the struck body.
+        impulse: (N, k), on the struck body; the striker gets the opposite.
+        corrected: (N,), whether a prediction had to be moved.
     """
-    total = m.compliance + m.give
-    impulse = np.linalg.solve(m.compliance, (after - before)[..., None])[..., 0]
-    u = before - striker
-    end = u + np.einsum("nij,nj->ni", total, impulse)
-    out = np.einsum("nij,nj->ni", total, m.normal)
-    parting = (m.normal * end).sum(1)
-    into = np.minimum(parting, 0.0)
-    end = end - (into / (m.normal * out).sum(1))[:, None] * out
-    had, has = _size(total, u), _size(total, end)
-    shrink = np.minimum(1.0, had / np.maximum(has, 1e-300))
-    moved = (shrink < 1 - _SLACK) | (into < -_SLACK * np.abs((m.normal * u).sum(1)))
-    end = np.where(moved[:, None], end * shrink[:, None], end)
-    impulse = np.where(
-        moved[:, None], np.linalg.solve(total, (end - u)[..., None])[..., 0], impulse
-    )
-    return before + np.einsum("nij,nj->ni", m.compliance, impulse), impulse, moved
+
+    twist_after: np.ndarray
+    impulse: np.ndarray
+    corrected: np.ndarray
 
 
-def energy(m: Mechanics, relative: np.ndarray) -> np.ndarray:
-    """Kinetic energy (N,) of the pair in its own frame, for relative twists (N, k)."""
-    return 0.5 * _size(m.compliance + m.give, relative) ** 2
+def enforce_mechanics(
+    mechanics: ContactMechanics,
+    twist_before: np.ndarray,
+    twist_after: np.ndarray,
+    *,
+    striker_twist: np.ndarray,
+) -> GuardedOutcome:
+    """Move predicted twists to the nearest ones that obey mechanics.
+
+    An impulse p changes the relative twist u of the bodies to u+ = u + A p, where A is the sum of
+    both inverse inertias. The pair's kinetic energy in its own frame changes by
+    (|u+|^2 - |u|^2) / 2 in the metric of A^-1. (For a striker that is fixed or driven this is the
+    struck body's energy in the striker's frame.) So energy confines u+ to a ball about zero, and
+    parting confines it to a half-space through the centre of that ball. The nearest point of the
+    half-space, shortened to the ball, is therefore the nearest point of both. Momentum is conserved
+    by construction, because the striker gets -p.
+
+    Args:
+        mechanics: the responses of the N pairs.
+        twist_before: (N, k), of the struck body before the collision.
+        twist_after: (N, k), predicted for the struck body.
+        striker_twist: (N, k), of the striker before, at the struck body's origin.
+
+    Returns:
+        The allowed outcomes; rows that were allowed already are unchanged.
+    """
+    struck = mechanics.struck_inverse_inertia
+    total = mechanics.relative_inverse_inertia
+    normal = mechanics.normal_jacobian
+    impulse = np.linalg.solve(struck, (twist_after - twist_before)[..., None])[..., 0]
+    relative_before = twist_before - striker_twist
+    relative_after = relative_before + np.einsum("nij,nj->ni", total, impulse)
+
+    # Parting: cancel the part of the velocity that would still close the gap.
+    normal_response = np.einsum("nij,nj->ni", total, normal)
+    parting_speed = (normal * relative_after).sum(1)
+    closing_left = np.minimum(parting_speed, 0.0)
+    excess = closing_left / (normal * normal_response).sum(1)
+    relative_after = relative_after - excess[:, None] * normal_response
+
+    # Energy: shorten the relative twist to the length it had before.
+    norm_before = _energy_norm(total, relative_before)
+    norm_after = _energy_norm(total, relative_after)
+    shrink = np.minimum(1.0, norm_before / np.maximum(norm_after, _TINY))
+
+    approach_speed = np.abs((normal * relative_before).sum(1))
+    corrected = (shrink < 1 - _SLACK) | (closing_left < -_SLACK * approach_speed)
+    relative_after = np.where(corrected[:, None], relative_after * shrink[:, None], relative_after)
+    change = (relative_after - relative_before)[..., None]
+    impulse = np.where(corrected[:, None], np.linalg.solve(total, change)[..., 0], impulse)
+    allowed = twist_before + np.einsum("nij,nj->ni", struck, impulse)
+    return GuardedOutcome(allowed, impulse, corrected)
 
 
-def _size(total: np.ndarray, u: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.maximum((u * np.linalg.solve(total, u[..., None])[..., 0]).sum(1), 0.0))
+def kinetic_energy(mechanics: ContactMechanics, relative_twist: np.ndarray) -> np.ndarray:
+    """Kinetic energy (N,), J, of pairs in their own frames, for relative twists (N, k)."""
+    return 0.5 * _energy_norm(mechanics.relative_inverse_inertia, relative_twist) ** 2
+
+
+def _energy_norm(inverse_inertia: np.ndarray, twist: np.ndarray) -> np.ndarray:
+    """Length (N,) of twists (N, k) in the metric in which half its square is kinetic energy."""
+    momentum = np.linalg.solve(inverse_inertia, twist[..., None])[..., 0]
+    return np.sqrt(np.maximum((twist * momentum).sum(1), 0.0))

@@ -1,74 +1,171 @@
-"""Struck bodies that slide by a slide model instead of MuJoCo's friction."""
+"""How struck bodies slide in a step: by a slide model, or by MuJoCo with its errors corrected."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+import torch
 
-from clashsim.sim.hybrid.pairs import CompiledPair
+from clashsim.sim.hybrid.compiled_pair import CompiledPair
+from clashsim.sim.hybrid.row_math import (
+    component,
+    compose_rotation,
+    cross,
+    dot,
+    rotate,
+    rotate_inverse,
+)
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
-from clashsim.sim.hybrid.timing import Step, after_turn, turned
+from clashsim.sim.hybrid.timing import StepStart
+from clashsim.slides.law import SlideModel
 
-_TICK = 1e-5  # s: over which a pose's rate of change is taken
-_REST = 1e-6  # m/s and rad/s: a body that moves less is at rest
-Path = Callable[
-    [np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray
-]  # pose (n, 3), twist (n, 3), times (n, T), since (n,) -> poses (n, T, 3)
+_RATE_INTERVAL = 1e-5  # s: over which the rate of change of a pose is taken
+_AT_REST = 1e-6  # m/s and rad/s: a body that moves less is at rest
 
 
-def glide(
-    world: SimulationRows,
+def slide_by_model(
+    sims: SimulationRows,
     rows: np.ndarray,
-    last: Step,
-    couple: CompiledPair,
-    slide: Path,
-    since: np.ndarray,
+    start: StepStart,
+    *,
+    pair: CompiledPair,
+    slide_model: SlideModel,
+    since_strike: np.ndarray,
 ) -> None:
-    """Write where bodies (rows (a,) of the world) have slid to in the step just taken, from where
-    they were at its beginning.
+    """Write where a slide model moves struck bodies in the step just taken.
 
     Only the motion in the plane is written: height, and so the pressure on the ground, stay
-    MuJoCo's. since (a,): s, from the strike to the step.
+    MuJoCo's.
+
+    Args:
+        sims: the simulations, written to.
+        rows: (a,), those whose bodies slide.
+        start: their states at the beginning of the step.
+        pair: whose struck body slides.
+        slide_model: the friction law.
+        since_strike: (a,), s, from the strike to the step.
     """
-    body, plane = couple.body, couple.plane
+    body = pair.struck
+    plane = pair.plane
     assert plane is not None and body.free
-    quat = last.qpos[:, body.qpos[3:]]
-    linear, spin = last.qvel[:, body.qvel[:3]], turned(quat, last.qvel[:, body.qvel[3:]])
-    ahead = turned(quat, np.broadcast_to(couple.turn.T @ plane[0], (len(rows), 3)))
-    place = last.qpos[:, body.qpos[:3]]
-    pose = np.stack(
-        [
-            _along(place, plane[0]),
-            _along(place, plane[1]),
-            np.arctan2(_along(ahead, plane[1]), _along(ahead, plane[0])),
-        ],
-        1,
-    )
+    axis_x, axis_y, normal = plane
+    position_entries, quaternion_entries = body.qpos[:3], body.qpos[3:]
+    linear_entries, angular_entries = body.qvel[:3], body.qvel[3:]
+
+    # Planar pose and twist at the beginning of the step.
+    quaternion = start.qpos[:, quaternion_entries]
+    position = start.qpos[:, position_entries]
+    linear = start.qvel[:, linear_entries]
+    angular = rotate(quaternion, start.qvel[:, angular_entries])
+    heading_in_body = pair.zero_yaw_rotation.T @ axis_x
+    heading = rotate(quaternion, np.broadcast_to(heading_in_body, (len(rows), 3)))
+    yaw = np.arctan2(component(heading, axis_y), component(heading, axis_x))
+    pose = np.stack([component(position, axis_x), component(position, axis_y), yaw], 1)
     twist = np.stack(
-        [_along(linear, plane[0]), _along(linear, plane[1]), _along(spin, plane[2])], 1
+        [component(linear, axis_x), component(linear, axis_y), component(angular, normal)], 1
     )
-    times = last.h[:, None] + np.array([0.0, -_TICK, _TICK])
+
+    # Poses at the end of the step, and a little before and after it for the rate of change.
+    times = start.duration[:, None] + np.array([0.0, -_RATE_INTERVAL, _RATE_INTERVAL])
     path = np.repeat(pose[:, None], 3, 1)
-    moving = np.abs(twist).max(1) > _REST
+    moving = np.abs(twist).max(1) > _AT_REST
     if moving.any():
-        path[moving] = slide(pose[moving], twist[moving], times[moving], since[moving])
-    move, rate = path[:, 0] - pose, (path[:, 2] - path[:, 1]) / (2 * _TICK)
-    qpos, qvel = world.qpos[rows], world.qvel[rows]
-    up = _along(qpos[:, body.qpos[:3]], plane[2])
-    qpos[:, body.qpos[:3]] = (
-        path[:, 0, :1] * plane[0] + path[:, 0, 1:2] * plane[1] + up[:, None] * plane[2]
+        path[moving] = _slide_path(
+            slide_model,
+            pose[moving],
+            twist[moving],
+            times=times[moving],
+            since_strike=since_strike[moving],
+        )
+    pose_after = path[:, 0]
+    rotation = pose_after[:, 2:] - pose[:, 2:]
+    rate = (path[:, 2] - path[:, 1]) / (2 * _RATE_INTERVAL)
+
+    qpos = sims.qpos[rows]
+    qvel = sims.qvel[rows]
+    height = component(qpos[:, position_entries], normal)
+    qpos[:, position_entries] = (
+        pose_after[:, :1] * axis_x + pose_after[:, 1:2] * axis_y + height[:, None] * normal
     )
-    qpos[:, body.qpos[3:]] = after_turn(quat, move[:, 2:] * plane[2])
-    rise = _along(qvel[:, body.qvel[:3]], plane[2])
-    qvel[:, body.qvel[:3]] = (
-        rate[:, :1] * plane[0] + rate[:, 1:2] * plane[1] + rise[:, None] * plane[2]
+    qpos[:, quaternion_entries] = compose_rotation(quaternion, rotation * normal)
+    vertical_speed = component(qvel[:, linear_entries], normal)
+    qvel[:, linear_entries] = (
+        rate[:, :1] * axis_x + rate[:, 1:2] * axis_y + vertical_speed[:, None] * normal
     )
-    qvel[:, body.qvel[3:]] = turned(
-        qpos[:, body.qpos[3:]] * [1, -1, -1, -1], rate[:, 2:] * plane[2]
-    )
-    world.qpos[rows], world.qvel[rows] = qpos, qvel
+    qvel[:, angular_entries] = rotate_inverse(qpos[:, quaternion_entries], rate[:, 2:] * normal)
+    sims.qpos[rows] = qpos
+    sims.qvel[rows] = qvel
 
 
-def _along(v: np.ndarray, axis: np.ndarray) -> np.ndarray:
-    return v[:, 0] * axis[0] + v[:, 1] * axis[1] + v[:, 2] * axis[2]
+def correct_sliding(
+    sims: SimulationRows,
+    rows: np.ndarray,
+    start: StepStart,
+    *,
+    pair: CompiledPair,
+    euler: bool,
+    level: bool,
+) -> None:
+    """Correct how MuJoCo let struck bodies slide in the step just taken.
+
+    Args:
+        sims: the simulations, written to.
+        rows: (a,), those whose bodies slide.
+        start: their states at the beginning of the step.
+        pair: whose struck body slides.
+        euler: move bodies by the mean of their velocities before and after the step. MuJoCo's
+            Euler integrators move a body by its velocity at the end of a step, so that one which
+            starts at v and is slowed to rest stops v dt / 2 short, whatever slows it. In the plane
+            of sliding this takes that back, and the pose at rest hardly depends on the timestep.
+        level: take tilt and tilting out of free bodies that slide on a plane, as the scene declares
+            that they do. The few contact points of a mesh or a box make it rock after a sudden
+            change of twist, the more so the longer the step, and a body that rocks slides farther.
+    """
+    body = pair.struck
+    normal = pair.plane_normal
+    qpos = sims.qpos[rows]
+    qvel = sims.qvel[rows]
+    half_step = 0.5 * start.duration[:, None]
+    if euler:
+        shift = half_step * (start.qvel[:, body.qvel] - qvel[:, body.qvel])
+    if not body.free:
+        if euler:
+            qpos[:, body.qpos] += shift
+            sims.qpos[rows] = qpos
+        return
+    position_entries, quaternion_entries = body.qpos[:3], body.qpos[3:]
+    angular_entries = body.qvel[3:]
+    quaternion = qpos[:, quaternion_entries]
+    yaw_rate = dot(rotate(quaternion, qvel[:, angular_entries]), normal)[:, None]
+    rotation = np.zeros((len(rows), 3))
+    if euler:
+        angular_before = rotate(start.qpos[:, quaternion_entries], start.qvel[:, angular_entries])
+        yaw_rate_before = dot(angular_before, normal)[:, None]
+        qpos[:, position_entries] += shift[:, :3] - dot(shift, normal)[:, None] * normal
+        rotation += half_step * (yaw_rate_before - yaw_rate) * normal
+    if level:
+        # The tilt is small, so that the length of the vector product is the angle.
+        rotation += cross(rotate(quaternion, pair.body_up[None]), normal)
+        # In the axes of a level body its up direction is the normal.
+        qvel[:, angular_entries] = yaw_rate * pair.body_up
+        sims.qvel[rows] = qvel
+    qpos[:, quaternion_entries] = compose_rotation(quaternion, rotation)
+    sims.qpos[rows] = qpos
+
+
+def _slide_path(
+    slide_model: SlideModel,
+    pose: np.ndarray,
+    twist: np.ndarray,
+    *,
+    times: np.ndarray,
+    since_strike: np.ndarray,
+) -> np.ndarray:
+    """Poses (n, T, 3) at times (n, T), s, of bodies that slide from pose and twist (n, 3)."""
+    delay_left = np.maximum(slide_model.delay - since_strike, 0.0)
+    with torch.no_grad():
+        return slide_model.path(
+            torch.as_tensor(pose),
+            torch.as_tensor(twist),
+            torch.as_tensor(times),
+            torch.as_tensor(delay_left),
+        ).numpy()

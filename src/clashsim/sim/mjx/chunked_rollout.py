@@ -1,43 +1,67 @@
-"""Many simulations in MJX, chunk by chunk in one compiled program, with the slopes of their states
-where they are asked for.
+"""Many simulations in MJX, chunk by chunk in one compiled program.
+
+Where they are asked for, states come with their derivatives by forward-mode differentiation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import mujoco
 import numpy as np
 
-from clashsim.sim.mjx.model import import_mjx, padded
+from clashsim.sim.mjx.model import import_mjx, pad_rows
 
 Arrays = dict[str, np.ndarray]
-Once = Callable[[Any, Any, Any], Any]
-Push = Callable[[Any, Any, Any, Any, Any], Any]
+# (fields, state, control) -> state: one step of one simulation.
+StepFunction = Callable[[Any, Any, Any], Any]
+# (fields, field tangents, state, state tangents, control) -> (state, state tangents): the same with
+# the derivatives of its state.
+JvpStepFunction = Callable[[Any, Any, Any, Any, Any], Any]
 _STATE = ("qpos", "qvel", "act")
 # Steps in one compiled call: control of any length runs in such chunks, so that no length compiles
-# again
+# again.
 _CHUNK = 32
-# Rows in one compiled call: fewer are padded, more to the next power of two, for the same reason
-_LEAST = 8
+# Rows in one compiled call: fewer are padded, more to the next power of two, for the same reason.
+_MIN_ROWS = 8
 
 
-class Chunks:
-    """Rows stepped by `once(differentiate)`, a function (fields, state, control) -> state of one
-    row and one step.
+@dataclass(frozen=True)
+class Tangents:
+    """Directions in which states are differentiated.
 
-    push: (fields, slopes, state, turn, control) -> (state, turn), a cheaper way to the slopes of
-    that step where there is one.
+    Attributes:
+        count: number of directions, q.
+        fields: arrays (n, q, ...), change of the model's fields along each direction.
+        start: (n, q, s), change of the start along each direction; none where None.
     """
+
+    count: int = 0
+    fields: Arrays = field(default_factory=dict)
+    start: np.ndarray | None = None
+
+
+class ChunkedRollout:
+    """Rollouts of one model, compiled once with and once without derivatives."""
 
     def __init__(
         self,
         model: mujoco.MjModel,
-        once: Callable[[bool], Once],
-        push: Callable[[], Push] | None = None,
+        make_step: Callable[[bool], StepFunction],
+        make_jvp_step: Callable[[], JvpStepFunction] | None = None,
     ) -> None:
-        self.model, self.once, self.push = model, once, push
+        """Prepare rollouts; nothing is compiled yet.
+
+        Args:
+            model: defines the size of a state.
+            make_step: makes the step; its argument is whether it will be differentiated.
+            make_jvp_step: gives a cheaper way to the derivatives of the step, where there is one.
+        """
+        self._model = model
+        self._make_step = make_step
+        self._make_jvp_step = make_jvp_step
         self._compiled: dict[bool, Callable[..., Any]] = {}
 
     def run(
@@ -46,77 +70,107 @@ class Chunks:
         control: np.ndarray,
         fields: Arrays,
         *,
-        slopes: Arrays | None = None,
-        q: int = 0,
-        start_jacobian: np.ndarray | None = None,
+        tangents: Tangents = Tangents(),
     ) -> tuple[np.ndarray, np.ndarray]:
-        """States (n, T + 1, s) and their slopes (n, T + 1, s, q), in directions along which fields
-        (n, ...) have slopes (n, q, ...) and the start turned (n, q, s).
+        """Simulate n trajectories.
+
+        Args:
+            start: (n, s), states.
+            control: (n, T, nu).
+            fields: arrays (n, ...), of the model.
+            tangents: directions in which the states are differentiated.
+
+        Returns:
+            States (n, T + 1, s), and their derivatives (n, T + 1, s, q).
         """
         n, steps = control.shape[:2]
-        rows, nq, nv = max(_LEAST, 1 << (n - 1).bit_length()), self.model.nq, self.model.nv
+        rows = max(_MIN_ROWS, 1 << (n - 1).bit_length())
         control = np.pad(control, ((0, 0), (0, -steps % _CHUNK), (0, 0)))
-        state: Arrays = dict(zip(_STATE, np.split(start, [nq, nq + nv], axis=1), strict=True)) | {
-            "qacc_warmstart": np.zeros((n, nv))
-        }
-        first = np.zeros((n, q, start.shape[1])) if start_jacobian is None else start_jacobian
-        begun = dict(zip(_STATE, np.split(first, [nq, nq + nv], axis=2), strict=True)) | {
-            "qacc_warmstart": np.zeros((n, q, nv))
-        }
-        turn = padded(begun if q else {}, rows)
-        fields, slopes, state = (
-            padded(fields, rows),
-            padded(slopes or {}, rows),
-            padded(state, rows),
-        )
-        run = self._compiled.get(q > 0) or self._compiled.setdefault(
-            q > 0, self._compile(differentiate=q > 0)
-        )
-        states, moved = [start[:, None]], [np.moveaxis(first, 1, -1)[:, None]]
-        for i in range(0, control.shape[1], _CHUNK):
-            state, turn, seen, slope = run(
-                fields,
-                slopes,
-                state,
-                turn,
-                padded({"ctrl": control[:, i : i + _CHUNK]}, rows)["ctrl"],
+        nv = self._model.nv
+        state = self._split(start) | {"qacc_warmstart": np.zeros((n, nv))}
+        start_tangent = tangents.start
+        if start_tangent is None:
+            start_tangent = np.zeros((n, tangents.count, start.shape[1]))
+        state_tangents: Arrays = {}
+        if tangents.count:
+            state_tangents = self._split(start_tangent)
+            state_tangents["qacc_warmstart"] = np.zeros((n, tangents.count, nv))
+        fields = pad_rows(fields, rows)
+        field_tangents = pad_rows(tangents.fields, rows)
+        state = pad_rows(state, rows)
+        state_tangents = pad_rows(state_tangents, rows)
+        run = self._program(differentiate=tangents.count > 0)
+        states = [start[:, None]]
+        jacobians = [np.moveaxis(start_tangent, 1, -1)[:, None]]
+        for first in range(0, control.shape[1], _CHUNK):
+            chunk = pad_rows({"ctrl": control[:, first : first + _CHUNK]}, rows)["ctrl"]
+            state, state_tangents, seen, derivative = run(
+                fields, field_tangents, state, state_tangents, chunk
             )
             states.append(np.asarray(seen)[:n])
-            moved.append(np.moveaxis(np.asarray(slope)[:n], 2, -1))
-        return np.concatenate(states, axis=1)[:, : steps + 1], np.concatenate(moved, axis=1)[
-            :, : steps + 1
-        ]
+            jacobians.append(np.moveaxis(np.asarray(derivative)[:n], 2, -1))
+        kept = slice(None, steps + 1)
+        return np.concatenate(states, axis=1)[:, kept], np.concatenate(jacobians, axis=1)[:, kept]
+
+    def _split(self, states: np.ndarray) -> Arrays:
+        """States (..., s) as qpos, qvel and act."""
+        nq, nv = self._model.nq, self._model.nv
+        parts = np.split(states, [nq, nq + nv], axis=-1)
+        return dict(zip(_STATE, parts, strict=True))
+
+    def _program(self, *, differentiate: bool) -> Callable[..., Any]:
+        """The compiled chunk, kept for the next call."""
+        if differentiate not in self._compiled:
+            self._compiled[differentiate] = self._compile(differentiate=differentiate)
+        return self._compiled[differentiate]
 
     def _compile(self, *, differentiate: bool) -> Callable[..., Any]:
-        """The chunk (fields, slopes, state, turn, control) -> (state, turn, states, slopes of the
-        states); `turn` is the state's slope so far.
+        """Compile a chunk of steps for many rows.
+
+        It is a function (fields, field tangents, state, state tangents, control) -> (state, state
+        tangents, states, derivatives of the states).
         """
         jax, _ = import_mjx()
-        jnp, once = jax.numpy, self.once(differentiate)
-        push = self.push() if differentiate and self.push is not None else None
+        jnp = jax.numpy
+        step = self._make_step(differentiate)
+        jvp_step = None
+        if differentiate and self._make_jvp_step is not None:
+            jvp_step = self._make_jvp_step()
 
-        def both(fields: Any, slopes: Any, state: Any, turn: Any, control: Any) -> Any:
+        def step_with_tangents(
+            fields: Any, field_tangents: Any, state: Any, state_tangents: Any, control: Any
+        ) -> Any:
             if not differentiate:
-                return once(fields, state, control), turn
-            if push is not None:
-                return push(fields, slopes, state, turn, control)
-            return jax.vmap(
-                lambda f, s: jax.jvp(lambda a, b: once(a, b, control), (fields, state), (f, s)),
-                out_axes=(None, 0),
-            )(slopes, turn)
+                return step(fields, state, control), state_tangents
+            if jvp_step is not None:
+                return jvp_step(fields, field_tangents, state, state_tangents, control)
 
-        def chunk(fields: Any, slopes: Any, state: Any, turn: Any, control: Any) -> Any:
-            def body(carry: Any, now: Any) -> Any:
-                state, turn = both(fields, slopes, carry[0], carry[1], now)
-                seen = jnp.concatenate([state[name] for name in _STATE])
-                return (state, turn), (
-                    seen,
-                    jnp.concatenate([turn[name] for name in _STATE], axis=1)
-                    if turn
-                    else jnp.zeros((0, len(seen))),
+            def along_direction(field_tangent: Any, state_tangent: Any) -> Any:
+                return jax.jvp(
+                    lambda f, s: step(f, s, control),
+                    (fields, state),
+                    (field_tangent, state_tangent),
                 )
 
-            (state, turn), (seen, slope) = jax.lax.scan(body, (state, turn), control)
-            return state, turn, seen, slope
+            return jax.vmap(along_direction, out_axes=(None, 0))(field_tangents, state_tangents)
+
+        def chunk(
+            fields: Any, field_tangents: Any, state: Any, state_tangents: Any, control: Any
+        ) -> Any:
+            def body(carry: Any, control_now: Any) -> Any:
+                state, tangents = step_with_tangents(
+                    fields, field_tangents, carry[0], carry[1], control_now
+                )
+                seen = jnp.concatenate([state[name] for name in _STATE])
+                if tangents:
+                    derivative = jnp.concatenate([tangents[name] for name in _STATE], axis=1)
+                else:
+                    derivative = jnp.zeros((0, len(seen)))
+                return (state, tangents), (seen, derivative)
+
+            (state, state_tangents), (seen, derivative) = jax.lax.scan(
+                body, (state, state_tangents), control
+            )
+            return state, state_tangents, seen, derivative
 
         return jax.jit(jax.vmap(chunk))

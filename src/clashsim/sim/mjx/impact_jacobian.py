@@ -1,5 +1,6 @@
-"""Impacts in MJX, with exact slopes of the outcome in a few parameters by forward-mode
-differentiation.
+"""Impacts in MJX, with exact Jacobians of the outcome in a few parameters.
+
+Differentiation is forward mode, through every step of an impact.
 """
 
 from __future__ import annotations
@@ -11,31 +12,49 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.params import from_unit
 from clashsim.core.scene import Scene
-from clashsim.sim.mjx.model import MjxScene, UnsupportedByMjx, check_finite, import_mjx, padded, put
-from clashsim.sim.mjx.step import stepper, strike_of
-from clashsim.sim.mujoco.impacts import ImpactSimulator, rest_height, velocity_servos
+from clashsim.sim.mjx.impact_start import impact_start
+from clashsim.sim.mjx.model import MjxScene, import_mjx, pad_rows, put_scene
+from clashsim.sim.mjx.refusals import (
+    UnsupportedByMjx,
+    refuse_non_finite_gradients,
+    refusing_scene,
+)
+from clashsim.sim.mjx.step import make_step, strike_contacts
+from clashsim.sim.mujoco.impacts import ImpactSimulator
 
-# Impacts in one compiled call: fewer are padded, for compiling again costs more than computing
+# Impacts in one compiled call: fewer are padded, for compiling again costs more than computing.
 _ROWS = 48
-_LONGEST = 400  # steps of an impact that can be compiled and run in reasonable time
+_MAX_STEPS = 400  # of an impact that can be compiled and run in reasonable time
+_STEP_MULTIPLE = 16  # programs are compiled for multiples of so many steps
+_ITERATIONS = 8  # of the constraint solver, enough for an impact
+_LENGTH_IMPACTS = 16  # on which the length of an impact is measured
+# Levenberg-Marquardt: first, least and greatest damping, and its factors after success and failure.
+_FIRST_DAMPING = 1e-2
+_MIN_DAMPING = 1e-6
+_MAX_DAMPING = 1e3
+_DAMPING_DECREASE = 5
+_DAMPING_INCREASE = 10
 
 
 class MjxImpactJacobian:
-    """Outcomes and slopes of one scene's impacts in MJX."""
+    """Outcomes and Jacobians of one scene's impacts in MJX.
+
+    Attributes:
+        scene: the scene.
+        free: indices of the q parameters in which outcomes are differentiated.
+    """
 
     def __init__(self, scene: Scene, free: tuple[int, ...]) -> None:
-        self.scene, self.free = scene, free
+        self.scene = scene
+        self.free = free
         self._compiled: dict[int, Callable[..., Any]] = {}
 
     @cached_property
-    def _held(self) -> MjxScene:
-        """The scene in MJX, put there on first use; an impact needs no more iterations of the
-        solver than these.
-        """
-        return put(self.scene, iterations=8)
+    def _mjx_scene(self) -> MjxScene:
+        """The scene in MJX, put there on first use."""
+        return put_scene(self.scene, iterations=_ITERATIONS)
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -44,136 +63,138 @@ class MjxImpactJacobian:
         return MjxImpactJacobian(scene, free)
 
     def length(self, striker: ImpactSimulator, before: np.ndarray, theta: np.ndarray) -> int:
-        """Steps that the longest impact takes in MuJoCo at the corners and the centre of the
-        parameters' ranges.
+        """Steps to compile for: what the longest impact takes in MuJoCo, and some more.
+
+        It is measured at the corners and the centre of the parameters' ranges.
+
+        Args:
+            striker: runs impacts in MuJoCo.
+            before: (n, d), columns as in `Impacts`.
+            theta: (n, p), parameters of the scene.
         """
         params = [self.scene.params[i] for i in self.free]
-        corners = np.array([*product((-1.0, 1.0), repeat=len(params)), [0.0] * len(params)])
-        rows = np.arange(min(len(before), 16))
-        repeated = np.tile(theta[rows], (len(corners), 1))
-        repeated[:, list(self.free)] = np.repeat(from_unit(params, corners), len(rows), 0)
-        longest = int(striker(np.tile(before[rows], (len(corners), 1)), repeated).steps.max())
-        if longest > _LONGEST:
+        centre = [0.0] * len(params)
+        corners = np.array([*product((-1.0, 1.0), repeat=len(params)), centre])
+        rows = np.arange(min(len(before), _LENGTH_IMPACTS))
+        thetas = np.tile(theta[rows], (len(corners), 1))
+        thetas[:, list(self.free)] = np.repeat(from_unit(params, corners), len(rows), 0)
+        outcome = striker(np.tile(before[rows], (len(corners), 1)), thetas)
+        longest = int(outcome.steps.max())
+        if longest > _MAX_STEPS:
             raise UnsupportedByMjx(
-                f"an impact of scene {self.scene.name!r} takes up to {longest} steps, and MJX is differentiated over {_LONGEST} at most to end in reasonable time"
+                f"an impact of scene {self.scene.name!r} takes up to {longest} steps, and MJX is "
+                f"differentiated over {_MAX_STEPS} at most to end in reasonable time"
             )
-        return -(-longest // 16) * 16 + 16
+        multiples = -(-longest // _STEP_MULTIPLE)
+        return multiples * _STEP_MULTIPLE + _STEP_MULTIPLE
 
     def __call__(
         self, before: np.ndarray, theta: np.ndarray, unit: np.ndarray, *, steps: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Twists after (m, n, k) and their slopes (m, n, k, q) in the unit scale, at points unit
-        (m, q) for impacts before (n, d), theta (n, p).
+        """Run n impacts at m points of the free parameters.
+
+        Args:
+            before: (n, d), columns as in `Impacts`.
+            theta: (n, p), parameters of the scene; the free ones are replaced.
+            unit: (m, q), the free parameters on the unit scale.
+            steps: of every impact, as of `length`.
+
+        Returns:
+            Twists after (m, n, k), and their Jacobians (m, n, k, q) on the unit scale.
         """
-        m, n = len(unit), len(before)
-        run = self._compiled.get(steps) or self._compiled.setdefault(steps, self._compile(steps))
-        full = np.tile(theta, (m, 1))
-        full[:, list(self.free)] = from_unit(
-            [self.scene.params[i] for i in self.free], np.repeat(unit, n, 0)
-        )
-        poser, start = begun(self.scene, np.tile(before, (m, 1)), full)
-        starts = [
-            self._held.fields(full, m * n),
-            self._held.rollout_with_jacobian(full, self.free),
+        m, n, q = len(unit), len(before), unit.shape[1]
+        count = m * n
+        free_params = [self.scene.params[i] for i in self.free]
+        thetas = np.tile(theta, (m, 1))
+        thetas[:, list(self.free)] = from_unit(free_params, np.repeat(unit, n, 0))
+        poser, start = impact_start(self.scene, np.tile(before, (m, 1)), thetas)
+        inputs = [
+            self._mjx_scene.fields(thetas, count),
+            self._mjx_scene.field_tangents(thetas, self.free),
             start,
         ]
-        chunks = [
-            run(*(padded({k: a[i : i + _ROWS] for k, a in part.items()}, _ROWS) for part in starts))
-            for i in range(0, m * n, _ROWS)
-        ]
-        velocity, slope, place = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-        body, count = self.scene.struck_body, m * n
-        after = poser.scene_twist(*body.twist(place[:count], velocity[:count]))
-        slopes = np.stack(
-            [
-                poser.scene_twist(*body.twist(place[:count], slope[:count, :, j]))
-                for j in range(unit.shape[1])
-            ],
-            -1,
+        run = self._program(steps)
+        outputs = []
+        for first in range(0, count, _ROWS):
+            rows = slice(first, first + _ROWS)
+            padded = [
+                pad_rows({name: values[rows] for name, values in arrays.items()}, _ROWS)
+                for arrays in inputs
+            ]
+            outputs.append([np.asarray(values) for values in run(*padded)])
+        qvel, qvel_jacobian, qpos = (
+            np.concatenate(parts)[:count] for parts in zip(*outputs, strict=True)
         )
-        check_finite(self.scene, after, slopes)
-        return after.reshape(m, n, -1), slopes.reshape(m, n, -1, unit.shape[1])
+        body = self.scene.struck_body
+        after = poser.scene_twist(*body.twist(qpos, qvel))
+        jacobian = np.stack(
+            [poser.scene_twist(*body.twist(qpos, qvel_jacobian[:, :, j])) for j in range(q)], -1
+        )
+        refuse_non_finite_gradients(self.scene, after, jacobian)
+        return after.reshape(m, n, -1), jacobian.reshape(m, n, -1, q)
 
-    def _compile(self, steps: int) -> Callable[..., tuple[np.ndarray, ...]]:
+    def _program(self, steps: int) -> Callable[..., Any]:
+        """The compiled program for impacts of so many steps, kept for the next call."""
+        if steps not in self._compiled:
+            self._compiled[steps] = self._compile(steps)
+        return self._compiled[steps]
+
+    def _compile(self, steps: int) -> Callable[..., Any]:
+        """(fields, field tangents, start) -> (qvel, its Jacobian, qpos) at the end of impacts."""
         jax, mjx = import_mjx()
-        jnp, held, step = jax.numpy, self._held, stepper(self._held, differentiate=True)
-        empty, strike = mjx.make_data(held.model), strike_of(held)
+        jnp = jax.numpy
+        mjx_scene = self._mjx_scene
+        step = make_step(mjx_scene, differentiate=True)
+        is_strike = strike_contacts(mjx_scene)
+        empty = mjx.make_data(mjx_scene.model)
 
         def impact(fields: Any, start: Any) -> Any:
-            own = held.at(fields)
+            model = mjx_scene.at(fields)
 
-            def once(carry: Any, _: None) -> Any:
-                data, touched, parted, velocity, place = carry
-                new = step(own, data)
-                near = ((new._impl.contact.dist < 0) & strike(new)).any()
-                parted = parted | (
-                    touched & ~near
-                )  # the contact describes the state before the step: the one kept last
-                return (
-                    new,
-                    touched | near,
-                    parted,
-                    jnp.where(parted, velocity, new.qvel),
-                    jnp.where(parted, place, new.qpos),
-                ), None
+            def body(carry: Any, _: None) -> Any:
+                data, touched, parted, qvel, qpos = carry
+                data = step(model, data)
+                touching = ((data._impl.contact.dist < 0) & is_strike(data)).any()
+                # The contact describes the state before the step, which is the one kept last.
+                parted = parted | (touched & ~touching)
+                qvel = jnp.where(parted, qvel, data.qvel)
+                qpos = jnp.where(parted, qpos, data.qpos)
+                return (data, touched | touching, parted, qvel, qpos), None
 
-            (_, _, _, velocity, place), _ = jax.lax.scan(
-                once,
-                (empty.replace(**start), False, False, start["qvel"], start["qpos"]),
-                None,
-                length=steps,
-            )
-            return velocity, place
+            first = (empty.replace(**start), False, False, start["qvel"], start["qpos"])
+            (*_, qvel, qpos), _ = jax.lax.scan(body, first, None, length=steps)
+            return qvel, qpos
 
-        def both(fields: Any, slopes: Any, start: Any) -> Any:
-            def push(slope: Any) -> Any:
-                (velocity, place), (turn, _) = jax.jvp(
-                    lambda f: impact(f, start), (fields,), (slope,)
+        def impact_with_jacobian(fields: Any, field_tangents: Any, start: Any) -> Any:
+            def along_direction(field_tangent: Any) -> Any:
+                (qvel, qpos), (qvel_tangent, _) = jax.jvp(
+                    lambda f: impact(f, start), (fields,), (field_tangent,)
                 )
-                return velocity, place, turn
+                return qvel, qpos, qvel_tangent
 
-            velocity, place, turn = jax.vmap(push, out_axes=(None, None, 0))(slopes)
-            return velocity, jnp.moveaxis(turn, 0, -1), place
+            qvel, qpos, tangents = jax.vmap(along_direction, out_axes=(None, None, 0))(
+                field_tangents
+            )
+            return qvel, jnp.moveaxis(tangents, 0, -1), qpos
 
-        compiled = jax.jit(jax.vmap(both))
-
-        def run(*arrays: Any) -> tuple[np.ndarray, ...]:
-            try:
-                return tuple(np.asarray(x) for x in compiled(*arrays))
-            except (NotImplementedError, TypeError) as problem:
-                raise UnsupportedByMjx(
-                    f"MJX cannot run scene {self.scene.name!r}: {' '.join(str(problem).split())[:160]}"
-                ) from None
-
-        return run
+        return refusing_scene(self.scene, jax.jit(jax.vmap(impact_with_jacobian)))
 
 
-def begun(
-    scene: Scene, before: np.ndarray, theta: np.ndarray
-) -> tuple[PairPoser, dict[str, np.ndarray]]:
-    """What writes the poses of impacts before (n, d) at theta (n, p), and their qpos, qvel and ctrl
-    (n, ...) in MuJoCo.
+def cap_residuals(residual: np.ndarray, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Limit what a single one of n observations can cost to 1.
+
+    Args:
+        residual: (m, n, k).
+        jacobian: (m, n, k, q), of the residuals.
+
+    Returns:
+        Residuals r / sqrt(1 + |r|^2), the norm over k, and their Jacobians.
     """
-    poser = PairPoser(scene, rest_height(scene, theta))
-    n, base = len(before), scene.base
-    qpos, qvel, control = (
-        np.tile(base.qpos0, (n, 1)),
-        np.zeros((n, base.nv)),
-        np.zeros((n, base.nu)),
-    )
-    poser.write(before, qpos, qvel)
-    for actuator, dof in velocity_servos(scene):
-        control[:, actuator] = qvel[:, dof]
-    return poser, {"qpos": qpos, "qvel": qvel, "ctrl": control}
-
-
-def cap_residuals(off: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Residuals (m, n, k) made r / sqrt(1 + |r|^2) over k, and their slopes (m, n, k, q) with them:
-    no one of n can then cost more than 1.
-    """
-    root = np.sqrt(1 + (off**2).sum(-1))[..., None]
-    value, slope = off / root, slope / root[..., None]
-    return value, slope - value[..., None] * np.einsum("mnk,mnkq->mnq", value, slope)[..., None, :]
+    root = np.sqrt(1 + (residual**2).sum(-1))[..., None]
+    value = residual / root
+    scaled = jacobian / root[..., None]
+    along_residual = np.einsum("mnk,mnkq->mnq", value, scaled)
+    return value, scaled - value[..., None] * along_residual[..., None, :]
 
 
 def least_squares_from_starts(
@@ -182,28 +203,35 @@ def least_squares_from_starts(
     *,
     steps: int = 10,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Levenberg-Marquardt from all starts (m, q) at once inside [-1, 1]; returns the best points
-    (m, q) and their losses (m,).
+    """Levenberg-Marquardt from m starts at once, inside [-1, 1].
 
-    `evaluate` gives residuals (m, n) and slopes (m, n, q) at points (m, q); the loss is the mean
-    over n of r^2 / (1 + r^2) of 3 or 6 residuals an impact, already capped by the caller.
+    Args:
+        evaluate: gives residuals (m, n) and Jacobians (m, n, q) at points (m, q); the loss is the
+            sum of squares of residuals that the caller has capped.
+        starts: (m, q).
+        steps: evaluations.
+
+    Returns:
+        The best points (m, q) and their losses (m,).
     """
     m, q = starts.shape
-    kept, moved = starts.copy(), starts.copy()
-    best, damping = np.full(m, np.inf), np.full(m, 1e-2)
-    hessian, pull = np.zeros((m, q, q)), np.zeros((m, q))
+    best_points = starts.copy()
+    points = starts.copy()
+    best_loss = np.full(m, np.inf)
+    damping = np.full(m, _FIRST_DAMPING)
+    hessian = np.zeros((m, q, q))
+    gradient = np.zeros((m, q))
     for _ in range(steps):
-        residual, slope = evaluate(moved)
+        residual, jacobian = evaluate(points)
         loss = (residual**2).sum(1)
-        better = loss < best
-        best, kept[better] = np.where(better, loss, best), moved[better]
-        damping = np.clip(np.where(better, damping / 5, damping * 10), 1e-6, 1e3)
-        hessian[better], pull[better] = (
-            np.einsum("mni,mnj->mij", slope, slope)[better],
-            np.einsum("mni,mn->mi", slope, residual)[better],
-        )
-        step = np.linalg.solve(hessian + damping[:, None, None] * np.eye(q), pull[..., None])[
-            ..., 0
-        ]
-        moved = np.clip(kept - step, -1, 1)
-    return kept, best
+        better = loss < best_loss
+        best_loss = np.where(better, loss, best_loss)
+        best_points[better] = points[better]
+        damping = np.where(better, damping / _DAMPING_DECREASE, damping * _DAMPING_INCREASE)
+        damping = np.clip(damping, _MIN_DAMPING, _MAX_DAMPING)
+        hessian[better] = np.einsum("mni,mnj->mij", jacobian, jacobian)[better]
+        gradient[better] = np.einsum("mni,mn->mi", jacobian, residual)[better]
+        damped = hessian + damping[:, None, None] * np.eye(q)
+        step = np.linalg.solve(damped, gradient[..., None])[..., 0]
+        points = np.clip(best_points - step, -1, 1)
+    return best_points, best_loss

@@ -1,5 +1,6 @@
-"""Impacts in MJX as `ImpactSimulator` runs them in MuJoCo: many at once, each from the first touch to the
-parting of the pair, on the device that jax has.
+"""Impacts in MJX as `ImpactSimulator` runs them in MuJoCo, on the device that jax has.
+
+Many run at once, each from the first touch to the parting of the pair.
 """
 
 from __future__ import annotations
@@ -13,51 +14,68 @@ import numpy as np
 
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import STRIKE, Scene
-from clashsim.sim.mjx.impact_jacobian import begun
-from clashsim.sim.mjx.model import UnsupportedByMjx, import_mjx, padded, precision, put
-from clashsim.sim.mjx.step import stepper, strike_sensor
-from clashsim.sim.mujoco.impacts import SETTLED, ImpactEnd, ImpactOutcome, patience
+from clashsim.sim.mjx.impact_start import impact_start
+from clashsim.sim.mjx.model import import_mjx, pad_rows, precision, put_scene
+from clashsim.sim.mjx.refusals import UnsupportedByMjx, refusing_scene
+from clashsim.sim.mjx.step import make_step, strike_sensor
+from clashsim.sim.mujoco.impacts import (
+    MAX_SPEED,
+    SETTLED,
+    ImpactEnd,
+    ImpactOutcome,
+    join_outcomes,
+    settling_steps,
+)
 
 _STATE = ("qpos", "qvel", "act", "qacc_warmstart")  # all that the next step needs
+# Iterations of the constraint solver. Numbers of 32 bits do not come to its tolerance, and would
+# take all iterations for nothing.
+_ITERATIONS = 100
+_ITERATIONS_SINGLE = 8
+_LINE_SEARCH_STEPS = 8  # with 6 the twists are still the same, with 4 not
 
 
 class MjxImpactSimulator:
-    """Runs impacts of one scene, up to `size` of them in one call of one compiled program; the
-    first call compiles it, which takes 10 to 40 s.
+    """Runs impacts of one scene in MJX, up to `size` of them in one compiled program.
 
-    lanes: how many are stepped together, a part of `size` by default. All lanes step until the last
-    has ended, so one whose impact has ended takes the
-    next impact. single: numbers of 32 bits, which cards are quicker with. Scenes that MJX would
-    collide otherwise than MuJoCo are refused.
+    The first call compiles it, which takes 10 to 40 s. Scenes that MJX would collide otherwise than
+    MuJoCo are refused.
+
+    Attributes:
+        scene: the scene.
+        size: impacts in one call.
+        lanes: impacts that are stepped together.
+        single: whether numbers have 32 bits.
+        mjx_scene: the scene in MJX.
     """
 
     def __init__(
         self, scene: Scene, size: int = 4096, *, lanes: int = 0, single: bool = False
     ) -> None:
+        """Put a scene into MJX.
+
+        Args:
+            scene: whose pair collides.
+            size: impacts in one call.
+            lanes: how many are stepped together; 0 takes a part of `size`. All lanes step until the
+                last has ended, so one whose impact has ended takes the next impact.
+            single: use numbers of 32 bits, which a GPU is faster with.
+        """
         if size < 1 or lanes < 0:
             raise ParamError(
                 f"impacts at once must be at least 1 and lanes not negative, got {size} and {lanes}"
             )
-        if int(scene.base.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4):
-            raise UnsupportedByMjx(
-                f"MJX keeps no contact of the state before a step of RK4, by which impacts of scene {scene.name!r} would end: "
-                "use Euler or implicitfast, or Striker"
-            )
-        if scene.base.pair(STRIKE).gap[0] or any(
-            slot is not None and slot.field == "pair_gap" for slot in scene.slots
-        ):
-            raise UnsupportedByMjx(
-                f"the pair {STRIKE!r} of scene {scene.name!r} has a gap, by which MuJoCo sees a contact that MJX does not: set it to 0, or use Striker"
-            )
-        self.scene, self.size, self.single = scene, size, single
-        quick = (
-            import_mjx()[0].devices()[0].platform != "cpu"
-        )  # a card steps few lanes no quicker than some thousands
-        self.lanes = min(lanes or (max(4096, size // 4) if quick else max(16, size // 16)), size)
-        # Numbers of 32 bits do not come to the solver's tolerance, and would go through all
-        # iterations for nothing. With 6 searches twists are the same, with 4 not.
-        self.held = put(
-            scene, faithful=True, single=single, iterations=8 if single else 100, searches=8
+        _refuse_rk4_and_gap(scene)
+        self.scene = scene
+        self.size = size
+        self.single = single
+        self.lanes = min(lanes or _default_lanes(size), size)
+        self.mjx_scene = put_scene(
+            scene,
+            faithful=True,
+            single=single,
+            iterations=_ITERATIONS_SINGLE if single else _ITERATIONS,
+            line_search_steps=_LINE_SEARCH_STEPS,
         )
 
     @staticmethod
@@ -69,123 +87,147 @@ class MjxImpactSimulator:
     @property
     def device(self) -> str:
         """Where jax computes."""
-        return str(import_mjx()[0].devices()[0].device_kind)
+        jax, _ = import_mjx()
+        return str(jax.devices()[0].device_kind)
 
     def __call__(
         self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25
     ) -> ImpactOutcome:
-        """Outcomes of impacts that start touching: before (N, d), theta (p,) or (N, p)."""
+        """Run impacts of pairs that touch at the start.
+
+        Args:
+            before: (N, d), columns as in `Impacts`.
+            theta: (p,) or (N, p), parameters of the scene.
+            duration: s, after which an impact counts as unfinished.
+        """
         n = len(before)
         theta = np.broadcast_to(theta, (n, len(self.scene.params)))
-        parts = [
-            self._run(before[i : i + self.size], theta[i : i + self.size], duration)
-            for i in range(0, n, self.size)
-        ]
-        return ImpactOutcome(
-            *(np.concatenate([getattr(p, f) for p in parts]) for f in ("after", "end", "steps"))
-        )
+        parts = []
+        for first in range(0, n, self.size):
+            rows = slice(first, first + self.size)
+            parts.append(self._run(before[rows], theta[rows], duration))
+        return join_outcomes(parts)
 
     def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
-        n, base = len(before), self.scene.base
-        poser, start = begun(self.scene, before, theta)
-        start |= {"act": np.zeros((n, base.na)), "qacc_warmstart": np.zeros((n, base.nv))}
-        limit = max(1, round(duration / base.opt.timestep))
+        """Run up to `size` impacts."""
+        n = len(before)
+        base = self.scene.base
+        poser, start = impact_start(self.scene, before, theta)
+        start["act"] = np.zeros((n, base.na))
+        start["qacc_warmstart"] = np.zeros((n, base.nv))
+        max_steps = max(1, round(duration / base.opt.timestep))
         with precision(self.single):
-            seen = self._program(
-                padded(self.held.fields(theta, n), self.size), padded(start, self.size), n, limit
-            )
-            qpos, qvel, end, steps = (
-                np.asarray(seen[name])[:n] for name in ("qpos", "qvel", "end", "steps")
-            )
-        after = poser.scene_twist(
-            *self.scene.struck_body.twist(qpos.astype(float), qvel.astype(float))
-        )
-        return ImpactOutcome(after, end.astype(int), steps.astype(int))
+            fields = pad_rows(self.mjx_scene.fields(theta, n), self.size)
+            last = self._program(fields, pad_rows(start, self.size), n, max_steps)
+            qpos = np.asarray(last["qpos"])[:n].astype(float)
+            qvel = np.asarray(last["qvel"])[:n].astype(float)
+            end = np.asarray(last["end"])[:n].astype(int)
+            steps = np.asarray(last["steps"])[:n].astype(int)
+        after = poser.scene_twist(*self.scene.struck_body.twist(qpos, qvel))
+        return ImpactOutcome(after, end, steps)
 
     @cached_property
     def _program(self) -> Callable[..., Any]:
-        """(fields, start, n, limit) -> last state, end and steps of each of the first n rows."""
+        """(fields, start, n, max_steps) -> last state, end and steps of the first n rows."""
         jax, mjx = import_mjx()
-        jnp, held, size, hold = jax.numpy, self.held, self.size, patience(self.scene)
-        step, sensor, empty = (
-            stepper(held, differentiate=False),
-            strike_sensor(held),
-            mjx.make_data(held.model),
-        )
+        jnp = jax.numpy
+        mjx_scene = self.mjx_scene
+        size, lanes = self.size, self.lanes
+        needed_quiet_steps = settling_steps(self.scene)
+        step = make_step(mjx_scene, differentiate=False)
+        sensor = strike_sensor(mjx_scene)
+        empty = mjx.make_data(mjx_scene.model)
 
-        def once(fields: Any, state: Any, control: Any) -> Any:
-            data = step(held.at(fields), empty.replace(**state, ctrl=control))
+        def step_lane(fields: Any, state: Any, control: Any) -> Any:
+            """The next state of a lane, and what the sensor reports of the state before."""
+            data = step(mjx_scene.at(fields), empty.replace(**state, ctrl=control))
             return {name: getattr(data, name) for name in _STATE}, *sensor(data)
 
-        def strike(fields: Any, start: Any, n: Any, limit: Any) -> Any:
-            def taken(arrays: Any, row: Any) -> Any:
-                return {name: a[jnp.minimum(row, n - 1)] for name, a in arrays.items()}
+        def run_all(fields: Any, start: Any, n: Any, max_steps: Any) -> Any:
+            def rows_of(arrays: Any, row: Any) -> Any:
+                return {name: values[jnp.minimum(row, n - 1)] for name, values in arrays.items()}
 
             def body(carry: Any) -> Any:
-                row, state, (touched, speed, quiet, steps), out = carry
-                new, found, rate = jax.vmap(once)(
-                    taken(fields, row), state, taken(start, row)["ctrl"]
+                row, state, (touched, approach_speed, quiet_steps, steps), out = carry
+                new_state, touching, normal_velocity = jax.vmap(step_lane)(
+                    rows_of(fields, row), state, rows_of(start, row)["ctrl"]
                 )
-                steps, rate = steps + 1, jnp.abs(rate)
-                speed = jnp.where(found & ~touched, rate, speed)
-                quiet = jnp.where(found & (rate < SETTLED * speed), quiet + 1, 0)
-                parted, settled = touched & ~found, quiet >= hold
-                broken = ~(jnp.abs(state["qvel"]) <= 1e6).all(
-                    1
-                )  # what is not a number is not smaller, either
+                steps = steps + 1
+                speed = jnp.abs(normal_velocity)
+                approach_speed = jnp.where(touching & ~touched, speed, approach_speed)
+                quiet = touching & (speed < SETTLED * approach_speed)
+                quiet_steps = jnp.where(quiet, quiet_steps + 1, 0)
+                parted = touched & ~touching
+                settled = quiet_steps >= needed_quiet_steps
+                # Written so that NaN, which is not smaller than anything, counts as unstable.
+                unstable = ~(jnp.abs(state["qvel"]) <= MAX_SPEED).all(1)
                 end = jnp.select(
-                    [broken, parted, settled],
+                    [unstable, parted, settled],
                     [int(ImpactEnd.UNSTABLE), int(ImpactEnd.PARTED), int(ImpactEnd.SETTLED)],
                     int(ImpactEnd.UNFINISHED),
                 )
-                over = (row < n) & ((end != ImpactEnd.UNFINISHED) | (steps >= limit))
-                # What the sensor told is of the state before the step, so that is the last one.
-                told = {"qpos": state["qpos"], "qvel": state["qvel"], "end": end, "steps": steps}
+                over = (row < n) & ((end != ImpactEnd.UNFINISHED) | (steps >= max_steps))
+                # The sensor reports on the state before the step, so that is the last one.
+                last = {"qpos": state["qpos"], "qvel": state["qvel"], "end": end, "steps": steps}
+                written_row = jnp.where(over, row, size)  # rows beyond the end are dropped
                 out = {
-                    name: a.at[jnp.where(over, row, size)].set(
-                        told[name].astype(a.dtype), mode="drop"
-                    )
-                    for name, a in out.items()
+                    name: values.at[written_row].set(last[name].astype(values.dtype), mode="drop")
+                    for name, values in out.items()
                 }
-                # Lanes take the rows that are left in order; one without any is held at a start, so
+                # Lanes take the rows that are left in order. One without any is held at a start, so
                 # that it cannot slow down the solver for all.
                 row = jnp.where(over, row.max() + jnp.cumsum(over), row)
                 fresh = over | (row >= n)
+                fresh_state = rows_of(start, row)
                 state = {
-                    name: jnp.where(fresh[:, None], taken(start, row)[name], a)
-                    for name, a in new.items()
+                    name: jnp.where(fresh[:, None], fresh_state[name], values)
+                    for name, values in new_state.items()
                 }
-                marks = (
-                    (touched | found) & ~fresh,
-                    speed,
-                    jnp.where(fresh, 0, quiet),
+                progress = (
+                    (touched | touching) & ~fresh,
+                    approach_speed,
+                    jnp.where(fresh, 0, quiet_steps),
                     jnp.where(fresh, 0, steps),
                 )
-                return row, state, marks, out
+                return row, state, progress, out
 
-            row = jnp.arange(self.lanes)
-            still = jnp.zeros(self.lanes, int)
+            row = jnp.arange(lanes)
+            first_start = rows_of(start, row)
+            state = {name: first_start[name] for name in _STATE}
+            zero = jnp.zeros(lanes, int)
+            progress = (zero > 0, jnp.zeros(lanes), zero, zero)
             out = {
                 "qpos": start["qpos"],
                 "qvel": start["qvel"],
                 "end": jnp.zeros(size, int),
                 "steps": jnp.zeros(size, int),
             }
-            first = {name: taken(start, row)[name] for name in _STATE}
-            return jax.lax.while_loop(
-                lambda carry: (carry[0] < n).any(),
-                body,
-                (row, first, (still > 0, jnp.zeros(self.lanes), still, still), out),
-            )[3]
+            *_, out = jax.lax.while_loop(
+                lambda carry: (carry[0] < n).any(), body, (row, state, progress, out)
+            )
+            return out
 
-        compiled = jax.jit(strike)
+        return refusing_scene(self.scene, jax.jit(run_all))
 
-        def run(*arrays: Any) -> Any:
-            try:
-                return compiled(*arrays)
-            except (NotImplementedError, TypeError) as problem:
-                raise UnsupportedByMjx(
-                    f"MJX cannot run scene {self.scene.name!r}: {' '.join(str(problem).split())[:160]}"
-                ) from None
 
-        return run
+def _default_lanes(size: int) -> int:
+    """Impacts that are stepped together, for `size` in one call."""
+    jax, _ = import_mjx()
+    if jax.devices()[0].platform == "cpu":
+        return max(16, size // 16)
+    return max(4096, size // 4)  # a GPU steps few lanes no faster than some thousands
+
+
+def _refuse_rk4_and_gap(scene: Scene) -> None:
+    """Refuse what would end impacts otherwise than in MuJoCo."""
+    if int(scene.base.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4):
+        raise UnsupportedByMjx(
+            "MJX keeps no contact of the state before a step of RK4, by which impacts of scene "
+            f"{scene.name!r} would end: use Euler or implicitfast, or ImpactSimulator"
+        )
+    gap_varies = any(slot is not None and slot.field == "pair_gap" for slot in scene.slots)
+    if scene.base.pair(STRIKE).gap[0] or gap_varies:
+        raise UnsupportedByMjx(
+            f"the pair {STRIKE!r} of scene {scene.name!r} has a gap, by which MuJoCo sees a "
+            "contact that MJX does not: set it to 0, or use ImpactSimulator"
+        )

@@ -1,4 +1,4 @@
-"""A scene put into MJX: what MJX can hold of it, and the model's fields for given parameters."""
+"""A scene put into MJX: the model's fields for given parameters, and their derivatives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
-from clashsim.core.errors import SceneError
 from clashsim.core.extras import needs
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene, model_field
+from clashsim.sim.mjx.refusals import UnsupportedByMjx, one_line, refuse_meshes, refuse_pairs
 
-# Constants that MuJoCo derives of masses, inertias and reference poses (mj_setConst), as far as
+# Constants that MuJoCo derives from masses, inertias and reference poses (mj_setConst), as far as
 # MJX's dynamics read them.
 _DERIVED = (
     "body_subtreemass",
@@ -29,124 +29,116 @@ _DERIVED = (
     "tendon_invweight0",
     "actuator_acc0",
 )
-# On the unit scale, of their central differences: they are smooth, so this gives about ten digits
-_STEP = 1e-5
-_LOSS = 1e-9  # least frictionloss: MJX takes a joint that had some and has none for a locked one
-CORNERS = 20  # of a mesh's face that MJX keeps
-# Pairs of kinds that MJX collides as MuJoCo does (docs/mjx.md has the figures), the first before
-# the second in MuJoCo's order.
-FAITHFUL = {
-    *(
-        (a, b)
-        for a, them in {
-            "plane": ("sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh"),
-            "sphere": ("sphere", "capsule", "box", "mesh"),
-            "capsule": ("capsule",),
-        }.items()
-        for b in them
-    )
-}
-BLIND = {
-    ("sphere", "box"),
-    ("sphere", "mesh"),
-}  # those of them that MJX calls 1 m apart when they do not overlap
-
-
-class UnsupportedByMjx(SceneError):
-    """MJX cannot do this scene; the message says why."""
+# Step of their central differences on the unit scale: they are smooth, so this gives ten digits.
+_DIFFERENCE_STEP = 1e-5
+# Least frictionloss: MJX takes a joint that had some and has none for a locked one.
+_MIN_FRICTIONLOSS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class MjxScene:
-    """A scene in MJX without its sensors; `plain` is the MuJoCo model that was put there, `names`
-    the fields that theta decides.
+    """A scene in MJX, without its sensors.
+
+    Attributes:
+        scene: the scene.
+        mujoco_model: the MuJoCo model that was put into MJX.
+        model: the MJX model.
+        names: the model's fields that theta decides.
     """
 
     scene: Scene
-    plain: mujoco.MjModel
+    mujoco_model: mujoco.MjModel
     model: Any
     names: tuple[str, ...]
 
     def fields(self, theta: np.ndarray | None, n: int) -> dict[str, np.ndarray]:
-        """Arrays (n, ...) of the fields that theta (p,) or (n, p) decides, by name; the author's
-        where theta is None.
+        """Fields of the model that theta decides.
+
+        Args:
+            theta: (p,) or (n, p); the author's values where None.
+            n: number of simulations.
+
+        Returns:
+            Arrays (n, ...) by name.
         """
-        out = {
-            name: np.tile(
-                model_field(self.scene.base, name),
-                (n,) + (1,) * model_field(self.scene.base, name).ndim,
-            )
-            for name in self.names
-        }
+        out = {}
+        for name in self.names:
+            author = model_field(self.scene.base, name)
+            out[name] = np.tile(author, (n,) + (1,) * author.ndim)
         if theta is not None:
             theta = np.broadcast_to(theta, (n, len(self.scene.params)))
             self.scene.write(theta, out.__getitem__)
-            out |= self._constants(theta)
+            out |= self._derived_constants(theta)
         if "dof_frictionloss" in out:
-            rows = sorted(
-                {
-                    row
-                    for slot in self.scene.slots
-                    if slot is not None and slot.field == "dof_frictionloss"
-                    for row in slot.rows
-                }
-            )
-            out["dof_frictionloss"][:, rows] = np.maximum(out["dof_frictionloss"][:, rows], _LOSS)
+            loss = out["dof_frictionloss"]
+            rows = self._frictionloss_rows()
+            loss[:, rows] = np.maximum(loss[:, rows], _MIN_FRICTIONLOSS)
         return out
 
-    def rollout_with_jacobian(
-        self, theta: np.ndarray, free: tuple[int, ...]
-    ) -> dict[str, np.ndarray]:
-        """Slopes (n, q, ...) of the same fields in the unit-scaled parameters `free` (q,), at theta
-        (n, p).
+    def field_tangents(self, theta: np.ndarray, free: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """Derivatives of the same fields in some parameters.
+
+        Args:
+            theta: (n, p), where they are taken.
+            free: (q,), indices of the parameters, on their unit scales.
+
+        Returns:
+            Arrays (n, q, ...) by name.
         """
         n, q = len(theta), len(free)
-        out = {
+        params = self.scene.params
+        tangents = {
             name: np.zeros((n, q, *model_field(self.scene.base, name).shape)) for name in self.names
         }
-        for j, i in enumerate(free):
-            slot, p = self.scene.slots[i], self.scene.params[i]
+        for column, i in enumerate(free):
+            slot = self.scene.slots[i]
             if slot is not None:
-                slot.write(out[slot.field][:, j], p.sign * _unit_slope(p, theta[:, i]))
+                rate = params[i].sign * _natural_per_unit(params[i], theta[:, i])
+                slot.write(tangents[slot.field][:, column], rate)
         if self.scene.needs_const:
-            unit = to_unit(self.scene.params, theta)
-            for j, i in enumerate(free):
-                shift = _STEP * np.eye(len(self.scene.params))[i]
-                above, below = (
-                    self._constants(from_unit(self.scene.params, unit + s)) for s in (shift, -shift)
-                )
+            unit = to_unit(params, theta)
+            for column, i in enumerate(free):
+                shift = _DIFFERENCE_STEP * np.eye(len(params))[i]
+                above = self._derived_constants(from_unit(params, unit + shift))
+                below = self._derived_constants(from_unit(params, unit - shift))
                 for name in above:
-                    out[name][:, j] = (above[name] - below[name]) / (2 * _STEP)
-        return out
+                    difference = above[name] - below[name]
+                    tangents[name][:, column] = difference / (2 * _DIFFERENCE_STEP)
+        return tangents
 
     def at(self, fields: dict[str, Any]) -> Any:
         """The MJX model with these fields; they may be traced."""
         return self.model.tree_replace(fields)
 
-    def _constants(self, theta: np.ndarray) -> dict[str, np.ndarray]:
+    def _frictionloss_rows(self) -> list[int]:
+        """Degrees of freedom whose friction loss is a parameter."""
+        rows: set[int] = set()
+        for slot in self.scene.slots:
+            if slot is not None and slot.field == "dof_frictionloss":
+                rows.update(slot.rows)
+        return sorted(rows)
+
+    def _derived_constants(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """MuJoCo's derived constants (n, ...) at theta (n, p), where a parameter moves them."""
         if not self.scene.needs_const:
             return {}
-        many = batch.Batch(
-            self.plain, len(theta)
-        )  # one model after the other takes several times as long
-        derived = {name: many.expand(name) for name in _DERIVED if name in self.names}
-        self.scene.write(theta, many.expand)
-        many.set_const(ids=np.arange(len(theta)))
-        return {name: np.array(a) for name, a in derived.items()}
+        # A batch, because one model after the other takes several times as long.
+        models = batch.Batch(self.mujoco_model, len(theta))
+        derived = {name: models.expand(name) for name in _DERIVED if name in self.names}
+        self.scene.write(theta, models.expand)
+        models.set_const(ids=np.arange(len(theta)))
+        return {name: np.array(values) for name, values in derived.items()}
 
 
-def _unit_slope(p: Param, value: np.ndarray) -> np.ndarray:
-    """How fast a parameter's natural value (n,) moves with its unit-scaled one."""
-    return (
-        value * np.log(p.high / p.low) / 2
-        if p.scale == "log"
-        else np.full_like(value, (p.high - p.low) / 2)
-    )
+def _natural_per_unit(param: Param, value: np.ndarray) -> np.ndarray:
+    """Derivative of a parameter's natural value (n,) in its value on the unit scale."""
+    if param.scale == "log":
+        return value * np.log(param.high / param.low) / 2
+    return np.full_like(value, (param.high - param.low) / 2)
 
 
 def import_mjx() -> tuple[Any, Any]:
-    """jax, set to double precision, and MJX."""
+    """The modules jax, set to double precision, and mujoco.mjx."""
     with needs("mujoco-mjx", "mjx"):
         import jax
 
@@ -160,10 +152,10 @@ def import_mjx() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def precision(single: bool) -> Iterator[None]:
-    """Within, jax computes in single or in double precision, whatever it is set to; programs have
-    to be compiled and called there.
+    """Within, jax computes in single or in double precision, whatever it is set to.
 
-    Products of matrices are in full: cards would cut single numbers to 10 bits there.
+    Programs have to be compiled and called there. Products of matrices are in full precision: a GPU
+    would cut single numbers to 10 bits there.
     """
     jax, _ = import_mjx()
     with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
@@ -171,139 +163,81 @@ def precision(single: bool) -> Iterator[None]:
 
 
 @lru_cache(maxsize=8)
-def put(
+def put_scene(
     scene: Scene,
     *,
     timestep: float | None = None,
     faithful: bool = False,
     iterations: int = 100,
-    searches: int = 12,
+    line_search_steps: int = 12,
     single: bool = False,
 ) -> MjxScene:
-    """Put a scene into MJX, with at most so many iterations of its solver and of the line search in
-    each, or refuse it by name.
+    """Put a scene into MJX, or refuse it with the reason.
 
-    faithful: also refuse what MJX collides otherwise than MuJoCo. single: numbers of 32 bits, to be
-    used within `precision`. MJX goes through all searches whether they are needed or not; with 12
-    states are those of MuJoCo's 50 in a quarter of the time.
+    Args:
+        scene: the scene.
+        timestep: s, replaces the author's.
+        faithful: also refuse what MJX collides otherwise than MuJoCo.
+        iterations: of the constraint solver, at most.
+        line_search_steps: in each iteration, at most. MJX takes all of them whether they are needed
+            or not; with 12 the states are those of MuJoCo's 50, in a quarter of the time.
+        single: numbers of 32 bits, to be used within `precision`.
     """
     jax, mjx = import_mjx()
     spec = scene.spec.copy()
     for sensor in list(spec.sensors):  # MJX lacks some of them, and none is needed
         spec.delete(sensor)
-    plain = spec.compile()
-    plain.opt.iterations, plain.opt.ls_iterations = (
-        min(plain.opt.iterations, iterations),
-        min(plain.opt.ls_iterations, searches),
-    )
-    plain.opt.timestep = timestep or plain.opt.timestep
-    for slot, p in zip(scene.slots, scene.params, strict=True):
+    mujoco_model = spec.compile()
+    options = mujoco_model.opt
+    options.iterations = min(options.iterations, iterations)
+    options.ls_iterations = min(options.ls_iterations, line_search_steps)
+    options.timestep = timestep or options.timestep
+    for slot, param in zip(scene.slots, scene.params, strict=True):
         if slot is not None and slot.field == "dof_frictionloss":
-            slot.write(
-                plain.dof_frictionloss, p.high
-            )  # MJX makes room for the friction of joints that have some when they are put there
-    _refuse_pairs(scene, plain, faithful=faithful)
+            # MJX makes room for the friction of joints that have some when they are put there.
+            slot.write(mujoco_model.dof_frictionloss, param.high)
+    refuse_pairs(scene, mujoco_model, faithful=faithful)
     try:
-        with warnings.catch_warnings(record=True) as told, precision(single):
+        with warnings.catch_warnings(record=True) as caught, precision(single):
             warnings.simplefilter("always")
-            model = mjx.put_model(plain, impl="jax")
+            model = mjx.put_model(mujoco_model, impl="jax")
     except NotImplementedError as problem:
         raise UnsupportedByMjx(
-            f"MJX cannot load scene {scene.name!r}: {' '.join(str(problem).split())}; use MujocoSim for it"
+            f"MJX cannot load scene {scene.name!r}: {one_line(problem)}; use MujocoSim for it"
         ) from None
     if faithful:
-        _refuse_meshes(scene, plain, [str(w.message) for w in told])
-    names = {slot.field for slot in scene.slots if slot is not None}
-    for p, slot in zip(scene.params, scene.slots, strict=True):
-        if slot is not None and not isinstance(leaf(model, slot.field), jax.Array):
+        refuse_meshes(scene, mujoco_model, [str(warning.message) for warning in caught])
+    names = set()
+    for param, slot in zip(scene.params, scene.slots, strict=True):
+        if slot is None:
+            continue
+        if not isinstance(array_of(model, slot.field), jax.Array):
             raise UnsupportedByMjx(
-                f"MJX fixes {slot.field!r} when it compiles, so parameter {p.name!r} of scene {scene.name!r} cannot vary there: use MujocoSim for it"
+                f"MJX fixes {slot.field!r} when it compiles, so parameter {param.name!r} of scene "
+                f"{scene.name!r} cannot vary there: use MujocoSim for it"
             )
+        names.add(slot.field)
     if scene.needs_const:
-        names |= {
-            name
-            for name in _DERIVED
-            if isinstance(getattr(model, name), jax.Array) and getattr(plain, name).size
-        }
-    return MjxScene(scene, plain, model, tuple(sorted(names)))
+        for name in _DERIVED:
+            if isinstance(getattr(model, name), jax.Array) and getattr(mujoco_model, name).size:
+                names.add(name)
+    return MjxScene(scene, mujoco_model, model, tuple(sorted(names)))
 
 
-def padded(arrays: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
-    """The arrays with their first entries repeated until there are `rows`: compiling for another
-    number costs more than computing.
+def pad_rows(arrays: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """The arrays with their first rows repeated until there are `rows`.
+
+    Compiling for another number of rows costs more than computing some in vain.
     """
-    return {
-        name: np.concatenate([a, np.repeat(a[:1], rows - len(a), 0)]) for name, a in arrays.items()
-    }
+    padded = {}
+    for name, values in arrays.items():
+        filling = np.repeat(values[:1], rows - len(values), 0)
+        padded[name] = np.concatenate([values, filling])
+    return padded
 
 
-def check_finite(scene: Scene, *slopes: np.ndarray) -> None:
-    """Refuse slopes that MJX could not tell."""
-    if not all(np.isfinite(a).all() for a in slopes):
-        kinds = sorted(
-            _kind(scene.base, scene.base.geom(g).id) for g in (scene.struck, scene.striker)
-        )
-        raise UnsupportedByMjx(
-            f"MJX gives slopes that are not finite for scene {scene.name!r} (its {'-'.join(kinds)} collision is not differentiable there)"
-        )
-
-
-def leaf(model: Any, name: str) -> Any:
-    """The array of an MJX model that a slot's field names, or None."""
+def array_of(model: Any, name: str) -> Any:
+    """The array of an MJX model that the name of a field stands for, or None."""
     for part in name.split("."):
         model = getattr(model, part, None)
     return model
-
-
-def _refuse_pairs(scene: Scene, plain: mujoco.MjModel, *, faithful: bool) -> None:
-    """Refuse pairs of geoms that MJX cannot collide at all or, if faithful, not as MuJoCo does."""
-    from mujoco.mjx._src.collision_driver import geom_pairs, has_collision_fn
-
-    for first, second, pair in geom_pairs(plain):
-        missing = not has_collision_fn(plain.geom_type[first], plain.geom_type[second])
-        kinds = _kind(plain, first), _kind(plain, second)
-        if missing or (faithful and kinds not in FAITHFUL):
-            a, b = (
-                f"{plain.geom(g).name or int(g)!r} ({kind})"
-                for g, kind in zip((first, second), kinds, strict=True)
-            )
-            partners = sorted(x if y == kinds[1] else y for x, y in FAITHFUL if kinds[1] in (x, y))
-            advice = (
-                f"beside a {kinds[1]}, a {' or a '.join(partners)} can be used"
-                if partners
-                else "a sphere, capsule, box or convex mesh can be used in place of one of them"
-            )
-            raise UnsupportedByMjx(
-                f"MJX cannot collide geoms {a} and {b} of scene {scene.name!r}{'' if missing else ' as MuJoCo does'}: {advice}, or MujocoSim"
-            )
-        margin = (
-            plain.pair_margin[pair]
-            if pair >= 0
-            else plain.geom_margin[first] + plain.geom_margin[second]
-        )
-        if faithful and kinds in BLIND and margin > 0:
-            a, b = (repr(plain.geom(g).name or int(g)) for g in (first, second))
-            raise UnsupportedByMjx(
-                f"MJX sees no distance between geoms {a} ({kinds[0]}) and {b} ({kinds[1]}) of scene {scene.name!r} before they touch, "
-                "so their margin would not count: set it to 0, or use MujocoSim"
-            )
-
-
-def _refuse_meshes(scene: Scene, plain: mujoco.MjModel, told: list[str]) -> None:
-    """Refuse meshes of which MJX drops corners; it only warns."""
-    for mesh in range(plain.nmesh):
-        name = plain.mesh(mesh).name
-        if any(f'"{name}"' in text and "coplanar face" in text for text in told):
-            geoms = ", ".join(
-                repr(plain.geom(g).name or g)
-                for g in range(plain.ngeom)
-                if _kind(plain, g) == "mesh" and int(plain.geom_dataid[g]) == mesh
-            )
-            raise UnsupportedByMjx(
-                f"mesh {name!r} of geom {geoms} in scene {scene.name!r} has a flat face with more than {CORNERS} corners, of which MJX drops some: "
-                f"use a convex mesh with at most {CORNERS} corners a face, a box, a sphere or a capsule, or MujocoSim"
-            )
-
-
-def _kind(model: mujoco.MjModel, geom: int) -> str:
-    return mujoco.mjtGeom(int(model.geom_type[geom])).name.removeprefix("mjGEOM_").lower()

@@ -1,6 +1,4 @@
-"""MJX behind the seam of a simulator: many simulations in one compiled call, and slopes of the
-states in a few parameters.
-"""
+"""MJX as a simulator: many simulations in one compiled call, with Jacobians of their states."""
 
 from __future__ import annotations
 
@@ -11,41 +9,62 @@ import numpy as np
 
 from clashsim.core.scene import Scene
 from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
-from clashsim.sim.mjx.chunked_rollout import Chunks, Once
-from clashsim.sim.mjx.model import check_finite, import_mjx, put
-from clashsim.sim.mjx.step import stepper
+from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, StepFunction, Tangents
+from clashsim.sim.mjx.model import import_mjx, put_scene
+from clashsim.sim.mjx.refusals import refuse_non_finite_gradients
+from clashsim.sim.mjx.step import make_step
 
 
 class MjxSim:
-    """A scene at theta (author's values where None) in MJX, in double precision; `timestep` (s)
-    replaces the author's.
+    """A scene in MJX, in double precision.
 
-    The first call takes 10 to 30 seconds to compile, the first one of `rollout_with_jacobian` as long again.
-    Scenes that MJX would collide otherwise than MuJoCo are refused.
+    The first call takes 10 to 30 seconds to compile, the first one of `rollout_with_jacobian` as
+    long again. Scenes that MJX would collide otherwise than MuJoCo are refused.
+
+    Attributes:
+        scene: the scene.
+        theta: (p,), parameters of the scene, or None for the author's values.
+        mjx_scene: the scene in MJX.
+        model: the MuJoCo model that was put into MJX.
     """
 
     def __init__(
         self, scene: Scene, theta: np.ndarray | None = None, *, timestep: float | None = None
     ) -> None:
-        self.scene, self.theta = scene, check_theta(scene.params, theta)
-        self.held = put(scene, timestep=timestep, faithful=True)
-        self.model = self.held.plain
-        self._chunks = Chunks(self.model, self._once)
+        """Put a scene into MJX.
+
+        Args:
+            scene: the scene to simulate.
+            theta: (p,), parameters of the scene; the author's values where None.
+            timestep: s, replaces the author's.
+        """
+        self.scene = scene
+        self.theta = check_theta(scene.params, theta)
+        self.mjx_scene = put_scene(scene, timestep=timestep, faithful=True)
+        self.model = self.mjx_scene.mujoco_model
+        self._rollouts = ChunkedRollout(self.model, self._make_step)
 
     def rollout(
         self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
     ) -> np.ndarray:
-        """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu);
-        theta (p,) or (N, p).
+        """Simulate N trajectories.
+
+        Args:
+            start: (N, s), states: qpos, qvel and act.
+            control: (N, T, nu), one row per step.
+            theta: (p,) or (N, p), replaces that of the simulator.
+
+        Returns:
+            States (N, T + 1, s), the start included.
         """
         start, control = check_rollout(self.model, start, control)
         theta = check_theta(self.scene.params, theta, len(start))
         unmoved = nothing_to_step(start, control)
         if unmoved is not None:
             return unmoved
-        return self._chunks.run(
-            start, control, self.held.fields(self.theta if theta is None else theta, len(start))
-        )[0]
+        fields = self.mjx_scene.fields(self.theta if theta is None else theta, len(start))
+        states, _ = self._rollouts.run(start, control, fields)
+        return states
 
     def rollout_with_jacobian(
         self,
@@ -57,48 +76,56 @@ class MjxSim:
         finite: bool = True,
         start_jacobian: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same states, and their slopes (N, T + 1, s, q) in the unit-scaled parameters with
-        indices `free` (q,).
+        """Simulate N trajectories and differentiate their states in some parameters.
 
-        theta: (p,) or (N, p); that of the simulator where None, else the nominal one. The start
-        does not move with the parameters unless `start_jacobian` (N, q, s) says how. finite: refuse slopes
-        that are not; a search that takes such points back can do without.
+        Args:
+            start: (N, s), states: qpos, qvel and act.
+            control: (N, T, nu), one row per step.
+            theta: (p,) or (N, p); that of the simulator where None, else the nominal values.
+            free: (q,), indices of the parameters, which are on their unit scales.
+            finite: refuse starts and Jacobians that are not finite; a search that takes such points
+                back can do without.
+            start_jacobian: (N, q, s), how the start moves with the parameters; not at all where
+                None.
+
+        Returns:
+            States (N, T + 1, s), and their Jacobians (N, T + 1, s, q).
         """
         start, control = check_rollout(self.model, start, control, finite=finite)
         n = len(start)
         if n == 0:
             states = np.zeros((0, control.shape[1] + 1, start.shape[1]))
             return states, np.zeros((*states.shape, len(free)))
-        at = (
-            theta
-            if theta is not None
-            else self.theta
-            if self.theta is not None
-            else self.scene.nominal
+        at = theta_or_default(self.scene, theta, self.theta, n=n)
+        tangents = Tangents(
+            len(free), self.mjx_scene.field_tangents(at, tuple(free)), start_jacobian
         )
-        at = np.broadcast_to(at, (n, len(self.scene.params)))
-        states, moved = self._chunks.run(
-            start,
-            control,
-            self.held.fields(at, n),
-            slopes=self.held.rollout_with_jacobian(at, tuple(free)),
-            q=len(free),
-            start_jacobian=start_jacobian,
+        states, jacobian = self._rollouts.run(
+            start, control, self.mjx_scene.fields(at, n), tangents=tangents
         )
         if finite:
-            check_finite(self.scene, moved)
-        return states, moved
+            refuse_non_finite_gradients(self.scene, jacobian)
+        return states, jacobian
 
-    def _once(self, differentiate: bool) -> Once:
+    def _make_step(self, differentiate: bool) -> StepFunction:
+        """The step of the scene, compiled by who calls it."""
         _, mjx = import_mjx()
-        held, step = self.held, stepper(self.held, differentiate=differentiate)
-        empty = mjx.make_data(held.model)
+        mjx_scene = self.mjx_scene
+        step = make_step(mjx_scene, differentiate=differentiate)
+        empty = mjx.make_data(mjx_scene.model)
 
-        def once(fields: Any, state: Any, control: Any) -> Any:
-            """One step; only what the next one needs is carried, so that little has to be copied
-            and differentiated.
-            """
-            data = step(held.at(fields), empty.replace(**state, ctrl=control))
+        def step_state(fields: Any, state: Any, control: Any) -> Any:
+            """One step. Only what the next one needs is carried, so that little is copied."""
+            data = step(mjx_scene.at(fields), empty.replace(**state, ctrl=control))
             return {name: getattr(data, name) for name in state}
 
-        return once
+        return step_state
+
+
+def theta_or_default(
+    scene: Scene, theta: np.ndarray | None, own_theta: np.ndarray | None, *, n: int
+) -> np.ndarray:
+    """Theta (n, p) as given, else that of the simulator, else the scene's nominal values."""
+    if theta is None:
+        theta = scene.nominal if own_theta is None else own_theta
+    return np.broadcast_to(theta, (n, len(scene.params)))

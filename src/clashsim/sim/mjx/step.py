@@ -1,9 +1,8 @@
-"""One step of MJX as MuJoCo takes it, with slopes that hold.
+"""One step of MJX as MuJoCo takes it, with gradients that hold in contact.
 
-Free bodies are turned with their gyroscopic forces implicit, which MJX leaves out. Slopes of the
-solver's answer come from the equation it
-solves: the loops of the solver have none where a contact is at rest or apart (a root of zero), and
-need not be gone through.
+MJX leaves out the implicit gyroscopic forces of free bodies; they are added here. Gradients of the
+constraint solver's answer come from the equation that it solves. The loops of the solver themselves
+have none where a contact is at rest or apart (a root of zero), and need not be differentiated.
 """
 
 from __future__ import annotations
@@ -17,152 +16,168 @@ import numpy as np
 from clashsim.core.scene import STRIKE
 from clashsim.sim.mjx.model import MjxScene, import_mjx
 
+# (model, data) -> data.
+DataFunction = Callable[[Any, Any], Any]
 
-def stepper(
-    held: MjxScene, *, differentiate: bool, between: Callable[[Any, Any], Any] | None = None
-) -> Callable[[Any, Any], Any]:
-    """The function (model, data) -> data that steps a scene; its values do not depend on
-    `differentiate`.
 
-    `between` (model, data) -> data may change the smooth forces before the constraints are solved.
+def make_step(
+    mjx_scene: MjxScene, *, differentiate: bool, change_forces: DataFunction | None = None
+) -> DataFunction:
+    """The function (model, data) -> data that steps a scene.
 
-    MuJoCo's `implicitfast` differentiates the bias force of every body that floats alone, (M - dt
-    d(-bias)/dv) a = f in its own 6 by 6 block; MJX's does not, and a spinning block is then 1e-4
-    off after a step. mjx.implicit solves M a = f, so f is changed to give that a.
+    MuJoCo's `implicitfast` differentiates the bias force of every body that floats alone,
+    (M - dt d(-bias)/dv) a = f in its own 6 by 6 block. MJX's does not, and a spinning block is then
+    1e-4 off after a step. mjx.implicit solves M a = f, so f is changed to give that a.
+
+    Args:
+        mjx_scene: the scene in MJX.
+        differentiate: whether the step will be differentiated; its values do not depend on it.
+        change_forces: may change the smooth forces before the constraints are solved.
     """
     jax, mjx = import_mjx()
-    jnp, plain = jax.numpy, held.plain
-    dofs = _alone(plain)
-    fast = int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
-    forward = forward_of(held, differentiate=differentiate, between=between)
+    jnp = jax.numpy
+    mujoco_model = mjx_scene.mujoco_model
+    integrator = int(mujoco_model.opt.integrator)
+    if integrator == int(mujoco.mjtIntegrator.mjINT_RK4):
+        return mjx.step
+    implicit = integrator == int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
+    dofs = _lone_free_bodies(mujoco_model)
+    forward = make_forward(mjx_scene, differentiate=differentiate, change_forces=change_forces)
 
-    def turned(model: Any, data: Any) -> Any:
-        def bias(spin: Any) -> Any:
-            return mjx.rne(
-                model, mjx.com_vel(model, data.replace(qvel=data.qvel.at[dofs[:, 3:]].add(spin)))
-            ).qfrc_bias
+    def add_gyroscopic_forces(model: Any, data: Any) -> Any:
+        def bias_force(angular_velocity: Any) -> Any:
+            """Bias force with an angular velocity added to that of each free body."""
+            qvel = data.qvel.at[dofs[:, 3:]].add(angular_velocity)
+            return mjx.rne(model, mjx.com_vel(model, data.replace(qvel=qvel))).qfrc_bias
 
-        slope = jnp.zeros((len(dofs), 6, 6)).at[:, :, 3:].set(-jax.jacfwd(bias)(jnp.zeros(3))[dofs])
-        mass, smooth = mjx.full_m(model, data), mjx.deriv_smooth_vel(model, data)
-        mass = (mass if smooth is None else mass - model.opt.timestep * smooth)[
-            dofs[:, :, None], dofs[:, None, :]
-        ]
+        by_angular_velocity = -jax.jacfwd(bias_force)(jnp.zeros(3))[dofs]
+        force_by_velocity = jnp.zeros((len(dofs), 6, 6)).at[:, :, 3:].set(by_angular_velocity)
+        mass = mjx.full_m(model, data)
+        smooth = mjx.deriv_smooth_vel(model, data)
+        if smooth is not None:
+            mass = mass - model.opt.timestep * smooth
+        mass = mass[dofs[:, :, None], dofs[:, None, :]]
         force = (data.qfrc_smooth + data.qfrc_constraint)[dofs]
-        gained = jnp.linalg.solve(mass - model.opt.timestep * slope, force[..., None])
-        return data.replace(
-            qfrc_constraint=data.qfrc_constraint.at[dofs].add((mass @ gained)[..., 0] - force)
-        )
+        implicit_mass = mass - model.opt.timestep * force_by_velocity
+        acceleration = jnp.linalg.solve(implicit_mass, force[..., None])
+        added = (mass @ acceleration)[..., 0] - force
+        return data.replace(qfrc_constraint=data.qfrc_constraint.at[dofs].add(added))
 
     def step(model: Any, data: Any) -> Any:
         data = forward(model, data)
-        return (
-            mjx.implicit(model, turned(model, data) if len(dofs) else data)
-            if fast
-            else mjx.euler(model, data)
-        )
+        if not implicit:
+            return mjx.euler(model, data)
+        if len(dofs):
+            data = add_gyroscopic_forces(model, data)
+        return mjx.implicit(model, data)
 
-    return mjx.step if int(plain.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4) else step
-
-
-def forward_of(
-    held: MjxScene, *, differentiate: bool, between: Callable[[Any, Any], Any] | None = None
-) -> Callable[[Any, Any], Any]:
-    """The function (model, data) -> data that computes the accelerations of a scene; `between` as
-    in `stepper`.
-    """
-    return (
-        _forward(between, differentiate=differentiate)
-        if differentiate or between is not None
-        else import_mjx()[1].forward
-    )
+    return step
 
 
-def _forward(
-    between: Callable[[Any, Any], Any] | None, *, differentiate: bool
-) -> Callable[[Any, Any], Any]:
-    """mjx.forward with something in between, and slopes by the implicit function theorem.
+def make_forward(
+    mjx_scene: MjxScene, *, differentiate: bool, change_forces: DataFunction | None = None
+) -> DataFunction:
+    """The function (model, data) -> data that computes accelerations; arguments as `make_step`."""
+    if differentiate or change_forces is not None:
+        return _differentiable_forward(change_forces, differentiate=differentiate)
+    _, mjx = import_mjx()
+    return mjx.forward
+
+
+def _differentiable_forward(
+    change_forces: DataFunction | None, *, differentiate: bool
+) -> DataFunction:
+    """mjx.forward with changed forces, and gradients by the implicit function theorem.
 
     The solver's answer makes its gradient g vanish, so it moves by -H^-1 dg, which is how one more
-    step of Newton moves; that step itself is taken off again, for the value is the solver's.
+    step of Newton's method moves. That step itself is taken off again, for the value is the
+    solver's.
     """
     jax, mjx = import_mjx()
     from mujoco.mjx._src.solver import Context
 
-    still = jax.lax.stop_gradient
+    constant = jax.lax.stop_gradient
 
     def forward(model: Any, data: Any) -> Any:
         for stage in (mjx.fwd_position, mjx.fwd_velocity, mjx.fwd_actuation, mjx.fwd_acceleration):
             data = stage(model, data)
-        if between is not None:
-            data = between(model, data)
+        if change_forces is not None:
+            data = change_forces(model, data)
         if not data._impl.efc_J.size:
             return data.replace(qacc=data.qacc_smooth)
         if not differentiate:
             return mjx.solve(model, data)
-        solved = mjx.solve(still(model), still(data))
+        solved = mjx.solve(constant(model), constant(data))
         newton = Context.create(model, data.replace(qacc=solved.qacc)).Mgrad
-        qacc = solved.qacc - (newton - still(newton))
-        force = (
-            mjx.mul_m(model, data, qacc) - data.qfrc_smooth
-        )  # of the constraints: what the smooth forces do not explain
+        qacc = solved.qacc - (newton - constant(newton))
+        # The force of the constraints is what the smooth forces do not explain.
+        force = mjx.mul_m(model, data, qacc) - data.qfrc_smooth
         return data.replace(
-            qacc=qacc, qfrc_constraint=solved.qfrc_constraint + (force - still(force))
+            qacc=qacc, qfrc_constraint=solved.qfrc_constraint + (force - constant(force))
         )
 
     return forward
 
 
-def strike_of(held: MjxScene) -> Callable[[Any], Any]:
-    """The function data -> mask (c,) of the contacts that are the strike's; MJX lists those of
-    every pair, apart or not.
-    """
-    plain = held.plain
-    pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
-    a, b = int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])
+def strike_contacts(mjx_scene: MjxScene) -> Callable[[Any], Any]:
+    """The function data -> mask (c,) of the contacts that are the strike's.
 
-    def strike(data: Any) -> Any:
+    MJX lists the contacts of every pair, apart or not.
+    """
+    a, b = _strike_geoms(mjx_scene)
+
+    def mask(data: Any) -> Any:
         first, second = data._impl.contact.geom.T
         return ((first == a) & (second == b)) | ((first == b) & (second == a))
 
-    return strike
+    return mask
 
 
-def strike_sensor(held: MjxScene) -> Callable[[Any], tuple[Any, Any]]:
-    """The function data -> (found, rate) that stands for the scene's sensor of the strike, which
-    MJX does not have.
+def strike_sensor(mjx_scene: MjxScene) -> Callable[[Any], tuple[Any, Any]]:
+    """The function data -> (touching, normal velocity) in place of the scene's strike sensor.
 
-    found: whether MuJoCo would list a contact of a pair without a gap. rate: normal velocity of the
-    deepest one, negative while the bodies approach. Of the state of the last `forward`, as with
-    MuJoCo's sensors; v(p) = v_c + w x (p - c), with c the mass centre to which MJX refers a
-    velocity.
+    MJX does not have that sensor. `touching` is whether MuJoCo would list a contact of a pair
+    without a gap. The normal velocity is that of the deepest contact, negative while the bodies
+    approach. Both are of the state of the last `forward`, as with MuJoCo's sensors. With c the mass
+    centre to which MJX refers a velocity, v(p) = v_c + w x (p - c).
     """
-    jnp, plain, strike = import_mjx()[0].numpy, held.plain, strike_of(held)
-    pair = mujoco.mj_name2id(plain, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
-    body = plain.geom_bodyid[[int(plain.pair_geom1[pair]), int(plain.pair_geom2[pair])]]
-    root = plain.body_rootid[body]
+    jax, _ = import_mjx()
+    jnp = jax.numpy
+    mujoco_model = mjx_scene.mujoco_model
+    is_strike = strike_contacts(mjx_scene)
+    first_geom, second_geom = _strike_geoms(mjx_scene)
+    body = mujoco_model.geom_bodyid[[first_geom, second_geom]]
+    root = mujoco_model.body_rootid[body]
 
     def sensor(data: Any) -> tuple[Any, Any]:
         contact = data._impl.contact
-        distance = jnp.where(strike(data), contact.dist - contact.includemargin, jnp.inf)
+        distance = jnp.where(is_strike(data), contact.dist - contact.includemargin, jnp.inf)
         deepest = jnp.argmin(distance)
-        swapped = (
-            contact.geom[deepest, 0] != plain.pair_geom1[pair]
-        )  # the normal points from the first to the second
+        # The normal points from the first to the second geom of the contact.
+        swapped = contact.geom[deepest, 0] != first_geom
         arm = contact.pos[deepest] - data.subtree_com[root]
-        spin, speed = data.cvel[body, :3], data.cvel[body, 3:]
-        velocity = speed + jnp.cross(spin, arm)
-        rate = contact.frame[deepest, 0] @ (velocity[1] - velocity[0])
-        return distance[deepest] <= 0, jnp.where(swapped, -rate, rate)
+        angular = data.cvel[body, :3]
+        linear = data.cvel[body, 3:]
+        velocity = linear + jnp.cross(angular, arm)
+        normal_velocity = contact.frame[deepest, 0] @ (velocity[1] - velocity[0])
+        return distance[deepest] <= 0, jnp.where(swapped, -normal_velocity, normal_velocity)
 
     return sensor
 
 
-def _alone(model: mujoco.MjModel) -> np.ndarray:
+def _strike_geoms(mjx_scene: MjxScene) -> tuple[int, int]:
+    """The two geoms of the scene's strike."""
+    model = mjx_scene.mujoco_model
+    pair = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_PAIR, STRIKE)
+    return int(model.pair_geom1[pair]), int(model.pair_geom2[pair])
+
+
+def _lone_free_bodies(model: mujoco.MjModel) -> np.ndarray:
     """Degrees of freedom (b, 6) of the free bodies to which nothing is jointed."""
-    first = [
-        int(model.jnt_dofadr[j])
-        for j in range(model.njnt)
-        if int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_FREE)
-    ]
-    alone = [a for a in first if (model.dof_treeid == model.dof_treeid[a]).sum() == 6]
-    return np.array(alone, int).reshape(-1, 1) + np.arange(6)
+    first_dofs = []
+    for joint in range(model.njnt):
+        dof = int(model.jnt_dofadr[joint])
+        is_free = int(model.jnt_type[joint]) == int(mujoco.mjtJoint.mjJNT_FREE)
+        if is_free and (model.dof_treeid == model.dof_treeid[dof]).sum() == 6:
+            first_dofs.append(dof)
+    return np.array(first_dofs, int).reshape(-1, 1) + np.arange(6)

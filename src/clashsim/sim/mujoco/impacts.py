@@ -16,8 +16,15 @@ from clashsim.core.params import from_unit
 from clashsim.core.scene import GROUND, Scene
 
 # A pair that stays together has ended its impact when it closes at less than this share of the
-# approach speed
+# approach speed.
 SETTLED = 0.02
+_SETTLING_TIME = 0.003  # s: it has to stay so for this long, for it may just pass through zero
+MAX_SPEED = 1e6  # m/s or rad/s: beyond this a simulation counts as unstable
+# How a body is let sink into soft ground: this often, for so long, keeping a share of its velocity
+# each time so that bouncy ground comes to rest as well.
+_SINK_ROUNDS = 40
+_SINK_TIME = 0.01  # s
+_SINK_KEPT_VELOCITY = 0.3
 
 
 class ImpactEnd(IntEnum):
@@ -31,8 +38,12 @@ class ImpactEnd(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class ImpactOutcome:
-    """after (N, k): twist of the struck body at the end; end (N,): `ImpactEnd`; steps (N,): simulation
-    steps each impact took.
+    """Outcomes of N simulated impacts.
+
+    Attributes:
+        after: (N, k), twist of the struck body at the end, m/s and rad/s, axes of the scene.
+        end: (N,), `ImpactEnd`.
+        steps: (N,), simulation steps that each impact took.
     """
 
     after: np.ndarray
@@ -41,191 +52,286 @@ class ImpactOutcome:
 
     @property
     def usable(self) -> np.ndarray:
-        """Rows with an end, (N,)."""
+        """Whether impacts (N,) came to an end."""
         return self.end <= ImpactEnd.SETTLED
 
 
+def join_outcomes(parts: list[ImpactOutcome]) -> ImpactOutcome:
+    """Several sets of outcomes as one."""
+    return ImpactOutcome(
+        np.concatenate([part.after for part in parts]),
+        np.concatenate([part.end for part in parts]),
+        np.concatenate([part.steps for part in parts]),
+    )
+
+
 class ImpactSimulator:
-    """Runs impacts of one scene in batches of `size` simulations that are built once and used
-    again.
+    """Runs impacts of one scene in MuJoCo, in batches that are built once and used again.
+
+    Attributes:
+        scene: the scene.
+        size: simulations in a batch.
     """
 
     def __init__(self, scene: Scene, size: int = 4096, *, threads: int = 0) -> None:
-        self.scene, self.size = scene, size
-        self.engine = batch.Batch(scene.base, size, nthread=threads)
-        self.qpos, self.qvel = self.engine.bind("qpos"), self.engine.bind("qvel")
-        self.warmstart = self.engine.bind("qacc_warmstart")
-        self.ctrl = self.engine.bind("ctrl") if scene.base.nu else None
-        self.sensors = self.engine.bind("sensordata")
-        self.sensor = int(scene.base.sensor("clashsim/contact").adr[0])
-        self.fields = {
-            slot.field: self.engine.expand(slot.field) for slot in scene.slots if slot is not None
+        """Build a batch.
+
+        Args:
+            scene: whose pair collides.
+            size: simulations in a batch.
+            threads: of a batch; 0 takes one for each core.
+        """
+        self.scene = scene
+        self.size = size
+        self._batch = batch.Batch(scene.base, size, nthread=threads)
+        self._qpos = self._batch.bind("qpos")
+        self._qvel = self._batch.bind("qvel")
+        self._warmstart = self._batch.bind("qacc_warmstart")
+        self._ctrl = self._batch.bind("ctrl") if scene.base.nu else None
+        self._sensors = self._batch.bind("sensordata")
+        self._contact_sensor = int(scene.base.sensor("clashsim/contact").adr[0])
+        self._fields = {
+            slot.field: self._batch.expand(slot.field) for slot in scene.slots if slot is not None
         }
-        self.drives = velocity_servos(scene)
-        self.start = np.array(scene.base.qpos0)
+        self._servos = velocity_servos(scene)
 
     def __call__(
         self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25
     ) -> ImpactOutcome:
-        """Outcomes of impacts that start touching: before (N, d), theta (p,) or (N, p)."""
+        """Run impacts of pairs that touch at the start.
+
+        Args:
+            before: (N, d), columns as in `Impacts`.
+            theta: (p,) or (N, p), parameters of the scene.
+            duration: s, after which an impact counts as unfinished.
+        """
         n = len(before)
         theta = np.broadcast_to(theta, (n, len(self.scene.params)))
-        parts = [
-            self._run(before[i : i + self.size], theta[i : i + self.size], duration)
-            for i in range(0, n, self.size)
-        ]
-        return ImpactOutcome(
-            *(np.concatenate([getattr(p, f) for p in parts]) for f in ("after", "end", "steps"))
-        )
+        parts = []
+        for first in range(0, n, self.size):
+            rows = slice(first, first + self.size)
+            parts.append(self._run(before[rows], theta[rows], duration))
+        return join_outcomes(parts)
 
     def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
-        n, scene = len(before), self.scene
+        """Run up to `size` impacts."""
+        n = len(before)
+        scene = self.scene
         poser = PairPoser(scene, rest_height(scene, theta))
-        ids = np.arange(n)
-        scene.write(theta, lambda name: self.fields[name][:n])
-        _follow_sizes(scene, self.engine, self.fields, n)
-        if scene.needs_const:
-            self.engine.set_const(ids=ids)
-        self.engine.reset(ids=ids, stage=0)
-        self.qpos[:n], self.qvel[:n], self.warmstart[:n] = self.start, 0.0, 0.0
-        qpos, qvel = self.qpos[:n].copy(), self.qvel[:n].copy()
-        poser.write(before, qpos, qvel)
-        self.qpos[:n], self.qvel[:n] = qpos, qvel
-        if self.ctrl is not None:
-            for actuator, dof in self.drives:
-                self.ctrl[:n, actuator] = qvel[:, dof]
-        speed = np.zeros(n)
-        end, steps = np.full(n, int(ImpactEnd.UNFINISHED)), np.zeros(n, int)
-        last_pos, last_vel = np.empty_like(qpos), np.empty_like(qvel)
-        touched, quiet = np.zeros(n, bool), np.zeros(n, int)
-        active = ids
-        hold = patience(scene)
+        self._start(before, theta, poser)
+        progress = _ImpactProgress(n, settling_steps(scene))
+        last_qpos = np.empty((n, self._qpos.shape[1]))
+        last_qvel = np.empty((n, self._qvel.shape[1]))
+        active = np.arange(n)
         for _ in range(max(1, round(duration / scene.base.opt.timestep))):
-            whole = len(active) == n
-            qpos, qvel = (
-                (self.qpos[:n].copy(), self.qvel[:n].copy())
-                if whole
-                else (self.qpos[active], self.qvel[active])
-            )
-            last_pos[active], last_vel[active] = qpos, qvel
-            self.engine.step(ids=None if whole and n == self.size else active)
-            steps[active] += 1
+            all_active = len(active) == n
+            # A slice is quicker than indices while all impacts go on.
+            qpos = self._qpos[:n].copy() if all_active else self._qpos[active]
+            qvel = self._qvel[:n].copy() if all_active else self._qvel[active]
+            last_qpos[active] = qpos
+            last_qvel[active] = qvel
+            self._batch.step(ids=None if all_active and n == self.size else active)
             # Sensors describe the state before the step, which is the one just kept.
-            found = self.sensors[active, self.sensor] > 0
-            rate = self.sensors[
-                active, self.sensor + 1
-            ]  # normal velocity, negative while the bodies approach
-            first = found & ~touched[active]
-            speed[active[first]] = np.abs(rate[first])
-            quiet[active] = np.where(
-                found & (np.abs(rate) < SETTLED * speed[active]), quiet[active] + 1, 0
+            touching = self._sensors[active, self._contact_sensor] > 0
+            normal_velocity = self._sensors[active, self._contact_sensor + 1]
+            active = progress.update(
+                active, touching=touching, normal_velocity=normal_velocity, qvel=qvel
             )
-            parted = touched[active] & ~found
-            touched[active] |= found
-            broken = ~np.isfinite(qvel).all(1) | (np.abs(qvel) > 1e6).any(1)
-            settled = quiet[active] >= hold
-            end[active[settled]] = ImpactEnd.SETTLED
-            end[active[parted]] = ImpactEnd.PARTED
-            end[active[broken]] = ImpactEnd.UNSTABLE
-            active = active[~(parted | settled | broken)]
             if len(active) == 0:
                 break
-        after = poser.scene_twist(*scene.struck_body.twist(last_pos, last_vel))
-        return ImpactOutcome(after, end, steps)
+        after = poser.scene_twist(*scene.struck_body.twist(last_qpos, last_qvel))
+        return ImpactOutcome(after, progress.end, progress.steps)
+
+    def _start(self, before: np.ndarray, theta: np.ndarray, poser: PairPoser) -> None:
+        """Put the first simulations at the start of their impacts."""
+        n = len(before)
+        ids = np.arange(n)
+        self.scene.write(theta, lambda name: self._fields[name][:n])
+        _update_bounding_radii(self.scene, self._batch, self._fields, n=n)
+        if self.scene.needs_const:
+            self._batch.set_const(ids=ids)
+        self._batch.reset(ids=ids, stage=0)
+        self._warmstart[:n] = 0.0
+        qpos = np.tile(self.scene.base.qpos0, (n, 1))
+        qvel = np.zeros((n, self._qvel.shape[1]))
+        poser.write(before, qpos, qvel)
+        self._qpos[:n] = qpos
+        self._qvel[:n] = qvel
+        if self._ctrl is not None:
+            for actuator, dof in self._servos:
+                self._ctrl[:n, actuator] = qvel[:, dof]
 
 
-def patience(scene: Scene) -> int:
-    """Steps that a pair has to stay together to be settled: 3 ms of them, for it may just pass
-    through zero.
-    """
-    return max(2, round(0.003 / scene.base.opt.timestep))
+class _ImpactProgress:
+    """How far n impacts have come, from what their contact sensors report step by step."""
+
+    def __init__(self, n: int, settling_steps: int) -> None:
+        self.end = np.full(n, int(ImpactEnd.UNFINISHED))
+        self.steps = np.zeros(n, int)
+        self._settling_steps = settling_steps
+        self._approach_speed = np.zeros(n)
+        self._touched = np.zeros(n, bool)
+        self._quiet_steps = np.zeros(n, int)
+
+    def update(
+        self,
+        active: np.ndarray,
+        *,
+        touching: np.ndarray,
+        normal_velocity: np.ndarray,
+        qvel: np.ndarray,
+    ) -> np.ndarray:
+        """Take one step into account.
+
+        Args:
+            active: (a,), impacts that were stepped.
+            touching: (a,), whether the pair touched.
+            normal_velocity: (a,), m/s, negative while the bodies approach.
+            qvel: (a, nv).
+
+        Returns:
+            The impacts that go on.
+        """
+        speed = np.abs(normal_velocity)
+        self.steps[active] += 1
+        first_touch = touching & ~self._touched[active]
+        self._approach_speed[active[first_touch]] = speed[first_touch]
+        quiet = touching & (speed < SETTLED * self._approach_speed[active])
+        self._quiet_steps[active] = np.where(quiet, self._quiet_steps[active] + 1, 0)
+        parted = self._touched[active] & ~touching
+        self._touched[active] |= touching
+        settled = self._quiet_steps[active] >= self._settling_steps
+        unstable = ~np.isfinite(qvel).all(1) | (np.abs(qvel) > MAX_SPEED).any(1)
+        # Later ones win.
+        self.end[active[settled]] = ImpactEnd.SETTLED
+        self.end[active[parted]] = ImpactEnd.PARTED
+        self.end[active[unstable]] = ImpactEnd.UNSTABLE
+        return active[~(parted | settled | unstable)]
+
+
+def settling_steps(scene: Scene) -> int:
+    """Steps that a pair has to stay together to count as settled."""
+    return max(2, round(_SETTLING_TIME / scene.base.opt.timestep))
 
 
 def velocity_servos(scene: Scene) -> list[tuple[int, int]]:
-    """(actuator, dof) of velocity servos on the striker's joints: they are told to keep the speed
-    of the strike.
-    """
-    m, out = scene.base, []
-    for a in range(m.nu):
-        joint = int(m.actuator_trnid[a, 0])
-        if m.actuator_biasprm[a, 2] < 0 and int(m.jnt_bodyid[joint]) == scene.striker_body.body:
-            out.append((a, int(m.jnt_dofadr[joint])))
-    return out
+    """(actuator, dof) of the striker's velocity servos, which keep the speed of the strike."""
+    model = scene.base
+    servos = []
+    for actuator in range(model.nu):
+        joint = int(model.actuator_trnid[actuator, 0])
+        is_velocity_servo = model.actuator_biasprm[actuator, 2] < 0
+        if is_velocity_servo and int(model.jnt_bodyid[joint]) == scene.striker_body.body:
+            servos.append((actuator, int(model.jnt_dofadr[joint])))
+    return servos
 
 
-def _follow_sizes(scene: Scene, engine: batch.Batch, fields: dict[str, np.ndarray], n: int) -> None:
-    """Let bounding radii follow geom sizes that are parameters, or the broad phase would miss grown
-    geoms.
+def _update_bounding_radii(
+    scene: Scene, simulations: batch.Batch, fields: dict[str, np.ndarray], *, n: int
+) -> None:
+    """Let bounding radii follow geom sizes that are parameters.
+
+    Otherwise the broad phase of MuJoCo's collision detection would miss geoms that have grown.
     """
     if "geom_size" not in fields:
         return
     size = fields["geom_size"][:n]
-    types = scene.base.geom_type
-    radius = engine.expand("geom_rbound")[:n]
-    for g in {
-        row
-        for slot in scene.slots
-        if slot is not None and slot.field == "geom_size"
-        for row in slot.rows
-    }:
-        kind = int(types[g])
+    radius = simulations.expand("geom_rbound")[:n]
+    with_length = (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
+    geoms: set[int] = set()
+    for slot in scene.slots:
+        if slot is not None and slot.field == "geom_size":
+            geoms.update(slot.rows)
+    for geom in geoms:
+        kind = int(scene.base.geom_type[geom])
         if kind == int(mujoco.mjtGeom.mjGEOM_BOX):
-            radius[:, g] = np.linalg.norm(size[:, g], axis=1)
-        elif kind in (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE)):
-            radius[:, g] = size[:, g, :2].sum(1)
+            radius[:, geom] = np.linalg.norm(size[:, geom], axis=1)
+        elif kind in with_length:
+            radius[:, geom] = size[:, geom, :2].sum(1)
         else:
-            radius[:, g] = size[:, g].max(1)
+            radius[:, geom] = size[:, geom].max(1)
 
 
 def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
-    """Height (N,) of a free struck body at rest on the ground, by theta (N, p): soft ground sinks
-    as its solref says.
+    """Heights of a free struck body at rest on the ground, which it sinks into as solref sets.
+
+    Args:
+        scene: the scene.
+        theta: (N, p), parameters.
+
+    Returns:
+        Heights (N,), m, of the body's origin along the plane's normal; None where the body is not
+        free or there is no ground.
     """
     if scene.ground is None or not scene.struck_body.free:
         return None
-    axes, table = _rest_table(scene)
-    if not axes:
-        return np.full(len(theta), table)
-    return RegularGridInterpolator([x for _, x in axes], table)(theta[:, [i for i, _ in axes]])
+    table = _rest_height_table(scene)
+    if not table.params:
+        return np.full(len(theta), float(table.heights))
+    interpolator = RegularGridInterpolator(table.values, table.heights)
+    return interpolator(theta[:, table.params])
+
+
+@dataclass(frozen=True, eq=False)
+class _RestHeightTable:
+    """Rest heights over the parameters that change how far the body sinks in.
+
+    Attributes:
+        params: indices of these parameters.
+        values: of each of them along an axis of the grid, in natural units.
+        heights: m, one axis for each parameter.
+    """
+
+    params: list[int]
+    values: list[np.ndarray]
+    heights: np.ndarray
 
 
 @lru_cache(maxsize=32)
-def _rest_table(scene: Scene) -> tuple:
-    """Rest heights on a grid over the parameters that change how far the body sinks in."""
-    which = [
+def _rest_height_table(scene: Scene) -> _RestHeightTable:
+    """Let the body sink in at each point of a grid over the parameters that matter."""
+    params = [
         i
-        for i, p in enumerate(scene.params)
-        if p.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))
+        for i, param in enumerate(scene.params)
+        if param.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))
     ]
-    grid = [np.linspace(-1, 1, 17 if len(which) < 3 else 5) for _ in which]
-    mesh = (
-        np.stack([g.ravel() for g in np.meshgrid(*grid, indexing="ij")], 1)
-        if which
-        else np.zeros((1, 0))
-    )
-    theta = np.tile(scene.nominal, (len(mesh), 1))
-    natural = [
-        from_unit([scene.params[i]], g[:, None])[:, 0] for i, g in zip(which, grid, strict=True)
+    points = 17 if len(params) < 3 else 5
+    unit = [np.linspace(-1, 1, points) for _ in params]
+    values = [
+        from_unit([scene.params[i]], axis[:, None])[:, 0]
+        for i, axis in zip(params, unit, strict=True)
     ]
-    for k, i in enumerate(which):
-        theta[:, i] = from_unit([scene.params[i]], mesh[:, k : k + 1])[:, 0]
-    engine = batch.Batch(scene.base, len(mesh))
-    scene.write(theta, engine.expand)
+    grid = np.zeros((1, 0))
+    if params:
+        grid = np.stack([axis.ravel() for axis in np.meshgrid(*unit, indexing="ij")], 1)
+    theta = np.tile(scene.nominal, (len(grid), 1))
+    for column, i in enumerate(params):
+        theta[:, i] = from_unit([scene.params[i]], grid[:, column : column + 1])[:, 0]
+    simulations = batch.Batch(scene.base, len(grid))
+    scene.write(theta, simulations.expand)
     body = scene.struck_body
-    qpos, qvel = engine.bind("qpos"), engine.bind("qvel")
-    for _ in range(
-        40
-    ):  # let it sink, killing the velocity now and then so that bouncy ground comes to rest as well
-        engine.step(nstep=max(1, round(0.01 / scene.base.opt.timestep)))
-        qvel[:, body.qvel] *= 0.3
+    qpos = simulations.bind("qpos")
+    qvel = simulations.bind("qvel")
+    steps = max(1, round(_SINK_TIME / scene.base.opt.timestep))
+    for _ in range(_SINK_ROUNDS):
+        simulations.step(nstep=steps)
+        qvel[:, body.qvel] *= _SINK_KEPT_VELOCITY
     assert scene.plane is not None
     heights = qpos[:, body.qpos[:3]] @ scene.plane[2]
-    axes = list(zip(which, natural, strict=True))
-    return axes, heights.reshape([len(g) for g in grid]) if which else float(heights[0])
+    return _RestHeightTable(params, values, heights.reshape([len(axis) for axis in unit]))
 
 
 def simulate_impacts(
     scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096
 ) -> ImpactOutcome:
-    """Outcomes of impacts in MuJoCo for one call; keep a `ImpactSimulator` to call many times."""
-    return ImpactSimulator(scene, min(size, max(1, len(before))), threads=threads)(before, theta)
+    """Run impacts in MuJoCo once; keep an `ImpactSimulator` to run many.
+
+    Args:
+        scene: whose pair collides.
+        before: (N, d), columns as in `Impacts`, of pairs that touch.
+        theta: (p,) or (N, p), parameters of the scene.
+        threads: of a batch; 0 takes one for each core.
+        size: simulations in a batch at most.
+    """
+    size = min(size, max(1, len(before)))
+    return ImpactSimulator(scene, size, threads=threads)(before, theta)

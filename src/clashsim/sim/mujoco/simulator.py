@@ -1,4 +1,4 @@
-"""MuJoCo itself behind the seam of a simulator, to compare with."""
+"""MuJoCo itself as a simulator, to compare with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from mujoco import batch
 from clashsim.core.scene import Scene
 from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
 
+_STATE = ("qpos", "qvel", "act")
+
 
 class MujocoSim:
-    """A scene at theta (author's values where None) with MuJoCo's own collisions; `timestep` (s)
-    replaces the author's.
+    """A scene with MuJoCo's own collisions.
+
+    Attributes:
+        scene: the scene.
+        model: the compiled MuJoCo model.
     """
 
     def __init__(
@@ -23,17 +28,33 @@ class MujocoSim:
         timestep: float | None = None,
         threads: int = 0,
     ) -> None:
-        self.scene, self.threads = scene, threads
+        """Compile a scene.
+
+        Args:
+            scene: the scene to simulate.
+            theta: (p,), parameters of the scene; the author's values where None.
+            timestep: s, replaces the author's.
+            threads: of a batch; 0 takes one for each core.
+        """
+        self.scene = scene
+        self.threads = threads
         self.model = scene.model(check_theta(scene.params, theta))
         if timestep is not None:
             self.model.opt.timestep = timestep
-        self._engines: dict[tuple[int, bool], batch.Batch] = {}
+        self._batches: dict[tuple[int, bool], batch.Batch] = {}
 
     def rollout(
         self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
     ) -> np.ndarray:
-        """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu);
-        theta (p,) or (N, p).
+        """Simulate N trajectories.
+
+        Args:
+            start: (N, s), states: qpos, qvel and act.
+            control: (N, T, nu), one row per step.
+            theta: (p,) or (N, p), replaces that of the simulator.
+
+        Returns:
+            States (N, T + 1, s), the start included.
         """
         start, control = check_rollout(self.model, start, control)
         n = len(start)
@@ -41,31 +62,26 @@ class MujocoSim:
         unmoved = nothing_to_step(start, control)
         if unmoved is not None:
             return unmoved
-        engine = self._engine(n, theta is not None)
+        simulations = self._batch(n, varied=theta is not None)
         if theta is not None:
-            self.scene.write(np.broadcast_to(theta, (n, len(self.scene.params))), engine.expand)
+            rows = np.broadcast_to(theta, (n, len(self.scene.params)))
+            self.scene.write(rows, simulations.expand)
             if self.scene.needs_const:
-                engine.set_const()
-        engine.reset(stage=0)
-        nq, nv = self.model.nq, self.model.nv
-        for name, part in zip(
-            ("qpos", "qvel", "act"), np.split(start, [nq, nq + nv], axis=1), strict=True
-        ):
-            engine.bind(name)[:] = part
-        record = engine.rollout(
-            control.shape[1],
-            control,
-            int(mujoco.mjtState.mjSTATE_CTRL),
-            record=("qpos", "qvel", "act"),
+                simulations.set_const()
+        simulations.reset(stage=0)
+        nq = self.model.nq
+        nv = self.model.nv
+        parts = np.split(start, [nq, nq + nv], axis=1)
+        for name, part in zip(_STATE, parts, strict=True):
+            simulations.bind(name)[:] = part
+        record = simulations.rollout(
+            control.shape[1], control, int(mujoco.mjtState.mjSTATE_CTRL), record=_STATE
         )
-        return np.concatenate(
-            [start[:, None], np.concatenate([record[k] for k in ("qpos", "qvel", "act")], axis=2)],
-            axis=1,
-        )
+        states = np.concatenate([record[name] for name in _STATE], axis=2)
+        return np.concatenate([start[:, None], states], axis=1)
 
-    def _engine(self, n: int, varied: bool) -> batch.Batch:
-        if (n, varied) not in self._engines:
-            self._engines = {
-                (n, varied): batch.Batch(self.model, n, nthread=self.threads)
-            }  # one is kept: they are large
-        return self._engines[n, varied]
+    def _batch(self, n: int, *, varied: bool) -> batch.Batch:
+        """A batch of n simulations; only the last one is kept, because they are large."""
+        if (n, varied) not in self._batches:
+            self._batches = {(n, varied): batch.Batch(self.model, n, nthread=self.threads)}
+        return self._batches[n, varied]

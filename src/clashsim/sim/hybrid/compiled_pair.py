@@ -1,0 +1,291 @@
+"""A learned pair in a compiled model, and its mechanics at the instant it touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from clashsim.core.contact_geometry import PairPoser
+from clashsim.core.errors import SceneError
+from clashsim.core.mobility import Mobility
+from clashsim.sim.hybrid.guards import ContactMechanics
+from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair
+
+# m: surfaces count as touching at this distance, where the nearest points still give a normal.
+TOUCH_DISTANCE = 0.5e-5
+# Margin and gap that keep a pair's contact in MuJoCo's list, at negative distance, without a force.
+_EXCLUDED_MARGIN = -1.0
+_EXCLUDED_GAP = 1.0
+_SEARCH_DISTANCE = 1.0  # m: geoms farther apart than this count as this far apart
+_NO_NORMAL = 1e-12  # m: nearest points this close give no direction
+
+
+@dataclass(frozen=True, eq=False)
+class ContactState:
+    """One pair at the instant it touches; k = 3 in a plane, 6 in space.
+
+    Twists refer to the origin of the struck body, in the axes of the scene (of its plane, where it
+    has one).
+
+    Attributes:
+        before: (d,), as in `Impacts`.
+        struck_twist: (k,).
+        striker_twist: (k,), as if the struck body's origin belonged to the striker.
+        point: (2,) or (3,), m, as in `Contact`.
+        normal: (2,) or (3,), as in `Contact`.
+        struck_inverse_inertia: (k, k), as in `ContactMechanics`.
+        striker_inverse_inertia: (k, k), as in `ContactMechanics`.
+        normal_jacobian: (k,), as in `ContactMechanics`.
+        qvel_per_twist: (k, m), change of the struck body's entries of qvel by its twist.
+        striker_qvel_per_impulse: (nv, k), change of qvel by an impulse on the striker.
+    """
+
+    before: np.ndarray
+    struck_twist: np.ndarray
+    striker_twist: np.ndarray
+    point: np.ndarray
+    normal: np.ndarray
+    struck_inverse_inertia: np.ndarray
+    striker_inverse_inertia: np.ndarray
+    normal_jacobian: np.ndarray
+    qvel_per_twist: np.ndarray
+    striker_qvel_per_impulse: np.ndarray
+
+    @property
+    def closing_speed(self) -> float:
+        """Speed at which the surfaces approach, m/s."""
+        return -float(self.normal_jacobian @ (self.struck_twist - self.striker_twist))
+
+
+def stack_mechanics(contacts: list[ContactState]) -> ContactMechanics:
+    """The mechanics of several pairs as arrays with one row per pair."""
+    return ContactMechanics(
+        np.stack([c.struck_inverse_inertia for c in contacts]),
+        np.stack([c.striker_inverse_inertia for c in contacts]),
+        np.stack([c.normal_jacobian for c in contacts]),
+    )
+
+
+class CompiledPair:
+    """Where a learned pair lives in a compiled model, and what it looks like when it touches.
+
+    Attributes:
+        pair: the pair as the user gave it.
+        scene: the scene in which its model was learned.
+        found_sensor: index in sensordata of the number of contacts between the two geoms.
+        phase: index in userdata; 1 while MuJoCo resolves the pair, -1 once it has, else 0.
+        since: index in userdata of the time (s) since the last collision ended, 0 for none.
+        struck: how the struck body moves in the simulated model.
+        plane: (3, 3), rows are the axes of the scene's plane and its normal, or None in space.
+        slides_on_plane: whether the struck body is free and lies on a plane without an edge.
+        plane_normal: (3,), world axes; zero in space.
+        body_up: (3,), the plane's normal in the axes of the struck body.
+        zero_yaw_rotation: (3, 3), orientation of the struck body at yaw zero.
+    """
+
+    def __init__(
+        self, model: mujoco.MjModel, pair: LearnedPair, name: str, *, index: int, memory: int
+    ) -> None:
+        """Find the pair in a compiled model.
+
+        Args:
+            model: compiled from the spec of `add_learned_pairs`.
+            pair: the learned pair.
+            name: of its `<pair>` element.
+            index: of the pair among all learned pairs.
+            memory: index in userdata at which the memory of all learned pairs begins.
+        """
+        self.pair = pair
+        self.scene = pair.scene
+        self._pair_row = int(model.pair(name).id)
+        self._margin = float(model.pair_margin[self._pair_row])
+        self._gap = float(model.pair_gap[self._pair_row])
+        self.found_sensor = int(model.sensor(f"clashsim/found/{index}").adr[0])
+        self._all_sensor = _sensor_address(model, f"clashsim/all/{index}")
+        self._ground_sensor = _sensor_address(model, f"clashsim/ground/{index}")
+        # In userdata, so that they travel with the state.
+        self.phase = memory + MEMORY_PER_PAIR * index
+        self.since = self.phase + 1
+        self._geoms = int(model.geom(pair.struck).id), int(model.geom(pair.striker).id)
+        self.struck = Mobility.of(model, pair.struck)
+        if self.struck.fixed:
+            raise SceneError(
+                f"the struck geom {pair.struck!r} is fixed to the world; "
+                "name the moving geom as struck"
+            )
+        self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[1]])])
+        self.plane = self.scene.plane
+        self._twist_size = 6 if self.plane is None else 3
+        self.slides_on_plane = self.struck.free and self._ground_is_plane()
+        self.plane_normal = np.zeros(3) if self.plane is None else self.plane[2]
+        self.zero_yaw_rotation = self.scene.struck_body.rotation
+        self.body_up = self.zero_yaw_rotation.T @ self.plane_normal
+        self._striker_zero_yaw_rotation = self.scene.striker_body.rotation
+
+    def set_owner(self, by_mujoco: bool, margin: np.ndarray, gap: np.ndarray) -> None:
+        """Give the pair's contact to MuJoCo's solver, or take it out.
+
+        Args:
+            by_mujoco: whether MuJoCo resolves the contact.
+            margin: (..., npair), of contact pairs, written to.
+            gap: (..., npair), of contact pairs, written to.
+        """
+        margin[..., self._pair_row] = self._margin if by_mujoco else _EXCLUDED_MARGIN
+        gap[..., self._pair_row] = self._gap if by_mujoco else _EXCLUDED_GAP
+
+    def touches_only_ground(self, sensors: np.ndarray) -> np.ndarray:
+        """Whether struck bodies (n,) touch nothing but the ground and their striker.
+
+        Args:
+            sensors: (n, nsensordata).
+        """
+        if self._all_sensor is None or self._ground_sensor is None:
+            return np.zeros(len(sensors), bool)
+        expected = sensors[:, self._ground_sensor] + sensors[:, self.found_sensor]
+        return sensors[:, self._all_sensor] <= expected
+
+    def distance(
+        self, model: mujoco.MjModel, data: mujoco.MjData, nearest_points: np.ndarray | None = None
+    ) -> float:
+        """Signed distance (m) of the geoms; `nearest_points` (6,) gets both, struck first."""
+        return float(
+            mujoco.mj_geomDistance(model, data, *self._geoms, _SEARCH_DISTANCE, nearest_points)
+        )
+
+    def contact_state(self, model: mujoco.MjModel, data: mujoco.MjData) -> ContactState | None:
+        """The pair at the qpos and qvel of `data`; None where no contact normal can be found."""
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_makeM(model, data)
+        mujoco.mj_factorM(model, data)
+        nearest_points = np.zeros(6)
+        distance = self.distance(model, data, nearest_points)
+        basis = np.eye(3) if self.plane is None else self.plane[:2]
+        separation = basis @ (nearest_points[:3] - nearest_points[3:])
+        if distance <= 0:  # overlapping: the nearest points have changed sides
+            separation = separation * -1.0
+        length = float(np.linalg.norm(separation))
+        if length < _NO_NORMAL:
+            return None
+        normal = separation / length
+        point = basis @ nearest_points[3:]
+
+        origin = data.xpos[self.struck.body].copy()
+        struck_twist, _ = self._twist(model, data, self.struck.body, point=origin)
+        striker_twist, striker_jacobian = self._twist(model, data, self._striker, point=origin)
+        striker_own_twist, _ = self._twist(
+            model, data, self._striker, point=data.xpos[self._striker].copy()
+        )
+        struck_pose = self._pose(data, self.struck.body, self.zero_yaw_rotation)
+        striker_pose = self._pose(data, self._striker, self._striker_zero_yaw_rotation)
+        qvel_per_twist, struck_inverse_inertia = self._struck_response(model, data)
+        qvel_per_impulse, striker_inverse_inertia = self._striker_response(
+            model, data, striker_jacobian
+        )
+        return ContactState(
+            before=np.concatenate([struck_pose, struck_twist, striker_pose, striker_own_twist]),
+            struck_twist=struck_twist,
+            striker_twist=striker_twist,
+            point=point,
+            normal=normal,
+            struck_inverse_inertia=struck_inverse_inertia,
+            striker_inverse_inertia=striker_inverse_inertia,
+            normal_jacobian=self._normal_jacobian(point - basis @ origin, normal),
+            qvel_per_twist=qvel_per_twist,
+            striker_qvel_per_impulse=qvel_per_impulse,
+        )
+
+    def contact_states_at(
+        self, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray
+    ) -> list[ContactState]:
+        """Touching pairs of the simulated scene, from `before` (N, d); `data` is overwritten."""
+        qpos = np.tile(model.qpos0, (len(before), 1))
+        qvel = np.zeros((len(before), model.nv))
+        PairPoser(self.scene).write(before, qpos, qvel)
+        contacts = []
+        for row in range(len(before)):
+            data.qpos[:] = qpos[row]
+            data.qvel[:] = qvel[row]
+            contact = self.contact_state(model, data)
+            assert contact is not None  # bodies that were brought to touch are a little apart
+            contacts.append(contact)
+        return contacts
+
+    def _ground_is_plane(self) -> bool:
+        """Whether the ground of the model's scene is a plane, over whose edge nothing can tip."""
+        if self.scene.ground is None:
+            return False
+        kind = int(self.scene.base.geom(self.scene.ground).type[0])
+        return kind == int(mujoco.mjtGeom.mjGEOM_PLANE)
+
+    def _normal_jacobian(self, arm: np.ndarray, normal: np.ndarray) -> np.ndarray:
+        """(k,): from a twist at the origin to the speed along the normal, `arm` away from it."""
+        if self.plane is None:
+            return np.concatenate([normal, np.cross(arm, normal)])
+        moment = arm[0] * normal[1] - arm[1] * normal[0]
+        return np.concatenate([normal, [moment]])
+
+    def _struck_response(
+        self, model: mujoco.MjModel, data: mujoco.MjData
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Change of the struck body's qvel by its twist (k, m), and its inverse inertia (k, k)."""
+        k = self._twist_size
+        world_to_twist = self._world_to_twist()
+        orientation = data.xmat[self.struck.body].reshape(1, 3, 3)
+        qvel_per_twist = self.struck.rates(
+            world_to_twist[:, :3], world_to_twist[:, 3:], np.repeat(orientation, k, 0)
+        )
+        motion = np.zeros((k, model.nv))
+        motion[:, self.struck.qvel] = qvel_per_twist
+        momentum = np.zeros((k, model.nv))
+        for i in range(k):
+            mujoco.mj_mulM(model, data, momentum[i], motion[i])
+        return qvel_per_twist, np.linalg.inv(motion @ momentum.T)
+
+    def _striker_response(
+        self, model: mujoco.MjModel, data: mujoco.MjData, jacobian: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Change of qvel by an impulse on the striker (nv, k), and its inverse inertia (k, k)."""
+        qvel_per_impulse = np.zeros((model.nv, self._twist_size))
+        if jacobian.any():  # a fixed striker does not give way
+            solved = np.zeros((self._twist_size, model.nv))
+            mujoco.mj_solveM(model, data, solved, jacobian)
+            qvel_per_impulse = solved.T
+        return qvel_per_impulse, jacobian @ qvel_per_impulse
+
+    def _world_to_twist(self) -> np.ndarray:
+        """(k, 6): from linear and angular velocity in world axes to a twist."""
+        if self.plane is None:
+            return np.eye(6)
+        matrix = np.zeros((3, 6))
+        matrix[:2, :3] = self.plane[:2]
+        matrix[2, 3:] = self.plane[2]
+        return matrix
+
+    def _twist(
+        self, model: mujoco.MjModel, data: mujoco.MjData, body: int, *, point: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Twist (k,) of a body as if `point` belonged to it, and its Jacobian (k, nv)."""
+        jacobian = np.zeros((6, model.nv))
+        mujoco.mj_jac(model, data, jacobian[:3], jacobian[3:], point, body)
+        jacobian = self._world_to_twist() @ jacobian
+        return jacobian @ data.qvel, jacobian
+
+    def _pose(self, data: mujoco.MjData, body: int, zero_yaw_rotation: np.ndarray) -> np.ndarray:
+        """Pose of a body as in `Impacts`: (3,) in a plane, (7,) in space."""
+        if self.plane is None:
+            return np.concatenate([data.xpos[body], data.xquat[body]])
+        axis_x, axis_y, _ = self.plane
+        position = data.xpos[body]
+        heading = (data.xmat[body].reshape(3, 3) @ zero_yaw_rotation.T) @ axis_x
+        yaw = np.arctan2(axis_y @ heading, axis_x @ heading)
+        return np.array([axis_x @ position, axis_y @ position, yaw])
+
+
+def _sensor_address(model: mujoco.MjModel, name: str) -> int | None:
+    """Index of a sensor's first value in sensordata, None where there is no such sensor."""
+    if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name) < 0:
+        return None
+    return int(model.sensor(name).adr[0])

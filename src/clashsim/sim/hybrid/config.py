@@ -1,0 +1,24 @@
+"""Settings of the hybrid simulator that a user might change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HybridConfig:
+    """When a learned model resolves a collision, and how simulations are run.
+
+    Attributes:
+        min_impact_speed: m/s, pairs that approach slower are left to MuJoCo: that is a push.
+        min_time_between_impacts: s, a collision that follows sooner on the last one of its pair is
+            left to MuJoCo.
+        max_relative_std: a model whose standard deviation is larger, relative to the approach
+            speed, is not used.
+        threads: of a batch of simulations; 0 takes one for each core.
+    """
+
+    min_impact_speed: float = 0.05
+    min_time_between_impacts: float = 0.005
+    max_relative_std: float = 0.3
+    threads: int = 0

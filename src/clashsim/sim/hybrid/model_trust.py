@@ -1,0 +1,190 @@
+"""A collision model asked at contacts that are already known, and whether to trust its answer.
+
+The hybrid simulator uses a prediction only where the model was trained and its own standard
+deviation is small; MuJoCo resolves the other collisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from clashsim.core.contact_frame import ContactFrame, frame_at_contact
+from clashsim.core.contact_geometry import Contact
+from clashsim.core.impacts import Impacts
+from clashsim.core.protocols import ImpactModel, ThetaModel
+from clashsim.core.scene import Scene
+
+# A network call has a multiple of this many rows, so that the same impact gives the same bits
+# whatever other impacts are in the call.
+_ROWS = 16
+# Share of the approach speed by which a feature may differ from the only value that training had.
+_CONSTANT_TOLERANCE = 0.05
+_CONSTANT_RANGE = 1e-4  # a feature that varied by less in training counts as constant
+_UNKNOWN_STD = 1e9  # stands for a standard deviation that is not finite: never trusted
+
+
+class Trust(StrEnum):
+    """Why a collision is resolved by a learned model, or left to MuJoCo."""
+
+    LEARNED = "learned"
+    OUTSIDE = "outside the model's domain"
+    UNSURE = "standard deviation too large"
+
+
+class CollisionPrediction(NamedTuple):
+    """Predicted outcomes of N collisions.
+
+    Attributes:
+        twist_after: (N, k), of the struck body, m/s and rad/s, axes of the scene.
+        std: (N, k), standard deviation of the same.
+        trust: one entry per collision.
+    """
+
+    twist_after: np.ndarray
+    std: np.ndarray
+    trust: list[Trust]
+
+
+@dataclass(frozen=True, eq=False)
+class CollisionModel:
+    """An impact model in the scene it was learned in, with a limit on how unsure it may be.
+
+    Attributes:
+        scene: the scene in which the model was learned.
+        model: predicts twists after impact.
+        max_relative_std: largest trusted standard deviation, relative to the approach speed.
+        known: values of parameters that were measured, by name.
+    """
+
+    scene: Scene
+    model: ImpactModel | ThetaModel
+    max_relative_std: float = 0.3
+    known: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def own_theta(self) -> np.ndarray:
+        """Theta (p,) that the model was calibrated to, else the scene's nominal values."""
+        estimates = getattr(self.model, "theta", None)
+        if estimates is None:
+            return self.scene.nominal
+        return np.array([estimate.value for estimate in estimates])
+
+    def predict(
+        self, before: np.ndarray, contact: Contact, theta: np.ndarray
+    ) -> CollisionPrediction:
+        """Predict the outcomes of N pairs that touch.
+
+        Args:
+            before: (N, d), columns as in `Impacts`.
+            contact: where the pairs touch.
+            theta: (p,) or (N, p), of the model's scene.
+
+        Returns:
+            The predictions, with the reason for each one that should not be used.
+        """
+        n = len(before)
+        rows = np.r_[np.arange(n), np.zeros(-n % _ROWS, int)]
+        theta = np.broadcast_to(theta, (n, len(self.scene.params)))[rows]
+        contact = Contact(
+            contact.point[rows], contact.normal[rows], contact.shift[rows], contact.touching[rows]
+        )
+        before, frame_velocity = self._in_rest_frame(before[rows])
+        frame = frame_at_contact(self.scene, before, contact)
+        after, std = self._predict_padded(before, frame, theta)
+        # Back to the axes of the scene: only linear velocities were shifted.
+        angular_entries = after.shape[1] - frame_velocity.shape[1]
+        after = after + np.pad(frame_velocity, ((0, 0), (0, angular_entries)))
+        usable_std = np.where(np.isfinite(std), std, _UNKNOWN_STD)
+        std_in_frame = np.einsum("nij,nj->ni", np.abs(frame.axes), usable_std)
+        relative_std = np.linalg.norm(std_in_frame, axis=1) / frame.speed
+        inside = self._in_domain(frame, theta) & np.isfinite(after).all(1)
+        trust = [
+            self._judge(bool(is_inside), float(size))
+            for is_inside, size in zip(inside[:n], relative_std[:n], strict=True)
+        ]
+        return CollisionPrediction(after[:n], std[:n], trust)
+
+    def _predict_padded(
+        self, before: np.ndarray, frame: ContactFrame, theta: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Twist after and its standard deviation, (N, k) each."""
+        if isinstance(self.model, ThetaModel):
+            members = frame.decode(self.model.members(frame, theta))
+            return members.mean(0), members.std(0)
+        planar = self.scene.plane is not None
+        impacts = Impacts(
+            planar,
+            before,
+            np.zeros((len(before), 3 if planar else 6)),
+            known={name: np.full(len(before), value) for name, value in self.known.items()},
+        )
+        return self.model.predict_with_std(impacts, frame)
+
+    def _judge(self, inside: bool, relative_std: float) -> Trust:
+        """Whether one prediction is to be used."""
+        if not inside:
+            return Trust.OUTSIDE
+        if relative_std > self.max_relative_std:
+            return Trust.UNSURE
+        return Trust.LEARNED
+
+    @property
+    def _theta_model(self) -> ThetaModel | None:
+        """The distilled network below the model, whose training region is known."""
+        if isinstance(self.model, ThetaModel):
+            return self.model
+        base = getattr(self.model, "base", None)
+        return base if isinstance(base, ThetaModel) else None
+
+    def _in_rest_frame(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Impacts as seen from the moving struck body, for models that only know bodies at rest.
+
+        Returns:
+            The impacts (N, d), and the velocity (N, 2 or 3) of the frame they are seen from: zero
+            where nothing was changed.
+        """
+        theta_model = self._theta_model
+        if self.scene.plane is not None:
+            struck_velocity, striker_velocity = slice(3, 5), slice(9, 11)
+        else:
+            struck_velocity, striker_velocity = slice(7, 10), slice(20, 23)
+        velocity = before[:, struck_velocity].copy()
+        if (
+            theta_model is None
+            or self.scene.striker_body.fixed
+            or not self._trained_at_rest(theta_model)
+        ):
+            return before, np.zeros_like(velocity)
+        before = before.copy()
+        before[:, struck_velocity] -= velocity
+        before[:, striker_velocity] -= velocity
+        return before, velocity
+
+    def _trained_at_rest(self, theta_model: ThetaModel) -> bool:
+        """Whether the struck body never moved in training."""
+        # The features struck_vn and those that follow it: velocity of the struck body.
+        columns = slice(8, 10) if self.scene.plane is not None else slice(18, 21)
+        slowest = np.abs(theta_model.low[columns])
+        fastest = np.abs(theta_model.high[columns])
+        return bool((slowest < _CONSTANT_RANGE).all() and (fastest < _CONSTANT_RANGE).all())
+
+    def _in_domain(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
+        """Whether contacts (N,) lie in the region that training covered."""
+        theta_model = self._theta_model
+        if theta_model is None:
+            return np.ones(len(frame.features), bool)
+        count = frame.features.shape[1]
+        low = theta_model.low[:count]
+        high = theta_model.high[:count]
+        # The network ignores features that were constant in training, so they must still be so.
+        constant = high - low <= _CONSTANT_RANGE
+        if self.scene.is_round:
+            # Rotating a disc changes nothing, and neither does where on it the contact lies.
+            constant[: 4 if self.scene.plane is not None else 9] = False
+        unchanged = (np.abs(frame.features - low) <= _CONSTANT_TOLERANCE)[:, constant].all(1)
+        return theta_model.in_training_region(frame, theta) & unchanged

@@ -1,0 +1,115 @@
+"""Mechanics of many touching pairs at once, for bodies that move rigidly in a plane.
+
+Their inverse inertias differ by a rotation and a shift only, so one pair is looked at in MuJoCo and
+the others follow. Other bodies are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from clashsim.core.contact_geometry import Contact
+from clashsim.sim.hybrid.compiled_pair import CompiledPair, stack_mechanics
+from clashsim.sim.hybrid.guards import ContactMechanics
+
+
+@dataclass(frozen=True, eq=False)
+class TouchingPairs:
+    """N touching pairs; twists refer to the struck body's origin.
+
+    Attributes:
+        mechanics: how the pairs respond to impulses.
+        struck_twist: (N, k), before the collision.
+        striker_twist: (N, k), before the collision.
+    """
+
+    mechanics: ContactMechanics
+    struck_twist: np.ndarray
+    striker_twist: np.ndarray
+
+
+def touching_pairs(
+    pair: CompiledPair,
+    model: mujoco.MjModel,
+    data: mujoco.MjData,
+    *,
+    before: np.ndarray,
+    contact: Contact,
+) -> TouchingPairs:
+    """Mechanics of touching pairs, in the scene that the pair was learned in.
+
+    Args:
+        pair: the pair in the compiled model.
+        model: the compiled model.
+        data: of the model, overwritten.
+        before: (N, d), columns as in `Impacts`.
+        contact: where they touch.
+    """
+    striker = pair.scene.striker_body
+    moves_rigidly = (
+        striker.fixed or striker.free or striker.plane is not None or striker.hinge is None
+    )
+    if pair.plane is None or not moves_rigidly:
+        return touching_pairs_one_by_one(pair, model, data, before=before)
+    first = pair.contact_states_at(model, data, before[:1])[0]
+    struck_position = before[:, :2]
+    struck_yaw = before[:, 2]
+    striker_position = before[:, 6:8]
+    striker_yaw = before[:, 8]
+    striker_twist = before[:, 9:12]
+
+    to_struck_origin = _shift_twist(struck_position - striker_position)
+    back = np.linalg.inv(to_struck_origin[0])
+    at_striker_origin = back @ first.striker_inverse_inertia @ back.T
+    striker_inverse_inertia = (
+        to_struck_origin
+        @ _rotated(at_striker_origin, striker_yaw - striker_yaw[0])
+        @ np.swapaxes(to_struck_origin, 1, 2)
+    )
+    arm = contact.point - struck_position
+    normal = contact.normal
+    moment = arm[:, 0] * normal[:, 1] - arm[:, 1] * normal[:, 0]
+    mechanics = ContactMechanics(
+        _rotated(first.struck_inverse_inertia, struck_yaw - struck_yaw[0]),
+        striker_inverse_inertia,
+        np.column_stack([normal, moment]),
+    )
+    return TouchingPairs(
+        mechanics, before[:, 3:6], np.einsum("nij,nj->ni", to_struck_origin, striker_twist)
+    )
+
+
+def touching_pairs_one_by_one(
+    pair: CompiledPair, model: mujoco.MjModel, data: mujoco.MjData, *, before: np.ndarray
+) -> TouchingPairs:
+    """The same as `touching_pairs`, for bodies of any kind."""
+    contacts = pair.contact_states_at(model, data, before)
+    return TouchingPairs(
+        stack_mechanics(contacts),
+        np.stack([c.struck_twist for c in contacts]),
+        np.stack([c.striker_twist for c in contacts]),
+    )
+
+
+def _rotated(inverse_inertia: np.ndarray, yaw: np.ndarray) -> np.ndarray:
+    """Planar inverse inertias (N, 3, 3) of one body (3, 3) rotated by angles (N,)."""
+    cos = np.cos(yaw)
+    sin = np.sin(yaw)
+    rotation = np.zeros((len(yaw), 3, 3))
+    rotation[:, 0, 0] = cos
+    rotation[:, 0, 1] = -sin
+    rotation[:, 1, 0] = sin
+    rotation[:, 1, 1] = cos
+    rotation[:, 2, 2] = 1.0
+    return rotation @ inverse_inertia @ np.swapaxes(rotation, 1, 2)
+
+
+def _shift_twist(offset: np.ndarray) -> np.ndarray:
+    """(N, 3, 3): from planar twists at a point to those `offset` (N, 2) away on the same body."""
+    matrix = np.tile(np.eye(3), (len(offset), 1, 1))
+    matrix[:, 0, 2] = -offset[:, 1]
+    matrix[:, 1, 2] = offset[:, 0]
+    return matrix

@@ -1,0 +1,337 @@
+"""One timestep of the hybrid simulator: MuJoCo steps, learned models resolve the collisions.
+
+A step is taken whole first. Where a learned pair touched in it, the simulation is taken back to the
+instant of touch, the twist after the collision is written, and the rest of the step is taken
+(CLASH, III-D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from clashsim.core.contact_geometry import Contact
+from clashsim.core.scene import Scene
+from clashsim.sim.hybrid.collision_stats import CollisionStats
+from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactState, stack_mechanics
+from clashsim.sim.hybrid.config import HybridConfig
+from clashsim.sim.hybrid.guards import enforce_mechanics
+from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
+from clashsim.sim.hybrid.simulation_rows import SimulationRows
+from clashsim.sim.hybrid.slide_step import correct_sliding, slide_by_model
+from clashsim.sim.hybrid.timing import StepPath, StepStart, step_durations, touch_fraction
+from clashsim.slides.law import SlideModel
+
+TOO_SLOW = "too slow to be an impact"
+HIT_AGAIN = "hit again at once"
+OVERLAPPING = "overlapping from the start"
+# What the `phase` of a pair in userdata means.
+MUJOCO_RESOLVES = 1.0
+LEARNED_OR_NONE = 0.0
+MUJOCO_RESOLVED = -1.0
+_DONE = 1e-9  # s: less time than this is not worth a step
+_NOW = 1e-12  # s: as if a collision had just happened, so that steps are short
+
+
+@dataclass(frozen=True, eq=False)
+class _Collision:
+    """A pair of one simulation at the instant it touches.
+
+    Attributes:
+        row: the simulation.
+        pair_index: the pair.
+        fraction: of the step, at which it happens.
+        contact: the pair at that instant, None where no contact normal can be found.
+        reason: why MuJoCo should resolve it, None where a model may.
+    """
+
+    row: int
+    pair_index: int
+    fraction: float
+    contact: ContactState | None
+    reason: str | None
+
+
+class HybridStepper:
+    """Steps simulations of one compiled model and keeps count of their collisions.
+
+    Attributes:
+        stats: what happened to all collisions so far.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        model: mujoco.MjModel,
+        pairs: Sequence[CompiledPair],
+        *,
+        models: dict[tuple[int, int], CollisionModel],
+        slide_model: SlideModel | None,
+        fine_timestep: float,
+        config: HybridConfig,
+    ) -> None:
+        """Prepare to step.
+
+        Args:
+            scene: the scene that is simulated.
+            model: compiled from it, with its learned pairs.
+            pairs: the learned pairs.
+            models: collision models by the keys of their pairs.
+            slide_model: moves struck bodies after learned collisions, where there is one.
+            fine_timestep: s, the author's timestep, which collisions of MuJoCo need.
+            config: when a learned model is used.
+        """
+        self.scene = scene
+        self.model = model
+        self.pairs = list(pairs)
+        self.models = models
+        self.slide_model = slide_model
+        self.fine_timestep = fine_timestep
+        self.config = config
+        self.stats = CollisionStats()
+        self._scratch = mujoco.MjData(model)
+        self._phase = np.array([pair.phase for pair in self.pairs])
+        self._since = np.array([pair.since for pair in self.pairs])
+        self._found = np.array([pair.found_sensor for pair in self.pairs])
+        self._euler = int(model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4)
+
+    def advance(self, sims: SimulationRows, theta: np.ndarray | None) -> None:
+        """Advance all simulations by one timestep.
+
+        The step is split where pairs touch and while MuJoCo resolves a pair.
+
+        Args:
+            sims: the simulations, written to.
+            theta: (p,) or (n, p), for the collision models.
+        """
+        remaining = np.full(len(sims.qpos), float(self.model.opt.timestep))
+        active = np.arange(len(remaining))
+        while len(active):
+            phase = sims.userdata[active][:, self._phase]
+            since = sims.userdata[active][:, self._since]
+            by_mujoco = phase > 0
+            duration = self._durations(remaining[active], by_mujoco, since)
+            sims.timestep[active] = duration
+            start = StepStart(
+                sims.qpos[active].copy(),
+                sims.qvel[active].copy(),
+                sims.act[active].copy(),
+                sims.time[active].copy(),
+                duration,
+            )
+            sims.advance(active)
+            touching = sims.sensors[active][:, self._found] > 0
+            self._release(sims, active, by_mujoco & ~touching)
+            fraction = np.ones(len(active))
+            collisions = self._first_collisions(sims, active, start, touched=touching & ~by_mujoco)
+            for collision in collisions:
+                i = int(np.searchsorted(active, collision.row))
+                fraction[i] = collision.fraction
+                start.rewind(sims, collision.row, i, fraction=collision.fraction)
+            whole = (fraction == 1) & ~by_mujoco.any(1)
+            # The delay of a slide model belongs to learned collisions: those that MuJoCo resolved
+            # end when the bodies have parted.
+            since_strike = np.where((phase < 0) & (since > 0), np.inf, since)
+            self._correct_slides(sims, active, start, whole=whole, since_strike=since_strike)
+            elapsed = fraction * duration
+            sims.userdata[np.ix_(active, self._since)] += np.where(since > 0, elapsed[:, None], 0.0)
+            remaining[active] -= elapsed
+            self._resolve(sims, collisions, theta)
+            active = active[remaining[active] > _DONE]
+
+    def theta_for(
+        self, pair: CompiledPair, theta: np.ndarray | None, rows: np.ndarray
+    ) -> np.ndarray:
+        """Theta (len(rows), p) for the model of a pair in the simulations `rows`."""
+        if pair.pair.theta is not None:
+            chosen = pair.pair.theta
+        elif theta is not None and pair.scene is self.scene:
+            chosen = theta
+        else:
+            chosen = self.models[pair.pair.key].own_theta
+        if chosen.ndim == 2:
+            return chosen[rows]
+        return np.broadcast_to(chosen, (len(rows), len(chosen)))
+
+    def _durations(
+        self, remaining: np.ndarray, by_mujoco: np.ndarray, since: np.ndarray
+    ) -> np.ndarray:
+        """Durations (a,) of the next steps, short while MuJoCo resolves a pair and after."""
+        if self.slide_model is None:
+            latest = np.where(since > 0, since, np.inf).min(1)
+            since_collision = np.where(np.isfinite(latest), latest, 0.0)
+        else:
+            since_collision = np.zeros(len(remaining))  # a slide model is exact for any step
+        since_collision = np.where(by_mujoco.any(1), _NOW, since_collision)
+        return step_durations(remaining, since_collision, self.fine_timestep)
+
+    def _correct_slides(
+        self,
+        sims: SimulationRows,
+        rows: np.ndarray,
+        start: StepStart,
+        *,
+        whole: np.ndarray,
+        since_strike: np.ndarray,
+    ) -> None:
+        """Correct how struck bodies slid in whole steps (a,), `since_strike` (a, pairs) s after."""
+        for pair, since in zip(self.pairs, since_strike.T, strict=True):
+            which = np.flatnonzero(whole & (since > 0))
+            if self.slide_model is not None and pair.slides_on_plane and len(which):
+                alone = pair.touches_only_ground(sims.sensors[rows[which]])
+                if alone.any():
+                    by_model = which[alone]
+                    slide_by_model(
+                        sims,
+                        rows[by_model],
+                        start[by_model],
+                        pair=pair,
+                        slide_model=self.slide_model,
+                        since_strike=since[by_model],
+                    )
+                    correct_sliding(
+                        sims, rows[by_model], start[by_model], pair=pair, euler=False, level=True
+                    )
+                which = which[~alone]
+            if len(which) and pair.plane is not None:
+                correct_sliding(
+                    sims,
+                    rows[which],
+                    start[which],
+                    pair=pair,
+                    euler=self._euler,
+                    level=pair.slides_on_plane,
+                )
+
+    def _release(self, sims: SimulationRows, rows: np.ndarray, parted: np.ndarray) -> None:
+        """Take pairs that have parted (a, pairs) out of MuJoCo's solver again."""
+        # What follows a collision of MuJoCo's needs short steps as well.
+        keep_time = self.fine_timestep < self.model.opt.timestep or self.slide_model is not None
+        for pair, gone in zip(self.pairs, parted.T, strict=True):
+            if not gone.any():
+                continue
+            sims.userdata[rows[gone], pair.phase] = MUJOCO_RESOLVED
+            if keep_time:
+                sims.userdata[rows[gone], pair.since] = _DONE
+            for row in rows[gone]:
+                pair.set_owner(False, sims.margin[row], sims.gap[row])
+
+    def _first_collisions(
+        self, sims: SimulationRows, rows: np.ndarray, start: StepStart, *, touched: np.ndarray
+    ) -> list[_Collision]:
+        """The first collision of each simulation whose pairs touched (a, pairs) in the step."""
+        found = []
+        for i in map(int, np.flatnonzero(touched.any(1))):
+            row = int(rows[i])
+            path = start.path(sims.model(row), i, sims.qpos[row])
+            collision = self._first_collision(sims, row, path, touched=touched[i])
+            if collision is not None:
+                found.append(collision)
+        return found
+
+    def _first_collision(
+        self, sims: SimulationRows, row: int, path: StepPath, *, touched: np.ndarray
+    ) -> _Collision | None:
+        """The first collision of one simulation, among the pairs that touched (pairs,)."""
+        candidates: list[tuple[float, int]] = []
+        for pair_index in map(int, np.flatnonzero(touched)):
+            fraction = touch_fraction(path, self._scratch, self.pairs[pair_index])
+            if fraction is not None:
+                candidates.append((fraction, pair_index))
+        for fraction, pair_index in sorted(candidates):
+            pair = self.pairs[pair_index]
+            path.move_to(self._scratch.qpos, fraction)
+            self._scratch.qvel[:] = path.qvel_at(fraction, sims.qvel[row])
+            contact = pair.contact_state(path.model, self._scratch)
+            if contact is not None and contact.closing_speed <= 0:
+                continue  # a touch in passing, not a collision
+            since = float(sims.userdata[row, pair.since])
+            since_last = since + fraction * path.duration if since > 0 else np.inf
+            reason = self._reason_for_mujoco(contact, fraction, since_last)
+            return _Collision(row, pair_index, fraction, contact, reason)
+        return None
+
+    def _reason_for_mujoco(
+        self, contact: ContactState | None, fraction: float, since_last: float
+    ) -> str | None:
+        """Why MuJoCo should resolve a collision before any model is asked, None where not."""
+        if contact is None:
+            return OVERLAPPING
+        if contact.closing_speed < self.config.min_impact_speed:
+            return TOO_SLOW
+        if since_last < self.config.min_time_between_impacts:
+            return HIT_AGAIN
+        if fraction == 0:
+            return OVERLAPPING
+        return None
+
+    def _resolve(
+        self, sims: SimulationRows, collisions: list[_Collision], theta: np.ndarray | None
+    ) -> None:
+        """Write the twists after collisions, or leave them to MuJoCo."""
+        for_models = []
+        for collision in collisions:
+            if collision.reason is None:
+                for_models.append(collision)
+            else:
+                self._leave_to_mujoco(sims, collision, collision.reason)
+        # One call of each model for all of its pairs.
+        for key, model in self.models.items():
+            own = [c for c in for_models if self.pairs[c.pair_index].pair.key == key]
+            if own:
+                self._resolve_with(sims, model, own, theta=theta)
+
+    def _resolve_with(
+        self,
+        sims: SimulationRows,
+        model: CollisionModel,
+        collisions: list[_Collision],
+        *,
+        theta: np.ndarray | None,
+    ) -> None:
+        """Resolve collisions by one model, where it can be trusted."""
+        contacts = [c.contact for c in collisions if c.contact is not None]
+        geometry = Contact(
+            np.stack([c.point for c in contacts]),
+            np.stack([c.normal for c in contacts]),
+            np.zeros(len(contacts)),
+            np.ones(len(contacts), bool),
+        )
+        thetas = np.stack(
+            [
+                self.theta_for(self.pairs[c.pair_index], theta, np.array([c.row]))[0]
+                for c in collisions
+            ]
+        )
+        prediction = model.predict(np.stack([c.before for c in contacts]), geometry, thetas)
+        outcome = enforce_mechanics(
+            stack_mechanics(contacts),
+            np.stack([c.struck_twist for c in contacts]),
+            prediction.twist_after,
+            striker_twist=np.stack([c.striker_twist for c in contacts]),
+        )
+        for i, (collision, contact) in enumerate(zip(collisions, contacts, strict=True)):
+            trust = prediction.trust[i]
+            if trust is not Trust.LEARNED:
+                self._leave_to_mujoco(sims, collision, str(trust))
+                continue
+            row = collision.row
+            pair = self.pairs[collision.pair_index]
+            change = outcome.twist_after[i] - contact.struck_twist
+            sims.qvel[row, pair.struck.qvel] += change @ contact.qvel_per_twist
+            sims.qvel[row] -= contact.striker_qvel_per_impulse @ outcome.impulse[i]
+            sims.userdata[row, pair.phase] = LEARNED_OR_NONE
+            sims.userdata[row, pair.since] = _DONE
+            corrected = int(outcome.corrected[i])
+            self.stats = self.stats + CollisionStats(learned=1, corrected=corrected)
+
+    def _leave_to_mujoco(self, sims: SimulationRows, collision: _Collision, reason: str) -> None:
+        """Let MuJoCo resolve a collision, until the pair parts."""
+        row = collision.row
+        pair = self.pairs[collision.pair_index]
+        sims.userdata[row, pair.phase] = MUJOCO_RESOLVES
+        pair.set_owner(True, sims.margin[row], sims.gap[row])
+        self.stats = self.stats + CollisionStats(left_to_mujoco={reason: 1})

@@ -1,0 +1,34 @@
+"""Where impacts begin, for every way of running them in MJX."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clashsim.core.contact_geometry import PairPoser
+from clashsim.core.scene import Scene
+from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
+
+
+def impact_start(
+    scene: Scene, before: np.ndarray, theta: np.ndarray
+) -> tuple[PairPoser, dict[str, np.ndarray]]:
+    """Put pairs at the start of their impacts.
+
+    Args:
+        scene: whose pair collides.
+        before: (n, d), columns as in `Impacts`.
+        theta: (n, p), parameters of the scene.
+
+    Returns:
+        What has written the poses, and arrays (n, ...) by MuJoCo's names: qpos, qvel and ctrl.
+    """
+    n = len(before)
+    base = scene.base
+    poser = PairPoser(scene, rest_height(scene, theta))
+    qpos = np.tile(base.qpos0, (n, 1))
+    qvel = np.zeros((n, base.nv))
+    control = np.zeros((n, base.nu))
+    poser.write(before, qpos, qvel)
+    for actuator, dof in velocity_servos(scene):
+        control[:, actuator] = qvel[:, dof]
+    return poser, {"qpos": qpos, "qvel": qvel, "ctrl": control}
