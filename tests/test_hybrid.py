@@ -526,7 +526,7 @@ def sliding(name: str) -> SlideModel:
     scene = world(name)[0]
     body = inertia(scene, scene.struck_body)
     return SlideModel(
-        {"friction": 0.3, "lean": 0.01}, gyration=body.gyration, centre=body.centre[:2], delay=0.011
+        {"friction": 0.3, "pressure_offset": 0.01}, gyration=body.gyration, centre=body.centre[:2], delay=0.011
     )
 
 

@@ -15,34 +15,40 @@ import torch
 from clashsim.bench import real_slides, slide_sets
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import EstimateStatus
+from clashsim.core.estimates import EstimateStatus
 from clashsim.slides.identify import delay, fit_slides, mujoco_friction
-from clashsim.slides.law import VALUE_NAMES, SlideModel, slide
+from clashsim.slides.law import VALUE_NAMES, SlideModel
+from clashsim.slides.limit_surface import SlideState, integrate_slide
 from clashsim.slides.slide import Slide
 from clashsim.slides.support_patch import support_patch, uniform_support_patch
 
-SQUARE = {"friction": 0.3, "spin": 0.0306, "reach_x": 0.0231, "reach_y": 0.0231}
+SQUARE = {
+    "friction": 0.3,
+    "torsion_radius": 0.0306,
+    "pressure_radius_x": 0.0231,
+    "pressure_radius_y": 0.0231,
+}
 ODD = {
     "friction": 0.25,
-    "rise": 0.3,
-    "spin": 0.028,
-    "reach_x": 0.025,
-    "reach_y": 0.016,
-    "reach_xy": 0.004,
-    "x": 0.002,
-    "y": -0.003,
-    "lean": 0.003,
-    "grain": 0.08,
-    "grain_xy": -0.05,
+    "rate_dependence": 0.3,
+    "torsion_radius": 0.028,
+    "pressure_radius_x": 0.025,
+    "pressure_radius_y": 0.016,
+    "pressure_radius_xy": 0.004,
+    "pressure_x": 0.002,
+    "pressure_y": -0.003,
+    "pressure_offset": 0.003,
+    "anisotropy": 0.08,
+    "anisotropy_xy": -0.05,
 }
 
 
 def starts(
-    n: int, seed: int = 0, *, speed: float = 0.7, spin: float = 6.0
+    n: int, seed: int = 0, *, speed: float = 0.7, yaw_rate: float = 6.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
     return torch.tensor(rng.normal(size=(n, 3))), torch.tensor(
-        rng.normal(size=(n, 3)) * [speed, speed, spin]
+        rng.normal(size=(n, 3)) * [speed, speed, yaw_rate]
     )
 
 
@@ -65,7 +71,12 @@ def test_pure_translation_stops_after_half_v_squared_over_mu_g():
 def test_a_disc_that_turns_on_the_spot_stops_as_theory_says():
     radius = 0.05  # of an even disc: r^2 = R^2 / 2, mean distance 2 R / 3
     model = SlideModel(
-        {"friction": 0.3, "spin": 2 * radius / 3, "reach_x": radius / 2, "reach_y": radius / 2},
+        {
+            "friction": 0.3,
+            "torsion_radius": 2 * radius / 3,
+            "pressure_radius_x": radius / 2,
+            "pressure_radius_y": radius / 2,
+        },
         gyration=radius / math.sqrt(2),
     )
     rest, seconds = model.settle(
@@ -96,12 +107,12 @@ def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch
             v + dt * np.array([fx.mean(), fy.mean()]),
             w + dt * float((px * fy - py * fx).mean()) / r2,
         )
-    sole_ = uniform_support_patch(np.column_stack([px, py]), gyration=math.sqrt(r2), height=0.0)
+    patch = uniform_support_patch(np.column_stack([px, py]), gyration=math.sqrt(r2), height=0.0)
     values = {
         "friction": mu,
-        "spin": sole_.spin,
-        "reach_x": math.sqrt(sole_.moments[0, 0]),
-        "reach_y": math.sqrt(sole_.moments[1, 1]),
+        "torsion_radius": patch.mean_distance,
+        "pressure_radius_x": math.sqrt(patch.moments[0, 0]),
+        "pressure_radius_y": math.sqrt(patch.moments[1, 1]),
     }
     rest = SlideModel(values, gyration=math.sqrt(r2)).rest(
         torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.8, 0.0, 8.0]], dtype=torch.float64)
@@ -130,16 +141,16 @@ def test_rest_turns_and_moves_with_the_start():
 def test_energy_falls_at_every_node():
     _, twist = starts(500, 1)
     zero = torch.zeros(500, dtype=torch.float64)
-    nodes = slide(
+    nodes = integrate_slide(
         odd().values,
-        (twist[:, 0], twist[:, 1], twist[:, 2], zero, zero, zero, zero),
+        SlideState(twist[:, 0], twist[:, 1], twist[:, 2], zero, zero, zero, zero),
         gyration=0.03,
         gravity=9.81,
         steps=16,
     )
-    energy = torch.stack([n[0] ** 2 + n[1] ** 2 + (0.03 * n[2]) ** 2 for n in nodes])
+    energy = torch.stack([n.vx**2 + n.vy**2 + (0.03 * n.yaw_rate) ** 2 for n in nodes])
     assert (energy[1:] < energy[:-1]).all()
-    assert (torch.stack([n[6] for n in nodes]).diff(dim=0) > 0).all()
+    assert (torch.stack([n.time for n in nodes]).diff(dim=0) > 0).all()
 
 
 def test_a_path_begins_at_the_start_follows_the_twist_and_ends_at_rest():
@@ -193,7 +204,15 @@ def test_few_steps_do():
     for values, gyration in (
         (SQUARE, 0.0327),
         (ODD, 0.03),
-        ({"friction": 0.18, "spin": 0.06, "reach_x": 0.06, "reach_y": 0.04}, 0.0883),
+        (
+            {
+                "friction": 0.18,
+                "torsion_radius": 0.06,
+                "pressure_radius_x": 0.06,
+                "pressure_radius_y": 0.04,
+            },
+            0.0883,
+        ),
     ):
         model, fine = (
             SlideModel(values, gyration=gyration),
@@ -240,7 +259,7 @@ def test_a_body_at_rest_stays_and_has_gradients():
 def test_many_slides_cost_no_more_steps_than_one():
     model = SlideModel(SQUARE, gyration=0.0327)
     pose, twist = starts(256, 5)
-    alone, together = model._slide(pose[:1], twist[:1]), model._slide(pose, twist)
+    alone, together = model._integrate(pose[:1], twist[:1]), model._integrate(pose, twist)
     assert len(alone) == len(together) <= 14 and together[0][0].shape == (256,)
 
 
@@ -260,7 +279,7 @@ def test_content_makes_the_same_model():
     [
         ({"frction": 0.3}, "friction"),
         ({"friction": 0.0}, "above zero"),
-        ({"friction": 0.3, "grain": 1.2}, "grain"),
+        ({"friction": 0.3, "anisotropy": 1.2}, "anisotropy"),
     ],
 )
 def test_what_is_not_friction_is_refused(values, says):
@@ -298,11 +317,11 @@ def test_known_friction_is_found_again_from_ten_slides(given):
     truth = SlideModel(
         {
             "friction": 0.25,
-            "spin": 0.025,
-            "reach_x": 0.021,
-            "reach_y": 0.018,
-            "x": 0.001,
-            "y": -0.0015,
+            "torsion_radius": 0.025,
+            "pressure_radius_x": 0.021,
+            "pressure_radius_y": 0.018,
+            "pressure_x": 0.001,
+            "pressure_y": -0.0015,
         },
         gyration=0.03,
     )
@@ -318,7 +337,7 @@ def test_known_friction_is_found_again_from_ten_slides(given):
         found["friction"].value == pytest.approx(0.25, rel=0.06)
         and found["friction"].status == EstimateStatus.FITTED
     )
-    assert found["spin"].value == pytest.approx(0.025, rel=0.15)
+    assert found["torsion_radius"].value == pytest.approx(0.025, rel=0.15)
     pose, twist = starts(200, 9)
     gone = (truth.rest(pose, twist) - pose).abs()
     far = (fit.model.rest(pose, twist) - truth.rest(pose, twist)).abs()
@@ -363,7 +382,13 @@ def test_soles_of_the_shipped_shapes():
 
 def test_mujoco_parameters_brake_a_point_contact_alike():
     model = SlideModel(
-        {"friction": 0.3, "spin": 0.02, "reach_x": 0.02, "reach_y": 0.02}, gyration=0.03
+        {
+            "friction": 0.3,
+            "torsion_radius": 0.02,
+            "pressure_radius_x": 0.02,
+            "pressure_radius_y": 0.02,
+        },
+        gyration=0.03,
     )
     sliding, torsional = mujoco_friction(model)
     assert sliding == pytest.approx(0.3) and torsional == pytest.approx(0.3 * 0.02)
