@@ -47,7 +47,7 @@ def test_known_truth_is_recovered_and_the_seed_decides(
 ) -> None:
     found = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
     value = dict(zip([p.name for p in scene.params], found.theta, strict=True))
-    assert found.why is None and found.loss < 1e-3 and found.evaluations > 0
+    assert found.failure is None and found.loss < 1e-3 and found.evaluations > 0
     assert all(abs(value[k] / v - 1) < 0.05 for k, v in TRUTH.items())
     assert np.array_equal(
         value["yaw_offset"], scene.nominal[-1]
@@ -139,7 +139,7 @@ def test_nothing_to_identify_says_so(scene: Scene, impacts: Impacts) -> None:
     bare = scene.with_params([p for p in scene.params if p.target.startswith("effect/")])
     found = identify(bare, impacts)
     assert (
-        found.why is not None
-        and "no parameter" in found.why
+        found.failure is not None
+        and "no parameter" in found.failure
         and np.array_equal(found.theta, bare.nominal)
     )

@@ -41,6 +41,7 @@ from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.report.figure_files import write_figure
 from clashsim.rl import checkpoint
 from clashsim.rl.corridor_picture import animate
@@ -255,7 +256,7 @@ def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
 
 def test_samples_have_the_same_bits_with_one_thread_and_two():
     """Documented, since shards that several processes make are put together."""
-    one, two = (sample(Scene.load("ellipse"), 300, 3, threads=threads) for threads in (1, 2))
+    one, two = (sample(Scene.load("ellipse"), 300, 3, engine=StrikeEngine(threads=threads)) for threads in (1, 2))
     assert one.before.tobytes() == two.before.tobytes()
     assert one.after.tobytes() == two.after.tobytes()
 

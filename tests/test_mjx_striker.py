@@ -20,6 +20,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import fastest_engine, sample, sample_strikes
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.sim.mjx.impact_jacobian import begun
 from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
 from clashsim.sim.mjx.model import import_mjx
@@ -176,7 +177,7 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
         ClashError,
         match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does",
     ) as refused:
-        sample(Scene.load("plate"), 10, 0, by="mjx", parts=tmp_path / "parts")
+        sample(Scene.load("plate"), 10, 0, engine=StrikeEngine("mjx"), checkpoint_dir=tmp_path / "parts")
     assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
     with pytest.raises(ClashError, match="RK4"):
         MjxImpactSimulator(
@@ -201,7 +202,7 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
             8,
         )
     with pytest.raises(ParamError, match=r"'mjc'.*mujoco"):
-        sample(ellipse.scene, 10, 0, by="mjc")
+        sample(ellipse.scene, 10, 0, engine=StrikeEngine("mjc"))
     by, why = fastest_engine(Scene.load("plate"), 16, 0)
     assert (
         by == "mujoco"
@@ -220,7 +221,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
     n, out = 2 * SIZE + 10, tmp_path / "strikes.safetensors"
     theirs, calls = sample(ellipse.scene, n, 5), 0
     parts = tmp_path / "parts"
-    whole = sample(ellipse.scene, n, 5, by="mjx", parts=parts)
+    whole = sample(ellipse.scene, n, 5, engine=StrikeEngine("mjx"), checkpoint_dir=parts)
     assert (
         sum(abs(whole.end_counts[k] - theirs.end_counts[k]) for k in theirs.end_counts) <= 2
     )  # where a strike parts may be a matter of rounding
@@ -230,7 +231,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
         and whole.source == "simulated in MJX"
     )
     with pytest.raises(DataError, match="another sampling job"):
-        sample(ellipse.scene, n, 5, parts=parts)
+        sample(ellipse.scene, n, 5, checkpoint_dir=parts)
     (parts / "shard-00001.safetensors").unlink()
     counted = MjxImpactSimulator.__call__
 
@@ -249,7 +250,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
         again = read_impacts(out)
         assert (again.after == whole.after).all() and again.source == "simulated in MJX"
         assert calls == (SIZE if by == "mjx" else n + SIZE)
-        sample(ellipse.scene, n, 5, by="mjx", parts=parts)
+        sample(ellipse.scene, n, 5, engine=StrikeEngine("mjx"), checkpoint_dir=parts)
         calls = n + SIZE
     assert "were made by mjx" in capsys.readouterr().out
     with pytest.raises(ParamError, match="leave out --threads and --on"):
@@ -262,10 +263,10 @@ def test_several_shards_in_one_call_are_the_same_shards(
     ellipse: MjxImpactSimulator, monkeypatch
 ) -> None:
     monkeypatch.setattr(sampling, "_SHARD", SIZE // 3)
-    one = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
-    three = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
-    one.__dict__.update(strike=ellipse, together=1)  # as they would be found out on a card
-    three.__dict__.update(strike=ellipse, together=3)
+    one = sampling._Sampler(ellipse.scene, SIZE, 4, StrikeEngine("mjx"))
+    three = sampling._Sampler(ellipse.scene, SIZE, 4, StrikeEngine("mjx"))
+    one.__dict__.update(run_strikes=ellipse, shards_per_call=1)  # as they would be found out on a card
+    three.__dict__.update(run_strikes=ellipse, shards_per_call=3)
     for shard in ((0, SIZE // 3), (1, SIZE // 3), (2, SIZE // 3)):
         alone, among = one(shard), three(shard)
         assert all(np.array_equal(alone[k], among[k]) for k in ("before", "theta"))

@@ -232,9 +232,8 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
         shots,
         _eye(),
         camera=np.ones(1),
-        free=FreeParameters((0,), (), train=True, ridge=1e-9),
+        free=FreeParameters((0,), (), train=True, ridge=1e-9, tolerance=1e-7),
         steps=30,
-        tolerance=1e-7,
     )  # type: ignore[arg-type]
     assert (
         abs(found.sim.theta[0] - 0.8) < 0.01

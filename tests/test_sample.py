@@ -14,6 +14,7 @@ from clashsim.core.params import Param
 from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.fit import sample as sampling
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.fit.sample import sample, sample_strikes
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator
 
@@ -46,7 +47,7 @@ def test_same_bits_at_any_number_of_threads_and_from_shards(tmp_path, monkeypatc
     scene = Scene.load("ellipse")
     plain = sample(scene, 150, 7)
     for other in (
-        sample(scene, 150, 7, threads=1),
+        sample(scene, 150, 7, engine=StrikeEngine(threads=1)),
         sample(scene, 150, 7, checkpoint_dir=tmp_path / "p"),
         sample(scene, 150, 7, checkpoint_dir=tmp_path / "p"),
     ):

@@ -16,7 +16,7 @@ _LARGEST = 2**63  # a longer integer is no count of anything
 _NAMES = {int: "a whole number", float: "a number", str: "text", types.NoneType: "null"}
 
 
-class Trial(TypedDict):
+class TrialNote(TypedDict):
     """Impacts that the run was fitted to."""
 
     name: str
@@ -26,7 +26,7 @@ class Trial(TypedDict):
 Accuracy = TypedDict("Accuracy", {"accuracy_0.1": float, "accuracy_0.2": float, "median": float})
 
 
-class Restitution(TypedDict):
+class RestitutionNote(TypedDict):
     """Restitution of a head-on impact at some speeds, before and after."""
 
     speeds: list[float]
@@ -34,7 +34,7 @@ class Restitution(TypedDict):
     identified: list[float]
 
 
-class Ground(TypedDict):
+class GroundNote(TypedDict):
     """Friction of the ground, with standard errors."""
 
     slides: int
@@ -58,8 +58,8 @@ class Metrics(TypedDict, total=False):
     outside: int
     judged: str
     models: dict[str, Accuracy]
-    restitution: Restitution
-    ground: Ground
+    restitution: RestitutionNote
+    ground: GroundNote
     segmented: list[str]
     slide: Words
 
@@ -80,7 +80,7 @@ class SlideFigures(TypedDict):
     estimates: list[SlideEstimate]
 
 
-class _SlideModel(TypedDict):
+class _SlideModelNote(TypedDict):
     values: dict[str, float]
     gyration: float
     centre: tuple[float, float]
@@ -88,7 +88,7 @@ class _SlideModel(TypedDict):
     steps: int
 
 
-class Slide(_SlideModel, total=False):
+class SlideNote(_SlideModelNote, total=False):
     """A slide model, and the figures of its fit where they are known."""
 
     delay: float
@@ -107,7 +107,7 @@ class Notes(TypedDict):
     """All of it, but for the slide model, which not every run has."""
 
     metrics: Metrics
-    trials: list[Trial]
+    trials: list[TrialNote]
     versions: dict[str, str]
     options: Options
 
@@ -117,7 +117,7 @@ def check_notes(notes: Mapping[str, Any]) -> None:
     for name, kind in get_type_hints(Notes).items():
         conform(notes[name], kind, name)
     if notes["slide"] is not None:
-        conform(notes["slide"], Slide, "slide")
+        conform(notes["slide"], SlideNote, "slide")
     metrics = notes["metrics"]
     for name, needed in (("models", "judged"), ("outside", "impacts")):
         if name in metrics and needed not in metrics:

@@ -174,36 +174,3 @@ def cap_residuals(off: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.nd
     root = np.sqrt(1 + (off**2).sum(-1))[..., None]
     value, slope = off / root, slope / root[..., None]
     return value, slope - value[..., None] * np.einsum("mnk,mnkq->mnq", value, slope)[..., None, :]
-
-
-def least_squares_from_starts(
-    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    starts: np.ndarray,
-    *,
-    steps: int = 10,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Levenberg-Marquardt from all starts (m, q) at once inside [-1, 1]; returns the best points
-    (m, q) and their losses (m,).
-
-    `evaluate` gives residuals (m, n) and slopes (m, n, q) at points (m, q); the loss is the mean
-    over n of r^2 / (1 + r^2) of 3 or 6 residuals an impact, already capped by the caller.
-    """
-    m, q = starts.shape
-    kept, moved = starts.copy(), starts.copy()
-    best, damping = np.full(m, np.inf), np.full(m, 1e-2)
-    hessian, pull = np.zeros((m, q, q)), np.zeros((m, q))
-    for _ in range(steps):
-        residual, slope = evaluate(moved)
-        loss = (residual**2).sum(1)
-        better = loss < best
-        best, kept[better] = np.where(better, loss, best), moved[better]
-        damping = np.clip(np.where(better, damping / 5, damping * 10), 1e-6, 1e3)
-        hessian[better], pull[better] = (
-            np.einsum("mni,mnj->mij", slope, slope)[better],
-            np.einsum("mni,mn->mi", slope, residual)[better],
-        )
-        step = np.linalg.solve(hessian + damping[:, None, None] * np.eye(q), pull[..., None])[
-            ..., 0
-        ]
-        moved = np.clip(kept - step, -1, 1)
-    return kept, best
