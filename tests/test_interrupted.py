@@ -256,7 +256,10 @@ def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
 
 def test_samples_have_the_same_bits_with_one_thread_and_two():
     """Documented, since shards that several processes make are put together."""
-    one, two = (sample(Scene.load("ellipse"), 300, 3, engine=StrikeEngine(threads=threads)) for threads in (1, 2))
+    one, two = (
+        sample(Scene.load("ellipse"), 300, 3, engine=StrikeEngine(threads=threads))
+        for threads in (1, 2)
+    )
     assert one.before.tobytes() == two.before.tobytes()
     assert one.after.tobytes() == two.after.tobytes()
 

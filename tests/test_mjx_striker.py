@@ -177,7 +177,13 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
         ClashError,
         match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does",
     ) as refused:
-        sample(Scene.load("plate"), 10, 0, engine=StrikeEngine("mjx"), checkpoint_dir=tmp_path / "parts")
+        sample(
+            Scene.load("plate"),
+            10,
+            0,
+            engine=StrikeEngine("mjx"),
+            checkpoint_dir=tmp_path / "parts",
+        )
     assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
     with pytest.raises(ClashError, match="RK4"):
         MjxImpactSimulator(
@@ -265,7 +271,9 @@ def test_several_shards_in_one_call_are_the_same_shards(
     monkeypatch.setattr(sampling, "_SHARD", SIZE // 3)
     one = sampling._Sampler(ellipse.scene, SIZE, 4, StrikeEngine("mjx"))
     three = sampling._Sampler(ellipse.scene, SIZE, 4, StrikeEngine("mjx"))
-    one.__dict__.update(run_strikes=ellipse, shards_per_call=1)  # as they would be found out on a card
+    one.__dict__.update(
+        run_strikes=ellipse, shards_per_call=1
+    )  # as they would be found out on a card
     three.__dict__.update(run_strikes=ellipse, shards_per_call=3)
     for shard in ((0, SIZE // 3), (1, SIZE // 3), (2, SIZE // 3)):
         alone, among = one(shard), three(shard)

@@ -22,8 +22,8 @@ from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import Calibration, Estimate, EstimateStatus, calibrate
 from clashsim.fit.calibrated_run import (
     CalibratedRun,
-    ground_friction_place,
-    ground_places,
+    ground_friction_index,
+    ground_indices,
     with_ground_friction,
     within,
 )
@@ -111,7 +111,7 @@ def test_a_run_without_slides_has_no_slide_model(made, tmp_path):
         and read_notes(tmp_path / "run")["slide"] is None
     )
     run = clashsim.load(tmp_path / "run")
-    assert ground_places(run.scene) == GROUND
+    assert ground_indices(run.scene) == GROUND
     assert (
         run.slide is None
         and run.hybrid().slide_model is None
@@ -243,7 +243,7 @@ def test_mjcf_holds_what_was_identified_together(made):
         (0.1, 0.02, 0.5, EstimateStatus.UNIDENTIFIABLE),
         (2e6, 1e6, 4e6, EstimateStatus.FITTED),
     )
-    model, ground = mujoco.MjModel.from_xml_string(run.mjcf().xml), ground_friction_place(run.scene)
+    model, ground = mujoco.MjModel.from_xml_string(run.mjcf().xml), ground_friction_index(run.scene)
     assert ground == 1 and ground not in run.written_params
     assert np.allclose(model.pair("strike").friction[:2], 0.41) and np.isclose(
         model.pair("strike").solref[0], -2e6
@@ -264,7 +264,7 @@ def test_slides_tell_the_friction_of_the_ground(made, found):
     calibration, fit = made
     other = with_ground_friction(calibration, fit)
     run = CalibratedRun(other, fit.model)
-    place = ground_friction_place(run.scene)
+    place = ground_friction_index(run.scene)
     assert (
         place in run.written_params
         and 0.33 < run.theta[place] < 0.43
@@ -277,7 +277,7 @@ def test_slides_tell_the_friction_of_the_ground(made, found):
         calibration, theta=tuple(replace(e, status=EstimateStatus.KNOWN) for e in calibration.theta)
     )
     assert with_ground_friction(measured, fit) is measured
-    assert ground_friction_place(Scene.load("puck")) is None
+    assert ground_friction_index(Scene.load("puck")) is None
 
 
 def test_slides_are_of_the_origin_and_come_to_rest(found):

@@ -173,7 +173,9 @@ def test_sampling_has_the_same_bits_with_one_and_two_workers_and_here(two):
     wanted = bits(sample(scene, n, 7))
     assert (
         bits(sample(scene, n, 7, engine=StrikeEngine(threads=1), executor=two))
-        == bits(sample(scene, n, 7, engine=StrikeEngine(threads=1), executor=RayExecutor(1, own=False)))
+        == bits(
+            sample(scene, n, 7, engine=StrikeEngine(threads=1), executor=RayExecutor(1, own=False))
+        )
         == wanted
     )
 
@@ -335,7 +337,12 @@ def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
     assert not Path("s.safetensors").exists()
     asked: list = []
     whole = sample(
-        Scene.load("puck"), n, 0, checkpoint_dir=parts, threads=1, engine=counted(two, asked)
+        Scene.load("puck"),
+        n,
+        0,
+        checkpoint_dir=parts,
+        engine=StrikeEngine(threads=1),
+        executor=counted(two, asked),
     )
     assert len(asked) == 2 and {path: path.stat().st_mtime_ns for path in kept} == kept
     assert cli.main([*command, "ray"]) == 0 and not parts.exists()

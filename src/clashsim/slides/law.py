@@ -247,9 +247,17 @@ class SlideModel(nn.Module):
         return SlideModel.of(self.content() | {"delay": delay})
 
 
-def value_name(stored: str) -> str:
-    """The name of a value that slide.json holds under another one."""
-    return _FROM_STORED.get(stored, stored)
+def with_value_names(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of slide.json with its values, and their estimates, by `VALUE_NAMES`."""
+    values = {_FROM_STORED.get(name, name): value for name, value in content["values"].items()}
+    renamed = {**content, "values": values}
+    if "fit" in content:
+        estimates = []
+        for estimate in content["fit"]["estimates"]:
+            name = _FROM_STORED.get(estimate["name"], estimate["name"])
+            estimates.append({**estimate, "name": name})
+        renamed["fit"] = {**content["fit"], "estimates": estimates}
+    return renamed
 
 
 def _check_values(values: Mapping[str, float]) -> None:
