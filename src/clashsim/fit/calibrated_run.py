@@ -154,7 +154,7 @@ class CalibratedRun:
         return HybridSim(self.scene, self.calibration, **(defaults | options))
 
     def strikes(self) -> StrikeTable:
-        """The table from strikes to poses at rest, to plan and train with; takes seconds to make."""
+        """The table from strikes to poses at rest, to plan and train with; it takes seconds."""
         if self.slide is None:
             raise DataError(
                 "this run has no slide model, so it does not predict where bodies come to rest: "

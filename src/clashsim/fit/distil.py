@@ -191,7 +191,7 @@ def distil(
     unit = _single(to_unit(scene.params, impacts.theta))
     x = torch.cat([features, unit[:, network_params(scene)]], -1)
     y = _single(frame.encode(impacts.after))
-    # The metric is the error relative to the twist after impact, so that is what the loss weighs by.
+    # The metric is the error relative to the twist after impact, so the loss is relative to it too.
     twist_before = _single(frame.twist_before / frame.speed[:, None])
     size = (y + twist_before).norm(dim=-1) + _SIZE_FLOOR
     net = ImpactNet(

@@ -71,7 +71,7 @@ class IdentificationProblem:
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """Factors (N, k) that turn an error of the twist into one relative to the recorded twist."""
+        """Factors (N, k) that make an error of the twist relative to the recorded twist."""
         k = self.after.shape[1]
         num_linear = k // 2 + k % 2
         weight = np.r_[np.ones(num_linear), np.full(k // 2, self.gyration)]

@@ -1,4 +1,4 @@
-"""What is expected of a scene's parameters before any impact was seen, and what a fit adds to it."""
+"""What is expected of parameters before any impact was seen, and what a fit adds to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clashsim.core.scene import Scene
 
 # Standard deviation of a parameter on its unit scale [-1, 1]: the range is two of them either way.
 _DEFAULT_STD = 0.5
-# Of a parameter that was measured with each impact: its zero or its scale may still be a little off.
+# Of a parameter that was measured with each impact: its zero or scale may still be a little off.
 _KNOWN_STD = 0.1
 _NORMAL_90 = 1.64  # standard deviations that hold 90 %
 _AT_BOUND = 0.97  # of the unit scale

@@ -266,7 +266,7 @@ def levenberg_marquardt(
 
 
 def _gauss_newton(residual: np.ndarray, jacobian: np.ndarray) -> BatchModel:
-    """The model of residuals; where they are not finite, the cost is infinite and no step is made."""
+    """The model of residuals; where they are not finite, the cost is infinite and there is no step."""
     finite = np.isfinite(residual).all(1) & np.isfinite(jacobian).all((1, 2))
     with np.errstate(over="ignore"):  # a simulation on its way to infinity
         squares = np.where(np.isfinite(residual), residual, 0) ** 2
