@@ -21,7 +21,7 @@ from clashsim.fit.advise import advise, choose
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.candidates import candidates
-from clashsim.fit.fields import Context, Strength, covariance
+from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
 from clashsim.fit.run_folder import load, save_run
 
 N, D = 12, 2
@@ -43,12 +43,12 @@ def few(strikes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, few):
-    """Runs of today, and of before slopes were kept."""
+    """Runs of today, and of before Jacobians were kept."""
     folder = tmp_path_factory.mktemp("runs")
     save_run(folder / "run", few)
     save_run(
         folder / "old",
-        replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)),
+        replace(few, posteriors=tuple(replace(p, jacobian=None) for p in few.posteriors)),
     )
     return folder
 
@@ -77,7 +77,7 @@ def typical(variance, noise, share) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_choice_is_that_of_brute_force_and_what_is_told_is_true(seed):
+def test_the_choice_is_that_of_brute_force_and_what_is_reported_is_true(seed):
     unsure, noise = gaussian(seed)
     share = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(N)))
     rows, left = choose(unsure, noise, 4, share)
@@ -112,22 +112,19 @@ def test_weights_say_what_matters():
     assert set(rows[:2]) == {3, 7} and left[3] == pytest.approx(left[2])
 
 
-def test_covariance_is_that_of_drawn_parameters():
-    """With constants alone the covariance is J S J^T, as many draws of the parameters have it."""
+def test_covariance_is_that_of_sampled_parameters():
+    """With constants alone the covariance is J S J^T, as many samples of the parameters have it."""
     rng = np.random.default_rng(1)
-    slope, sd = (
-        torch.as_tensor(rng.normal(size=(3, 2, 4))),
-        torch.tensor([0.5, 1.0, 0.1, 2.0], dtype=torch.float64),
-    )
-    nothing = Context(
-        (torch.zeros(3, 0, dtype=torch.float64),), torch.zeros(3, 0, dtype=torch.float64)
-    )
-    told = covariance(
-        (slope, nothing), (slope, nothing), sd, Strength(field=0.0, residual=0.0, linear=0.0)
-    )
-    flat = slope.flatten(0, 1).numpy()
-    drawn = flat @ (rng.normal(size=(4, 400_000)) * sd.numpy()[:, None])
-    assert np.abs(np.cov(drawn) - told.numpy()).max() < 0.02 * float(told.diagonal().max())
+    jacobian = torch.as_tensor(rng.normal(size=(3, 2, 4)))
+    std = torch.tensor([0.5, 1.0, 0.1, 2.0], dtype=torch.float64)
+    none = torch.zeros(3, 0, dtype=torch.float64)
+    side = (jacobian, Context((none,), none))
+    scales = PriorScales(field=0.0, residual=0.0, linear=0.0)
+    covariance = prior_covariance(side, side, std, scales)
+    flat = jacobian.flatten(0, 1).numpy()
+    sampled = flat @ (rng.normal(size=(4, 400_000)) * std.numpy()[:, None])
+    error = np.abs(np.cov(sampled) - covariance.numpy()).max()
+    assert error < 0.02 * float(covariance.diagonal().max())
 
 
 def test_advice_does_not_look_at_outcomes_and_is_the_same_from_a_run(strikes, few, runs):
@@ -154,14 +151,14 @@ def test_strikes_like_those_recorded_tell_less(strikes, few):
 def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
     base = base_model(Scene.load("square"))
     choice = candidates(base.scene, 0, 128)
-    told = {
+    advice = {
         n: advise(
             calibrate(base, strikes.impacts[np.arange(n)], posterior_samples=2), choice.impacts, 1
         )
         for n in (5, 100)
     }
-    assert told[5].worthwhile and not told[100].worthwhile
-    assert told[100].error[0] < told[5].error[0] < advise(base, choice.impacts, 1).error[0]
+    assert advice[5].worthwhile and not advice[100].worthwhile
+    assert advice[100].error[0] < advice[5].error[0] < advise(base, choice.impacts, 1).error[0]
 
 
 def test_candidates_keep_to_side_and_speed():
@@ -188,7 +185,9 @@ def test_what_cannot_be_advised_is_refused(few, strikes):
             advise(few, pool, **wrong)
     with pytest.raises(RunError, match="calibrate again"):
         advise(
-            replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)), pool, 2
+            replace(few, posteriors=tuple(replace(p, jacobian=None) for p in few.posteriors)),
+            pool,
+            2,
         )
 
 

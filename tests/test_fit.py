@@ -1,4 +1,4 @@
-"""Distilling, identification and calibration: gradients, known truths, verdicts, honest spread."""
+"""Distillation, identification, calibration: gradients, known truths, statuses, honest std."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.errors import DataError
+from clashsim.core.estimates import EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
@@ -17,7 +18,7 @@ from clashsim.core.scene import Scene, contact_params, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import base_model, shipped_base
-from clashsim.fit.calibrate import EstimateStatus, calibrate
+from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.gradient import identify_by_gradient
 from clashsim.fit.sample import sample, sample_strikes
@@ -41,20 +42,20 @@ def puck() -> DistilledModel:
     return distil(scene, sample(scene, 8000, 0), config=SMALL)
 
 
-def test_slopes_match_finite_differences(puck: DistilledModel) -> None:
+def test_gradients_match_finite_differences(puck: DistilledModel) -> None:
     impacts = sample(puck.scene, 5, 1)
     features = torch.as_tensor(contact_frame(puck.scene, impacts).features)
     unit = torch.as_tensor(to_unit(puck.scene.params, impacts.theta)).requires_grad_(True)
     net = puck.net.double()
     model = DistilledModel(puck.scene, net, puck.low, puck.high, puck.extent)
-    slope = torch.autograd.grad(model.change(features, unit).sum(), unit)[0]
+    gradient = torch.autograd.grad(model.change(features, unit).sum(), unit)[0]
     for j in range(unit.shape[1]):
         step = torch.zeros_like(unit)
         step[:, j] = 1e-5
         numeric = (model.change(features, unit + step) - model.change(features, unit - step)).sum(
             (0, 2)
         ) / 2e-5
-        assert torch.allclose(slope[:, j], numeric, atol=1e-5)
+        assert torch.allclose(gradient[:, j], numeric, atol=1e-5)
     puck.net.float()
 
 
@@ -95,7 +96,7 @@ def test_shipped_base_models_belong_to_their_scenes_and_are_accurate(name: str) 
     assert (error < 0.1).mean() > 0.955  # 0.97 and more on larger samples: clashsim bench base
 
 
-def test_calibration_beats_mujoco_and_its_spread_is_honest() -> None:
+def test_calibration_beats_mujoco_and_its_std_is_honest() -> None:
     scene = Scene.load("puck")
     base = base_model(scene)
     truth = from_unit(scene.params, np.array([0.5, -0.4, 0.2, 0.4]))
@@ -150,7 +151,7 @@ def test_data_that_say_nothing_are_refused() -> None:
         calibrate(base, Impacts(True, impacts.before * 1000, impacts.after * 1000))
 
 
-def test_same_recipe_same_weights() -> None:
+def test_same_config_same_weights() -> None:
     scene = Scene.load("puck")
     impacts = sample(scene, 500, 0)
     tiny = DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64)
@@ -202,10 +203,10 @@ def test_a_calibration_is_an_impact_model() -> None:
 
     scene = Scene.load("puck")
     impacts = sample(scene, 6, 0)
-    predicted, spread = use(
+    predicted, std = use(
         calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts
     )
-    assert predicted.shape == spread.shape == impacts.after.shape and (spread > 0).all()
+    assert predicted.shape == std.shape == impacts.after.shape and (std > 0).all()
 
 
 def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:

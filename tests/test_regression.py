@@ -1,4 +1,4 @@
-"""The witness without physics: sure near what was recorded, silent elsewhere."""
+"""The local correction, without physics: certain near what was recorded, no weight elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_smooth_function_is_learned_and_its_variance_grows_away_from_the_data(
     assert (model(np.full((1, 2), 6.0))[1] > 5 * variance.mean(0)).all()
 
 
-def test_no_say_far_from_the_fitted_impacts():
+def test_no_weight_far_from_the_fitted_impacts():
     scene = Scene.load("plate")
     impacts = sample(scene, 200, 0)
     order = np.argsort(
@@ -37,8 +37,8 @@ def test_no_say_far_from_the_fitted_impacts():
     )  # by the angle between the faces
     few, far = impacts[order[:30]], impacts[order[-20:]]
     inputs = RegressionInputs.of(scene, contact_frame(scene, few), few)
-    assert inputs.near(inputs(scene, contact_frame(scene, few), few)).min() > 0.2
-    assert inputs.near(inputs(scene, contact_frame(scene, far), far)).max() < 0.5
+    assert inputs.proximity(inputs(scene, contact_frame(scene, few), few)).min() > 0.2
+    assert inputs.proximity(inputs(scene, contact_frame(scene, far), far)).max() < 0.5
 
 
 def test_it_needs_a_few_impacts_that_differ():
@@ -49,9 +49,9 @@ def test_it_needs_a_few_impacts_that_differ():
     assert LocalCorrection.of(scene, contact_frame(scene, impacts), impacts) is not None
 
 
-def test_it_mends_what_physics_cannot_say_near_the_data():
-    """An outcome that depends on spin for a reason that no parameter knows: with many impacts the
-    witness learns it.
+def test_it_corrects_what_physics_cannot_explain_near_the_data():
+    """An outcome depends on angular velocity for a reason that no parameter knows: with many
+    impacts the local correction learns it.
     """
     scene = Scene.load("puck")
     impacts = sample(scene, 240, 1)
@@ -62,7 +62,7 @@ def test_it_mends_what_physics_cannot_say_near_the_data():
     test = odd[np.arange(120, len(odd))]
     with_it, without = (
         np.linalg.norm(m.predict(test) - test.after, axis=1).mean()
-        for m in (model, replace(model, witness=None))
+        for m in (model, replace(model, local_correction=None))
     )
     assert with_it < without
 

@@ -15,17 +15,18 @@ import torch
 import clashsim
 from clashsim import lab
 from clashsim.core.errors import ClashError, ParamError, RunError
+from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
-from clashsim.fit.calibrate import Calibration, Estimate, EstimateStatus, calibrate
+from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import (
     CalibratedRun,
     ground_friction_index,
     ground_indices,
+    theta_in_ranges,
     with_ground_friction,
-    within,
 )
 from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import read_notes, save_run
@@ -272,7 +273,9 @@ def test_slides_tell_the_friction_of_the_ground(made, found):
     )  # the sand has 0.37
     assert other.theta[place].low < run.theta[place] < other.theta[place].high
     assert np.array_equal(other.predict(found.impacts), calibration.predict(found.impacts))
-    assert np.array_equal(np.delete(within(other), place), np.delete(within(calibration), place))
+    assert np.array_equal(
+        np.delete(theta_in_ranges(other), place), np.delete(theta_in_ranges(calibration), place)
+    )
     measured = replace(
         calibration, theta=tuple(replace(e, status=EstimateStatus.KNOWN) for e in calibration.theta)
     )

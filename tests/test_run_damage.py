@@ -334,7 +334,7 @@ def test_what_is_loaded_predicts_the_same_bits(run):
     made, again = tiny_run.calibration(), clashsim.load(run).calibration
     for ours, theirs in zip(made.posteriors, again.posteriors, strict=True):
         assert np.array_equal(ours.dual, theirs.dual)
-    for ours, theirs in zip(made.scale.widths, again.scale.widths, strict=True):
+    for ours, theirs in zip(made.scaling.widths, again.scaling.widths, strict=True):
         assert np.array_equal(ours, theirs)
     assert read_notes(run)["metrics"] == tiny_run.METRICS
     assert issubclass(RunError, ClashError)

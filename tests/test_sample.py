@@ -14,8 +14,8 @@ from clashsim.core.params import Param
 from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.fit import sample as sampling
-from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.fit.sample import sample, sample_strikes
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator
 
 BALLS = """<mujoco><option gravity="0 0 0" timestep="0.0001"/><worldbody>

@@ -14,8 +14,8 @@ import torch
 
 from clashsim.bench import real_slides, slide_sets
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.scene import Scene
 from clashsim.core.estimates import EstimateStatus
+from clashsim.core.scene import Scene
 from clashsim.slides.identify import delay, fit_slides, mujoco_friction
 from clashsim.slides.law import VALUE_NAMES, SlideModel
 from clashsim.slides.limit_surface import SlideState, integrate_slide

@@ -195,9 +195,7 @@ def _advice(calibration: Calibration, seed: int) -> str | None:
     from clashsim.fit.advise import advise
     from clashsim.fit.candidates import candidates
 
-    known = dict(
-        zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True)
-    )
+    known = calibration.scaling.median_extras()
     try:
         return said(
             advise(

@@ -99,8 +99,8 @@ class BoxParameters(nn.Module):
         self.mass = box.mass
         self.start = {}
         moves = {}
-        for name, value in start.items():
-            self.start[name] = torch.tensor(np.asarray(value, float))
+        for name, numbers in start.items():
+            self.start[name] = torch.tensor(np.asarray(numbers, float))
             moves[name] = nn.Parameter(torch.zeros_like(self.start[name]))
         self.moves = nn.ParameterDict(moves)
 

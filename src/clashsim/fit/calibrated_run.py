@@ -144,12 +144,10 @@ class CalibratedRun:
         Returns:
             The simulator.
         """
-        scaling = self.calibration.scaling
-        medians = map(float, scaling.centres[-1])
         defaults = {
             "theta": self._theta_with_nominal_ground(),
             "slide_model": self.slide,
-            "known": dict(zip(scaling.extras, medians, strict=True)),
+            "known": self.calibration.scaling.median_extras(),
         }
         return HybridSim(self.scene, self.calibration, **(defaults | options))
 

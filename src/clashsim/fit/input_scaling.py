@@ -75,6 +75,10 @@ class InputScaling:
             widths[1] = np.full_like(widths[1], np.inf)
         return InputScaling(centres, tuple(widths), extras)
 
+    def median_extras(self) -> dict[str, float]:
+        """Medians of what else was measured with each impact, by name."""
+        return dict(zip(self.extras, map(float, self.centres[-1]), strict=True))
+
     def data(
         self,
         base: DistilledModel,

@@ -28,11 +28,10 @@ from clashsim.optim.levenberg_marquardt import (
     BatchModel,
     BatchStopping,
     DescentSchedule,
-    EliminatedBlocks,
     descend,
     descend_batch,
-    eliminate_blocks,
 )
+from clashsim.optim.normal_equations import EliminatedBlocks, eliminate_blocks
 from clashsim.sim.augmented.simulator import AugmentedSim
 
 __all__ = [

@@ -13,7 +13,8 @@ from scipy.stats import qmc
 from clashsim.core.box import SUBSTEPS
 from clashsim.core.params import from_unit, to_unit
 from clashsim.fit.priors import unit_std
-from clashsim.fit.toss_cmaes import PRIOR, TossFit, TossRollouts
+from clashsim.fit.toss_cmaes import PRIOR, TossFit
+from clashsim.fit.toss_rollouts import TossRollouts
 from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 from clashsim.sim.mjx.impact_jacobian import cap_residuals
 from clashsim.sim.mjx.simulator import MjxSim

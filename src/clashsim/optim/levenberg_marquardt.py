@@ -6,8 +6,8 @@ linearised when it is evaluated. It suits simulators that return residuals and J
 
 `descend` moves one state. A linearisation costs much more than a trial, so several dampings are
 tried on one linearisation. Its problems may have blocks of parameters that only one part of the
-data depends on (the start of each slide, the start of each window); `eliminate_blocks` removes
-them from the normal equations (Schur complement) and recovers them after the step.
+data depends on (the start of each slide, the start of each window): see `eliminate_blocks` in
+`clashsim.optim.normal_equations`.
 
 Reference: D. W. Marquardt, "An Algorithm for Least-Squares Estimation of Nonlinear Parameters",
 SIAM J. 11 (1963).
@@ -266,7 +266,7 @@ def levenberg_marquardt(
 
 
 def _gauss_newton(residual: np.ndarray, jacobian: np.ndarray) -> BatchModel:
-    """The model of residuals; where they are not finite, the cost is infinite and there is no step."""
+    """The model of residuals; where they are not finite, the cost is infinite and no step made."""
     finite = np.isfinite(residual).all(1) & np.isfinite(jacobian).all((1, 2))
     with np.errstate(over="ignore"):  # a simulation on its way to infinity
         squares = np.where(np.isfinite(residual), residual, 0) ** 2
@@ -404,59 +404,3 @@ def _try_rounds(
             return trials[best], best
         factor = best * schedule.increase
     return None
-
-
-@dataclass(frozen=True, eq=False)
-class EliminatedBlocks:
-    """Normal equations of v shared parameters after each of N blocks of z others was eliminated.
-
-    Attributes:
-        matrix: What each block leaves for the shared parameters, (N, v, v).
-        gradient: Likewise, (N, v).
-        response: How a block's own parameters follow, (N, z, v + 1): by the shared step, and
-            without one.
-    """
-
-    matrix: np.ndarray
-    gradient: np.ndarray
-    response: np.ndarray
-
-    def own_steps(self, shared_step: np.ndarray) -> np.ndarray:
-        """Steps (N, z) of the blocks' own parameters for a step (v,) of the shared ones."""
-        return -(self.response[..., -1] + self.response[..., :-1] @ shared_step)
-
-
-def eliminate_blocks(
-    matrix: np.ndarray, gradient: np.ndarray, own_matrix: np.ndarray
-) -> EliminatedBlocks:
-    """Eliminate the parameters that only one block depends on (Schur complement).
-
-    Args:
-        matrix: Normal matrices (N, v + z, v + z), shared parameters first.
-        gradient: Gradients (N, v + z).
-        own_matrix: The blocks' own part of the matrices, (N, z, z), with its damping.
-
-    Returns:
-        The normal equations of the shared parameters, block by block.
-    """
-    shared = matrix.shape[-1] - own_matrix.shape[-1]
-    right = np.concatenate([matrix[:, shared:, :shared], gradient[:, shared:, None]], 2)
-    response = np.linalg.solve(own_matrix, right)
-    coupling = matrix[:, :shared, shared:]
-    return EliminatedBlocks(
-        matrix[:, :shared, :shared] - coupling @ response[..., :shared],
-        gradient[:, :shared] - (coupling @ response[..., shared:])[..., 0],
-        response,
-    )
-
-
-def huber_cost(residuals: np.ndarray, threshold: float) -> float:
-    """Sum of Huber's loss, in which residuals beyond a threshold count by size, not by square."""
-    size = np.abs(residuals)
-    linear = 2 * threshold * size - threshold**2
-    return float(np.where(size < threshold, size**2, linear).sum())
-
-
-def huber_weights(residuals: np.ndarray, threshold: float) -> np.ndarray:
-    """Weights, shaped as the residuals, that make least squares minimise Huber's loss."""
-    return np.minimum(1.0, threshold / np.maximum(np.abs(residuals), 1e-12))

@@ -12,13 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from clashsim.optim.levenberg_marquardt import (
-    DescentSchedule,
-    descend,
-    eliminate_blocks,
-    huber_cost,
-    huber_weights,
-)
+from clashsim.optim.levenberg_marquardt import DescentSchedule, descend
+from clashsim.optim.normal_equations import eliminate_blocks, huber_cost, huber_weights
 from clashsim.slides.law import SlideModel
 from clashsim.slides.value_priors import bounded_values, natural_values
 

@@ -17,12 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
-from clashsim.optim.levenberg_marquardt import (
-    DescentSchedule,
-    descend,
-    huber_cost,
-    huber_weights,
-)
+from clashsim.optim.levenberg_marquardt import DescentSchedule, descend
+from clashsim.optim.normal_equations import huber_cost, huber_weights
 
 # Values of u, dense at the start so that a body that hardly decelerates is resolved too.
 _NODES = 1 - np.linspace(0, 1, 97) ** 2
