@@ -63,10 +63,10 @@ def gaussian(seed: int = 0):
     return torch.as_tensor(causes @ causes.T + 0.1 * np.eye(N * D)), noise
 
 
-def left_after(unsure, noise, rows) -> np.ndarray:
+def left_after(covariance, noise, rows) -> np.ndarray:
     """Variance (N,) of each outcome given measurements of rows, by conditioning on all at once."""
     at = np.concatenate([np.arange(D) + D * r for r in rows])
-    c = unsure.numpy()
+    c = covariance.numpy()
     measured = c[np.ix_(at, at)] + torch.block_diag(*noise[list(rows)]).numpy()
     return np.diag(c - c[:, at] @ np.linalg.solve(measured, c[at])).reshape(N, D).sum(1)
 
@@ -78,37 +78,40 @@ def typical(variance, noise, share) -> float:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_choice_is_that_of_brute_force_and_what_is_reported_is_true(seed):
-    unsure, noise = gaussian(seed)
+    covariance, noise = gaussian(seed)
     share = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(N)))
-    rows, left = choose(unsure, noise, 4, share)
+    rows, left = choose(covariance, noise, 4, share)
     assert rows[0] == np.argmin(
-        [typical(left_after(unsure, noise, [i]), noise, share) for i in range(N)]
+        [typical(left_after(covariance, noise, [i]), noise, share) for i in range(N)]
     )
     assert len(set(rows)) == 4
     for k in range(1, 5):
         assert left[k] == pytest.approx(
-            typical(left_after(unsure, noise, rows[:k]), noise, share), rel=1e-9
+            typical(left_after(covariance, noise, rows[:k]), noise, share), rel=1e-9
         )
     assert (np.diff(left) < 0).all()
     for k in range(1, 4):  # each is the best beside those before it
         others = [i for i in range(N) if i not in rows[:k]]
         assert rows[k] == min(
-            others, key=lambda i: typical(left_after(unsure, noise, [*rows[:k], i]), noise, share)
+            others,
+            key=lambda i: typical(left_after(covariance, noise, [*rows[:k], i]), noise, share),
         )
 
 
 def test_what_was_measured_often_is_not_chosen():
-    unsure = torch.eye(N * D, dtype=torch.float64)
-    unsure[:D] *= 1e-4  # known already
-    rows, _ = choose(unsure, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), N, EVEN)
+    covariance = torch.eye(N * D, dtype=torch.float64)
+    covariance[:D] *= 1e-4  # known already
+    rows, _ = choose(covariance, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), N, EVEN)
     assert rows[-1] == 0
 
 
-def test_weights_say_what_matters():
-    unsure = torch.eye(N * D, dtype=torch.float64)
+def test_weights_decide_what_matters():
+    covariance = torch.eye(N * D, dtype=torch.float64)
     share = torch.zeros(N, dtype=torch.float64)
     share[[3, 7]] = 0.5
-    rows, left = choose(unsure, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), 3, share)
+    rows, left = choose(
+        covariance, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), 3, share
+    )
     assert set(rows[:2]) == {3, 7} and left[3] == pytest.approx(left[2])
 
 
@@ -139,7 +142,7 @@ def test_advice_does_not_look_at_outcomes_and_is_the_same_from_a_run(strikes, fe
 
 def test_strikes_like_those_recorded_tell_less(strikes, few):
     """Of one recorded strike and a copy, both recorded already, and fresh ones, the fresh are
-    chosen; more weight draws strikes towards it.
+    chosen; more weight attracts strikes.
     """
     pool = strikes.impacts[np.r_[np.arange(8), np.arange(8, 60)]]
     assert (advise(few, pool, 8).rows >= 8).mean() > 0.8

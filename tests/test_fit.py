@@ -162,9 +162,11 @@ def test_same_config_same_weights() -> None:
     )
 
 
-SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody><geom name="wall" type="plane" size="1 1 .1"/>
-<body name="a" pos="0 0 .5"><freejoint/><geom name="a" type="box" size=".05 .04 .03" density="800"/></body></worldbody>
-<contact><pair name="strike" geom1="a" geom2="wall" solref="-200000 -100" friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
+SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody>
+<geom name="wall" type="plane" size="1 1 .1"/><body name="a" pos="0 0 .5"><freejoint/>
+<geom name="a" type="box" size=".05 .04 .03" density="800"/></body></worldbody>
+<contact><pair name="strike" geom1="a" geom2="wall" solref="-200000 -100"
+friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
 
 
 def test_a_free_body_in_space_is_calibrated() -> None:

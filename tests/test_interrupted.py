@@ -114,8 +114,8 @@ WRITERS = {
 def test_a_write_to_a_full_disk_names_its_file_and_leaves_no_part_of_it(tmp_path, name):
     with full_disk(), pytest.raises((ClashError, OSError)) as error:
         WRITERS[name](tmp_path / name)
-    told = error.value
-    sentence = str(told) if isinstance(told, ClashError) else f"{told.filename}: {told.strerror}"
+    raised = error.value
+    sentence = str(raised) if isinstance(raised, ClashError) else f"{raised.filename}: {raised.strerror}"
     assert name in sentence and "File too large" in sentence and "\n" not in sentence
     assert not any(tmp_path.iterdir()) or name == "rows.jsonl"  # lines are added in place
     WRITERS[name](tmp_path / name)  # there is room again

@@ -127,7 +127,7 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     )
     state = np.random.default_rng(0).normal(size=(2, 3, 4))
     own = np.tile(own, (2, 1))
-    value, *slopes = pc.camera_view_with_jacobian(state, camera, own)
+    value, *jacobians = pc.camera_view_with_jacobian(state, camera, own)
     assert np.allclose(value, pc.seen(state, camera, own))
     for k, size in enumerate((4, 12, 2)):
         for j in range(size):
@@ -137,7 +137,7 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
                 pc.seen(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
                 for s in (1, -1)
             )
-            assert np.abs(slopes[k][..., j] - (above - below) / 2e-6).max() < 1e-7
+            assert np.abs(jacobians[k][..., j] - (above - below) / 2e-6).max() < 1e-7
 
 
 def test_guesses_look_at_the_observed_frames_only() -> None:
@@ -152,7 +152,7 @@ def test_guesses_look_at_the_observed_frames_only() -> None:
     assert np.allclose(mine.start[0], [0, 0, 0.02 * RATE, 0.02 * RATE], atol=1e-6)
     every_other = pc.trajectory_windows(path, observed=40, skip=2)
     assert np.allclose(every_other.start, mine.start) and np.array_equal(
-        every_other.seen, mine.seen[:, ::2]
+        every_other.observed, mine.observed[:, ::2]
     )
 
 
@@ -199,7 +199,7 @@ class Decay:
         return Decay(theta, weights)
 
 
-def _eye() -> ObservationModel:
+def _observation_model() -> ObservationModel:
     """A camera that sees gain * x + shift of its own."""
 
     def see(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -223,14 +223,14 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
         + 1e-3 * rng.normal(size=(300, 41, 1))
     )
     seen[:5] += np.linspace(0, 3, 41)[:, None]  # windows that no model follows
-    shots = TrajectoryWindows(
+    windows = TrajectoryWindows(
         seen, np.array([1e-3]), seen[:, 0], np.zeros((300, 1)), np.array([0.05])
     )
     begun = Decay(np.array([0.5]), np.zeros(1))
     found = fit_by_shooting(
         begun,
-        shots,
-        _eye(),
+        windows,
+        _observation_model(),
         camera=np.ones(1),
         free=FreeParameters((0,), (), train=True, ridge=1e-9, tolerance=1e-7),
         steps=30,
@@ -243,8 +243,8 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
     assert np.abs(found.start[5:] - start[5:]).max() < 0.02 and 0.8 < np.median(found.error) < 1.2
     held = fit_by_shooting(
         begun,
-        shots,
-        _eye(),
+        windows,
+        _observation_model(),
         camera=np.ones(1),
         free=FreeParameters((0,), (), train=True, ridge=1e4),
         steps=30,
@@ -252,7 +252,7 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
     assert (
         abs(held.sim.weights[0]) < 0.01 < abs(held.sim.theta[0] - 0.8)
     )  # R keeps the network silent
-    alone = fit_by_shooting(truth, shots, _eye(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
+    alone = fit_by_shooting(truth, windows, _observation_model(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
     assert alone.sim is truth and np.abs(alone.start[5:] - start[5:]).max() < 0.02
 
 

@@ -1,4 +1,4 @@
-"""A run in one line: its simulator, its ranges and draws, its MJCF, and the slide model that it
+"""A run in one line: its simulator, its ranges and samples, its MJCF, and the slide model that it
 carries.
 """
 
@@ -40,7 +40,7 @@ START, TWIST = (
     torch.tensor([[0.4, -0.1, 3.0]], dtype=torch.float64),
 )
 
-GROUND = (1, 5)  # places of ground_friction and ground_damping_ratio
+GROUND = (1, 5)  # indices of ground_friction and ground_damping_ratio
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +75,12 @@ def puck():
     ), replace(sample(scene, 12, 1), theta=None, end_counts={})
 
 
-def judged(
-    run: CalibratedRun, *verdicts: tuple[float, float, float, EstimateStatus]
+def with_estimates(
+    run: CalibratedRun, *estimates: tuple[float, float, float, EstimateStatus]
 ) -> CalibratedRun:
-    """The run with estimates of one's own for its first parameters, as (value, low, high, status)."""
+    """The run with other estimates (value, low, high, status) of its first parameters."""
     theta = run.calibration.theta
-    own = tuple(Estimate(e.name, *v) for e, v in zip(theta, verdicts, strict=False))
+    own = tuple(Estimate(e.name, *v) for e, v in zip(theta, estimates, strict=False))
     return replace(run, calibration=replace(run.calibration, theta=own + theta[len(own) :]))
 
 
@@ -197,48 +197,48 @@ def test_ranges_and_draws_stay_within_bounds(made):
         and (ends[:, 0] <= run.theta).all()
         and (run.theta <= ends[:, 1]).all()
     )
-    draws = run.posterior_samples(4000, 3)
-    assert draws.shape == (4000, len(low)) and (draws >= low).all() and (draws <= high).all()
+    samples = run.posterior_samples(4000, 3)
+    assert samples.shape == (4000, len(low)) and (samples >= low).all() and (samples <= high).all()
     assert (
-        np.array_equal(draws, run.posterior_samples(4000, 3))
-        and np.array_equal(draws[:5], run.posterior_samples(5, 3))
-        and not np.array_equal(draws, run.posterior_samples(4000, 4))
+        np.array_equal(samples, run.posterior_samples(4000, 3))
+        and np.array_equal(samples[:5], run.posterior_samples(5, 3))
+        and not np.array_equal(samples, run.posterior_samples(4000, 4))
     )
     inside = (
-        (draws >= ends[:, 0] * (1 - 1e-12 * np.sign(ends[:, 0])))
-        & (draws <= ends[:, 1] * (1 + 1e-12 * np.sign(ends[:, 1])))
+        (samples >= ends[:, 0] * (1 - 1e-12 * np.sign(ends[:, 0])))
+        & (samples <= ends[:, 1] * (1 + 1e-12 * np.sign(ends[:, 1])))
     ).mean(0)
     assert (inside > 0.87).all()  # 90 %, and more where the range cuts an interval short
     for n, seed in ((0, 0), (1, -1)):
-        with pytest.raises(ParamError, match="draw"):
+        with pytest.raises(ParamError, match="samples"):
             run.posterior_samples(n, seed)
 
 
 def test_draws_are_normal_on_each_scale_and_even_for_what_is_known(made):
-    run = judged(
+    run = with_estimates(
         CalibratedRun(made[0]),
         (0.3, 0.2, 0.4, EstimateStatus.FITTED),
         (0.3, 0.1, 0.5, EstimateStatus.KNOWN),
         (1e6, 5e5, 2e6, EstimateStatus.FITTED),
         (30.0, 30.0, 60.0, EstimateStatus.AT_BOUND),
     )
-    draws = run.posterior_samples(20_000, 0)
-    assert draws[:, 0].mean() == pytest.approx(0.3, abs=0.002) and draws[
+    samples = run.posterior_samples(20_000, 0)
+    assert samples[:, 0].mean() == pytest.approx(0.3, abs=0.002) and samples[
         :, 0
     ].std() == pytest.approx(0.1 / 1.64, rel=0.03)
     assert np.allclose(
-        np.quantile(draws[:, 1], [0, 0.25, 0.5, 1]), [0.1, 0.2, 0.3, 0.5], atol=0.005
+        np.quantile(samples[:, 1], [0, 0.25, 0.5, 1]), [0.1, 0.2, 0.3, 0.5], atol=0.005
     )
-    assert np.log(draws[:, 2]).mean() == pytest.approx(np.log(1e6), abs=0.02) and np.log(
-        draws[:, 2]
+    assert np.log(samples[:, 2]).mean() == pytest.approx(np.log(1e6), abs=0.02) and np.log(
+        samples[:, 2]
     ).std() == pytest.approx(np.log(2) / 1.64, rel=0.03)
-    assert (draws[:, 3] < 30.001).mean() == pytest.approx(0.5, abs=0.02) and np.quantile(
-        draws[:, 3], 0.95
+    assert (samples[:, 3] < 30.001).mean() == pytest.approx(0.5, abs=0.02) and np.quantile(
+        samples[:, 3], 0.95
     ) == pytest.approx(60, rel=0.05)
 
 
 def test_mjcf_holds_what_was_identified_together(made):
-    run = judged(
+    run = with_estimates(
         CalibratedRun(made[0]),
         (0.41, 0.2, 0.6, EstimateStatus.UNIDENTIFIABLE),
         (0.1, 0.02, 0.5, EstimateStatus.UNIDENTIFIABLE),
@@ -252,10 +252,10 @@ def test_mjcf_holds_what_was_identified_together(made):
     assert np.allclose(
         model.pair("ground").friction[:2], 0.3
     )  # as the author has it: strikes hardly show what slides live on
-    told = judged(
+    identified = with_estimates(
         run, (0.41, 0.2, 0.6, EstimateStatus.KNOWN), (0.1, 0.02, 0.5, EstimateStatus.FITTED)
     )
-    model = mujoco.MjModel.from_xml_string(told.mjcf().xml)
+    model = mujoco.MjModel.from_xml_string(identified.mjcf().xml)
     assert np.allclose(model.pair("strike").friction[:2], 0.3) and np.allclose(
         model.pair("ground").friction[:2], 0.1
     )
@@ -265,16 +265,16 @@ def test_slides_tell_the_friction_of_the_ground(made, found):
     calibration, fit = made
     other = with_ground_friction(calibration, fit)
     run = CalibratedRun(other, fit.model)
-    place = ground_friction_index(run.scene)
+    index = ground_friction_index(run.scene)
     assert (
-        place in run.written_params
-        and 0.33 < run.theta[place] < 0.43
-        and other.theta[place].status is EstimateStatus.FITTED
+        index in run.written_params
+        and 0.33 < run.theta[index] < 0.43
+        and other.theta[index].status is EstimateStatus.FITTED
     )  # the sand has 0.37
-    assert other.theta[place].low < run.theta[place] < other.theta[place].high
+    assert other.theta[index].low < run.theta[index] < other.theta[index].high
     assert np.array_equal(other.predict(found.impacts), calibration.predict(found.impacts))
     assert np.array_equal(
-        np.delete(theta_in_ranges(other), place), np.delete(theta_in_ranges(calibration), place)
+        np.delete(theta_in_ranges(other), index), np.delete(theta_in_ranges(calibration), index)
     )
     measured = replace(
         calibration, theta=tuple(replace(e, status=EstimateStatus.KNOWN) for e in calibration.theta)
@@ -312,7 +312,7 @@ def test_slides_that_are_too_few_or_none_are_said(found):
     scene = Scene.load("semi_cylinder")
     fit, figures = fit_slides_of_impacts(scene, found.found[:3], ())
     assert fit is None and figures["words"].startswith("no slide model: 2 of 3 slides")
-    flagged = [replace(f, flags=("in doubt",)) for f in found.found]
+    flagged = [replace(f, flags=("uncertain",)) for f in found.found]
     assert fit_slides_of_impacts(scene, flagged, ())[0] is None
     still = [
         replace(f, slide=replace(f.slide, xy=np.full_like(f.slide.xy, np.nan))) for f in found.found

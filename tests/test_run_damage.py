@@ -139,7 +139,7 @@ def test_no_network_is_built_that_is_larger_than_its_weights(changed, key, value
 
 
 def set_in(*path):
-    """A change of JSON: the last of the path is put at the place that the others name."""
+    """A change of JSON: the last of the path is put where the others point."""
 
     def change(value):
         for key in path[:-2]:

@@ -20,8 +20,9 @@ from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator
 
 BALLS = """<mujoco><option gravity="0 0 0" timestep="0.0001"/><worldbody>
 <body name="a"><freejoint/><geom name="a" type="box" size=".05 .04 .03" density="800"/></body>
-<body name="b" pos="1 0 0"><freejoint/><geom name="b" type="sphere" size=".04" density="2000"/></body></worldbody>
-<contact><pair name="strike" geom1="a" geom2="b" solref="-200000 -100" friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
+<body name="b" pos="1 0 0"><freejoint/><geom name="b" type="sphere" size=".04" density="2000"/>
+</body></worldbody><contact><pair name="strike" geom1="a" geom2="b" solref="-200000 -100"
+friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
 
 
 def free_pair() -> Scene:

@@ -1,4 +1,4 @@
-"""The slide model: what theory says of simple slides, and known frictions found again from a few
+"""The slide model: theory of simple slides, and known frictions found again from a few
 recorded ones.
 """
 
@@ -61,9 +61,12 @@ def test_pure_translation_stops_after_half_v_squared_over_mu_g():
     rest, seconds = model.settle(
         torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.6, 0.8, 0.0]], dtype=torch.float64)
     )
-    way = 1 / (2 * 0.3 * 9.81)
+    distance = 1 / (2 * 0.3 * 9.81)
     assert torch.allclose(
-        rest, torch.tensor([[0.6 * way, 0.8 * way, 0.0]], dtype=torch.float64), rtol=1e-3, atol=1e-9
+        rest,
+        torch.tensor([[0.6 * distance, 0.8 * distance, 0.0]], dtype=torch.float64),
+        rtol=1e-3,
+        atol=1e-9,
     )
     assert seconds.item() == pytest.approx(1 / (0.3 * 9.81), rel=1e-3)
 
@@ -91,10 +94,10 @@ def test_a_disc_that_turns_on_the_spot_stops_as_theory_says():
 
 def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch():
     radius, mu, dt = 0.05, 0.3, 2e-4
-    ring, turn = np.meshgrid(
+    ring, angle = np.meshgrid(
         np.sqrt((np.arange(24) + 0.5) / 24) * radius, np.arange(48) * 2 * np.pi / 48
     )
-    px, py = (ring * np.cos(turn)).ravel(), (ring * np.sin(turn)).ravel()
+    px, py = (ring * np.cos(angle)).ravel(), (ring * np.sin(angle)).ravel()
     v, w, x, angle, r2 = np.array([0.8, 0.0]), 8.0, np.zeros(2), 0.0, radius**2 / 2
     for _ in range(5000):
         if np.hypot(*v) + radius * abs(w) < 1e-3:
@@ -124,17 +127,17 @@ def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch
 
 def test_rest_turns_and_moves_with_the_start():
     model, (pose, twist) = odd(), starts(50)
-    turn, shift = 0.7, torch.tensor([0.3, -0.2], dtype=torch.float64)
+    yaw, shift = 0.7, torch.tensor([0.3, -0.2], dtype=torch.float64)
     r = torch.tensor(
-        [[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]], dtype=torch.float64
+        [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]], dtype=torch.float64
     )
-    moved = torch.cat([pose[:, :2] @ r.T + shift, pose[:, 2:] + turn], 1)
+    moved = torch.cat([pose[:, :2] @ r.T + shift, pose[:, 2:] + yaw], 1)
     rest, other = (
         model.rest(pose, twist),
         model.rest(moved, torch.cat([twist[:, :2] @ r.T, twist[:, 2:]], 1)),
     )
     assert torch.allclose(
-        other, torch.cat([rest[:, :2] @ r.T + shift, rest[:, 2:] + turn], 1), atol=1e-9
+        other, torch.cat([rest[:, :2] @ r.T + shift, rest[:, 2:] + yaw], 1), atol=1e-9
     )
 
 
@@ -275,15 +278,15 @@ def test_content_makes_the_same_model():
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         ({"frction": 0.3}, "friction"),
         ({"friction": 0.0}, "above zero"),
         ({"friction": 0.3, "anisotropy": 1.2}, "anisotropy"),
     ],
 )
-def test_what_is_not_friction_is_refused(values, says):
-    with pytest.raises(ParamError, match=says):
+def test_what_is_not_friction_is_refused(values, message):
+    with pytest.raises(ParamError, match=message):
         SlideModel(values, gyration=0.03)
 
 
@@ -353,12 +356,12 @@ def test_slides_that_cannot_be_used_are_refused():
     body = uniform_support_patch(
         0.04 * np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]), gyration=0.03, height=0.01
     )
-    for slides, says in (
+    for slides, message in (
         ([], "no slides"),
         ([Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3))], "at least 8"),
         ([Slide(np.arange(9.0), np.full((9, 2), np.nan), np.zeros(9))], "NaN"),
     ):
-        with pytest.raises(DataError, match=says):
+        with pytest.raises(DataError, match=message):
             fit_slides(slides, body)
 
 
@@ -392,10 +395,14 @@ def test_mujoco_parameters_brake_a_point_contact_alike():
     )
     sliding, torsional = mujoco_friction(model)
     assert sliding == pytest.approx(0.3) and torsional == pytest.approx(0.3 * 0.02)
-    xml = f"""<mujoco><option cone="elliptic" timestep="0.0005" integrator="implicitfast"/><worldbody><geom name="table" type="plane" size="3 3 .1"/>
-      <body pos="0 0 .02"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/><joint type="slide" axis="0 0 1"/><joint type="hinge" axis="0 0 1"/>
-      <inertial pos="0 0 0" mass="1" diaginertia="0.0009 0.0009 0.0009"/><geom name="ball" type="sphere" size=".02"/></body></worldbody>
-      <contact><pair geom1="ball" geom2="table" condim="4" friction="{sliding} {sliding} {torsional} 0.0001 0.0001"/></contact></mujoco>"""
+    xml = f"""<mujoco><option cone="elliptic" timestep="0.0005" integrator="implicitfast"/>
+      <worldbody><geom name="table" type="plane" size="3 3 .1"/><body pos="0 0 .02">
+      <joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/>
+      <joint type="slide" axis="0 0 1"/><joint type="hinge" axis="0 0 1"/>
+      <inertial pos="0 0 0" mass="1" diaginertia="0.0009 0.0009 0.0009"/>
+      <geom name="ball" type="sphere" size=".02"/></body></worldbody>
+      <contact><pair geom1="ball" geom2="table" condim="4"
+      friction="{sliding} {sliding} {torsional} 0.0001 0.0001"/></contact></mujoco>"""
     engine = mujoco.MjModel.from_xml_string(xml)
     data = mujoco.MjData(engine)
     mujoco.mj_step(engine, data, 2000)

@@ -61,13 +61,13 @@ def test_both_coefficients_of_made_slides_with_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slide", "says"),
+    ("slide", "message"),
     [
         (Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3)), "at least 8"),
         (Slide(np.arange(20.0)[::-1], np.zeros((20, 2)), np.zeros(20)), "increasing"),
         (Slide(np.arange(20.0), np.full((20, 2), np.nan), np.zeros(20)), "NaN"),
     ],
 )
-def test_bad_slides_are_refused(slide: Slide, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+def test_bad_slides_are_refused(slide: Slide, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         ground_friction([slide], gyration=0.05)

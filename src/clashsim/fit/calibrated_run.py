@@ -198,7 +198,7 @@ class CalibratedRun:
         """
         if not 1 <= n <= _MOST_SAMPLES or seed < 0:
             raise ParamError(
-                "one to ten million draws and a seed that is not negative are needed, "
+                "one to ten million samples and a seed that is not negative are needed, "
                 f"got {n} and {seed}"
             )
         params = self.scene.params

@@ -198,7 +198,9 @@ def _network(shape: dict[str, Any], tensors: Tensors) -> ImpactNet:
     sizes = [shape["inputs"], *[shape["width"]] * (layers - 1), shape["outputs"]]
     expected = [(shape["members"], a, b) for a, b in itertools.pairwise(sizes)]
     if shape["layers"] != layers or weights != expected:
-        raise ValueError(f"the network is said to be {shape}, which its weights are not")
+        raise ValueError(
+            f"the network has the shape {shape} in config.json, but its weights do not"
+        )
     net = ImpactNet(**shape)
     net.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
     return net.requires_grad_(False)

@@ -48,7 +48,7 @@ class ScalingRanges:
         rounding: Radius of the edges, m.
         gravity: m/s^2.
         speed: Largest speed at the start, m/s.
-        spin: Root mean square angular speed at the start, rad/s.
+        angular_speed: Root mean square angular speed at the start, rad/s.
         drop: Largest height above the floor at the start, m.
         boxes: Number of boxes.
         frames: Frames of a trajectory.
@@ -65,7 +65,7 @@ class ScalingRanges:
     rounding: tuple[float, float] = (0.0, 0.006)
     gravity: tuple[float, float] = (9.5, 9.9)
     speed: float = 1.8
-    spin: float = 6.0
+    angular_speed: float = 6.0
     drop: float = 0.03
     boxes: int = 1
     frames: int = 80
@@ -105,8 +105,7 @@ def scale_data(
     if n < 1:
         raise DataError(f"the number of trajectories must be at least 1, got {n}")
     identity = {
-        # The class had another name when the first checkpoints were written.
-        "ranges": repr(ranges).replace("ScalingRanges(", "Ranges(", 1),
+        "ranges": _identity(ranges),
         "n": n,
         "seed": seed,
         "shard": SHARD,
@@ -120,6 +119,12 @@ def scale_data(
         progress=progress,
     )
     return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
+
+
+def _identity(ranges: ScalingRanges) -> str:
+    """The ranges as text, by the names of when the first checkpoints were written."""
+    text = repr(ranges).replace("ScalingRanges(", "Ranges(", 1)
+    return text.replace("angular_speed=", "spin=", 1)
 
 
 @dataclass(frozen=True)
@@ -251,7 +256,7 @@ def _tossed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> n
     out[:, 7] = speed * np.cos(angle)
     out[:, 8] = speed * np.sin(angle)
     out[:, 9] = rng.uniform(-1.6, 0.3, n)
-    out[:, 10:] = rng.normal(size=(n, 3)) * ranges.spin / np.sqrt(3)
+    out[:, 10:] = rng.normal(size=(n, 3)) * ranges.angular_speed / np.sqrt(3)
     return out
 
 
@@ -266,9 +271,9 @@ def _pushed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> n
     any_yaw = rng.uniform(0, np.pi / 2, (n, k))
     yaw = common_yaw + np.where(aligned, nearly_aligned, any_yaw)
     turned = np.abs(np.sin(2 * (yaw - yaw[:, :1]))) >= 0.3
-    reach = size * np.where(turned, 1.45, 1.2)
+    clearance = size * np.where(turned, 1.45, 1.2)
     gap = rng.uniform(0.003, 0.05, (n, k))
-    distances = reach[:, 1:] + reach[:, :-1] + gap[:, 1:]
+    distances = clearance[:, 1:] + clearance[:, :-1] + gap[:, 1:]
     along = np.cumsum(np.concatenate([np.zeros((n, 1)), distances], 1), 1)
     across = rng.uniform(-0.7, 0.7, (n, k)) * size
     forward = np.stack([np.cos(heading), np.sin(heading)], 1)
@@ -283,7 +288,7 @@ def _pushed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> n
         qpos[:, 6] = np.sin(yaw[:, i] / 2)
     velocity = 7 * k
     out[:, velocity : velocity + 2] = rng.uniform(0.2, ranges.speed, (n, 1)) * forward
-    yaw_rate = rng.normal(size=n) * 0.3 * ranges.spin
+    yaw_rate = rng.normal(size=n) * 0.3 * ranges.angular_speed
     turns = rng.uniform(size=n) < 0.5
     out[:, velocity + 5] = yaw_rate * turns
     return out

@@ -355,8 +355,8 @@ def drift(
         angles.append(torch.rad2deg(torch.arccos(cosine.clamp(-1, 1))))
     shown = (steps // 4 - 1, steps // 2 - 1, steps - 1)
     return {
-        "place": [float(distances[i].mean()) for i in shown],
-        "turn": [float(angles[i].mean()) for i in shown],
-        "place_mean": [float(torch.stack(distances).mean())],
-        "turn_mean": [float(torch.stack(angles).mean())],
+        "position": [float(distances[i].mean()) for i in shown],
+        "rotation": [float(angles[i].mean()) for i in shown],
+        "position_mean": [float(torch.stack(distances).mean())],
+        "rotation_mean": [float(torch.stack(angles).mean())],
     }

@@ -67,7 +67,7 @@ class InputScaling:
             width = np.maximum(width, _LEAST_SHARE * extent)
             is_extra = i == len(groups) - 1
             if not is_extra:
-                # The cosine of a small angle says nothing that its sine does not say better.
+                # The cosine of a small angle carries no information beside its sine.
                 width = np.where(extent < _NARROW * extent.max(initial=0.0), 0.0, width)
             counts = width > 1e-6 * (1 + np.abs(centre))
             widths.append(np.where(counts, width, np.inf))

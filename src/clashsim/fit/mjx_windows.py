@@ -1,6 +1,6 @@
 """Constant parameters by the gradients of MJX, on short windows around contact.
 
-A window is short because a gradient through many contacts says little: after a few bounces the
+A window is short because a gradient through many contacts carries little information: after a few bounces the
 smallest change of a parameter moves everything. All starts descend at once; intervals and statuses
 are those of `clashsim.fit.gradient`.
 """

@@ -1,7 +1,7 @@
-"""What a run says about itself beside its model, as JSON; checked when it is read.
+"""What a run reports about itself beside its model, as JSON; checked when it is read.
 
-It is printed and compared as it stands, and a folder may come from somebody else: what is not of
-the kind that is written here is refused in one sentence, wherever it would be used.
+It is printed and compared as it stands, and a folder may come from somebody else. So what is not of
+the types that are written here is refused in one sentence.
 """
 
 from __future__ import annotations
@@ -127,40 +127,40 @@ def check_notes(notes: Mapping[str, Any]) -> None:
         raise RunError("the run is damaged: the columns of metrics.restitution differ in length")
 
 
-def conform(value: Any, kind: Any, place: str) -> None:
+def conform(value: Any, kind: Any, path: str) -> None:
     """Raise unless a value that was read from JSON is of a kind.
 
     Args:
         value: The value.
         kind: A `TypedDict`, whose further keys are not looked at; dict, list or tuple of other
             kinds (JSON has tuples as lists); int, float, str, None, or a union of them.
-        place: What to call the value in the message.
+        path: What to call the value in the message.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_typeddict(kind):
-        _expect(isinstance(value, dict), place, "a table")
+        _expect(isinstance(value, dict), path, "a table")
         hints = get_type_hints(kind)
         for key in kind.__required_keys__:
-            _expect(key in value, f"{place}.{key}", "there")
+            _expect(key in value, f"{path}.{key}", "there")
         for key in hints.keys() & value.keys():
-            conform(value[key], hints[key], f"{place}.{key}")
+            conform(value[key], hints[key], f"{path}.{key}")
     elif origin is dict:
-        _expect(isinstance(value, dict), place, "a table")
+        _expect(isinstance(value, dict), path, "a table")
         for key, item in value.items():
-            conform(item, arguments[1], f"{place}.{key}")
+            conform(item, arguments[1], f"{path}.{key}")
     elif origin is list:
-        _expect(isinstance(value, list), place, "a list")
+        _expect(isinstance(value, list), path, "a list")
         for index, item in enumerate(value):
-            conform(item, arguments[0], f"{place}.{index}")
+            conform(item, arguments[0], f"{path}.{index}")
     elif origin is tuple:
-        _expect(isinstance(value, list), place, "a list")
-        _expect(len(value) == len(arguments), place, f"{len(arguments)} entries long")
+        _expect(isinstance(value, list), path, "a list")
+        _expect(len(value) == len(arguments), path, f"{len(arguments)} entries long")
         for index, item in enumerate(value):
-            conform(item, arguments[index], f"{place}.{index}")
+            conform(item, arguments[index], f"{path}.{index}")
     else:
         choices = arguments if origin is types.UnionType else (kind,)
         names = " or ".join(_NAMES[choice] for choice in choices)
-        _expect(any(_is(value, choice) for choice in choices), place, names)
+        _expect(any(_is(value, choice) for choice in choices), path, names)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -172,6 +172,6 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, int | float if kind is float else kind)
 
 
-def _expect(holds: bool, place: str, what: str) -> None:
+def _expect(holds: bool, path: str, what: str) -> None:
     if not holds:
-        raise RunError(f"the run is damaged: {place[:100]} is not {what}")
+        raise RunError(f"the run is damaged: {path[:100]} is not {what}")

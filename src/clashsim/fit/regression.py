@@ -1,8 +1,8 @@
-"""What recorded impacts say without any physics: a Gaussian process over how the bodies meet.
+"""Regression of recorded impacts without any physics: a Gaussian process.
 
 It is a baseline of the benchmarks, and the local correction of a calibration. Near impacts that
 were recorded it is often better than any contact model, far from them it knows nothing; its
-variance and `RegressionInputs.proximity` say which of the two it is.
+variance and `RegressionInputs.proximity` tell the two cases apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WEAK_RELEVANCE = 0.3  # of inputs that may matter, against those that must
 _NARROW = 0.3  # rad: angles that vary less are taken as they are, since their cosine is only noise
 _CLIP = 6.0  # standard deviations
 _NEAR = 2.5  # standard deviations of the fitted impacts, in any one input, that are still near them
-_BIAS = 0.01  # variance of the constant in the linear kernel, over that of its slopes
+_BIAS = 0.01  # variance of the constant in the linear kernel, over that of its coefficients
 
 
 def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
@@ -53,7 +53,7 @@ def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
 
 
 def faces_meet(scene: Scene) -> bool:
-    """Whether two flat faces meet, so that the point where they touch first says little."""
+    """Whether two flat faces meet, so that the point where they touch first matters little."""
     box = int(mujoco.mjtGeom.mjGEOM_BOX)
     kinds = [int(scene.base.geom(geom).type[0]) for geom in (scene.struck, scene.striker)]
     return all(kind == box for kind in kinds)

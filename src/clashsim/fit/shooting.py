@@ -134,7 +134,7 @@ def shorten_windows(
     """
     return replace(
         windows,
-        seen=windows.seen[:, :frames],
+        observed=windows.observed[:, :frames],
         start=windows.start if start is None else start,
         own=windows.own if own is None else own,
     )

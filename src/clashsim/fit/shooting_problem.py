@@ -32,18 +32,18 @@ class TrajectoryWindows:
     """N windows of T frames.
 
     Attributes:
-        seen: What was observed (N, T, o).
+        observed: What was recorded (N, T, o).
         noise: Standard deviations (o,) of the observations.
         start: First guesses of the starts (N, s).
         own: First guesses of the windows' own constants (N, e).
-        own_sd: Standard deviations (e,) of these guesses.
+        own_std: Standard deviations (e,) of these guesses.
     """
 
-    seen: np.ndarray
+    observed: np.ndarray
     noise: np.ndarray
     start: np.ndarray
     own: np.ndarray
-    own_sd: np.ndarray
+    own_std: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -178,13 +178,13 @@ class ShootingProblem:
         # A step may end in no number: such a window is lost, as one that diverges is.
         finite = np.isfinite(own).all(1)
         starts = np.where(finite[:, None], starts, self.windows.start)
-        frames = self.windows.seen.shape[1]
+        frames = self.windows.observed.shape[1]
         with np.errstate(over="ignore", invalid="ignore"):
             states = rollout_uncontrolled(sim, starts, steps=frames - 1)
             observed = self.observation.observe(states, camera, constants)
-            residual = (observed - self.windows.seen) / self.windows.noise
-            guess = (constants - self.windows.own) / self.windows.own_sd
-            prior = (guess**2).sum(1) / self.windows.seen[0].size
+            residual = (observed - self.windows.observed) / self.windows.noise
+            guess = (constants - self.windows.own) / self.windows.own_std
+            prior = (guess**2).sum(1) / self.windows.observed[0].size
             error = (residual**2).mean((1, 2)) + prior
         return np.where(np.isfinite(error), error, _NOT_FINITE)
 
@@ -198,7 +198,7 @@ class ShootingProblem:
         sim, camera = self.at(shared)
         starts, _ = self.split_own(own)
         n = len(own)
-        steps = self.windows.seen.shape[1] - 1
+        steps = self.windows.observed.shape[1] - 1
         blocks = []
         for first in range(0, n, _ROWS):
             last = min(first + _ROWS, n)
@@ -249,7 +249,7 @@ class ShootingProblem:
                 by_own,
             ]
             jacobian = np.concatenate(columns, -1) / self.windows.noise[:, None]
-            residual = (observed - self.windows.seen[rows]) / self.windows.noise
+            residual = (observed - self.windows.observed[rows]) / self.windows.noise
             size = residual[0].size
             residual = residual.reshape(n, size)
             jacobian = jacobian.reshape(n, size, -1)
@@ -257,10 +257,10 @@ class ShootingProblem:
             matrix = transposed @ jacobian / size
             gradient = (transposed @ residual[..., None])[..., 0] / size
             # The guesses of the own constants are further residuals.
-            own_sd = self.windows.own_sd
-            guess = (constants - self.windows.own[rows]) / own_sd
-            matrix[:, -e:, -e:] += np.diag(1 / own_sd**2) / size
-            gradient[:, -e:] += guess / own_sd / size
+            own_std = self.windows.own_std
+            guess = (constants - self.windows.own[rows]) / own_std
+            matrix[:, -e:, -e:] += np.diag(1 / own_std**2) / size
+            gradient[:, -e:] += guess / own_std / size
             error = (residual**2).mean(1) + (guess**2).sum(1) / size
         finite = np.isfinite(error) & np.isfinite(gradient).all(1)
         finite &= np.isfinite(matrix).all((1, 2))

@@ -27,8 +27,8 @@ class StrikeEngine:
     """An engine that runs strikes.
 
     Attributes:
-        name: "mujoco", or "mjx" for the same strikes in MJX on jax's device (docs/mjx.md says how
-            far their impacts are from MuJoCo's).
+        name: "mujoco", or "mjx" for the same strikes in MJX on jax's device (see docs/mjx.md for
+            how far their impacts are from MuJoCo's).
         threads: Threads of MuJoCo, 0 for all cores.
     """
 

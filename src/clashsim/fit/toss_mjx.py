@@ -1,8 +1,8 @@
 """Parameters identified on recorded tosses by the gradients of MJX.
 
 Levenberg-Marquardt runs from several starts at once, on the frames around the first contact. A
-gradient through many bounces says little, so a toss counts from its first contact for a short while
-only.
+gradient through many bounces carries little information, so a toss counts from its first contact
+for a short while only.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Tosses:
     Attributes:
         flights: The n recorded flights.
         width: Width of the body, m.
-        longest: Most frames of a toss; one that lies still for long says nothing more.
+        longest: Most frames of a toss; one that lies still for long adds no information.
     """
 
     flights: tuple[Flight, ...]

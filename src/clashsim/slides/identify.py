@@ -1,8 +1,8 @@
 """Identify a slide model from a few recorded slides of one body on one plane.
 
 The whole path of every slide is fitted at once; what is fitted is what the slides have in common.
-The prior is an even pressure under the support patch, so that ten slides are enough, and slides
-that say nothing about an effect leave it at its prior.
+The prior is an even pressure under the support patch, so that ten slides are enough, and an effect
+that the slides do not show stays at its prior.
 """
 
 from __future__ import annotations
