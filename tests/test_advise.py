@@ -24,7 +24,8 @@ from clashsim.fit.candidates import candidates
 from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
 from clashsim.fit.run_folder import load, save_run
 
-N, D = 12, 2
+N = 12
+D = 2
 EVEN = torch.full((N,), 1 / N, dtype=torch.float64)
 
 
@@ -195,7 +196,8 @@ def test_what_cannot_be_advised_is_refused(few, strikes):
 
 
 def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
-    table, whole = tmp_path / "next.csv", tmp_path / "next.json"
+    table = tmp_path / "next.csv"
+    whole = tmp_path / "next.json"
     assert cli.main(["advise", str(runs / "run"), "-k", "4", "-o", str(table)]) == 0
     text = capsys.readouterr().out
     assert "ten more strikes would help" in text and "speed, m/s" in text

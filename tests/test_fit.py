@@ -60,7 +60,8 @@ def test_gradients_match_finite_differences(puck: DistilledModel) -> None:
 
 
 def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: DistilledModel) -> None:
-    scene, run = puck.scene, ImpactSimulator(puck.scene, 32)
+    scene = puck.scene
+    run = ImpactSimulator(puck.scene, 32)
     fitted = 0
     for k in range(20):
         rng = np.random.default_rng(1000 + k)
@@ -137,7 +138,8 @@ def test_fewer_impacts_than_parameters_are_fitted_with_priors() -> None:
 
 def test_data_that_say_nothing_are_refused() -> None:
     scene = Scene.load("puck")
-    base, impacts = base_model(scene), sample(Scene.load("puck"), 5, 0)
+    base = base_model(scene)
+    impacts = sample(Scene.load("puck"), 5, 0)
     same = Impacts(True, np.repeat(impacts.before[:1], 5, 0), np.repeat(impacts.after[:1], 5, 0))
     with pytest.raises(DataError, match="identical"):
         calibrate(base, same)
@@ -155,7 +157,8 @@ def test_same_config_same_weights() -> None:
     scene = Scene.load("puck")
     impacts = sample(scene, 500, 0)
     tiny = DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64)
-    a, b = distil(scene, impacts, config=tiny, seed=1), distil(scene, impacts, config=tiny, seed=1)
+    a = distil(scene, impacts, config=tiny, seed=1)
+    b = distil(scene, impacts, config=tiny, seed=1)
     assert all(
         torch.equal(x, y)
         for x, y in zip(a.net.state_dict().values(), b.net.state_dict().values(), strict=True)
@@ -213,7 +216,8 @@ def test_a_calibration_is_an_impact_model() -> None:
 
 def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
     scene = Scene.load("puck")
-    base, impacts = base_model(scene), sample(scene, 100, 9)
+    base = base_model(scene)
+    impacts = sample(scene, 100, 9)
     frame = contact_frame(scene, impacts)
     assert impacts.theta is not None and base.in_training_region(frame, impacts.theta).mean() > 0.95
     beyond = from_unit(scene.params, np.full(len(scene.params), 1.5))

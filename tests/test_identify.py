@@ -112,7 +112,8 @@ def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) ->
     assert np.allclose(model.pair("strike").friction[:2], 0.4) and np.allclose(
         model.pair("strike").solref, [-1e6, -77.0]
     )
-    one, many = residual(np.zeros(2))[0][0], residual(np.zeros((2, 5)))[0][0]
+    one = residual(np.zeros(2))[0][0]
+    many = residual(np.zeros((2, 5)))[0][0]
     assert one.shape == (48,) and many.shape == (48, 5) and np.allclose(many[:, 4], one)
 
 

@@ -115,7 +115,9 @@ def test_a_write_to_a_full_disk_names_its_file_and_leaves_no_part_of_it(tmp_path
     with full_disk(), pytest.raises((ClashError, OSError)) as error:
         WRITERS[name](tmp_path / name)
     raised = error.value
-    sentence = str(raised) if isinstance(raised, ClashError) else f"{raised.filename}: {raised.strerror}"
+    sentence = (
+        str(raised) if isinstance(raised, ClashError) else f"{raised.filename}: {raised.strerror}"
+    )
     assert name in sentence and "File too large" in sentence and "\n" not in sentence
     assert not any(tmp_path.iterdir()) or name == "rows.jsonl"  # lines are added in place
     WRITERS[name](tmp_path / name)  # there is room again
@@ -215,7 +217,9 @@ def weights(base: DistilledModel) -> Weights:
 def test_the_second_maker_of_a_model_waits_for_the_first_and_takes_its_own(tmp_path, monkeypatch):
     """The first is held in its samples until the second has come and either waits or is done."""
     scene = Scene.load("puck")
-    waits, comes, replace_file = threading.Event(), [], os.replace
+    waits = threading.Event()
+    comes = []
+    replace_file = os.replace
     made: dict[str, Weights] = {}
 
     @contextlib.contextmanager
@@ -294,7 +298,8 @@ def torch_threads(n: int) -> Iterator[None]:
 def test_a_model_is_the_same_within_rounding_with_one_thread_of_torch_and_two():
     """Not to the bit: sums are added up in another order, and training carries that on."""
     scene = Scene.load("puck")
-    sampled, found = sample(scene, 3000, 0), []
+    sampled = sample(scene, 3000, 0)
+    found = []
     config = DistillationConfig(width=128, layers=3, members=2, steps=20, batch=1024)
     for threads in (1, 2):
         with torch_threads(threads):
@@ -390,7 +395,8 @@ def test_a_loop_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
         return killed.run(["-c", LOOP, *command], env).returncode
 
     def record(out: str) -> None:
-        folder, strikes = tmp_path / out / "round-01", lab.recorded_strikes()[:6]
+        folder = tmp_path / out / "round-01"
+        strikes = lab.recorded_strikes()[:6]
         rows = "".join(f"{s.speed},{s.point},{s.deflection}\n" for s in strikes)
         (folder / "strikes.csv").write_text("speed,point,deflection\n" + rows)
         write_trials(folder / "trials.safetensors", lab.recorded()[:6])
@@ -431,7 +437,8 @@ Path(sys.argv[2]).write_bytes(base_bytes(base))
 def test_processes_that_share_a_cache_all_succeed_and_leave_it_whole(tmp_path):
     """Three at once, after one that was killed with some of the samples made."""
     scene = Scene.load("puck")
-    cache, env = tmp_path / "cache", killed.environment(tmp_path)
+    cache = tmp_path / "cache"
+    env = killed.environment(tmp_path)
     stop = killed.environment(tmp_path / "stop", "shard-*", count=2)
     first = killed.run(["-c", CACHE, str(cache), str(tmp_path / "none")], stop)
     assert first.returncode == -signal.SIGKILL

@@ -119,7 +119,8 @@ def test_what_is_no_such_set_is_told(tmp_path, runs: dict[str, np.ndarray], word
 
 
 def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
-    state, own = np.array([[[0.0, np.pi / 2, 0, 0]]]), np.array([[0.2, 0.1]])
+    state = np.array([[[0.0, np.pi / 2, 0, 0]]])
+    own = np.array([[0.2, 0.1]])
     plain = pc.seen(state, pc.INITIAL_CAMERA, own)[0, 0]
     assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.INITIAL_CAMERA[1]])
     camera = pc.INITIAL_CAMERA + np.array(
@@ -144,10 +145,8 @@ def test_guesses_look_at_the_observed_frames_only() -> None:
     path = swung((0, 0), ARM, 100).reshape(-1, 3, 2)[None]
     blind = path.copy()
     blind[:, 40:] = np.nan
-    mine, theirs = (
-        pc.trajectory_windows(path, observed=40),
-        pc.trajectory_windows(blind, observed=40),
-    )
+    mine = pc.trajectory_windows(path, observed=40)
+    theirs = pc.trajectory_windows(blind, observed=40)
     assert np.array_equal(mine.start, theirs.start) and np.array_equal(mine.own, theirs.own)
     assert np.allclose(mine.start[0], [0, 0, 0.02 * RATE, 0.02 * RATE], atol=1e-6)
     every_other = pc.trajectory_windows(path, observed=40, skip=2)
@@ -215,8 +214,10 @@ def _observation_model() -> ObservationModel:
 
 
 def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
-    rng, truth = np.random.default_rng(0), Decay(np.array([0.8]), np.array([0.3]))
-    start, own = rng.uniform(0.5, 2.0, (300, 1)), 0.02 * rng.normal(size=(300, 1))
+    rng = np.random.default_rng(0)
+    truth = Decay(np.array([0.8]), np.array([0.3]))
+    start = rng.uniform(0.5, 2.0, (300, 1))
+    own = 0.02 * rng.normal(size=(300, 1))
     seen = (
         truth.rollout(start, np.zeros((300, 40, 0)))
         + own[:, None]
@@ -289,7 +290,8 @@ def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stag
     mine = sim.rollout(start, np.zeros((2, 64, 0)), theta=pc.SCENE.nominal)
     for i, row in enumerate(start):
         mujoco.mj_resetData(model, data)
-        data.qpos[:], data.qvel[:] = row[:2], row[2:]
+        data.qpos[:] = row[:2]
+        data.qvel[:] = row[2:]
         mujoco.mj_step(model, data, nstep=64)
         assert np.abs(mine[i, -1] - [*data.qpos, *data.qvel]).max() < 1e-9
     # A network of fourth order: halving the step changes a trained simulation by next to nothing.
@@ -316,7 +318,8 @@ def test_windows_are_cut_by_recording() -> None:
 def test_the_bench_in_short(tmp_path) -> None:
     from clashsim import cli
 
-    out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
+    out = tmp_path / "out.json"
+    resume = tmp_path / "rows.jsonl"
     assert (
         cli.main(
             [

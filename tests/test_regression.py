@@ -35,7 +35,8 @@ def test_no_weight_far_from_the_fitted_impacts():
     order = np.argsort(
         np.abs(impacts.before[:, 2] - impacts.before[:, 8])
     )  # by the angle between the faces
-    few, far = impacts[order[:30]], impacts[order[-20:]]
+    few = impacts[order[:30]]
+    far = impacts[order[-20:]]
     inputs = RegressionInputs.of(scene, contact_frame(scene, few), few)
     assert inputs.proximity(inputs(scene, contact_frame(scene, few), few)).min() > 0.2
     assert inputs.proximity(inputs(scene, contact_frame(scene, far), far)).max() < 0.5

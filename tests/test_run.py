@@ -35,10 +35,8 @@ from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.slides.identify import SlideFit
 
-START, TWIST = (
-    torch.tensor([[0.01, 0.02, 0.3]], dtype=torch.float64),
-    torch.tensor([[0.4, -0.1, 3.0]], dtype=torch.float64),
-)
+START = torch.tensor([[0.01, 0.02, 0.3]], dtype=torch.float64)
+TWIST = torch.tensor([[0.4, -0.1, 3.0]], dtype=torch.float64)
 
 GROUND = (1, 5)  # indices of ground_friction and ground_damping_ratio
 
@@ -151,7 +149,8 @@ def test_a_loaded_run_steps(folder):
         and run.hybrid(theta=run.scene.nominal).theta is not None
     )
     data = mujoco.MjData(hybrid.model)
-    data.qpos[7:9], data.qvel[7] = (0.22, 0.1), -0.5
+    data.qpos[7:9] = (0.22, 0.1)
+    data.qvel[7] = -0.5
     for _ in range(200):
         data.ctrl[1] = -0.5 if data.time < 0.1 else 0.5
         hybrid.step(data)
@@ -244,7 +243,8 @@ def test_mjcf_holds_what_was_identified_together(made):
         (0.1, 0.02, 0.5, EstimateStatus.UNIDENTIFIABLE),
         (2e6, 1e6, 4e6, EstimateStatus.FITTED),
     )
-    model, ground = mujoco.MjModel.from_xml_string(run.mjcf().xml), ground_friction_index(run.scene)
+    model = mujoco.MjModel.from_xml_string(run.mjcf().xml)
+    ground = ground_friction_index(run.scene)
     assert ground == 1 and ground not in run.written_params
     assert np.allclose(model.pair("strike").friction[:2], 0.41) and np.isclose(
         model.pair("strike").solref[0], -2e6
@@ -284,10 +284,8 @@ def test_slides_tell_the_friction_of_the_ground(made, found):
 
 
 def test_slides_are_of_the_origin_and_come_to_rest(found):
-    trials, kept = (
-        {t.name: t for t in lab.recorded()},
-        [(f, f.slide_at(0.015)) for f in found.found],
-    )
+    trials = {t.name: t for t in lab.recorded()}
+    kept = [(f, f.slide_at(0.015)) for f in found.found]
     assert [both is None for _, both in kept] == [
         False,
         False,

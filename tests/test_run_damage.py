@@ -149,7 +149,8 @@ def set_in(*path):
     return change
 
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 DAMAGED = [
     ("theta.json", set_in(0, "value", NAN)),
     ("theta.json", set_in(0, "high", INF)),
@@ -331,7 +332,8 @@ def test_a_run_may_be_reached_by_a_link(run, tmp_path):
 
 
 def test_what_is_loaded_predicts_the_same_bits(run):
-    made, again = tiny_run.calibration(), clashsim.load(run).calibration
+    made = tiny_run.calibration()
+    again = clashsim.load(run).calibration
     for ours, theirs in zip(made.posteriors, again.posteriors, strict=True):
         assert np.array_equal(ours.dual, theirs.dual)
     for ours, theirs in zip(made.scaling.widths, again.scaling.widths, strict=True):

@@ -62,7 +62,8 @@ def test_same_bits_at_any_number_of_threads_and_from_shards(tmp_path, monkeypatc
 
 def test_shards_that_are_damaged_or_of_another_job(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sampling, "_SHARD", 64)
-    scene, parts = Scene.load("ellipse"), tmp_path / "p"
+    scene = Scene.load("ellipse")
+    parts = tmp_path / "p"
     first = sample(scene, 130, 1, checkpoint_dir=parts)
     (parts / "shard-00001.safetensors").write_bytes(b"cut short")
     assert (sample(scene, 130, 1, checkpoint_dir=parts).after == first.after).all()
@@ -95,7 +96,8 @@ def test_mirrored_strikes_have_mirrored_outcomes() -> None:
     flip = np.array([1, -1, -1, 1, -1, -1] * 2)
     run = ImpactSimulator(scene, 100)
     theta = np.tile(scene.nominal, (100, 1))
-    a, b = run(strikes.before, theta).after, run(strikes.before * flip, theta).after
+    a = run(strikes.before, theta).after
+    b = run(strikes.before * flip, theta).after
     assert np.allclose(a * [1, -1, -1], b, atol=1e-6 * np.abs(a).max())
 
 

@@ -93,23 +93,31 @@ def test_a_disc_that_turns_on_the_spot_stops_as_theory_says():
 
 
 def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch():
-    radius, mu, dt = 0.05, 0.3, 2e-4
+    radius = 0.05
+    mu = 0.3
+    dt = 2e-4
     ring, angle = np.meshgrid(
         np.sqrt((np.arange(24) + 0.5) / 24) * radius, np.arange(48) * 2 * np.pi / 48
     )
-    px, py = (ring * np.cos(angle)).ravel(), (ring * np.sin(angle)).ravel()
-    v, w, x, angle, r2 = np.array([0.8, 0.0]), 8.0, np.zeros(2), 0.0, radius**2 / 2
+    px = (ring * np.cos(angle)).ravel()
+    py = (ring * np.sin(angle)).ravel()
+    v = np.array([0.8, 0.0])
+    w = 8.0
+    x = np.zeros(2)
+    angle = 0.0
+    r2 = radius**2 / 2
     for _ in range(5000):
         if np.hypot(*v) + radius * abs(w) < 1e-3:
             break
-        ux, uy = v[0] - w * py, v[1] + w * px
+        ux = v[0] - w * py
+        uy = v[1] + w * px
         size = np.sqrt(ux**2 + uy**2 + 1e-12)
-        fx, fy = -mu * 9.81 * ux / size, -mu * 9.81 * uy / size
-        x, angle = x + v * dt, angle + w * dt
-        v, w = (
-            v + dt * np.array([fx.mean(), fy.mean()]),
-            w + dt * float((px * fy - py * fx).mean()) / r2,
-        )
+        fx = -mu * 9.81 * ux / size
+        fy = -mu * 9.81 * uy / size
+        x = x + v * dt
+        angle = angle + w * dt
+        v = v + dt * np.array([fx.mean(), fy.mean()])
+        w = w + dt * float((px * fy - py * fx).mean()) / r2
     patch = uniform_support_patch(np.column_stack([px, py]), gyration=math.sqrt(r2), height=0.0)
     values = {
         "friction": mu,
@@ -126,16 +134,16 @@ def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch
 
 
 def test_rest_turns_and_moves_with_the_start():
-    model, (pose, twist) = odd(), starts(50)
-    yaw, shift = 0.7, torch.tensor([0.3, -0.2], dtype=torch.float64)
+    model = odd()
+    pose, twist = starts(50)
+    yaw = 0.7
+    shift = torch.tensor([0.3, -0.2], dtype=torch.float64)
     r = torch.tensor(
         [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]], dtype=torch.float64
     )
     moved = torch.cat([pose[:, :2] @ r.T + shift, pose[:, 2:] + yaw], 1)
-    rest, other = (
-        model.rest(pose, twist),
-        model.rest(moved, torch.cat([twist[:, :2] @ r.T, twist[:, 2:]], 1)),
-    )
+    rest = model.rest(pose, twist)
+    other = model.rest(moved, torch.cat([twist[:, :2] @ r.T, twist[:, 2:]], 1))
     assert torch.allclose(
         other, torch.cat([rest[:, :2] @ r.T + shift, rest[:, 2:] + yaw], 1), atol=1e-9
     )
@@ -157,7 +165,8 @@ def test_energy_falls_at_every_node():
 
 
 def test_a_path_begins_at_the_start_follows_the_twist_and_ends_at_rest():
-    model, (pose, twist) = odd(), starts(40, 2)
+    model = odd()
+    pose, twist = starts(40, 2)
     rest, seconds = model.settle(pose, twist)
     path = model.path(pose, twist, torch.tensor([0.0, 1e-5, 60.0], dtype=torch.float64))
     assert path.shape == (40, 3, 3)
@@ -217,18 +226,18 @@ def test_few_steps_do():
             0.0883,
         ),
     ):
-        model, fine = (
-            SlideModel(values, gyration=gyration),
-            SlideModel(values, gyration=gyration, steps=200),
-        )
-        far, size = model.rest(pose, twist) - fine.rest(pose, twist), fine.rest(pose, twist) - pose
+        model = SlideModel(values, gyration=gyration)
+        fine = SlideModel(values, gyration=gyration, steps=200)
+        far = model.rest(pose, twist) - fine.rest(pose, twist)
+        size = fine.rest(pose, twist) - pose
         scale = torch.hypot(size[:, 0], size[:, 1]) + gyration * size[:, 2].abs()
         off = (torch.hypot(far[:, 0], far[:, 1]) + gyration * far[:, 2].abs()) / scale
         assert off.median() < 1e-3 and off.quantile(0.99) < 5e-3
 
 
 def test_gradients_agree_with_finite_differences():
-    model, (pose, twist) = odd(), starts(2, 4)
+    model = odd()
+    pose, twist = starts(2, 4)
     inputs = (pose.requires_grad_(), twist.requires_grad_())
     assert torch.autograd.gradcheck(model.rest, inputs, eps=1e-6, atol=1e-5, rtol=1e-4)
     t = torch.tensor([0.03, 0.11], dtype=torch.float64)
@@ -246,10 +255,8 @@ def test_gradients_agree_with_finite_differences():
 
 
 def test_a_body_at_rest_stays_and_has_gradients():
-    pose, twist = (
-        torch.zeros(1, 3, dtype=torch.float64),
-        torch.zeros(1, 3, dtype=torch.float64, requires_grad=True),
-    )
+    pose = torch.zeros(1, 3, dtype=torch.float64)
+    twist = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
     rest = odd().rest(pose, twist)
     rest.sum().backward()
     assert (
@@ -262,17 +269,20 @@ def test_a_body_at_rest_stays_and_has_gradients():
 def test_many_slides_cost_no_more_steps_than_one():
     model = SlideModel(SQUARE, gyration=0.0327)
     pose, twist = starts(256, 5)
-    alone, together = model._integrate(pose[:1], twist[:1]), model._integrate(pose, twist)
+    alone = model._integrate(pose[:1], twist[:1])
+    together = model._integrate(pose, twist)
     assert len(alone) == len(together) <= 14 and together[0][0].shape == (256,)
 
 
 def test_single_precision_is_close():
-    model, (pose, twist) = odd(), starts(200, 6)
+    model = odd()
+    pose, twist = starts(200, 6)
     assert (model.rest(pose.float(), twist.float()) - model.rest(pose, twist)).abs().median() < 1e-5
 
 
 def test_content_makes_the_same_model():
-    model, (pose, twist) = odd(), starts(5, 7)
+    model = odd()
+    pose, twist = starts(5, 7)
     again = SlideModel.of(json.loads(json.dumps(model.content())))
     assert torch.equal(again.rest(pose, twist), model.rest(pose, twist))
 
@@ -294,7 +304,8 @@ def recorded(
     model: SlideModel, n: int, seed: int, *, vary: float = 0.0
 ) -> tuple[list[Slide], np.ndarray]:
     """Slides as cameras see them, at 200 Hz with noise, each with a friction of its own."""
-    rng, (pose, twist) = np.random.default_rng(seed), starts(n, seed)
+    rng = np.random.default_rng(seed)
+    pose, twist = starts(n, seed)
     t = np.arange(0, 1.2, 0.005)
     slides = []
     for k in range(n):

@@ -35,16 +35,26 @@ def test_sliding_friction_of_a_simulated_block_is_recovered() -> None:
 
 
 def test_both_coefficients_of_made_slides_with_noise() -> None:
-    rng, slides = np.random.default_rng(0), []
-    mu, tau, gyration, g = 0.2, 0.01, 0.05, 9.81
+    rng = np.random.default_rng(0)
+    slides = []
+    mu = 0.2
+    tau = 0.01
+    gyration = 0.05
+    g = 9.81
     for _ in range(8):
-        v, w, x, angle = rng.uniform(0.5, 1.5), rng.uniform(2, 15), 0.0, 0.0
-        rows, step = [], 1e-3
+        v = rng.uniform(0.5, 1.5)
+        w = rng.uniform(2, 15)
+        x = 0.0
+        angle = 0.0
+        rows = []
+        step = 1e-3
         for i in range(1000):
             if v <= 0 and w <= 0:
                 break
-            x, angle = x + v * step, angle + w * step
-            v, w = max(0.0, v - mu * g * step), max(0.0, w - tau * g / gyration**2 * step)
+            x = x + v * step
+            angle = angle + w * step
+            v = max(0.0, v - mu * g * step)
+            w = max(0.0, w - tau * g / gyration**2 * step)
             if i % 5 == 0:
                 rows.append([i * step, x, angle])
         t, x_, a = np.array(rows).T

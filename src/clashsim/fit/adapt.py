@@ -128,7 +128,7 @@ class BoxParameters(nn.Module):
 
     def named(self) -> dict[str, list[float]]:
         """Values as they are now."""
-        return {name: [float(x) for x in self[name].detach()] for name in self.start}
+        return {name: self[name].detach().tolist() for name in self.start}
 
     def prior(self) -> Tensor:
         """Sum of squared departures, in standard deviations."""
@@ -192,7 +192,8 @@ def _origin_paths(
     gravity = torch.cat([one.gravity_vectors(n) for one in values])
     steps = tosses.position.shape[1] - 1
     later = rollout_states(net, bodies, start, gravity, steps=steps, dt=tosses.dt)
-    positions, orientations = [], []
+    positions = []
+    orientations = []
     for state in [start, *later]:
         origin = state.position - rotate(state.orientation, bodies.centre)
         positions.append(origin.numpy().reshape(*shape, 3))

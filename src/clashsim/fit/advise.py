@@ -127,6 +127,7 @@ def choose(
     rows = list[int]()
 
     def left(variance: Tensor) -> Tensor:
+        """Geometric mean over the outcomes, less the noise."""
         return ((variance.clamp_min(0.0) + floor).log() @ share).exp() - floor
 
     trace = [float(left(_variance(covariance, n)))]

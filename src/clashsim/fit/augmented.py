@@ -226,6 +226,7 @@ class _AugmentedProblem:
 
     @property
     def _num_windows(self) -> int:
+        """Windows of all sets."""
         return sum(len(one.windows.start) for one in self._sets)
 
     def start(self) -> np.ndarray:

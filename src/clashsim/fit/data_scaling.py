@@ -118,7 +118,10 @@ def scale_data(
         executor=executor,
         progress=progress,
     )
-    return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
+    whole = {}
+    for name in shards[0]:
+        whole[name] = np.concatenate([shard[name] for shard in shards])
+    return whole
 
 
 def _identity(ranges: ScalingRanges) -> str:

@@ -119,10 +119,12 @@ class FieldProblem:
 
     @cached_property
     def _kernels(self) -> tuple[Tensor, Tensor]:
+        """Kernels (N, N) of the smooth fields, and of the scatter."""
         return field_kernels(self.data.context, self.data.context, self.scales)
 
     @cached_property
     def _residual_kernel(self) -> Tensor:
+        """Kernel (N, N) of the residual."""
         return residual_kernel(self.data.context, self.data.context, self.scales)
 
     def solve(self, dual: Tensor, *, rounds: int) -> FieldSolution:

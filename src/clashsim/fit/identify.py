@@ -173,7 +173,9 @@ def _by_cmaes(
     lowest = np.inf
     evaluations = 0
     for _ in range(generations):
-        populations = [np.array([run.ask() for _ in range(run.population_size)]) for run in runs]
+        populations = []
+        for run in runs:
+            populations.append(np.array([run.ask() for _ in range(run.population_size)]))
         points = np.concatenate(populations)
         losses = problem.losses(points, rows)
         evaluations += len(points) * len(rows)

@@ -1,8 +1,8 @@
 """Constant parameters by the gradients of MJX, on short windows around contact.
 
-A window is short because a gradient through many contacts carries little information: after a few bounces the
-smallest change of a parameter moves everything. All starts descend at once; intervals and statuses
-are those of `clashsim.fit.gradient`.
+A window is short because a gradient through many contacts carries little information: after a few
+bounces the smallest change of a parameter moves everything. All starts descend at once; intervals
+and statuses are those of `clashsim.fit.gradient`.
 """
 
 from __future__ import annotations

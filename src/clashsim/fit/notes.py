@@ -44,7 +44,7 @@ class GroundNote(TypedDict):
     torsional_error: float | None
 
 
-class Words(TypedDict):
+class Sentence(TypedDict):
     """A sentence."""
 
     words: str
@@ -61,7 +61,7 @@ class Metrics(TypedDict, total=False):
     restitution: RestitutionNote
     ground: GroundNote
     segmented: list[str]
-    slide: Words
+    slide: Sentence
 
 
 class SlideEstimate(TypedDict):
@@ -81,6 +81,8 @@ class SlideFigures(TypedDict):
 
 
 class _SlideModelNote(TypedDict):
+    """What every slide model has."""
+
     values: dict[str, float]
     gyration: float
     centre: tuple[float, float]
@@ -95,7 +97,7 @@ class SlideNote(_SlideModelNote, total=False):
     fit: SlideFigures
 
 
-class Options(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """Options of the command that are looked at later; there are others."""
 
     impacts: int | str
@@ -109,7 +111,7 @@ class Notes(TypedDict):
     metrics: Metrics
     trials: list[TrialNote]
     versions: dict[str, str]
-    options: Options
+    options: RunOptions
 
 
 def check_notes(notes: Mapping[str, Any]) -> None:
@@ -136,7 +138,8 @@ def conform(value: Any, kind: Any, path: str) -> None:
             kinds (JSON has tuples as lists); int, float, str, None, or a union of them.
         path: What to call the value in the message.
     """
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if is_typeddict(kind):
         _expect(isinstance(value, dict), path, "a table")
         hints = get_type_hints(kind)
@@ -173,5 +176,6 @@ def _is(value: Any, kind: type) -> bool:
 
 
 def _expect(holds: bool, path: str, what: str) -> None:
+    """Raise unless a condition holds."""
     if not holds:
         raise RunError(f"the run is damaged: {path[:100]} is not {what}")

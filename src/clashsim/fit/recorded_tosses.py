@@ -49,7 +49,8 @@ class RecordedTosses:
         lengths = np.array([len(flight.position) for flight in flights])
         length = min(int(lengths.max()), longest)
         frames = np.arange(length)
-        positions, orientations = [], []
+        positions = []
+        orientations = []
         fit_weights = np.zeros((len(flights), 2, length))
         for i, flight in enumerate(flights):
             filled = np.minimum(frames, lengths[i] - 1)

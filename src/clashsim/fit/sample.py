@@ -246,14 +246,17 @@ class _Sampler:
 
     @cached_property
     def shards_per_call(self) -> int:
+        """Shards that one call runs."""
         return self.engine.shards_per_call()
 
     @cached_property
     def run_strikes(self) -> RunStrikes:
+        """What runs strikes, built on first use."""
         return self.engine.simulator(self.scene, min(self.n, _SHARD * self.shards_per_call))
 
     @cached_property
     def _ahead(self) -> dict[int, Arrays]:
+        """Shards that were run and not asked for yet, by number."""
         return {}
 
     def __call__(self, shard: Shard) -> Arrays:

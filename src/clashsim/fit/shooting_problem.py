@@ -115,6 +115,7 @@ class ShootingProblem:
 
     @property
     def _params(self) -> list[Param]:
+        """The parameters to find (q,)."""
         return [self.sim.scene.params[i] for i in self.free.params]
 
     @property
@@ -125,6 +126,7 @@ class ShootingProblem:
 
     @property
     def _num_weights(self) -> int:
+        """How many weights are found."""
         return len(self.sim.weights) if self.free.train else 0
 
     def own_start(self) -> np.ndarray:

@@ -131,7 +131,11 @@ class _RecordedSlides:
 
 def _undisturbed(impacts: Sequence[MeasuredImpact]) -> _RecordedSlides:
     """The slides after impacts; impacts that are flagged are left out."""
-    slides, rows, twists, poses, after = [], [], [], [], []
+    slides = []
+    rows = []
+    twists = []
+    poses = []
+    after = []
     for row, impact in enumerate(impacts):
         if impact.flags:
             continue

@@ -187,7 +187,9 @@ def _resampled(slides: Sequence[Slide]) -> tuple[np.ndarray, np.ndarray, np.ndar
     Returns:
         Times since the start (N, T), poses (N, T, 3), poses at rest (N, 3).
     """
-    times, poses, rests = [], [], []
+    times = []
+    poses = []
+    rests = []
     for i, slide in enumerate(slides):
         t, pose = slide.checked(i)
         end = np.median(pose[-5:], 0)
