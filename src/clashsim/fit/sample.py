@@ -41,7 +41,7 @@ _STRIKER_VELOCITY = slice(20, 23)
 
 
 @dataclass(frozen=True, eq=False)
-class SampledStrikes:
+class StrikeBatch:
     """Strikes that are about to happen.
 
     Attributes:
@@ -55,7 +55,7 @@ class SampledStrikes:
     contact: Contact
 
 
-def sample_strikes(scene: Scene, n: int, rng: np.random.Generator) -> SampledStrikes:
+def sample_strikes(scene: Scene, n: int, rng: np.random.Generator) -> StrikeBatch:
     """Sample strikes and their theta from the ranges of `scene.strikes` and `scene.params`.
 
     Args:
@@ -71,7 +71,7 @@ def sample_strikes(scene: Scene, n: int, rng: np.random.Generator) -> SampledStr
         before, contact = _planar_strikes(scene, n, rng)
     else:
         before, contact = _spatial_strikes(scene, n, rng)
-    return SampledStrikes(before, theta, contact)
+    return StrikeBatch(before, theta, contact)
 
 
 def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> np.ndarray:
@@ -301,7 +301,7 @@ def run_shard(scene: Scene, run: RunStrikes, n: int, rng: np.random.Generator) -
     return _as_recorded(scene, strikes, run(strikes.before, strikes.theta))
 
 
-def _as_recorded(scene: Scene, strikes: SampledStrikes, outcome: ImpactOutcome) -> Arrays:
+def _as_recorded(scene: Scene, strikes: StrikeBatch, outcome: ImpactOutcome) -> Arrays:
     """A shard of strikes as a recording would show them, with the effects that no engine has."""
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
     before, after = with_effects(
