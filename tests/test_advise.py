@@ -113,7 +113,8 @@ def test_weights_decide_what_matters():
     rows, left = choose(
         covariance, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), 3, share
     )
-    assert set(rows[:2]) == {3, 7} and left[3] == pytest.approx(left[2])
+    assert set(rows[:2]) == {3, 7}
+    assert left[3] == pytest.approx(left[2])
 
 
 def test_covariance_is_that_of_sampled_parameters():
@@ -137,8 +138,10 @@ def test_advice_does_not_look_at_outcomes_and_is_the_same_from_a_run(strikes, fe
     hidden = advise(few, replace(pool, after=np.zeros_like(pool.after)), 5)
     read = advise(load(runs / "run").calibration, pool, 5)
     for other in (hidden, read):
-        assert (first.rows == other.rows).all() and (first.error == other.error).all()
-    assert (np.diff(first.error) < 0).all() and first.floor < first.after_ten < first.error[-1]
+        assert (first.rows == other.rows).all()
+        assert (first.error == other.error).all()
+    assert (np.diff(first.error) < 0).all()
+    assert first.floor < first.after_ten < first.error[-1]
 
 
 def test_strikes_like_those_recorded_tell_less(strikes, few):
@@ -161,15 +164,19 @@ def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
         )
         for n in (5, 100)
     }
-    assert advice[5].worthwhile and not advice[100].worthwhile
+    assert advice[5].worthwhile
+    assert not advice[100].worthwhile
     assert advice[100].error[0] < advice[5].error[0] < advise(base, choice.impacts, 1).error[0]
 
 
 def test_candidates_keep_to_side_and_speed():
     choice = candidates(Scene.load("square"), 3, 64, speed=(0.3, 0.4), side=(np.pi / 2, -np.pi / 2))
     speed = choice.strikes[:, choice.names.index("speed")]
-    assert len(choice.strikes) == 64 and speed.min() >= 0.3 and speed.max() <= 0.4
-    assert (choice.impacts.striker_pose[:, 0] < 0).all() and (choice.impacts.pose == 0).all()
+    assert len(choice.strikes) == 64
+    assert speed.min() >= 0.3
+    assert speed.max() <= 0.4
+    assert (choice.impacts.striker_pose[:, 0] < 0).all()
+    assert (choice.impacts.pose == 0).all()
     assert (
         candidates(Scene.load("square"), 3, 64).strikes
         == candidates(Scene.load("square"), 3, 64).strikes
@@ -200,9 +207,11 @@ def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
     whole = tmp_path / "next.json"
     assert cli.main(["advise", str(runs / "run"), "-k", "4", "-o", str(table)]) == 0
     text = capsys.readouterr().out
-    assert "ten more strikes would help" in text and "speed, m/s" in text
+    assert "ten more strikes would help" in text
+    assert "speed, m/s" in text
     rows = list(csv.DictReader(table.open()))
-    assert len(rows) == 4 and list(rows[0]) == [
+    assert len(rows) == 4
+    assert list(rows[0]) == [
         "speed",
         "point",
         "deflection",
@@ -213,9 +222,8 @@ def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
     assert all(0.2 <= float(r["speed"]) <= 0.8 for r in rows)
     assert cli.main(["advise", str(runs / "run"), "-k", "4", "-o", str(whole)]) == 0
     content = json.loads(whole.read_text())
-    assert content["worthwhile"] is True and [str(s["speed"]) for s in content["strikes"]] == [
-        r["speed"] for r in rows
-    ]
+    assert content["worthwhile"] is True
+    assert [str(s["speed"]) for s in content["strikes"]] == [r["speed"] for r in rows]
     assert content["error_now"] > content["strikes"][0]["expected_error"] > content["floor"]
     assert cli.main(["advise", "square", "-k", "1"]) == 0  # the first strike of all
     assert "ten more strikes would help" in capsys.readouterr().out

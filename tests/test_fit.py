@@ -211,7 +211,8 @@ def test_a_calibration_is_an_impact_model() -> None:
     predicted, std = use(
         calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts
     )
-    assert predicted.shape == std.shape == impacts.after.shape and (std > 0).all()
+    assert predicted.shape == std.shape == impacts.after.shape
+    assert (std > 0).all()
 
 
 def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
@@ -219,9 +220,9 @@ def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
     base = base_model(scene)
     impacts = sample(scene, 100, 9)
     frame = contact_frame(scene, impacts)
-    assert impacts.theta is not None and base.in_training_region(frame, impacts.theta).mean() > 0.95
+    assert impacts.theta is not None
+    assert base.in_training_region(frame, impacts.theta).mean() > 0.95
     beyond = from_unit(scene.params, np.full(len(scene.params), 1.5))
     assert not base.in_training_region(frame, beyond).any()
-    assert (base.std(impacts, impacts.theta) >= 0).all() and base.std(
-        impacts, impacts.theta
-    ).max() > 0
+    assert (base.std(impacts, impacts.theta) >= 0).all()
+    assert base.std(impacts, impacts.theta).max() > 0

@@ -50,12 +50,15 @@ def test_known_truth_is_recovered_and_the_seed_decides(
 ) -> None:
     found = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
     value = dict(zip([p.name for p in scene.params], found.theta, strict=True))
-    assert found.failure is None and found.loss < 1e-3 and found.evaluations > 0
+    assert found.failure is None
+    assert found.loss < 1e-3
+    assert found.evaluations > 0
     assert all(abs(value[k] / v - 1) < 0.05 for k, v in TRUTH.items())
     # An effect that MuJoCo does not have is not identified here.
     assert np.array_equal(value["yaw_offset"], scene.nominal[-1])
     again = identify(scene, impacts, method=method, seed=3)  # type: ignore[arg-type]
-    assert np.array_equal(found.theta, again.theta) and found.loss == again.loss
+    assert np.array_equal(found.theta, again.theta)
+    assert found.loss == again.loss
 
 
 def test_the_grid_answers_any_subset_and_finds_a_truth_on_it(scene: Scene) -> None:
@@ -80,9 +83,8 @@ def test_measured_values_are_written_per_impact(scene: Scene, impacts: Impacts) 
         },
     )
     problem = identification_problem(scene, measured)
-    assert [p.name for p in problem.params] == ["damping"] and np.all(
-        problem.theta[:, 0] == TRUTH["friction"]
-    )
+    assert [p.name for p in problem.params] == ["damping"]
+    assert np.all(problem.theta[:, 0] == TRUTH["friction"])
     found = identify_rows(problem, np.arange(12), "cmaes", seed=0)
     assert abs(found.theta[1] / TRUTH["damping"] - 1) < 0.05
     assert np.allclose(problem.predict(found.theta), impacts.after, rtol=0.05, atol=0.3)
@@ -93,7 +95,8 @@ def test_one_wild_impact_costs_no_more_than_one(scene: Scene, impacts: Impacts) 
     after[0] *= -30
     problem = identification_problem(scene, replace(impacts, after=after))
     residual = problem.residual(problem.simulate(np.zeros((2, 2)), np.arange(3)), np.arange(3))
-    assert residual.shape == (2, 3, 3) and ((residual**2).sum(-1) < 1).all()
+    assert residual.shape == (2, 3, 3)
+    assert ((residual**2).sum(-1) < 1).all()
     assert (
         abs(identify_rows(problem, np.arange(12), "cmaes", seed=0).theta[0] / TRUTH["friction"] - 1)
         < 0.1
@@ -109,12 +112,13 @@ def test_the_export_to_sysid_writes_the_scene(scene: Scene, impacts: Impacts) ->
     for p in params.values():
         p.apply_modifier(spec)
     model = spec.compile()
-    assert np.allclose(model.pair("strike").friction[:2], 0.4) and np.allclose(
-        model.pair("strike").solref, [-1e6, -77.0]
-    )
+    assert np.allclose(model.pair("strike").friction[:2], 0.4)
+    assert np.allclose(model.pair("strike").solref, [-1e6, -77.0])
     one = residual(np.zeros(2))[0][0]
     many = residual(np.zeros((2, 5)))[0][0]
-    assert one.shape == (48,) and many.shape == (48, 5) and np.allclose(many[:, 4], one)
+    assert one.shape == (48,)
+    assert many.shape == (48, 5)
+    assert np.allclose(many[:, 4], one)
 
 
 def test_gradients_descend_to_the_truth_and_a_method_must_exist(
@@ -132,7 +136,8 @@ def test_gradients_descend_to_the_truth_and_a_method_must_exist(
 
     starts = np.array([[0.9, 0.9], [-0.9, -0.9]])
     found = levenberg_marquardt(evaluate, starts, steps=MJX_STEPS, damping=MJX_DAMPING)
-    assert np.allclose(found.points, target, atol=1e-3) and (found.loss < 1e-6).all()
+    assert np.allclose(found.points, target, atol=1e-3)
+    assert (found.loss < 1e-6).all()
     with pytest.raises(DataError, match="cmaes"):
         identify(scene, impacts, method="cmeas")  # type: ignore[arg-type]
 
@@ -140,8 +145,6 @@ def test_gradients_descend_to_the_truth_and_a_method_must_exist(
 def test_nothing_to_identify_says_so(scene: Scene, impacts: Impacts) -> None:
     bare = scene.with_params([p for p in scene.params if p.target.startswith("effect/")])
     found = identify(bare, impacts)
-    assert (
-        found.failure is not None
-        and "no parameter" in found.failure
-        and np.array_equal(found.theta, bare.nominal)
-    )
+    assert found.failure is not None
+    assert "no parameter" in found.failure
+    assert np.array_equal(found.theta, bare.nominal)

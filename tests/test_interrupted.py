@@ -118,7 +118,9 @@ def test_a_write_to_a_full_disk_names_its_file_and_leaves_no_part_of_it(tmp_path
     sentence = (
         str(raised) if isinstance(raised, ClashError) else f"{raised.filename}: {raised.strerror}"
     )
-    assert name in sentence and "File too large" in sentence and "\n" not in sentence
+    assert name in sentence
+    assert "File too large" in sentence
+    assert "\n" not in sentence
     assert not any(tmp_path.iterdir()) or name == "rows.jsonl"  # lines are added in place
     WRITERS[name](tmp_path / name)  # there is room again
     assert any(tmp_path.iterdir())
@@ -132,7 +134,8 @@ def test_sampling_goes_on_when_a_full_disk_has_room_again(tmp_path, monkeypatch,
     file = tmp_path / "s.safetensors.parts" / "shard-00000.safetensors"
     assert capsys.readouterr().err == f"clashsim: {file}: File too large\n"
     assert [path.name for path in file.parent.iterdir()] == ["job.json"]
-    assert cli.main(command) == 0 and len(read_impacts("s.safetensors")) > 90
+    assert cli.main(command) == 0
+    assert len(read_impacts("s.safetensors")) > 90
 
 
 def test_an_archive_that_finds_no_room_is_told(tmp_path):
@@ -366,7 +369,8 @@ def test_a_training_that_is_killed_goes_on_to_the_same_bytes(run, tmp_path, kind
     )
     for action, name, count in stops:
         code = trained(part, pattern=f"{name}.safetensors", count=count, action=action)
-        assert code == -signal.SIGKILL and not part.exists()
+        assert code == -signal.SIGKILL
+        assert not part.exists()
     assert trained(part) == 0
     assert part.read_bytes() == whole.read_bytes()
 

@@ -40,7 +40,8 @@ def test_all_starts_find_the_minimum(scaling) -> None:
     assert np.allclose(found.points, 1.0, atol=1e-6)
     assert (np.diff(found.trace, axis=0) <= 0).all()
     residual, jacobian = rosenbrock(found.points)
-    assert np.array_equal(found.residual, residual) and np.array_equal(found.jacobian, jacobian)
+    assert np.array_equal(found.residual, residual)
+    assert np.array_equal(found.jacobian, jacobian)
 
 
 def test_bounds_hold_and_a_point_that_is_not_finite_is_never_taken() -> None:
@@ -66,7 +67,8 @@ def test_a_descent_ends_when_it_stalls_or_when_steps_are_short() -> None:
 
     stopping = BatchStopping(steps=500, smallest_step=1e-3, largest_step=0.1)
     short = descend_batch(linearise, start, stopping=stopping)
-    assert np.allclose(short.points, 1.0, atol=1e-2) and len(short.trace) < 100
+    assert np.allclose(short.points, 1.0, atol=1e-2)
+    assert len(short.trace) < 100
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,14 @@ def test_one_state_finds_the_minimum_with_several_dampings_per_linearisation(can
     schedule = DescentSchedule(candidates=candidates, steps=100, absolute_tolerance=1e-14)
     end = descend(_at(np.array([-1.2, 1.0])), _Model, schedule)
     assert np.allclose(end.state.point, 1.0, atol=1e-5)
-    assert end.trace[-1] == end.state.cost and (np.diff(end.trace) < 0).all()
+    assert end.trace[-1] == end.state.cost
+    assert (np.diff(end.trace) < 0).all()
 
 
 def test_a_state_that_no_damping_improves_is_kept() -> None:
     end = descend(_at(np.ones(2)), _Model, SCHEDULE)
-    assert np.array_equal(end.state.point, np.ones(2)) and end.trace == (0.0,)
+    assert np.array_equal(end.state.point, np.ones(2))
+    assert end.trace == (0.0,)
 
 
 def test_eliminated_blocks_solve_the_same_equations() -> None:

@@ -72,10 +72,8 @@ def test_a_prior_of_ones_own_keeps_the_shipped_model():
     scene = Scene.load("plate")
     heavy = scene.with_nominal({"stiffness": 3000.0})
     base = shipped_base(heavy)
-    assert (
-        base is not None
-        and base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
-    )
+    assert base is not None
+    assert base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
     with pytest.raises(ParamError, match="stiffness"):
         scene.with_nominal({"stifness": 1.0})
     with pytest.raises(ParamError, match="outside"):
@@ -87,6 +85,5 @@ def test_same_impacts_same_bits():
     impacts = sample(scene, 12, 3)
     real = Impacts(True, impacts.before, impacts.after)
     a, b = (calibrate(base_model(scene), real, seed=1) for _ in range(2))
-    assert (a.predict(impacts) == b.predict(impacts)).all() and (
-        a.std(impacts) == b.std(impacts)
-    ).all()
+    assert (a.predict(impacts) == b.predict(impacts)).all()
+    assert (a.std(impacts) == b.std(impacts)).all()

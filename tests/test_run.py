@@ -84,38 +84,28 @@ def with_estimates(
 
 def test_a_slide_model_comes_back_with_its_run(made, folder, tmp_path):
     run = clashsim.load(folder)
-    assert (
-        isinstance(run, CalibratedRun)
-        and run.slide is not None
-        and run.scene.name == "semi_cylinder"
-    )
-    assert (
-        torch.equal(run.slide.rest(START, TWIST), made[1].model.rest(START, TWIST))
-        and run.slide.content() == made[1].model.content()
-    )
+    assert isinstance(run, CalibratedRun)
+    assert run.slide is not None
+    assert run.scene.name == "semi_cylinder"
+    assert torch.equal(run.slide.rest(START, TWIST), made[1].model.rest(START, TWIST))
+    assert run.slide.content() == made[1].model.content()
     figures = read_notes(folder)["slide"]["fit"]
-    assert (
-        figures["slides"] == 7
-        and figures["estimates"][0]["name"] == "friction"
-        and len(figures["misfit"]) == 3
-    )
+    assert figures["slides"] == 7
+    assert figures["estimates"][0]["name"] == "friction"
+    assert len(figures["misfit"]) == 3
     save_run(tmp_path / "again", run.calibration, slide=run.slide)
     assert clashsim.load(tmp_path / "again").slide.content() == run.slide.content()
 
 
 def test_a_run_without_slides_has_no_slide_model(made, tmp_path):
     save_run(tmp_path / "run", made[0])
-    assert (
-        "slide.json" not in read_folder(tmp_path / "run")
-        and read_notes(tmp_path / "run")["slide"] is None
-    )
+    assert "slide.json" not in read_folder(tmp_path / "run")
+    assert read_notes(tmp_path / "run")["slide"] is None
     run = clashsim.load(tmp_path / "run")
     assert ground_indices(run.scene) == GROUND
-    assert (
-        run.slide is None
-        and run.hybrid().slide_model is None
-        and run.hybrid().theta[1] == run.scene.nominal[1]
-    )
+    assert run.slide is None
+    assert run.hybrid().slide_model is None
+    assert run.hybrid().theta[1] == run.scene.nominal[1]
 
 
 @pytest.mark.parametrize(
@@ -138,27 +128,22 @@ def test_a_slide_model_that_is_none_is_refused(folder, tmp_path, change):
 def test_a_loaded_run_steps(folder):
     run = clashsim.load(folder)
     hybrid = run.hybrid(timestep=0.002)
-    assert isinstance(hybrid, HybridSim) and hybrid.model.opt.timestep == 0.002
-    assert (
-        np.array_equal(np.delete(hybrid.theta, GROUND), np.delete(run.theta, GROUND))
-        and 0.33 < hybrid.theta[1] < 0.43
-        and hybrid.theta[5] == run.scene.nominal[5]
-    )
-    assert (
-        run.hybrid(slide_model=None).slide_model is None
-        and run.hybrid(theta=run.scene.nominal).theta is not None
-    )
+    assert isinstance(hybrid, HybridSim)
+    assert hybrid.model.opt.timestep == 0.002
+    assert np.array_equal(np.delete(hybrid.theta, GROUND), np.delete(run.theta, GROUND))
+    assert 0.33 < hybrid.theta[1] < 0.43
+    assert hybrid.theta[5] == run.scene.nominal[5]
+    assert run.hybrid(slide_model=None).slide_model is None
+    assert run.hybrid(theta=run.scene.nominal).theta is not None
     data = mujoco.MjData(hybrid.model)
     data.qpos[7:9] = (0.22, 0.1)
     data.qvel[7] = -0.5
     for _ in range(200):
         data.ctrl[1] = -0.5 if data.time < 0.1 else 0.5
         hybrid.step(data)
-    assert (
-        hybrid.collision_stats.learned == 1
-        and np.linalg.norm(data.qpos[:2]) > 0.03
-        and np.abs(data.qvel[:2]).max() < 1e-3
-    )
+    assert hybrid.collision_stats.learned == 1
+    assert np.linalg.norm(data.qpos[:2]) > 0.03
+    assert np.abs(data.qvel[:2]).max() < 1e-3
     states = hybrid.rollout(
         np.concatenate([hybrid.model.qpos0, np.zeros(hybrid.model.nv)])[None], np.zeros((1, 3, 2))
     )
@@ -176,7 +161,8 @@ def test_what_was_measured_with_each_impact_is_at_its_median(puck):
         )
     )
     hybrid = run.hybrid(timestep=0.001)
-    assert np.isclose(run.theta[0], 0.2) and run.ranges()["friction"] == (0.1, 0.3)
+    assert np.isclose(run.theta[0], 0.2)
+    assert run.ranges()["friction"] == (0.1, 0.3)
     hybrid.rollout(np.array([[-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]]), np.zeros((1, 200, 0)))
     assert hybrid.collision_stats.hits == 1
     with pytest.raises(ClashError, match="warmth"):
@@ -190,19 +176,17 @@ def test_ranges_and_draws_stay_within_bounds(made):
     low, high = (np.array([getattr(p, k) for p in run.scene.params]) for k in ("low", "high"))
     ends = np.array(list(run.ranges().values()))
     assert list(run.ranges()) == [p.name for p in run.scene.params]
-    assert (
-        (ends[:, 0] >= low).all()
-        and (ends[:, 1] <= high).all()
-        and (ends[:, 0] <= run.theta).all()
-        and (run.theta <= ends[:, 1]).all()
-    )
+    assert (ends[:, 0] >= low).all()
+    assert (ends[:, 1] <= high).all()
+    assert (ends[:, 0] <= run.theta).all()
+    assert (run.theta <= ends[:, 1]).all()
     samples = run.posterior_samples(4000, 3)
-    assert samples.shape == (4000, len(low)) and (samples >= low).all() and (samples <= high).all()
-    assert (
-        np.array_equal(samples, run.posterior_samples(4000, 3))
-        and np.array_equal(samples[:5], run.posterior_samples(5, 3))
-        and not np.array_equal(samples, run.posterior_samples(4000, 4))
-    )
+    assert samples.shape == (4000, len(low))
+    assert (samples >= low).all()
+    assert (samples <= high).all()
+    assert np.array_equal(samples, run.posterior_samples(4000, 3))
+    assert np.array_equal(samples[:5], run.posterior_samples(5, 3))
+    assert not np.array_equal(samples, run.posterior_samples(4000, 4))
     inside = (
         (samples >= ends[:, 0] * (1 - 1e-12 * np.sign(ends[:, 0])))
         & (samples <= ends[:, 1] * (1 + 1e-12 * np.sign(ends[:, 1])))
@@ -222,18 +206,15 @@ def test_draws_are_normal_on_each_scale_and_even_for_what_is_known(made):
         (30.0, 30.0, 60.0, EstimateStatus.AT_BOUND),
     )
     samples = run.posterior_samples(20_000, 0)
-    assert samples[:, 0].mean() == pytest.approx(0.3, abs=0.002) and samples[
-        :, 0
-    ].std() == pytest.approx(0.1 / 1.64, rel=0.03)
+    assert samples[:, 0].mean() == pytest.approx(0.3, abs=0.002)
+    assert samples[:, 0].std() == pytest.approx(0.1 / 1.64, rel=0.03)
     assert np.allclose(
         np.quantile(samples[:, 1], [0, 0.25, 0.5, 1]), [0.1, 0.2, 0.3, 0.5], atol=0.005
     )
-    assert np.log(samples[:, 2]).mean() == pytest.approx(np.log(1e6), abs=0.02) and np.log(
-        samples[:, 2]
-    ).std() == pytest.approx(np.log(2) / 1.64, rel=0.03)
-    assert (samples[:, 3] < 30.001).mean() == pytest.approx(0.5, abs=0.02) and np.quantile(
-        samples[:, 3], 0.95
-    ) == pytest.approx(60, rel=0.05)
+    assert np.log(samples[:, 2]).mean() == pytest.approx(np.log(1e6), abs=0.02)
+    assert np.log(samples[:, 2]).std() == pytest.approx(np.log(2) / 1.64, rel=0.03)
+    assert (samples[:, 3] < 30.001).mean() == pytest.approx(0.5, abs=0.02)
+    assert np.quantile(samples[:, 3], 0.95) == pytest.approx(60, rel=0.05)
 
 
 def test_mjcf_holds_what_was_identified_together(made):
@@ -245,10 +226,10 @@ def test_mjcf_holds_what_was_identified_together(made):
     )
     model = mujoco.MjModel.from_xml_string(run.mjcf().xml)
     ground = ground_friction_index(run.scene)
-    assert ground == 1 and ground not in run.written_params
-    assert np.allclose(model.pair("strike").friction[:2], 0.41) and np.isclose(
-        model.pair("strike").solref[0], -2e6
-    )
+    assert ground == 1
+    assert ground not in run.written_params
+    assert np.allclose(model.pair("strike").friction[:2], 0.41)
+    assert np.isclose(model.pair("strike").solref[0], -2e6)
     assert np.allclose(
         model.pair("ground").friction[:2], 0.3
     )  # as the author has it: strikes hardly show what slides live on
@@ -256,9 +237,8 @@ def test_mjcf_holds_what_was_identified_together(made):
         run, (0.41, 0.2, 0.6, EstimateStatus.KNOWN), (0.1, 0.02, 0.5, EstimateStatus.FITTED)
     )
     model = mujoco.MjModel.from_xml_string(identified.mjcf().xml)
-    assert np.allclose(model.pair("strike").friction[:2], 0.3) and np.allclose(
-        model.pair("ground").friction[:2], 0.1
-    )
+    assert np.allclose(model.pair("strike").friction[:2], 0.3)
+    assert np.allclose(model.pair("ground").friction[:2], 0.1)
 
 
 def test_slides_tell_the_friction_of_the_ground(made, found):
@@ -309,7 +289,8 @@ def test_slides_are_of_the_origin_and_come_to_rest(found):
 def test_slides_that_are_too_few_or_none_are_said(found):
     scene = Scene.load("semi_cylinder")
     fit, figures = fit_slides_of_impacts(scene, found.found[:3], ())
-    assert fit is None and figures["words"].startswith("no slide model: 2 of 3 slides")
+    assert fit is None
+    assert figures["words"].startswith("no slide model: 2 of 3 slides")
     flagged = [replace(f, flags=("uncertain",)) for f in found.found]
     assert fit_slides_of_impacts(scene, flagged, ())[0] is None
     still = [
@@ -318,9 +299,7 @@ def test_slides_that_are_too_few_or_none_are_said(found):
     assert fit_slides_of_impacts(scene, still, ())[0] is None
     assert fit_slides_of_impacts(Scene.load("puck"), (), ()) == (None, {})
     fit, figures = fit_slides_of_impacts(scene, found.found[:7], found.found[7:])
-    assert (
-        fit is not None
-        and figures["held_out"] == 1
-        and figures["position_m"] < 0.01
-        and "ground_friction is taken from it" in figures["words"]
-    )
+    assert fit is not None
+    assert figures["held_out"] == 1
+    assert figures["position_m"] < 0.01
+    assert "ground_friction is taken from it" in figures["words"]

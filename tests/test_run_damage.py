@@ -64,7 +64,8 @@ def refused(path: Path, capsys) -> str:
     """The one sentence in which `show` refuses a run."""
     code, out, err = shown(path, capsys)
     assert (code, out) == (2, "")
-    assert err.startswith("clashsim: ") and err.count("\n") == 1
+    assert err.startswith("clashsim: ")
+    assert err.count("\n") == 1
     return err
 
 
@@ -248,7 +249,8 @@ def test_show_never_ends_in_a_traceback_whatever_is_in_a_run(run, tmp_path, caps
         folder = tmp_path / str(case)
         write_folder(folder, files | {name: json.dumps(value["whole"]).encode()})
         code, out, err = shown(folder, capsys)
-        assert code in (0, 2) and not OBEYED & set(out + err)
+        assert code in (0, 2)
+        assert not OBEYED & set(out + err)
         if code == 2:
             assert err.count("\n") == 1
 
@@ -269,12 +271,14 @@ def test_escape_codes_are_not_printed(changed, run, capsys):
     contents = {f"{name}.json": json.dumps(value).encode() for name, value in values.items()}
     bad = tiny_run.rewritten(run, run.parent / "escapes", contents)
     code, out, err = shown(bad, capsys)
-    assert code == 0 and not OBEYED & set(out + err)
+    assert code == 0
+    assert not OBEYED & set(out + err)
     assert "[/bold][link=http://x]" in out  # neither is it taken for markup
     bad = changed("scene.json", set_in("struck", ESCAPES))
     assert cli.main(["export", str(bad), "-o", str(bad.parent / "out")]) == 2
     err = capsys.readouterr().err
-    assert not OBEYED & set(err) and "has no geom named" in err
+    assert not OBEYED & set(err)
+    assert "has no geom named" in err
 
 
 def test_tables_keep_their_colours_and_nothing_else():
@@ -284,12 +288,15 @@ def test_tables_keep_their_colours_and_nothing_else():
     table.add_row("\x1b[2Jfound\x07", style="red")
     console.print(table, markup=False)
     printed = stream.getvalue()
-    assert "\x1b[31m" in printed and "\x1b[2J" not in printed and "\x07" not in printed
+    assert "\x1b[31m" in printed
+    assert "\x1b[2J" not in printed
+    assert "\x07" not in printed
 
 
 def test_plain_text_stays_as_it_is():
     text = "a\tb\nRöße ± 3\u00a0mm, 木\n"
-    assert plain(text) == text and plain("a\r\nb") == "a\nb"
+    assert plain(text) == text
+    assert plain("a\r\nb") == "a\nb"
     assert plain("\x1b[1;31mred\x1b[0m and \x1b]8;;http://x\x1b\\link") == "red and link"
     assert plain("a\x00b\x1bc\u202ed\re") == "a?b?c?d?e"
 

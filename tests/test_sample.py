@@ -52,11 +52,9 @@ def test_same_bits_at_any_number_of_threads_and_from_shards(tmp_path, monkeypatc
         sample(scene, 150, 7, checkpoint_dir=tmp_path / "p"),
         sample(scene, 150, 7, checkpoint_dir=tmp_path / "p"),
     ):
-        assert (
-            (other.before == plain.before).all()
-            and (other.after == plain.after).all()
-            and (other.theta == plain.theta).all()
-        )
+        assert (other.before == plain.before).all()
+        assert (other.after == plain.after).all()
+        assert (other.theta == plain.theta).all()
     assert not (sample(scene, 150, 8).after == plain.after).all()
 
 
@@ -75,13 +73,15 @@ def test_an_impact_without_an_end_is_counted_not_kept() -> None:
     scene = Scene.load("semi_cylinder")
     strikes = sample_strikes(scene, 8, np.random.default_rng(0))
     outcome = ImpactSimulator(scene, 8)(strikes.before, strikes.theta, duration=0.0004)
-    assert (outcome.end == ImpactEnd.UNFINISHED).all() and not outcome.usable.any()
+    assert (outcome.end == ImpactEnd.UNFINISHED).all()
+    assert not outcome.usable.any()
 
 
 def test_free_bodies_in_space_part_and_the_struck_one_takes_momentum_along_the_normal() -> None:
     scene = free_pair()
     impacts = sample(scene, 200, 0)
-    assert not impacts.planar and len(impacts) > 190
+    assert not impacts.planar
+    assert len(impacts) > 190
     frame = contact_frame(scene, impacts)
     gain = frame.encode(impacts.after)[:, 0]
     assert (gain > 0).all()
@@ -110,7 +110,8 @@ def test_touch_finds_the_surface_and_forgives_recorded_poses() -> None:
         np.linspace(-0.01, 0.01, 50)[:, None] * direction
     )  # short of contact, or overlapping, along the approach
     contact, back = advance_to_contact(scene, shifted)
-    assert contact.touching.all() and np.allclose(back[:, :2], strikes.before[:, :2], atol=1e-4)
+    assert contact.touching.all()
+    assert np.allclose(back[:, :2], strikes.before[:, :2], atol=1e-4)
 
 
 def test_bodies_that_never_meet_are_refused() -> None:

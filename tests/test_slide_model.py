@@ -87,9 +87,8 @@ def test_a_disc_that_turns_on_the_spot_stops_as_theory_says():
         torch.tensor([[0.0, 0.0, 10.0]], dtype=torch.float64),
     )
     brake = 0.3 * 9.81 * (2 * radius / 3) / (radius**2 / 2)
-    assert rest[0, 2].item() == pytest.approx(
-        10**2 / (2 * brake), rel=1e-3
-    ) and seconds.item() == pytest.approx(10 / brake, rel=1e-3)
+    assert rest[0, 2].item() == pytest.approx(10**2 / (2 * brake), rel=1e-3)
+    assert seconds.item() == pytest.approx(10 / brake, rel=1e-3)
 
 
 def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch():
@@ -128,9 +127,8 @@ def test_a_disc_that_slides_and_turns_agrees_with_friction_summed_over_its_patch
     rest = SlideModel(values, gyration=math.sqrt(r2)).rest(
         torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.8, 0.0, 8.0]], dtype=torch.float64)
     )[0]
-    assert rest[0].item() == pytest.approx(x[0], rel=0.03) and rest[2].item() == pytest.approx(
-        angle, rel=0.05
-    )
+    assert rest[0].item() == pytest.approx(x[0], rel=0.03)
+    assert rest[2].item() == pytest.approx(angle, rel=0.05)
 
 
 def test_rest_turns_and_moves_with_the_start():
@@ -170,7 +168,8 @@ def test_a_path_begins_at_the_start_follows_the_twist_and_ends_at_rest():
     rest, seconds = model.settle(pose, twist)
     path = model.path(pose, twist, torch.tensor([0.0, 1e-5, 60.0], dtype=torch.float64))
     assert path.shape == (40, 3, 3)
-    assert torch.allclose(path[:, 0], pose) and torch.allclose(path[:, 2], rest)
+    assert torch.allclose(path[:, 0], pose)
+    assert torch.allclose(path[:, 2], rest)
     assert torch.allclose((path[:, 1] - path[:, 0]) / 1e-5, twist, atol=1e-3)
     assert torch.allclose(model.path(pose, twist, seconds[:, None])[:, 0], rest, atol=1e-12)
     halves = model.path(
@@ -232,7 +231,8 @@ def test_few_steps_do():
         size = fine.rest(pose, twist) - pose
         scale = torch.hypot(size[:, 0], size[:, 1]) + gyration * size[:, 2].abs()
         off = (torch.hypot(far[:, 0], far[:, 1]) + gyration * far[:, 2].abs()) / scale
-        assert off.median() < 1e-3 and off.quantile(0.99) < 5e-3
+        assert off.median() < 1e-3
+        assert off.quantile(0.99) < 5e-3
 
 
 def test_gradients_agree_with_finite_differences():
@@ -259,11 +259,9 @@ def test_a_body_at_rest_stays_and_has_gradients():
     twist = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
     rest = odd().rest(pose, twist)
     rest.sum().backward()
-    assert (
-        torch.allclose(rest, pose, atol=1e-6)
-        and twist.grad is not None
-        and torch.isfinite(twist.grad).all()
-    )
+    assert torch.allclose(rest, pose, atol=1e-6)
+    assert twist.grad is not None
+    assert torch.isfinite(twist.grad).all()
 
 
 def test_many_slides_cost_no_more_steps_than_one():
@@ -271,7 +269,8 @@ def test_many_slides_cost_no_more_steps_than_one():
     pose, twist = starts(256, 5)
     alone = model._integrate(pose[:1], twist[:1])
     together = model._integrate(pose, twist)
-    assert len(alone) == len(together) <= 14 and together[0][0].shape == (256,)
+    assert len(alone) == len(together) <= 14
+    assert together[0][0].shape == (256,)
 
 
 def test_single_precision_is_close():
@@ -347,20 +346,18 @@ def test_known_friction_is_found_again_from_ten_slides(given):
         twists=twists if given else None,
     )
     found = {e.name: e for e in fit.estimates}
-    assert (
-        found["friction"].value == pytest.approx(0.25, rel=0.06)
-        and found["friction"].status == EstimateStatus.FITTED
-    )
+    assert found["friction"].value == pytest.approx(0.25, rel=0.06)
+    assert found["friction"].status == EstimateStatus.FITTED
     assert found["torsion_radius"].value == pytest.approx(0.025, rel=0.15)
     pose, twist = starts(200, 9)
     gone = (truth.rest(pose, twist) - pose).abs()
     far = (fit.model.rest(pose, twist) - truth.rest(pose, twist)).abs()
-    assert (
-        far[:, :2].mean() < 0.04 * gone[:, :2].mean()
-        and far[:, 2].mean() < 0.05 * gone[:, 2].mean()
-    )
-    assert found["friction"].low < 0.25 * 1.02 and found["friction"].high > 0.25 * 0.98
-    assert len(fit.sample_models(3, 0)) == 3 and list(found) == list(VALUE_NAMES)
+    assert far[:, :2].mean() < 0.04 * gone[:, :2].mean()
+    assert far[:, 2].mean() < 0.05 * gone[:, 2].mean()
+    assert found["friction"].low < 0.25 * 1.02
+    assert found["friction"].high > 0.25 * 0.98
+    assert len(fit.sample_models(3, 0)) == 3
+    assert list(found) == list(VALUE_NAMES)
 
 
 def test_slides_that_cannot_be_used_are_refused():
@@ -380,17 +377,12 @@ def test_soles_of_the_shipped_shapes():
     square, triangle, half = (
         support_patch(Scene.load(name)) for name in ("square", "triangle", "semi_cylinder")
     )
-    assert (
-        square.moments == pytest.approx(np.eye(2) * 0.08**2 / 12, abs=1e-6)
-        and len(square.corners) == 4
-    )
-    assert (
-        triangle.moments[0, 0] == pytest.approx(triangle.moments[1, 1], rel=0.02)
-        and len(triangle.corners) == 3
-    )
-    assert half.moments[0, 0] == pytest.approx(0.05**2 / 4, rel=0.03) and half.moments[
-        1, 1
-    ] == pytest.approx(0.05**2 * (0.25 - (4 / 3 / math.pi) ** 2), rel=0.05)
+    assert square.moments == pytest.approx(np.eye(2) * 0.08**2 / 12, abs=1e-6)
+    assert len(square.corners) == 4
+    assert triangle.moments[0, 0] == pytest.approx(triangle.moments[1, 1], rel=0.02)
+    assert len(triangle.corners) == 3
+    assert half.moments[0, 0] == pytest.approx(0.05**2 / 4, rel=0.03)
+    assert half.moments[1, 1] == pytest.approx(0.05**2 * (0.25 - (4 / 3 / math.pi) ** 2), rel=0.05)
     assert half.centre[1] == pytest.approx(4 * 0.05 / 3 / math.pi, rel=0.01)
 
 
@@ -405,7 +397,8 @@ def test_mujoco_parameters_brake_a_point_contact_alike():
         gyration=0.03,
     )
     sliding, torsional = mujoco_friction(model)
-    assert sliding == pytest.approx(0.3) and torsional == pytest.approx(0.3 * 0.02)
+    assert sliding == pytest.approx(0.3)
+    assert torsional == pytest.approx(0.3 * 0.02)
     xml = f"""<mujoco><option cone="elliptic" timestep="0.0005" integrator="implicitfast"/>
       <worldbody><geom name="table" type="plane" size="3 3 .1"/><body pos="0 0 .02">
       <joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/>
@@ -423,9 +416,8 @@ def test_mujoco_parameters_brake_a_point_contact_alike():
     rest = model.rest(
         torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[0.7, 0.0, 9.0]], dtype=torch.float64)
     )[0]
-    assert data.qpos[0] - start[0] == pytest.approx(rest[0].item(), rel=0.03) and data.qpos[
-        3
-    ] - start[3] == pytest.approx(rest[2].item(), rel=0.05)
+    assert data.qpos[0] - start[0] == pytest.approx(rest[0].item(), rel=0.03)
+    assert data.qpos[3] - start[3] == pytest.approx(rest[2].item(), rel=0.05)
     corners = 0.04 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     assert mujoco_friction(model, corners)[1] == 0.0
 
@@ -437,7 +429,8 @@ def test_the_laboratorys_square_stops_where_the_model_says():
     far, angle = problem.errors(
         model.rest(torch.as_tensor(problem.data.pose), torch.as_tensor(problem.data.twist)).numpy()
     )
-    assert far[test].mean() < 0.004 and angle[test].mean() < 0.05
+    assert far[test].mean() < 0.004
+    assert angle[test].mean() < 0.05
 
 
 @pytest.mark.slow

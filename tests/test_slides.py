@@ -66,7 +66,8 @@ def test_both_coefficients_of_made_slides_with_noise() -> None:
             )
         )
     found = ground_friction(slides, gyration=gyration)
-    assert abs(found.sliding / mu - 1) < 0.1 and abs(found.torsional / tau - 1) < 0.15
+    assert abs(found.sliding / mu - 1) < 0.1
+    assert abs(found.torsional / tau - 1) < 0.15
     assert 0 < found.sliding_error < 0.02
 
 
