@@ -129,13 +129,13 @@ def fit_augmented(
     std = problem.parameter_std(end.jacobian[0, of_windows], squared_error)
     trained = problem.trained(point)
     return AugmentedFit(
-        trained,
-        estimates_of_free(
+        sim=trained,
+        estimates=estimates_of_free(
             sim.scene, free, point[: len(free)], std, base=problem.base_theta, known={}
         ),
-        float(np.sqrt(squared_error)),
-        problem.errors_without_each_network(trained),
-        end.trace[:, 0],
+        error=float(np.sqrt(squared_error)),
+        without=problem.errors_without_each_network(trained),
+        trace=end.trace[:, 0],
     )
 
 

@@ -161,4 +161,4 @@ def load_base(scene: Scene, path: Path) -> DistilledModel:
     extent = np.asarray(tensors.pop("extent"))
     net.load_state_dict(tensors)
     net.requires_grad_(False)
-    return DistilledModel(scene, net, low, high, extent)
+    return DistilledModel(scene=scene, net=net, low=low, high=high, extent=extent)

@@ -202,12 +202,12 @@ def calibrate(
     constant_fits = [fitter.fit(replace(CONSTANTS_ONLY, noise=noise), 1) for noise in _NOISES]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
     return Calibration(
-        base,
-        _estimates(base, constants, impacts.known),
-        posteriors,
-        weights,
-        scaling,
-        LocalCorrection.of(base.scene, frame, impacts),
+        base=base,
+        theta=_estimates(base, constants, impacts.known),
+        posteriors=posteriors,
+        weights=weights,
+        scaling=scaling,
+        local_correction=LocalCorrection.of(base.scene, frame, impacts),
     )
 
 

@@ -209,11 +209,11 @@ def distil(
     batches.train(net, seed, progress)
     extent = np.concatenate([columns.std(0) for columns in circumstances(frame)])
     return DistilledModel(
-        scene,
-        net.cpu().requires_grad_(False),
-        x.min(0).values.numpy(),
-        x.max(0).values.numpy(),
-        extent,
+        scene=scene,
+        net=net.cpu().requires_grad_(False),
+        low=x.min(0).values.numpy(),
+        high=x.max(0).values.numpy(),
+        extent=extent,
     )
 
 

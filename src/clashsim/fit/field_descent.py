@@ -167,15 +167,15 @@ class FieldProblem:
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
         return FieldSolution(
-            dual,
-            at.phi,
-            torch.cholesky_solve(miss, at.other_factor).reshape(m, n, k),
-            at.outcome_shape,
-            cost,
-            evidence,
-            _leave_one_out_error(whole_factor, linear_target, k),
-            variance.clamp_min(1e-12).sqrt(),
-            at.jacobian[0],
+            dual=dual,
+            phi=at.phi,
+            residual_dual=torch.cholesky_solve(miss, at.other_factor).reshape(m, n, k),
+            outcome_shape=at.outcome_shape,
+            cost=cost,
+            evidence=evidence,
+            loo_error=_leave_one_out_error(whole_factor, linear_target, k),
+            constants_std=variance.clamp_min(1e-12).sqrt(),
+            jacobian=at.jacobian[0],
         )
 
     def _linearise(self, dual: Tensor, weight: Tensor) -> _Linearised:
@@ -195,7 +195,12 @@ class FieldProblem:
             jacobian.shape[2],
         )
         return _Linearised(
-            phi, jacobian, self.target - value, shape, other, torch.linalg.cholesky(other)
+            phi=phi,
+            jacobian=jacobian,
+            miss=self.target - value,
+            outcome_shape=shape,
+            other=other,
+            other_factor=torch.linalg.cholesky(other),
         )
 
     def _linear_target(self, at: _Linearised) -> Tensor:

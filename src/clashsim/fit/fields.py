@@ -109,13 +109,13 @@ def fit_constants(data: FieldData, std: Tensor) -> Tensor:
     p = len(std)
     size, target = _relative(data)
     problem = FieldProblem(
-        data,
-        target[None],
-        size,
-        torch.zeros(1, p, dtype=torch.float64),
-        std,
-        replace(CONSTANTS_ONLY, noise=0.1),
-        torch.ones(1, n, dtype=torch.float64),
+        data=data,
+        target=target[None],
+        size=size,
+        mean=torch.zeros(1, p, dtype=torch.float64),
+        std=std,
+        scales=replace(CONSTANTS_ONLY, noise=0.1),
+        ratio=torch.ones(1, n, dtype=torch.float64),
     )
     begin = torch.zeros(1, n, p, dtype=torch.float64)
     return problem.solve(begin, rounds=8).phi[0, 0]
@@ -159,22 +159,30 @@ def fit_posterior(
     identity = torch.eye(n, dtype=torch.float64)
     departure = ((anchor - mean) / std.square())[:, None].expand(m, n, p)
     dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
-    problem = FieldProblem(data, target + perturbation, size, mean, std, scales, ratio)
+    problem = FieldProblem(
+        data=data,
+        target=target + perturbation,
+        size=size,
+        mean=mean,
+        std=std,
+        scales=scales,
+        ratio=ratio,
+    )
     end = problem.solve(dual, rounds=6)
     return Posterior(
-        scales,
-        std,
-        mean,
-        anchor.expand(m, p).clone(),
-        end.dual,
-        end.residual_dual * ratio[..., None],
-        end.outcome_shape,
-        end.cost,
-        end.evidence,
-        end.loo_error,
-        end.constants_std,
-        data.context,
-        end.jacobian,
+        scales=scales,
+        std=std,
+        mean=mean,
+        anchor=anchor.expand(m, p).clone(),
+        dual=end.dual,
+        residual_dual=end.residual_dual * ratio[..., None],
+        outcome_shape=end.outcome_shape,
+        cost=end.cost,
+        evidence=end.evidence,
+        loo_error=end.loo_error,
+        constants_std=end.constants_std,
+        context=data.context,
+        jacobian=end.jacobian,
     )
 
 

@@ -187,10 +187,10 @@ def identification_problem(
         elif slot is not None:
             free.append(i)
     return IdentificationProblem(
-        scene,
-        before,
-        impacts.after,
-        theta,
-        tuple(free),
-        gyration or inertia(scene, scene.struck_body).gyration,
+        scene=scene,
+        before=before,
+        after=impacts.after,
+        theta=theta,
+        free=tuple(free),
+        gyration=gyration or inertia(scene, scene.struck_body).gyration,
     )

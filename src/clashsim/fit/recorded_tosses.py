@@ -60,14 +60,16 @@ class RecordedTosses:
             line = np.stack([np.ones(n), np.arange(n) * flight.dt], 1)
             fit_weights[i, :, :n] = np.linalg.pinv(line)
         return RecordedTosses(
-            torch.tensor(np.stack(positions)),
-            torch.tensor(np.stack(orientations)),
-            torch.tensor(frames < lengths[:, None]),
-            torch.tensor(fit_weights),
-            torch.tensor(np.stack([flight.angular_velocity for flight in flights])),
-            torch.tensor(np.stack([flight.orientation for flight in flights])),
-            torch.tensor([flight.frames for flight in flights]),
-            flights[0].dt,
+            position=torch.tensor(np.stack(positions)),
+            orientation=torch.tensor(np.stack(orientations)),
+            recorded=torch.tensor(frames < lengths[:, None]),
+            fit_weights=torch.tensor(fit_weights),
+            angular_velocity=torch.tensor(
+                np.stack([flight.angular_velocity for flight in flights])
+            ),
+            first_orientation=torch.tensor(np.stack([flight.orientation for flight in flights])),
+            contact_frames=torch.tensor([flight.frames for flight in flights]),
+            dt=flights[0].dt,
         )
 
     def start(self, centre: Tensor, gravity: Tensor) -> RigidBodyState:

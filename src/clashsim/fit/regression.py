@@ -92,7 +92,12 @@ class RegressionInputs:
         width = x.std(0)
         live = np.flatnonzero(width > 1e-6 * (1 + np.abs(centre)))
         return RegressionInputs(
-            heading, narrow, tuple(map(int, live)), centre[live], width[live], relevance[live]
+            heading=heading,
+            narrow=narrow,
+            live=tuple(map(int, live)),
+            centre=centre[live],
+            width=width[live],
+            relevance=relevance[live],
         )
 
     def __call__(self, scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
@@ -252,14 +257,14 @@ def regress(
     lower = factor(hyper)
     evidence = -float(cost(hyper)) - len(outcomes) * float(scale.log().sum())
     return GaussianProcess(
-        inputs,
-        torch.cholesky_solve(outcomes, lower),
-        lower,
-        hyper,
-        centre,
-        scale,
-        float(outcomes.var(0).mean()) / len(outcomes),
-        evidence,
+        x=inputs,
+        dual=torch.cholesky_solve(outcomes, lower),
+        factor=lower,
+        hyper=hyper,
+        centre=centre,
+        scale=scale,
+        centre_variance=float(outcomes.var(0).mean()) / len(outcomes),
+        evidence=evidence,
     )
 
 

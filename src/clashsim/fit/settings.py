@@ -159,29 +159,28 @@ def _params(scene: Scene) -> tuple[Param, ...]:
     out = [usual["friction"]]
     if scene.ground is not None:
         out.append(usual["ground_friction"])
-    stiffness = 1e6 * steps**2
     out.append(
         Param(
-            "stiffness",
-            f"pair/{STRIKE}/solref[0]",
-            stiffness,
-            1e5 * steps**2,
-            4e6 * steps**2,
-            "1/s^2",
-            "log",
-            -1,
+            name="stiffness",
+            target=f"pair/{STRIKE}/solref[0]",
+            nominal=1e6 * steps**2,
+            low=1e5 * steps**2,
+            high=4e6 * steps**2,
+            unit="1/s^2",
+            scale="log",
+            sign=-1,
         )
     )
     out.append(
         Param(
-            "damping",
-            f"pair/{STRIKE}/solref[1]",
-            500 * steps,
-            30 * steps,
-            4000 * steps,
-            "1/s",
-            "log",
-            -1,
+            name="damping",
+            target=f"pair/{STRIKE}/solref[1]",
+            nominal=500 * steps,
+            low=30 * steps,
+            high=4000 * steps,
+            unit="1/s",
+            scale="log",
+            sign=-1,
         )
     )
     body = scene.striker_body

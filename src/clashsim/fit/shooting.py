@@ -107,7 +107,12 @@ def fit_by_shooting(
         What was found.
     """
     problem = ShootingProblem(
-        sim, windows, observation, free, sim.weights if origin is None else origin, camera
+        sim=sim,
+        windows=windows,
+        observation=observation,
+        free=free,
+        origin=sim.weights if origin is None else origin,
+        camera=camera,
     )
     if len(problem.shared_start()):
         return _fit_shared(problem, steps)
@@ -152,7 +157,9 @@ def _fit_starts(problem: ShootingProblem, steps: int) -> ShootingFit:
         linearise, problem.own_start(), damping=_DAMPING, stopping=BatchStopping(steps)
     )
     start, own = problem.split_own(end.points)
-    return ShootingFit(problem.sim, problem.camera, start, own, end.model.cost)
+    return ShootingFit(
+        sim=problem.sim, camera=problem.camera, start=start, own=own, error=end.model.cost
+    )
 
 
 def _fit_shared(problem: ShootingProblem, steps: int) -> ShootingFit:
@@ -170,7 +177,9 @@ def _fit_shared(problem: ShootingProblem, steps: int) -> ShootingFit:
         )
     sim, camera = problem.at(final.shared)
     starts, constants = problem.split_own(final.own)
-    return ShootingFit(sim, camera, starts, constants, final.error, end.trace)
+    return ShootingFit(
+        sim=sim, camera=camera, start=starts, own=constants, error=final.error, trace=end.trace
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,11 +149,11 @@ def _undisturbed(impacts: Sequence[MeasuredImpact]) -> _RecordedSlides:
         poses.append(impact.before[:3])
         after.append(impact.after)
     return _RecordedSlides(
-        slides,
-        np.array(rows, int),
-        np.array(twists, float).reshape(-1, 3),
-        np.array(poses, float).reshape(-1, 3),
-        np.array(after, float).reshape(-1, 3),
+        slides=slides,
+        rows=np.array(rows, int),
+        twists=np.array(twists, float).reshape(-1, 3),
+        pose_at_impact=np.array(poses, float).reshape(-1, 3),
+        twist_after=np.array(after, float).reshape(-1, 3),
     )
 
 

@@ -128,13 +128,13 @@ class Tosses:
         early_end = self.contact_frames + EARLY
         early = self.recorded & (np.arange(self.length) < early_end[:, None])
         return TossErrors(
-            _mean(distance, self.recorded),
-            _mean(angle, self.recorded),
-            _mean(distance, early),
-            _mean(angle, early),
-            distance[:, rows, soon],
-            angle[:, rows, soon],
-            _wrong_faces(rotation[:, rows, last, 2], self.rotation[rows, last, 2]),
+            position=_mean(distance, self.recorded),
+            rotation=_mean(angle, self.recorded),
+            early_position=_mean(distance, early),
+            early_rotation=_mean(angle, early),
+            soon_position=distance[:, rows, soon],
+            soon_rotation=angle[:, rows, soon],
+            wrong=_wrong_faces(rotation[:, rows, last, 2], self.rotation[rows, last, 2]),
         )
 
 

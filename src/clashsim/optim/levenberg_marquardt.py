@@ -256,12 +256,12 @@ def levenberg_marquardt(
         stopping=BatchStopping(steps, tolerance),
     )
     return Descent(
-        end.points,
-        end.model.cost,
-        end.damping,
-        end.model.details["residual"],
-        end.model.details["jacobian"],
-        end.trace,
+        points=end.points,
+        loss=end.model.cost,
+        damping=end.damping,
+        residual=end.model.details["residual"],
+        jacobian=end.model.details["jacobian"],
+        trace=end.trace,
     )
 
 

@@ -117,13 +117,13 @@ def fit_slides(
         friction_std = max(float(np.sqrt((own[:, OWN_FRICTION] ** 2).mean())), 0.01)
         problem = _with_observed_noise(problem, patch, left, friction_std, common)
     return SlideFit(
-        model_from_fit(common, problem.body),
-        _estimates(common, covariance, problem.std),
-        np.sqrt((left**2).mean((0, 1))),
-        friction_std,
-        common,
-        covariance,
-        len(slides),
+        model=model_from_fit(common, problem.body),
+        estimates=_estimates(common, covariance, problem.std),
+        misfit=np.sqrt((left**2).mean((0, 1))),
+        friction_std=friction_std,
+        mean=common,
+        covariance=covariance,
+        slides=len(slides),
     )
 
 
@@ -149,16 +149,16 @@ def _make_problem(
     per_metre = np.array([1.0, 1.0, 1.0 / patch.gyration])
     pose_std = per_metre * max(0.01 * distance, 5e-4)
     return SlideProblem(
-        body,
-        t,
-        pose,
-        rest,
-        start,
-        np.concatenate([pose_std, start_std, [_FRICTION_STD]]),
-        mean,
-        std,
-        per_metre * max(0.02 * distance, 3e-4),
-        None if twists is None else _rest_std(pose[:, 0], rest, patch),
+        body=body,
+        t=t,
+        pose=pose,
+        rest=rest,
+        start=start,
+        own_std=np.concatenate([pose_std, start_std, [_FRICTION_STD]]),
+        mean=mean,
+        std=std,
+        noise=per_metre * max(0.02 * distance, 3e-4),
+        rest_std=None if twists is None else _rest_std(pose[:, 0], rest, patch),
     )
 
 

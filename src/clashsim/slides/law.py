@@ -172,13 +172,13 @@ class SlideModel(nn.Module):
         offset_y = sin * x + cos * y
         yaw_rate = twist[..., 2]
         start = SlideState(
-            twist[..., 0] - yaw_rate * offset_y,
-            twist[..., 1] + yaw_rate * offset_x,
-            yaw_rate,
-            pose[..., 2],
-            pose[..., 0] + offset_x,
-            pose[..., 1] + offset_y,
-            torch.zeros_like(offset_x),
+            vx=twist[..., 0] - yaw_rate * offset_y,
+            vy=twist[..., 1] + yaw_rate * offset_x,
+            yaw_rate=yaw_rate,
+            yaw=pose[..., 2],
+            x=pose[..., 0] + offset_x,
+            y=pose[..., 1] + offset_y,
+            time=torch.zeros_like(offset_x),
         )
         return integrate_slide(
             self.values.to(pose.dtype),

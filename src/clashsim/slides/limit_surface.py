@@ -117,13 +117,13 @@ def integrate_slide(
     rate = _rates(columns, now, gyration_squared, gravity)
     still = torch.zeros_like(now.vx)
     rest = SlideState(
-        still,
-        still,
-        still,
-        now.yaw + 0.5 * rate.yaw,
-        now.x + 0.5 * rate.x,
-        now.y + 0.5 * rate.y,
-        now.time + rate.time,
+        vx=still,
+        vy=still,
+        yaw_rate=still,
+        yaw=now.yaw + 0.5 * rate.yaw,
+        x=now.x + 0.5 * rate.x,
+        y=now.y + 0.5 * rate.y,
+        time=now.time + rate.time,
     )
     nodes.append(rest)
     return nodes
@@ -193,24 +193,24 @@ def _rates(
     force_x = cos * fx - sin * fy
     force_y = sin * fx + cos * fy
     return SlideState(
-        force_x * duration,
-        force_y * duration,
-        torque * duration / gyration_squared,
-        w * duration,
-        vx * duration,
-        vy * duration,
-        duration,
+        vx=force_x * duration,
+        vy=force_y * duration,
+        yaw_rate=torque * duration / gyration_squared,
+        yaw=w * duration,
+        x=vx * duration,
+        y=vy * duration,
+        time=duration,
     )
 
 
 def _ahead(now: SlideState, rate: SlideState, h: float) -> SlideState:
     """The motion a step ahead, only in what the rates depend on: velocities and yaw."""
     return SlideState(
-        now.vx + h * rate.vx,
-        now.vy + h * rate.vy,
-        now.yaw_rate + h * rate.yaw_rate,
-        now.yaw + h * rate.yaw,
-        now.x,
-        now.y,
-        now.time,
+        vx=now.vx + h * rate.vx,
+        vy=now.vy + h * rate.vy,
+        yaw_rate=now.yaw_rate + h * rate.yaw_rate,
+        yaw=now.yaw + h * rate.yaw,
+        x=now.x,
+        y=now.y,
+        time=now.time,
     )

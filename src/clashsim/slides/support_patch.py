@@ -67,12 +67,12 @@ def uniform_support_patch(
     distances = points @ hull.equations[:, :2].T + hull.equations[:, 2]
     inside = points[(distances <= 0).all(1)]
     return SupportPatch(
-        gyration,
-        centre,
-        height,
-        float(np.linalg.norm(inside, axis=1).mean()),
-        inside.T @ inside / len(inside),
-        corners[hull.vertices],
+        gyration=gyration,
+        centre=centre,
+        height=height,
+        mean_distance=float(np.linalg.norm(inside, axis=1).mean()),
+        moments=inside.T @ inside / len(inside),
+        corners=corners[hull.vertices],
     )
 
 
@@ -100,12 +100,12 @@ def support_patch(scene: Scene) -> SupportPatch:
         return replace(patch, corners=feet)
     except (QhullError, ValueError):  # fewer than three corners, or all in a line
         return SupportPatch(
-            body.gyration,
-            position,
-            float(-lowest),
-            _DISC_MEAN_DISTANCE * body.gyration,
-            np.eye(2) * body.gyration**2 / 2,
-            feet,
+            gyration=body.gyration,
+            centre=position,
+            height=float(-lowest),
+            mean_distance=_DISC_MEAN_DISTANCE * body.gyration,
+            moments=np.eye(2) * body.gyration**2 / 2,
+            corners=feet,
         )
 
 

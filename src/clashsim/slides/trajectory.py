@@ -146,12 +146,12 @@ def fit_slide_motion(
         The fitted motion.
     """
     problem = _MotionProblem(
-        t - anchor.time,
-        pose,
-        noise,
-        np.array([friction[0], 0.0, np.log(lever)]),
-        np.array([friction[1], 0.5, 0.5]),
-        anchor,
+        t=t - anchor.time,
+        pose=pose,
+        noise=noise,
+        log_mean=np.array([friction[0], 0.0, np.log(lever)]),
+        log_std=np.array([friction[1], 0.5, 0.5]),
+        anchor=anchor,
     )
     degrees_of_freedom = max(pose.size - 6, 1)
     straight, whole = problem.guesses()
