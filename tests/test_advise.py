@@ -21,10 +21,11 @@ from clashsim.fit.advise import advise, choose
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.candidates import candidates
-from clashsim.fit.fields import Context, Strength, covariance
+from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
 from clashsim.fit.run_folder import load, save_run
 
-N, D = 12, 2
+N = 12
+D = 2
 EVEN = torch.full((N,), 1 / N, dtype=torch.float64)
 
 
@@ -43,12 +44,12 @@ def few(strikes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, few):
-    """Runs of today, and of before slopes were kept."""
+    """Runs of today, and of before Jacobians were kept."""
     folder = tmp_path_factory.mktemp("runs")
     save_run(folder / "run", few)
     save_run(
         folder / "old",
-        replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)),
+        replace(few, posteriors=tuple(replace(p, jacobian=None) for p in few.posteriors)),
     )
     return folder
 
@@ -63,10 +64,10 @@ def gaussian(seed: int = 0):
     return torch.as_tensor(causes @ causes.T + 0.1 * np.eye(N * D)), noise
 
 
-def left_after(unsure, noise, rows) -> np.ndarray:
+def left_after(covariance, noise, rows) -> np.ndarray:
     """Variance (N,) of each outcome given measurements of rows, by conditioning on all at once."""
     at = np.concatenate([np.arange(D) + D * r for r in rows])
-    c = unsure.numpy()
+    c = covariance.numpy()
     measured = c[np.ix_(at, at)] + torch.block_diag(*noise[list(rows)]).numpy()
     return np.diag(c - c[:, at] @ np.linalg.solve(measured, c[at])).reshape(N, D).sum(1)
 
@@ -77,57 +78,58 @@ def typical(variance, noise, share) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_choice_is_that_of_brute_force_and_what_is_told_is_true(seed):
-    unsure, noise = gaussian(seed)
+def test_the_choice_is_that_of_brute_force_and_what_is_reported_is_true(seed):
+    covariance, noise = gaussian(seed)
     share = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(N)))
-    rows, left = choose(unsure, noise, 4, share)
+    rows, left = choose(covariance, noise, 4, share)
     assert rows[0] == np.argmin(
-        [typical(left_after(unsure, noise, [i]), noise, share) for i in range(N)]
+        [typical(left_after(covariance, noise, [i]), noise, share) for i in range(N)]
     )
     assert len(set(rows)) == 4
     for k in range(1, 5):
         assert left[k] == pytest.approx(
-            typical(left_after(unsure, noise, rows[:k]), noise, share), rel=1e-9
+            typical(left_after(covariance, noise, rows[:k]), noise, share), rel=1e-9
         )
     assert (np.diff(left) < 0).all()
     for k in range(1, 4):  # each is the best beside those before it
         others = [i for i in range(N) if i not in rows[:k]]
         assert rows[k] == min(
-            others, key=lambda i: typical(left_after(unsure, noise, [*rows[:k], i]), noise, share)
+            others,
+            key=lambda i: typical(left_after(covariance, noise, [*rows[:k], i]), noise, share),
         )
 
 
 def test_what_was_measured_often_is_not_chosen():
-    unsure = torch.eye(N * D, dtype=torch.float64)
-    unsure[:D] *= 1e-4  # known already
-    rows, _ = choose(unsure, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), N, EVEN)
+    covariance = torch.eye(N * D, dtype=torch.float64)
+    covariance[:D] *= 1e-4  # known already
+    rows, _ = choose(covariance, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), N, EVEN)
     assert rows[-1] == 0
 
 
-def test_weights_say_what_matters():
-    unsure = torch.eye(N * D, dtype=torch.float64)
+def test_weights_decide_what_matters():
+    covariance = torch.eye(N * D, dtype=torch.float64)
     share = torch.zeros(N, dtype=torch.float64)
     share[[3, 7]] = 0.5
-    rows, left = choose(unsure, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), 3, share)
-    assert set(rows[:2]) == {3, 7} and left[3] == pytest.approx(left[2])
+    rows, left = choose(
+        covariance, 0.1 * torch.eye(D, dtype=torch.float64).expand(N, D, D), 3, share
+    )
+    assert set(rows[:2]) == {3, 7}
+    assert left[3] == pytest.approx(left[2])
 
 
-def test_covariance_is_that_of_drawn_parameters():
-    """With constants alone the covariance is J S J^T, as many draws of the parameters have it."""
+def test_covariance_is_that_of_sampled_parameters():
+    """With constants alone the covariance is J S J^T, as many samples of the parameters have it."""
     rng = np.random.default_rng(1)
-    slope, sd = (
-        torch.as_tensor(rng.normal(size=(3, 2, 4))),
-        torch.tensor([0.5, 1.0, 0.1, 2.0], dtype=torch.float64),
-    )
-    nothing = Context(
-        (torch.zeros(3, 0, dtype=torch.float64),), torch.zeros(3, 0, dtype=torch.float64)
-    )
-    told = covariance(
-        (slope, nothing), (slope, nothing), sd, Strength(field=0.0, residual=0.0, linear=0.0)
-    )
-    flat = slope.flatten(0, 1).numpy()
-    drawn = flat @ (rng.normal(size=(4, 400_000)) * sd.numpy()[:, None])
-    assert np.abs(np.cov(drawn) - told.numpy()).max() < 0.02 * float(told.diagonal().max())
+    jacobian = torch.as_tensor(rng.normal(size=(3, 2, 4)))
+    std = torch.tensor([0.5, 1.0, 0.1, 2.0], dtype=torch.float64)
+    none = torch.zeros(3, 0, dtype=torch.float64)
+    side = (jacobian, Context((none,), none))
+    scales = PriorScales(field=0.0, residual=0.0, linear=0.0)
+    covariance = prior_covariance(side, side, std, scales)
+    flat = jacobian.flatten(0, 1).numpy()
+    sampled = flat @ (rng.normal(size=(4, 400_000)) * std.numpy()[:, None])
+    error = np.abs(np.cov(sampled) - covariance.numpy()).max()
+    assert error < 0.02 * float(covariance.diagonal().max())
 
 
 def test_advice_does_not_look_at_outcomes_and_is_the_same_from_a_run(strikes, few, runs):
@@ -136,13 +138,15 @@ def test_advice_does_not_look_at_outcomes_and_is_the_same_from_a_run(strikes, fe
     hidden = advise(few, replace(pool, after=np.zeros_like(pool.after)), 5)
     read = advise(load(runs / "run").calibration, pool, 5)
     for other in (hidden, read):
-        assert (first.rows == other.rows).all() and (first.error == other.error).all()
-    assert (np.diff(first.error) < 0).all() and first.floor < first.after_ten < first.error[-1]
+        assert (first.rows == other.rows).all()
+        assert (first.error == other.error).all()
+    assert (np.diff(first.error) < 0).all()
+    assert first.floor < first.after_ten < first.error[-1]
 
 
 def test_strikes_like_those_recorded_tell_less(strikes, few):
     """Of one recorded strike and a copy, both recorded already, and fresh ones, the fresh are
-    chosen; more weight draws strikes towards it.
+    chosen; more weight attracts strikes.
     """
     pool = strikes.impacts[np.r_[np.arange(8), np.arange(8, 60)]]
     assert (advise(few, pool, 8).rows >= 8).mean() > 0.8
@@ -154,21 +158,25 @@ def test_strikes_like_those_recorded_tell_less(strikes, few):
 def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
     base = base_model(Scene.load("square"))
     choice = candidates(base.scene, 0, 128)
-    told = {
+    advice = {
         n: advise(
             calibrate(base, strikes.impacts[np.arange(n)], posterior_samples=2), choice.impacts, 1
         )
         for n in (5, 100)
     }
-    assert told[5].worthwhile and not told[100].worthwhile
-    assert told[100].error[0] < told[5].error[0] < advise(base, choice.impacts, 1).error[0]
+    assert advice[5].worthwhile
+    assert not advice[100].worthwhile
+    assert advice[100].error[0] < advice[5].error[0] < advise(base, choice.impacts, 1).error[0]
 
 
 def test_candidates_keep_to_side_and_speed():
     choice = candidates(Scene.load("square"), 3, 64, speed=(0.3, 0.4), side=(np.pi / 2, -np.pi / 2))
     speed = choice.strikes[:, choice.names.index("speed")]
-    assert len(choice.strikes) == 64 and speed.min() >= 0.3 and speed.max() <= 0.4
-    assert (choice.impacts.striker_pose[:, 0] < 0).all() and (choice.impacts.pose == 0).all()
+    assert len(choice.strikes) == 64
+    assert speed.min() >= 0.3
+    assert speed.max() <= 0.4
+    assert (choice.impacts.striker_pose[:, 0] < 0).all()
+    assert (choice.impacts.pose == 0).all()
     assert (
         candidates(Scene.load("square"), 3, 64).strikes
         == candidates(Scene.load("square"), 3, 64).strikes
@@ -188,17 +196,22 @@ def test_what_cannot_be_advised_is_refused(few, strikes):
             advise(few, pool, **wrong)
     with pytest.raises(RunError, match="calibrate again"):
         advise(
-            replace(few, posteriors=tuple(replace(p, slope=None) for p in few.posteriors)), pool, 2
+            replace(few, posteriors=tuple(replace(p, jacobian=None) for p in few.posteriors)),
+            pool,
+            2,
         )
 
 
 def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
-    table, whole = tmp_path / "next.csv", tmp_path / "next.json"
+    table = tmp_path / "next.csv"
+    whole = tmp_path / "next.json"
     assert cli.main(["advise", str(runs / "run"), "-k", "4", "-o", str(table)]) == 0
     text = capsys.readouterr().out
-    assert "ten more strikes would help" in text and "speed, m/s" in text
+    assert "ten more strikes would help" in text
+    assert "speed, m/s" in text
     rows = list(csv.DictReader(table.open()))
-    assert len(rows) == 4 and list(rows[0]) == [
+    assert len(rows) == 4
+    assert list(rows[0]) == [
         "speed",
         "point",
         "deflection",
@@ -209,9 +222,8 @@ def test_the_verb_prints_and_writes(runs, tmp_path, capsys):
     assert all(0.2 <= float(r["speed"]) <= 0.8 for r in rows)
     assert cli.main(["advise", str(runs / "run"), "-k", "4", "-o", str(whole)]) == 0
     content = json.loads(whole.read_text())
-    assert content["worthwhile"] is True and [str(s["speed"]) for s in content["strikes"]] == [
-        r["speed"] for r in rows
-    ]
+    assert content["worthwhile"] is True
+    assert [str(s["speed"]) for s in content["strikes"]] == [r["speed"] for r in rows]
     assert content["error_now"] > content["strikes"][0]["expected_error"] > content["floor"]
     assert cli.main(["advise", "square", "-k", "1"]) == 0  # the first strike of all
     assert "ten more strikes would help" in capsys.readouterr().out

@@ -16,10 +16,10 @@ import pytest
 
 from clashsim.core.augmentation_spec import NeuralScalar, initial_weights, silence_networks
 from clashsim.core.errors import ClashError, DataError, ParamError
+from clashsim.core.estimates import EstimateStatus
 from clashsim.core.params import Param, from_unit, locate_param, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.augmented import curve, fit_augmented, windows_of
-from clashsim.fit.calibrate import EstimateStatus
 from clashsim.fit.mjx_windows import StateWindows
 from clashsim.report.neural_scalar_plots import (
     plot_scalar_curves,

@@ -1,4 +1,4 @@
-"""Distilling, identification and calibration: gradients, known truths, verdicts, honest spread."""
+"""Distillation, identification, calibration: gradients, known truths, statuses, honest std."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.errors import DataError
+from clashsim.core.estimates import EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
@@ -17,7 +18,7 @@ from clashsim.core.scene import Scene, contact_params, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import base_model, shipped_base
-from clashsim.fit.calibrate import EstimateStatus, calibrate
+from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.gradient import identify_by_gradient
 from clashsim.fit.sample import sample, sample_strikes
@@ -41,25 +42,26 @@ def puck() -> DistilledModel:
     return distil(scene, sample(scene, 8000, 0), config=SMALL)
 
 
-def test_slopes_match_finite_differences(puck: DistilledModel) -> None:
+def test_gradients_match_finite_differences(puck: DistilledModel) -> None:
     impacts = sample(puck.scene, 5, 1)
     features = torch.as_tensor(contact_frame(puck.scene, impacts).features)
     unit = torch.as_tensor(to_unit(puck.scene.params, impacts.theta)).requires_grad_(True)
     net = puck.net.double()
     model = DistilledModel(puck.scene, net, puck.low, puck.high, puck.extent)
-    slope = torch.autograd.grad(model.change(features, unit).sum(), unit)[0]
+    gradient = torch.autograd.grad(model.change(features, unit).sum(), unit)[0]
     for j in range(unit.shape[1]):
         step = torch.zeros_like(unit)
         step[:, j] = 1e-5
         numeric = (model.change(features, unit + step) - model.change(features, unit - step)).sum(
             (0, 2)
         ) / 2e-5
-        assert torch.allclose(slope[:, j], numeric, atol=1e-5)
+        assert torch.allclose(gradient[:, j], numeric, atol=1e-5)
     puck.net.float()
 
 
 def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: DistilledModel) -> None:
-    scene, run = puck.scene, ImpactSimulator(puck.scene, 32)
+    scene = puck.scene
+    run = ImpactSimulator(puck.scene, 32)
     fitted = 0
     for k in range(20):
         rng = np.random.default_rng(1000 + k)
@@ -95,7 +97,7 @@ def test_shipped_base_models_belong_to_their_scenes_and_are_accurate(name: str) 
     assert (error < 0.1).mean() > 0.955  # 0.97 and more on larger samples: clashsim bench base
 
 
-def test_calibration_beats_mujoco_and_its_spread_is_honest() -> None:
+def test_calibration_beats_mujoco_and_its_std_is_honest() -> None:
     scene = Scene.load("puck")
     base = base_model(scene)
     truth = from_unit(scene.params, np.array([0.5, -0.4, 0.2, 0.4]))
@@ -136,7 +138,8 @@ def test_fewer_impacts_than_parameters_are_fitted_with_priors() -> None:
 
 def test_data_that_say_nothing_are_refused() -> None:
     scene = Scene.load("puck")
-    base, impacts = base_model(scene), sample(Scene.load("puck"), 5, 0)
+    base = base_model(scene)
+    impacts = sample(Scene.load("puck"), 5, 0)
     same = Impacts(True, np.repeat(impacts.before[:1], 5, 0), np.repeat(impacts.after[:1], 5, 0))
     with pytest.raises(DataError, match="identical"):
         calibrate(base, same)
@@ -150,20 +153,23 @@ def test_data_that_say_nothing_are_refused() -> None:
         calibrate(base, Impacts(True, impacts.before * 1000, impacts.after * 1000))
 
 
-def test_same_recipe_same_weights() -> None:
+def test_same_config_same_weights() -> None:
     scene = Scene.load("puck")
     impacts = sample(scene, 500, 0)
     tiny = DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64)
-    a, b = distil(scene, impacts, config=tiny, seed=1), distil(scene, impacts, config=tiny, seed=1)
+    a = distil(scene, impacts, config=tiny, seed=1)
+    b = distil(scene, impacts, config=tiny, seed=1)
     assert all(
         torch.equal(x, y)
         for x, y in zip(a.net.state_dict().values(), b.net.state_dict().values(), strict=True)
     )
 
 
-SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody><geom name="wall" type="plane" size="1 1 .1"/>
-<body name="a" pos="0 0 .5"><freejoint/><geom name="a" type="box" size=".05 .04 .03" density="800"/></body></worldbody>
-<contact><pair name="strike" geom1="a" geom2="wall" solref="-200000 -100" friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
+SPATIAL = """<mujoco><option gravity="0 0 0" timestep="0.0002"/><worldbody>
+<geom name="wall" type="plane" size="1 1 .1"/><body name="a" pos="0 0 .5"><freejoint/>
+<geom name="a" type="box" size=".05 .04 .03" density="800"/></body></worldbody>
+<contact><pair name="strike" geom1="a" geom2="wall" solref="-200000 -100"
+friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
 
 
 def test_a_free_body_in_space_is_calibrated() -> None:
@@ -202,19 +208,21 @@ def test_a_calibration_is_an_impact_model() -> None:
 
     scene = Scene.load("puck")
     impacts = sample(scene, 6, 0)
-    predicted, spread = use(
+    predicted, std = use(
         calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts
     )
-    assert predicted.shape == spread.shape == impacts.after.shape and (spread > 0).all()
+    assert predicted.shape == std.shape == impacts.after.shape
+    assert (std > 0).all()
 
 
 def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
     scene = Scene.load("puck")
-    base, impacts = base_model(scene), sample(scene, 100, 9)
+    base = base_model(scene)
+    impacts = sample(scene, 100, 9)
     frame = contact_frame(scene, impacts)
-    assert impacts.theta is not None and base.in_training_region(frame, impacts.theta).mean() > 0.95
+    assert impacts.theta is not None
+    assert base.in_training_region(frame, impacts.theta).mean() > 0.95
     beyond = from_unit(scene.params, np.full(len(scene.params), 1.5))
     assert not base.in_training_region(frame, beyond).any()
-    assert (base.std(impacts, impacts.theta) >= 0).all() and base.std(
-        impacts, impacts.theta
-    ).max() > 0
+    assert (base.std(impacts, impacts.theta) >= 0).all()
+    assert base.std(impacts, impacts.theta).max() > 0

@@ -41,6 +41,7 @@ from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.report.figure_files import write_figure
 from clashsim.rl import checkpoint
 from clashsim.rl.corridor_picture import animate
@@ -113,9 +114,13 @@ WRITERS = {
 def test_a_write_to_a_full_disk_names_its_file_and_leaves_no_part_of_it(tmp_path, name):
     with full_disk(), pytest.raises((ClashError, OSError)) as error:
         WRITERS[name](tmp_path / name)
-    told = error.value
-    sentence = str(told) if isinstance(told, ClashError) else f"{told.filename}: {told.strerror}"
-    assert name in sentence and "File too large" in sentence and "\n" not in sentence
+    raised = error.value
+    sentence = (
+        str(raised) if isinstance(raised, ClashError) else f"{raised.filename}: {raised.strerror}"
+    )
+    assert name in sentence
+    assert "File too large" in sentence
+    assert "\n" not in sentence
     assert not any(tmp_path.iterdir()) or name == "rows.jsonl"  # lines are added in place
     WRITERS[name](tmp_path / name)  # there is room again
     assert any(tmp_path.iterdir())
@@ -129,7 +134,8 @@ def test_sampling_goes_on_when_a_full_disk_has_room_again(tmp_path, monkeypatch,
     file = tmp_path / "s.safetensors.parts" / "shard-00000.safetensors"
     assert capsys.readouterr().err == f"clashsim: {file}: File too large\n"
     assert [path.name for path in file.parent.iterdir()] == ["job.json"]
-    assert cli.main(command) == 0 and len(read_impacts("s.safetensors")) > 90
+    assert cli.main(command) == 0
+    assert len(read_impacts("s.safetensors")) > 90
 
 
 def test_an_archive_that_finds_no_room_is_told(tmp_path):
@@ -214,7 +220,9 @@ def weights(base: DistilledModel) -> Weights:
 def test_the_second_maker_of_a_model_waits_for_the_first_and_takes_its_own(tmp_path, monkeypatch):
     """The first is held in its samples until the second has come and either waits or is done."""
     scene = Scene.load("puck")
-    waits, comes, replace_file = threading.Event(), [], os.replace
+    waits = threading.Event()
+    comes = []
+    replace_file = os.replace
     made: dict[str, Weights] = {}
 
     @contextlib.contextmanager
@@ -255,7 +263,10 @@ def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
 
 def test_samples_have_the_same_bits_with_one_thread_and_two():
     """Documented, since shards that several processes make are put together."""
-    one, two = (sample(Scene.load("ellipse"), 300, 3, threads=threads) for threads in (1, 2))
+    one, two = (
+        sample(Scene.load("ellipse"), 300, 3, engine=StrikeEngine(threads=threads))
+        for threads in (1, 2)
+    )
     assert one.before.tobytes() == two.before.tobytes()
     assert one.after.tobytes() == two.after.tobytes()
 
@@ -290,7 +301,8 @@ def torch_threads(n: int) -> Iterator[None]:
 def test_a_model_is_the_same_within_rounding_with_one_thread_of_torch_and_two():
     """Not to the bit: sums are added up in another order, and training carries that on."""
     scene = Scene.load("puck")
-    sampled, found = sample(scene, 3000, 0), []
+    sampled = sample(scene, 3000, 0)
+    found = []
     config = DistillationConfig(width=128, layers=3, members=2, steps=20, batch=1024)
     for threads in (1, 2):
         with torch_threads(threads):
@@ -357,7 +369,8 @@ def test_a_training_that_is_killed_goes_on_to_the_same_bytes(run, tmp_path, kind
     )
     for action, name, count in stops:
         code = trained(part, pattern=f"{name}.safetensors", count=count, action=action)
-        assert code == -signal.SIGKILL and not part.exists()
+        assert code == -signal.SIGKILL
+        assert not part.exists()
     assert trained(part) == 0
     assert part.read_bytes() == whole.read_bytes()
 
@@ -386,7 +399,8 @@ def test_a_loop_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
         return killed.run(["-c", LOOP, *command], env).returncode
 
     def record(out: str) -> None:
-        folder, strikes = tmp_path / out / "round-01", lab.recorded_strikes()[:6]
+        folder = tmp_path / out / "round-01"
+        strikes = lab.recorded_strikes()[:6]
         rows = "".join(f"{s.speed},{s.point},{s.deflection}\n" for s in strikes)
         (folder / "strikes.csv").write_text("speed,point,deflection\n" + rows)
         write_trials(folder / "trials.safetensors", lab.recorded()[:6])
@@ -427,7 +441,8 @@ Path(sys.argv[2]).write_bytes(base_bytes(base))
 def test_processes_that_share_a_cache_all_succeed_and_leave_it_whole(tmp_path):
     """Three at once, after one that was killed with some of the samples made."""
     scene = Scene.load("puck")
-    cache, env = tmp_path / "cache", killed.environment(tmp_path)
+    cache = tmp_path / "cache"
+    env = killed.environment(tmp_path)
     stop = killed.environment(tmp_path / "stop", "shard-*", count=2)
     first = killed.run(["-c", CACHE, str(cache), str(tmp_path / "none")], stop)
     assert first.returncode == -signal.SIGKILL

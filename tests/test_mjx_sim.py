@@ -15,9 +15,9 @@ import pytest
 
 from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import ClashError, DataError, MissingExtraError
+from clashsim.core.estimates import EstimateStatus
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import EstimateStatus
 from clashsim.fit.mjx_windows import StateWindows, cut_windows, identify_windows
 from clashsim.fit.sample import sample_strikes
 from clashsim.optim.basin_hopping import BasinHoppingConfig

@@ -168,7 +168,13 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
         ClashError,
         match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does",
     ) as refused:
-        sample(Scene.load("plate"), 10, 0, by="mjx", parts=tmp_path / "parts")
+        sample(
+            Scene.load("plate"),
+            10,
+            0,
+            engine=StrikeEngine("mjx"),
+            checkpoint_dir=tmp_path / "parts",
+        )
     assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
     with pytest.raises(ClashError, match="RK4"):
         MjxImpactSimulator(
@@ -193,7 +199,7 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
             8,
         )
     with pytest.raises(ParamError, match=r"'mjc'.*mujoco"):
-        sample(ellipse.scene, 10, 0, by="mjc")
+        sample(ellipse.scene, 10, 0, engine=StrikeEngine("mjc"))
     by, why = fastest_engine(Scene.load("plate"), 16, 0)
     assert (
         by == "mujoco"
@@ -212,7 +218,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
     n, out = 2 * SIZE + 10, tmp_path / "strikes.safetensors"
     theirs, calls = sample(ellipse.scene, n, 5), 0
     parts = tmp_path / "parts"
-    whole = sample(ellipse.scene, n, 5, by="mjx", parts=parts)
+    whole = sample(ellipse.scene, n, 5, engine=StrikeEngine("mjx"), checkpoint_dir=parts)
     assert (
         sum(abs(whole.end_counts[k] - theirs.end_counts[k]) for k in theirs.end_counts) <= 2
     )  # where a strike parts may be a matter of rounding
@@ -222,7 +228,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
         and whole.source == "simulated in MJX"
     )
     with pytest.raises(DataError, match="another sampling job"):
-        sample(ellipse.scene, n, 5, parts=parts)
+        sample(ellipse.scene, n, 5, checkpoint_dir=parts)
     (parts / "shard-00001.safetensors").unlink()
     counted = MjxImpactSimulator.__call__
 
@@ -241,7 +247,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
         again = read_impacts(out)
         assert (again.after == whole.after).all() and again.source == "simulated in MJX"
         assert calls == (SIZE if by == "mjx" else n + SIZE)
-        sample(ellipse.scene, n, 5, by="mjx", parts=parts)
+        sample(ellipse.scene, n, 5, engine=StrikeEngine("mjx"), checkpoint_dir=parts)
         calls = n + SIZE
     assert "were made by mjx" in capsys.readouterr().out
     with pytest.raises(ParamError, match="leave out --threads and --on"):

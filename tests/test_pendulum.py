@@ -74,7 +74,8 @@ def test_runs_are_read_in_metres_and_recordings_stay_together(tmp_path) -> None:
             },
         )
     )
-    assert [r.name for r in runs] == ["0", "2", "3", "10"] and [r.recording for r in runs] == [
+    assert [r.name for r in runs] == ["0", "2", "3", "10"]
+    assert [r.recording for r in runs] == [
         0,
         0,
         1,
@@ -90,12 +91,10 @@ def test_runs_are_read_in_metres_and_recordings_stay_together(tmp_path) -> None:
     )  # both distances of the camera
     for seed in range(6):
         fit, held = split(runs, share=0.25, seed=seed)
-        assert (
-            held
-            and fit
-            and not {r.recording for r in fit} & {r.recording for r in held}
-            and len(fit) + len(held) == 4
-        )
+        assert held
+        assert fit
+        assert not {r.recording for r in fit} & {r.recording for r in held}
+        assert len(fit) + len(held) == 4
     assert split(runs, seed=1)[1] == split(runs, seed=1)[1]
 
 
@@ -119,7 +118,8 @@ def test_what_is_no_such_set_is_told(tmp_path, runs: dict[str, np.ndarray], word
 
 
 def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
-    state, own = np.array([[[0.0, np.pi / 2, 0, 0]]]), np.array([[0.2, 0.1]])
+    state = np.array([[[0.0, np.pi / 2, 0, 0]]])
+    own = np.array([[0.2, 0.1]])
     plain = pc.seen(state, pc.INITIAL_CAMERA, own)[0, 0]
     assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.INITIAL_CAMERA[1]])
     camera = pc.INITIAL_CAMERA + np.array(
@@ -127,7 +127,7 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     )
     state = np.random.default_rng(0).normal(size=(2, 3, 4))
     own = np.tile(own, (2, 1))
-    value, *slopes = pc.camera_view_with_jacobian(state, camera, own)
+    value, *jacobians = pc.camera_view_with_jacobian(state, camera, own)
     assert np.allclose(value, pc.seen(state, camera, own))
     for k, size in enumerate((4, 12, 2)):
         for j in range(size):
@@ -137,23 +137,21 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
                 pc.seen(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
                 for s in (1, -1)
             )
-            assert np.abs(slopes[k][..., j] - (above - below) / 2e-6).max() < 1e-7
+            assert np.abs(jacobians[k][..., j] - (above - below) / 2e-6).max() < 1e-7
 
 
 def test_guesses_look_at_the_observed_frames_only() -> None:
     path = swung((0, 0), ARM, 100).reshape(-1, 3, 2)[None]
     blind = path.copy()
     blind[:, 40:] = np.nan
-    mine, theirs = (
-        pc.trajectory_windows(path, observed=40),
-        pc.trajectory_windows(blind, observed=40),
-    )
-    assert np.array_equal(mine.start, theirs.start) and np.array_equal(mine.own, theirs.own)
+    mine = pc.trajectory_windows(path, observed=40)
+    theirs = pc.trajectory_windows(blind, observed=40)
+    assert np.array_equal(mine.start, theirs.start)
+    assert np.array_equal(mine.own, theirs.own)
     assert np.allclose(mine.start[0], [0, 0, 0.02 * RATE, 0.02 * RATE], atol=1e-6)
     every_other = pc.trajectory_windows(path, observed=40, skip=2)
-    assert np.allclose(every_other.start, mine.start) and np.array_equal(
-        every_other.seen, mine.seen[:, ::2]
-    )
+    assert np.allclose(every_other.start, mine.start)
+    assert np.array_equal(every_other.observed, mine.observed[:, ::2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +198,7 @@ class Decay:
         return Decay(theta, weights)
 
 
-def _eye() -> ObservationModel:
+def _observation_model() -> ObservationModel:
     """A camera that sees gain * x + shift of its own."""
 
     def see(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -216,37 +214,37 @@ def _eye() -> ObservationModel:
 
 
 def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
-    rng, truth = np.random.default_rng(0), Decay(np.array([0.8]), np.array([0.3]))
-    start, own = rng.uniform(0.5, 2.0, (300, 1)), 0.02 * rng.normal(size=(300, 1))
+    rng = np.random.default_rng(0)
+    truth = Decay(np.array([0.8]), np.array([0.3]))
+    start = rng.uniform(0.5, 2.0, (300, 1))
+    own = 0.02 * rng.normal(size=(300, 1))
     seen = (
         truth.rollout(start, np.zeros((300, 40, 0)))
         + own[:, None]
         + 1e-3 * rng.normal(size=(300, 41, 1))
     )
     seen[:5] += np.linspace(0, 3, 41)[:, None]  # windows that no model follows
-    shots = TrajectoryWindows(
+    windows = TrajectoryWindows(
         seen, np.array([1e-3]), seen[:, 0], np.zeros((300, 1)), np.array([0.05])
     )
     begun = Decay(np.array([0.5]), np.zeros(1))
     found = fit_by_shooting(
         begun,
-        shots,
-        _eye(),
+        windows,
+        _observation_model(),
         camera=np.ones(1),
-        free=FreeParameters((0,), (), train=True, ridge=1e-9),
+        free=FreeParameters((0,), (), train=True, ridge=1e-9, tolerance=1e-7),
         steps=30,
-        tolerance=1e-7,
     )  # type: ignore[arg-type]
-    assert (
-        abs(found.sim.theta[0] - 0.8) < 0.01
-        and abs(found.sim.weights[0] - 0.3) < 0.01
-        and (np.diff(found.trace) < 0).all()
-    )
-    assert np.abs(found.start[5:] - start[5:]).max() < 0.02 and 0.8 < np.median(found.error) < 1.2
+    assert abs(found.sim.theta[0] - 0.8) < 0.01
+    assert abs(found.sim.weights[0] - 0.3) < 0.01
+    assert (np.diff(found.trace) < 0).all()
+    assert np.abs(found.start[5:] - start[5:]).max() < 0.02
+    assert 0.8 < np.median(found.error) < 1.2
     held = fit_by_shooting(
         begun,
-        shots,
-        _eye(),
+        windows,
+        _observation_model(),
         camera=np.ones(1),
         free=FreeParameters((0,), (), train=True, ridge=1e4),
         steps=30,
@@ -254,32 +252,27 @@ def test_what_windows_share_is_found_although_each_begins_elsewhere() -> None:
     assert (
         abs(held.sim.weights[0]) < 0.01 < abs(held.sim.theta[0] - 0.8)
     )  # R keeps the network silent
-    alone = fit_by_shooting(truth, shots, _eye(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
-    assert alone.sim is truth and np.abs(alone.start[5:] - start[5:]).max() < 0.02
+    alone = fit_by_shooting(truth, windows, _observation_model(), camera=np.ones(1), steps=10)  # type: ignore[arg-type]
+    assert alone.sim is truth
+    assert np.abs(alone.start[5:] - start[5:]).max() < 0.02
 
 
 def test_errors_and_intervals_of_the_bench() -> None:
     error = np.full((6, bench.OBSERVED + bench.FRAMES[-1]), 1.0)
     error[:3, bench.OBSERVED + 99 :] = 7.0
     found = np.array(bench._measure(error)["errors"])
-    assert (
-        found.shape == (6, 9)
-        and (found[:3, 1] == 7).all()
-        and (found[:, 0] == 1).all()
-        and (found[:3, 8] == 99).all()
-        and (found[3:, 8] == 400).all()
-    )
+    assert found.shape == (6, 9)
+    assert (found[:3, 1] == 7).all()
+    assert (found[:, 0] == 1).all()
+    assert (found[:3, 8] == 99).all()
+    assert (found[3:, 8] == 400).all()
     rows = bench._rows("neural", [found], np.array([0, 0, 1, 1, 2, 2]))
-    assert (
-        [r["frame"] for r in rows] == [50, 100, 200, 400]
-        and rows[0]["error_mm"] == 1
-        and rows[1]["mean_mm"] == 4
-    )
-    assert (
-        rows[1]["low_mm"] == 1
-        and rows[1]["high_mm"] == 7
-        and rows[0]["low_mm"] == rows[0]["high_mm"] == 1
-    )
+    assert [r["frame"] for r in rows] == [50, 100, 200, 400]
+    assert rows[0]["error_mm"] == 1
+    assert rows[1]["mean_mm"] == 4
+    assert rows[1]["low_mm"] == 1
+    assert rows[1]["high_mm"] == 7
+    assert rows[0]["low_mm"] == rows[0]["high_mm"] == 1
 
 
 @pytest.mark.slow
@@ -291,7 +284,8 @@ def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stag
     mine = sim.rollout(start, np.zeros((2, 64, 0)), theta=pc.SCENE.nominal)
     for i, row in enumerate(start):
         mujoco.mj_resetData(model, data)
-        data.qpos[:], data.qvel[:] = row[:2], row[2:]
+        data.qpos[:] = row[:2]
+        data.qvel[:] = row[2:]
         mujoco.mj_step(model, data, nstep=64)
         assert np.abs(mine[i, -1] - [*data.qpos, *data.qvel]).max() < 1e-9
     # A network of fourth order: halving the step changes a trained simulation by next to nothing.
@@ -306,7 +300,8 @@ def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stag
 def test_windows_are_cut_by_recording() -> None:
     runs = [PendulumRun("0", np.zeros((500, 3, 2)), 3), PendulumRun("1", np.zeros((40, 3, 2)), 4)]
     windows, recording = pc.cut_windows(runs, frames=100, every=200)
-    assert windows.shape == (3, 100, 3, 2) and (recording == 3).all()
+    assert windows.shape == (3, 100, 3, 2)
+    assert (recording == 3).all()
     assert (
         len(pc.cut_windows(runs, frames=100, every=10, limit=5, rng=np.random.default_rng(0))[0])
         == 5
@@ -318,7 +313,8 @@ def test_windows_are_cut_by_recording() -> None:
 def test_the_bench_in_short(tmp_path) -> None:
     from clashsim import cli
 
-    out, resume = tmp_path / "out.json", tmp_path / "rows.jsonl"
+    out = tmp_path / "out.json"
+    resume = tmp_path / "rows.jsonl"
     assert (
         cli.main(
             [
@@ -340,8 +336,6 @@ def test_the_bench_in_short(tmp_path) -> None:
         (m, f) for m in bench.METHODS for f in bench.FRAMES
     ]
     error = {(r["method"], r["frame"]): r["error_mm"] for r in rows}
-    assert (
-        error["analytic-geometry", 50] < error["recurrent", 50]
-        and error["floor", 200] < 0.3 * error["neural", 200]
-    )
+    assert error["analytic-geometry", 50] < error["recurrent", 50]
+    assert error["floor", 200] < 0.3 * error["neural", 200]
     assert bench.run(Path(str(ROOT)), quick=True, resume=resume) == rows  # from the file

@@ -1,4 +1,4 @@
-"""The witness without physics: sure near what was recorded, silent elsewhere."""
+"""The local correction, without physics: certain near what was recorded, no weight elsewhere."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def test_a_smooth_function_is_learned_and_its_variance_grows_away_from_the_data(
     assert (model(np.full((1, 2), 6.0))[1] > 5 * variance.mean(0)).all()
 
 
-def test_no_say_far_from_the_fitted_impacts():
+def test_no_weight_far_from_the_fitted_impacts():
     scene = Scene.load("plate")
     impacts = sample(scene, 200, 0)
     order = np.argsort(
         np.abs(impacts.before[:, 2] - impacts.before[:, 8])
     )  # by the angle between the faces
-    few, far = impacts[order[:30]], impacts[order[-20:]]
+    few = impacts[order[:30]]
+    far = impacts[order[-20:]]
     inputs = RegressionInputs.of(scene, contact_frame(scene, few), few)
-    assert inputs.near(inputs(scene, contact_frame(scene, few), few)).min() > 0.2
-    assert inputs.near(inputs(scene, contact_frame(scene, far), far)).max() < 0.5
+    assert inputs.proximity(inputs(scene, contact_frame(scene, few), few)).min() > 0.2
+    assert inputs.proximity(inputs(scene, contact_frame(scene, far), far)).max() < 0.5
 
 
 def test_it_needs_a_few_impacts_that_differ():
@@ -49,9 +50,9 @@ def test_it_needs_a_few_impacts_that_differ():
     assert LocalCorrection.of(scene, contact_frame(scene, impacts), impacts) is not None
 
 
-def test_it_mends_what_physics_cannot_say_near_the_data():
-    """An outcome that depends on spin for a reason that no parameter knows: with many impacts the
-    witness learns it.
+def test_it_corrects_what_physics_cannot_explain_near_the_data():
+    """An outcome depends on angular velocity for a reason that no parameter knows: with many
+    impacts the local correction learns it.
     """
     scene = Scene.load("puck")
     impacts = sample(scene, 240, 1)
@@ -62,7 +63,7 @@ def test_it_mends_what_physics_cannot_say_near_the_data():
     test = odd[np.arange(120, len(odd))]
     with_it, without = (
         np.linalg.norm(m.predict(test) - test.after, axis=1).mean()
-        for m in (model, replace(model, witness=None))
+        for m in (model, replace(model, local_correction=None))
     )
     assert with_it < without
 
@@ -71,10 +72,8 @@ def test_a_prior_of_ones_own_keeps_the_shipped_model():
     scene = Scene.load("plate")
     heavy = scene.with_nominal({"stiffness": 3000.0})
     base = shipped_base(heavy)
-    assert (
-        base is not None
-        and base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
-    )
+    assert base is not None
+    assert base.scene.nominal[[p.name for p in heavy.params].index("stiffness")] == 3000.0
     with pytest.raises(ParamError, match="stiffness"):
         scene.with_nominal({"stifness": 1.0})
     with pytest.raises(ParamError, match="outside"):
@@ -86,6 +85,5 @@ def test_same_impacts_same_bits():
     impacts = sample(scene, 12, 3)
     real = Impacts(True, impacts.before, impacts.after)
     a, b = (calibrate(base_model(scene), real, seed=1) for _ in range(2))
-    assert (a.predict(impacts) == b.predict(impacts)).all() and (
-        a.std(impacts) == b.std(impacts)
-    ).all()
+    assert (a.predict(impacts) == b.predict(impacts)).all()
+    assert (a.std(impacts) == b.std(impacts)).all()

@@ -64,7 +64,8 @@ def refused(path: Path, capsys) -> str:
     """The one sentence in which `show` refuses a run."""
     code, out, err = shown(path, capsys)
     assert (code, out) == (2, "")
-    assert err.startswith("clashsim: ") and err.count("\n") == 1
+    assert err.startswith("clashsim: ")
+    assert err.count("\n") == 1
     return err
 
 
@@ -139,7 +140,7 @@ def test_no_network_is_built_that_is_larger_than_its_weights(changed, key, value
 
 
 def set_in(*path):
-    """A change of JSON: the last of the path is put at the place that the others name."""
+    """A change of JSON: the last of the path is put where the others point."""
 
     def change(value):
         for key in path[:-2]:
@@ -149,7 +150,8 @@ def set_in(*path):
     return change
 
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 DAMAGED = [
     ("theta.json", set_in(0, "value", NAN)),
     ("theta.json", set_in(0, "high", INF)),
@@ -247,7 +249,8 @@ def test_show_never_ends_in_a_traceback_whatever_is_in_a_run(run, tmp_path, caps
         folder = tmp_path / str(case)
         write_folder(folder, files | {name: json.dumps(value["whole"]).encode()})
         code, out, err = shown(folder, capsys)
-        assert code in (0, 2) and not OBEYED & set(out + err)
+        assert code in (0, 2)
+        assert not OBEYED & set(out + err)
         if code == 2:
             assert err.count("\n") == 1
 
@@ -268,12 +271,14 @@ def test_escape_codes_are_not_printed(changed, run, capsys):
     contents = {f"{name}.json": json.dumps(value).encode() for name, value in values.items()}
     bad = tiny_run.rewritten(run, run.parent / "escapes", contents)
     code, out, err = shown(bad, capsys)
-    assert code == 0 and not OBEYED & set(out + err)
+    assert code == 0
+    assert not OBEYED & set(out + err)
     assert "[/bold][link=http://x]" in out  # neither is it taken for markup
     bad = changed("scene.json", set_in("struck", ESCAPES))
     assert cli.main(["export", str(bad), "-o", str(bad.parent / "out")]) == 2
     err = capsys.readouterr().err
-    assert not OBEYED & set(err) and "has no geom named" in err
+    assert not OBEYED & set(err)
+    assert "has no geom named" in err
 
 
 def test_tables_keep_their_colours_and_nothing_else():
@@ -283,12 +288,15 @@ def test_tables_keep_their_colours_and_nothing_else():
     table.add_row("\x1b[2Jfound\x07", style="red")
     console.print(table, markup=False)
     printed = stream.getvalue()
-    assert "\x1b[31m" in printed and "\x1b[2J" not in printed and "\x07" not in printed
+    assert "\x1b[31m" in printed
+    assert "\x1b[2J" not in printed
+    assert "\x07" not in printed
 
 
 def test_plain_text_stays_as_it_is():
     text = "a\tb\nRöße ± 3\u00a0mm, 木\n"
-    assert plain(text) == text and plain("a\r\nb") == "a\nb"
+    assert plain(text) == text
+    assert plain("a\r\nb") == "a\nb"
     assert plain("\x1b[1;31mred\x1b[0m and \x1b]8;;http://x\x1b\\link") == "red and link"
     assert plain("a\x00b\x1bc\u202ed\re") == "a?b?c?d?e"
 
@@ -331,10 +339,11 @@ def test_a_run_may_be_reached_by_a_link(run, tmp_path):
 
 
 def test_what_is_loaded_predicts_the_same_bits(run):
-    made, again = tiny_run.calibration(), clashsim.load(run).calibration
+    made = tiny_run.calibration()
+    again = clashsim.load(run).calibration
     for ours, theirs in zip(made.posteriors, again.posteriors, strict=True):
         assert np.array_equal(ours.dual, theirs.dual)
-    for ours, theirs in zip(made.scale.widths, again.scale.widths, strict=True):
+    for ours, theirs in zip(made.scaling.widths, again.scaling.widths, strict=True):
         assert np.array_equal(ours, theirs)
     assert read_notes(run)["metrics"] == tiny_run.METRICS
     assert issubclass(RunError, ClashError)

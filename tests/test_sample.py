@@ -15,12 +15,14 @@ from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import sample, sample_strikes
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator
 
 BALLS = """<mujoco><option gravity="0 0 0" timestep="0.0001"/><worldbody>
 <body name="a"><freejoint/><geom name="a" type="box" size=".05 .04 .03" density="800"/></body>
-<body name="b" pos="1 0 0"><freejoint/><geom name="b" type="sphere" size=".04" density="2000"/></body></worldbody>
-<contact><pair name="strike" geom1="a" geom2="b" solref="-200000 -100" friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
+<body name="b" pos="1 0 0"><freejoint/><geom name="b" type="sphere" size=".04" density="2000"/>
+</body></worldbody><contact><pair name="strike" geom1="a" geom2="b" solref="-200000 -100"
+friction="0.3 0.3 .005 .0001 .0001"/></contact></mujoco>"""
 
 
 def free_pair() -> Scene:
@@ -46,21 +48,20 @@ def test_same_bits_at_any_number_of_threads_and_from_shards(tmp_path, monkeypatc
     scene = Scene.load("ellipse")
     plain = sample(scene, 150, 7)
     for other in (
-        sample(scene, 150, 7, threads=1),
+        sample(scene, 150, 7, engine=StrikeEngine(threads=1)),
         sample(scene, 150, 7, checkpoint_dir=tmp_path / "p"),
         sample(scene, 150, 7, checkpoint_dir=tmp_path / "p"),
     ):
-        assert (
-            (other.before == plain.before).all()
-            and (other.after == plain.after).all()
-            and (other.theta == plain.theta).all()
-        )
+        assert (other.before == plain.before).all()
+        assert (other.after == plain.after).all()
+        assert (other.theta == plain.theta).all()
     assert not (sample(scene, 150, 8).after == plain.after).all()
 
 
 def test_shards_that_are_damaged_or_of_another_job(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sampling, "_SHARD", 64)
-    scene, parts = Scene.load("ellipse"), tmp_path / "p"
+    scene = Scene.load("ellipse")
+    parts = tmp_path / "p"
     first = sample(scene, 130, 1, checkpoint_dir=parts)
     (parts / "shard-00001.safetensors").write_bytes(b"cut short")
     assert (sample(scene, 130, 1, checkpoint_dir=parts).after == first.after).all()
@@ -72,13 +73,15 @@ def test_an_impact_without_an_end_is_counted_not_kept() -> None:
     scene = Scene.load("semi_cylinder")
     strikes = sample_strikes(scene, 8, np.random.default_rng(0))
     outcome = ImpactSimulator(scene, 8)(strikes.before, strikes.theta, duration=0.0004)
-    assert (outcome.end == ImpactEnd.UNFINISHED).all() and not outcome.usable.any()
+    assert (outcome.end == ImpactEnd.UNFINISHED).all()
+    assert not outcome.usable.any()
 
 
 def test_free_bodies_in_space_part_and_the_struck_one_takes_momentum_along_the_normal() -> None:
     scene = free_pair()
     impacts = sample(scene, 200, 0)
-    assert not impacts.planar and len(impacts) > 190
+    assert not impacts.planar
+    assert len(impacts) > 190
     frame = contact_frame(scene, impacts)
     gain = frame.encode(impacts.after)[:, 0]
     assert (gain > 0).all()
@@ -93,7 +96,8 @@ def test_mirrored_strikes_have_mirrored_outcomes() -> None:
     flip = np.array([1, -1, -1, 1, -1, -1] * 2)
     run = ImpactSimulator(scene, 100)
     theta = np.tile(scene.nominal, (100, 1))
-    a, b = run(strikes.before, theta).after, run(strikes.before * flip, theta).after
+    a = run(strikes.before, theta).after
+    b = run(strikes.before * flip, theta).after
     assert np.allclose(a * [1, -1, -1], b, atol=1e-6 * np.abs(a).max())
 
 
@@ -106,7 +110,8 @@ def test_touch_finds_the_surface_and_forgives_recorded_poses() -> None:
         np.linspace(-0.01, 0.01, 50)[:, None] * direction
     )  # short of contact, or overlapping, along the approach
     contact, back = advance_to_contact(scene, shifted)
-    assert contact.touching.all() and np.allclose(back[:, :2], strikes.before[:, :2], atol=1e-4)
+    assert contact.touching.all()
+    assert np.allclose(back[:, :2], strikes.before[:, :2], atol=1e-4)
 
 
 def test_bodies_that_never_meet_are_refused() -> None:

@@ -31,7 +31,8 @@ from clashsim.core.scene import Scene
 from clashsim.data.checkpoints import CheckpointStore
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit.sample import sample
-from clashsim.fit.shards import clear_shards, shards
+from clashsim.fit.shards import ShardedJob, clear_shards, run_shards
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.fit.threads import one_thread
 from clashsim.scale import cluster
 from clashsim.scale import ray_executor as engine_module
@@ -171,8 +172,10 @@ def test_sampling_has_the_same_bits_with_one_and_two_workers_and_here(two):
     scene, n = Scene.load("puck"), 2 * 4096 + 100
     wanted = bits(sample(scene, n, 7))
     assert (
-        bits(sample(scene, n, 7, threads=1, engine=two))
-        == bits(sample(scene, n, 7, threads=1, engine=RayExecutor(1, own=False)))
+        bits(sample(scene, n, 7, engine=StrikeEngine(threads=1), executor=two))
+        == bits(
+            sample(scene, n, 7, engine=StrikeEngine(threads=1), executor=RayExecutor(1, own=False))
+        )
         == wanted
     )
 
@@ -191,15 +194,12 @@ def test_shards_lie_on_any_file_system(two, tmp_path, kind, where):
         return np.concatenate(
             [
                 s["x"]
-                for s in shards(
+                for s in run_shards(
                     partial(drawn, seed),
-                    200,
-                    64,
-                    job={"seed": seed},
+                    ShardedJob(200, 64, {"seed": seed}, "drawing"),
                     checkpoint_dir=url,
-                    engine=engine,
+                    executor=engine,
                     progress=quiet,
-                    title="drawing",
                 )
             ]
         )
@@ -337,7 +337,12 @@ def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
     assert not Path("s.safetensors").exists()
     asked: list = []
     whole = sample(
-        Scene.load("puck"), n, 0, checkpoint_dir=parts, threads=1, engine=counted(two, asked)
+        Scene.load("puck"),
+        n,
+        0,
+        checkpoint_dir=parts,
+        engine=StrikeEngine(threads=1),
+        executor=counted(two, asked),
     )
     assert len(asked) == 2 and {path: path.stat().st_mtime_ns for path in kept} == kept
     assert cli.main([*command, "ray"]) == 0 and not parts.exists()

@@ -35,16 +35,26 @@ def test_sliding_friction_of_a_simulated_block_is_recovered() -> None:
 
 
 def test_both_coefficients_of_made_slides_with_noise() -> None:
-    rng, slides = np.random.default_rng(0), []
-    mu, tau, gyration, g = 0.2, 0.01, 0.05, 9.81
+    rng = np.random.default_rng(0)
+    slides = []
+    mu = 0.2
+    tau = 0.01
+    gyration = 0.05
+    g = 9.81
     for _ in range(8):
-        v, w, x, angle = rng.uniform(0.5, 1.5), rng.uniform(2, 15), 0.0, 0.0
-        rows, step = [], 1e-3
+        v = rng.uniform(0.5, 1.5)
+        w = rng.uniform(2, 15)
+        x = 0.0
+        angle = 0.0
+        rows = []
+        step = 1e-3
         for i in range(1000):
             if v <= 0 and w <= 0:
                 break
-            x, angle = x + v * step, angle + w * step
-            v, w = max(0.0, v - mu * g * step), max(0.0, w - tau * g / gyration**2 * step)
+            x = x + v * step
+            angle = angle + w * step
+            v = max(0.0, v - mu * g * step)
+            w = max(0.0, w - tau * g / gyration**2 * step)
             if i % 5 == 0:
                 rows.append([i * step, x, angle])
         t, x_, a = np.array(rows).T
@@ -56,18 +66,19 @@ def test_both_coefficients_of_made_slides_with_noise() -> None:
             )
         )
     found = ground_friction(slides, gyration=gyration)
-    assert abs(found.sliding / mu - 1) < 0.1 and abs(found.torsional / tau - 1) < 0.15
+    assert abs(found.sliding / mu - 1) < 0.1
+    assert abs(found.torsional / tau - 1) < 0.15
     assert 0 < found.sliding_error < 0.02
 
 
 @pytest.mark.parametrize(
-    ("slide", "says"),
+    ("slide", "message"),
     [
         (Slide(np.arange(3.0), np.zeros((3, 2)), np.zeros(3)), "at least 8"),
         (Slide(np.arange(20.0)[::-1], np.zeros((20, 2)), np.zeros(20)), "increasing"),
         (Slide(np.arange(20.0), np.full((20, 2), np.nan), np.zeros(20)), "NaN"),
     ],
 )
-def test_bad_slides_are_refused(slide: Slide, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+def test_bad_slides_are_refused(slide: Slide, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         ground_friction([slide], gyration=0.05)

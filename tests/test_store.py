@@ -16,7 +16,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, distil
-from clashsim.fit.run_folder import load, read_notes, save_run
+from clashsim.fit.run_folder import RunRecord, load, read_notes, save_run
 from clashsim.fit.sample import sample
 
 TINY = DistillationConfig(width=16, layers=3, members=2, steps=30, batch=64)
@@ -35,9 +35,7 @@ def run(made, tmp_path):
     save_run(
         tmp_path / "run",
         made[0],
-        config={"seed": 3},
-        metrics={"accuracy_0.1": 0.5},
-        trials={"a.csv": made[1]},
+        record=RunRecord({"seed": 3}, {"accuracy_0.1": 0.5}, {"a.csv": made[1]}),
     )
     return tmp_path / "run"
 
@@ -73,9 +71,7 @@ def test_saving_twice_gives_the_same_files(made, run, tmp_path):
     save_run(
         tmp_path / "two",
         load(run).calibration,
-        config={"seed": 3},
-        metrics={"accuracy_0.1": 0.5},
-        trials={"a.csv": made[1]},
+        record=RunRecord({"seed": 3}, {"accuracy_0.1": 0.5}, {"a.csv": made[1]}),
     )
     assert read_folder(tmp_path / "two") == read_folder(run)
 
@@ -91,7 +87,7 @@ def test_an_existing_run_is_replaced_only_when_asked(made, run):
     with pytest.raises(RunError, match="already exists"):
         save_run(run, made[0])
     assert read_folder(run) == before
-    save_run(run, made[0], config={"seed": 4}, overwrite=True)
+    save_run(run, made[0], record=RunRecord({"seed": 4}), overwrite=True)
     assert read_notes(run)["options"] == {"seed": 4}
     assert os.listdir(run.parent) == ["run"]
 
@@ -118,7 +114,7 @@ def test_a_write_that_dies_leaves_the_old_run(made, run, monkeypatch, moment):
 
     monkeypatch.setattr(os, real.__name__, fail)
     with pytest.raises(KeyboardInterrupt):
-        save_run(run, made[0], config={"seed": 5}, overwrite=True)
+        save_run(run, made[0], record=RunRecord({"seed": 5}), overwrite=True)
     monkeypatch.undo()
     assert read_folder(run) == before
     assert os.listdir(run.parent) == ["run"]

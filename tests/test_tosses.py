@@ -20,7 +20,8 @@ from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, b
 from clashsim.core.trials import Trial
 from clashsim.data.segmentation.free_flight import cut_windows, estimate_gravity, fit_flight
 from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
-from clashsim.fit.toss_cmaes import Tosses, TossRollouts, identify_tosses
+from clashsim.fit.toss_cmaes import identify_tosses
+from clashsim.fit.toss_rollouts import Tosses, TossRollouts
 
 CUBE = Box.even((0.05, 0.05, 0.05), 0.37)
 DT = 1 / 148

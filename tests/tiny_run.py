@@ -11,7 +11,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import Calibration, calibrate
-from clashsim.fit.run_folder import save_run
+from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.sample import sample
 from clashsim.slides.law import SlideModel
 
@@ -48,7 +48,9 @@ def write_run(path: Path) -> Path:
     made = calibration()
     impacts = replace(sample(made.base.scene, 4, 1), theta=None, end_counts={})
     slide = SlideModel({"friction": 0.3}, gyration=0.03)
-    save_run(path, made, slide=slide, metrics=METRICS, trials={"four.csv": impacts})
+    save_run(
+        path, made, slide=slide, record=RunRecord(metrics=METRICS, trials={"four.csv": impacts})
+    )
     return path
 
 

@@ -444,7 +444,7 @@ def _write_run(folder: Path) -> None:
     from clashsim.core.scene import Scene
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.distil import DistillationConfig, distil
-    from clashsim.fit.run_folder import save_run
+    from clashsim.fit.run_folder import RunRecord, save_run
     from clashsim.fit.sample import sample
     from clashsim.slides.law import SlideModel
 
@@ -480,9 +480,7 @@ def _write_run(folder: Path) -> None:
         folder / "run",
         calibrate(base, impacts, posterior_samples=2),
         slide=slide,
-        config={"seed": 3, "known": []},
-        metrics=metrics,
-        trials={"a.csv": impacts},
+        record=RunRecord({"seed": 3, "known": []}, metrics, {"a.csv": impacts}),
     )
 
 

@@ -30,7 +30,8 @@ from clashsim.bench.rows import Row, Save, discard, optional
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
 from clashsim.core.progress import Progress, quiet
-from clashsim.fit.graph_train import all_pairs, rollout_states
+from clashsim.fit.graph_train import ContactSearch, rollout_states
+from clashsim.fit.trajectory_set import all_pairs
 from clashsim.nets.rigid_bodies import RigidBodyState
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim
@@ -190,7 +191,8 @@ def _on_device(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> flo
     begin = 0.0
     for count in (1, steps):  # the first warms up
         begin = time.perf_counter()
-        rollout_states(net, there, state, gravity, steps=count, dt=sim.dt, pairs=pairs)
+        search = ContactSearch(pairs)
+        rollout_states(net, there, state, gravity, steps=count, dt=sim.dt, search=search)
         if device.startswith("cuda"):
             torch.cuda.synchronize()
     seconds = (time.perf_counter() - begin) / steps

@@ -61,8 +61,8 @@ def _identified(method: str) -> Way:
         most = _ENOUGH[method]
         few = rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]
         found = identify_rows(problem.identification_problem, few, method, seed=seed)
-        if found.why is not None:
-            raise Cannot(found.why)
+        if found.failure is not None:
+            raise Cannot(found.failure)
         return problem.identification_problem.predict(found.theta)
 
     return way

@@ -53,7 +53,7 @@ from clashsim.fit.shooting import (
     FreeParameters,
     ShootingFit,
     fit_by_shooting,
-    predicted,
+    rollout_uncontrolled,
     shorten_windows,
 )
 from clashsim.report.neural_scalar_plots import plot_scalar_quantiles
@@ -191,7 +191,9 @@ class Setting:
             camera=model.camera,
             steps=8,
         )
-        return seen(predicted(sim, at.start, steps=windows.shape[1] - 1), model.camera, at.own)
+        return seen(
+            rollout_uncontrolled(sim, at.start, steps=windows.shape[1] - 1), model.camera, at.own
+        )
 
     def errors(self, model: ShootingFit, windows: np.ndarray | None = None) -> np.ndarray:
         """Distances (N, frames), mm, of the second bob from where it was."""

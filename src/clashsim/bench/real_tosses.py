@@ -34,7 +34,8 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.segmentation.free_flight import Flight, estimate_gravity, fit_flight
 from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
-from clashsim.fit.toss_cmaes import TossErrors, Tosses, TossRollouts, by_name, identify_tosses
+from clashsim.fit.toss_cmaes import by_name, identify_tosses
+from clashsim.fit.toss_rollouts import TossErrors, Tosses, TossRollouts
 from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.network_file import shipped_net
 

@@ -26,6 +26,7 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.sample import sample
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.fit.threads import one_thread
 from clashsim.scale.cluster import require_ray
 from clashsim.scale.ray_executor import ray_executor
@@ -42,13 +43,15 @@ class _Sampling:
     what: str = "sampling"
 
     def __call__(self, engine: Executor) -> np.ndarray:
-        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, engine=engine)
+        impacts = sample(
+            Scene.load(self.scene), self.size, 0, engine=StrikeEngine(threads=1), executor=engine
+        )
         assert impacts.theta is not None
         return np.concatenate([impacts.before, impacts.after, impacts.theta], 1)
 
     def little(self) -> None:
         """What a worker does before it is timed."""
-        sample(Scene.load(self.scene), 64, 1, threads=1)
+        sample(Scene.load(self.scene), 64, 1, engine=StrikeEngine(threads=1))
 
 
 @dataclass(frozen=True)

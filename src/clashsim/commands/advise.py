@@ -43,7 +43,7 @@ def run(verb: Advise) -> None:
     model, scene = _model(verb.run)
     known: dict[str, float] = {}
     if isinstance(model, Calibration):  # what was measured with each impact is at its median
-        known = dict(zip(model.scale.extras, map(float, model.scale.centres[-1]), strict=True))
+        known = model.scaling.median_extras()
     choice = candidates(scene, verb.seed, speed=verb.speed, side=side, known=known)
     if verb.strikes > len(choice.strikes):
         raise ParamError(f"{verb.strikes} strikes cannot be chosen from {len(choice.strikes)}")

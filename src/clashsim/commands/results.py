@@ -71,7 +71,7 @@ def finish(
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
     from clashsim.fit.restitution import restitution_at_speeds
-    from clashsim.fit.run_folder import save_run
+    from clashsim.fit.run_folder import RunRecord, save_run
 
     seed, scene, clock = int(options["seed"]), base.scene, Clock(seconds)
     with clock("calibration"):
@@ -113,10 +113,7 @@ def finish(
         out,
         calibration,
         slide=slide,
-        config=options,
-        metrics=metrics,
-        trials={name: fitted},
-        pages={"report.html": page.encode()},
+        record=RunRecord(options, metrics, {name: fitted}, {"report.html": page.encode()}),
         overwrite=overwrite,
     )
     return CalibratedRun(calibration, None if slide is None else slide.model)
@@ -198,9 +195,7 @@ def _advice(calibration: Calibration, seed: int) -> str | None:
     from clashsim.fit.advise import advise
     from clashsim.fit.candidates import candidates
 
-    known = dict(
-        zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True)
-    )
+    known = calibration.scaling.median_extras()
     try:
         return said(
             advise(
@@ -231,7 +226,7 @@ def report(run: CalibratedRun, notes: dict[str, Any]) -> None:
     from clashsim.report.tables import accuracy_table, parameter_table, restitution_table
     from clashsim.report.tables import ground as ground_table
     from clashsim.report.tables import slide as slide_table
-    from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
+    from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS, with_value_names
 
     screen, metrics = console(), notes["metrics"]
     show = partial(screen.print, markup=False)  # names may hold what rich would take for markup
@@ -244,7 +239,8 @@ def report(run: CalibratedRun, notes: dict[str, Any]) -> None:
     if "ground" in metrics:
         show(ground_table(metrics["ground"]))
     if notes["slide"] is not None:
-        show(slide_table(notes["slide"], dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))))
+        units = dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))
+        show(slide_table(with_value_names(notes["slide"]), units))
     if "models" in metrics:
         show(accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
     for sentence in warnings(run.calibration, metrics):

@@ -18,6 +18,7 @@ def run(verb: Sample) -> None:
     from clashsim.data.impact_files import write_impacts
     from clashsim.fit.sample import fastest_engine, sample
     from clashsim.fit.shards import clear_shards, read_job
+    from clashsim.fit.strike_engines import StrikeEngine
 
     not_negative(seed=verb.seed, threads=verb.threads)
     if verb.threads and verb.where.on is not None:
@@ -49,10 +50,9 @@ def run(verb: Sample) -> None:
             scene,
             verb.samples,
             verb.seed,
-            by=by,
+            engine=StrikeEngine(by, threads),
             checkpoint_dir=parts,
-            threads=threads,
-            engine=run_on,
+            executor=run_on,
             progress=bar,
         )
     write_impacts(verb.out, impacts)

@@ -30,9 +30,7 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
     base, scene = calibration.base, calibration.base.scene
     strikes = sample_strikes(scene, _STRIKES, np.random.default_rng(seed))
     before = strikes.before[strikes.contact.touching]
-    known = dict(
-        zip(calibration.scale.extras, map(float, calibration.scale.centres[-1]), strict=True)
-    )  # measured with each impact: at the median
+    known = calibration.scaling.median_extras()  # measured with each impact: at the median
     impacts = Impacts(
         fitted.planar,
         before,

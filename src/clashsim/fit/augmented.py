@@ -1,8 +1,8 @@
 """Parameters and weights of a neural-augmented simulator in one call (Heiden et al. 2020, eq. 1).
 
 The loss is the squared prediction error over windows of one step and of a short horizon, plus R
-times the squared distance of the weights from
-where they began: a last layer of zeros, so that the analytic part explains what it can.
+times the squared distance of the weights from where they began: a last layer of zeros, so that the
+analytic part explains what it can.
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ import numpy as np
 
 from clashsim.core.augmentation_spec import silence_networks, weight_slices
 from clashsim.core.errors import DataError
+from clashsim.core.estimates import Estimate
 from clashsim.core.params import from_unit, to_unit
-from clashsim.fit.calibrate import Estimate, prior_sd
-from clashsim.fit.gradient import FLOOR, told
-from clashsim.fit.mjx_windows import StateWindows, one_sided, state_scales
-from clashsim.optim.levenberg_marquardt import Evaluate, levenberg_marquardt
+from clashsim.fit.gradient import NOISE_FLOOR
+from clashsim.fit.mjx_windows import StateWindows, continuous_quaternions, state_scales
+from clashsim.fit.priors import estimates_of_free, prior_std
+from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 from clashsim.sim.augmented.simulator import AugmentedSim
 from clashsim.sim.inputs import check_rollout
 
+_START_RANGE = 0.98  # of the unit scale
+_TOLERANCE = 1e-4  # share of the loss that eight steps must lower it by
+
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """A trained simulator, estimates in `scene.params` order, root mean square relative error over
-    the windows, and the loss after each step.
+class AugmentedFit:
+    """A trained simulator.
 
-    `without`: the same error with each neural scalar silenced in turn, in the blueprint's order;
-    what hardly changes it did not matter.
+    Attributes:
+        sim: The simulator.
+        estimates: In `scene.params` order.
+        error: Root mean square relative error over the windows.
+        without: The same error with each neural scalar silenced in turn, in the augmentation's
+            order; one that hardly changes it did not matter.
+        trace: The loss at the start and after each step.
     """
 
     sim: AugmentedSim
@@ -41,28 +49,32 @@ class Fitted:
     @property
     def theta(self) -> np.ndarray:
         """Values (p,), natural units."""
-        return np.array([e.value for e in self.estimates])
+        return np.array([estimate.value for estimate in self.estimates])
 
 
 def windows_of(states: np.ndarray, control: np.ndarray, *, steps: int, every: int) -> StateWindows:
-    """Windows of `steps` steps that begin at every so many steps of trajectories states (N, T + 1,
-    s), control (N, T, nu).
+    """Cut trajectories into windows.
+
+    Args:
+        states: Trajectories (N, T + 1, s).
+        control: (N, T, nu).
+        steps: Steps of a window.
+        every: Steps from the start of one window to that of the next.
+
+    Returns:
+        The windows.
     """
-    if (
-        states.ndim != 3
-        or control.ndim != 3
-        or control.shape[:2] != (states.shape[0], states.shape[1] - 1)
-        or not 1 <= steps <= control.shape[1]
-        or every < 1
-    ):
+    arrays = states.ndim == 3 and control.ndim == 3
+    fitting = arrays and control.shape[:2] == (states.shape[0], states.shape[1] - 1)
+    if not fitting or not 1 <= steps <= control.shape[1] or every < 1:
         raise DataError(
-            f"trajectories of shapes {states.shape} and {control.shape} have no windows of {steps} steps at every {every}: they need (N, T + 1, s) and (N, T, nu)"
+            f"trajectories of shapes {states.shape} and {control.shape} have no windows of "
+            f"{steps} steps at every {every}: they need (N, T + 1, s) and (N, T, nu)"
         )
     begins = range(0, control.shape[1] - steps + 1, every)
     observed = np.concatenate([states[:, k : k + steps + 1] for k in begins])
-    return StateWindows(
-        observed[:, 0], np.concatenate([control[:, k : k + steps] for k in begins]), observed
-    )
+    controls = np.concatenate([control[:, k : k + steps] for k in begins])
+    return StateWindows(observed[:, 0], controls, observed)
 
 
 def fit_augmented(
@@ -73,161 +85,226 @@ def fit_augmented(
     ridge: float = 1e-5,
     steps: int = 30,
     train: bool = True,
-) -> Fitted:
-    """Fit the parameters with indices `free` and, if `train`, all weights from where the simulator
-    has them; `ridge` is R.
+) -> AugmentedFit:
+    """Fit parameters and weights from where the simulator has them.
 
-    windows: one set for each horizon (of one step, of a short horizon), which count alike: a
-    residual is a state's difference over how much states of its unit change in the windows of that
-    set.
+    Args:
+        sim: The simulator.
+        windows: One set for each horizon (of one step, of a short horizon), which count alike: a
+            residual is a state's difference over how much states of its unit change in the windows
+            of that set.
+        free: Indices of the parameters to fit.
+        ridge: R, the weight of the squared distance of the weights from where they began.
+        steps: At most so many steps.
+        train: Whether the weights are fitted too.
+
+    Returns:
+        The trained simulator.
     """
     for one in windows:
-        check_rollout(sim.model, one.start, one.control)
-        if (
-            one.observed.shape != (len(one.start), one.control.shape[1] + 1, one.start.shape[1])
-            or not np.isfinite(one.observed).all()
-        ):
-            raise DataError(
-                f"observed needs shape {(len(one.start), one.control.shape[1] + 1, one.start.shape[1])} and no missing states, got {one.observed.shape}"
-            )
+        _check_windows(sim, one)
     if not windows or not (len(free) or (train and len(sim.weights))):
         raise DataError(
-            "nothing to fit: give at least one set of windows, and parameters or a blueprint with weights"
+            "nothing to fit: give at least one set of windows, and parameters or an augmentation "
+            "with weights"
         )
-    scene, chosen, q, w = sim.scene, list(free), len(free), len(sim.weights) if train else 0
-    params, base = (
-        [scene.params[i] for i in chosen],
-        sim.theta if sim.theta is not None else scene.nominal,
-    )
-    centre, sd = to_unit(params, base[chosen]), prior_sd(scene, {}).numpy()[chosen]
-    scaled = [_Scaled.of(sim, one, len(windows)) for one in windows]
-    evaluate = _evaluate(sim, scaled, chosen, base, ridge=ridge, train=train, centre=centre, sd=sd)
-    begin = np.concatenate([np.clip(centre, -0.98, 0.98), sim.weights[:w]])
-    bound = np.concatenate([np.ones(q), np.full(w, np.inf)])
+    problem = _AugmentedProblem(sim, windows, list(free), ridge=ridge, train=train)
+    bound = problem.bounds()
     end = levenberg_marquardt(
-        evaluate, begin[None], low=-bound, high=bound, steps=steps, tolerance=1e-4
+        problem.evaluate,
+        problem.start()[None],
+        low=-bound,
+        high=bound,
+        steps=steps,
+        tolerance=_TOLERANCE,
     )
     if not np.isfinite(end.loss[0]):
         raise DataError(
-            "the simulator diverges on these windows from where its parameters and weights begin: give shorter windows or another theta"
+            "the simulator diverges on these windows from where its parameters and weights begin: "
+            "give shorter windows or another theta"
         )
-    point, data = end.points[0], slice(0, -(q + w))
-    theta = np.array(base, float)
-    theta[chosen] = from_unit(params, point[:q])
-    done = sim.with_weights(point[q:] if train else sim.weights, theta)
-    error = float((end.residual[0, data] ** 2).sum())
-    spread = _deviation(end.jacobian[0, data], max(FLOOR**2, error) / _count(scaled), sd, ridge)
-    without = tuple(
-        float(np.sqrt(_error(done, scaled, silence_networks(sim.augmentation, done.weights, [i]))))
-        for i in range(len(sim.augmentation))
-    )
-    return Fitted(
-        done,
-        told(scene, chosen, point[:q], spread, base=base, known={}),
-        float(np.sqrt(error)),
-        without,
-        end.trace[:, 0],
+    point = end.points[0]
+    of_windows = slice(0, -len(point))  # the last residuals are of prior and ridge
+    squared_error = float((end.residual[0, of_windows] ** 2).sum())
+    std = problem.parameter_std(end.jacobian[0, of_windows], squared_error)
+    trained = problem.trained(point)
+    return AugmentedFit(
+        sim=trained,
+        estimates=estimates_of_free(
+            sim.scene, free, point[: len(free)], std, base=problem.base_theta, known={}
+        ),
+        error=float(np.sqrt(squared_error)),
+        without=problem.errors_without_each_network(trained),
+        trace=end.trace[:, 0],
     )
 
 
 def curve(sim: AugmentedSim, which: int, values: np.ndarray) -> np.ndarray:
-    """What neural scalar `which` of a simulator says (n,) at values (n, r) of what it reads: the
-    curve to look at, and to put a formula in the place of.
+    """The output of one neural scalar: the curve to look at, and to replace by a formula.
+
+    Args:
+        sim: The simulator.
+        which: Index of the neural scalar.
+        values: What it reads (n, r).
+
+    Returns:
+        Its outputs (n,).
     """
-    return sim.augmentation[which].output(
-        sim.weights[weight_slices(sim.augmentation)[which]], values
-    )
+    weights = sim.weights[weight_slices(sim.augmentation)[which]]
+    return sim.augmentation[which].output(weights, values)
+
+
+def _check_windows(sim: AugmentedSim, windows: StateWindows) -> None:
+    """Raise unless a simulator can be fitted to windows."""
+    check_rollout(sim.model, windows.start, windows.control)
+    expected = (len(windows.start), windows.control.shape[1] + 1, windows.start.shape[1])
+    if windows.observed.shape != expected or not np.isfinite(windows.observed).all():
+        raise DataError(
+            f"observed needs shape {expected} and no missing states, got {windows.observed.shape}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class _Scaled:
-    """Windows with one over the size (T + 1, s) of each residual: their squared sum is then a mean
-    over the windows, and over the sets.
+class _WeightedWindows:
+    """Windows with the weight of each residual.
+
+    Attributes:
+        windows: The windows.
+        observed: Their states with continuous quaternions (N, T + 1, s).
+        weight: One over the size of each residual (s,): their squared sum is then a mean over the
+            windows, and over the sets.
     """
 
     windows: StateWindows
     observed: np.ndarray
-    scale: np.ndarray
+    weight: np.ndarray
 
     @staticmethod
-    def of(sim: AugmentedSim, windows: StateWindows, sets: int) -> _Scaled:
-        observed = one_sided(sim.model, windows.observed)
-        return _Scaled(
-            windows,
-            observed,
-            1 / (state_scales(sim.model, observed) * np.sqrt(observed[:, 1:].size * sets)),
-        )
+    def of(sim: AugmentedSim, windows: StateWindows, num_sets: int) -> _WeightedWindows:
+        """Weights for one of several sets."""
+        observed = continuous_quaternions(sim.model, windows.observed)
+        count = observed[:, 1:].size * num_sets
+        weight = 1 / (state_scales(sim.model, observed) * np.sqrt(count))
+        return _WeightedWindows(windows, observed, weight)
+
+    def residuals(self, states: np.ndarray) -> np.ndarray:
+        """Weighted differences (N, T, s) of simulated states (N, T + 1, s)."""
+        return ((states - self.observed) * self.weight)[:, 1:]
 
 
-def _evaluate(
-    sim: AugmentedSim,
-    scaled: list[_Scaled],
-    chosen: list[int],
-    base: np.ndarray,
-    *,
-    ridge: float,
-    train: bool,
-    centre: np.ndarray,
-    sd: np.ndarray,
-) -> Evaluate:
-    """Residuals and slopes at points (m, q + w): of the windows, of what was expected of the
-    parameters, and of the weights.
+class _AugmentedProblem:
+    """Residuals of windows, prior and ridge at points: parameters on the unit scale, then weights.
+
+    Attributes:
+        base_theta: Theta (p,) that the simulator begins with.
     """
-    q, begun = len(chosen), sim.weights
-    params, w = [sim.scene.params[i] for i in chosen], len(begun) if train else 0
-    # The loss is a mean, so what was expected of a parameter counts as one window of them all: next
-    # to nothing beside R, lest a network stand in for a parameter.
-    strength = np.concatenate([FLOOR / sd / np.sqrt(_count(scaled)), np.full(w, np.sqrt(ridge))])
-    origin = np.concatenate([centre, begun[:w]])
 
-    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = []
+    def __init__(
+        self,
+        sim: AugmentedSim,
+        windows: Sequence[StateWindows],
+        free: list[int],
+        *,
+        ridge: float,
+        train: bool,
+    ) -> None:
+        self.base_theta = sim.theta if sim.theta is not None else sim.scene.nominal
+        self._sim = sim
+        self._free = free
+        self._ridge = ridge
+        self._train = train
+        self._params = [sim.scene.params[i] for i in free]
+        self._sets = [_WeightedWindows.of(sim, one, len(windows)) for one in windows]
+        self._centre = to_unit(self._params, self.base_theta[free])
+        self._std = prior_std(sim.scene, {}).numpy()[free]
+        self._num_weights = len(sim.weights) if train else 0
+        # The loss is a mean, so the prior of a parameter counts as one window of them all: next to
+        # nothing beside R, so that a network does not replace a parameter.
+        prior = NOISE_FLOOR / self._std / np.sqrt(self._num_windows)
+        self._pull = np.concatenate([prior, np.full(self._num_weights, np.sqrt(ridge))])
+        self._origin = np.concatenate([self._centre, sim.weights[: self._num_weights]])
+
+    @property
+    def _num_windows(self) -> int:
+        """Windows of all sets."""
+        return sum(len(one.windows.start) for one in self._sets)
+
+    def start(self) -> np.ndarray:
+        """The point (q + w,) to begin with."""
+        parameters = np.clip(self._centre, -_START_RANGE, _START_RANGE)
+        return np.concatenate([parameters, self._sim.weights[: self._num_weights]])
+
+    def bounds(self) -> np.ndarray:
+        """Largest size (q + w,) of each entry of a point."""
+        return np.concatenate([np.ones(len(self._free)), np.full(self._num_weights, np.inf)])
+
+    def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (m, r) and Jacobian (m, r, q + w) at points (m, q + w)."""
+        residuals = []
+        jacobians = []
         for point in points:
-            theta = np.array(base, float)
-            theta[chosen] = from_unit(params, point[:q])
-            off, turn = [], []
-            for one in scaled:
-                states, slope = sim.rollout_with_jacobian(
-                    one.windows.start,
-                    one.windows.control,
-                    theta,
-                    free=chosen,
-                    weights=point[q:] if train else begun,
-                    finite=False,
-                )
-                off.append(((states - one.observed) * one.scale)[:, 1:].ravel())
-                turn.append((slope[..., : q + w] * one.scale[:, None])[:, 1:].reshape(-1, q + w))
-            rows.append(
-                (
-                    np.concatenate([*off, strength * (point - origin)]),
-                    np.concatenate([*turn, np.diag(strength)]),
-                )
+            residual, jacobian = self._evaluate_one(point)
+            residuals.append(residual)
+            jacobians.append(jacobian)
+        return np.stack(residuals), np.stack(jacobians)
+
+    def _evaluate_one(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (r,) and Jacobian (r, q + w) at a point."""
+        theta = self._theta(point)
+        weights = point[len(self._free) :] if self._train else self._sim.weights
+        residuals = []
+        jacobians = []
+        for one in self._sets:
+            states, jacobian = self._sim.rollout_with_jacobian(
+                one.windows.start,
+                one.windows.control,
+                theta,
+                free=self._free,
+                weights=weights,
+                finite=False,
             )
-        return np.stack([r[0] for r in rows]), np.stack([r[1] for r in rows])
+            weighted = jacobian[..., : len(point)] * one.weight[:, None]
+            residuals.append(one.residuals(states).ravel())
+            jacobians.append(weighted[:, 1:].reshape(-1, len(point)))
+        residuals.append(self._pull * (point - self._origin))
+        jacobians.append(np.diag(self._pull))
+        return np.concatenate(residuals), np.concatenate(jacobians)
 
-    return evaluate
+    def _theta(self, point: np.ndarray) -> np.ndarray:
+        """Theta (p,) at a point."""
+        theta = np.array(self.base_theta, float)
+        theta[self._free] = from_unit(self._params, point[: len(self._free)])
+        return theta
 
+    def trained(self, point: np.ndarray) -> AugmentedSim:
+        """The simulator at a point."""
+        weights = point[len(self._free) :] if self._train else self._sim.weights
+        return self._sim.with_weights(weights, self._theta(point))
 
-def _error(sim: AugmentedSim, scaled: list[_Scaled], weights: np.ndarray) -> float:
-    states = [
-        sim.rollout(one.windows.start, one.windows.control, weights=weights) for one in scaled
-    ]
-    return sum(
-        float((((s - one.observed) * one.scale)[:, 1:] ** 2).sum())
-        for s, one in zip(states, scaled, strict=True)
-    )
+    def parameter_std(self, jacobian: np.ndarray, squared_error: float) -> np.ndarray:
+        """Standard deviations (q,) of the parameters.
 
+        The weights are marginalised: what a network could explain as well is not identified.
 
-def _count(scaled: list[_Scaled]) -> int:
-    return sum(len(one.windows.start) for one in scaled)
+        Args:
+            jacobian: Of the windows' residuals (r, q + w).
+            squared_error: Mean squared error over the windows.
+        """
+        noise = max(NOISE_FLOOR**2, squared_error) / self._num_windows
+        q = len(self._std)
+        ridge = np.full(jacobian.shape[1] - q, max(self._ridge, 1e-12) / noise)
+        precision = np.concatenate([1 / self._std**2, ridge])
+        covariance = np.linalg.inv(jacobian.T @ jacobian / noise + np.diag(precision))
+        return np.sqrt(np.diag(covariance))[:q]
 
-
-def _deviation(slope: np.ndarray, noise: float, sd: np.ndarray, ridge: float) -> np.ndarray:
-    """Standard deviations (q,) of the parameters, at an error of variance `noise` in the mean over
-    all windows.
-
-    The weights are left open: what a network could explain as well is not told.
-    """
-    q = len(sd)
-    prior = np.concatenate([1 / sd**2, np.full(slope.shape[1] - q, max(ridge, 1e-12) / noise)])
-    return np.sqrt(np.diag(np.linalg.inv(slope.T @ slope / noise + np.diag(prior))))[:q]
+    def errors_without_each_network(self, sim: AugmentedSim) -> tuple[float, ...]:
+        """Root mean square errors of a simulator with each neural scalar silenced in turn."""
+        errors = []
+        for i in range(len(sim.augmentation)):
+            weights = silence_networks(sim.augmentation, sim.weights, [i])
+            total = 0.0
+            for one in self._sets:
+                states = sim.rollout(one.windows.start, one.windows.control, weights=weights)
+                total += float((one.residuals(states) ** 2).sum())
+            errors.append(float(np.sqrt(total)))
+        return tuple(errors)

@@ -20,11 +20,22 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.sample import fingerprint, sample
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.nets.impact import ImpactNet
 
-# Of how samples and networks are made: a cache made before a change of either must not serve after
-# it
+# Version of how samples and networks are made: a cache made before a change of either must not
+# serve after it.
 _VERSION = 1
+# What reading a damaged file may raise.
+_DAMAGED = (
+    SafetensorError,
+    KeyError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    RecursionError,
+    OSError,
+)
 
 
 def base_model(
@@ -37,102 +48,117 @@ def base_model(
     threads: int = 0,
     progress: Progress = quiet,
 ) -> DistilledModel:
-    """The distilled model of a scene: shipped with clashsim, else from `cache` if it was made
-    before with the same arguments, else made now.
+    """The distilled model of a scene.
 
-    `threads` are those of sampling, 0 for all cores. A `config` of one's own is always distilled;
-    the default is `DistillationConfig()` where no model of this very scene is shipped.
+    It is the one shipped with clashsim, else that in the cache if it was made before with the same
+    arguments, else it is made now.
+
+    Args:
+        scene: The scene.
+        config: How to distil. With one of your own the model is never the shipped one; the default
+            is `DistillationConfig()` where no model of this very scene is shipped.
+        n: Number of simulated strikes.
+        seed: Seed of strikes and training.
+        cache: Folder of the cache, or None for no cache.
+        threads: Threads of sampling, 0 for all cores.
+        progress: Shows how far it is.
+
+    Returns:
+        The model.
     """
     if config is None:
         shipped = shipped_base(scene)
         if shipped is not None:
             return shipped
         config = DistillationConfig()
-    key = hashlib.sha256(
-        json.dumps(
-            [_VERSION, mujoco.__version__, fingerprint(scene), asdict(config), n, seed]
-        ).encode()
-    ).hexdigest()[:16]
-    path = None if cache is None else cache / f"{scene.name}-{key}.safetensors"
 
-    def made(checkpoint_dir: Path | None) -> DistilledModel:
+    def make(checkpoint_dir: Path | None) -> DistilledModel:
         sampled = sample(
-            scene, n, seed, checkpoint_dir=checkpoint_dir, threads=threads, progress=progress
+            scene,
+            n,
+            seed,
+            engine=StrikeEngine(threads=threads),
+            checkpoint_dir=checkpoint_dir,
+            progress=progress,
         )
         return distil(scene, sampled, config=config, seed=seed, progress=progress)
 
-    if path is None:
-        return made(None)
-    kept = _kept(scene, path)
-    if kept is not None:
-        return kept
+    if cache is None:
+        return make(None)
+    path = cache / f"{scene.name}-{_cache_key(scene, config, n, seed)}.safetensors"
+    cached = _load_cached(scene, path)
+    if cached is not None:
+        return cached
     # One process makes a model and the others wait for it: they would clear each other's samples.
     lock = path.with_name(f".{path.name}.lock")
     with locked(lock, title="waiting for another process that makes this model", progress=progress):
-        kept = _kept(scene, path)
-        if kept is not None:
-            return kept
+        cached = _load_cached(scene, path)
+        if cached is not None:
+            return cached
         checkpoint_dir = path.with_suffix(".parts")
-        base = made(checkpoint_dir)
+        base = make(checkpoint_dir)
         write_atomic(path, base_bytes(base))
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
     return base
 
 
-def _kept(scene: Scene, path: Path) -> DistilledModel | None:
+def _cache_key(scene: Scene, config: DistillationConfig, n: int, seed: int) -> str:
+    """A hash of all that decides what a model is."""
+    identity = [_VERSION, mujoco.__version__, fingerprint(scene), asdict(config), n, seed]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
+def _load_cached(scene: Scene, path: Path) -> DistilledModel | None:
     """The model of a cache, None where there is none; a damaged one costs time, not correctness."""
+    if not path.is_file():
+        return None
     try:
-        return load_base(scene, path) if path.is_file() else None
-    except (
-        SafetensorError,
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-        RecursionError,
-        OSError,
-    ):
+        return load_base(scene, path)
+    except _DAMAGED:
         return None
 
 
 def shipped_base(scene: Scene) -> DistilledModel | None:
-    """The model that comes with clashsim for a shipped scene whose file, settings and ranges are
-    unchanged, or None.
+    """The model that comes with clashsim for a shipped scene.
 
     Nominal values may differ: they are what is expected of theta, not what the model was trained
     on.
+
+    Returns:
+        The model, or None if file, settings or ranges of the scene are not those shipped.
     """
     path = Path(str(resources.files("clashsim") / "scenes" / f"{scene.name}.safetensors"))
     if not path.is_file():
         return None
-    own = {p.name: p.nominal for p in Scene.load(scene.name).params}
-    if [p.name for p in scene.params] != list(own) or any(
-        not p.low <= own[p.name] <= p.high for p in scene.params
-    ):
+    nominal = {param.name: param.nominal for param in Scene.load(scene.name).params}
+    if [param.name for param in scene.params] != list(nominal):
+        return None
+    if any(not param.low <= nominal[param.name] <= param.high for param in scene.params):
         return None
     with safe_open(path, "np") as file:
-        if file.metadata().get("scene") != fingerprint(scene.with_nominal(own)):
+        if file.metadata().get("scene") != fingerprint(scene.with_nominal(nominal)):
             return None
     return load_base(scene, path)
 
 
 def base_bytes(base: DistilledModel) -> bytes:
-    """A distilled model as safetensors: weights, scaling, domain, and the net's shape as metadata."""
-    tensors = {k: v.contiguous() for k, v in base.net.state_dict().items()}
-    tensors |= {
-        "low": torch.as_tensor(base.low),
-        "high": torch.as_tensor(base.high),
-        "extent": torch.as_tensor(base.extent),
-    }
-    return save(tensors, {"shape": json.dumps(base.net.shape), "scene": fingerprint(base.scene)})
+    """A distilled model as safetensors: weights, scaling, domain; the net's shape as metadata."""
+    tensors = {name: tensor.contiguous() for name, tensor in base.net.state_dict().items()}
+    tensors["low"] = torch.as_tensor(base.low)
+    tensors["high"] = torch.as_tensor(base.high)
+    tensors["extent"] = torch.as_tensor(base.extent)
+    metadata = {"shape": json.dumps(base.net.shape), "scene": fingerprint(base.scene)}
+    return save(tensors, metadata)
 
 
 def load_base(scene: Scene, path: Path) -> DistilledModel:
     """Inverse of `base_bytes`, from a file."""
     with safe_open(path, "pt") as file:
         net = ImpactNet(**json.loads(file.metadata()["shape"]))
-        tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    low, high, extent = (np.asarray(tensors.pop(k)) for k in ("low", "high", "extent"))
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    low = np.asarray(tensors.pop("low"))
+    high = np.asarray(tensors.pop("high"))
+    extent = np.asarray(tensors.pop("extent"))
     net.load_state_dict(tensors)
     net.requires_grad_(False)
-    return DistilledModel(scene, net, low, high, extent)
+    return DistilledModel(scene=scene, net=net, low=low, high=high, extent=extent)

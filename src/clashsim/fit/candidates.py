@@ -1,4 +1,4 @@
-"""Strikes to choose from: spread evenly over those that a scene allows and a task uses."""
+"""Strikes to choose from: evenly over those that a scene allows and a task uses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 
 _FEWEST = 20  # strikes that are a choice
+_OVERSAMPLING = 8  # where only strikes from one side are kept
+# Columns of planar states before impact: position of the striker.
+_STRIKER_X = 6
+_STRIKER_Y = 7
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Strikes (N, d) by name, the impacts that they would be on a body at the origin, and the
-    points (N, 2) that would be touched, m, in its frame.
+    """N strikes on a body at the origin.
+
+    Attributes:
+        names: Names of a strike's numbers.
+        strikes: (N, d).
+        impacts: The impacts that they would be.
+        touch: Points (N, 2) that would be touched, m, in the body's frame.
     """
 
     names: tuple[str, ...]
@@ -41,45 +50,54 @@ def candidates(
 ) -> Candidates:
     """At most n strikes of a Sobol sequence over the ranges of the scene's [strikes].
 
-    speed (m/s): only these. side (rad): only strikes from there, as bearings of the tip seen from
-    the body, from the first counter-clockwise to
-    the second. known: what is measured with each impact, by name.
+    Args:
+        scene: The scene.
+        seed: Seed of the sequence.
+        n: Most strikes.
+        speed: Only these speeds, m/s.
+        side: Only strikes from there, rad: bearings of the tip from the body, from the first
+            counter-clockwise to the second.
+        known: What is measured with each impact, by name.
+
+    Returns:
+        The strikes.
     """
     ranges = strike_ranges(scene)
     if speed is not None:
         low, high = ranges.get("speed", scene.strikes.speed)
-        if not (all(map(math.isfinite, speed)) and low <= speed[0] < speed[1] <= high):
+        finite = all(map(math.isfinite, speed))
+        if not (finite and low <= speed[0] < speed[1] <= high):
             raise ParamError(
-                f"speeds to choose from must lie within {low:g} to {high:g} m/s, low first, got {speed[0]:g} to {speed[1]:g}"
+                f"speeds to choose from must lie within {low:g} to {high:g} m/s, low first, "
+                f"got {speed[0]:g} to {speed[1]:g}"
             )
         ranges = {**ranges, "speed": speed}
     if side is not None and not (all(map(math.isfinite, side)) and side[0] != side[1]):
-        raise ParamError(
-            f"a side is two different bearings, got {np.degrees(side[0]):g} and {np.degrees(side[1]):g} degrees"
-        )
-    low, high = np.array(list(ranges.values())).T
-    drawn = qmc.Sobol(len(ranges), rng=np.random.default_rng(seed)).random_base2(
-        math.ceil(math.log2(n if side is None else 8 * n))
-    )
-    strikes = low + (high - low) * drawn
+        first, second = np.degrees(side)
+        raise ParamError(f"a side is two different bearings, got {first:g} and {second:g} degrees")
+    lows, highs = np.array(list(ranges.values())).T
+    count = n if side is None else _OVERSAMPLING * n
+    sequence = qmc.Sobol(len(ranges), rng=np.random.default_rng(seed))
+    strikes = lows + (highs - lows) * sequence.random_base2(math.ceil(math.log2(count)))
     before, contact = before_from_strikes(scene, dict(zip(ranges, strikes.T, strict=True)))
     before = move_pair_to(before, np.zeros(3))
-    good = contact.touching.copy()
+    usable = contact.touching.copy()
     if side is not None:
-        wide = (side[1] - side[0]) % (2 * math.pi) or 2 * math.pi
-        x, y = MotionBefore.of(before).striker.position.T
-        good &= (np.arctan2(y, x) - side[0]) % (2 * math.pi) <= wide
-    rows = np.flatnonzero(good)[:n]
+        usable &= _from_side(before, side)
+    rows = np.flatnonzero(usable)[:n]
     if len(rows) < _FEWEST:
         raise DataError(
-            f"only {len(rows)} of {len(strikes)} strikes that scene {scene.name!r} allows come from that side: too few to choose from"
+            f"only {len(rows)} of {len(strikes)} strikes that scene {scene.name!r} allows come "
+            "from that side: too few to choose from"
         )
-    impacts = Impacts(
-        True,
-        before[rows],
-        np.zeros((len(rows), 3)),
-        known={k: np.full(len(rows), v) for k, v in (known or {}).items()},
-    )
-    return Candidates(
-        tuple(ranges), strikes[rows], impacts, contact_frame(scene, impacts).contact.point
-    )
+    measured = {name: np.full(len(rows), value) for name, value in (known or {}).items()}
+    impacts = Impacts(True, before[rows], np.zeros((len(rows), 3)), known=measured)
+    touch = contact_frame(scene, impacts).contact.point
+    return Candidates(tuple(ranges), strikes[rows], impacts, touch)
+
+
+def _from_side(before: np.ndarray, side: tuple[float, float]) -> np.ndarray:
+    """Whether strikers of states (N, d) come from bearings between two, counter-clockwise, (N,)."""
+    width = (side[1] - side[0]) % (2 * math.pi) or 2 * math.pi
+    bearing = np.arctan2(before[:, _STRIKER_Y], before[:, _STRIKER_X])
+    return (bearing - side[0]) % (2 * math.pi) <= width

@@ -1,5 +1,6 @@
-"""Distil MuJoCo's collisions of one pair into a network that predicts, and differentiates, outcomes
-for any theta.
+"""Distil MuJoCo's collisions of one pair into a network.
+
+The network predicts and differentiates outcomes for any theta.
 """
 
 from __future__ import annotations
@@ -24,11 +25,28 @@ from clashsim.core.scene import Scene
 from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.nets.impact import ImpactNet
 
+# Share of the trained range by which inputs may lie outside of it: a resting body has a measured
+# velocity too, and a network does not err at once.
+_SLACK = 0.15
+_LEAST_RANGE = 1e-4  # of an input that counts at all
+_SIZE_FLOOR = 0.05  # of outcomes in the relative loss: keeps near-stops finite
+
 
 @dataclass(frozen=True)
 class DistillationConfig:
-    """How a network is distilled. The defaults are clashsim's; `PAPER` is the recipe of the CLASH
-    paper to the letter.
+    """How a network is distilled. The defaults are clashsim's.
+
+    Attributes:
+        width: Units of a hidden layer.
+        layers: Number of layers.
+        members: Networks of the ensemble.
+        activation: Activation function.
+        steps: Training steps.
+        batch: Impacts per step.
+        rate: Learning rate.
+        decay: Weight decay.
+        loss: Error relative to the twist after impact, or mean squared error.
+        schedule: Whether the learning rate follows a one-cycle schedule.
     """
 
     width: int = 160
@@ -43,9 +61,9 @@ class DistillationConfig:
     schedule: bool = True
 
 
-SHIPPED = DistillationConfig(
-    width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3
-)  # of the models that come with clashsim
+# Of the models that come with clashsim.
+SHIPPED = DistillationConfig(width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3)
+# The training of the CLASH paper. The inputs are clashsim's: the impact in its contact frame.
 PAPER = DistillationConfig(
     width=128,
     layers=3,
@@ -64,8 +82,12 @@ PAPER = DistillationConfig(
 class DistilledModel:
     """MuJoCo's collision of a scene's pair as a network, for any theta.
 
-    `low` and `high` (inputs,) bound the inputs seen in training: contact features, then theta on
-    its unit scale. `extent` is the standard deviation there of each column of `circumstances`.
+    Attributes:
+        scene: The scene.
+        net: The network.
+        low: Least inputs seen in training: contact features, then theta on its unit scale.
+        high: Greatest inputs seen in training.
+        extent: Standard deviation in training of each column of `circumstances`.
     """
 
     scene: Scene
@@ -75,16 +97,20 @@ class DistilledModel:
     extent: np.ndarray
 
     def change(self, features: Tensor, unit: Tensor) -> Tensor:
-        """Dimensionless change of twist of each member (E, N, k); unit (N, p) is theta on [-1, 1].
-        Differentiable in both.
+        """Dimensionless change of twist of each member; differentiable in both arguments.
+
+        Args:
+            features: Contact features (N, f).
+            unit: Theta on its unit scale [-1, 1], (N, p).
+
+        Returns:
+            (E, N, k).
         """
-        return change(self.scene, self.net, features, unit)
+        return predict_change(self.scene, self.net, features, unit)
 
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Predictions of the members, dimensionless, (E, N, k), for theta (p,) or (N, p)."""
-        unit = to_unit(
-            self.scene.params, np.broadcast_to(theta, (len(frame.features), len(self.scene.params)))
-        )
+        """Dimensionless change of twist of each member (E, N, k), for theta (p,) or (N, p)."""
+        unit = self._unit(frame, theta)
         with torch.no_grad():
             return self.change(_single(frame.features), _single(unit)).double().numpy()
 
@@ -100,33 +126,41 @@ class DistilledModel:
 
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Whether each impact lies in the box of inputs that training covered, (N,)."""
-        unit = to_unit(
-            self.scene.params, np.broadcast_to(theta, (len(frame.features), len(self.scene.params)))
-        )
-        x, live = (
-            np.column_stack([frame.features, unit[:, network_params(self.scene)]]),
-            self.high - self.low > 1e-4,
-        )
-        slack = 0.15 * (
-            self.high - self.low
-        )  # a resting body has a measured velocity too, and a network does not err at once
-        return ((x >= self.low - slack) & (x <= self.high + slack))[:, live].all(1)
+        unit = self._unit(frame, theta)
+        x = np.column_stack([frame.features, unit[:, network_params(self.scene)]])
+        trained_range = self.high - self.low
+        live = trained_range > _LEAST_RANGE
+        slack = _SLACK * trained_range
+        inside = (x >= self.low - slack) & (x <= self.high + slack)
+        return inside[:, live].all(1)
+
+    def _unit(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
+        """Theta (p,) or (N, p) on its unit scale, (N, p)."""
+        params = self.scene.params
+        return to_unit(params, np.broadcast_to(theta, (len(frame.features), len(params))))
 
 
-def change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tensor:
-    """What a network makes of contact features (N, f) and unit theta (N, p), exact effects
-    included: (E, N, k).
+def predict_change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tensor:
+    """What a network and the analytic effects make of contact features.
+
+    Args:
+        scene: The scene.
+        net: The network.
+        features: Contact features (N, f).
+        unit: Theta on its unit scale (N, p).
+
+    Returns:
+        Dimensionless change of twist of each member (E, N, k).
     """
     out = net(torch.cat([features, unit[:, network_params(scene)]], -1))
     if not analytic_params(scene):
         return out
-    k, rates = (
-        out.shape[-1],
-        (PLANAR_FEATURES if scene.plane is not None else SPATIAL_FEATURES).index("struck_vn"),
-    )
-    return apply_analytic_effects(
-        scene, out, features[:, rates : rates + k], features[:, -1].exp(), unit
-    )
+    k = out.shape[-1]
+    names = PLANAR_FEATURES if scene.plane is not None else SPATIAL_FEATURES
+    first = names.index("struck_vn")
+    twist_before = features[:, first : first + k]
+    speed = features[:, -1].exp()
+    return apply_analytic_effects(scene, out, twist_before, speed, unit)
 
 
 def distil(
@@ -138,17 +172,28 @@ def distil(
     device: str = "cpu",
     progress: Progress = quiet,
 ) -> DistilledModel:
-    """Train the network on simulated impacts (their theta included) on a torch device; what comes
-    back lives on the CPU.
+    """Train the network on simulated impacts.
+
+    Args:
+        scene: The scene.
+        impacts: Simulated impacts, with their theta.
+        config: How to train.
+        seed: Seed of weights and batches.
+        device: Torch device to train on; the result lives on the CPU.
+        progress: Shows how far it is.
+
+    Returns:
+        The distilled model.
     """
     assert impacts.theta is not None
     frame = contact_frame(scene, impacts)
-    features, unit = _single(frame.features), _single(to_unit(scene.params, impacts.theta))
+    features = _single(frame.features)
+    unit = _single(to_unit(scene.params, impacts.theta))
     x = torch.cat([features, unit[:, network_params(scene)]], -1)
     y = _single(frame.encode(impacts.after))
-    # The metric is the error relative to the twist after impact, so that is what the loss weighs
-    # by; the floor keeps near-stops finite.
-    size = (y + _single(frame.twist_before / frame.speed[:, None])).norm(dim=-1) + 0.05
+    # The metric is the error relative to the twist after impact, so the loss is relative to it too.
+    twist_before = _single(frame.twist_before / frame.speed[:, None])
+    size = (y + twist_before).norm(dim=-1) + _SIZE_FLOOR
     net = ImpactNet(
         x.shape[1],
         y.shape[1],
@@ -159,57 +204,85 @@ def distil(
         seed=seed,
     )
     net.fit_scale(x, y)
-    low, high = x.min(0).values.numpy(), x.max(0).values.numpy()
-    net, features, unit, y, size = (
-        net.to(device),
-        features.to(device),
-        unit.to(device),
-        y.to(device),
-        size.to(device),
-    )
-    optimiser = torch.optim.AdamW(net.parameters(), lr=config.rate, weight_decay=config.decay)
-    schedule = (
-        torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, config.rate, total_steps=config.steps, pct_start=0.1
-        )
-        if config.schedule
-        else None
-    )
-    generator = torch.Generator().manual_seed(seed)
-    with progress("distilling", config.steps) as advance:
-        for _ in range(config.steps):
-            rows = torch.randint(len(y), (min(config.batch, len(y)),), generator=generator).to(
-                device
-            )
-            error = change(scene, net, features[rows], unit[rows]) - y[rows]
-            if config.loss == "mse":
-                loss = error.square().mean()
-            else:
-                loss = ((error.square().sum(-1) + 1e-8).sqrt() / size[rows]).mean()
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            if schedule is not None:
-                schedule.step()
-            advance(1)
-    net = net.cpu().requires_grad_(False)
+    net = net.to(device)
+    batches = _Batches(scene, features, unit, y, size, config, device)
+    batches.train(net, seed, progress)
+    extent = np.concatenate([columns.std(0) for columns in circumstances(frame)])
     return DistilledModel(
-        scene, net, low, high, np.concatenate([c.std(0) for c in circumstances(frame)])
+        scene=scene,
+        net=net.cpu().requires_grad_(False),
+        low=x.min(0).values.numpy(),
+        high=x.max(0).values.numpy(),
+        extent=extent,
     )
+
+
+class _Batches:
+    """Training data on a device, and the training on batches of it."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        features: Tensor,
+        unit: Tensor,
+        change: Tensor,
+        size: Tensor,
+        config: DistillationConfig,
+        device: str,
+    ) -> None:
+        self._scene = scene
+        self._features = features.to(device)
+        self._unit = unit.to(device)
+        self._change = change.to(device)
+        self._size = size.to(device)
+        self._config = config
+        self._device = device
+
+    def train(self, net: ImpactNet, seed: int, progress: Progress) -> None:
+        """Train a network in place."""
+        config = self._config
+        optimiser = torch.optim.AdamW(net.parameters(), lr=config.rate, weight_decay=config.decay)
+        schedule = None
+        if config.schedule:
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimiser, config.rate, total_steps=config.steps, pct_start=0.1
+            )
+        generator = torch.Generator().manual_seed(seed)
+        count = len(self._change)
+        with progress("distilling", config.steps) as advance:
+            for _ in range(config.steps):
+                rows = torch.randint(count, (min(config.batch, count),), generator=generator)
+                loss = self._loss(net, rows.to(self._device))
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                if schedule is not None:
+                    schedule.step()
+                advance(1)
+
+    def _loss(self, net: ImpactNet, rows: Tensor) -> Tensor:
+        """The loss on some rows."""
+        predicted = predict_change(self._scene, net, self._features[rows], self._unit[rows])
+        error = predicted - self._change[rows]
+        if self._config.loss == "mse":
+            return error.square().mean()
+        norm = (error.square().sum(-1) + 1e-8).sqrt()
+        return (norm / self._size[rows]).mean()
 
 
 def circumstances(frame: ContactFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where and how the bodies meet, in three groups of columns: place on the striker, place on the
-    struck body, approach.
+    """Where and how the bodies meet, in three groups of columns.
+
+    Returns:
+        Position on the striker, position on the struck body, approach velocities.
     """
-    normal = [i for i, c in enumerate(frame.names) if c in ("struck_nx", "struck_ny", "struck_nz")]
+    normals = ("struck_nx", "struck_ny", "struck_nz")
+    normal = [i for i, name in enumerate(frame.names) if name in normals]
+    on_struck = np.column_stack([frame.features[:, normal], frame.relative_orientation])
     rates = frame.features[:, frame.names.index("struck_vn") :]
-    return (
-        frame.tangential_offset,
-        np.column_stack([frame.features[:, normal], frame.relative_orientation]),
-        rates,
-    )
+    return frame.tangential_offset, on_struck, rates
 
 
 def _single(array: np.ndarray) -> Tensor:
+    """An array in single precision."""
     return torch.as_tensor(np.asarray(array), dtype=torch.float32)

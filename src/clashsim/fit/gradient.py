@@ -1,43 +1,56 @@
-"""Constant parameters by gradient: many starts through the frozen distilled model, the best of them
-polished on MuJoCo itself.
+"""Constant parameters by gradient: many starts through the distilled model, a few on MuJoCo itself.
 
-The distilled model has gradients and sees every start at once, so it finds the basin; a few
+The distilled model has gradients and evaluates every start at once, so it finds the basin. A few
 Gauss-Newton steps on MuJoCo by finite differences then remove what the distillation got slightly
 wrong. Intervals are Laplace's: curvature at the optimum, and the prior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from clashsim.core.contact_frame import contact_frame
+from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
-from clashsim.core.params import from_unit, to_unit
-from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import (
-    RIGID,
-    Estimate,
-    EstimateStatus,
-    Scale,
-    identifiability_status,
-    prior_sd,
-)
+from clashsim.core.params import to_unit
 from clashsim.fit.distil import DistilledModel
-from clashsim.fit.fields import constants, fit
-from clashsim.fit.identify import IdentificationProblem, identification_problem
+from clashsim.fit.field_kernels import CONSTANTS_ONLY
+from clashsim.fit.fields import fit_constants, fit_posterior
+from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
+from clashsim.fit.input_scaling import InputScaling
+from clashsim.fit.priors import estimates_of_free, prior_std
+from clashsim.optim.levenberg_marquardt import (
+    BatchDamping,
+    BatchModel,
+    BatchStopping,
+    descend_batch,
+)
 
-FLOOR = 0.005  # no recording is better than half a per cent
-_STEP = 4e-2  # of the finite differences, on the unit scale: contact is rough at a finer look
+NOISE_FLOOR = 0.005  # no recording is better than half a per cent
+_DIFFERENCE = 4e-2  # on the unit scale: contact is rough at a finer look
+_PRIOR_STD = 0.5  # of the parameters on the unit scale, while polishing
+_DAMPING = BatchDamping(
+    initial=1e-2,
+    decrease=4.0,
+    increase=8.0,
+    lowest=0.0,
+    highest=np.inf,
+    relative_floor=0.0,
+    absolute_floor=0.0,
+)
+_STOPPING = BatchStopping(steps=12, smallest_step=1e-3, largest_step=0.4)
 
 
 @dataclass(frozen=True, eq=False)
-class Constants:
-    """Estimates in `scene.params` order, and the root mean square relative error of MuJoCo with
-    them.
+class ConstantEstimates:
+    """Identified constants.
+
+    Attributes:
+        estimates: In `scene.params` order.
+        error: Root mean square relative error of MuJoCo with them.
     """
 
     estimates: tuple[Estimate, ...]
@@ -46,131 +59,148 @@ class Constants:
     @property
     def theta(self) -> np.ndarray:
         """Values (p,), natural units."""
-        return np.array([e.value for e in self.estimates])
+        return np.array([estimate.value for estimate in self.estimates])
+
+
+@dataclass(frozen=True, eq=False)
+class _Optimum:
+    """An optimum on MuJoCo.
+
+    Attributes:
+        unit: Parameters (q,) on the unit scale.
+        squared_error: Summed over the impacts.
+        std: Standard deviations (q,) on the unit scale.
+    """
+
+    unit: np.ndarray
+    squared_error: float
+    std: np.ndarray
 
 
 def identify_by_gradient(
     base: DistilledModel, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
-) -> Constants:
-    """Identify the scene's MuJoCo parameters; `polish` is how many of the best starts go on to
-    MuJoCo.
+) -> ConstantEstimates:
+    """Identify the scene's MuJoCo parameters.
+
+    Args:
+        base: The distilled model.
+        impacts: The recorded impacts.
+        seed: Seed of the starts.
+        starts: Starts on the distilled model.
+        polish: How many of the best go on to MuJoCo.
+
+    Returns:
+        The identified constants.
     """
     impacts = impacts.checked()
-    scene, setup = base.scene, identification_problem(base.scene, impacts)
+    scene = base.scene
+    problem = identification_problem(scene, impacts)
     frame = contact_frame(scene, impacts)
-    data = Scale.of(base, frame, impacts.known).data(base, frame, impacts.known, impacts.after)
-    sd = prior_sd(scene, impacts.known)
-    found = fit(
+    scaling = InputScaling.of(base, frame, impacts.known)
+    data = scaling.data(base, frame, impacts.known, impacts.after)
+    std = prior_std(scene, impacts.known)
+    found = fit_posterior(
         data,
-        sd,
-        strength=RIGID,
+        std,
+        scales=CONSTANTS_ONLY,
         posterior_samples=starts,
-        anchor=constants(data, sd),
+        anchor=fit_constants(data, std),
         generator=torch.Generator().manual_seed(seed),
     )
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)
-    free = list(setup.free)
+    free = list(problem.free)
     points = np.clip(centre + found.theta.numpy()[order], -1, 1)[:, free]
-    ends = [_polish(setup, p, centre[free]) for p in points]
-    unit, cost, spread = min(ends, key=lambda r: r[1])
-    # Starts that end elsewhere with an error almost as small say that the impacts do not tell these
-    # values apart.
-    rivals = [np.abs(u - unit) / 2 for u, c, _ in ends if c < 2 * cost + len(impacts) * FLOOR**2]
-    spread = np.max([spread, *rivals], axis=0)
-    return Constants(
-        told(scene, free, unit, spread, base=scene.nominal, known=impacts.known),
-        float(np.sqrt(cost / len(impacts))),
+    optima = [_polish(problem, point, centre[free]) for point in points]
+    best = min(optima, key=lambda optimum: optimum.squared_error)
+    limit = 2 * best.squared_error + len(impacts) * NOISE_FLOOR**2
+    rivals = [optimum.unit for optimum in optima if optimum.squared_error < limit]
+    return ConstantEstimates(
+        estimates_of_free(
+            scene,
+            free,
+            best.unit,
+            widen_for_rivals(best.std, best.unit, rivals),
+            base=scene.nominal,
+            known=impacts.known,
+        ),
+        float(np.sqrt(best.squared_error / len(impacts))),
     )
 
 
-def told(
-    scene: Scene,
-    free: Sequence[int],
-    unit: np.ndarray,
-    spread: np.ndarray,
-    *,
-    base: np.ndarray,
-    known: Mapping[str, np.ndarray],
-) -> tuple[Estimate, ...]:
-    """Estimates in `scene.params` order from the points (q,) and standard deviations (q,) of the
-    parameters `free`; the others keep base (p,) or what is known.
+def widen_for_rivals(std: np.ndarray, best: np.ndarray, rivals: list[np.ndarray]) -> np.ndarray:
+    """Standard deviations (q,) that reach half-way to rival optima.
+
+    Starts that end elsewhere with an error almost as small show that the data do not distinguish
+    these values.
+
+    Args:
+        std: Standard deviations (q,) at the best optimum.
+        best: The best optimum (q,).
+        rivals: Optima (q,) with an error almost as small.
     """
-    estimates = []
-    for i, p in enumerate(scene.params):
-        if i not in free:
-            value = float(np.mean(known[p.name])) if p.name in known else float(base[i])
-            estimates.append(
-                Estimate(
-                    p.name,
-                    value,
-                    value,
-                    value,
-                    EstimateStatus.KNOWN if p.name in known else EstimateStatus.UNIDENTIFIABLE,
-                )
-            )
-            continue
-        j = list(free).index(i)
-        value, low, high = from_unit(
-            [p],
-            np.clip([[unit[j]], [unit[j] - 1.64 * spread[j]], [unit[j] + 1.64 * spread[j]]], -1, 1),
-        )[:, 0]
-        estimates.append(
-            Estimate(
-                p.name,
-                float(value),
-                float(low),
-                float(high),
-                identifiability_status(p, unit[j], spread[j]),
-            )
+    half_distances = [np.abs(rival - best) / 2 for rival in rivals]
+    return np.max([std, *half_distances], axis=0)
+
+
+def laplace_std(jacobian: np.ndarray, noise: float, prior: np.ndarray | float) -> np.ndarray:
+    """Standard deviations (q,) at an optimum.
+
+    Args:
+        jacobian: Of the residuals by the parameters (n, q).
+        noise: Variance of the residuals.
+        prior: Prior standard deviations (q,), or one for all.
+    """
+    q = jacobian.shape[1]
+    precision = jacobian.T @ jacobian / noise + np.eye(q) / prior**2
+    return np.sqrt(np.diag(np.linalg.inv(precision)))
+
+
+def _polish(problem: IdentificationProblem, unit: np.ndarray, centre: np.ndarray) -> _Optimum:
+    """Levenberg-Marquardt on MuJoCo from one point (q,).
+
+    The prior about a centre (q,) steers the steps; whether one is taken is decided by the misfit
+    alone.
+    """
+
+    def linearise(points: np.ndarray) -> BatchModel:
+        residual, jacobian = _residual_and_jacobian(problem, points[0])
+        noise = _noise_variance(residual)
+        precision = np.eye(len(unit)) / _PRIOR_STD**2
+        hessian = jacobian.T @ jacobian / noise + precision
+        gradient = jacobian.T @ residual / noise + (points[0] - centre) / _PRIOR_STD**2
+        return BatchModel(
+            np.array([(residual**2).sum()]),
+            hessian[None],
+            gradient[None],
+            {"residual": residual[None], "jacobian": jacobian[None]},
         )
-    return tuple(estimates)
 
-
-def deviation(slope: np.ndarray, noise: float, sd: np.ndarray | float) -> np.ndarray:
-    """Standard deviations (q,) at an optimum with slopes (n, q) of residuals of variance `noise`,
-    where `sd` was expected before.
-    """
-    return np.sqrt(np.diag(np.linalg.inv(slope.T @ slope / noise + np.eye(slope.shape[1]) / sd**2)))
-
-
-def _polish(
-    setup: IdentificationProblem, unit: np.ndarray, centre: np.ndarray
-) -> tuple[np.ndarray, float, np.ndarray]:
-    """Gauss-Newton with damping on MuJoCo from one point (q,): the optimum, its summed squared
-    error and its standard deviations.
-    """
-    rows, q = np.arange(len(setup.before)), len(unit)
-    damp, sd = 1e-2, 0.5
-    value, slope = _differences(setup, unit, rows)
-    for _ in range(12):
-        noise = max(FLOOR**2, float((value**2).mean()))
-        hessian = slope.T @ slope / noise + np.eye(q) / sd**2
-        pull = slope.T @ value / noise + (unit - centre) / sd**2
-        move = np.linalg.solve(hessian + damp * np.diag(np.diag(hessian)), -pull)
-        trial = np.clip(unit + np.clip(move, -0.4, 0.4), -1, 1)
-        next_value, next_slope = _differences(setup, trial, rows)
-        if (next_value**2).sum() < (value**2).sum():
-            done = np.abs(trial - unit).max() < 1e-3
-            unit, value, slope, damp = trial, next_value, next_slope, damp / 4
-            if done:
-                break
-        else:
-            damp *= 8
-    return (
-        unit,
-        float((value**2).sum()),
-        deviation(slope, max(FLOOR**2, float((value**2).mean())), sd),
+    end = descend_batch(
+        linearise, unit[None], low=-1.0, high=1.0, damping=_DAMPING, stopping=_STOPPING
     )
+    residual = end.model.details["residual"][0]
+    jacobian = end.model.details["jacobian"][0]
+    std = laplace_std(jacobian, _noise_variance(residual), _PRIOR_STD)
+    return _Optimum(end.points[0], float((residual**2).sum()), std)
 
 
-def _differences(
-    setup: IdentificationProblem, unit: np.ndarray, rows: np.ndarray
+def _noise_variance(residual: np.ndarray) -> float:
+    """Variance of residuals (n,), with its floor."""
+    return max(NOISE_FLOOR**2, float((residual**2).mean()))
+
+
+def _residual_and_jacobian(
+    problem: IdentificationProblem, unit: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Residuals (N k,) and their slopes (N k, q) by central differences, all points in one batch."""
+    """Residuals (N k,) and Jacobian (N k, q) by central differences, all points in one batch."""
     q = len(unit)
-    points = unit + np.concatenate([np.zeros((1, q)), _STEP * np.eye(q), -_STEP * np.eye(q)])
-    points = np.clip(points, -1, 1)
-    out = setup.residual(setup.simulate(points, rows), rows).reshape(len(points), -1)
-    width = (points[1 : q + 1] - points[q + 1 :]).diagonal()
-    return out[0], ((out[1 : q + 1] - out[q + 1 :]) / width[:, None]).T
+    rows = np.arange(len(problem.before))
+    shifts = _DIFFERENCE * np.concatenate([np.zeros((1, q)), np.eye(q), -np.eye(q)])
+    points = np.clip(unit + shifts, -1, 1)
+    residuals = problem.residual(problem.simulate(points, rows), rows).reshape(len(points), -1)
+    ahead = slice(1, q + 1)
+    behind = slice(q + 1, None)
+    width = (points[ahead] - points[behind]).diagonal()
+    jacobian = ((residuals[ahead] - residuals[behind]) / width[:, None]).T
+    return residuals[0], jacobian

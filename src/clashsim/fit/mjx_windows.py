@@ -1,8 +1,8 @@
-"""Constant parameters by the slopes of MJX, on short windows around contact.
+"""Constant parameters by the gradients of MJX, on short windows around contact.
 
-A window is short because a slope through many contacts says little: after a few bounces the
-smallest change of a parameter moves everything. All starts descend at once; intervals and verdicts
-are those of `clashsim.fit.gradient`.
+A window is short because a gradient through many contacts carries little information: after a few
+bounces the smallest change of a parameter moves everything. All starts descend at once; intervals
+and statuses are those of `clashsim.fit.gradient`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,33 @@ from scipy.stats import qmc
 from clashsim.core.errors import DataError
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import prior_sd
-from clashsim.fit.gradient import FLOOR, Constants, deviation, told
+from clashsim.fit.gradient import (
+    NOISE_FLOOR,
+    ConstantEstimates,
+    laplace_std,
+    widen_for_rivals,
+)
+from clashsim.fit.identify import MJX_DAMPING, MJX_STEPS
+from clashsim.fit.priors import estimates_of_free, prior_std
 from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
+from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 from clashsim.sim.inputs import check_rollout
-from clashsim.sim.mjx.impact_jacobian import cap_residuals, least_squares_from_starts
+from clashsim.sim.mjx.impact_jacobian import cap_residuals
 from clashsim.sim.mjx.simulator import MjxSim
+
+_START_RANGE = 0.8  # of the unit scale
+# Units of a state's entries.
+_METRES, _RADIANS, _METRES_PER_SECOND, _RADIANS_PER_SECOND, _ACTIVATION = range(5)
 
 
 @dataclass(frozen=True, eq=False)
 class StateWindows:
-    """start (N, s), control (N, T, nu), observed (N, T + 1, s) with the start included; states are
-    qpos, qvel and act.
+    """N windows of T steps. States are qpos, qvel and act.
+
+    Attributes:
+        start: States at the start (N, s).
+        control: (N, T, nu).
+        observed: States (N, T + 1, s), the start included.
     """
 
     start: np.ndarray
@@ -39,31 +54,50 @@ class StateWindows:
 def cut_windows(
     scene: Scene, states: np.ndarray, control: np.ndarray, *, before: int = 4, steps: int = 60
 ) -> StateWindows:
-    """Windows of `steps` steps from trajectories states (N, T + 1, s), control (N, T, nu): each
-    begins `before` steps before the pair first touches.
+    """Cut windows around the first contact out of trajectories.
 
-    Trajectories in which it never does, or too late for a whole window, are left out.
+    Trajectories in which the pair never touches, or too late for a whole window, are left out.
+
+    Args:
+        scene: The scene.
+        states: (N, T + 1, s).
+        control: (N, T, nu).
+        before: Steps before the first contact at which a window begins.
+        steps: Steps of a window.
+
+    Returns:
+        The windows.
     """
-    model, kept = scene.base, []
-    data, (struck, striker) = (
-        mujoco.MjData(model),
-        (model.geom(g).id for g in (scene.struck, scene.striker)),
-    )
-    for row, path in enumerate(states):
-        for k, state in enumerate(path[: len(path) - steps + before]):
-            data.qpos[:] = state[: model.nq]
-            mujoco.mj_kinematics(model, data)
-            if mujoco.mj_geomDistance(model, data, struck, striker, 1.0, None) <= 0:
-                kept.append((row, max(0, k - before)))
-                break
-    if not kept:
+    observed = []
+    controls = []
+    for path, commands in zip(states, control, strict=True):
+        contact = _first_contact(scene, path[: len(path) - steps + before])
+        if contact is None:
+            continue
+        first = max(0, contact - before)
+        observed.append(path[first : first + steps + 1])
+        controls.append(commands[first : first + steps])
+    if not observed:
         raise DataError(
-            f"in none of {len(states)} trajectories do {scene.struck!r} and {scene.striker!r} touch with {steps} steps left"
+            f"in none of {len(states)} trajectories do {scene.struck!r} and {scene.striker!r} "
+            f"touch with {steps} steps left"
         )
-    observed = np.stack([states[row, k : k + steps + 1] for row, k in kept])
-    return StateWindows(
-        observed[:, 0], np.stack([control[row, k : k + steps] for row, k in kept]), observed
-    )
+    windows = np.stack(observed)
+    return StateWindows(windows[:, 0], np.stack(controls), windows)
+
+
+def _first_contact(scene: Scene, states: np.ndarray) -> int | None:
+    """The first of states (T, s) in which the pair touches, or None."""
+    model = scene.base
+    data = mujoco.MjData(model)
+    struck = model.geom(scene.struck).id
+    striker = model.geom(scene.striker).id
+    for step, state in enumerate(states):
+        data.qpos[:] = state[: model.nq]
+        mujoco.mj_kinematics(model, data)
+        if mujoco.mj_geomDistance(model, data, struck, striker, 1.0, None) <= 0:
+            return step
+    return None
 
 
 def identify_windows(
@@ -74,120 +108,186 @@ def identify_windows(
     starts: int = 4,
     seed: int = 0,
     hops: BasinHoppingConfig | None = None,
-) -> Constants:
-    """Identify the parameters with indices `free` (q,) of a simulator's scene; the others keep its
-    theta, or their nominal values.
+) -> ConstantEstimates:
+    """Identify parameters of a simulator's scene on windows.
 
-    With `hops` the starts are the chains of basin hopping, for guesses so poor that a descent ends
-    elsewhere. A residual is a state's difference over how much states of its unit change in the
-    windows; its mean square in a window is capped at 1.
+    A residual is a state's difference over how much states of its unit change in the windows; its
+    mean square in a window is capped at 1.
+
+    Args:
+        sim: The simulator.
+        windows: N windows.
+        free: Indices (q,) of the parameters to identify. The others keep the simulator's theta, or
+            their nominal values.
+        starts: Number of starts.
+        seed: Seed of the starts.
+        hops: With it the starts are the chains of basin hopping, for guesses so poor that a descent
+            ends elsewhere.
+
+    Returns:
+        The identified constants.
     """
+    _check_windows(sim, windows, free)
+    scene = sim.scene
+    chosen = list(free)
+    base = sim.theta if sim.theta is not None else scene.nominal
+    residuals = _WindowResiduals(sim, windows, chosen, base, finite=hops is None)
+    sampler = qmc.LatinHypercube(len(chosen), rng=np.random.default_rng(seed))
+    others = sampler.random(max(1, starts - 1)) * (2 * _START_RANGE) - _START_RANGE
+    nominal = np.clip(residuals.centre, -_START_RANGE, _START_RANGE)
+    begin = np.vstack([nominal, others])[:starts]
+    if hops is None:
+        descent = levenberg_marquardt(residuals, begin, steps=MJX_STEPS, damping=MJX_DAMPING)
+        ends = descent.points
+        costs = descent.loss
+    else:
+        found = hop_basins(residuals, begin, seed=seed, hops=hops)
+        ends = np.vstack([found.best, found.points])
+        costs = np.append(found.loss, found.losses)
+    best = int(costs.argmin())
+    residual, jacobian = residuals(ends[best : best + 1])
+    of_windows = slice(0, -len(chosen))  # the last rows are of the prior
+    n = len(windows.start)
+    squared_error = float((residual[0, of_windows] ** 2).sum() / n)
+    noise = max(NOISE_FLOOR**2, squared_error)
+    std = laplace_std(jacobian[0, of_windows], noise, residuals.std)
+    limit = 2 * costs[best] + n * NOISE_FLOOR**2
+    rivals = [end for end, cost in zip(ends, costs, strict=True) if cost < limit]
+    estimates = estimates_of_free(
+        scene,
+        chosen,
+        ends[best],
+        widen_for_rivals(std, ends[best], rivals),
+        base=base,
+        known={},
+    )
+    return ConstantEstimates(estimates, float(np.sqrt(squared_error)))
+
+
+def _check_windows(sim: MjxSim, windows: StateWindows, free: Sequence[int]) -> None:
+    """Raise unless a simulator can be fitted to windows."""
     check_rollout(sim.model, windows.start, windows.control)
     n, steps = windows.control.shape[:2]
-    if windows.observed.shape != (n, steps + 1, windows.start.shape[1]):
-        raise DataError(
-            f"observed needs shape {(n, steps + 1, windows.start.shape[1])}, got {windows.observed.shape}"
-        )
+    expected = (n, steps + 1, windows.start.shape[1])
+    if windows.observed.shape != expected:
+        raise DataError(f"observed needs shape {expected}, got {windows.observed.shape}")
     if not len(free) or not np.isfinite(windows.observed).all():
         raise DataError("windows need at least one parameter to identify and no missing states")
-    scene, chosen = sim.scene, list(free)
-    params, base = (
-        [scene.params[i] for i in chosen],
-        sim.theta if sim.theta is not None else scene.nominal,
-    )
-    centre, sd = to_unit(params, scene.nominal[chosen]), prior_sd(scene, {}).numpy()[chosen]
-    observed = one_sided(sim.model, windows.observed)
-    scale = 1 / (state_scales(sim.model, observed) * np.sqrt(observed[0, 1:].size))
 
-    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals and slopes at points (m, q); what was expected counts as one more, so that a
-        blind parameter goes back to it.
-        """
+
+class _WindowResiduals:
+    """Residuals and Jacobian of windows at points of the unit scale.
+
+    The prior counts as further residuals, so that a parameter without any effect goes back to it.
+    """
+
+    def __init__(
+        self,
+        sim: MjxSim,
+        windows: StateWindows,
+        free: list[int],
+        base: np.ndarray,
+        *,
+        finite: bool,
+    ) -> None:
+        self._sim = sim
+        self._windows = windows
+        self._free = free
+        self._base = base
+        self._finite = finite
+        self._params = [sim.scene.params[i] for i in free]
+        self._observed = continuous_quaternions(sim.model, windows.observed)
+        scales = state_scales(sim.model, self._observed)
+        self._weight = 1 / (scales * np.sqrt(self._observed[0, 1:].size))
+        self.centre = to_unit(self._params, sim.scene.nominal[free])
+        self.std = prior_std(sim.scene, {}).numpy()[free]
+
+    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (m, r) and Jacobian (m, r, q) at points (m, q)."""
         m, q = points.shape
-        theta = np.tile(base, (m * n, 1))
-        theta[:, chosen] = np.repeat(from_unit(params, points), n, 0)
-        states, slope = sim.rollout_with_jacobian(
-            np.tile(windows.start, (m, 1)),
-            np.tile(windows.control, (m, 1, 1)),
+        n = len(self._windows.start)
+        theta = np.tile(self._base, (m * n, 1))
+        theta[:, self._free] = np.repeat(from_unit(self._params, points), n, 0)
+        states, jacobian = self._sim.rollout_with_jacobian(
+            np.tile(self._windows.start, (m, 1)),
+            np.tile(self._windows.control, (m, 1, 1)),
             theta,
-            free=chosen,
-            finite=hops is None,
+            free=self._free,
+            finite=self._finite,
         )
-        off = ((states - np.tile(observed, (m, 1, 1))) * scale)[:, 1:].reshape(m, n, -1)
-        value, turn = cap_residuals(off, (slope * scale[:, None])[:, 1:].reshape(m, n, -1, q))
-        value = np.concatenate([value.reshape(m, -1), FLOOR * (points - centre) / sd], axis=1)
-        return value, np.concatenate(
-            [turn.reshape(m, -1, q), np.tile(FLOOR * np.diag(1 / sd), (m, 1, 1))], axis=1
+        difference = (states - np.tile(self._observed, (m, 1, 1))) * self._weight
+        weighted_jacobian = jacobian * self._weight[:, None]
+        residual, residual_jacobian = cap_residuals(
+            difference[:, 1:].reshape(m, n, -1), weighted_jacobian[:, 1:].reshape(m, n, -1, q)
+        )
+        prior = NOISE_FLOOR * (points - self.centre) / self.std
+        prior_jacobian = np.tile(NOISE_FLOOR * np.diag(1 / self.std), (m, 1, 1))
+        return (
+            np.concatenate([residual.reshape(m, -1), prior], axis=1),
+            np.concatenate([residual_jacobian.reshape(m, -1, q), prior_jacobian], axis=1),
         )
 
-    spread = (
-        qmc.LatinHypercube(len(chosen), rng=np.random.default_rng(seed)).random(max(1, starts - 1))
-        * 1.6
-        - 0.8
-    )
-    begin = np.vstack([np.clip(centre, -0.8, 0.8), spread])[:starts]
-    if hops is None:
-        ends, cost = least_squares_from_starts(evaluate, begin)
-    else:
-        found = hop_basins(evaluate, begin, seed=seed, hops=hops)
-        ends, cost = np.vstack([found.best, found.points]), np.append(found.loss, found.losses)
-    best = int(cost.argmin())
-    value, slope = (a[0, : -len(chosen)] for a in evaluate(ends[best : best + 1]))
-    error = float((value**2).sum() / n)
-    sure = deviation(slope, max(FLOOR**2, error), sd)
-    # Starts that end elsewhere with an error almost as small say that the windows do not tell these
-    # values apart.
-    rivals = [
-        np.abs(u - ends[best]) / 2
-        for u, c in zip(ends, cost, strict=True)
-        if c < 2 * cost[best] + n * FLOOR**2
-    ]
-    return Constants(
-        told(scene, chosen, ends[best], np.max([sure, *rivals], axis=0), base=base, known={}),
-        float(np.sqrt(error)),
-    )
 
-
-def _quaternions(model: mujoco.MjModel) -> list[int]:
+def _quaternion_addresses(model: mujoco.MjModel) -> list[int]:
     """Where the quaternions of a state begin."""
     offset = {int(mujoco.mjtJoint.mjJNT_FREE): 3, int(mujoco.mjtJoint.mjJNT_BALL): 0}
-    return [
-        int(model.jnt_qposadr[j]) + offset[int(model.jnt_type[j])]
-        for j in range(model.njnt)
-        if int(model.jnt_type[j]) in offset
-    ]
+    addresses = []
+    for joint in range(model.njnt):
+        kind = int(model.jnt_type[joint])
+        if kind in offset:
+            addresses.append(int(model.jnt_qposadr[joint]) + offset[kind])
+    return addresses
 
 
-def one_sided(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
-    """States (N, T, s) whose quaternions do not jump to their negatives, which are the same turn."""
+def continuous_quaternions(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
+    """States whose quaternions do not jump to their negatives, which are the same rotation.
+
+    Args:
+        model: The model.
+        states: (N, T, s).
+
+    Returns:
+        (N, T, s).
+    """
     out = states.copy()
-    for a in _quaternions(model):
-        part = out[..., a : a + 4]
-        sign = np.where((part[:, 1:] * part[:, :-1]).sum(-1) < 0, -1.0, 1.0)
-        part[:, 1:] *= np.cumprod(sign, axis=1)[..., None]
+    for address in _quaternion_addresses(model):
+        quaternion = out[..., address : address + 4]
+        sign = np.where((quaternion[:, 1:] * quaternion[:, :-1]).sum(-1) < 0, -1.0, 1.0)
+        quaternion[:, 1:] *= np.cumprod(sign, axis=1)[..., None]
     return out
 
 
 def state_scales(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
-    """How much states (N, T, s) change, (s,): root mean square from the start over all entries of
-    one unit (m, rad, m/s, rad/s, activation).
+    """How much states change.
+
+    Args:
+        model: The model.
+        states: (N, T, s).
+
+    Returns:
+        (s,): root mean square change from the start, over all entries of one unit (m, rad, m/s,
+        rad/s, activation).
     """
-    turning = {int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_BALL)}
-    unit = np.zeros(states.shape[-1], int)
-    unit[model.nq + model.nv :] = 4
-    unit[model.nq : model.nq + model.nv] = 2
-    for j in range(model.njnt):
-        if int(model.jnt_type[j]) in turning:
-            width = 3 if int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_BALL) else 1
-            unit[int(model.jnt_qposadr[j])] = 1
-            unit[
-                model.nq + int(model.jnt_dofadr[j]) : model.nq + int(model.jnt_dofadr[j]) + width
-            ] = 3
-        elif int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_FREE):
-            unit[
-                model.nq + int(model.jnt_dofadr[j]) + 3 : model.nq + int(model.jnt_dofadr[j]) + 6
-            ] = 3
-    for a in _quaternions(model):
-        unit[a : a + 4] = 1
+    units = _state_units(model, states.shape[-1])
     change = np.square(states - states[:, :1]).mean((0, 1))
-    return np.array([np.sqrt(change[unit == u].mean()) for u in unit]) + 1e-9
+    return np.array([np.sqrt(change[units == unit].mean()) for unit in units]) + 1e-9
+
+
+def _state_units(model: mujoco.MjModel, size: int) -> np.ndarray:
+    """The unit of each entry of a state (s,)."""
+    units = np.full(size, _METRES)
+    units[model.nq + model.nv :] = _ACTIVATION
+    units[model.nq : model.nq + model.nv] = _METRES_PER_SECOND
+    for joint in range(model.njnt):
+        kind = int(model.jnt_type[joint])
+        velocity = model.nq + int(model.jnt_dofadr[joint])
+        if kind == int(mujoco.mjtJoint.mjJNT_HINGE):
+            units[int(model.jnt_qposadr[joint])] = _RADIANS
+            units[velocity] = _RADIANS_PER_SECOND
+        elif kind == int(mujoco.mjtJoint.mjJNT_BALL):
+            units[velocity : velocity + 3] = _RADIANS_PER_SECOND
+        elif kind == int(mujoco.mjtJoint.mjJNT_FREE):
+            units[velocity + 3 : velocity + 6] = _RADIANS_PER_SECOND
+    for address in _quaternion_addresses(model):
+        units[address : address + 4] = _RADIANS
+    return units

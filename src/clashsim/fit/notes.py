@@ -1,7 +1,7 @@
-"""What a run says about itself beside its model, as JSON; checked when it is read.
+"""What a run reports about itself beside its model, as JSON; checked when it is read.
 
-It is printed and compared as it stands, and a folder may come from somebody else: what is not of
-the kind that is written here is refused in one sentence, wherever it would be used.
+It is printed and compared as it stands, and a folder may come from somebody else. So what is not of
+the types that are written here is refused in one sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LARGEST = 2**63  # a longer integer is no count of anything
 _NAMES = {int: "a whole number", float: "a number", str: "text", types.NoneType: "null"}
 
 
-class Trial(TypedDict):
+class TrialNote(TypedDict):
     """Impacts that the run was fitted to."""
 
     name: str
@@ -26,7 +26,7 @@ class Trial(TypedDict):
 Accuracy = TypedDict("Accuracy", {"accuracy_0.1": float, "accuracy_0.2": float, "median": float})
 
 
-class Restitution(TypedDict):
+class RestitutionNote(TypedDict):
     """Restitution of a head-on impact at some speeds, before and after."""
 
     speeds: list[float]
@@ -34,7 +34,7 @@ class Restitution(TypedDict):
     identified: list[float]
 
 
-class Ground(TypedDict):
+class GroundNote(TypedDict):
     """Friction of the ground, with standard errors."""
 
     slides: int
@@ -44,7 +44,7 @@ class Ground(TypedDict):
     torsional_error: float | None
 
 
-class Words(TypedDict):
+class Sentence(TypedDict):
     """A sentence."""
 
     words: str
@@ -58,10 +58,10 @@ class Metrics(TypedDict, total=False):
     outside: int
     judged: str
     models: dict[str, Accuracy]
-    restitution: Restitution
-    ground: Ground
+    restitution: RestitutionNote
+    ground: GroundNote
     segmented: list[str]
-    slide: Words
+    slide: Sentence
 
 
 class SlideEstimate(TypedDict):
@@ -80,7 +80,9 @@ class SlideFigures(TypedDict):
     estimates: list[SlideEstimate]
 
 
-class _SlideModel(TypedDict):
+class _SlideModelNote(TypedDict):
+    """What every slide model has."""
+
     values: dict[str, float]
     gyration: float
     centre: tuple[float, float]
@@ -88,14 +90,14 @@ class _SlideModel(TypedDict):
     steps: int
 
 
-class Slide(_SlideModel, total=False):
+class SlideNote(_SlideModelNote, total=False):
     """A slide model, and the figures of its fit where they are known."""
 
     delay: float
     fit: SlideFigures
 
 
-class Options(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """Options of the command that are looked at later; there are others."""
 
     impacts: int | str
@@ -107,9 +109,9 @@ class Notes(TypedDict):
     """All of it, but for the slide model, which not every run has."""
 
     metrics: Metrics
-    trials: list[Trial]
+    trials: list[TrialNote]
     versions: dict[str, str]
-    options: Options
+    options: RunOptions
 
 
 def check_notes(notes: Mapping[str, Any]) -> None:
@@ -117,7 +119,7 @@ def check_notes(notes: Mapping[str, Any]) -> None:
     for name, kind in get_type_hints(Notes).items():
         conform(notes[name], kind, name)
     if notes["slide"] is not None:
-        conform(notes["slide"], Slide, "slide")
+        conform(notes["slide"], SlideNote, "slide")
     metrics = notes["metrics"]
     for name, needed in (("models", "judged"), ("outside", "impacts")):
         if name in metrics and needed not in metrics:
@@ -127,40 +129,41 @@ def check_notes(notes: Mapping[str, Any]) -> None:
         raise RunError("the run is damaged: the columns of metrics.restitution differ in length")
 
 
-def conform(value: Any, kind: Any, place: str) -> None:
+def conform(value: Any, kind: Any, path: str) -> None:
     """Raise unless a value that was read from JSON is of a kind.
 
     Args:
         value: The value.
         kind: A `TypedDict`, whose further keys are not looked at; dict, list or tuple of other
             kinds (JSON has tuples as lists); int, float, str, None, or a union of them.
-        place: What to call the value in the message.
+        path: What to call the value in the message.
     """
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if is_typeddict(kind):
-        _expect(isinstance(value, dict), place, "a table")
+        _expect(isinstance(value, dict), path, "a table")
         hints = get_type_hints(kind)
         for key in kind.__required_keys__:
-            _expect(key in value, f"{place}.{key}", "there")
+            _expect(key in value, f"{path}.{key}", "there")
         for key in hints.keys() & value.keys():
-            conform(value[key], hints[key], f"{place}.{key}")
+            conform(value[key], hints[key], f"{path}.{key}")
     elif origin is dict:
-        _expect(isinstance(value, dict), place, "a table")
+        _expect(isinstance(value, dict), path, "a table")
         for key, item in value.items():
-            conform(item, arguments[1], f"{place}.{key}")
+            conform(item, arguments[1], f"{path}.{key}")
     elif origin is list:
-        _expect(isinstance(value, list), place, "a list")
+        _expect(isinstance(value, list), path, "a list")
         for index, item in enumerate(value):
-            conform(item, arguments[0], f"{place}.{index}")
+            conform(item, arguments[0], f"{path}.{index}")
     elif origin is tuple:
-        _expect(isinstance(value, list), place, "a list")
-        _expect(len(value) == len(arguments), place, f"{len(arguments)} entries long")
+        _expect(isinstance(value, list), path, "a list")
+        _expect(len(value) == len(arguments), path, f"{len(arguments)} entries long")
         for index, item in enumerate(value):
-            conform(item, arguments[index], f"{place}.{index}")
+            conform(item, arguments[index], f"{path}.{index}")
     else:
         choices = arguments if origin is types.UnionType else (kind,)
         names = " or ".join(_NAMES[choice] for choice in choices)
-        _expect(any(_is(value, choice) for choice in choices), place, names)
+        _expect(any(_is(value, choice) for choice in choices), path, names)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -172,6 +175,7 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, int | float if kind is float else kind)
 
 
-def _expect(holds: bool, place: str, what: str) -> None:
+def _expect(holds: bool, path: str, what: str) -> None:
+    """Raise unless a condition holds."""
     if not holds:
-        raise RunError(f"the run is damaged: {place[:100]} is not {what}")
+        raise RunError(f"the run is damaged: {path[:100]} is not {what}")

@@ -1,5 +1,6 @@
-"""The simplest law of a point contact: normal restitution, Coulomb friction and tangential
-restitution of rigid bodies in the plane.
+"""The simplest law of a point contact of rigid bodies in the plane.
+
+It has three constants: normal restitution, Coulomb friction and tangential restitution.
 """
 
 from __future__ import annotations
@@ -12,63 +13,94 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.regression import approach
 
-_LOW, _HIGH = np.array([0.0, 0.0, -1.0]), np.array([1.0, 2.0, 1.0])
+# Bounds and grid of (restitution, friction, tangential restitution).
+_LOW = np.array([0.0, 0.0, -1.0])
+_HIGH = np.array([1.0, 2.0, 1.0])
 _AXES = (np.linspace(0, 1, 21), np.linspace(0, 1.2, 25), np.linspace(-1, 1, 17))
+_BATCH = 200_000  # laws times impacts that are evaluated at once
+_CAP = 0.1  # relative error at which an impact counts half: close to what accuracy(0.1) counts
 
 
 def point_contact_inputs(scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
-    """What the law needs of each impact, (N, 5): normal and tangential approach, lever arm along
-    tangent and normal in radii of gyration, and the struck body's mass over that of a striker that
-    can recoil (0 for walls and servos).
+    """What the law needs of each impact.
+
+    Args:
+        scene: The scene.
+        frame: The impacts in their contact frames.
+        impacts: N impacts.
+
+    Returns:
+        (N, 5): normal and tangential approach velocity over the approach speed, lever arm along
+        tangent and normal in radii of gyration, and the struck body's mass over that of a striker
+        that can recoil (0 for walls and servos).
     """
-    (b, a), (vn, vt) = frame.arm.T, approach(frame, impacts).T
-    struck = inertia(scene, scene.struck_body).mass
+    along_normal, along_tangent = frame.arm.T
+    normal, tangential = approach(frame, impacts).T
+    struck_mass = inertia(scene, scene.struck_body).mass
     if "arm_mass" in impacts.known:
-        recoil = struck / impacts.known["arm_mass"]
+        recoil = struck_mass / impacts.known["arm_mass"]
+    elif scene.striker_body.free:
+        recoil = np.full(len(impacts), struck_mass / inertia(scene, scene.striker_body).mass)
     else:
-        recoil = np.full(
-            len(impacts),
-            struck / inertia(scene, scene.striker_body).mass if scene.striker_body.free else 0.0,
-        )
-    return np.stack([vn, vt, a, b, recoil], 1)
+        recoil = np.zeros(len(impacts))
+    return np.stack([normal, tangential, along_tangent, along_normal, recoil], 1)
 
 
 def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Change of twist (..., N, 3), dimensionless, under laws (..., 1, 3) = (restitution, friction,
-    tangential restitution) at `point_contact_inputs` (N, 5).
+    """Change of twist under a law.
+
+    Args:
+        law: (..., 1, 3): restitution, friction, tangential restitution.
+        x: `point_contact_inputs` (N, 5).
+
+    Returns:
+        Dimensionless change of twist (..., N, 3).
     """
-    e, mu, et = np.moveaxis(law, -1, 0)
-    vn, vt, a, b, recoil = x.T
-    knn, ktt, knt = (
-        1 + a * a + recoil,
-        1 + b * b + recoil,
-        -a * b,
-    )  # velocity of the contact per impulse, on a unit mass of unit gyration
-    un, ut = -(1 + e) * vn, -(1 + et) * vt
-    det = knn * ktt - knt * knt
-    jn, jt = (ktt * un - knt * ut) / det, (knn * ut - knt * un) / det
-    side = np.sign(jt)
-    slide = un / np.maximum(knn + knt * side * mu, 0.1 * knn)
-    slips = np.abs(jt) > mu * jn
-    jn, jt = np.where(slips, slide, jn), np.where(slips, side * mu * slide, jt)
-    return np.stack([jn, jt, b * jt - a * jn], -1)
+    restitution, friction, tangential_restitution = np.moveaxis(law, -1, 0)
+    normal, tangential, a, b, recoil = x.T
+    # Change of the contact's velocity per impulse, on a unit mass of unit gyration.
+    k_nn = 1 + a * a + recoil
+    k_tt = 1 + b * b + recoil
+    k_nt = -a * b
+    # Impulses that give both restitutions if the contact sticks.
+    wanted_normal = -(1 + restitution) * normal
+    wanted_tangential = -(1 + tangential_restitution) * tangential
+    determinant = k_nn * k_tt - k_nt * k_nt
+    impulse_n = (k_tt * wanted_normal - k_nt * wanted_tangential) / determinant
+    impulse_t = (k_nn * wanted_tangential - k_nt * wanted_normal) / determinant
+    # Where that needs more than friction can give, the contact slips.
+    side = np.sign(impulse_t)
+    slipping_n = wanted_normal / np.maximum(k_nn + k_nt * side * friction, 0.1 * k_nn)
+    slips = np.abs(impulse_t) > friction * impulse_n
+    impulse_t = np.where(slips, side * friction * slipping_n, impulse_t)
+    impulse_n = np.where(slips, slipping_n, impulse_n)
+    return np.stack([impulse_n, impulse_t, b * impulse_t - a * impulse_n], -1)
 
 
 def fit_point_contact(x: np.ndarray, change: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """The law (3,) that fits changes (N, 3) of given size (N,) best, by grid and simplex search; a
-    few impacts that follow no law do not decide.
+    """The law that fits best, by grid and simplex search.
+
+    The loss is capped, so that a few impacts that follow no law do not decide.
+
+    Args:
+        x: `point_contact_inputs` (N, 5).
+        change: Dimensionless changes of twist (N, 3).
+        size: Sizes of the outcomes (N,).
+
+    Returns:
+        Restitution, friction, tangential restitution (3,).
     """
 
     def loss(law: np.ndarray) -> np.ndarray:
-        miss = np.linalg.norm(point_contact(law[..., None, :], x) - change, axis=-1) / size
-        return (miss**2 / (0.1**2 + miss**2)).mean(-1)  # close to what accuracy(0.1) counts
+        predicted = point_contact(law[..., None, :], x)
+        error = np.linalg.norm(predicted - change, axis=-1) / size
+        return (error**2 / (_CAP**2 + error**2)).mean(-1)
 
-    laws = np.stack([g.ravel() for g in np.meshgrid(*_AXES, indexing="ij")], 1)
-    scores = np.concatenate(
-        [loss(part) for part in np.array_split(laws, max(1, len(laws) * len(x) // 200_000))]
-    )
+    laws = np.stack([axis.ravel() for axis in np.meshgrid(*_AXES, indexing="ij")], 1)
+    batches = np.array_split(laws, max(1, len(laws) * len(x) // _BATCH))
+    scores = np.concatenate([loss(batch) for batch in batches])
     best = minimize(
-        lambda q: float(loss(np.clip(q, _LOW, _HIGH))),
+        lambda law: float(loss(np.clip(law, _LOW, _HIGH))),
         laws[scores.argmin()],
         method="Nelder-Mead",
         options={"maxiter": 150},

@@ -1,9 +1,8 @@
-"""What recorded impacts say without any physics: a Gaussian process over where and how the bodies
-meet, in the contact frame.
+"""Regression of recorded impacts without any physics: a Gaussian process.
 
-It is a baseline of the benchmarks, and a witness in a calibration: near impacts that were recorded
-it is often better than any contact model, far from them it knows nothing, and its variance and
-`RegressionInputs.near` say which of the two it is.
+It is a baseline of the benchmarks, and the local correction of a calibration. Near impacts that
+were recorded it is often better than any contact model, far from them it knows nothing; its
+variance and `RegressionInputs.proximity` tell the two cases apart.
 """
 
 from __future__ import annotations
@@ -21,43 +20,58 @@ from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 
-_RELEVANCE = 0.3  # of inputs that may matter, against those that must
-_NARROW = (
-    0.3  # rad: angles that spread less are taken as they are, since their cosine is only noise
-)
+_WEAK_RELEVANCE = 0.3  # of inputs that may matter, against those that must
+_NARROW = 0.3  # rad: angles that vary less are taken as they are, since their cosine is only noise
 _CLIP = 6.0  # standard deviations
 _NEAR = 2.5  # standard deviations of the fitted impacts, in any one input, that are still near them
+_BIAS = 0.01  # variance of the constant in the linear kernel, over that of its coefficients
 
 
 def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
-    """Normal and tangential velocity (N, 2) of the struck body's contact point relative to the
-    striker, over the approach speed; planar.
+    """Approach velocity of the struck body's contact point relative to the striker; planar.
+
+    Args:
+        frame: The impacts in their contact frames.
+        impacts: N impacts.
+
+    Returns:
+        Normal and tangential velocity (N, 2) over the approach speed.
     """
-    n = frame.contact.normal
-    t = np.stack([-n[:, 1], n[:, 0]], 1)
-    start, (b, a) = frame.twist_before / frame.speed[:, None], frame.arm.T
-    striker = [(impacts.striker_twist[:, :2] * axis).sum(1) / frame.speed for axis in (n, t)]
+    normal = frame.contact.normal
+    tangent = np.stack([-normal[:, 1], normal[:, 0]], 1)
+    twist = frame.twist_before / frame.speed[:, None]
+    along_normal, along_tangent = frame.arm.T
+    striker_velocity = impacts.striker_twist[:, :2]
+    striker_normal = (striker_velocity * normal).sum(1) / frame.speed
+    striker_tangent = (striker_velocity * tangent).sum(1) / frame.speed
     return np.stack(
-        [start[:, 0] - a * start[:, 2] - striker[0], start[:, 1] + b * start[:, 2] - striker[1]], 1
+        [
+            twist[:, 0] - along_tangent * twist[:, 2] - striker_normal,
+            twist[:, 1] + along_normal * twist[:, 2] - striker_tangent,
+        ],
+        1,
     )
 
 
 def faces_meet(scene: Scene) -> bool:
-    """Whether two flat faces meet, so that the point where they touch first says little."""
-    return all(
-        int(scene.base.geom(g).type[0]) == int(mujoco.mjtGeom.mjGEOM_BOX)
-        for g in (scene.struck, scene.striker)
-    )
+    """Whether two flat faces meet, so that the point where they touch first matters little."""
+    box = int(mujoco.mjtGeom.mjGEOM_BOX)
+    kinds = [int(scene.base.geom(geom).type[0]) for geom in (scene.struck, scene.striker)]
+    return all(kind == box for kind in kinds)
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionInputs:
-    """How impacts become inputs of unit spread among those fitted, times how much each is expected
-    to matter.
+    """How impacts become inputs of unit variance among those fitted, times their relevance.
 
-    heading (rad) and narrow: how the turn of the bodies against each other is written; live:
-    columns that change among the fitted impacts; centre and width (f,) of those, and their
-    relevance (f,).
+    Attributes:
+        heading: Mean orientation of the bodies relative to each other, rad.
+        narrow: Whether that orientation is written as an angle about the heading, or as cosine and
+            sine.
+        live: Columns that change among the fitted impacts (f of them).
+        centre: Centres of these columns (f,).
+        width: Their standard deviations (f,).
+        relevance: How much each is expected to matter (f,).
     """
 
     heading: float
@@ -70,35 +84,44 @@ class RegressionInputs:
     @staticmethod
     def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> RegressionInputs:
         """Scaling taken from the impacts that are fitted."""
-        heading = float(
-            np.arctan2(
-                frame.relative_orientation[:, 1].mean(), frame.relative_orientation[:, 0].mean()
-            )
-        )
+        cosine = frame.relative_orientation[:, 0].mean()
+        sine = frame.relative_orientation[:, 1].mean()
+        heading = float(np.arctan2(sine, cosine))
         narrow = impacts.planar and bool(_angle(frame, heading).std() < _NARROW)
         x, relevance = _columns(scene, frame, impacts, heading if narrow else None)
-        centre, width = x.mean(0), x.std(0)
+        centre = x.mean(0)
+        width = x.std(0)
         live = np.flatnonzero(width > 1e-6 * (1 + np.abs(centre)))
         return RegressionInputs(
-            heading, narrow, tuple(map(int, live)), centre[live], width[live], relevance[live]
+            heading=heading,
+            narrow=narrow,
+            live=tuple(map(int, live)),
+            centre=centre[live],
+            width=width[live],
+            relevance=relevance[live],
         )
 
     def __call__(self, scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
         """Inputs (N, f) of any impacts."""
         x, _ = _columns(scene, frame, impacts, self.heading if self.narrow else None)
-        return np.clip((x[:, self.live] - self.centre) / self.width, -_CLIP, _CLIP) * self.relevance
+        standardised = (x[:, self.live] - self.centre) / self.width
+        return np.clip(standardised, -_CLIP, _CLIP) * self.relevance
 
-    def near(self, x: np.ndarray) -> np.ndarray:
-        """How far inputs (N, f) lie among the fitted ones, (N,): 1 there, falling to 0 outside,
-        whatever input it is that lies outside.
+    def proximity(self, x: np.ndarray) -> np.ndarray:
+        """Proximity weights (N,) of inputs (N, f) to the fitted ones.
+
+        They are 1 among the fitted impacts and fall to 0 outside, whatever input it is that lies
+        outside.
         """
-        far = np.abs(x / self.relevance).max(1, initial=0.0)
-        return np.exp(-0.5 * np.maximum(0.0, far - _NEAR) ** 2)
+        farthest = np.abs(x / self.relevance).max(1, initial=0.0)
+        return np.exp(-0.5 * np.maximum(0.0, farthest - _NEAR) ** 2)
 
 
 def _angle(frame: ContactFrame, heading: float) -> np.ndarray:
-    cosine, sine = frame.relative_orientation.T
-    return wrap_angle(np.arctan2(sine, cosine) - heading)
+    """Orientation (N,) of the bodies relative to each other, from a heading, in [-pi, pi)."""
+    cosine = frame.relative_orientation[:, 0]
+    sine = frame.relative_orientation[:, 1]
+    return (np.arctan2(sine, cosine) - heading + np.pi) % (2 * np.pi) - np.pi
 
 
 def _columns(
@@ -111,43 +134,57 @@ def _columns(
     rest comes in as far as the data asks for it.
     """
     index = frame.names.index
-    extras = np.column_stack(
-        [np.zeros((len(impacts), 0)), *(impacts.known[k] for k in sorted(impacts.known))]
-    )
-    turn = frame.relative_orientation if heading is None else _angle(frame, heading)[:, None]
-    if not impacts.planar:
-        strong, weak = (
-            [frame.arm, frame.tangential_offset, turn],
-            [frame.features[:, index("struck_vn") :], extras],
-        )
+    measured = [impacts.known[name] for name in sorted(impacts.known)]
+    extras = np.column_stack([np.zeros((len(impacts), 0)), *measured])
+    if heading is None:
+        orientation = frame.relative_orientation
     else:
-        speeds, rates = (
-            approach(frame, impacts),
-            frame.features[:, [index("struck_w"), index("log_speed")]],
-        )
+        orientation = _angle(frame, heading)[:, None]
+    if not impacts.planar:
+        strong = [frame.arm, frame.tangential_offset, orientation]
+        weak = [frame.features[:, index("struck_vn") :], extras]
+    else:
+        velocities = approach(frame, impacts)
+        rates = frame.features[:, [index("struck_w"), index("log_speed")]]
         if faces_meet(scene):
-            strong, weak = [frame.tangential_offset, turn], [speeds, rates, extras]
+            strong = [frame.tangential_offset, orientation]
+            weak = [velocities, rates, extras]
         else:
-            (b, a), (vn, vt) = frame.arm.T, speeds.T
-            rigid = np.column_stack(
-                [vn / (1 + a * a), a * vn / (1 + a * a), vt / (1 + b * b), b * vt / (1 + b * b)]
-            )
-            strong, weak = (
-                [frame.arm, speeds, rigid],
-                [frame.tangential_offset, turn, rates, extras],
-            )
+            strong = [frame.arm, velocities, _rigid_outcomes(frame.arm, velocities)]
+            weak = [frame.tangential_offset, orientation, rates, extras]
     x = np.column_stack([*strong, *weak])
-    must = sum(c.shape[1] for c in strong)
-    return x, np.r_[np.ones(must), np.full(x.shape[1] - must, _RELEVANCE)]
+    num_strong = sum(columns.shape[1] for columns in strong)
+    weak_relevance = np.full(x.shape[1] - num_strong, _WEAK_RELEVANCE)
+    return x, np.r_[np.ones(num_strong), weak_relevance]
+
+
+def _rigid_outcomes(arm: np.ndarray, velocities: np.ndarray) -> np.ndarray:
+    """What a frictionless and a sticking rigid contact would do (N, 4), up to a factor."""
+    b, a = arm.T
+    normal, tangential = velocities.T
+    return np.column_stack(
+        [
+            normal / (1 + a * a),
+            a * normal / (1 + a * a),
+            tangential / (1 + b * b),
+            b * tangential / (1 + b * b),
+        ]
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Regression:
-    """A fitted Gaussian process: linear plus RBF with a length for each input, one set of
-    hyper-parameters for all outputs.
+class GaussianProcess:
+    """A fitted Gaussian process: linear plus squared-exponential, one kernel for all outputs.
 
-    x (n, f) fitted inputs; dual (n, k); factor (n, n) of the kernel; log hyper-parameters (3 + f,):
-    amplitude, linear part, noise, lengths.
+    Attributes:
+        x: Fitted inputs (n, f).
+        dual: Coefficients (n, k).
+        factor: Cholesky factor (n, n) of the kernel.
+        hyper: Logarithms (3 + f,) of amplitude, linear part, noise, length scales.
+        centre: Centre of the outputs (k,).
+        scale: Their standard deviations (k,).
+        centre_variance: Variance of the centre, over that of the outputs.
+        evidence: Logarithm of the marginal likelihood, priors of the hyper-parameters included.
     """
 
     x: Tensor
@@ -155,96 +192,111 @@ class Regression:
     factor: Tensor
     hyper: Tensor
     centre: Tensor
-    spread: Tensor
-    unsure: float  # variance of the centre, over that of the spread
-    evidence: float  # logarithm of the marginal likelihood, priors of the hyper-parameters included
+    scale: Tensor
+    centre_variance: float
+    evidence: float
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (N, k) at inputs (N, f), the noise of a measurement left out."""
-        z = torch.as_tensor(x)
-        cross = _kernel(self.hyper, z, self.x)
-        own = (2 * self.hyper[0]).exp() + (2 * self.hyper[1]).exp() * (
-            (z * (-self.hyper[3:]).exp()).square().sum(-1) + 0.01
-        )
-        told = torch.linalg.solve_triangular(self.factor, cross.T, upper=False).square().sum(0)
-        mean = (cross @ self.dual) * self.spread + self.centre
-        return mean.numpy(), (
-            ((own - told).clamp_min(0.0)[:, None] + self.unsure) * self.spread.square()
-        ).numpy()
+        inputs = torch.as_tensor(x)
+        amplitude = (2 * self.hyper[0]).exp()
+        linear = (2 * self.hyper[1]).exp()
+        scaled = inputs * (-self.hyper[3:]).exp()
+        prior = amplitude + linear * (scaled.square().sum(-1) + _BIAS)
+        cross = _kernel(self.hyper, inputs, self.x)
+        white = torch.linalg.solve_triangular(self.factor, cross.T, upper=False)
+        explained = white.square().sum(0)
+        mean = (cross @ self.dual) * self.scale + self.centre
+        variance = (prior - explained).clamp_min(0.0)[:, None] + self.centre_variance
+        return mean.numpy(), (variance * self.scale.square()).numpy()
 
 
 def regress(
     x: np.ndarray, y: np.ndarray, size: np.ndarray, *, floor: float = 0.0, amplitude: float = 0.7
-) -> Regression:
-    """Fit outcomes y (n, k), whose noise grows with their size (n,), by maximum of the marginal
-    likelihood under log-normal priors.
+) -> GaussianProcess:
+    """Fit outcomes by the maximum of the marginal likelihood under log-normal priors.
 
-    floor: least spread of the outcomes, over their size, that is believed before seeing any; with
-    `amplitude`, the width of the prior of the amplitude, it keeps a few impacts that happen to be
-    alike from making the process sure of all others.
+    Args:
+        x: Inputs (n, f).
+        y: Outcomes (n, k).
+        size: Sizes (n,) of the outcomes; their noise grows with it.
+        floor: Least standard deviation of the outcomes, over their size, that is believed before
+            seeing any.
+        amplitude: Width of the prior of the amplitude. With the floor it keeps a few impacts that
+            happen to be alike from making the process sure of all others.
+
+    Returns:
+        The fitted process.
     """
-    inputs, y_ = torch.as_tensor(x), torch.as_tensor(y)
+    inputs = torch.as_tensor(x)
+    outcomes = torch.as_tensor(y)
     f = inputs.shape[1]
-    centre = y_.mean(0)
-    spread = y_.std(0).clamp_min(max(1e-3, floor * float(size.mean()) / np.sqrt(3)))
-    y_ = (y_ - centre) / spread
+    centre = outcomes.mean(0)
+    least = max(1e-3, floor * float(size.mean()) / np.sqrt(3))
+    scale = outcomes.std(0).clamp_min(least)
+    outcomes = (outcomes - centre) / scale
     noise = torch.as_tensor((size / size.mean()) ** 2)
     # Inputs of unit variance, f of them, change the outcome over about sqrt(f) standard deviations.
-    mean = torch.tensor(
-        [0.0, 0.0, np.log(0.1), *[0.5 * np.log(max(1, f))] * f], dtype=torch.float64
-    )
-    width = torch.tensor([amplitude, 0.7, 1.0, *[0.6] * f], dtype=torch.float64)
+    log_length = 0.5 * np.log(max(1, f))
+    prior_mean = torch.tensor([0.0, 0.0, np.log(0.1), *[log_length] * f], dtype=torch.float64)
+    prior_width = torch.tensor([amplitude, 0.7, 1.0, *[0.6] * f], dtype=torch.float64)
 
-    def factor(h: Tensor) -> Tensor:
-        return torch.linalg.cholesky(
-            _kernel(h, inputs, inputs) + torch.diag((2 * h[2]).exp() * noise + 1e-6)
-        )
+    def factor(hyper: Tensor) -> Tensor:
+        diagonal = torch.diag((2 * hyper[2]).exp() * noise + 1e-6)
+        return torch.linalg.cholesky(_kernel(hyper, inputs, inputs) + diagonal)
 
-    def cost(h: Tensor) -> Tensor:
-        low = factor(h)
-        white = torch.linalg.solve_triangular(low, y_, upper=False)
+    def cost(hyper: Tensor) -> Tensor:
+        lower = factor(hyper)
+        white = torch.linalg.solve_triangular(lower, outcomes, upper=False)
         return (
             0.5 * white.square().sum()
-            + y_.shape[1] * low.diagonal().log().sum()
-            + 0.5 * ((h - mean) / width).square().sum()
+            + outcomes.shape[1] * lower.diagonal().log().sum()
+            + 0.5 * ((hyper - prior_mean) / prior_width).square().sum()
         )
 
-    h = _minimise(cost, mean)
-    low = factor(h)
-    evidence = -float(cost(h)) - len(y_) * float(spread.log().sum())
-    return Regression(
-        inputs,
-        torch.cholesky_solve(y_, low),
-        low,
-        h,
-        centre,
-        spread,
-        float(y_.var(0).mean()) / len(y_),
-        evidence,
+    hyper = _minimise(cost, prior_mean)
+    lower = factor(hyper)
+    evidence = -float(cost(hyper)) - len(outcomes) * float(scale.log().sum())
+    return GaussianProcess(
+        x=inputs,
+        dual=torch.cholesky_solve(outcomes, lower),
+        factor=lower,
+        hyper=hyper,
+        centre=centre,
+        scale=scale,
+        centre_variance=float(outcomes.var(0).mean()) / len(outcomes),
+        evidence=evidence,
     )
 
 
-def _kernel(h: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    u, v = p * (-h[3:]).exp(), q * (-h[3:]).exp()
-    return (2 * h[0]).exp() * (-0.5 * torch.cdist(u, v).square()).exp() + (2 * h[1]).exp() * (
-        u @ v.T + 0.01
-    )
+def _kernel(hyper: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """Covariance (n, n') of outputs at inputs (n, f) and (n', f)."""
+    u = p * (-hyper[3:]).exp()
+    v = q * (-hyper[3:]).exp()
+    squared_exponential = (-0.5 * torch.cdist(u, v).square()).exp()
+    linear = u @ v.T + _BIAS
+    return (2 * hyper[0]).exp() * squared_exponential + (2 * hyper[1]).exp() * linear
 
 
 def _minimise(cost: Callable[[Tensor], Tensor], start: Tensor, steps: int = 60) -> Tensor:
-    h = start.clone().requires_grad_(True)
+    """L-BFGS from a start; the start itself where a kernel cannot be factored."""
+    hyper = start.clone().requires_grad_(True)
     optimiser = torch.optim.LBFGS(
-        [h], max_iter=steps, history_size=12, line_search_fn="strong_wolfe", tolerance_change=1e-6
+        [hyper],
+        max_iter=steps,
+        history_size=12,
+        line_search_fn="strong_wolfe",
+        tolerance_change=1e-6,
     )
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        value = cost(h)
+        value = cost(hyper)
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     try:
         optimiser.step(closure)  # type: ignore[no-untyped-call]
     except torch.linalg.LinAlgError:
-        return start  # a kernel that cannot be factored: stay with the prior
-    return h.detach() if torch.isfinite(h).all() else start
+        return start
+    return hyper.detach() if torch.isfinite(hyper).all() else start

@@ -1,9 +1,9 @@
-"""A slide model from the slides after the impacts of trials, and what to say of it."""
+"""A slide model from the slides after the impacts of trials, and what to report about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from clashsim.slides.law import SlideModel
     from clashsim.slides.slide import Slide
 
-_LAG = 0.015  # s after the kink, when the pair has parted: there a slide begins
+_LAG = 0.015  # s after the impact, when the pair has parted: there a slide begins
 _FEWEST = 5  # slides, as `fit_slides` asks for
+_LEVEL = 0.99  # share of gravity that is normal to a level plane
 
 
 def level_gravity(scene: Scene) -> float | None:
     """Gravity (m/s^2) on a struck body that slides on a level plane; None where none does."""
-    pull = np.asarray(scene.base.opt.gravity, float)
-    gravity = float(np.linalg.norm(pull)) or 9.81  # a scene seen from above may leave gravity out
-    if scene.plane is None or (pull.any() and abs(scene.plane[2] @ pull) < 0.99 * gravity):
+    vector = np.asarray(scene.base.opt.gravity, float)
+    gravity = float(np.linalg.norm(vector)) or 9.81  # a scene seen from above may leave it out
+    if scene.plane is None:
+        return None
+    if vector.any() and abs(scene.plane[2] @ vector) < _LEVEL * gravity:
         return None
     return gravity
 
@@ -35,15 +38,21 @@ def level_gravity(scene: Scene) -> float | None:
 def fit_slides_of_impacts(
     scene: Scene, fitted: Sequence[MeasuredImpact], held_out: Sequence[MeasuredImpact]
 ) -> tuple[SlideFit | None, dict[str, Any]]:
-    """A slide model of the slides after the impacts in `fitted`, and figures: in words, and how far
-    those held out end from where it says.
+    """Fit a slide model to the slides after impacts.
 
-    None, with the reason in words, where slides are too few or the ground has an edge; none and
-    nothing where no free body slides.
+    Args:
+        scene: The scene.
+        fitted: The impacts whose slides are fitted.
+        held_out: Impacts whose slides are predicted.
+
+    Returns:
+        The model, and figures: a sentence ("words"), and how far held-out slides end from where
+        the model predicts. The model is None, with the reason in the sentence, where slides are too
+        few or the ground has an edge; there is no sentence where no free body slides.
     """
     import mujoco
 
-    from clashsim.fit.calibrated_run import ground_friction_place
+    from clashsim.fit.calibrated_run import ground_friction_index
     from clashsim.slides.identify import delay, fit_slides
     from clashsim.slides.support_patch import support_patch
 
@@ -52,99 +61,138 @@ def fit_slides_of_impacts(
         return None, {}
     if int(scene.base.geom(scene.ground).type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
         return None, {
-            "words": f"no slide model: the ground {scene.ground!r} is not a plane; make it one to plan and train with this scene"
+            "words": f"no slide model: the ground {scene.ground!r} is not a plane; "
+            "make it one to plan and train with this scene"
         }
-    slides, twists, impacts = _usable(fitted)
-    if len(slides) < _FEWEST:
+    recorded = _undisturbed(fitted)
+    if len(recorded.slides) < _FEWEST:
         return None, {
-            "words": f"no slide model: {len(slides)} of {len(fitted)} slides are undisturbed and come to rest, at least {_FEWEST} are needed"
+            "words": f"no slide model: {len(recorded.slides)} of {len(fitted)} slides are "
+            f"undisturbed and come to rest, at least {_FEWEST} are needed"
         }
     try:
-        fit = fit_slides(slides, support_patch(scene), twists=twists, gravity=gravity)
+        fit = fit_slides(
+            recorded.slides, support_patch(scene), twists=recorded.twists, gravity=gravity
+        )
     except (ClashError, np.linalg.LinAlgError) as error:
         return None, {"words": f"no slide model: {error}"}
-    rests = np.array([_end(slide) for slide in slides])
-    fit = replace(
-        fit,
-        model=fit.model.delayed(
-            delay(
-                fit.model,
-                np.array([MotionBefore.of(f.before).struck.pose for f in impacts]),
-                np.array([f.after for f in impacts]),
-                rests,
-            )
-        ),
-    )
-    along, turned = 1e3 * float(np.linalg.norm(fit.misfit[:2])), float(np.degrees(fit.misfit[2]))
-    words = f"slide model from {len(slides)} of {len(fitted)} slides, which it follows to {along:.1f} mm and {turned:.1f} degrees (root mean square)"
-    if len(slides) < len(fitted):
-        words += "; the others are disturbed or were not seen to come to rest"
-    place = ground_friction_place(scene)
-    if place is not None:
-        words += f"; {scene.params[place].name} is taken from it"
-    slides_left, _, left = _usable(held_out)
-    tested = _tested(fit.model, slides_left, left)
+    seconds = delay(fit.model, recorded.pose_at_impact, recorded.twist_after, recorded.rest)
+    fit = replace(fit, model=fit.model.delayed(seconds))
+    tested = _test(fit.model, _undisturbed(held_out))
+    sentence = _describe(fit, len(recorded.slides), len(fitted))
+    index = ground_friction_index(scene)
+    if index is not None:
+        sentence += f"; {scene.params[index].name} is taken from it"
     if tested:
-        words += f"; {tested['held_out']} slides held out end {1e3 * tested['position_m']:.1f} mm and {np.degrees(tested['yaw_rad']):.1f} degrees from where it says (mean)"
-    return fit, {"words": words} | tested
+        millimetres = 1e3 * tested["position_m"]
+        degrees = np.degrees(tested["yaw_rad"])
+        sentence += (
+            f"; {tested['held_out']} slides held out end {millimetres:.1f} mm and {degrees:.1f} "
+            "degrees from where it predicts (mean)"
+        )
+    return fit, {"words": sentence} | tested
 
 
-def _usable(
-    found: Sequence[MeasuredImpact],
-) -> tuple[list[Slide], np.ndarray, list[MeasuredImpact]]:
-    """Slides from their first free moment to rest, the twists (N, 3) there, and the impacts before
-    them; impacts in doubt are left out.
+def _describe(fit: SlideFit, used: int, total: int) -> str:
+    """A sentence on a fitted slide model."""
+    millimetres = 1e3 * float(np.linalg.norm(fit.misfit[:2]))
+    degrees = float(np.degrees(fit.misfit[2]))
+    sentence = (
+        f"slide model from {used} of {total} slides, which it follows to {millimetres:.1f} mm "
+        f"and {degrees:.1f} degrees (root mean square)"
+    )
+    if used < total:
+        sentence += "; the others are disturbed or were not seen to come to rest"
+    return sentence
+
+
+@dataclass(frozen=True, eq=False)
+class _RecordedSlides:
+    """N slides that were seen from their first free moment to rest.
+
+    Attributes:
+        slides: The slides.
+        rows: Which of the impacts they follow (N,).
+        twists: Twists at their first frames (N, 3).
+        pose_at_impact: (N, 3).
+        twist_after: Twists after the impacts (N, 3).
     """
-    both = [(both, f) for f in found if not f.flags and (both := f.slide_at(_LAG)) is not None]
-    return (
-        [slide for (slide, _), _ in both],
-        np.array([twist for (_, twist), _ in both]).reshape(-1, 3),
-        [f for _, f in both],
+
+    slides: list[Slide]
+    rows: np.ndarray
+    twists: np.ndarray
+    pose_at_impact: np.ndarray
+    twist_after: np.ndarray
+
+    @property
+    def rest(self) -> np.ndarray:
+        """Poses at rest (N, 3)."""
+        ends = [_rest_pose(slide) for slide in self.slides]
+        return np.array(ends, float).reshape(-1, 3)
+
+
+def _undisturbed(impacts: Sequence[MeasuredImpact]) -> _RecordedSlides:
+    """The slides after impacts; impacts that are flagged are left out."""
+    slides = []
+    rows = []
+    twists = []
+    poses = []
+    after = []
+    for row, impact in enumerate(impacts):
+        if impact.flags:
+            continue
+        found = impact.slide_at(_LAG)
+        if found is None:
+            continue
+        slide, twist = found
+        slides.append(slide)
+        rows.append(row)
+        twists.append(twist)
+        poses.append(impact.before[:3])
+        after.append(impact.after)
+    return _RecordedSlides(
+        slides=slides,
+        rows=np.array(rows, int),
+        twists=np.array(twists, float).reshape(-1, 3),
+        pose_at_impact=np.array(poses, float).reshape(-1, 3),
+        twist_after=np.array(after, float).reshape(-1, 3),
     )
 
 
-def _end(slide: Slide) -> np.ndarray:
+def _rest_pose(slide: Slide) -> np.ndarray:
     """Pose (3,) at rest."""
     return np.median(np.column_stack([slide.xy, slide.yaw])[-5:], 0)
 
 
-def slides_to_rest(found: Sequence[MeasuredImpact]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which of the impacts (M,) are followed by a slide that was seen to its end, the poses at
-    impact (M, 3) and at rest (M, 3).
+def slides_to_rest(
+    impacts: Sequence[MeasuredImpact],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slides that were seen to their end.
+
+    Args:
+        impacts: The impacts.
+
+    Returns:
+        Which of the impacts they follow (M,), the poses at impact (M, 3) and at rest (M, 3).
     """
-    both = [
-        (i, MotionBefore.of(f.before).struck.pose, _end(seen[0]))
-        for i, f in enumerate(found)
-        if not f.flags and (seen := f.slide_at(_LAG)) is not None
-    ]
-    rows, starts, rests = zip(*both, strict=True) if both else ((), (), ())
-    return (
-        np.array(rows, int),
-        np.array(starts, float).reshape(-1, 3),
-        np.array(rests, float).reshape(-1, 3),
-    )
+    recorded = _undisturbed(impacts)
+    return recorded.rows, recorded.pose_at_impact, recorded.rest
 
 
-def _tested(
-    model: SlideModel, slides: Sequence[Slide], impacts: Sequence[MeasuredImpact]
-) -> dict[str, Any]:
-    """Mean distance (m) and angle (rad) between where slides ended and where the model says, begun
-    as measured.
-    """
+def _test(model: SlideModel, recorded: _RecordedSlides) -> dict[str, Any]:
+    """Mean distance (m) and angle (rad) between where slides end and where the model predicts."""
     import torch
 
-    if not slides:
+    if not recorded.slides:
         return {}
-    start = (
-        np.array([MotionBefore.of(f.before).struck.pose for f in impacts]),
-        np.array([f.after for f in impacts]),
-    )
     with torch.no_grad():
-        rest = model.rest(*map(torch.as_tensor, start)).numpy()
-    far = rest - np.array([_end(slide) for slide in slides])
-    far[:, 2] = wrap_angle(far[:, 2])
+        predicted = model.rest(
+            torch.as_tensor(recorded.pose_at_impact), torch.as_tensor(recorded.twist_after)
+        ).numpy()
+    error = predicted - recorded.rest
+    error[:, 2] = (error[:, 2] + np.pi) % (2 * np.pi) - np.pi
     return {
-        "held_out": len(slides),
-        "position_m": float(np.linalg.norm(far[:, :2], axis=1).mean()),
-        "yaw_rad": float(np.abs(far[:, 2]).mean()),
+        "held_out": len(recorded.slides),
+        "position_m": float(np.linalg.norm(error[:, :2], axis=1).mean()),
+        "yaw_rad": float(np.abs(error[:, 2]).mean()),
     }

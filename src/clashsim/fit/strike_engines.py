@@ -1,9 +1,10 @@
-"""What runs strikes: MuJoCo, or MJX on jax's device, by name or by measurement."""
+"""What runs strikes: MuJoCo, or MJX on jax's device."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -15,58 +16,77 @@ from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
 from clashsim.sim.mjx.model import import_mjx
 from clashsim.sim.mujoco.impacts import ImpactOutcome, ImpactSimulator
 
-Strike = Callable[[np.ndarray, np.ndarray], ImpactOutcome]
+# States before (N, d) and theta (N, p) -> outcomes.
+RunStrikes = Callable[[np.ndarray, np.ndarray], ImpactOutcome]
 ENGINES = {"mujoco": "MuJoCo", "mjx": "MJX"}
-_TOGETHER = 16  # shards that a card runs in one call: one alone would leave most of it idle
+_SHARDS_ON_GPU = 16  # that a GPU runs in one call: one alone would leave most of it idle
 
 
-def striker(by: str, scene: Scene, size: int, *, threads: int = 0) -> Strike:
-    """What runs strikes of a scene, `size` in one call; `threads` are MuJoCo's."""
-    return (
-        MjxImpactSimulator.of(scene, size)
-        if _known(by) == "mjx"
-        else ImpactSimulator(scene, size, threads=threads)
-    )
+@dataclass(frozen=True)
+class StrikeEngine:
+    """An engine that runs strikes.
 
-
-def together(by: str) -> int:
-    """Shards to run in one call."""
-    return 1 if _known(by) == "mujoco" or _platform() == "cpu" else _TOGETHER
-
-
-def marks(by: str) -> dict[str, Any]:
-    """What, beside MuJoCo itself, decides the bits that come out: shards of one are not to be mixed
-    with those of another.
+    Attributes:
+        name: "mujoco", or "mjx" for the same strikes in MJX on jax's device (see docs/mjx.md for
+            how far their impacts are from MuJoCo's).
+        threads: Threads of MuJoCo, 0 for all cores.
     """
-    return (
-        {}
-        if _known(by) == "mujoco"
-        else {
-            "by": by,
+
+    name: str = "mujoco"
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            hint = did_you_mean(self.name, ENGINES)
+            raise ParamError(f"strikes cannot be run by {self.name!r}; {hint}")
+
+    def simulator(self, scene: Scene, size: int) -> RunStrikes:
+        """What runs strikes of a scene, `size` in one call."""
+        if self.name == "mjx":
+            return MjxImpactSimulator.of(scene, size)
+        return ImpactSimulator(scene, size, threads=self.threads)
+
+    def shards_per_call(self) -> int:
+        """Shards to run in one call."""
+        if self.name == "mujoco" or _platform() == "cpu":
+            return 1
+        return _SHARDS_ON_GPU
+
+    def job_marks(self) -> dict[str, Any]:
+        """What, beside MuJoCo's version, decides the bits that come out.
+
+        Shards of one engine must not be mixed with those of another.
+        """
+        if self.name == "mujoco":
+            return {}
+        return {
+            "by": self.name,
             "mjx": version("mujoco-mjx"),
             "jax": version("jax"),
             "platform": _platform(),
         }
-    )
 
 
-def speed(run: Strike, before: np.ndarray, theta: np.ndarray) -> tuple[float, float]:
-    """Strikes a second of a call with before (N, d) and theta (N, p), and the seconds that a first
-    call with one strike takes: building and compiling.
+def measure_rate(run: RunStrikes, before: np.ndarray, theta: np.ndarray) -> tuple[float, float]:
+    """Measure how fast strikes run.
+
+    Args:
+        run: What runs them.
+        before: States before (N, d).
+        theta: Parameters (N, p).
+
+    Returns:
+        Strikes per second, and the seconds that a first call with one strike takes: building and
+        compiling.
     """
     begin = time.perf_counter()
     run(before[:1], theta[:1])
-    built = time.perf_counter() - begin
+    build_seconds = time.perf_counter() - begin
     begin = time.perf_counter()
     run(before, theta)
-    return len(before) / (time.perf_counter() - begin), built
-
-
-def _known(by: str) -> str:
-    if by not in ENGINES:
-        raise ParamError(f"strikes cannot be run by {by!r}; {did_you_mean(by, ENGINES)}")
-    return by
+    return len(before) / (time.perf_counter() - begin), build_seconds
 
 
 def _platform() -> str:
+    """The platform of jax's device: cpu, gpu, ..."""
     return str(import_mjx()[0].devices()[0].platform)

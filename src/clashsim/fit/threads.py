@@ -1,5 +1,6 @@
-"""How many threads torch uses: sums are added up in another order with more of them, so that the
-last bits are others.
+"""How many threads torch uses.
+
+With more of them sums are added up in another order, so that the last bits differ.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for as long as it lasts: the same bits here and in any worker."""
+    """Use one thread within the context: the same bits here and in any worker."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,8 +1,8 @@
-"""Parameters identified on recorded tosses by the slopes of MJX: Levenberg-Marquardt from several
-starts at once, on the frames around the first contact.
+"""Parameters identified on recorded tosses by the gradients of MJX.
 
-A slope through many bounces says little, so a toss counts from its first contact for a short while
-only.
+Levenberg-Marquardt runs from several starts at once, on the frames around the first contact. A
+gradient through many bounces carries little information, so a toss counts from its first contact
+for a short while only.
 """
 
 from __future__ import annotations
@@ -12,90 +12,123 @@ from scipy.stats import qmc
 
 from clashsim.core.box import SUBSTEPS
 from clashsim.core.params import from_unit, to_unit
-from clashsim.fit.toss_cmaes import PRIOR, TossFit, TossRollouts, unit_sd
+from clashsim.fit.priors import unit_std
+from clashsim.fit.toss_cmaes import PRIOR, TossFit
+from clashsim.fit.toss_rollouts import TossRollouts
 from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 from clashsim.sim.mjx.impact_jacobian import cap_residuals
 from clashsim.sim.mjx.simulator import MjxSim
 
 # Widths that a quaternion's difference counts as: it is half an angle, and corners lie about a
-# width from the centre
-_TURN = 2.0
-_STEP = 1e-3  # on the unit scale, of the starts' differences: they are linear in the centre of mass
+# width from the centre.
+_QUATERNION_WIDTHS = 2.0
+_DIFFERENCE = 1e-3  # on the unit scale, of the starts: they are linear in the centre of mass
+# Residuals are multiplied by it: a toss that is off by a quarter of the width on average counts
+# about as one that is lost.
+_QUARTER = 4.0
+_POSE_SIZE = 7
 
 
 def identify_tosses_mjx(
     rollouts: TossRollouts, *, seed: int, starts: int = 4, after: int = 16, steps: int = 20
 ) -> TossFit:
-    """Minimise the misfit from the first contact to `after` frames later, with the same pull to
-    nominal values as the search by CMA-ES.
+    """Minimise the misfit around the first contact.
+
+    The pull to nominal values is that of the search by CMA-ES.
+
+    Args:
+        rollouts: The tosses and their scene.
+        seed: Seed of the starts.
+        starts: Number of starts.
+        after: Frames from the first contact on that count.
+        steps: Steps of the descent.
+
+    Returns:
+        What was identified.
     """
-    scene, tosses = rollouts.scene, rollouts.tosses
-    params, sim, n = scene.params, MjxSim(scene), len(tosses.flights)
-    centre, sd = to_unit(params, scene.nominal), np.array([unit_sd(p) for p in params])
-    first = np.array([f.frames for f in tosses.flights])
-    length = min(int(first.max()) + after + 1, tosses.length)
-    frames = np.minimum(first[:, None] + np.arange(after), length - 1)  # (n, after)
-    quaternion = np.stack([f.quaternion[k] for f, k in zip(tosses.flights, frames, strict=True)])
-    place = tosses.position[np.arange(n)[:, None], frames]
-    control = np.zeros((n, (length - 1) * SUBSTEPS, 0))
-
-    def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        m, q = points.shape
-        shifted = points[:, None] + _STEP * np.eye(q)
-        start = rollouts.starts(from_unit(params, points)).reshape(m * n, -1)
-        turned = (
-            rollouts.starts(from_unit(params, shifted.reshape(m * q, q)))
-            .reshape(m, q, n, -1)
-            .swapaxes(1, 2)
-            .reshape(m * n, q, -1)
-            - start[:, None]
-        ) / _STEP
-        theta = np.repeat(from_unit(params, points), n, 0)
-        states, slope = sim.rollout_with_jacobian(
-            start,
-            np.tile(control, (m, 1, 1)),
-            theta,
-            free=range(q),
-            finite=False,
-            start_jacobian=turned,
-        )
-        rows, at = np.arange(m * n)[:, None], np.tile(frames, (m, 1)) * SUBSTEPS
-        pose, turn = states[rows, at, :7], slope[rows, at, :7]
-        side = np.where(
-            (pose[..., 3:] * np.tile(quaternion, (m, 1, 1))).sum(-1, keepdims=True) < 0, -1.0, 1.0
-        )
-        off = np.concatenate(
-            [
-                (pose[..., :3] - np.tile(place, (m, 1, 1))) / tosses.width,
-                _TURN * (pose[..., 3:] - side * np.tile(quaternion, (m, 1, 1))),
-            ],
-            -1,
-        )
-        turn = turn * np.array([1 / tosses.width] * 3 + [_TURN] * 4)[:, None]
-        # A toss that is off by a quarter of the width on average counts about as one that is lost.
-        unit = 4 / np.sqrt(after)
-        value, moved = cap_residuals(unit * off.reshape(m, n, -1), unit * turn.reshape(m, n, -1, q))
-        prior = np.sqrt(PRIOR)
-        value = np.concatenate(
-            [value.reshape(m, -1) / np.sqrt(n), prior * (points - centre) / sd], 1
-        )
-        return value, np.concatenate(
-            [moved.reshape(m, -1, q) / np.sqrt(n), np.tile(prior * np.diag(1 / sd), (m, 1, 1))], 1
-        )
-
-    spread = (
-        qmc.LatinHypercube(len(params), rng=np.random.default_rng(seed)).random(max(1, starts - 1))
-        * 2
-        - 1
-    )
-    found = levenberg_marquardt(
-        evaluate,
-        np.vstack([centre, np.clip(centre + 0.5 * sd * spread, -0.9, 0.9)])[:starts],
-        steps=steps,
-    )
+    residuals = _ContactResiduals(rollouts, after)
+    params = rollouts.scene.params
+    sampler = qmc.LatinHypercube(len(params), rng=np.random.default_rng(seed))
+    spread_points = sampler.random(max(1, starts - 1)) * 2 - 1
+    others = np.clip(residuals.centre + 0.5 * residuals.std * spread_points, -0.9, 0.9)
+    begin = np.vstack([residuals.centre, others])[:starts]
+    found = levenberg_marquardt(residuals, begin, steps=steps)
     best = int(found.loss.argmin())
+    of_tosses = found.residual[best, : -len(params)]  # the last rows are of the prior
     return TossFit(
         from_unit(params, found.points[best]),
-        float((found.residual[best, : -len(params)] ** 2).sum()),
-        starts * n * steps,
+        float((of_tosses**2).sum()),
+        starts * len(rollouts.tosses.flights) * steps,
     )
+
+
+class _ContactResiduals:
+    """Residuals and Jacobian of n tosses around their first contact, and of the prior."""
+
+    def __init__(self, rollouts: TossRollouts, after: int) -> None:
+        tosses = rollouts.tosses
+        self._rollouts = rollouts
+        self._after = after
+        self._params = rollouts.scene.params
+        self._sim = MjxSim(rollouts.scene)
+        self.centre = to_unit(self._params, rollouts.scene.nominal)
+        self.std = np.array([unit_std(param) for param in self._params])
+        n = len(tosses.flights)
+        first = tosses.contact_frames
+        length = min(int(first.max()) + after + 1, tosses.length)
+        self._frames = np.minimum(first[:, None] + np.arange(after), length - 1)  # (n, after)
+        quaternions = []
+        for flight, frames in zip(tosses.flights, self._frames, strict=True):
+            quaternions.append(flight.quaternion[frames])
+        self._quaternion = np.stack(quaternions)  # (n, after, 4)
+        self._position = tosses.position[np.arange(n)[:, None], self._frames]  # (n, after, 3)
+        self._control = np.zeros((n, (length - 1) * SUBSTEPS, 0))
+        widths = [1 / tosses.width] * 3 + [_QUATERNION_WIDTHS] * 4
+        self._weight = np.array(widths)  # (7,): of a pose's entries
+
+    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (m, r) and Jacobian (m, r, q) at points (m, q)."""
+        m, q = points.shape
+        n = len(self._frames)
+        pose, pose_jacobian = self._poses(points)
+        recorded = np.tile(self._quaternion, (m, 1, 1))
+        # A quaternion and its negative are the same rotation.
+        agreement = (pose[..., 3:] * recorded).sum(-1, keepdims=True)
+        recorded = np.where(agreement < 0, -1.0, 1.0) * recorded
+        expected = np.concatenate([np.tile(self._position, (m, 1, 1)), recorded], -1)
+        difference = (pose - expected) * self._weight
+        jacobian = pose_jacobian * self._weight[:, None]
+        unit = _QUARTER / np.sqrt(self._after)
+        residual, residual_jacobian = cap_residuals(
+            unit * difference.reshape(m, n, -1), unit * jacobian.reshape(m, n, -1, q)
+        )
+        root = np.sqrt(n)
+        prior = np.sqrt(PRIOR)
+        prior_jacobian = np.tile(prior * np.diag(1 / self.std), (m, 1, 1))
+        return (
+            np.concatenate(
+                [residual.reshape(m, -1) / root, prior * (points - self.centre) / self.std], 1
+            ),
+            np.concatenate([residual_jacobian.reshape(m, -1, q) / root, prior_jacobian], 1),
+        )
+
+    def _poses(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Poses (m n, after, 7) at the compared frames, and their Jacobian (m n, after, 7, q)."""
+        m, q = points.shape
+        n = len(self._frames)
+        theta = from_unit(self._params, points)
+        start = self._rollouts.starts(theta).reshape(m * n, -1)
+        shifted = (points[:, None] + _DIFFERENCE * np.eye(q)).reshape(m * q, q)
+        shifted_start = self._rollouts.starts(from_unit(self._params, shifted))
+        shifted_start = shifted_start.reshape(m, q, n, -1).swapaxes(1, 2).reshape(m * n, q, -1)
+        states, jacobian = self._sim.rollout_with_jacobian(
+            start,
+            np.tile(self._control, (m, 1, 1)),
+            np.repeat(theta, n, 0),
+            free=range(q),
+            finite=False,
+            start_jacobian=(shifted_start - start[:, None]) / _DIFFERENCE,
+        )
+        rows = np.arange(m * n)[:, None]
+        at = np.tile(self._frames, (m, 1)) * SUBSTEPS
+        return states[rows, at, :_POSE_SIZE], jacobian[rows, at, :_POSE_SIZE]

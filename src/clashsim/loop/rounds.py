@@ -23,7 +23,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.folders import dumps
 from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.base import base_model
-from clashsim.fit.run_folder import load, save_run
+from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.loop.recorded_strikes import RecordedStrikes, StrikeRig
 from clashsim.loop.steps import (
     LoopConfig,
@@ -180,7 +180,7 @@ class RealSimRealLoop:
                 self._path(turn) / "run",
                 found.run.calibration,
                 slide=found.run.slide,
-                config={"loop": asdict(self.options), "round": turn},
+                record=RunRecord({"loop": asdict(self.options), "round": turn}),
             )
         return found
 

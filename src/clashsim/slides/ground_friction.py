@@ -1,12 +1,11 @@
-"""Friction of the ground from slides: sliding and torsional, by linear regression on the energy
-that a slide loses.
+"""Friction of the ground from slides: linear regression on the energy that a slide loses.
 
-With speed v, spin w and radius of gyration r, a body that slides and turns on the ground loses
+With speed v, yaw rate w and radius of gyration r, a body that slides and turns on the ground loses
 
-    E(0) - E(t) = g (mu * path(t) + tau * angle(t)),   E = (v^2 + r^2 w^2) / 2 per unit of mass,
+    E(0) - E(t) = g (mu * path(t) + tau * angle(t)),   E = (v^2 + r^2 w^2) / 2 per unit of mass.
 
-linear in the friction coefficient mu and the torsional one tau (m), and it needs no accelerations,
-which motion capture hardly gives.
+This is linear in the sliding friction mu and the torsional friction tau (m), and it needs no
+accelerations, which motion capture hardly resolves.
 """
 
 from __future__ import annotations
@@ -20,10 +19,19 @@ from scipy.signal import savgol_filter
 from clashsim.core.errors import DataError
 from clashsim.slides.slide import Slide
 
+_SLOW = 0.02  # share of the first energy below which noise counts as distance
+
 
 @dataclass(frozen=True)
 class GroundFriction:
-    """Sliding coefficient and torsional one (m), each with its standard error over slides."""
+    """Friction of the ground with its standard errors over slides.
+
+    Attributes:
+        sliding: Sliding friction coefficient.
+        torsional: Torsional friction, m.
+        sliding_error: Standard error of the sliding friction.
+        torsional_error: Standard error of the torsional friction, m.
+    """
 
     sliding: float
     torsional: float
@@ -34,27 +42,34 @@ class GroundFriction:
 def ground_friction(
     slides: Sequence[Slide], *, gyration: float, gravity: float = 9.81, window: float = 0.05
 ) -> GroundFriction:
-    """Regress friction on slides; `window` (s) is over how long velocities are smoothed."""
+    """Regress the friction of the ground on slides.
+
+    Args:
+        slides: The recorded slides.
+        gyration: Radius of gyration about the plane's normal, m.
+        gravity: m/s^2.
+        window: Over how long velocities are smoothed, s.
+
+    Returns:
+        Friction and its standard errors, which are NaN for fewer than three slides.
+    """
     if not slides:
         raise DataError("there are no slides to regress ground friction on")
-    sums, parts = np.zeros((2, 3)), []
+    equations = []
     for i, slide in enumerate(slides):
-        part = _normal_equations(slide, i, gyration=gyration, gravity=gravity, window=window)
-        sums += part
-        parts.append(part)
-    coefficients = _solve(sums)
-    # Slides, not frames, are independent: the error comes from leaving one slide out at a time.
-    left_out = (
-        np.array([_solve(sums - p) for p in parts])
-        if len(parts) > 2
-        else np.tile(coefficients, (1, 1))
-    )
-    n = len(left_out)
-    error = (
-        np.sqrt((n - 1) / n * ((left_out - left_out.mean(0)) ** 2).sum(0))
-        if n > 2
-        else np.full(2, np.nan)
-    )
+        equations.append(
+            _normal_equations(slide, i, gyration=gyration, gravity=gravity, window=window)
+        )
+    total = np.zeros((2, 3))
+    for one in equations:
+        total += one
+    coefficients = _solve(total)
+    error = np.full(2, np.nan)
+    n = len(equations)
+    if n > 2:
+        # Slides, not frames, are independent: the error comes from leaving one out at a time.
+        left_out = np.array([_solve(total - one) for one in equations])
+        error = np.sqrt((n - 1) / n * ((left_out - left_out.mean(0)) ** 2).sum(0))
     return GroundFriction(
         float(coefficients[0]), float(coefficients[1]), float(error[0]), float(error[1])
     )
@@ -63,35 +78,36 @@ def ground_friction(
 def _normal_equations(
     slide: Slide, i: int, *, gyration: float, gravity: float, window: float
 ) -> np.ndarray:
-    """(2, 3): sums of products of (path, angle) with (path, angle, energy lost over gravity), while
-    the body moves.
-    """
+    """Sums (2, 3) of products of (path, angle) with (path, angle, energy lost over gravity)."""
     t, pose = slide.checked(i)
     step = float(np.median(np.diff(t)))
     even = np.arange(t[0], t[-1], step)
-    pose = np.column_stack([np.interp(even, t, c) for c in pose.T])
-    frames = min(max(5, 2 * round(window / step / 2) + 1), len(even) - (1 - len(even) % 2))
+    pose = np.column_stack([np.interp(even, t, column) for column in pose.T])
+    wanted = max(5, 2 * round(window / step / 2) + 1)
+    longest = len(even) - (1 - len(even) % 2)
+    frames = min(wanted, longest)  # odd, as the filter needs it
     rate = savgol_filter(pose, frames, 2, deriv=1, delta=step, axis=0)
-    speed, spin = np.linalg.norm(rate[:, :2], axis=1), np.abs(rate[:, 2])
-    energy = (speed**2 + (gyration * spin) ** 2) / 2
-    edge = frames // 2
-    moving = np.flatnonzero(
-        energy[edge:] < 0.02 * energy[edge]
-    )  # once it is slow, noise counts as way
-    last = edge + int(moving[0]) if len(moving) else len(even) - edge
-    if last - edge < 4:
+    speed = np.linalg.norm(rate[:, :2], axis=1)
+    yaw_rate = np.abs(rate[:, 2])
+    energy = (speed**2 + (gyration * yaw_rate) ** 2) / 2
+    first = frames // 2
+    slow = np.flatnonzero(energy[first:] < _SLOW * energy[first])
+    last = first + int(slow[0]) if len(slow) else len(even) - first
+    if last - first < 4:
         raise DataError(f"slide {i} hardly moves")
-    use = slice(edge, last)
-    way = np.column_stack([np.cumsum(speed[use]), np.cumsum(spin[use])]) * step
-    way -= way[0]
-    lost = (energy[use][0] - energy[use]) / gravity
-    return way.T @ np.column_stack([way, lost])
+    used = slice(first, last)
+    travelled = np.column_stack([np.cumsum(speed[used]), np.cumsum(yaw_rate[used])]) * step
+    travelled -= travelled[0]
+    lost = (energy[used][0] - energy[used]) / gravity
+    return travelled.T @ np.column_stack([travelled, lost])
 
 
-def _solve(sums: np.ndarray) -> np.ndarray:
-    """Coefficients (2,) of the normal equations; torsional friction is zero where nothing turned."""
-    matrix, right = sums[:, :2], sums[:, 2]
+def _solve(equations: np.ndarray) -> np.ndarray:
+    """Coefficients (2,) of normal equations (2, 3); no torsional friction if nothing turned."""
+    matrix = equations[:, :2]
+    right = equations[:, 2]
+    sliding_only = np.array([right[0] / matrix[0, 0], 0.0])
     if matrix[1, 1] < 1e-9 * max(matrix[0, 0], 1e-12):
-        return np.array([right[0] / matrix[0, 0], 0.0])
-    out = np.linalg.lstsq(matrix, right, rcond=None)[0]
-    return out if out[1] >= 0 else np.array([right[0] / matrix[0, 0], 0.0])
+        return sliding_only
+    both = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    return both if both[1] >= 0 else sliding_only

@@ -1,9 +1,11 @@
-"""What a body stands on: the outline of its sole, from which comes what is expected of its slides
-before any was seen.
+"""What a body stands on: the outline of its support patch.
+
+From it comes what is expected of the body's slides before any was seen.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import mujoco
@@ -15,24 +17,28 @@ from clashsim.core.errors import SceneError
 from clashsim.core.scene import GROUND, Scene
 from clashsim.slides.law import SlideModel
 
-_GRID = 60  # points along a side of the sole's bounding box
+_GRID = 60  # points along a side of the patch's bounding box
+_CYLINDER_POINTS = 48  # on a cylinder's rim
+_DISC_MEAN_DISTANCE = 0.94  # mean distance from the centre of an even disc, in radii of gyration
 
 
 @dataclass(frozen=True, eq=False)
 class SupportPatch:
-    """A body as it stands on the plane, lengths in m, axes those of the body at yaw 0.
+    """A body as it stands on the plane; lengths in m, axes those of the body at yaw 0.
 
-    gyration: radius of gyration about the plane's normal; centre (2,): mass centre from the body's
-    origin; height: of the mass centre;
-    spin: mean distance of an even pressure from the mass centre; moments (2, 2): its second
-    moments; corners (K, 2): the lowest points, from the mass centre, where MuJoCo puts its
-    contacts.
+    Attributes:
+        gyration: Radius of gyration about the plane's normal.
+        centre: Mass centre (2,) from the body's origin.
+        height: Height of the mass centre.
+        mean_distance: Mean distance of an even pressure from the mass centre.
+        moments: Second moments (2, 2) of an even pressure about the mass centre.
+        corners: The lowest points (K, 2) from the mass centre, where MuJoCo puts its contacts.
     """
 
     gyration: float
     centre: tuple[float, float]
     height: float
-    spin: float
+    mean_distance: float
     moments: np.ndarray
     corners: np.ndarray
 
@@ -40,76 +46,97 @@ class SupportPatch:
 def uniform_support_patch(
     corners: np.ndarray, *, gyration: float, centre: tuple[float, float] = (0.0, 0.0), height: float
 ) -> SupportPatch:
-    """A sole from the corners (K, 2) of a convex outline about the mass centre, under an even
-    pressure.
+    """The support patch of a convex outline under an even pressure.
+
+    Args:
+        corners: Corners (K, 2) of the outline about the mass centre, m.
+        gyration: Radius of gyration about the plane's normal, m.
+        centre: Mass centre from the body's origin, m.
+        height: Height of the mass centre, m.
+
+    Returns:
+        The patch.
     """
     hull = ConvexHull(corners)
-    low, high = corners.min(0), corners.max(0)
-    x, y = (low[i] + (np.arange(_GRID) + 0.5) / _GRID * (high[i] - low[i]) for i in (0, 1))
+    low = corners.min(0)
+    high = corners.max(0)
+    fractions = (np.arange(_GRID) + 0.5) / _GRID
+    x = low[0] + fractions * (high[0] - low[0])
+    y = low[1] + fractions * (high[1] - low[1])
     points = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
-    inside = points[(points @ hull.equations[:, :2].T + hull.equations[:, 2] <= 0).all(1)]
+    distances = points @ hull.equations[:, :2].T + hull.equations[:, 2]
+    inside = points[(distances <= 0).all(1)]
     return SupportPatch(
-        gyration,
-        centre,
-        height,
-        float(np.linalg.norm(inside, axis=1).mean()),
-        inside.T @ inside / len(inside),
-        corners[hull.vertices],
+        gyration=gyration,
+        centre=centre,
+        height=height,
+        mean_distance=float(np.linalg.norm(inside, axis=1).mean()),
+        moments=inside.T @ inside / len(inside),
+        corners=corners[hull.vertices],
     )
 
 
 def support_patch(scene: Scene) -> SupportPatch:
-    """The sole of a planar scene's struck body; of a body whose outline is not known (a ball, a
-    capsule) that of an even disc.
+    """The support patch of a planar scene's struck body.
+
+    A body whose outline is not known (a ball, a capsule) has that of an even disc.
     """
     assert scene.plane is not None
-    model, body = scene.base, inertia(scene, scene.struck_body)
+    body = inertia(scene, scene.struck_body)
+    centre_offset = scene.struck_body.rotation @ np.array(body.centre)
+    centre = scene.plane[:2] @ centre_offset
+    corners = _corners(scene, scene.struck_body.position + centre_offset)
+    lowest = corners[:, 2].min()
+    thickness = np.ptp(corners[:, 2])
+    # A body may stand on small feet: these carry MuJoCo's contacts, but the pressure is taken to
+    # be under the whole outline above them.
+    feet = corners[corners[:, 2] <= lowest + 0.01 * thickness + 1e-9, :2]
+    outline = corners[corners[:, 2] <= lowest + 0.1 * thickness + 1e-9, :2]
+    position = (float(centre[0]), float(centre[1]))
+    try:
+        patch = uniform_support_patch(
+            outline, gyration=body.gyration, centre=position, height=float(-lowest)
+        )
+        return replace(patch, corners=feet)
+    except (QhullError, ValueError):  # fewer than three corners, or all in a line
+        return SupportPatch(
+            gyration=body.gyration,
+            centre=position,
+            height=float(-lowest),
+            mean_distance=_DISC_MEAN_DISTANCE * body.gyration,
+            moments=np.eye(2) * body.gyration**2 / 2,
+            corners=feet,
+        )
+
+
+def _corners(scene: Scene, origin: np.ndarray) -> np.ndarray:
+    """Vertices (K, 3) of the struck geom about a point, in the plane's axes (normal last)."""
+    assert scene.plane is not None
+    model = scene.base
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     geom = model.geom(scene.struck).id
-    middle = scene.struck_body.position + scene.struck_body.rotation @ np.array(body.centre)
-    centre = scene.plane[:2] @ (scene.struck_body.rotation @ np.array(body.centre))
-    corners = (
-        _vertices(model, geom) @ data.geom_xmat[geom].reshape(3, 3).T
-        + data.geom_xpos[geom]
-        - middle
-    ) @ scene.plane.T
-    low, thick = corners[:, 2].min(), np.ptp(corners[:, 2])
-    standing, whole = (
-        corners[corners[:, 2] <= low + share * thick + 1e-9, :2] for share in (0.01, 0.1)
-    )  # it may stand on small feet
-    place = (float(centre[0]), float(centre[1]))
-    try:
-        return replace(
-            uniform_support_patch(whole, gyration=body.gyration, centre=place, height=float(-low)),
-            corners=standing,
-        )
-    except (QhullError, ValueError):  # fewer than three corners, or all in a line
-        return SupportPatch(
-            body.gyration,
-            place,
-            float(-low),
-            0.94 * body.gyration,
-            np.eye(2) * body.gyration**2 / 2,
-            standing,
-        )
+    rotation = data.geom_xmat[geom].reshape(3, 3)
+    world = _vertices(model, geom) @ rotation.T + data.geom_xpos[geom]
+    return (world - origin) @ scene.plane.T
 
 
 def _vertices(model: mujoco.MjModel, geom: int) -> np.ndarray:
     """Vertices (K, 3) of a geom in its own frame."""
-    kind, size = int(model.geom_type[geom]), model.geom_size[geom]
-    signs = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)], dtype=float)
+    kind = int(model.geom_type[geom])
+    size = model.geom_size[geom]
     if kind == mujoco.mjtGeom.mjGEOM_BOX:
+        signs = np.array(list(itertools.product((-1, 1), repeat=3)), dtype=float)
         return signs * size
     if kind == mujoco.mjtGeom.mjGEOM_MESH:
-        first, count = (
-            model.mesh_vertadr[model.geom_dataid[geom]],
-            model.mesh_vertnum[model.geom_dataid[geom]],
-        )
+        mesh = model.geom_dataid[geom]
+        first = model.mesh_vertadr[mesh]
+        count = model.mesh_vertnum[mesh]
         return np.array(model.mesh_vert[first : first + count], dtype=float)
     if kind == mujoco.mjtGeom.mjGEOM_CYLINDER:
-        turn = np.linspace(0, 2 * np.pi, 48, endpoint=False)
-        rim = np.stack([size[0] * np.cos(turn), size[0] * np.sin(turn), np.full(48, size[1])], 1)
+        angle = np.linspace(0, 2 * np.pi, _CYLINDER_POINTS, endpoint=False)
+        top = np.full(_CYLINDER_POINTS, size[1])
+        rim = np.stack([size[0] * np.cos(angle), size[0] * np.sin(angle), top], 1)
         return np.concatenate([rim, rim * [1, 1, -1]])
     return np.array([[0.0, 0.0, -float(model.geom_rbound[geom])]])
 
@@ -120,9 +147,9 @@ def scene_slide_model(scene: Scene) -> SlideModel:
         raise SceneError(
             f"scene {scene.name!r} names no ground to slide on: strikes need one to end"
         )
-    stands = support_patch(scene)
+    patch = support_patch(scene)
     return SlideModel(
         {"friction": float(scene.base.pair(GROUND).friction[0])},
-        gyration=stands.gyration,
-        centre=stands.centre,
+        gyration=patch.gyration,
+        centre=patch.centre,
     )

@@ -1,0 +1,206 @@
+"""A calibration as JSON and named arrays, and back.
+
+A tree of frozen dataclasses is written by the names of its fields. What is built on reading is
+decided by the types of these dataclasses, never by the file. Some fields have other names in files
+than in code (`_STORED_NAMES`): files of earlier versions stay readable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import types
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+
+from clashsim.core.errors import RunError
+from clashsim.core.scene import Scene
+from clashsim.fit.calibrate import Calibration
+from clashsim.fit.field_kernels import PriorScales
+from clashsim.fit.fields import Posterior
+from clashsim.fit.regression import GaussianProcess
+from clashsim.nets.impact import ImpactNet
+
+Tensors = dict[str, np.ndarray]
+# Names of fields in files, where they differ from those in code.
+_STORED_NAMES: dict[type, dict[str, str]] = {
+    Calibration: {"scaling": "scale", "local_correction": "witness"},
+    Scene: {"strikes": "draw"},
+    Posterior: {
+        "scales": "strength",
+        "std": "sd",
+        "residual_dual": "rest",
+        "outcome_shape": "shape",
+        "loo_error": "surprise",
+        "constants_std": "deviation",
+        "jacobian": "slope",
+    },
+    PriorScales: {
+        "scatter": "white",
+        "outcome_linear": "mix",
+        "field_length_scale": "reach",
+        "residual_length_scale": "span",
+    },
+    GaussianProcess: {"scale": "spread", "centre_variance": "unsure"},
+}
+_SCENE_FILES = ("xml", "assets")  # fields of a scene that are files of their own
+_WIDTHS = "model.scale.widths."
+_NETWORK = "model.base.net."
+
+
+def pack(value: Any, key: str, tensors: Tensors) -> Any:
+    """Write a tree of dataclasses as JSON.
+
+    Args:
+        value: The tree.
+        key: The path of the tree, by which its arrays are named.
+        tensors: Gets the arrays.
+
+    Returns:
+        What JSON holds; an array is represented by its name in `tensors`.
+    """
+    if isinstance(value, ImpactNet):
+        for name, tensor in value.state_dict().items():
+            tensors[f"{key}.{name}"] = tensor.contiguous().numpy().copy()
+        return value.shape
+    if isinstance(value, torch.Tensor):
+        tensors[key] = np.array(value.detach().numpy(), order="C")
+        return key
+    if isinstance(value, np.ndarray):
+        tensors[key] = np.array(value, order="C")
+        return key
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _pack_fields(value, key, tensors)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(k): pack(v, f"{key}.{k}", tensors) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [pack(v, f"{key}.{i}", tensors) for i, v in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{key} is a {type(value).__name__}, which a run folder cannot hold")
+
+
+def _pack_fields(value: Any, key: str, tensors: Tensors) -> dict[str, Any]:
+    """The fields of a dataclass as JSON, by their names in files."""
+    stored_names = _STORED_NAMES.get(type(value), {})
+    packed = {}
+    for field in dataclasses.fields(value):
+        if isinstance(value, Scene) and field.name in _SCENE_FILES:
+            continue
+        stored = stored_names.get(field.name, field.name)
+        packed[stored] = pack(getattr(value, field.name), f"{key}.{stored}", tensors)
+    return packed
+
+
+def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
+    """Inverse of `pack`.
+
+    Args:
+        kind: The type to build.
+        value: What JSON holds.
+        tensors: The arrays by name.
+        key: The path of the value, for messages.
+
+    Returns:
+        An object of that type.
+    """
+    origin = get_origin(kind)
+    arguments = get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        some = next(a for a in arguments if a is not type(None))
+        return unpack(some, value, tensors, key)
+    if origin is tuple:
+        return _unpack_tuple(arguments, value, tensors, key)
+    if origin is Literal:
+        if value not in arguments:
+            choices = ", ".join(map(str, arguments))
+            raise ValueError(f"{key} is {value!r}, not one of {choices}")
+        return value
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if arguments[1] is bytes:  # assets, which are files of their own
+            return dict(value)
+        return {k: unpack(arguments[1], v, tensors, f"{key}.{k}") for k, v in value.items()}
+    if kind is torch.Tensor:
+        return torch.from_numpy(_array(value, tensors, "float64"))
+    if kind is np.ndarray:
+        return _array(value, tensors, "float64", "float32")
+    if kind is ImpactNet:
+        return _network(value, tensors)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _unpack_fields(kind, value, tensors, key)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    return _number_or_text(kind, value, key)
+
+
+def _unpack_tuple(
+    kinds: tuple[Any, ...], value: Any, tensors: Tensors, key: str
+) -> tuple[Any, ...]:
+    """A tuple of given kinds, or of any number of one kind."""
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    items = []
+    for i, (kind, item) in enumerate(zip(kinds, value, strict=True)):
+        items.append(unpack(kind, item, tensors, f"{key}.{i}"))
+    return tuple(items)
+
+
+def _unpack_fields(kind: type, value: Any, tensors: Tensors, key: str) -> Any:
+    """A dataclass from its fields, by their names in files."""
+    hints = get_type_hints(kind)
+    code_names = {stored: name for name, stored in _STORED_NAMES.get(kind, {}).items()}
+    fields = {}
+    for stored, item in value.items():
+        name = code_names.get(stored, stored)
+        fields[name] = unpack(hints[name], item, tensors, f"{key}.{stored}")
+    return kind(**fields)
+
+
+def _number_or_text(kind: Any, value: Any, key: str) -> Any:
+    """A number or text of exactly a kind; a float may be written as an integer."""
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise RunError(f"the run is damaged: {key} is {value}, which is not a finite number")
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    raise TypeError(f"{key} must be {getattr(kind, '__name__', kind)}, got {type(value).__name__}")
+
+
+def _array(key: str, tensors: Tensors, *kinds: str) -> np.ndarray:
+    """An array of the run, of one of the kinds of numbers that clashsim writes."""
+    array = tensors[key]
+    if array.dtype.name not in kinds:
+        wanted = " or ".join(kinds)
+        raise RunError(f"the run is damaged: {key} holds {array.dtype.name}, not {wanted} numbers")
+    # A circumstance that did not change has an infinite width: it does not count.
+    good = array > 0 if key.startswith(_WIDTHS) else np.isfinite(array)
+    if not good.all():
+        raise RunError(f"the run is damaged: {key} holds numbers that are not finite")
+    return array.copy()
+
+
+def _network(shape: dict[str, Any], tensors: Tensors) -> ImpactNet:
+    """The network, from weights of its shape: nothing is built that is larger than the file."""
+    keys = [key for key in tensors if key.startswith(_NETWORK)]
+    own = {key.removeprefix(_NETWORK): _array(key, tensors, "float32") for key in keys}
+    layers = sum(name.startswith("weights.") for name in own)
+    weights = [own[f"weights.{i}"].shape for i in range(layers)]
+    sizes = [shape["inputs"], *[shape["width"]] * (layers - 1), shape["outputs"]]
+    expected = [(shape["members"], a, b) for a, b in itertools.pairwise(sizes)]
+    if shape["layers"] != layers or weights != expected:
+        raise ValueError(
+            f"the network has the shape {shape} in config.json, but its weights do not"
+        )
+    net = ImpactNet(**shape)
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
+    return net.requires_grad_(False)

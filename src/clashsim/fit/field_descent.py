@@ -1,0 +1,317 @@
+"""Gauss-Newton with a line search for parameter fields and residual.
+
+The unknowns are the dual coefficients of the fields: phi = mean + sd^2 K dual, with K the kernel of
+the smooth fields. All members of an ensemble are solved at once. There is no damping: the prior
+regularises every direction, and a line search takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from clashsim.fit.field_kernels import (
+    Context,
+    PriorScales,
+    field_kernels,
+    repeat_outputs,
+    residual_kernel,
+)
+
+_DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
+_LEAST_WEIGHT = 0.15  # of an impact: not half of them can be outliers
+_LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03)  # shares of a Gauss-Newton step, the longest first
+
+# Rows (N,) of a context, phi (M, N, p) -> dimensionless change of twist (M, N, k).
+Physics = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class FieldData:
+    """N impacts to fit.
+
+    Attributes:
+        physics: The distilled model as a function of rows and parameters.
+        change: Dimensionless change of twist (N, k).
+        twist_before: Twist before over the approach speed, (N, k).
+        context: The circumstances of the impacts.
+    """
+
+    physics: Physics
+    change: Tensor
+    twist_before: Tensor
+    context: Context
+
+
+@dataclass(frozen=True, eq=False)
+class FieldSolution:
+    """Where Gauss-Newton ended, for M members.
+
+    Attributes:
+        dual: Coefficients of the fields (M, N, p).
+        phi: Parameters of each impact (M, N, p).
+        residual_dual: Coefficients (M, N, k) of what the residual explains.
+        outcome_shape: Fitted outcomes over their size (M, N, k).
+        cost: Robust misfit plus prior (M,).
+        evidence: Logarithm of the marginal likelihood, of the first member.
+        loo_error: Mean squared standardised leave-one-out error, of the first member.
+        constants_std: Laplace standard deviations (p,) of the constants, of the first member.
+        jacobian: Of the outcomes over their size by the parameters (N, k, p), of the first member.
+    """
+
+    dual: Tensor
+    phi: Tensor
+    residual_dual: Tensor
+    outcome_shape: Tensor
+    cost: Tensor
+    evidence: float
+    loo_error: float
+    constants_std: Tensor
+    jacobian: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Linearised:
+    """The problem at some parameters.
+
+    Attributes:
+        phi: Parameters (M, N, p).
+        jacobian: (M, N, k, p).
+        miss: Target less prediction (M, N, k).
+        outcome_shape: Outcomes over their size (M, N, k).
+        other: Covariance (M, N k, N k) of all but the smooth fields.
+        other_factor: Its Cholesky factor.
+    """
+
+    phi: Tensor
+    jacobian: Tensor
+    miss: Tensor
+    outcome_shape: Tensor
+    other: Tensor
+    other_factor: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class FieldProblem:
+    """The fit of M members to N impacts.
+
+    Attributes:
+        data: The impacts.
+        target: Change of twist over the outcome's size, perturbed for each member, (M, N, k).
+        size: Size of the observed outcomes (N,).
+        mean: Prior means of the parameters (M, p).
+        std: Prior standard deviations (p,).
+        scales: Prior scales.
+        ratio: Size of the outcome that constants predict over that observed, (M, N).
+    """
+
+    data: FieldData
+    target: Tensor
+    size: Tensor
+    mean: Tensor
+    std: Tensor
+    scales: PriorScales
+    ratio: Tensor
+
+    @cached_property
+    def _kernels(self) -> tuple[Tensor, Tensor]:
+        """Kernels (N, N) of the smooth fields, and of the scatter."""
+        return field_kernels(self.data.context, self.data.context, self.scales)
+
+    @cached_property
+    def _residual_kernel(self) -> Tensor:
+        """Kernel (N, N) of the residual."""
+        return residual_kernel(self.data.context, self.data.context, self.scales)
+
+    def solve(self, dual: Tensor, *, rounds: int) -> FieldSolution:
+        """Descend from dual coefficients (M, N, p).
+
+        Each round weighs down the impacts that stay unexplained (Student-t noise): a missed frame
+        or a double hit must not steer the fit.
+        """
+        m, n, k = self.target.shape
+        smooth, _ = self._kernels
+        weight = torch.ones(m, n, dtype=torch.float64)
+        evidence = -float("inf")
+        cost = torch.full((m,), torch.inf, dtype=torch.float64)
+        for _ in range(rounds):
+            at = self._linearise(dual, weight)
+            factor = torch.linalg.cholesky(at.other + _outer(at.jacobian, smooth, self.std))
+            linear_target = self._linear_target(at)
+            alpha = torch.cholesky_solve(linear_target, factor).reshape(m, n, k)
+            evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
+            proposed = torch.einsum("mnkp,mnk->mnp", at.jacobian, alpha)
+            dual, cost = self._line_search(dual, proposed, at.other_factor)
+            noise = (self.scales.noise**2 / weight)[..., None] * alpha
+            misfit = noise.square().sum(-1) / self.scales.noise**2
+            weight = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
+            weight = weight.clamp_min(_LEAST_WEIGHT)
+        return self._solution(dual, weight, cost, evidence)
+
+    def _solution(
+        self, dual: Tensor, weight: Tensor, cost: Tensor, evidence: float
+    ) -> FieldSolution:
+        """The solution at dual coefficients, with what is derived from its linearisation."""
+        m, n, k = self.target.shape
+        smooth, _ = self._kernels
+        at = self._linearise(dual, weight)
+        miss = at.miss.reshape(m, n * k, 1)
+        first = at.jacobian[0].reshape(n * k, -1)
+        whole = at.other[0] + _outer(at.jacobian[:1], smooth, self.std)[0]
+        whole_factor = torch.linalg.cholesky(whole)
+        explained = (first * torch.cholesky_solve(first, whole_factor)).sum(0)
+        variance = self.std.square() - self.std.pow(4) * explained
+        linear_target = self._linear_target(at)[0]
+        return FieldSolution(
+            dual=dual,
+            phi=at.phi,
+            residual_dual=torch.cholesky_solve(miss, at.other_factor).reshape(m, n, k),
+            outcome_shape=at.outcome_shape,
+            cost=cost,
+            evidence=evidence,
+            loo_error=_leave_one_out_error(whole_factor, linear_target, k),
+            constants_std=variance.clamp_min(1e-12).sqrt(),
+            jacobian=at.jacobian[0],
+        )
+
+    def _linearise(self, dual: Tensor, weight: Tensor) -> _Linearised:
+        """The problem at dual coefficients (M, N, p), with weights (M, N) of the impacts."""
+        smooth, scatter = self._kernels
+        phi = self.mean[:, None] + apply_kernel(smooth, self.std, dual)
+        value, jacobian = value_and_jacobian(self.data.physics, phi)
+        value = value / self.size[:, None]
+        jacobian = jacobian / self.size[:, None, None]
+        shape = value + self.data.twist_before / self.size[:, None]
+        like_outcome = self.scales.outcome_linear**2 * shape @ shape.transpose(1, 2)
+        of_residual = _scaled(self._residual_kernel + like_outcome, self.ratio)
+        other = _other_covariance(
+            _outer(jacobian, scatter, self.std) if scatter.any() else None,
+            of_residual,
+            self.scales.noise**2 / weight,
+            jacobian.shape[2],
+        )
+        return _Linearised(
+            phi=phi,
+            jacobian=jacobian,
+            miss=self.target - value,
+            outcome_shape=shape,
+            other=other,
+            other_factor=torch.linalg.cholesky(other),
+        )
+
+    def _linear_target(self, at: _Linearised) -> Tensor:
+        """What the linearised model has to explain (M, N k, 1), from the prior mean on."""
+        moved = torch.einsum("mnkp,mnp->mnk", at.jacobian, at.phi - self.mean[:, None])
+        return (at.miss + moved).reshape(len(self.target), -1, 1)
+
+    def _line_search(self, old: Tensor, new: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """For each member the longest of a few steps that lowers the cost, or none.
+
+        Args:
+            old: Dual coefficients (M, N, p) to begin with.
+            new: Those that Gauss-Newton proposes.
+            factor: Cholesky factor (M, N k, N k) of all but the smooth fields.
+
+        Returns:
+            Dual coefficients (M, N, p) and costs (M,).
+        """
+        best = old.clone()
+        best_cost = self._cost(old, factor)
+        done = torch.zeros(len(old), dtype=torch.bool)
+        for step in _LINE_SEARCH:
+            trial = old + step * (new - old)
+            cost = self._cost(trial, factor)
+            take = (cost < best_cost) & ~done
+            best[take] = trial[take]
+            best_cost[take] = cost[take]
+            done |= take
+            if done.all():
+                break
+        return best, best_cost
+
+    def _cost(self, dual: Tensor, factor: Tensor) -> Tensor:
+        """Misfit plus prior (M,) at dual coefficients (M, N, p)."""
+        smooth, _ = self._kernels
+        move = apply_kernel(smooth, self.std, dual)
+        rows = torch.arange(len(self.size))
+        with torch.no_grad():
+            value = self.data.physics(rows, (self.mean[:, None] + move).float()).double()
+        miss = (self.target - value / self.size[:, None]).reshape(len(dual), -1, 1)
+        white = torch.linalg.solve_triangular(factor, miss, upper=False)
+        return 0.5 * white.square().sum((1, 2)) + 0.5 * (dual * move).sum((1, 2))
+
+
+def apply_kernel(kernel: Tensor, std: Tensor, dual: Tensor) -> Tensor:
+    """Departures (M, n, p) from the prior mean for dual coefficients (M, n', p)."""
+    return torch.einsum("nl,mlp->mnp", kernel, dual) * std.square()
+
+
+def value_and_jacobian(physics: Physics, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """Change of twist (M, N, k) and its Jacobian (M, N, k, p) at parameters (M, N, p).
+
+    Rows do not depend on each other, so one backward pass per output is enough.
+    """
+    leaf = phi.float().requires_grad_(True)
+    value = physics(torch.arange(phi.shape[1]), leaf)
+    k = value.shape[-1]
+    rows = []
+    for i in range(k):
+        gradient = torch.autograd.grad(value[..., i].sum(), leaf, retain_graph=i + 1 < k)[0]
+        rows.append(gradient)
+    return value.detach().double(), torch.stack(rows, 2).double()
+
+
+def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:
+    """Logarithm of the marginal likelihood of one member's linearised model."""
+    # What the t distribution charges for calling impacts outliers.
+    outliers = 0.5 * _DEGREES_OF_FREEDOM * (weight.log() - weight + 1).sum()
+    fit = 0.5 * (target[:, 0] @ alpha.reshape(-1))
+    return float((outliers - fit - factor.diagonal().log().sum()).item())
+
+
+def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> float:
+    """Mean squared standardised error of leaving each impact out in turn.
+
+    It is exact for the linearised model of covariance L L^T and data z.
+    """
+    inverse = torch.cholesky_inverse(factor)
+    n = len(target) // k
+    alpha = torch.cholesky_solve(target, factor).reshape(n, k, 1)
+    # (n, k, k): inverse covariances of each impact given all others.
+    blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    return float((alpha * torch.linalg.solve(blocks, alpha)).mean())
+
+
+def _scaled(kernel: Tensor, ratio: Tensor) -> Tensor:
+    """Kernels (M, N, N) of a residual that is scaled by ratios (M, N)."""
+    return ratio[:, :, None] * kernel * ratio[:, None, :]
+
+
+def _outer(jacobian: Tensor, kernel: Tensor, std: Tensor) -> Tensor:
+    """sum_p J_p K_p J_p^T as (M, N k, N k); parameters share one kernel up to their variance."""
+    m, n, k, _ = jacobian.shape
+    flat = (jacobian * std).reshape(m, n * k, -1)
+    gram = flat @ flat.transpose(1, 2)
+    return gram * repeat_outputs(kernel, k)
+
+
+def _other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor, k: int) -> Tensor:
+    """Covariance (M, N k, N k) of all but the smooth fields.
+
+    Args:
+        scatter: Of the scatter of parameters (M, N k, N k), if there is any.
+        of_residual: Of each output's residual (M, N, N).
+        noise: Variances of the noise (M, N).
+        k: Number of outputs.
+    """
+    m, n, _ = of_residual.shape
+    identity = torch.eye(k, dtype=torch.float64)
+    out = torch.einsum("mnl,ij->mnilj", of_residual, identity).reshape(m, n * k, n * k)
+    if scatter is not None:
+        out = out + scatter
+    out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)
+    return out

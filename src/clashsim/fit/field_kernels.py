@@ -1,0 +1,131 @@
+"""Prior covariances of parameter fields and of the residual.
+
+Every parameter is a constant plus a smooth field over the circumstances of an impact; what no
+parameter explains is a small residual of the outcome. Both are Gaussian processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PriorScales:
+    """How far the fit may depart from constant parameters and from MuJoCo.
+
+    Attributes:
+        field: Amplitude of each group's field, in standard deviations of the parameter's prior.
+        scatter: Scatter of the parameters from hit to hit, in the same unit.
+        residual: Standard deviation of the residual, relative to the outcome.
+        linear: Of its part that is linear in the circumstances.
+        outcome_linear: Of its part that is linear in the predicted outcome itself: a scale or a
+            direction that is a little off.
+        noise: Noise of the measurement, relative to the outcome.
+        field_length_scale: Length scale of fields, in standard deviations of their group.
+        residual_length_scale: Length scale of the residual, over the root of the number of its
+            columns.
+    """
+
+    field: float = 0.3
+    scatter: float = 0.12
+    residual: float = 0.04
+    linear: float = 0.01
+    outcome_linear: float = 0.02
+    noise: float = 0.03
+    field_length_scale: float = 1.5
+    residual_length_scale: float = 1.0
+
+
+# Plain identification of constant parameters: no fields, no residual.
+CONSTANTS_ONLY = PriorScales(
+    field=0.0, scatter=0.0, residual=0.0, linear=0.0, outcome_linear=0.0, noise=0.05
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """The circumstances of N impacts that fields and residual depend on.
+
+    Attributes:
+        groups: Groups of standardised columns, (N, g) each.
+        all: All columns side by side, (N, c).
+    """
+
+    groups: tuple[Tensor, ...]
+    all: Tensor
+
+
+def field_kernels(a: Context, b: Context, scales: PriorScales) -> tuple[Tensor, Tensor]:
+    """Covariances of one parameter's field over its prior variance.
+
+    Args:
+        a: n impacts.
+        b: n' impacts.
+        scales: Prior scales.
+
+    Returns:
+        Of the smooth field, (n, n'), and of its scatter from hit to hit: a diagonal matrix if a is
+        b, else a zero.
+    """
+    kernel = torch.ones(len(a.all), len(b.all), dtype=torch.float64)
+    if scales.field > 0:
+        for x, y in zip(a.groups, b.groups, strict=True):
+            if x.shape[1]:
+                kernel = kernel + scales.field**2 * _rbf(x, y, scales.field_length_scale)
+    if a is b:
+        scatter = torch.eye(len(a.all), dtype=torch.float64) * scales.scatter**2
+    else:
+        scatter = torch.zeros(1, dtype=torch.float64)
+    return kernel, scatter
+
+
+def residual_kernel(a: Context, b: Context, scales: PriorScales) -> Tensor:
+    """Covariance (n, n') of each output's residual, relative to the outcome's size."""
+    columns = max(1, a.all.shape[1])
+    length_scale = scales.residual_length_scale * np.sqrt(columns)
+    kernel = scales.residual**2 * _rbf(a.all, b.all, length_scale)
+    return kernel + scales.linear**2 * (1 + a.all @ b.all.T / columns)
+
+
+def prior_covariance(
+    a: tuple[Tensor, Context], b: tuple[Tensor, Context], std: Tensor, scales: PriorScales
+) -> Tensor:
+    """Covariance of outcomes over their size before any impact is fitted, linearised.
+
+    Parameters enter as fields through their Jacobian, and the residual is added. Scatter from hit
+    to hit and noise are left to the caller.
+
+    Args:
+        a: Jacobian (n, k, p) of outcomes by the parameters, and the context of the n impacts.
+        b: The same for n' impacts.
+        std: Prior standard deviations (p,) of the parameters.
+        scales: Prior scales.
+
+    Returns:
+        (n k, n' k).
+    """
+    jacobian_a, context_a = a
+    jacobian_b, context_b = b
+    k = jacobian_a.shape[1]
+    smooth, _ = field_kernels(context_a, context_b, scales)
+    gram = (jacobian_a * std).flatten(0, 1) @ (jacobian_b * std).flatten(0, 1).T
+    of_residual = torch.einsum(
+        "nl,ij->nilj",
+        residual_kernel(context_a, context_b, scales),
+        torch.eye(k, dtype=gram.dtype),
+    )
+    return gram * repeat_outputs(smooth, k) + of_residual.reshape(gram.shape)
+
+
+def repeat_outputs(kernel: Tensor, k: int) -> Tensor:
+    """A kernel (n, n') of impacts as one (n k, n' k) of their k outputs."""
+    return kernel.repeat_interleave(k, 0).repeat_interleave(k, 1)
+
+
+def _rbf(x: Tensor, y: Tensor, length_scale: float) -> Tensor:
+    """Squared-exponential kernel (n, n') of inputs (n, g) and (n', g)."""
+    return torch.exp(-0.5 * (torch.cdist(x, y) / length_scale).square())

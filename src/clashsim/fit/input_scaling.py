@@ -1,0 +1,153 @@
+"""Standardisation of the circumstances that fields and residual depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clashsim.core.contact_frame import ContactFrame
+from clashsim.core.errors import DataError
+from clashsim.core.params import to_unit
+from clashsim.fit.distil import DistilledModel, circumstances
+from clashsim.fit.field_descent import FieldData, Physics
+from clashsim.fit.field_kernels import Context
+
+# Share of the base model's range of a circumstance that counts as a step in it.
+_LEAST_SHARE = 0.35
+_NARROW = 0.15  # of the widest column of a group: a narrower one is left out
+_MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_CLIP = 6.0  # standard deviations
+# Parameters are held to the trained range plus a little, but keep a share of their gradient to come
+# back by.
+_UNIT_LIMIT = 1.1
+_HELD_BACK = 0.98
+
+
+@dataclass(frozen=True, eq=False)
+class InputScaling:
+    """Centre and width of each circumstance, taken from the impacts that were fitted.
+
+    Attributes:
+        centres: Centres of each group of columns.
+        widths: Widths of each group; infinite for a column that does not count.
+        extras: Names of what else was measured with each impact; the last group.
+    """
+
+    centres: tuple[np.ndarray, ...]
+    widths: tuple[np.ndarray, ...]
+    extras: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]
+    ) -> InputScaling:
+        """Scaling for impacts.
+
+        A width is the deviation among the impacts, but at least a share of what the base model was
+        trained on. A session's first strikes may hardly differ in some respect; that must not turn
+        a small step in it into a leap later.
+
+        Args:
+            base: The distilled model.
+            frame: The impacts in their contact frames.
+            known: What was measured with each impact, by name.
+        """
+        extras = tuple(sorted(known))
+        groups = _groups(frame, known, extras)
+        trained = _trained_widths(base, groups, extras)
+        centres = tuple(np.median(columns, 0) for columns in groups)
+        widths = []
+        for i, (columns, centre, extent) in enumerate(zip(groups, centres, trained, strict=True)):
+            robust = _MAD * np.median(np.abs(columns - centre), 0)
+            width = np.maximum(robust, 0.5 * columns.std(0))
+            width = np.maximum(width, _LEAST_SHARE * extent)
+            is_extra = i == len(groups) - 1
+            if not is_extra:
+                # The cosine of a small angle carries no information beside its sine.
+                width = np.where(extent < _NARROW * extent.max(initial=0.0), 0.0, width)
+            counts = width > 1e-6 * (1 + np.abs(centre))
+            widths.append(np.where(counts, width, np.inf))
+        if base.scene.is_round:  # a disc or a ball looks the same from all sides
+            widths[1] = np.full_like(widths[1], np.inf)
+        return InputScaling(centres, tuple(widths), extras)
+
+    def median_extras(self) -> dict[str, float]:
+        """Medians of what else was measured with each impact, by name."""
+        return dict(zip(self.extras, map(float, self.centres[-1]), strict=True))
+
+    def data(
+        self,
+        base: DistilledModel,
+        frame: ContactFrame,
+        known: Mapping[str, np.ndarray],
+        after: np.ndarray | None = None,
+    ) -> FieldData:
+        """Impacts as the fit needs them.
+
+        Args:
+            base: The distilled model.
+            frame: The impacts in their contact frames.
+            known: What was measured with each impact, by name.
+            after: Twists after impact (N, k), where they are known.
+        """
+        missing = [name for name in self.extras if name not in known]
+        if missing:
+            raise DataError(f"the impacts lack {missing[0]!r}, which the model was calibrated with")
+        groups = []
+        raw = _groups(frame, known, self.extras)
+        for columns, centre, width in zip(raw, self.centres, self.widths, strict=True):
+            groups.append(torch.as_tensor((columns - centre) / width).clamp(-_CLIP, _CLIP))
+        twist_before = torch.as_tensor(frame.twist_before / frame.speed[:, None])
+        if after is None:
+            change = torch.zeros_like(twist_before)
+        else:
+            change = torch.as_tensor(frame.encode(after))
+        context = Context(tuple(groups), torch.cat(groups, 1))
+        return FieldData(_physics(base, frame, known), change, twist_before, context)
+
+
+def _groups(
+    frame: ContactFrame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]
+) -> list[np.ndarray]:
+    """Groups of raw columns: the circumstances of each impact, then what was measured with it."""
+    measured = np.zeros((len(frame.speed), 0))
+    if extras:
+        measured = np.column_stack([known[name] for name in extras])
+    return [*circumstances(frame), measured]
+
+
+def _trained_widths(
+    base: DistilledModel, groups: list[np.ndarray], extras: tuple[str, ...]
+) -> list[np.ndarray]:
+    """Standard deviations of each column over what the base model was trained on."""
+    first_ends = np.cumsum([columns.shape[1] for columns in groups[:2]])
+    trained = np.split(base.extent, first_ends)
+    of_params = {p.name: (p.high - p.low) / np.sqrt(12) for p in base.scene.params}
+    trained.append(np.array([of_params.get(name, 0.0) for name in extras]))
+    return trained
+
+
+def _physics(base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
+    """The distilled model as a function of rows and of parameters about their nominal values."""
+    params = base.scene.params
+    features = torch.as_tensor(frame.features, dtype=torch.float32)
+    nominal = torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32)
+    centre = nominal.expand(len(features), -1).clone()
+    for i, param in enumerate(params):
+        if param.name in known:
+            measured = to_unit([param], known[param.name][:, None])[:, 0]
+            centre[:, i] = torch.as_tensor(measured, dtype=torch.float32)
+
+    def physics(rows: Tensor, phi: Tensor) -> Tensor:
+        unit = centre[rows] + phi
+        beyond = (unit.clamp(-_UNIT_LIMIT, _UNIT_LIMIT) - unit).detach()
+        unit = unit + beyond * _HELD_BACK
+        x = features[rows].expand(*unit.shape[:-1], -1)
+        members = base.change(x.reshape(-1, x.shape[-1]), unit.reshape(-1, unit.shape[-1]))
+        return members.mean(0).reshape(*unit.shape[:-1], -1)
+
+    return physics

@@ -1,0 +1,116 @@
+"""What is expected of parameters before any impact was seen, and what a fit adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clashsim.core.estimates import Estimate, EstimateStatus
+from clashsim.core.params import Param, from_unit
+from clashsim.core.scene import Scene
+
+# Standard deviation of a parameter on its unit scale [-1, 1]: the range is two of them either way.
+_DEFAULT_STD = 0.5
+# Of a parameter that was measured with each impact: its zero or scale may still be a little off.
+_KNOWN_STD = 0.1
+_NORMAL_90 = 1.64  # standard deviations that hold 90 %
+_AT_BOUND = 0.97  # of the unit scale
+# Shares of the prior's standard deviation.
+_BOUND_STD = 0.5  # below it an estimate at the end of its range is one at its bound
+_FITTED_STD = 0.25  # below it a parameter counts as fitted
+
+
+def unit_std(param: Param) -> float:
+    """Standard deviation of a parameter on its unit scale before any impact was seen."""
+    if param.sd is None:
+        return _DEFAULT_STD
+    if param.scale == "log":
+        return 2 * param.sd / float(np.log(param.high / param.low))
+    return 2 * param.sd / (param.high - param.low)
+
+
+def prior_std(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
+    """Standard deviations (p,) of theta on its unit scale before any impact was seen.
+
+    Args:
+        scene: The scene.
+        known: What was measured with each impact, by name.
+    """
+    deviations = [_KNOWN_STD if p.name in known else unit_std(p) for p in scene.params]
+    return torch.tensor(deviations, dtype=torch.float64)
+
+
+def identifiability_status(param: Param, unit: float, std: float) -> EstimateStatus:
+    """How well a parameter was identified.
+
+    Args:
+        param: The parameter.
+        unit: Its estimate on the unit scale.
+        std: Standard deviation of the estimate on the unit scale.
+    """
+    share = std / unit_std(param)
+    if abs(unit) > _AT_BOUND and share < _BOUND_STD:
+        return EstimateStatus.AT_BOUND
+    if share > _FITTED_STD:
+        return EstimateStatus.UNIDENTIFIABLE
+    return EstimateStatus.FITTED
+
+
+def unit_estimate(param: Param, unit: float, std: float, *, clip_unit: bool) -> Estimate:
+    """An estimate with its interval from a point and a standard deviation on the unit scale.
+
+    Args:
+        param: The parameter.
+        unit: Its estimate on the unit scale.
+        std: Standard deviation on the unit scale.
+        clip_unit: Whether the ends are held to the range before they are converted, or after.
+    """
+    ends = np.array([[unit - _NORMAL_90 * std], [unit], [unit + _NORMAL_90 * std]])
+    if clip_unit:
+        low, value, high = from_unit([param], np.clip(ends, -1, 1))[:, 0]
+    else:
+        low, value, high = np.clip(from_unit([param], ends)[:, 0], param.low, param.high)
+    status = identifiability_status(param, unit, std)
+    return Estimate(param.name, float(value), float(low), float(high), status)
+
+
+def estimates_of_free(
+    scene: Scene,
+    free: Sequence[int],
+    unit: np.ndarray,
+    std: np.ndarray,
+    *,
+    base: np.ndarray,
+    known: Mapping[str, np.ndarray],
+) -> tuple[Estimate, ...]:
+    """Estimates of all parameters where only some were fitted.
+
+    Args:
+        scene: The scene.
+        free: Indices of the fitted parameters (q,).
+        unit: Their estimates (q,) on the unit scale.
+        std: Standard deviations (q,) on the unit scale.
+        base: Values (p,) of the parameters that were not fitted.
+        known: What was measured with each impact, by name; its mean is taken.
+
+    Returns:
+        Estimates in `scene.params` order.
+    """
+    position = {index: j for j, index in enumerate(free)}
+    estimates = []
+    for i, param in enumerate(scene.params):
+        if i in position:
+            j = position[i]
+            estimates.append(unit_estimate(param, unit[j], std[j], clip_unit=True))
+            continue
+        if param.name in known:
+            value = float(np.mean(known[param.name]))
+            status = EstimateStatus.KNOWN
+        else:
+            value = float(base[i])
+            status = EstimateStatus.UNIDENTIFIABLE
+        estimates.append(Estimate(param.name, value, value, value, status))
+    return tuple(estimates)
