@@ -60,7 +60,7 @@ _WIDTH = 2 * (HALF + ROUNDING)  # m, of a cube
 
 
 def start_state(cubes: int, seed: int = 0) -> np.ndarray:
-    """State (13 cubes,): the first cube slides along x into a slightly uneven array of the others."""
+    """State (13 cubes,): the first cube slides along x into an uneven array of the others."""
     others = cubes - 1
     rows = 1
     while rows * (rows + 1) // 2 < others:

@@ -1,4 +1,4 @@
-"""Scenes of cubes that the graph simulator and MuJoCo both roll out: same bodies, contact, starts."""
+"""Scenes of cubes that the graph simulator and MuJoCo both roll out."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The real-sim-real loop in the virtual laboratory, whose block is not as the scene's author thinks.
+"""The real-sim-real loop in the virtual laboratory, whose block differs from the scene's.
 
-Change `heavier`: mass and friction differ, which parameters can describe. Change `ballast`: a weight
-is fixed off the block's middle, which no parameter describes.
+Change `heavier`: mass and friction differ, which parameters can describe. Change `ballast`: a
+weight is fixed off the block's middle, which no parameter describes.
 
-All methods begin with the author's simulator and a policy trained in it, and collect the same number
-of strikes per round:
+All methods begin with the author's simulator and a policy trained in it, and collect the same
+number of strikes per round:
 
     informative  strikes of the policy, which is also rewarded for strikes that teach much
     plain        strikes of the policy
@@ -119,7 +119,7 @@ def run(options: BenchOptions = BenchOptions(), *, size: LoopSize = LoopSize()) 
     """
     changes = choose(options.sets, CHANGES, what="change")
     methods = choose(options.methods, METHODS, what="method")
-    algorithms = ALGORITHMS
+    algorithms: tuple[str, ...] = ALGORITHMS
     training = None
     if options.quick:
         size = replace(_QUICK_SIZE, strikes_per_round=size.strikes_per_round)
@@ -232,9 +232,7 @@ class _Measurement:
         """The row of a policy trained over wide ranges; its simulator is the author's."""
         simulator = self.first_round.simulator
         seed = self.config.seed
-        randomised = RoundSimulator(
-            simulator.scene, RandomisedStrikeModel(simulator.scene, seed)
-        )
+        randomised = RoundSimulator(simulator.scene, RandomisedStrikeModel(simulator.scene, seed))
         plain = replace(self.config, collect="plain")
         agent = train_agent(randomised, plain, seed, None, None)
         return [self._error_row(0, simulator) | self._successes(simulator, agent)]
@@ -259,7 +257,7 @@ class _Measurement:
 
 
 def _test_strikes(change: str, n: int, resume: Path | None) -> RecordedStrikes:
-    """Strikes that the task uses, made in the changed laboratory; kept in a file beside `resume`."""
+    """Strikes that the task uses, made in the changed laboratory; kept beside `resume`."""
     scene = Scene.load(_SCENE)
     task = make_task("push", author_simulator(base_model(scene)), 1)
     names = task.model.names

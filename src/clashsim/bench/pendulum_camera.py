@@ -1,4 +1,4 @@
-"""The double pendulum of `clashsim.data.pendulum`: its MuJoCo scene, its camera and its networks."""
+"""The double pendulum of `clashsim.data.pendulum`: MuJoCo scene, camera and networks."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def augmentation(units: int = 8) -> tuple[NeuralScalar, ...]:
     return tuple(scalars)
 
 
-def trajectory_windows(
-    windows: np.ndarray, *, observed: int, skip: int = 1
-) -> TrajectoryWindows:
+def trajectory_windows(windows: np.ndarray, *, observed: int, skip: int = 1) -> TrajectoryWindows:
     """Make windows to fit, with first guesses of their starts.
 
     All three markers tremble together, by a tenth of a millimetre at 8 to 16 Hz. So each frame is

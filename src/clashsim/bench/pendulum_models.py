@@ -1,8 +1,8 @@
 """Models of the real double pendulum, fitted to the same windows one after the other.
 
-    analytic   MuJoCo's double pendulum with identified parameters
-    geometry   the same with a calibrated camera
-    neural     the same with a network in each joint's torque
+analytic   MuJoCo's double pendulum with identified parameters
+geometry   the same with a calibrated camera
+neural     the same with a network in each joint's torque
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PendulumModels:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Frames of a window, one after the other: short ones first, as long ones have many basins."""
+        """Frames of a window, one after the other; long ones have many basins."""
         return LENGTHS[:1] if self.quick else LENGTHS
 
     @property

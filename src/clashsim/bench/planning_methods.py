@@ -1,4 +1,4 @@
-"""Strike models that planning is compared in, each from the same ten recorded strikes of a shape."""
+"""Strike models to plan in, each made from the same ten recorded strikes of a shape."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PlanningProblem:
         return SlideProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
 
     def targets(self, n: int, seed: int) -> np.ndarray:
-        """Poses at rest (n, 3) of strikes that no method uses, of a body that began at the origin."""
+        """Poses at rest (n, 3) of strikes that no method uses, if struck at the origin."""
         unused = np.arange(NUM_FITTED, len(self.data))
         rows = np.random.default_rng(seed).choice(unused, n, replace=False)
         # The pose at rest takes the place of the striker's, and is moved along with the body.
@@ -93,9 +93,7 @@ class TabulatedCollision:
 
     takes_noise = False
 
-    def __init__(
-        self, problem: PlanningProblem, predict: Callable[[Impacts], np.ndarray]
-    ) -> None:
+    def __init__(self, problem: PlanningProblem, predict: Callable[[Impacts], np.ndarray]) -> None:
         """Tabulate a collision model.
 
         Args:

@@ -62,7 +62,7 @@ class _History:
     @property
     def converged_so_far(self) -> np.ndarray:
         """Whether each start was close in some epoch, (starts,)."""
-        return (np.array(self.distances) <= CLOSE).any(0)
+        return np.asarray((np.array(self.distances) <= CLOSE).any(0))
 
     def rows(self) -> list[Row]:
         """One row per start and epoch."""

@@ -185,9 +185,7 @@ def draw(root: Path, resume: Path, picture: Path) -> None:
     velocities = start[:, 2:]
     sines = np.sin(angles)
     cosines = np.cos(angles)
-    recorded = np.column_stack(
-        [sines[:, 0], cosines[:, 0], sines[:, 1], cosines[:, 1], velocities]
-    )
+    recorded = np.column_stack([sines[:, 0], cosines[:, 0], sines[:, 1], cosines[:, 1], velocities])
     fastest = np.quantile(np.abs(velocities), 0.95, axis=0)
     angle = np.linspace(-np.pi, np.pi, 121)
     over = {

@@ -117,9 +117,7 @@ def split_slides(data: SlideSet, n: int, draw: str, *, seeds: int) -> Splits:
     return splits
 
 
-def run(
-    options: BenchOptions = BenchOptions(), *, ns: Sequence[int] | None = None
-) -> list[Row]:
+def run(options: BenchOptions = BenchOptions(), *, ns: Sequence[int] | None = None) -> list[Row]:
     """Measure all methods on all data sets.
 
     Args:
@@ -160,9 +158,7 @@ def _order(row: Row) -> tuple[bool, int]:
     return row.get("input") != "twist", list(METHODS).index(row["method"])
 
 
-def _measure(
-    problem: SlideProblem, head: Row, methods: Sequence[str], splits: Splits
-) -> list[Row]:
+def _measure(problem: SlideProblem, head: Row, methods: Sequence[str], splits: Splits) -> list[Row]:
     """Rows of some methods over all splits; none without methods or splits."""
     if not methods or not splits:
         return []

@@ -1,10 +1,10 @@
 """Sequential pushing (CLASH, Table VI): policies executed in the virtual laboratory.
 
-One policy is trained in MuJoCo, one in the hybrid simulator. Both simulators are identified from the
-same ten recorded strikes and their slides, and both policies are trained alike. MuJoCo makes some
-twenty strikes per second on two cores, so that 200,000 would take hours: it simulates every point of
-the grid of the strike table once, and the policy is trained in that table. 60,000 strikes are
-enough: policies reach the sub-goal in every episode after 30,000.
+One policy is trained in MuJoCo, one in the hybrid simulator. Both simulators are identified from
+the same ten recorded strikes and their slides, and both policies are trained alike. MuJoCo makes
+some twenty strikes per second on two cores, so that 200,000 would take hours: it simulates every
+point of the grid of the strike table once, and the policy is trained in that table. 60,000 strikes
+are enough: policies reach the sub-goal in every episode after 30,000.
 """
 
 from __future__ import annotations

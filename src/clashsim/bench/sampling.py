@@ -115,11 +115,11 @@ class _BareMujoco:
         self.qvel[:n] = qvel
         for actuator, dof in self.servos:
             self.ctrl[:n, actuator] = qvel[:, dof]
-        ids_of_steps = []
+        ids_of_steps: list[np.ndarray | None] = []
         for i in range(int(steps.max())):
-            ids = np.flatnonzero(steps > i)
+            stepping = np.flatnonzero(steps > i)
             # As the sampler does: no list where all simulations step.
-            ids_of_steps.append(None if len(ids) == self.batch.nsim else ids)
+            ids_of_steps.append(None if len(stepping) == self.batch.nsim else stepping)
         begin = time.perf_counter()
         for ids in ids_of_steps:
             self.batch.step(ids=ids)

@@ -82,9 +82,7 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     rows: list[Row] = []
     with options.progress("planning", _METHODS_PER_SHAPE * len(chosen)) as advance:
         for name in chosen:
-            models = StrikeModels(
-                Scene.load(name.replace("-", "_")), _HYBRID_TIMESTEP, _SLIDE_SEED
-            )
+            models = StrikeModels(Scene.load(name.replace("-", "_")), _HYBRID_TIMESTEP, _SLIDE_SEED)
             methods, targets = _methods(models, options)
             mujoco_seconds = None
             for method in methods:
@@ -150,9 +148,7 @@ def _row(method: _Method, timing: _Timing, mujoco_seconds: float | None) -> Row:
     return row
 
 
-def _time_plans(
-    model: StrikeModel, targets: np.ndarray, at_once: int, *, rounds: int
-) -> _Timing:
+def _time_plans(model: StrikeModel, targets: np.ndarray, at_once: int, *, rounds: int) -> _Timing:
     """Plan all targets (N, 3), `at_once` in one call."""
     tasks = [PlanningTask(tuple(target)) for target in targets]
     plan_batch(model, tasks[:at_once], rounds=0)  # makes batches before the clock runs

@@ -126,7 +126,7 @@ class SlideProblem:
     def mujoco_rest_model(
         self, friction: GroundFriction
     ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Slides in MuJoCo with some friction, from poses and twists (n, 3) to poses at rest (n, 3).
+        """Slides in MuJoCo, from poses and twists (n, 3) to poses at rest (n, 3).
 
         The slides of the data set itself are looked up in the table.
         """

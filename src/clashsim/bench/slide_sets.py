@@ -1,4 +1,4 @@
-"""Recorded slides as benchmarks take them: where each began, how fast, and where it came to rest."""
+"""Recorded slides: where each began, how fast, and where the body came to rest."""
 
 from __future__ import annotations
 

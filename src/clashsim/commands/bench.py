@@ -21,6 +21,7 @@ from clashsim.core.progress import bar
 if TYPE_CHECKING:
     from clashsim.cli import Bench
 
+
 def run(verb: Bench) -> None:
     """`clashsim bench`."""
     from clashsim.bench.catalogue import check_options, given_options, load_benchmark, run_benchmark
