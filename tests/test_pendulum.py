@@ -23,6 +23,7 @@ pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'cla
 
 from clashsim.bench import pendulum_camera as pc
 from clashsim.bench import real_pendulum as bench
+from clashsim.bench.options import BenchOptions
 from clashsim.fit.shooting import (
     FreeParameters,
     ObservationModel,
@@ -343,4 +344,5 @@ def test_the_bench_in_short(tmp_path) -> None:
         error["analytic-geometry", 50] < error["recurrent", 50]
         and error["floor", 200] < 0.3 * error["neural", 200]
     )
-    assert bench.run(Path(str(ROOT)), quick=True, resume=resume) == rows  # from the file
+    options = BenchOptions(root=Path(str(ROOT)), quick=True, resume=resume)
+    assert bench.run(options) == rows  # from the file
