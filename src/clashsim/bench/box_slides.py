@@ -7,7 +7,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from clashsim.bench.slide_sets import RecordedSlide, SlideSet
+from clashsim.bench.recorded_slides import RecordedSlide, SlideSet
 from clashsim.core.errors import DataError
 from clashsim.core.scene import GROUND, Scene
 from clashsim.data import datasets

@@ -18,6 +18,7 @@ from clashsim.bench import slide_sets
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.planning_methods import METHODS, Method, PlanningProblem
+from clashsim.bench.recorded_slides import REST_FRAMES
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import Row, find_row, optional
 from clashsim.core.trials import Trial, yaw
@@ -114,6 +115,6 @@ def _execute(
 def _pose_at_rest(trial: Trial) -> np.ndarray:
     """Measured pose (3,) of the block at the end of a trial."""
     _, recorded = trial.seen("block")
-    last = recorded[-slide_sets.REST_FRAMES :]
+    last = recorded[-REST_FRAMES:]
     angle = np.unwrap(yaw(last[:, 3:]))
     return np.array([*np.median(last[:, :2], 0), np.median(angle)])

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench.slide_problem import GroundFriction, SlideProblem
-from clashsim.bench.slide_sets import SlideSet
+from clashsim.bench.recorded_slides import SlideSet
+from clashsim.bench.slide_problem import MujocoFriction, SlideProblem
 from clashsim.bench.strike_models import states_before
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import StrikeModel
@@ -66,7 +66,7 @@ class PlanningProblem:
         return replace(fit, model=fit.model.delayed(seconds))
 
     @cached_property
-    def friction(self) -> GroundFriction:
+    def friction(self) -> MujocoFriction:
         """Friction of the ground, identified in MuJoCo on the slides."""
         return SlideProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
 

@@ -24,10 +24,10 @@ import torch
 from clashsim.bench import slide_sets
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
+from clashsim.bench.recorded_slides import SlideSet
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import Row, measured, optional
 from clashsim.bench.slide_problem import SlideProblem
-from clashsim.bench.slide_sets import SlideSet
 from clashsim.fit.calibrate import calibrate
 from clashsim.slides.identify import SlideFit, fit_slides
 

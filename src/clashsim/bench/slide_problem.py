@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clashsim.bench.slide_sets import SlideSet
+from clashsim.bench.recorded_slides import SlideSet
 from clashsim.fit.base import base_model
 from clashsim.fit.distil import DistilledModel
 
@@ -21,7 +21,7 @@ _DEFAULT_TORSIONAL = 1  # index of MuJoCo's default
 _FINE_GRID = 61  # sliding frictions that are tried, between those of the table
 
 
-class GroundFriction(NamedTuple):
+class MujocoFriction(NamedTuple):
     """Sliding friction, and the index of the torsional friction in the table."""
 
     sliding: float
@@ -67,7 +67,7 @@ class SlideProblem:
                 table[i, j] = sliding * (rest - data.pose)
         return table
 
-    def tabulated_rest(self, friction: GroundFriction) -> np.ndarray:
+    def tabulated_rest(self, friction: MujocoFriction) -> np.ndarray:
         """Poses at rest (N, 3) in MuJoCo, interpolated in the table."""
         last = len(self.frictions) - 1
         log_frictions = np.log(self.frictions)
@@ -94,17 +94,17 @@ class SlideProblem:
         gap = rest - self.data.rest[rows]
         return np.linalg.norm(gap[:, :2], axis=1), np.abs(gap[:, 2])
 
-    def identify_sliding(self, rows: np.ndarray) -> GroundFriction:
+    def identify_sliding(self, rows: np.ndarray) -> MujocoFriction:
         """Sliding friction that brings the slides of `rows` closest to where they ended."""
         return self._identify(rows, (_DEFAULT_TORSIONAL,), use_angle=False)
 
-    def identify_torsional(self, rows: np.ndarray) -> GroundFriction:
+    def identify_torsional(self, rows: np.ndarray) -> MujocoFriction:
         """Both frictions that bring the slides of `rows` closest to where they ended."""
         return self._identify(rows, range(len(_TORSIONAL)), use_angle=True)
 
     def _identify(
         self, rows: np.ndarray, torsional: Sequence[int], *, use_angle: bool
-    ) -> GroundFriction:
+    ) -> MujocoFriction:
         """Grid search over sliding friction and some torsional ones (indices).
 
         Errors are relative to how far bodies slid and turned.
@@ -115,16 +115,16 @@ class SlideProblem:
         best = (np.inf, 0.0, 0)
         for sliding in np.geomspace(self.frictions[0], self.frictions[-1], _FINE_GRID):
             for index in torsional:
-                friction = GroundFriction(float(sliding), index)
+                friction = MujocoFriction(float(sliding), index)
                 distance, angle = self.errors(self.tabulated_rest(friction))
                 cost = distance[rows].mean() / mean_way
                 if use_angle:
                     cost += angle[rows].mean() / mean_angle
                 best = min(best, (float(cost), *friction))
-        return GroundFriction(best[1], best[2])
+        return MujocoFriction(best[1], best[2])
 
     def mujoco_rest_model(
-        self, friction: GroundFriction
+        self, friction: MujocoFriction
     ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Slides in MuJoCo, from poses and twists (n, 3) to poses at rest (n, 3).
 
