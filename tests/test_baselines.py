@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clashsim.bench import few_shot, real_impacts
+from clashsim.bench import real_impacts
+from clashsim.bench.few_shot_task import split_rows
 from clashsim.bench.options import BenchOptions
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -137,14 +138,14 @@ def test_an_honest_standard_deviation_covers_each_share() -> None:
 def test_splits_keep_to_the_protocol(blank: FewShotProblem) -> None:
     session = np.repeat(["a", "b"], [100, 50])
     real = RealDataset("made up", "ellipse", blank.impacts, GYRATION, session)
-    (rows, test), *more = few_shot.split_rows(real, 10, "random", seeds=5)
+    (rows, test), *more = split_rows(real, 10, "random", seeds=5)
     assert len(more) == 4 and len(rows) == 10
     assert len(np.union1d(rows, test)) == NUM_IMPACTS and not np.intersect1d(rows, test).size
-    blocks = few_shot.split_rows(real, 60, "block", seeds=5)
+    blocks = split_rows(real, 60, "block", seeds=5)
     assert [list(used[:2]) for used, _ in blocks] == [[0, 1]]  # the second session is too short
-    shorter_blocks = few_shot.split_rows(real, 20, "block", seeds=5)
+    shorter_blocks = split_rows(real, 20, "block", seeds=5)
     assert [used[0] for used, _ in shorter_blocks] == [0, 100]
-    assert few_shot.split_rows(real, 76, "random", seeds=5) == []
+    assert split_rows(real, 76, "random", seeds=5) == []
 
 
 def test_the_bench_gives_rows_and_continues_after_a_kill(

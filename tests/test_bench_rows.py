@@ -219,11 +219,11 @@ def test_a_set_that_fails_is_one_row(monkeypatch):
             raise DataError("the file is cut off")
         rows = []
         for n in task.ns:
-            head = few_shot._row_head(task.name, task.method, n, "random")
+            head = few_shot.row_head(task.name, task.method, n, "random")
             rows.append(head | {"median": 0.1})
         return rows
 
-    monkeypatch.setattr(few_shot, "_measure", measured)
+    monkeypatch.setattr(few_shot, "measure_task", measured)
     sets = {"lost": lambda: None, "there": lambda: None}
     saved = []
     options = BenchOptions(executor=local, save=lambda rows: saved.append(len(rows)))

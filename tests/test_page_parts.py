@@ -102,7 +102,7 @@ def test_rests_in_millimetres_and_degrees() -> None:
     rests = RestDisplacements(np.arange(0, 100, 2), measured, told)
     page = Page(report(**given, rests=rests, labels=[f"strike {i}" for i in range(100)]))
     assert (
-        "come to rest 5.0 mm and 2.0° from where it says (median of 50)" in page.text
+        "come to rest 5.0 mm and 2.0° from its prediction (median of 50)" in page.text
         and "50.0 mm" in page.text
         and "12.0°" in page.text
     )

@@ -159,20 +159,23 @@ def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
     sim.rollout(start, np.zeros((1, steps, 0)))
     network = (time.perf_counter() - begin) / steps
     mujoco = _mujoco_seconds(start, 40 * steps)
-    rows = [_cost_row(cubes, "cpu", 1, network, mujoco)]
+    rows = [_cost_row(cubes, "cpu", scenes=1, network=network, mujoco=mujoco)]
     if device is not None:
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=1):
             network = _device_seconds(sim, start, steps, device)
-            rows.append(_cost_row(cubes, device, 1, network, mujoco))
+            rows.append(_cost_row(cubes, device, scenes=1, network=network, mujoco=mujoco))
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=_BATCH_SCENES):
             many = np.repeat(start, _BATCH_SCENES, 0)
             network = _device_seconds(sim, many, steps, device) / _BATCH_SCENES
-            mujoco_in_batch = _mujoco_seconds(many, 4 * steps) / _BATCH_SCENES
-            rows.append(_cost_row(cubes, device, _BATCH_SCENES, network, mujoco_in_batch))
+            mujoco = _mujoco_seconds(many, 4 * steps) / _BATCH_SCENES
+            rows.append(
+                _cost_row(cubes, device, scenes=_BATCH_SCENES, network=network, mujoco=mujoco)
+            )
     return rows
 
 
-def _cost_row(cubes: int, device: str, scenes: int, network: float, mujoco: float) -> Row:
+def _cost_row(cubes: int, device: str, *, scenes: int, network: float, mujoco: float) -> Row:
+    """The row of seconds per step of network and MuJoCo."""
     return {
         "what": "cost",
         "cubes": cubes,

@@ -128,20 +128,31 @@ def train(
     batches = 0
     for span in spans:
         loss = _Loss(net, observed, span, arm_lengths)
-        batches += _train_span(net, loss, train_angles, check_angles, rng, quick=quick)
+        batches += _train_span(loss, train_angles, check_angles, rng=rng, quick=quick)
     return RecurrentModel(net, arm_lengths, batches)
 
 
 def _train_span(
-    net: _Net,
     loss: _Loss,
     train_angles: Tensor,
     check_angles: Tensor,
-    rng: np.random.Generator,
     *,
+    rng: np.random.Generator,
     quick: bool,
 ) -> int:
-    """Train on one span of frames until the learning rate has fallen; returns the batches."""
+    """Train on one span of frames until the learning rate has fallen.
+
+    Args:
+        loss: Of the network, on this span.
+        train_angles: Windows to train on, (N, T, 2), rad.
+        check_angles: Windows to validate on, (M, T, 2), rad.
+        rng: Draws the batches.
+        quick: Whether to stop after a few batches.
+
+    Returns:
+        Number of batches.
+    """
+    net = loss.net
     last_rate = _QUICK_LAST_RATE if quick else _LAST_RATE
     patience = 0 if quick else _PATIENCE
     rate = _FIRST_RATE

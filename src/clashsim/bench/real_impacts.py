@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from clashsim.bench import few_shot
-from clashsim.bench.few_shot import PUBLISHED, QUICK_METHODS, measure
+from clashsim.bench.few_shot import QUICK_METHODS, measure
 from clashsim.bench.few_shot_plot import plot
+from clashsim.bench.few_shot_task import PUBLISHED
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row

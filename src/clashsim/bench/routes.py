@@ -86,7 +86,9 @@ def run(
                         with optional(rows, **head):
                             row = find_row(done, head | {"trials": trials})
                             if row is None:
-                                results = _execute(policy, route, setting, trials, workers)
+                                results = _execute(
+                                    policy, route, setting, trials=trials, workers=workers
+                                )
                                 row = head | _figures(results, route)
                                 append_rows(options.resume, [row])
                             rows.append(row)
@@ -128,7 +130,7 @@ class _Training:
 
 
 def _execute(
-    policy: Policy, route: str, setting: lab.Setting, trials: int, workers: int
+    policy: Policy, route: str, setting: lab.Setting, *, trials: int, workers: int
 ) -> list[RouteResult]:
     """Let a policy follow a route several times."""
     jobs = [(policy, route, setting, _FIRST_LAB_SEED + i) for i in range(trials)]

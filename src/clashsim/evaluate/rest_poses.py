@@ -51,7 +51,7 @@ class RestDisplacements:
         distance, angle = self._median_errors(ours)
         text = (
             f"With its slide model, struck bodies come to rest {distance:.1f} mm and {angle:.1f}° "
-            f"from where it says (median of {len(self.rows)})"
+            f"from its prediction (median of {len(self.rows)})"
         )
         if baseline is None or baseline not in self.predicted:
             return f"{text}."
