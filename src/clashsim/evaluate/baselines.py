@@ -26,7 +26,15 @@ _PAPER_WEIGHT_STEPS = 10  # then fine-tuning with theta fixed
 
 
 def regression_inputs(problem: FewShotProblem, rows: np.ndarray) -> np.ndarray:
-    """Inputs of the regressions, (N, f), scaled by the statistics of `rows`."""
+    """Inputs of the regressions: contact geometry and approach, in the contact frame.
+
+    Args:
+        problem: The data set of N impacts.
+        rows: Impacts by whose statistics the inputs are scaled, (n,).
+
+    Returns:
+        Inputs, (N, f).
+    """
     few = problem.impacts[rows]
     inputs = RegressionInputs.of(problem.scene, contact_frame(problem.scene, few), few)
     return inputs(problem.scene, problem.frames, problem.impacts)

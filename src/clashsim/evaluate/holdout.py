@@ -89,12 +89,20 @@ def predict_held_out(
     )
 
 
-def accuracies_by_model(scene: Scene, judged: HeldOutPredictions) -> dict[str, dict[str, Any]]:
-    """Accuracies and median error of each model, by its name."""
+def accuracies_by_model(scene: Scene, held_out: HeldOutPredictions) -> dict[str, dict[str, Any]]:
+    """Accuracies and median error of each model.
+
+    Args:
+        scene: Of the impacts; its struck body gives the radius of gyration.
+        held_out: Predictions of all models.
+
+    Returns:
+        Figures as `accuracy_summary` gives them, by the name of the model.
+    """
     gyration = inertia(scene, scene.struck_body).gyration
     accuracies = {}
-    for name, predicted in judged.predicted.items():
-        error = relative_error(predicted, judged.impacts.after, gyration)
+    for name, predicted in held_out.predicted.items():
+        error = relative_error(predicted, held_out.impacts.after, gyration)
         accuracies[name] = dict(accuracy_summary([error]))
     return accuracies
 

@@ -64,23 +64,23 @@ class RestDisplacements:
 
 
 def compare_rest_poses(
-    slide: SlideModel, judged: HeldOutPredictions, found: Sequence[MeasuredImpact]
+    slide: SlideModel, predictions: HeldOutPredictions, found: Sequence[MeasuredImpact]
 ) -> RestDisplacements | None:
     """Compare displacements from impact to rest, measured and predicted.
 
     Args:
         slide: Predicts the pose at rest from the pose and the twist after impact.
-        judged: Twists after impact that each model predicts.
-        found: The impacts that `judged.rows` counts: those held out, or those fitted.
+        predictions: Twists after impact that each model predicts.
+        found: The impacts that `predictions.rows` counts: those held out, or those fitted.
 
     Returns:
         The displacements; None where too few slides were recorded until rest.
     """
-    rows, start, end = slides_to_rest([found[int(i)] for i in judged.rows])
+    rows, start, end = slides_to_rest([found[int(i)] for i in predictions.rows])
     if len(rows) < _FEWEST_SLIDES:
         return None
     predicted = {}
-    for name, twists in judged.predicted.items():
+    for name, twists in predictions.predicted.items():
         twist = twists[rows]
         finite_twist = torch.as_tensor(np.nan_to_num(twist, nan=0.0))
         with torch.no_grad():
