@@ -23,6 +23,7 @@ pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'cla
 
 from clashsim.bench import pendulum_camera as pc
 from clashsim.bench import real_pendulum as bench
+from clashsim.bench.options import BenchOptions
 from clashsim.fit.shooting import (
     FreeParameters,
     ObservationModel,
@@ -134,7 +135,7 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
             shift = [np.zeros(4), np.zeros(12), np.zeros(2)]
             shift[k][j] = 1e-6
             above, below = (
-                pc.seen(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
+                pc.camera_view(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
                 for s in (1, -1)
             )
             assert np.abs(jacobians[k][..., j] - (above - below) / 2e-6).max() < 1e-7

@@ -1,0 +1,191 @@
+"""Few-shot accuracy of one method on one data set."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from clashsim.bench.resume import append_rows
+from clashsim.bench.rows import Row, why
+from clashsim.core.scene import Scene
+from clashsim.data.datasets import RealDataset
+from clashsim.evaluate.few_shot_problem import FewShotProblem
+from clashsim.evaluate.methods import METHODS, Method
+from clashsim.evaluate.metrics import accuracy_summary, relative_error
+
+DRAWS = ("random", "block")
+PUBLISHED = "published"  # predictions that come with a data set, by models of others
+# Methods that take up to minutes per fit and hardly improve with more impacts, with the numbers of
+# impacts that they are measured at: so a run ends within the hour.
+SLOW_METHODS = {"mujoco-cmaes": (5, 10, 50), "mujoco-sysid": (5, 10, 50), "mjx-gradient": (10,)}
+_SLOW_BLOCK_SIZE = 10  # the one number of impacts at which slow methods are measured on blocks
+_SLOW_SEEDS = 5  # the most
+_WITHOUT_IMPACTS = ("mujoco-default",)  # uses no measured impacts, so that one row is enough
+_SMALL_SIZE = 20  # impacts: up to here results differ most between draws,
+_SMALL_SIZE_SEEDS = 20  # so that at least so many are averaged
+_QUICK_SAMPLES = 20_000
+Split = tuple[np.ndarray, np.ndarray]  # rows to use, rows to test on
+
+
+@dataclass(frozen=True)
+class FewShotTask:
+    """All rows of one method on one data set.
+
+    Attributes:
+        load: Loads the data set; called in the process that does the work.
+        name: Of the data set.
+        method: A key of `METHODS`, or `PUBLISHED`.
+        ns: Numbers of impacts that the method may use.
+        seeds: Number of repetitions.
+        quick: Whether to spend less on base models and grid search.
+        cache: Folder of base models.
+    """
+
+    load: Callable[[], RealDataset]
+    name: str
+    method: str
+    ns: tuple[int, ...]
+    seeds: int
+    quick: bool
+    cache: Path
+
+    def problem(self, real: RealDataset) -> FewShotProblem:
+        """The data set as methods see it."""
+        return FewShotProblem(
+            Scene.load(real.scene).with_nominal(real.nominal),
+            real.impacts,
+            real.gyration,
+            cache=self.cache,
+            num_samples=_QUICK_SAMPLES if self.quick else FewShotProblem.num_samples,
+            tabulate_grid=not self.quick,
+        )
+
+    def repetitions(self, n: int) -> int:
+        """Number of draws of `n` impacts."""
+        if self.method in _WITHOUT_IMPACTS:
+            return 1
+        if self.method in SLOW_METHODS or self.quick:
+            return min(self.seeds, _SLOW_SEEDS)
+        if n <= _SMALL_SIZE:
+            return max(self.seeds, _SMALL_SIZE_SEEDS)
+        return self.seeds
+
+    def cells(self) -> list[tuple[str, int]]:
+        """Draws and numbers of impacts that this method is measured at."""
+        if self.method in _WITHOUT_IMPACTS:
+            return [("random", 0)]
+        cells = []
+        for draw in DRAWS:
+            for n in self.ns:
+                slow = self.method in SLOW_METHODS
+                if n == 0 and draw == "block":
+                    continue
+                if slow and n not in SLOW_METHODS[self.method]:
+                    continue
+                if slow and draw == "block" and n != _SLOW_BLOCK_SIZE:
+                    continue
+                cells.append((draw, n))
+        return cells
+
+
+def measure_task(task: FewShotTask, done: list[Row], resume: Path | None) -> list[Row]:
+    """Measure all rows of a task.
+
+    Args:
+        task: The method and the data set.
+        done: Rows that an earlier run finished: they are not measured again.
+        resume: File to which new rows are appended, if any.
+    """
+    real = task.load()
+    if task.method == PUBLISHED:
+        return _published_rows(task, real)
+    problem = task.problem(real)
+    rows = []
+    for draw, n in task.cells():
+        splits = split_rows(real, n, draw, seeds=task.repetitions(n))
+        if not splits:
+            continue
+        head = row_head(task.name, task.method, n, draw)
+        row = _finished_row(done, head, len(splits))
+        if row is None:
+            row = head | _test_method(problem, METHODS[task.method], splits)
+            append_rows(resume, [row])
+        rows.append(row)
+    return rows
+
+
+def _published_rows(task: FewShotTask, real: RealDataset) -> list[Row]:
+    rows = []
+    for model, predicted in real.published.items():
+        error = relative_error(predicted, real.impacts.after, real.gyration)
+        rows.append(row_head(task.name, model, 0, "random") | _figures([error], 0.0))
+    return rows
+
+
+def _finished_row(done: Sequence[Row], head: Row, repetitions: int) -> Row | None:
+    """The row with this head and as many repetitions, if there is one."""
+    for row in done:
+        same_head = all(row.get(key) == value for key, value in head.items())
+        if same_head and row.get("seeds", repetitions) == repetitions:
+            return row
+    return None
+
+
+def split_rows(real: RealDataset, n: int, draw: str, *, seeds: int) -> list[Split]:
+    """Split a data set into rows to use and rows to test on, once per repetition.
+
+    Args:
+        real: The data set.
+        n: Number of rows to use.
+        draw: `random` draws them by seed. `block` takes the first n strikes of each session as
+            recorded.
+        seeds: Number of repetitions; of blocks, the most.
+
+    Returns:
+        (rows to use, rows to test on) of each repetition; none where the data set has fewer than
+        2 n impacts.
+    """
+    total = len(real.impacts)
+    every = np.arange(total)
+    if n == 0:
+        return [(every[:0], every)]
+    if 2 * n > total:
+        return []
+    if draw == "random":
+        orders = [np.random.default_rng(seed).permutation(total) for seed in range(seeds)]
+        return [(order[:n], order[n:]) for order in orders]
+    blocks = [np.flatnonzero(real.session == s)[:n] for s in dict.fromkeys(real.session)]
+    whole_blocks = [rows for rows in blocks if len(rows) == n]
+    return [(rows, np.setdiff1d(every, rows)) for rows in whole_blocks[:seeds]]
+
+
+def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split]) -> Row:
+    """Figures of a method over all splits, or why it failed."""
+    errors = []
+    start = time.perf_counter()
+    for seed, (rows, test) in enumerate(splits):
+        try:
+            predicted = method(problem, rows, seed)
+        except Exception as exception:  # one method that fails is one row
+            return {"why": why(exception)}
+        error = relative_error(predicted, problem.impacts.after, problem.gyration)
+        errors.append(error[test])
+    return _figures(errors, (time.perf_counter() - start) / len(splits))
+
+
+def row_head(name: str, method: str, n: int, draw: str) -> Row:
+    """The keys by which a row is recognised."""
+    return {"set": name, "method": method, "n": n, "draw": draw}
+
+
+def _figures(errors: Sequence[np.ndarray], seconds: float) -> Row:
+    """Accuracy over repetitions, null where it is not finite, and seconds per repetition."""
+    figures: Row = {}
+    for key, value in accuracy_summary(errors).items():
+        figures[key] = value if math.isfinite(value) else None
+    return figures | {"seconds": round(seconds, 3)}
