@@ -18,7 +18,7 @@ from clashsim.bench.rows import Row, optional
 from clashsim.core.errors import ParamError
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_table import StrikeTable
-from clashsim.plan.planner import plan_batch
+from clashsim.plan.planner import PlannerConfig, plan_batch
 from clashsim.plan.tasks import PlanningTask, PlanStatus
 
 _MATRIX = 8192  # side of the matrices whose product tells a device's limit
@@ -186,9 +186,9 @@ def planned(
     strike = np.random.default_rng(seed).uniform(strikes.low, strikes.high, (n, len(strikes.names)))
     tasks = [PlanningTask(tuple(pose)) for pose in strikes.rest(np.zeros((n, 3)), strike).tolist()]
     options: dict[str, Any] = {"device": device, "population": 96, "rounds": 48}
-    plan_batch(strikes, tasks[:2], **options)
+    plan_batch(strikes, tasks[:2], PlannerConfig(**options))
     begin = time.perf_counter()
-    plans = plan_batch(strikes, tasks, **options)
+    plans = plan_batch(strikes, tasks, PlannerConfig(**options))
     seconds = time.perf_counter() - begin
     left = [float(np.hypot(*(p.predicted[-1][:2] - np.array(p.task.target)[:2]))) for p in plans]
     return [

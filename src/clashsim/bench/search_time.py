@@ -17,7 +17,7 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
-from clashsim.plan.planner import plan_batch
+from clashsim.plan.planner import PlannerConfig, plan_batch
 from clashsim.plan.tasks import PlanningTask, pose_error
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_table
@@ -115,12 +115,12 @@ def _timed(
     targets in one call. Engines are made before the clock runs.
     """
     tasks = [PlanningTask(tuple(t)) for t in targets]
-    plan_batch(model, tasks[:together], rounds=0)
+    plan_batch(model, tasks[:together], PlannerConfig(rounds=0))
     begin = time.perf_counter()
     plans = [
         p
         for i in range(0, len(tasks), together)
-        for p in plan_batch(model, tasks[i : i + together], rounds=rounds)
+        for p in plan_batch(model, tasks[i : i + together], PlannerConfig(rounds=rounds))
     ]
     seconds = (time.perf_counter() - begin) / len(targets)
     far, _ = pose_error(np.array([p.predicted[-1] for p in plans]), targets)
