@@ -84,7 +84,8 @@ def test_it_is_the_task_of_numpy(dtype, near):
         ),
         Push.of(SCENE, Toy(), n),
     )
-    here.pose, here.turn, here.made = (getattr(there, name).double().numpy() for name in there.kept)
+    for name in there.state_arrays.values():
+        setattr(here, name, getattr(there, name).double().numpy())
     ends = np.zeros(n, bool)
     for _ in range(MAX_STRIKES):
         np.testing.assert_allclose(there.observe().numpy(), here.observe(), atol=max(near, 1e-6))
@@ -117,31 +118,33 @@ def test_it_is_the_task_of_numpy(dtype, near):
     assert ends.all() and not here.starts.noise
 
 
-def test_starts_are_drawn_as_the_spread_says():
-    spread = StartDistribution(position_radius=0.02, heading=0.5, turn=1.2, anywhere_share=0.4)
-    task = DevicePush.of(SCENE, Toy().float(), 20_000, starts=spread, seed=3)
+def test_starts_are_sampled_from_their_distribution():
+    starts = StartDistribution(
+        position_radius=0.02, max_heading=0.5, max_heading_change=1.2, anywhere_share=0.4
+    )
+    task = DevicePush.of(SCENE, Toy().float(), 20_000, starts=starts, seed=3)
     x, y, heading = task.pose[:, 0], task.pose[:, 1], task.pose[:, 2] + task.heading_offset
     assert (
         (y.abs() <= 0.02 + 1e-6).all()
         and (heading.abs() <= 0.5 + 1e-5).all()
-        and (task.turn.abs() <= 1.2).all()
-        and (task.made == 0).all()
+        and (task.heading_change.abs() <= 1.2).all()
+        and (task.strikes_made == 0).all()
     )
     assert ((x >= -0.02 - 1e-6) & (x <= SEGMENT_LENGTH - GOAL_RADIUS + 0.02 + 1e-6)).all()
     assert float((x > 0.02 + 1e-6).float().mean()) == pytest.approx(
         0.4 * (1 - 0.02 / (SEGMENT_LENGTH - GOAL_RADIUS)), abs=0.03
     )
-    assert float((task.turn == 0).float().mean()) == pytest.approx(0.25, abs=0.02) and float(
-        heading.std()
-    ) == pytest.approx(0.5 / 3**0.5, abs=0.01)
+    assert float((task.heading_change == 0).float().mean()) == pytest.approx(
+        0.25, abs=0.02
+    ) and float(heading.std()) == pytest.approx(0.5 / 3**0.5, abs=0.01)
     before = task.pose.clone()
-    task.made += 2
+    task.strikes_made += 2
     task.restart(torch.arange(20_000) % 2 == 0)
     assert (
         torch.equal(task.pose[1::2], before[1::2])
         and not torch.isin(task.pose[::2, 2], before[::2, 2]).all()
     )
-    assert (task.made[::2] == 0).all() and (task.made[1::2] == 2).all()
+    assert (task.strikes_made[::2] == 0).all() and (task.strikes_made[1::2] == 2).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -156,7 +159,7 @@ def test_the_same_seed_gives_the_same_numbers(device):
             seed=seed,
         )
         rewards = [task.step(task.guide(tries=2))[0] for _ in range(8)]
-        return torch.stack([*rewards, task.turn])
+        return torch.stack([*rewards, task.heading_change])
 
     assert torch.equal(ran(5), ran(5)) and not torch.equal(ran(5), ran(6))
 
@@ -236,7 +239,7 @@ def test_a_trivial_route_is_learned_and_policies_are_the_usual_ones(tmp_path):
 
 
 def test_without_guidance_it_learns_too():
-    config = replace(TINY, guided=0, starts=-0.5, learning_rate=3e-3, steps=40_960)
+    config = replace(TINY, guided=0, initial_log_std=-0.5, learning_rate=3e-3, steps=40_960)
     learner = PpoLearner(
         DevicePush.of(SCENE, Toy().float(), config.num_envs, starts=config.starts), config
     )

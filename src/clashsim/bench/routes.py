@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def run(
                     if (
                         path is not None
                         and path.is_file()
-                        and Policy.load(path).notes["recipe"] == asdict(config)
+                        and Policy.load(path).notes["recipe"] == config.as_notes()
                     ):
                         policy = Policy.load(path)
                     else:

@@ -123,8 +123,7 @@ def viewer_session(
 ) -> ViewerSession:
     """A run folder as the page uses it."""
     from clashsim.fit.run_folder import load, read_notes
-    from clashsim.rl.routes import ROUTES
-    from clashsim.rl.routes import route as route_of
+    from clashsim.rl.routes import ROUTES, load_route
     from clashsim.sim.mujoco.simulator import MujocoSim
     from clashsim.view.impact_rollout import ImpactRollout
     from clashsim.view.session import ViewerSession
@@ -148,7 +147,7 @@ def viewer_session(
             scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome
         ),
     }
-    routes = dict(ROUTES) if route is None else {route: route_of(route)} | dict(ROUTES)
+    routes = dict(ROUTES) if route is None else {route: load_route(route)} | dict(ROUTES)
     return ViewerSession(
         folder.resolve().name,
         scene,
