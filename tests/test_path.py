@@ -1,4 +1,4 @@
-"""A path keeps its limits, passes the touch as asked, and says in a file what it says in memory."""
+"""A path keeps its limits, passes the touch as asked, and is the same in a file as in memory."""
 
 from __future__ import annotations
 

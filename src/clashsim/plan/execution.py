@@ -132,7 +132,10 @@ def _plan_from_dict(content: Mapping[str, Any]) -> Plan:
     """Return a plan from the keys of its file; what is missing or of another type raises."""
     names = tuple(content["units"])
     rows = content["strikes"]
-    strikes = np.array([[float(row["strike"][name]) for name in names] for row in rows])
+    strike_rows = []
+    for row in rows:
+        strike_rows.append([float(row["strike"][name]) for name in names])
+    strikes = np.array(strike_rows)
     predicted = np.array([row["to"] for row in rows], float)
     limits = {}
     for name, limit in content["reach"].items():

@@ -229,7 +229,9 @@ def _search_populations(
     batch: BatchCost, config: PlannerConfig, budget: _SearchBudget
 ) -> np.ndarray:
     """Return the best points (T, K d) found by CMA-ES or the cross-entropy method with numpy."""
-    tasks, starts, dim = len(batch.tasks), budget.starts, batch.dim
+    tasks = len(batch.tasks)
+    starts = budget.starts
+    dim = batch.dim
     scattered, costs = scatter(batch.cost, tasks, dim, points=budget.scattered, seed=config.seed)
     # The population is split among starts that lie apart: strikes on different sides of a body may
     # end at the same place, and one valley is not enough.

@@ -86,7 +86,7 @@ class DevicePush:
         """Return n environments of a scene, all at the start of an episode.
 
         Args:
-            scene: Its [strikes] says which side may be struck.
+            scene: Its [strikes] table defines which side may be struck.
             model: On that device, in that type.
             n: Number of environments.
             starts: Where episodes start.
@@ -160,7 +160,11 @@ class DevicePush:
         self.pose = pose
         self.strikes_made = self.strikes_made + 1
         return judge_poses(
-            pose, self.heading_offset, self.heading_change, self.strikes_made, xp=torch
+            pose,
+            self.heading_offset,
+            self.heading_change,
+            strikes_made=self.strikes_made,
+            xp=torch,
         )
 
     def step(self, action: Tensor) -> StrikeOutcome:

@@ -45,7 +45,7 @@ def train(
         seed: Of all random numbers.
         device: A device of torch.
         folder: Where checkpoints are kept; a later call goes on from them.
-        progress: Told how many strikes were made.
+        progress: Shows how many strikes were made.
 
     Returns:
         The policy. Its notes hold the share of episodes that reach the sub-goal and their mean

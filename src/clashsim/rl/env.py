@@ -38,7 +38,7 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One body in one corridor; an action is a strike, each of its numbers from -1 to 1.
 
     Args:
-        scene: Its [strikes] says which side may be struck.
+        scene: Its [strikes] table defines which side may be struck.
         model: Predicts where a struck body comes to rest.
         starts: Where episodes start.
         render_mode: "rgb_array", "human" or None.

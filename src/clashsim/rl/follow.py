@@ -58,6 +58,7 @@ def follow(route: Route, policy: Policy, body: StruckBody) -> RouteResult:
     strikes: list[np.ndarray] = []
 
     def result(reached: int, reason: str) -> RouteResult:
+        """Return the trial so far."""
         return RouteResult(
             reached=reached,
             success=reached == len(route),

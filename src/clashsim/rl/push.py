@@ -73,7 +73,7 @@ class Push:
     def of(
         scene: Scene, model: StrikeModel, n: int, starts: StartDistribution = StartDistribution()
     ) -> Push:
-        """Return n environments of a scene, whose [strikes] says which side may be struck."""
+        """Return n environments of a scene, whose [strikes] defines which side may be struck."""
         return Push(
             model=model,
             heading_offset=heading_offset_of(scene),
@@ -129,7 +129,9 @@ class Push:
         """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere."""
         self.pose = pose
         self.strikes_made = self.strikes_made + 1
-        return judge_poses(pose, self.heading_offset, self.heading_change, self.strikes_made)
+        return judge_poses(
+            pose, self.heading_offset, self.heading_change, strikes_made=self.strikes_made
+        )
 
 
 def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:

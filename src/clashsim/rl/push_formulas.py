@@ -118,7 +118,7 @@ def lookahead_value(pose: Any, heading_offset: float, heading_change: Any, *, xp
 
 
 def judge_poses(
-    pose: Any, heading_offset: float, heading_change: Any, strikes_made: Any, *, xp: Any = np
+    pose: Any, heading_offset: float, heading_change: Any, *, strikes_made: Any, xp: Any = np
 ) -> StrikeOutcome:
     """Return rewards and ends of episodes for bodies that came to rest.
 

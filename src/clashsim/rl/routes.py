@@ -18,7 +18,8 @@ CORRIDOR_WIDTH = 0.08  # m
 GOAL_RADIUS = 0.04  # m: a sub-goal counts as reached within this distance
 _MAX_SEGMENT_LENGTH = 0.4  # m: a policy of 0.3 m segments still reaches the end of these
 _MAX_COORDINATE = 100.0  # m: a larger value is a mistake in units
-_MIN_GAP, _MAX_GAP = 0.05, 1.0  # m between way points
+_MIN_GAP = 0.05  # m between way points
+_MAX_GAP = 1.0  # m between way points
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _BUFFER_ARRAYS = (
 )
 
 
-def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[str, Any]) -> None:
+def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, *, folder: Path, job: dict[str, Any]) -> None:
     """Write all that later steps of a training depend on; it replaces the old checkpoint at once.
 
     Args:
@@ -70,7 +70,7 @@ def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, folder: Path, job: dict[st
 
 
 def restore_sac(
-    sac: SAC, env: StrikeVecEnv, about: dict[str, Any], tensors: checkpoint.Tensors
+    sac: SAC, env: StrikeVecEnv, *, about: dict[str, Any], tensors: checkpoint.Tensors
 ) -> None:
     """Put a training back to where a checkpoint was written.
 

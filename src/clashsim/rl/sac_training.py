@@ -109,7 +109,7 @@ def train(
         seed: Of all random numbers.
         folder: Where checkpoints and a log for TensorBoard are kept; a later call goes on from
             them.
-        progress: Told how many strikes were made.
+        progress: Shows how many strikes were made.
     """
     starts = StartDistribution(anywhere_share=config.anywhere_share, noise=config.noise)
     env = StrikeVecEnv(Push.of(scene, model, config.num_envs, starts), seed=seed)
@@ -124,7 +124,11 @@ def train(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         sac.set_logger(configure(str(folder / "log"), ["tensorboard"]))
-        checkpoint.resume(folder, job, lambda about, tensors: restore_sac(sac, env, about, tensors))
+
+        def restore(about: dict[str, Any], tensors: checkpoint.Tensors) -> None:
+            restore_sac(sac, env, about=about, tensors=tensors)
+
+        checkpoint.resume(folder, job, restore)
     else:
         sac.set_logger(configure(None, []))
     with progress("training", config.steps) as advance:
@@ -140,7 +144,7 @@ def train(
             )
             advance(sac.num_timesteps - steps_before)
             if folder is not None:
-                write_sac_checkpoint(sac, env, folder, job)
+                write_sac_checkpoint(sac, env, folder=folder, job=job)
     return Policy(
         layers=_layers(sac),
         names=model.names,

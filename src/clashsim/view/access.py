@@ -138,7 +138,7 @@ def _checked(access: Access, then: Check | None) -> Check:
         if isinstance(response, Awaitable):
             response = await response
         if response is None and not origins:  # it would become a websocket
-            # Every browser says where a websocket is opened from, and the page is the only client.
+            # Every browser sends where a websocket is opened from, and the page is the only client.
             sentence = "This page is for browsers: a websocket needs the header Origin.\n"
             return connection.respond(http.HTTPStatus.FORBIDDEN, sentence)
         return response

@@ -40,10 +40,10 @@ STRIKE_LABELS = {
     "speed": StrikeLabel("speed", "m/s", 1.0),
     "point": StrikeLabel("impact point", "°", _DEGREES),
     "deflection": StrikeLabel("deflection", "°", _DEGREES),
-    "turn": StrikeLabel("turn", "°", _DEGREES),
+    "turn": StrikeLabel("bearing off heading", "°", _DEGREES),
     "offset": StrikeLabel("offset", "mm", 1e3),
     "yaw": StrikeLabel("yaw", "°", _DEGREES),
-    "spin": StrikeLabel("spin", "rad/s", 1.0),
+    "spin": StrikeLabel("angular velocity", "rad/s", 1.0),
     "slip": StrikeLabel("slip", "m/s", 1.0),
 }
 _POSE_HEADS = ["x, mm", "y, mm", "yaw, °"]

@@ -121,7 +121,7 @@ class Page:
         self._camera_is_set = False
         self._show_panel(mode)
         self.show({}, "")
-        self.say("")
+        self.show_status("")
         self._panels[mode].enter()
 
     def show(self, motions: Mapping[str, BodyMotion], figures: str, *, play: bool = False) -> None:
@@ -148,11 +148,11 @@ class Page:
 
         def report(sentence: str) -> None:
             if self.mode == mode:
-                self.say(sentence)
+                self.show_status(sentence)
 
         return report
 
-    def say(self, sentence: str, *, busy: bool = False) -> None:
+    def show_status(self, sentence: str, *, busy: bool = False) -> None:
         """Show one sentence above the figures."""
         self._status.content = sentence_html(sentence, busy=busy)
 

@@ -51,10 +51,10 @@ class PlanPanel:
         """Show the target, and plan for it; the first time, make the strike table."""
         page = self._page
         if self._why_not:
-            page.say(self._why_not)
+            page.show_status(self._why_not)
             return
         page.stage.ghost("start", np.zeros(3), START_COLOUR, opacity=0.15)
-        page.say("Making the strike table, which takes some seconds ...", busy=True)
+        page.show_status("Making the strike table, which takes some seconds ...", busy=True)
         page.worker.do("table", self._begin, self._failed)
 
     def leave(self) -> None:
@@ -113,11 +113,13 @@ class PlanPanel:
         page = self._page
         if self.gizmo is None or page.mode != "Plan":
             return
-        page.say("Planning ...", busy=True)
+        page.show_status("Planning ...", busy=True)
         page.worker.do("plan", lambda: self._plan(final), page.reporter("Plan"))
 
     def _plan(self, final: bool) -> None:
-        page, session, stage = self._page, self._page.session, self._page.stage
+        page = self._page
+        session = page.session
+        stage = page.stage
         target = self.target()
         self.x.value = round(1e3 * target[0], 1)
         self.y.value = round(1e3 * target[1], 1)
@@ -137,13 +139,14 @@ class PlanPanel:
         stage.cloud(expected.cloud, COLOURS["hybrid"])
         stage.arrows(expected.before)
         page.show({}, plan_figures(planned))
-        page.say("Simulating it ..." if final else "", busy=True)
+        page.show_status("Simulating it ..." if final else "", busy=True)
         if final and not page.worker.waits("plan"):
             page.worker.do("simulate", lambda: self._simulate(planned), page.reporter("Plan"))
 
     def _simulate(self, planned: PlannedOutcome) -> None:
         """Simulate the plan, strike after strike, each from where the last one left the body."""
-        page, session = self._page, self._page.session
+        page = self._page
+        session = page.session
         motions: dict[str, BodyMotion] = {}
         for kind in ("hybrid", "MuJoCo"):
             is_outdated = page.worker.waits("plan") or page.worker.waits("simulate")
@@ -153,4 +156,4 @@ class PlanPanel:
                 planned.strikes, start=np.zeros(3), kind=kind, values=page.values
             )
         page.show(motions, plan_figures(planned, session.rests(motions)), play=True)
-        page.say("")
+        page.show_status("")

@@ -66,15 +66,15 @@ class Player:
             self.slider.value = first if play else last
             self.slider.min = first
             self.slider.max = max(last, first + 1)
-            self.place()
+            self.update_stage()
         if play:
             self.play()
 
-    def place(self) -> None:
+    def update_stage(self) -> None:
         """Put all bodies where they are at the slider's time."""
         with self._lock:
             for kind, motion in self._motions.items():
-                self._stage.place(kind, motion, 1e-3 * float(self.slider.value))
+                self._stage.move_bodies(kind, motion, 1e-3 * float(self.slider.value))
 
     def play(self) -> None:
         """Let time run."""
@@ -97,7 +97,7 @@ class Player:
     def _dragged(self, event: Any) -> None:
         if event.client is not None:  # a visitor moved the slider, not this program
             self.pause()
-            self.place()
+            self.update_stage()
 
     def _loop(self) -> None:
         """Move the slider while it plays, until the player ends."""
@@ -119,7 +119,7 @@ class Player:
                     last_tick = tick
                     now = min(now, float(self.slider.max))
                     self.slider.value = int(now)
-                    self.place()
+                    self.update_stage()
                     if now >= self.slider.max:
                         self.pause()
             if self._ended:

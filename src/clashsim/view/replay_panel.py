@@ -55,11 +55,12 @@ class ReplayPanel:
 
     def enter(self) -> None:
         """Simulate the chosen strike, and show it."""
-        page, number = self._page, self._number
+        page = self._page
+        number = self._number
         if not self._names:
-            page.say("This run has no strikes to replay.")
+            page.show_status("This run has no strikes to replay.")
             return
-        page.say(f"Simulating {self._names[number]} ...", busy=True)
+        page.show_status(f"Simulating {self._names[number]} ...", busy=True)
         page.worker.do("replay", lambda: self._replay(number), page.reporter("Replay"))
 
     def leave(self) -> None:
@@ -75,7 +76,8 @@ class ReplayPanel:
         self.enter()
 
     def _replay(self, number: int) -> None:
-        page, session = self._page, self._page.session
+        page = self._page
+        session = page.session
         strike = session.source[number]
         motions: dict[str, BodyMotion] = {}
         if strike.recorded is not None:
@@ -87,7 +89,7 @@ class ReplayPanel:
                 motions[kind] = session.simulate(strike.before, kind, page.values)
         if page.mode == "Replay":
             page.show(motions, self._figures(strike, motions))
-            page.say(strike.note)
+            page.show_status(strike.note)
 
     def _figures(self, strike: ReplayedStrike, motions: dict[str, BodyMotion]) -> str:
         """Return poses at rest and twists after the impact, as HTML."""

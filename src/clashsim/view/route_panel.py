@@ -68,7 +68,7 @@ class RoutePanel:
         """Let the policy strike."""
         page = self._page
         page.show({}, "")
-        page.say("The policy starts ...", busy=True)
+        page.show_status("The policy starts ...", busy=True)
         page.worker.do("route", self._follow, page.reporter("Route"))
 
     def _draw(self) -> None:
@@ -86,10 +86,11 @@ class RoutePanel:
 
     def _report_strike(self, strikes_made: int) -> None:
         if self._page.mode == "Route":
-            self._page.say(f"Strike {strikes_made + 1} ...", busy=True)
+            self._page.show_status(f"Strike {strikes_made + 1} ...", busy=True)
 
     def _follow(self) -> None:
-        page, session = self._page, self._page.session
+        page = self._page
+        session = page.session
         kind = str(self.kind.value)
         route = session.routes[self.route.value]
         result, motion = session.follow_route(
@@ -108,4 +109,4 @@ class RoutePanel:
             ["ended", result.reason],
         ]
         page.show({kind: motion}, table(["", ""], rows), play=True)
-        page.say("")
+        page.show_status("")

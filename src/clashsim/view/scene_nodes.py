@@ -71,7 +71,7 @@ class SceneNodes:
         """Add a frame without axes, which other nodes hang on, and return it."""
         return self._api.add_frame(name, show_axes=False, **options)
 
-    def add_lines(self, name: str, segments: np.ndarray, colour: Colour, width: float) -> None:
+    def add_lines(self, name: str, segments: np.ndarray, *, colour: Colour, width: float) -> None:
         """Draw line segments (N, 2, 3) in the world, `width` pixels wide."""
         handle = self._api.add_line_segments(
             name,

@@ -179,7 +179,7 @@ class ViewerSession:
         if policy is None:
             raise DataError(self.policy.reason)
         start = sample_start(route, policy.heading_offset, np.random.default_rng([seed, 7]))
-        body = SimulatedBody(self.scene, self._rollout(kind, values), start, on_strike)
+        body = SimulatedBody(self.scene, self._rollout(kind, values), start, on_strike=on_strike)
         result = follow(route, policy, body)
         return result, body.motion
 
@@ -202,6 +202,7 @@ class SimulatedBody:
         scene: Scene,
         simulate: Callable[[np.ndarray], BodyMotion],
         start: np.ndarray,
+        *,
         on_strike: Callable[[int], None] = lambda strikes_made: None,
     ) -> None:
         self._scene = scene

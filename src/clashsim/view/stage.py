@@ -112,7 +112,7 @@ class Stage:
             camera.fov = float(np.radians(42.0))
             camera.near = 0.02 * self.size
 
-    def place(self, kind: str, motion: BodyMotion, time: float) -> None:
+    def move_bodies(self, kind: str, motion: BodyMotion, time: float) -> None:
         """Put the bodies of a kind where they are at a time (s)."""
         for body, pose in motion.at(time).items():
             frame = self._body_frames[kind].get(body)
@@ -140,7 +140,7 @@ class Stage:
             in_plane = points @ self.scene.plane[:2].T
             points = self._in_world(in_plane) + self._up(2.15 * self._half_thickness)
         segments = np.stack([points[:-1], points[1:]], 1)
-        self._nodes.add_lines(name, segments, COLOURS[kind], 2.5)
+        self._nodes.add_lines(name, segments, colour=COLOURS[kind], width=2.5)
 
     def ghost(
         self, name: str, pose: np.ndarray | None, colour: Colour, *, opacity: float = 0.25
@@ -206,7 +206,7 @@ class Stage:
         placed = np.einsum("mij,ekj->meki", rotations, edges) + poses[:, None, None, :2]
         segments = self._in_world(placed.reshape(-1, 2, 2)) + self._up(2.1 * self._half_thickness)
         light = [int(255 - 0.45 * (255 - value)) for value in colour]
-        self._nodes.add_lines("/cloud", segments, light, 1.2)
+        self._nodes.add_lines("/cloud", segments, colour=light, width=1.2)
 
     def arrows(self, before: np.ndarray) -> None:
         """Draw how bodies are struck, with numbers where there are several strikes.
@@ -274,7 +274,7 @@ class Stage:
             self._nodes.keep(f"/route/{k}", handle)
             goals.append(np.stack([circle[:-1] + end, circle[1:] + end], 1))
         segments = self._in_world(np.concatenate(goals)) + self._up(0.02 * self.size)
-        self._nodes.add_lines("/route/goals", segments, COLOURS["target"], 2.5)
+        self._nodes.add_lines("/route/goals", segments, colour=COLOURS["target"], width=2.5)
 
     def shadows(self, poses: np.ndarray, colour: Colour) -> None:
         """Draw faint ghosts at planar poses (M, 3), for where the body lay between strikes."""

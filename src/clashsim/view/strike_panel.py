@@ -76,7 +76,7 @@ class StrikePanel:
         page = self._page
         if self._why_not:
             return
-        page.say("Simulating the strike ...", busy=True)
+        page.show_status("Simulating the strike ...", busy=True)
         page.worker.do("strike", lambda: self._simulate(self.strike()), page.reporter("Strike"))
 
     def leave(self) -> None:
@@ -100,7 +100,9 @@ class StrikePanel:
         )
 
     def _simulate(self, strike: dict[str, float]) -> None:
-        page, session, stage = self._page, self._page.session, self._page.stage
+        page = self._page
+        session = page.session
+        stage = page.stage
         before = before_of_strike(session.scene, strike, np.zeros(3))
         if page.mode != "Strike":
             return
@@ -118,7 +120,7 @@ class StrikePanel:
         else:
             figures += twist_table(session.twists(before, page.values))
         page.show(motions, figures, play=True)
-        page.say("")
+        page.show_status("")
 
     def _show_expected(self, strike: dict[str, float]) -> str:
         """Draw what the strike table expects, and return its figures as HTML.
