@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clashsim.core.errors import DataError
 from clashsim.plan.path import Limits, PathConfig, strike_path
-from clashsim.plan.path_files import COLUMNS, write_path
+from clashsim.plan.robot_files import COLUMNS, write_path
 
 TOUCH = (0.3, -0.1, 0.05)  # m
 VELOCITY = (0.4, 0.3, 0.0)  # m/s

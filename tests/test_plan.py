@@ -21,7 +21,6 @@ from clashsim.optim.search import Cem, CmaEs, minimise, scatter
 from clashsim.plan.batch_cost import BatchCost
 from clashsim.plan.execution import plan_from_json, plan_to_dict, tip_paths, touches
 from clashsim.plan.path import Limits
-from clashsim.plan.path_files import write_path
 from clashsim.plan.planner import (
     PlannerConfig,
     plan,
@@ -29,6 +28,7 @@ from clashsim.plan.planner import (
     plan_fewest_strikes,
     plan_fewest_strikes_batch,
 )
+from clashsim.plan.robot_files import write_path
 from clashsim.plan.tasks import (
     PlanningTask,
     PlanStatus,

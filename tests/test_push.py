@@ -20,17 +20,17 @@ from stable_baselines3.common.env_checker import check_env
 from clashsim import cli
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
-from clashsim.rl.env import PushEnv, StrikeVecEnv
-from clashsim.rl.follow import Simulated, _in_segment_frame, follow, sample_start
-from clashsim.rl.policy import Policy
-from clashsim.rl.push import Push, heading_offset_of
-from clashsim.rl.push_formulas import (
+from clashsim.rl.corridor_formulas import (
     LEFT_CORRIDOR_REWARD,
     MAX_STRIKES,
     StartDistribution,
     observations,
     rewards,
 )
+from clashsim.rl.env import PushEnv, StrikeVecEnv
+from clashsim.rl.follow import Simulated, _in_segment_frame, follow, sample_start
+from clashsim.rl.policy import Policy
+from clashsim.rl.push import Push, heading_offset_of
 from clashsim.rl.routes import ROUTES, SEGMENT_LENGTH, Route, load_route
 from clashsim.rl.sac_training import SacConfig, train
 

@@ -206,7 +206,7 @@ def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool)
 
     from clashsim.data.folders import dumps, write_folder
     from clashsim.plan.execution import plan_to_dict, tip_paths
-    from clashsim.plan.path_files import write_path
+    from clashsim.plan.robot_files import write_path
 
     files = {PLAN: dumps(plan_to_dict(plan, scene))}
     with tempfile.TemporaryDirectory() as made:

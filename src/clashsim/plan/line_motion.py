@@ -18,7 +18,7 @@ from ruckig import (
 )
 
 from clashsim.core.errors import DataError
-from clashsim.plan.path_config import Limits, PathConfig
+from clashsim.plan.motion_limits import Limits, PathConfig
 
 PHASES = ("approach", "hit", "retreat")
 _ROUNDING = 1e-6  # of a sample: a duration that is whole but for rounding takes no further sample

@@ -13,7 +13,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.plan.line_motion import PHASES, StrikeLine, count_samples, move_between_rests
-from clashsim.plan.path_config import Limits, PathConfig
+from clashsim.plan.motion_limits import Limits, PathConfig
 
 __all__ = ["Limits", "PathConfig", "TipPath", "strike_path"]
 

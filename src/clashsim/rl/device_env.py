@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.rl.push import STATE_ARRAYS, heading_offset_of
-from clashsim.rl.push_formulas import (
+from clashsim.rl.corridor_formulas import (
     LOOKAHEAD_TRIES,
     MAX_STRIKES,
     START_SAMPLES,
@@ -27,6 +26,7 @@ from clashsim.rl.push_formulas import (
     start_poses,
     strikes_from_actions,
 )
+from clashsim.rl.push import STATE_ARRAYS, heading_offset_of
 from clashsim.rl.routes import SEGMENT_LENGTH
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from clashsim.rl.corridor_formulas import OBSERVATION_SIZE, StartDistribution
 from clashsim.rl.device_env import DevicePush
-from clashsim.rl.push_formulas import OBSERVATION_SIZE, StartDistribution
 
 # Actions that are imitated are scaled by this: at -1 and 1 the inverse of the tanh is infinite.
 _IMITATED_SCALE = 0.99

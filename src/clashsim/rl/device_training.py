@@ -15,11 +15,11 @@ from torch import nn
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.rl import checkpoint
+from clashsim.rl.corridor_formulas import StartDistribution
 from clashsim.rl.device_env import DevicePush, play_episodes
 from clashsim.rl.device_ppo import PpoConfig, PpoLearner
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import heading_offset_of
-from clashsim.rl.push_formulas import StartDistribution
 
 _TEST_EPISODES = 4096  # by which a policy is judged in the model
 # Names of weights whose keys in a checkpoint differ from their names.

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from clashsim.core.protocols import StrikeModel
+from clashsim.rl.corridor_formulas import MAX_STRIKES, observations
 from clashsim.rl.policy import Policy
-from clashsim.rl.push_formulas import MAX_STRIKES, observations
 from clashsim.rl.routes import GOAL_RADIUS, Route
 
 

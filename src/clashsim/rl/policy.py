@@ -15,7 +15,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.parsing import parse_json, read_bounded
 from clashsim.core.tensors import read_tensors
-from clashsim.rl.push_formulas import OBSERVATION_SIZE
+from clashsim.rl.corridor_formulas import OBSERVATION_SIZE
 
 _KIND = "clashsim-policy"
 _MAX_BYTES = 1 << 28  # of a file; policies have a few hundred thousand

@@ -1,7 +1,7 @@
 """Sequential pushing (CLASH, Sec. IV-C): strike a body along a straight corridor to a sub-goal.
 
 The task with numpy, for many environments at once; `rl.device_env` has it on a torch device. The
-formulas of both are in `rl.push_formulas`.
+formulas of both are in `rl.corridor_formulas`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from clashsim.rl.push_formulas import (
+from clashsim.rl.corridor_formulas import (
     LEFT_CORRIDOR_REWARD,
     LOOKAHEAD_TRIES,
     MAX_STRIKES,

@@ -20,7 +20,7 @@ from clashsim.rl import checkpoint
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import Push, StartDistribution, heading_offset_of
-from clashsim.rl.sac_checkpoint import restore_sac, write_sac_checkpoint
+from clashsim.rl.sac_state import restore_sac, write_sac_checkpoint
 
 with needs("Stable-Baselines3", "rl"):
     from stable_baselines3 import SAC

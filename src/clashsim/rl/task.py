@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from clashsim.core.protocols import StrikeModel
-from clashsim.rl.push_formulas import StrikeOutcome
+from clashsim.rl.corridor_formulas import StrikeOutcome
 
 
 class StrikeTask(Protocol):

@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from clashsim.core.protocols import StrikeModel
+from clashsim.rl.corridor_formulas import StrikeOutcome
 from clashsim.rl.push import strikes
-from clashsim.rl.push_formulas import StrikeOutcome
 
 MAX_STRIKES = 5
 GOAL_RADIUS = 0.02  # m within which a pose counts as reached

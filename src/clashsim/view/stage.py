@@ -16,6 +16,7 @@ from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
 from clashsim.rl.corridor_picture import corridor_corners
 from clashsim.rl.routes import GOAL_RADIUS, Route
+from clashsim.view.camera import point_cameras
 from clashsim.view.figures import COLOURS
 from clashsim.view.motion import BodyMotion
 from clashsim.view.poses import matrix_to_quaternion, world_pose
@@ -91,26 +92,8 @@ class Stage:
 
         They look from above, a little from the side of the plane that bodies move in.
         """
-        low, high = np.min(positions, 0), np.max(positions, 0)
-        middle = (low + high) / 2
-        radius = 0.5 * float(np.linalg.norm(high - low)) + 1.6 * self.size
         plane = self.scene.plane if self.scene.plane is not None else np.eye(3)
-        stands_upright = abs(float(plane[2][2])) < 0.5
-        # An upright plane is looked at from the front.
-        from_target = np.array([0.15, 0.25, 1.0] if stands_upright else [0.35, -0.95, 1.05])
-        direction = from_target @ plane
-        distance = max(6.5 * self.size, 2.9 * radius) / float(np.linalg.norm(direction))
-        sideways = np.cross([0.0, 0.0, 1.0], direction)
-        sideways = 0.11 * distance * sideways / float(np.linalg.norm(sideways))
-        target = middle + sideways  # the panel covers the right of the page
-        cameras: list[Any] = [self._server.initial_camera]
-        for client in self._server.get_clients().values():
-            cameras.append(client.camera)
-        for camera in cameras:
-            camera.position = target + distance * direction
-            camera.look_at = target
-            camera.fov = float(np.radians(42.0))
-            camera.near = 0.02 * self.size
+        point_cameras(self._server, np.asarray(positions), plane=plane, size=self.size)
 
     def move_bodies(self, kind: str, motion: BodyMotion, time: float) -> None:
         """Put the bodies of a kind where they are at a time (s)."""
