@@ -152,6 +152,7 @@ class BoundedConnection(ServerConnection):
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse the connection where all are in use."""
         super().connection_made(transport)
         if len(self.server.handlers) > MAX_CONNECTIONS:  # this one is counted already
             writable = cast(asyncio.Transport, transport)
@@ -159,15 +160,18 @@ class BoundedConnection(ServerConnection):
             writable.close()
 
     def pause_writing(self) -> None:
+        """Set a deadline until which the visitor has to read what was sent."""
         # The pings of websockets do not find such a visitor: they wait for the same buffer.
         super().pause_writing()
         self._unread = self.loop.call_later(MAX_UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
+        """Drop the deadline: the visitor reads again."""
         super().resume_writing()
         self._forget_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Drop the deadline of a connection that has ended."""
         self._forget_deadline()
         super().connection_lost(exc)
 

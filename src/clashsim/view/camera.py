@@ -34,7 +34,8 @@ def point_cameras(
     direction = np.array(_FROM_FRONT if stands_upright else _FROM_ABOVE) @ plane
     distance = max(6.5 * size, 2.9 * radius) / float(np.linalg.norm(direction))
     sideways = np.cross([0.0, 0.0, 1.0], direction)
-    # The panel covers the right of the page, so the target is moved to the left of the middle.
+    # The panel covers the right of the page: cameras look to the right of the bodies, which then
+    # appear on the left.
     target = middle + 0.11 * distance * sideways / float(np.linalg.norm(sideways))
     cameras: list[Any] = [server.initial_camera]
     for client in server.get_clients().values():
