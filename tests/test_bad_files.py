@@ -21,7 +21,7 @@ from clashsim.cli import Sweep
 from clashsim.commands.recorded import holds_trials, read_recorded
 from clashsim.commands.sweep import _jobs
 from clashsim.core.errors import ClashError, DataError, RunError, quoted
-from clashsim.core.npz import FREE, Npz
+from clashsim.core.npz import MIN_ROOM, Npz
 from clashsim.core.parsing import parse_json, parse_toml, read_bounded
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts
@@ -99,12 +99,12 @@ def zeros(tmp_path_factory):
 
 def test_archives_may_not_unpack_to_much_more_than_their_size(zeros):
     """A 10 MB file of impacts took 6.9 GB before it was refused; logs bounded each array only."""
-    refused(lambda: read_impacts(zeros), "unpacks to .* MB allowed", memory=2 * FREE)
+    refused(lambda: read_impacts(zeros), "unpacks to .* MB allowed", memory=2 * MIN_ROOM)
     body = BodyMapping("box", ("vx", "vy", "w"), euler=("vx_after", "vy_after", "w_after"))
     refused(
         lambda: read_logs([zeros], mapping=Mapping((LoggerMapping((body,), rate=100.0),))),
         "unpacks to .* MB allowed",
-        memory=2 * FREE,
+        memory=2 * MIN_ROOM,
     )
 
 

@@ -48,26 +48,39 @@ def param(**changed: str) -> str:
         ("ground = true", "ground is True, where a text is needed"),
         (PAIR + "strikes = 5", "strikes is 5, where a table is needed"),
         (PAIR + "strikes = [1, 2]", "strikes is [1, 2], where a table is needed"),
-        (PAIR + 'draw.speed = ["a", 1]', "draw.speed[0] is 'a', where a finite number is needed"),
+        (
+            PAIR + 'strikes.speed = ["a", 1]',
+            "strikes.speed[0] is 'a', where a finite number is needed",
+        ),
         (
             PAIR + "strikes.speed = 0.5",
-            "draw.speed is 0.5, where a list of 2 items, each a finite number, is needed",
+            "strikes.speed is 0.5, where a list of 2 items, each a finite number, is needed",
         ),
-        (PAIR + "strikes.speed = [0.1]", "draw.speed is [0.1], where a list of 2 items"),
-        (PAIR + "strikes.speed = [0.1, nan]", "draw.speed[1] is nan, where a finite number is needed"),
-        (PAIR + "strikes.speed = [0.1, inf]", "draw.speed[1] is inf"),
-        (PAIR + "strikes.speed = [0.1, true]", "draw.speed[1] is True"),
-        (PAIR + f"strikes.speed = [0.1, {'9' * 400}]", "draw.speed[1] is 9999"),
+        (PAIR + "strikes.speed = [0.1]", "strikes.speed is [0.1], where a list of 2 items"),
+        (
+            PAIR + "strikes.speed = [0.1, nan]",
+            "strikes.speed[1] is nan, where a finite number is needed",
+        ),
+        (PAIR + "strikes.speed = [0.1, inf]", "strikes.speed[1] is inf"),
+        (PAIR + "strikes.speed = [0.1, true]", "strikes.speed[1] is True"),
+        (PAIR + f"strikes.speed = [0.1, {'9' * 400}]", "strikes.speed[1] is 9999"),
         (
             PAIR + f"strikes.speed = [0.1, 0x{'f' * 5000}]",
-            "draw.speed[1] is something too long to print",
+            "strikes.speed[1] is something too long to print",
         ),
         (
             PAIR + "strikes.speed = [0.8, 0.2]",
             "the range of speed must be two finite numbers, low first",
         ),
-        (PAIR + "strikes.sped = [0.1, 0.2]", "draw has an unknown entry 'sped'; did you mean speed"),
-        (PAIR + "strikes.slip = {}", "draw.slip is {}, where a list of 2 items"),
+        (
+            PAIR + "strikes.sped = [0.1, 0.2]",
+            "strikes has an unknown entry 'sped'; did you mean speed",
+        ),
+        (PAIR + "strikes.slip = {}", "strikes.slip is {}, where a list of 2 items"),
+        (
+            PAIR + "[draw]\nspeed = [0.1, 0.2]",
+            "the table [draw] is called [strikes] now; rename it",
+        ),
         (PAIR + "param = 5", "param is 5, where a list with a table for each item is needed"),
         (PAIR + "param = [5]", "param[0] is 5, where a table is needed"),
         (PAIR + "[param]\nname = 'a'", "param is {'name': 'a'}, where a list"),
@@ -97,7 +110,7 @@ def param(**changed: str) -> str:
         (b"struck = '\xff'", "is not UTF-8 text"),
         ("#" * (2 << 20), "is larger than"),
     ],
-    ids=map(str, range(38)),
+    ids=map(str, range(39)),
 )
 def test_bad_settings(tmp_path, text, words):
     shutil.copy(SCENES / "puck.xml", tmp_path / "mine.xml")
@@ -149,7 +162,7 @@ def test_the_command_says_it_in_a_sentence(tmp_path, monkeypatch, capsys):
     shutil.copy(SCENES / "puck.xml", "mine.xml")
     Path("mine.toml").write_text(PAIR + "strikes = 5")
     assert cli.main(["sample", "mine.xml", "-n", "10", "-o", "s.safetensors"]) == 2
-    assert "in settings file 'mine.toml': draw is 5, where a table is needed" in " ".join(
+    assert "in settings file 'mine.toml': strikes is 5, where a table is needed" in " ".join(
         capsys.readouterr().err.split()
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clashsim.core.contact_frame import contact_frame
-from clashsim.core.effects import point_impact, with_effects
+from clashsim.core.effects import PointContact, point_contact_impulse, with_effects
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import sample
@@ -68,40 +68,43 @@ def test_encode_and_decode_are_inverse() -> None:
     assert np.allclose(frame.decode(frame.encode(impacts.after)), impacts.after, atol=1e-12)
 
 
-def _one(**values: float) -> np.ndarray:
-    arrays = {
-        "vn": -1.0,
-        "vt": 0.0,
-        "a": 0.0,
-        "b": -1.5,
-        "bounce": 0.7,
+def _impulse(**values: float) -> np.ndarray:
+    """Impulse (2,) along (normal, tangent) of one point contact."""
+    defaults = {
+        "normal_velocity": -1.0,
+        "tangential_velocity": 0.0,
+        "normal_arm": -1.5,
+        "tangential_arm": 0.0,
+        "restitution": 0.7,
         "friction": 0.3,
-        "ratio": 2.0,
-        "light": 0.0,
-    } | values
-    return point_impact(
-        *(
-            np.array([arrays[k]])
-            for k in ("vn", "vt", "a", "b", "bounce", "friction", "ratio", "light")
+        "stiffness_ratio": 2.0,
+        "mass_ratio": 0.0,
+    }
+    chosen = defaults | values
+    contact = PointContact(**{name: np.array([value]) for name, value in chosen.items()})
+    return point_contact_impulse(contact)[0]
+
+
+def test_a_point_contact_has_its_restitution_and_obeys_friction() -> None:
+    for restitution in (0.3, 0.6, 0.95):
+        assert abs(_impulse(restitution=restitution)[0] - (1 + restitution)) < 0.02
+    normal, tangential = _impulse(tangential_velocity=5.0, friction=0.1)
+    assert np.isclose(tangential, -0.1 * normal, rtol=1e-6)  # slides throughout
+    assert abs(_impulse(tangential_velocity=0.0)[1]) < 1e-12
+
+
+def test_a_point_contact_reverses_slip_only_with_a_tangential_spring() -> None:
+    def slip_after(ratio: float) -> float:
+        impulse = _impulse(
+            tangential_velocity=0.3, friction=0.5, restitution=0.9, stiffness_ratio=ratio
         )
-    )[0]
+        return float(0.3 + (1 + 1.5**2) * impulse[1])
 
-
-def test_point_impact_has_its_restitution_and_obeys_friction() -> None:
-    for bounce in (0.3, 0.6, 0.95):
-        assert abs(_one(bounce=bounce)[0] - (1 + bounce)) < 0.02
-    jn, jt = _one(vt=5.0, friction=0.1)
-    assert np.isclose(jt, -0.1 * jn, rtol=1e-6)  # slides throughout
-    assert abs(_one(vt=0.0)[1]) < 1e-12
-
-
-def test_point_impact_reverses_slip_only_with_a_tangential_spring() -> None:
-    def slip(ratio: float) -> float:
-        return float(0.3 + (1 + 1.5**2) * _one(vt=0.3, friction=0.5, bounce=0.9, ratio=ratio)[1])
-
-    assert slip(0.3) < -0.2  # half a swing of the tangential spring gives the slip back, reversed
-    assert abs(slip(1.2)) <= 0.3 + 1e-3  # a whole swing leaves it; never more than there was
-    assert _one(light=0.5)[0] < _one()[0]
+    # Half a swing of the tangential spring gives the slip back, reversed.
+    assert slip_after(0.3) < -0.2
+    # A whole swing leaves it; never more than there was.
+    assert abs(slip_after(1.2)) <= 0.3 + 1e-3
+    assert _impulse(mass_ratio=0.5)[0] < _impulse()[0]
 
 
 def test_recorded_offsets_keep_the_motion() -> None:

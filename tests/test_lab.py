@@ -12,7 +12,7 @@ import pytest
 
 import clashsim
 from clashsim import lab
-from clashsim.core.contact_geometry import PairPoser, touch
+from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials, yaw
@@ -93,11 +93,11 @@ def test_packing():
 def test_touch_agrees_with_the_scene(shape):
     scene = Scene.load(shape)
     rng = np.random.default_rng(0)
-    for strike in [lab.Strike.strikes(scene.strikes, rng) for _ in range(8)]:
+    for strike in [lab.Strike.sample(scene.strikes, rng) for _ in range(8)]:
         centre, way = block_outline(shape).touch(strike)
         before = PairPoser(scene).striker_at_reference(1)
         before[0, :3], before[0, 6:8], before[0, 9:11] = 0, centre, way
-        contact, moved = touch(scene, before, centre[None])
+        contact, moved = advance_to_contact(scene, before, centre[None])
         assert contact.touching[0]
         assert np.linalg.norm(moved[0, :2]) < 1e-4
         assert (
@@ -146,8 +146,8 @@ def test_motion_capture():
     kept = seen[np.isfinite(seen).all(1)]
     assert 0 < len(seen) - len(kept) < 0.1 * len(seen)
     assert (
-        abs(kept[:, 0].std() / mocap.POSITION - 1) < 0.2
-        and abs(yaw(kept[:, 3:]).std() / mocap.ORIENTATION - 1) < 0.2
+        abs(kept[:, 0].std() / mocap.POSITION_NOISE - 1) < 0.2
+        and abs(yaw(kept[:, 3:]).std() / mocap.ORIENTATION_NOISE - 1) < 0.2
     )
 
 
@@ -196,15 +196,15 @@ def test_a_sequence_goes_on_where_the_block_lies():
 
 def motion(setting: lab.Setting, strike: lab.Strike):
     """The true motion of a strike without scatter."""
-    from clashsim.lab.rig import engine
+    from clashsim.lab.rig import rig_of
 
     class Exact(np.random.Generator):
         def normal(self, *args, size=None, **kwargs):
             return 0.0 if size is None else np.zeros(size)
 
-    bench = engine(setting)
-    centre, way = bench.shape.touch(strike)
-    return bench.run(np.zeros(3), arm.path(centre, strike.speed * way, Exact(np.random.PCG64(0))))
+    rig = rig_of(setting)
+    centre, way = rig.shape.touch(strike)
+    return rig.run(np.zeros(3), arm.tip_path(centre, strike.speed * way, Exact(np.random.PCG64(0))))
 
 
 @needs_drake

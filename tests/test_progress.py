@@ -15,7 +15,7 @@ def test_a_log_gets_lines_now_and_then(monkeypatch, capsys):
     with progress.bar("sampling", 100) as advance:
         advance(50)
     assert capsys.readouterr().err == ""  # too soon
-    monkeypatch.setattr(progress, "_MINUTE", 0.0)
+    monkeypatch.setattr(progress, "_REPORT_INTERVAL", 0.0)
     with progress.bar("sampling", 100) as advance:
         advance(40)
         advance(60)

@@ -35,7 +35,7 @@ from clashsim.fit.shards import clear_shards, shards
 from clashsim.fit.threads import one_thread
 from clashsim.scale import cluster
 from clashsim.scale import ray_executor as engine_module
-from clashsim.scale.ray_executor import RayExecutor, WorkerLostError, _settle, ray_executor
+from clashsim.scale.ray_executor import RayExecutor, WorkerLostError, _prepare_worker, ray_executor
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_worker_that_is_killed_is_retried_in_silence(two, tmp_path, capfd):
 def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(
     two, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(engine_module, "_TRIES", 2)
+    monkeypatch.setattr(engine_module, "_MAX_TRIES", 2)
     found = dict(two(partial(deadly, True), [tmp_path / "a"]))
     assert isinstance(found[0], WorkerLostError) and "item 1 of 1 was given up" in str(found[0])
     assert len([*tmp_path.glob("a.*")]) == 2
@@ -474,12 +474,12 @@ def test_mistakes_are_one_sentence(folder, capsys, args, sentence):
 
 def test_what_stands_in_the_way_of_a_cluster_is_told(monkeypatch):
     with pytest.raises(ParamError, match=r"no Ray cluster can be joined at '127\.0\.0\.1:9'"):
-        cluster._joined("127.0.0.1:9")
+        cluster._join("127.0.0.1:9")
     with (
         one_thread(),
         pytest.raises(ClashError, match=r"the head has 0\.0\.1: install the same on all machines"),
     ):
-        _settle({"mujoco": "0.0.1"})
+        _prepare_worker({"mujoco": "0.0.1"})
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"clashsim\[scale\]"), ray_executor():
         pass

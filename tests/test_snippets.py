@@ -184,7 +184,7 @@ def test_the_tutorial(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made[0] == shown[0]
     assert shown[1] == {
         **made[1],
-        "draw": {k: pytest.approx(v) for k, v in made[1]["draw"].items()},
+        "strikes": {k: pytest.approx(v) for k, v in made[1]["strikes"].items()},
         "param": made[1]["param"][:1],
     }
 

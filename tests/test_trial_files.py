@@ -92,9 +92,9 @@ def a_trial() -> Trials:
 @given(st.data())
 def test_damaged_files(tmp_path, data):
     content = bytearray(trial_files.to_bytes(a_trial()))
-    for _ in range(data.strikes(st.integers(1, 4))):
-        content[data.strikes(st.integers(0, len(content) - 1))] = data.strikes(st.integers(0, 255))
-    (tmp_path / "a.safetensors").write_bytes(content[: data.strikes(st.integers(0, len(content)))])
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / "a.safetensors").write_bytes(content[: data.draw(st.integers(0, len(content)))])
     try:
         read_trials(tmp_path / "a.safetensors")
     except DataError as error:

@@ -20,7 +20,7 @@ from clashsim.core.scene import Scene
 from clashsim.core.trials import quaternion, yaw
 from clashsim.lab import arm
 from clashsim.lab.mocap import RATE
-from clashsim.lab.rig import Motion, engine, planar
+from clashsim.lab.rig import TrueMotion, planar_pose, rig_of
 from clashsim.lab.strike import TIP_RADIUS
 from clashsim.sim.mujoco.impacts import simulate
 
@@ -36,20 +36,20 @@ class Exact(np.random.Generator):
         return 0.0 if size is None else np.zeros(size)
 
 
-def motion(setting: lab.Setting, strike: lab.Strike) -> Motion:
+def motion(setting: lab.Setting, strike: lab.Strike) -> TrueMotion:
     """The true motion of a strike without scatter, block at the table's middle."""
-    bench = engine(setting)
-    centre, way = bench.shape.touch(strike)
-    return bench.run(np.zeros(3), arm.path(centre, strike.speed * way, Exact(np.random.PCG64(0))))
+    rig = rig_of(setting)
+    centre, way = rig.shape.touch(strike)
+    return rig.run(np.zeros(3), arm.tip_path(centre, strike.speed * way, Exact(np.random.PCG64(0))))
 
 
 def restitution(setting: lab.Setting, speed: float) -> float:
     """Parting over closing speed along the normal of a central strike, from the true motion."""
     done = motion(setting, lab.Strike(speed, np.pi / 2))
-    shape = engine(setting).shape
+    shape = rig_of(setting).shape
     gap = np.array(
         [
-            shape.gap(planar(np.roll(b, -3)), s[:2])
+            shape.gap(planar_pose(np.roll(b, -3)), s[:2])
             for b, s in zip(done.block, done.striker, strict=True)
         ]
     )
@@ -137,8 +137,8 @@ def draw_spin(folder: Path) -> None:
         )
         first = int(np.argmax(true.rates[:, 0])) + 3
         place, later = (
-            planar(np.roll(true.block[first], -3)),
-            planar(np.roll(true.block[first + 1], -3)),
+            planar_pose(np.roll(true.block[first], -3)),
+            planar_pose(np.roll(true.block[first + 1], -3)),
         )
         twist = (later - place) / (true.t[1] - true.t[0])
         slide = mujoco_slide(

@@ -23,6 +23,7 @@ from clashsim.bench import slide_sets
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, measured, optional
 from clashsim.bench.slide_sets import SlideSet
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.base import base_model
@@ -202,7 +203,7 @@ def _struck(problem: Problem, rows: np.ndarray, seed: int) -> tuple[np.ndarray, 
     twist = calibrate(problem.base, data.impacts[rows], seed=seed).predict(data.impacts)
     before = data.impacts.pose
     moved = data.pose - before
-    moved[:, 2] = np.remainder(moved[:, 2] + np.pi, 2 * np.pi) - np.pi
+    moved[:, 2] = wrap_angle(moved[:, 2])
     ahead = [
         float(
             (moved[rows, part] * data.twist[rows, part]).sum() / (data.twist[rows, part] ** 2).sum()

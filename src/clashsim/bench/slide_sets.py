@@ -14,6 +14,7 @@ import numpy as np
 from mujoco import batch
 
 from clashsim import lab
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import GROUND, Scene
@@ -123,7 +124,7 @@ class Slider:
             engine.step(nstep=every)
             w, x, y, z = qpos[:, a + 3 : a + 7].T
             now = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-            yaw += np.remainder(now - yaw + np.pi, 2 * np.pi) - np.pi
+            yaw += wrap_angle(now - yaw)
             if np.abs(qvel[:, v : v + 2]).max() < 2e-3 and np.abs(qvel[:, v + 5]).max() < 2e-2:
                 break
         return np.column_stack([qpos[:, a], qpos[:, a + 1], yaw])
@@ -175,7 +176,7 @@ def _lasa(name: str, root: Path) -> SlideSet:
     if len(rows) != len(real.impacts) or not np.allclose(table["v_obj"][rows], real.impacts.after):
         raise DataError("hits.npz: strikes and trajectories are not in the same order")
     slides, pose, rest = [], [], []
-    for k, heading in zip(rows, real.impacts.before[:, 2], strict=True):
+    for k, heading in zip(rows, real.impacts.motion.struck.yaw, strict=True):
         part = slice(table["traj_offset"][k], table["traj_offset"][k + 1])
         t, xy, turn = (np.cumsum(table[key][part].astype(np.int64), axis=0) * 1e-5 for key in _PATH)
         path = np.column_stack([xy[:, :2], heading + turn])

@@ -13,6 +13,7 @@ import torch
 
 from clashsim.bench import device_impacts, device_pushing
 from clashsim.bench.rows import Row, Save, discard, optional
+from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import ParamError
 from clashsim.core.impacts import Impacts
@@ -120,7 +121,7 @@ def _apart(rest: np.ndarray, reference: np.ndarray) -> Row:
     """How far poses at rest (N, 3) are from MuJoCo's (N, 3)."""
     gap = rest - reference
     far = np.linalg.norm(gap[:, :2], axis=1)
-    turn = np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
+    turn = np.degrees(np.abs(wrap_angle(gap[:, 2])))
     same = (far < SAME[0]) & (turn < SAME[1])
     return {
         "off_mm": float(1e3 * np.median(far)),

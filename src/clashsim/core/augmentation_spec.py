@@ -1,5 +1,7 @@
-"""Neural scalars: small networks that take part in single numbers of a simulation (Heiden et al.
-2020, Fig. 2).
+"""Neural scalars: small networks that take part in single numbers of a simulation.
+
+After Heiden et al. 2020, Fig. 2. An augmentation spec is a tuple of them; the weights of all
+networks lie one after the other in one array.
 """
 
 from __future__ import annotations
@@ -13,102 +15,142 @@ import numpy as np
 
 from clashsim.core.errors import ParamError, did_you_mean
 
-Enters = Literal["add", "scale", "replace"]
+CombinationMode = Literal["add", "scale", "replace"]
 
 
 @dataclass(frozen=True)
 class NeuralScalar:
-    """One network of `units` tanh units that reads named quantities and acts on `target`.
+    """One network with a hidden layer of tanh units that reads quantities and acts on a scalar.
 
-    target: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"), "force/JOINT",
-    "acceleration/JOINT" or "state/JOINT".
-    reads: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR", "speed/BODY", each
-    divided by its entry of `input_scales` (by 1 where empty). With output y = scale * network: "add" gives
-    value + y, "scale" value * exp(y), so that no sign turns, and "replace" y alone. A parameter
-    that is replaced begins at the author's value; a force, an acceleration or a change of state at
-    zero.
+    A parameter that is replaced begins at the author's value; a force, an acceleration or a change
+    of state begins at zero.
+
+    Attributes:
+        target: A parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"), "force/JOINT",
+            "acceleration/JOINT" or "state/JOINT".
+        reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR" or
+            "speed/BODY".
+        mode: How the output y enters the scalar: "add" gives value + y, "scale" gives
+            value * exp(y), which keeps its sign, and "replace" gives y alone.
+        units: Number of hidden units.
+        scale: Factor of the network's output: y = scale * network.
+        input_scales: What each input is divided by; empty for 1.
     """
 
     target: str
     reads: tuple[str, ...]
-    mode: Enters = "add"
+    mode: CombinationMode = "add"
     units: int = 8
     scale: float = 1.0
     input_scales: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        subject = f"the neural scalar of {self.target!r}"
         if not self.reads:
+            raise ParamError(f"{subject} reads nothing; a constant is a parameter")
+        modes = get_args(CombinationMode)
+        if self.mode not in modes:
             raise ParamError(
-                f"the neural scalar of {self.target!r} reads nothing; a constant is a parameter"
-            )
-        if self.mode not in get_args(Enters):
-            raise ParamError(
-                f"the neural scalar of {self.target!r} cannot enter by {self.mode!r}; {did_you_mean(str(self.mode), get_args(Enters))}"
+                f"{subject} cannot enter by {self.mode!r}; {did_you_mean(str(self.mode), modes)}"
             )
         if self.units < 1 or not (np.isfinite(self.scale) and self.scale > 0):
             raise ParamError(
-                f"the neural scalar of {self.target!r} needs units >= 1 and scale > 0, got {self.units} and {self.scale}"
+                f"{subject} needs units >= 1 and scale > 0, got {self.units} and {self.scale}"
             )
-        if self.input_scales and (
-            len(self.input_scales) != len(self.reads)
-            or not (np.isfinite(self.input_scales).all() and min(self.input_scales) > 0)
-        ):
+        if not self.input_scales:
+            return
+        are_positive = np.isfinite(self.input_scales).all() and min(self.input_scales) > 0
+        if len(self.input_scales) != len(self.reads) or not are_positive:
             raise ParamError(
-                f"the neural scalar of {self.target!r} needs {len(self.reads)} sizes > 0, one for each quantity it reads, got {self.input_scales}"
+                f"{subject} needs {len(self.reads)} input scales > 0, one for each quantity that "
+                f"it reads, got {self.input_scales}"
             )
 
     @property
     def count(self) -> int:
-        """How many weights it has."""
+        """Number of weights."""
         return self.units * (len(self.reads) + 2) + 1
 
     def initial(self, rng: np.random.Generator) -> np.ndarray:
-        """Weights (count,) with a last layer of zeros: an untrained network says nothing."""
-        inner = rng.normal(size=self.units * len(self.reads)) / np.sqrt(len(self.reads))
-        return np.concatenate([inner, rng.uniform(-1, 1, self.units), np.zeros(self.units + 1)])
+        """Draw weights (count,) with a last layer of zeros, so that the network outputs zero."""
+        inputs = len(self.reads)
+        input_weights = rng.normal(size=self.units * inputs) / np.sqrt(inputs)
+        biases = rng.uniform(-1, 1, self.units)
+        output_layer = np.zeros(self.units + 1)
+        return np.concatenate([input_weights, biases, output_layer])
 
     def output(self, weights: Any, values: Any, xp: Any = np) -> Any:
-        """What the network says (...) at values (..., r) of what it reads, with weights (count,);
-        `xp` is numpy or jax.numpy.
+        """Evaluate the network.
+
+        Args:
+            weights: (count,).
+            values: (..., r), the quantities that it reads.
+            xp: numpy or jax.numpy.
+
+        Returns:
+            The output, (...,).
         """
-        u, r = self.units, len(self.reads)
-        first, shift, last = (
-            weights[: u * r].reshape(u, r),
-            weights[u * r : u * (r + 1)],
-            weights[u * (r + 1) : u * (r + 2)],
-        )
-        values = values / xp.asarray(self.input_scales) if self.input_scales else values
-        return self.scale * (xp.tanh(values @ first.T + shift) @ last + weights[-1])
+        units = self.units
+        inputs = len(self.reads)
+        input_weights = weights[: units * inputs].reshape(units, inputs)
+        biases = weights[units * inputs : units * (inputs + 1)]
+        output_weights = weights[units * (inputs + 1) : units * (inputs + 2)]
+        if self.input_scales:
+            values = values / xp.asarray(self.input_scales)
+        hidden = xp.tanh(values @ input_weights.T + biases)
+        return self.scale * (hidden @ output_weights + weights[-1])
 
     def combine(self, value: Any, output: Any, xp: Any = np) -> Any:
-        """The scalar with the network's part in it."""
+        """Let the network's output enter a scalar, as `mode` says.
+
+        Args:
+            value: The scalar without the network, (...).
+            output: The network's output, (...).
+            xp: numpy or jax.numpy.
+
+        Returns:
+            The scalar with the network, (...).
+        """
         if self.mode == "add":
             return value + output
-        return value * xp.exp(output) if self.mode == "scale" else output
+        if self.mode == "scale":
+            return value * xp.exp(output)
+        return output
 
 
 AugmentationSpec = tuple[NeuralScalar, ...]
 
 
 def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndarray:
-    """Weights (w,) of all networks before training, in the blueprint's order."""
+    """Draw the weights (w,) of all networks before training, in the order of the spec."""
     rng = np.random.default_rng(seed)
-    return np.concatenate([np.zeros(0), *(scalar.initial(rng) for scalar in augmentation)])
+    networks = [scalar.initial(rng) for scalar in augmentation]
+    return np.concatenate([np.zeros(0), *networks])
 
 
 def weight_slices(augmentation: AugmentationSpec) -> tuple[slice, ...]:
-    """Where each network's weights lie in (w,)."""
-    ends = np.cumsum([0, *(scalar.count for scalar in augmentation)])
-    return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
+    """Find where the weights of each network lie in the weights (w,) of all."""
+    counts = [scalar.count for scalar in augmentation]
+    bounds = np.cumsum([0, *counts])
+    return tuple(slice(int(start), int(end)) for start, end in pairwise(bounds))
 
 
 def silence_networks(
     augmentation: AugmentationSpec, weights: np.ndarray, which: Sequence[int]
 ) -> np.ndarray:
-    """Weights (w,) with the last layers of the networks `which` at zero, to see what is lost
-    without them.
+    """Set the last layers of some networks to zero, to see what is lost without them.
+
+    Args:
+        augmentation: The spec.
+        weights: (w,), of all networks.
+        which: Indices of the networks to silence.
+
+    Returns:
+        The changed weights, (w,).
     """
-    out = np.array(weights, float)
+    silenced = np.array(weights, float)
+    slices = weight_slices(augmentation)
     for i in which:
-        out[weight_slices(augmentation)[i]][-augmentation[i].units - 1 :] = 0
-    return out
+        output_layer = augmentation[i].units + 1
+        silenced[slices[i]][-output_layer:] = 0
+    return silenced

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-# Of MuJoCo in a frame; identified values hold for this step, Euler's method and the elliptic cone
+# Steps of MuJoCo per frame. Identified values hold for this step, Euler's method and the elliptic
+# cone.
 SUBSTEPS = 8
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box: half sizes (m), mass (kg), principal inertia (kg m^2) about the centre of mass, which
-    lies at `centre` (m) in the box's axes.
+    """A rigid box.
+
+    Attributes:
+        half: m, half of its sizes.
+        mass: kg.
+        inertia: kg m^2, principal, about the mass centre.
+        centre: m, mass centre in the box's axes.
     """
 
     half: tuple[float, float, float]
@@ -24,17 +31,17 @@ class Box:
 
     @staticmethod
     def even(half: Sequence[float], mass: float) -> Box:
-        """A box of even density."""
-        a, b, c = (float(h) for h in half)
-        return Box(
-            (a, b, c),
-            mass,
-            (mass * (b * b + c * c) / 3, mass * (a * a + c * c) / 3, mass * (a * a + b * b) / 3),
+        """Make a box of even density from its half sizes (m) and mass (kg)."""
+        x, y, z = (float(size) for size in half)
+        inertia = (
+            mass * (y * y + z * z) / 3,
+            mass * (x * x + z * z) / 3,
+            mass * (x * x + y * y) / 3,
         )
+        return Box((x, y, z), mass, inertia)
 
     @property
     def corners(self) -> np.ndarray:
-        """Corners (8, 3) in the box's axes."""
-        return np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * np.array(
-            self.half
-        )
+        """Corners (8, 3), m, in the box's axes."""
+        signs = np.array(list(itertools.product((-1, 1), repeat=3)))
+        return signs * np.array(self.half)

@@ -12,9 +12,10 @@ import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from clashsim.core.angles import rotate_planar, rotate_quarter_turn
 from clashsim.core.contact_geometry import Contact, advance_to_contact
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore, MovingBody
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
@@ -38,15 +39,21 @@ PLANAR_FEATURES = (
 SPATIAL_FEATURES = (
     *(f"struck_{c}" for c in ("x", "y", "z", "nx", "ny", "nz", "tx", "ty", "tz")),
     *(f"striker_{c}" for c in ("x", "y", "z", "nx", "ny", "nz", "tx", "ty", "tz")),
-    *(f"{b}_{c}" for b in ("struck", "striker") for c in ("vn", "vt", "vb", "wn", "wt", "wb")),
+    *(f"struck_{c}" for c in ("vn", "vt", "vb", "wn", "wt", "wb")),
+    *(f"striker_{c}" for c in ("vn", "vt", "vb", "wn", "wt", "wb")),
     "log_speed",
 )
+_MIN_SPEED = 1e-6  # m/s, so that nothing is divided by zero
 
 
 @dataclass(frozen=True)
 class Inertia:
-    """Mass (kg), mass centre in the body's frame (m) and radius of gyration (m) about the plane's
-    normal, or the mean one in space.
+    """Inertia of a rigid body.
+
+    Attributes:
+        mass: kg; infinite for a fixed body.
+        centre: m, mass centre in the body's frame.
+        gyration: m, radius of gyration about the plane's normal, or the mean one in space.
     """
 
     mass: float
@@ -55,7 +62,16 @@ class Inertia:
 
 
 def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -> Inertia:
-    """Inertia of all that is welded to a body."""
+    """Compute the inertia of all that is welded to a body.
+
+    Args:
+        scene: The scene, whose plane decides about which axis the radius of gyration is.
+        body: The body.
+        model: The model to read; by default the scene at the author's parameters.
+
+    Returns:
+        Its inertia, with an infinite mass for a fixed body.
+    """
     model = model or scene.base
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -65,224 +81,296 @@ def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -
     if body.fixed or mass <= 0:
         return Inertia(np.inf, (0.0, 0.0, 0.0), 1.0)
     centre = sum(model.body_mass[b] * data.xipos[b] for b in parts) / mass
-    total = np.zeros((3, 3))
+    tensor = np.zeros((3, 3))
     for b in parts:
-        axes, arm = data.ximat[b].reshape(3, 3), data.xipos[b] - centre
-        total += axes @ np.diag(model.body_inertia[b]) @ axes.T + model.body_mass[b] * (
-            arm @ arm * np.eye(3) - np.outer(arm, arm)
-        )
-    about = (
-        scene.plane[2] @ total @ scene.plane[2] if scene.plane is not None else np.trace(total) / 3
-    )
+        axes = data.ximat[b].reshape(3, 3)
+        offset = data.xipos[b] - centre
+        parallel_axis = offset @ offset * np.eye(3) - np.outer(offset, offset)
+        own = axes @ np.diag(model.body_inertia[b]) @ axes.T
+        tensor += own + model.body_mass[b] * parallel_axis
+    if scene.plane is not None:
+        about_axis = scene.plane[2] @ tensor @ scene.plane[2]
+    else:
+        about_axis = np.trace(tensor) / 3
     local = body.rotation.T @ (centre - body.position)
-    return Inertia(
-        mass, (float(local[0]), float(local[1]), float(local[2])), float(np.sqrt(about / mass))
-    )
+    gyration = float(np.sqrt(about_axis / mass))
+    return Inertia(mass, (float(local[0]), float(local[1]), float(local[2])), gyration)
 
 
 @dataclass(frozen=True, eq=False)
 class ContactFrame:
     """N impacts seen from their contacts.
 
-    features (N, f), names `PLANAR_FEATURES` or `SPATIAL_FEATURES`: where the contact lies on each body (in its own
-    axes, over the radius of gyration), the normal in each body's axes, twists along (normal,
-    tangent) over the approach speed, and log speed. axes (N, k, k): rows map a world twist of the
-    struck body's origin, as (v, w), to its mass centre's (v, gyration * w) along the contact's
-    axes.
+    Attributes:
+        features: (N, f), columns as `names`: where the contact lies on each body (in its own axes,
+            over the struck body's radius of gyration), the normal in each body's axes, twists along
+            (normal, tangent) over the approach speed, and the logarithm of that speed.
+        axes: (N, k, k); maps a world twist (v, w) of the struck body's origin to that of its mass
+            centre, (v, gyration * w), along the contact's axes.
+        twist_before: (N, k), m/s, the struck body's twist before contact, mapped by `axes`.
+        speed: (N,), m/s, approach speed at the contact.
+        contact: The contacts.
+        names: `PLANAR_FEATURES` or `SPATIAL_FEATURES`.
+        arm: (N, 2 or 3), contact point from the struck body's mass centre along the contact's axes,
+            over the radius of gyration.
+        tangential_offset: (N, 1 or 3), m, where along the striker's surface the origin of the
+            struck body lies.
+        relative_orientation: (N, 2 or 4), orientation of the struck body relative to the striker,
+            as cosines and sines.
     """
 
     features: np.ndarray
     axes: np.ndarray
-    twist_before: (
-        np.ndarray
-    )  # (N, k): the struck body's twist before, along the contact's axes, m/s
-    speed: np.ndarray  # (N,): approach speed at the contact, m/s
+    twist_before: np.ndarray
+    speed: np.ndarray
     contact: Contact
     names: tuple[str, ...]
-    # (N, k'): contact point from the struck body's mass centre along the contact's axes, over the
-    # radius of gyration
     arm: np.ndarray
-    tangential_offset: (
-        np.ndarray
-    )  # (N, 1 or 2): where along the striker's surface the struck body's origin stands, m
-    relative_orientation: (
-        np.ndarray
-    )  # (N, 2 or 4): orientation of the struck body relative to the striker, as cosines and sines
+    tangential_offset: np.ndarray
+    relative_orientation: np.ndarray
 
     def encode(self, after: np.ndarray) -> np.ndarray:
-        """Dimensionless change of twist (N, k) for twists after (N, k)."""
-        return (np.einsum("nij,nj->ni", self.axes, after) - self.twist_before) / self.speed[:, None]
+        """Express twists after impact (N, k) as dimensionless changes of twist (N, k)."""
+        return (_apply(self.axes, after) - self.twist_before) / self.speed[:, None]
 
     def decode(self, change: np.ndarray) -> np.ndarray:
-        """Inverse of `encode`; `change` may have leading axes (..., N, k)."""
-        return np.einsum(
-            "nij,...nj->...ni",
-            np.linalg.inv(self.axes),
-            change * self.speed[:, None] + self.twist_before,
-        )
+        """Invert `encode`; `change` may have leading axes (..., N, k)."""
+        twist_after = change * self.speed[:, None] + self.twist_before
+        return np.einsum("nij,...nj->...ni", np.linalg.inv(self.axes), twist_after)
 
     def __getitem__(self, rows: np.ndarray) -> ContactFrame:
-        c = self.contact
         return ContactFrame(
-            self.features[rows],
-            self.axes[rows],
-            self.twist_before[rows],
-            self.speed[rows],
-            Contact(c.point[rows], c.normal[rows], c.shift[rows], c.touching[rows]),
-            self.names,
-            self.arm[rows],
-            self.tangential_offset[rows],
-            self.relative_orientation[rows],
+            features=self.features[rows],
+            axes=self.axes[rows],
+            twist_before=self.twist_before[rows],
+            speed=self.speed[rows],
+            contact=self.contact[rows],
+            names=self.names,
+            arm=self.arm[rows],
+            tangential_offset=self.tangential_offset[rows],
+            relative_orientation=self.relative_orientation[rows],
         )
 
 
 def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> ContactFrame:
-    """See impacts from their contacts; refuses rows whose bodies never meet along their approach
-    unless told not to be strict.
+    """See impacts from their contacts.
+
+    Args:
+        scene: The scene of the pair.
+        impacts: Planar or spatial, as the scene is.
+        strict: Whether to refuse impacts whose bodies never meet along their approach.
+
+    Returns:
+        The impacts in their contact frames.
+
+    Raises:
+        DataError: The impacts do not fit the scene.
     """
     if impacts.planar != (scene.plane is not None):
-        kinds = ("planar", "spatial")
+        kind_of_impacts = "planar" if impacts.planar else "spatial"
+        kind_of_scene = "spatial" if impacts.planar else "planar"
         raise DataError(
-            f"the impacts are {kinds[not impacts.planar]} but scene {scene.name!r} is {kinds[scene.plane is None]}"
+            f"the impacts are {kind_of_impacts} but scene {scene.name!r} is {kind_of_scene}"
         )
     contact, moved = advance_to_contact(scene, impacts.before)
     if strict and not contact.touching.all():
         rows = np.flatnonzero(~contact.touching)
-        which = ", ".join(map(str, rows[:8])) + (" and more" if len(rows) > 8 else "")
+        listed = ", ".join(map(str, rows[:8])) + (" and more" if len(rows) > 8 else "")
         raise DataError(
-            f"in impacts {which} the bodies do not meet along their approach: check poses, velocities, units and frames"
+            f"in impacts {listed} the bodies do not meet along their approach: "
+            "check poses, velocities, units and frames"
         )
     return frame_at_contact(scene, moved, contact)
 
 
 def frame_at_contact(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
-    """Impacts of bodies that touch already, (N, d), seen from contacts that are known."""
-    return (
-        _planar(scene, before, contact)
-        if scene.plane is not None
-        else _spatial(scene, before, contact)
-    )
+    """See impacts of bodies that touch already from contacts that are known.
+
+    Args:
+        scene: The scene of the pair.
+        before: (N, d), as in `Impacts`, of touching bodies.
+        contact: Their contacts.
+
+    Returns:
+        The impacts in their contact frames.
+    """
+    motion = MotionBefore.of(before)
+    if scene.plane is not None:
+        return _planar_frame(scene, motion, contact)
+    return _spatial_frame(scene, motion, contact)
 
 
-def _planar(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
-    n = contact.normal
-    t = np.stack([-n[:, 1], n[:, 0]], 1)
-    axes2 = np.stack([n, t], 1)  # (N, 2, 2)
-    gyration = inertia(scene, scene.struck_body).gyration
-    columns, spot = [], {}
-    for body, part in (("struck", before[:, :6]), ("striker", before[:, 6:])):
-        mobility: Mobility = getattr(scene, f"{body}_body")
-        arm = contact.point - part[:, :2]
-        spot[body] = part[:, 3:5] + part[:, 5:6] * np.stack([-arm[:, 1], arm[:, 0]], 1)
-        c, s = np.cos(part[:, 2]), np.sin(part[:, 2])
-        own = np.stack([np.stack([c, s], 1), np.stack([-s, c], 1)], 1)  # world to body
-        if body == "striker" and scene.striker_is_round:
-            # A ball has no orientation of its own, and what was recorded of it must not matter
-            own = axes2
-        where = np.einsum("nij,nj->ni", own, arm) / gyration
-        if mobility.fixed:
-            where = np.zeros_like(where)  # a fixed floor or wall looks the same all along
-        columns += [where, np.einsum("nij,nj->ni", own, n)]
-    speed = np.maximum(np.linalg.norm(spot["struck"] - spot["striker"], axis=1), 1e-6)
-    com = _centre(scene, before[:, 2])
-    struck = np.einsum(
-        "nij,nj->ni", axes2, before[:, 3:5] + before[:, 5:6] * np.stack([-com[:, 1], com[:, 0]], 1)
+def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
+    struck, striker = motion.struck, motion.striker
+    normal = contact.normal
+    tangent = rotate_quarter_turn(normal)
+    contact_axes = np.stack([normal, tangent], 1)  # (N, 2, 2), world to contact
+    own = inertia(scene, scene.struck_body)
+    gyration = own.gyration
+
+    # A ball has no orientation of its own, and what was recorded of it must not matter.
+    striker_axes = contact_axes if scene.striker_is_round else _world_to_body(striker.yaw)
+    surface_features = [
+        *_on_planar_body(
+            contact,
+            struck,
+            _world_to_body(struck.yaw),
+            mobility=scene.struck_body,
+            gyration=gyration,
+        ),
+        *_on_planar_body(
+            contact, striker, striker_axes, mobility=scene.striker_body, gyration=gyration
+        ),
+    ]
+
+    relative = struck.velocity_at(contact.point) - striker.velocity_at(contact.point)
+    speed = np.maximum(np.linalg.norm(relative, axis=1), _MIN_SPEED)
+    to_centre = _origin_to_mass_centre(scene, own, struck.yaw)
+    # Velocity of the mass centre for an angular velocity of 1 rad/s.
+    centre_rate = rotate_quarter_turn(to_centre)
+    centre_velocity = struck.velocity + struck.angular_velocity[:, None] * centre_rate
+    twist_before = np.column_stack(
+        [_apply(contact_axes, centre_velocity), gyration * struck.angular_velocity]
     )
-    striker = np.einsum("nij,nj->ni", axes2, before[:, 9:11])
-    rates = (
-        np.column_stack([struck, gyration * before[:, 5], striker, gyration * before[:, 11]])
-        / speed[:, None]
+    striker_twist = np.column_stack(
+        [_apply(contact_axes, striker.velocity), gyration * striker.angular_velocity]
     )
-    axes = np.zeros((len(before), 3, 3))
-    axes[:, :2, :2] = axes2
-    axes[:, :2, 2] = np.einsum("nij,nj->ni", axes2, np.stack([-com[:, 1], com[:, 0]], 1))
+    twist_features = np.column_stack([twist_before, striker_twist]) / speed[:, None]
+
+    axes = np.zeros((len(normal), 3, 3))
+    axes[:, :2, :2] = contact_axes
+    axes[:, :2, 2] = _apply(contact_axes, centre_rate)
     axes[:, 2, 2] = gyration
-    start = np.column_stack([struck, gyration * before[:, 5]])
-    arm = np.einsum("nij,nj->ni", axes2, contact.point - before[:, :2] - com) / gyration
-    place = ((before[:, :2] - before[:, 6:8]) * t).sum(1, keepdims=True)
-    turn = before[:, 2] - (np.arctan2(n[:, 1], n[:, 0]) if scene.striker_is_round else before[:, 8])
-    return ContactFrame(
-        np.column_stack([*columns, rates, np.log(speed)]),
-        axes,
-        start,
-        speed,
-        contact,
-        PLANAR_FEATURES,
-        arm,
-        place,
-        np.column_stack([np.cos(turn), np.sin(turn)]),
-    )
 
-
-def _centre(scene: Scene, yaw: np.ndarray) -> np.ndarray:
-    """In-plane offset (N, 2) from the struck body's origin to its mass centre at a given yaw."""
-    assert scene.plane is not None
-    local = scene.plane[:2] @ (
-        scene.struck_body.rotation @ np.array(inertia(scene, scene.struck_body).centre)
-    )
-    c, s = np.cos(yaw), np.sin(yaw)
-    return np.stack([c * local[0] - s * local[1], s * local[0] + c * local[1]], 1)
-
-
-def _spatial(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
-    n = contact.normal
-    own, arms, spot = {}, {}, {}
-    parts = {"struck": before[:, :13], "striker": before[:, 13:]}
-    for body, part in parts.items():
-        own[body] = Rotation.from_quat(part[:, 3:7], scalar_first=True).as_matrix()
-        arms[body] = contact.point - part[:, :3]
-        spot[body] = part[:, 7:10] + np.cross(part[:, 10:13], arms[body])
-    relative = spot["struck"] - spot["striker"]
-    speed = np.maximum(np.linalg.norm(relative, axis=1), 1e-6)
-    slip = relative - (relative * n).sum(1, keepdims=True) * n
-    fallback = np.cross(n, np.where(np.abs(n[:, :1]) < 0.7, [[1.0, 0, 0]], [[0, 1.0, 0]]))
-    slip = np.where(
-        np.linalg.norm(slip, axis=1, keepdims=True) > 1e-9 * speed[:, None], slip, fallback
-    )
-    t = slip / np.linalg.norm(slip, axis=1, keepdims=True)
-    axes3 = np.stack([n, t, np.cross(n, t)], 1)
+    arm = contact.point - struck.position - to_centre
+    offset = ((struck.position - striker.position) * tangent).sum(1, keepdims=True)
     if scene.striker_is_round:
-        own["striker"] = np.swapaxes(axes3, 1, 2)
-    struck = inertia(scene, scene.struck_body)
-    columns, rates = [], []
-    for body, part in parts.items():
-        into = np.swapaxes(own[body], 1, 2)
-        where = np.einsum("nij,nj->ni", into, arms[body]) / struck.gyration
-        if getattr(scene, f"{body}_body").fixed:
-            where = np.zeros_like(where)
-        columns += [where, np.einsum("nij,nj->ni", into, n), np.einsum("nij,nj->ni", into, t)]
-        offset = (
-            np.einsum("nij,j->ni", own[body], np.array(struck.centre))
-            if body == "struck"
-            else np.zeros_like(n)
-        )
-        linear = part[:, 7:10] + np.cross(part[:, 10:13], offset)
-        rates += [
-            np.einsum("nij,nj->ni", axes3, linear),
-            struck.gyration * np.einsum("nij,nj->ni", axes3, part[:, 10:13]),
-        ]
-    axes = np.zeros((len(before), 6, 6))
-    axes[:, :3, :3] = axes3
-    com = np.einsum("nij,j->ni", own["struck"], np.array(struck.centre))
-    cross = np.cross(
-        np.eye(3)[None], com[:, None]
-    )  # rows: e_i x com, so that v_com = v + sum_i w_i (e_i x com)
-    axes[:, :3, 3:] = np.einsum("nij,nkj->nik", axes3, cross)
-    axes[:, 3:, 3:] = struck.gyration * axes3
-    start = np.column_stack(rates[:2])
-    arm = np.einsum("nij,nj->ni", axes3, arms["struck"] - com) / struck.gyration
-    into = np.swapaxes(own["striker"], 1, 2)
-    gap = before[:, :3] - before[:, 13:16]
-    place = np.einsum("nij,nj->ni", into, gap - (gap * n).sum(1, keepdims=True) * n)
-    turn = np.einsum("nij,njk->nik", into, own["struck"]).reshape(-1, 9)[:, [0, 1, 3, 4]]
+        relative_yaw = struck.yaw - np.arctan2(normal[:, 1], normal[:, 0])
+    else:
+        relative_yaw = struck.yaw - striker.yaw
     return ContactFrame(
-        np.column_stack([*columns, np.column_stack(rates) / speed[:, None], np.log(speed)]),
-        axes,
-        start,
-        speed,
-        contact,
-        SPATIAL_FEATURES,
-        arm,
-        place,
-        turn,
+        features=np.column_stack([*surface_features, twist_features, np.log(speed)]),
+        axes=axes,
+        twist_before=twist_before,
+        speed=speed,
+        contact=contact,
+        names=PLANAR_FEATURES,
+        arm=_apply(contact_axes, arm) / gyration,
+        tangential_offset=offset,
+        relative_orientation=np.column_stack([np.cos(relative_yaw), np.sin(relative_yaw)]),
     )
+
+
+def _on_planar_body(
+    contact: Contact,
+    body: MovingBody,
+    world_to_body: np.ndarray,
+    *,
+    mobility: Mobility,
+    gyration: float,
+) -> list[np.ndarray]:
+    """Contact point (over the gyration) and normal in a body's axes (N, 2, 2), (N, 2) each."""
+    point = _apply(world_to_body, contact.point - body.position) / gyration
+    if mobility.fixed:
+        point = np.zeros_like(point)  # a fixed floor or wall looks the same all along
+    return [point, _apply(world_to_body, contact.normal)]
+
+
+def _world_to_body(yaw: np.ndarray) -> np.ndarray:
+    """Rotations (N, 2, 2) from world axes to those of bodies at given yaw (N,)."""
+    cosine, sine = np.cos(yaw), np.sin(yaw)
+    x_axis = np.stack([cosine, sine], 1)
+    y_axis = np.stack([-sine, cosine], 1)
+    return np.stack([x_axis, y_axis], 1)
+
+
+def _origin_to_mass_centre(scene: Scene, own: Inertia, yaw: np.ndarray) -> np.ndarray:
+    """In-plane vector (N, 2), m, from the struck body's origin to its mass centre at given yaw."""
+    assert scene.plane is not None
+    at_zero_yaw = scene.plane[:2] @ (scene.struck_body.rotation @ np.array(own.centre))
+    return rotate_planar(at_zero_yaw, yaw)
+
+
+def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
+    struck, striker = motion.struck, motion.striker
+    normal = contact.normal
+    relative = struck.velocity_at(contact.point) - striker.velocity_at(contact.point)
+    speed = np.maximum(np.linalg.norm(relative, axis=1), _MIN_SPEED)
+    tangent = _sliding_direction(relative, normal, speed)
+    contact_axes = np.stack([normal, tangent, np.cross(normal, tangent)], 1)  # world to contact
+    struck_rotation = _rotation(struck)  # body to world
+    # A ball has no orientation of its own, and what was recorded of it must not matter.
+    striker_rotation = (
+        np.swapaxes(contact_axes, 1, 2) if scene.striker_is_round else _rotation(striker)
+    )
+    world_to_struck = np.swapaxes(struck_rotation, 1, 2)
+    world_to_striker = np.swapaxes(striker_rotation, 1, 2)
+
+    own = inertia(scene, scene.struck_body)
+    to_centre = np.einsum("nij,j->ni", struck_rotation, np.array(own.centre))
+    centre_velocity = struck.velocity + np.cross(struck.angular_velocity, to_centre)
+    surface_features = []
+    for body, world_to_body, mobility in (
+        (struck, world_to_struck, scene.struck_body),
+        (striker, world_to_striker, scene.striker_body),
+    ):
+        point = _apply(world_to_body, contact.point - body.position) / own.gyration
+        if mobility.fixed:
+            point = np.zeros_like(point)  # a fixed floor or wall looks the same all along
+        surface_features += [point, _apply(world_to_body, normal), _apply(world_to_body, tangent)]
+    twist_before = np.column_stack(
+        [
+            _apply(contact_axes, centre_velocity),
+            own.gyration * _apply(contact_axes, struck.angular_velocity),
+        ]
+    )
+    striker_twist = np.column_stack(
+        [
+            _apply(contact_axes, striker.velocity),
+            own.gyration * _apply(contact_axes, striker.angular_velocity),
+        ]
+    )
+    twist_features = np.column_stack([twist_before, striker_twist]) / speed[:, None]
+
+    axes = np.zeros((len(normal), 6, 6))
+    axes[:, :3, :3] = contact_axes
+    # Rows e_i x centre, because the centre moves by v + sum_i w_i (e_i x centre).
+    centre_rates = np.cross(np.eye(3)[None], to_centre[:, None])
+    axes[:, :3, 3:] = np.einsum("nij,nkj->nik", contact_axes, centre_rates)
+    axes[:, 3:, 3:] = own.gyration * contact_axes
+
+    arm = contact.point - struck.position - to_centre
+    gap = struck.position - striker.position
+    along_surface = gap - (gap * normal).sum(1, keepdims=True) * normal
+    struck_in_striker = np.einsum("nij,njk->nik", world_to_striker, struck_rotation)
+    return ContactFrame(
+        features=np.column_stack([*surface_features, twist_features, np.log(speed)]),
+        axes=axes,
+        twist_before=twist_before,
+        speed=speed,
+        contact=contact,
+        names=SPATIAL_FEATURES,
+        arm=_apply(contact_axes, arm) / own.gyration,
+        tangential_offset=_apply(world_to_striker, along_surface),
+        # Four entries of the rotation matrix determine it up to the sign of the others.
+        relative_orientation=struck_in_striker.reshape(-1, 9)[:, [0, 1, 3, 4]],
+    )
+
+
+def _sliding_direction(relative: np.ndarray, normal: np.ndarray, speed: np.ndarray) -> np.ndarray:
+    """Unit tangents (N, 3) along the sliding part of velocities (N, 3); any if none slides."""
+    sliding = relative - (relative * normal).sum(1, keepdims=True) * normal
+    other_axis = np.where(np.abs(normal[:, :1]) < 0.7, [[1.0, 0, 0]], [[0, 1.0, 0]])
+    slides = np.linalg.norm(sliding, axis=1, keepdims=True) > 1e-9 * speed[:, None]
+    direction = np.where(slides, sliding, np.cross(normal, other_axis))
+    return direction / np.linalg.norm(direction, axis=1, keepdims=True)
+
+
+def _rotation(body: MovingBody) -> np.ndarray:
+    """Orientations (N, 3, 3) of bodies in space, body to world axes."""
+    return Rotation.from_quat(body.quaternion, scalar_first=True).as_matrix()
+
+
+def _apply(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Multiply matrices (N, i, j) with vectors (N, j)."""
+    return np.einsum("nij,nj->ni", matrices, vectors)

@@ -1,6 +1,4 @@
-"""Contact geometry: bring two bodies to touch along their approach, and express the impact in the
-contact frame.
-"""
+"""Contact geometry: pose a pair of bodies in MuJoCo and bring them to touch."""
 
 from __future__ import annotations
 
@@ -12,21 +10,26 @@ from mujoco import batch
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
+from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
-_POS = int(mujoco.mjtStage.mjSTAGE_POS)
-_GAP = 1e-5  # m: the bodies count as touching at this distance
-_CHUNK = 8192
+_STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
+_TOUCHING_DISTANCE = 1e-5  # m: the bodies count as touching at this distance
+_MIN_CLOSING_RATE = 1e-3  # cosine between normal and approach below which bodies slide past
+_CHUNK = 8192  # pairs that are advanced at once
+_MAX_QUATERNION_ERROR = 1e-2  # of the length 1
 
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """Contact frames of N impacts, world axes (planar scenes: the plane's axes, vectors of length
-    2).
+    """Contacts of N impacts, in world axes; in planar scenes in the plane's axes (vectors of two).
 
-    point: where the surfaces touch; normal: unit, out of the striker into the struck body; shift:
-    how far the struck body was moved to touch; touching: whether the approach ends in contact at
-    all.
+    Attributes:
+        point: (N, 2 or 3), m, where the surfaces touch.
+        normal: (N, 2 or 3), unit, out of the striker into the struck body.
+        shift: (N,), m, how far the struck body was moved to touch.
+        touching: (N,), whether the approach ends in contact at all.
     """
 
     point: np.ndarray
@@ -34,81 +37,103 @@ class Contact:
     shift: np.ndarray
     touching: np.ndarray
 
+    def __getitem__(self, rows: np.ndarray) -> Contact:
+        return Contact(self.point[rows], self.normal[rows], self.shift[rows], self.touching[rows])
+
 
 class PairPoser:
-    """Writes planar or spatial poses and twists of the pair into batches of MuJoCo simulations."""
+    """Writes planar or spatial poses and twists of the pair into batches of MuJoCo simulations.
+
+    Args:
+        scene: The scene of the pair.
+        height: (), (n,) or None; height (m) of the struck body's origin above the plane, by default
+            that of the scene. Planar scenes only.
+    """
 
     def __init__(self, scene: Scene, height: float | np.ndarray | None = None) -> None:
-        self.scene, self.plane = scene, scene.plane
-        self.struck, self.striker = scene.struck_body, scene.striker_body
+        self.scene = scene
+        self.plane = scene.plane
+        self.struck = scene.struck_body
+        self.striker = scene.striker_body
         if self.struck.fixed:
             raise DataError(
-                f"the struck geom {scene.struck!r} is fixed to the world; name the moving geom as struck"
+                f"the struck geom {scene.struck!r} is fixed to the world; "
+                "name the moving geom as struck"
             )
         self.planar = self.plane is not None
         self.height = height
 
-    def frames(self, pose: np.ndarray, body: str) -> tuple[np.ndarray, np.ndarray]:
-        """World position (n, 3) and orientation (n, 3, 3) of a body for poses (n, 3) planar or (n,
-        7).
-        """
-        mobility = getattr(self, body)
-        if self.plane is None:
-            norm = np.linalg.norm(pose[:, 3:7], axis=1)
-            if (np.abs(norm - 1) > 1e-2).any():
-                raise DataError(
-                    f"impact {int(np.argmax(np.abs(norm - 1)))} has a quaternion of length {norm[np.argmax(np.abs(norm - 1))]:.3g}; the order is qw, qx, qy, qz"
-                )
-            return pose[:, :3], Rotation.from_quat(pose[:, 3:7], scalar_first=True).as_matrix()
-        n = self.plane[2]
-        height = mobility.position @ n
-        if body == "struck" and self.height is not None:
-            height = self.height
-        position = pose[:, :2] @ self.plane[:2] + np.reshape(height, (-1, 1)) * n
-        return position, Rotation.from_rotvec(pose[:, 2:3] * n).as_matrix() @ mobility.rotation
+    def write(self, before: np.ndarray, qpos: np.ndarray, qvel: np.ndarray | None = None) -> None:
+        """Write the pair into rows of MuJoCo's state.
 
-    def twists(self, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """World linear and angular velocity (n, 3) for twists (n, 3) planar or (n, 6)."""
-        if self.plane is None:
-            return twist[:, :3], twist[:, 3:]
-        return twist[:, :2] @ self.plane[:2], twist[:, 2:] * self.plane[2]
+        Args:
+            before: (n, d), as in `Impacts`.
+            qpos: (n, nq), changed in place.
+            qvel: (n, nv), changed in place; None writes poses alone.
+        """
+        motion = MotionBefore.of(before)
+        bodies = (
+            (self.struck, motion.struck, self.height),
+            (self.striker, motion.striker, None),
+        )
+        for mobility, body, height in bodies:
+            if mobility.fixed:
+                continue
+            position, rotation = self._world_pose(body.pose, mobility, height)
+            qpos[:, mobility.qpos] = mobility.coordinates(position, rotation)
+            if qvel is not None:
+                linear, angular = self._world_twist(body.twist)
+                qvel[:, mobility.qvel] = mobility.rates(linear, angular, rotation)
 
     def scene_twist(self, linear: np.ndarray, angular: np.ndarray) -> np.ndarray:
-        """Inverse of `twists`."""
+        """Express twists in the axes of the scene's impacts.
+
+        Args:
+            linear: (n, 3), m/s, world axes.
+            angular: (n, 3), rad/s, world axes.
+
+        Returns:
+            (n, 3) in planar scenes, in the plane's axes; else (n, 6).
+        """
         if self.plane is None:
             return np.concatenate([linear, angular], axis=1)
         return np.concatenate([linear @ self.plane[:2].T, angular @ self.plane[2:].T], axis=1)
 
-    def write(self, before: np.ndarray, qpos: np.ndarray, qvel: np.ndarray | None = None) -> None:
-        """Write poses (and twists) of `before` into rows of qpos (and qvel)."""
-        k = 3 if self.planar else 7
-        d = before.shape[1] // 2
-        for body, part in (("struck", before[:, :d]), ("striker", before[:, d:])):
-            mobility = getattr(self, body)
-            if mobility.fixed:
-                continue
-            position, rotation = self.frames(part[:, :k], body)
-            qpos[:, mobility.qpos] = mobility.coordinates(position, rotation)
-            if qvel is not None:
-                qvel[:, mobility.qvel] = mobility.rates(*self.twists(part[:, k:]), rotation)
-
     def striker_at_reference(self, n: int) -> np.ndarray:
-        """`before` rows (n, d) of the striker at its reference pose, at rest; the struck half is
-        zero.
+        """Make rows `before` (n, d) with the striker at rest at its reference pose.
+
+        The struck body is at rest at the origin.
         """
-        m = self.striker
+        before, motion = MotionBefore.at_origin(n, planar=self.planar)
         if self.plane is not None:
-            pose = np.array([*(self.plane[:2] @ m.position), 0.0])
+            motion.striker.position[:] = self.plane[:2] @ self.striker.position
         else:
-            pose = np.concatenate(
-                [m.position, Rotation.from_matrix(m.rotation).as_quat(scalar_first=True)]
-            )
-        d = 6 if self.planar else 13
-        before = np.zeros((n, 2 * d))
-        before[:, d : d + len(pose)] = pose
-        if not self.planar:
-            before[:, 3] = 1.0
+            rotation = Rotation.from_matrix(self.striker.rotation)
+            motion.striker.position[:] = self.striker.position
+            motion.striker.quaternion[:] = rotation.as_quat(scalar_first=True)
+            motion.struck.quaternion[:] = [1.0, 0.0, 0.0, 0.0]
         return before
+
+    def _world_pose(
+        self, pose: np.ndarray, mobility: Mobility, height: float | np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """World position (n, 3) and orientation (n, 3, 3) of a body at poses (n, 3) or (n, 7)."""
+        if self.plane is None:
+            quaternion = pose[:, 3:7]
+            _check_quaternions(quaternion)
+            return pose[:, :3], Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+        normal = self.plane[2]
+        if height is None:
+            height = float(mobility.position @ normal)
+        position = pose[:, :2] @ self.plane[:2] + np.reshape(height, (-1, 1)) * normal
+        in_plane = Rotation.from_rotvec(pose[:, 2:3] * normal).as_matrix()
+        return position, in_plane @ mobility.rotation
+
+    def _world_twist(self, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """World linear and angular velocity (n, 3) of twists (n, 3) or (n, 6)."""
+        if self.plane is None:
+            return twist[:, :3], twist[:, 3:]
+        return twist[:, :2] @ self.plane[:2], twist[:, 2:] * self.plane[2]
 
 
 def advance_to_contact(
@@ -119,77 +144,134 @@ def advance_to_contact(
     back: float | None = None,
     iterations: int = 40,
 ) -> tuple[Contact, np.ndarray]:
-    """Move the struck body along its approach until it just touches the striker; returns the
-    contact and the moved `before`.
+    """Move the struck body along its approach until it just touches the striker.
 
-    `direction` (N, 2 or 3): way the struck body moves towards the striker; by default the relative
-    velocity before contact. Bodies
-    are first drawn apart by `back` (default: both bounding radii), so a recorded pose that is a
-    little off or overlaps is accepted. For convex bodies stepping by distance over closing rate
-    never passes the contact (conservative advancement).
+    The bodies are first drawn apart, so that a recorded pose that is a little off or overlaps is
+    accepted. For convex bodies, stepping by distance over closing rate never passes the contact
+    (conservative advancement).
+
+    Args:
+        scene: The scene of the pair.
+        before: (N, d), as in `Impacts`.
+        direction: (N, 2 or 3), way that the struck body moves towards the striker; by default the
+            relative velocity before contact.
+        back: m, by how much the bodies are drawn apart first; by default both bounding radii.
+        iterations: Most steps of the advancement.
+
+    Returns:
+        The contacts, and `before` with the struck body moved.
     """
-    poser = PairPoser(scene)
-    dim = 2 if poser.planar else 3
     if direction is None:
-        direction = approach(before, poser.planar)
+        direction = MotionBefore.of(before).approach_velocity
     length = np.linalg.norm(direction, axis=1, keepdims=True)
     unit = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     if back is None:
-        back = _reach(scene)
-    out = before.copy()
-    out[:, :dim] -= back * unit
-    n = len(before)
-    point, normal = np.zeros((n, dim)), np.zeros((n, dim))
-    shift, touching = np.full(n, -back), np.zeros(n, bool)
-    model = scene.probe
-    ft, dist = model.sensor("clashsim/fromto").adr[0], model.sensor("clashsim/distance").adr[0]
-    engine = batch.Batch(model, min(n, _CHUNK))
-    qpos, data = engine.bind("qpos"), engine.bind("sensordata")
-    basis = poser.plane[:2] if poser.plane is not None else np.eye(3)
+        back = _separating_distance(scene)
+    moved = before.copy()
+    MotionBefore.of(moved).struck.position[:] -= back * unit
+    n, dim = unit.shape
+    contact = Contact(np.zeros((n, dim)), np.zeros((n, dim)), np.full(n, -back), np.zeros(n, bool))
+    nearest_points = _NearestPoints(scene, min(n, _CHUNK))
     for start in range(0, n, _CHUNK):
-        rows = np.arange(start, min(start + _CHUNK, n))
-        active = rows
-        for _step in range(iterations):
-            ids = active - start
-            view = qpos[ids]
-            poser.write(out[active], view)
-            qpos[ids] = view
-            engine.forward(ids=ids, stage=_POS)
-            d = data[ids, dist]
-            a, b = data[ids, ft : ft + 3], data[ids, ft + 3 : ft + 6]
-            gap = (a - b) @ basis.T  # from the striker's nearest point to the struck body's
-            far = np.linalg.norm(gap, axis=1)
-            ok = (d > 0) & (far > 1e-12)
-            nrm = np.where(ok[:, None], gap / np.maximum(far, 1e-12)[:, None], normal[active])
-            point[active] = b @ basis.T
-            normal[active] = nrm
-            closing = -(nrm * unit[active]).sum(1)
-            moving = ok & (closing > 1e-3) & (d > _GAP)
-            touching[active] = ok & (d <= _GAP * 1.01) & (closing > 1e-3)
-            # Approach to just above zero distance: at zero the nearest points coincide and no
-            # normal is left.
-            stride = np.where(
-                moving, (np.maximum(d, 0) - 0.5 * _GAP) / np.maximum(closing, 1e-3), 0.0
-            )
-            stride = np.minimum(stride, 3 * back - shift[active])
-            out[active, :dim] += stride[:, None] * unit[active]
-            shift[active] += stride
-            active = active[moving & (stride > 0)]
+        active = np.arange(start, min(start + _CHUNK, n))
+        for _ in range(iterations):
+            stride = _advance(nearest_points, moved, unit, contact, active=active, back=back)
+            active = active[stride > 0]
             if len(active) == 0:
                 break
-    return Contact(point, normal, shift, touching), out
+    return contact, moved
 
 
-def approach(before: np.ndarray, planar: bool) -> np.ndarray:
-    """Velocity of the struck body's origin relative to the striker's, (N, 2 or 3)."""
-    return before[:, 3:5] - before[:, 9:11] if planar else before[:, 7:10] - before[:, 20:23]
+def _advance(
+    nearest_points: _NearestPoints,
+    moved: np.ndarray,
+    unit: np.ndarray,
+    contact: Contact,
+    *,
+    active: np.ndarray,
+    back: float,
+) -> np.ndarray:
+    """Move the active rows one step on, in place, and return how far each went (A,), m."""
+    distance, gap, on_striker = nearest_points(moved[active])
+    gap_length = np.linalg.norm(gap, axis=1)
+    # At zero distance the nearest points coincide and leave no normal: the last one stays.
+    apart = (distance > 0) & (gap_length > 1e-12)
+    unit_gap = gap / np.maximum(gap_length, 1e-12)[:, None]
+    normal = np.where(apart[:, None], unit_gap, contact.normal[active])
+    closing = -(normal * unit[active]).sum(1)
+    approaching = apart & (closing > _MIN_CLOSING_RATE)
+
+    contact.point[active] = on_striker
+    contact.normal[active] = normal
+    contact.touching[active] = approaching & (distance <= _TOUCHING_DISTANCE * 1.01)
+
+    moving = approaching & (distance > _TOUCHING_DISTANCE)
+    # Approach to just above zero distance, where there still is a normal.
+    wanted = (np.maximum(distance, 0) - 0.5 * _TOUCHING_DISTANCE) / np.maximum(
+        closing, _MIN_CLOSING_RATE
+    )
+    stride = np.where(moving, wanted, 0.0)
+    stride = np.minimum(stride, 3 * back - contact.shift[active])
+    struck = MotionBefore.of(moved).struck
+    struck.position[active] += stride[:, None] * unit[active]
+    contact.shift[active] += stride
+    return np.where(moving, stride, 0.0)
 
 
-def _reach(scene: Scene) -> float:
-    """A distance that surely parts the pair: their bounding radii about their bodies' origins."""
-    model, total = scene.base, 0.0
-    for geom in (scene.struck, scene.striker):
-        g = model.geom(geom)
-        if int(g.type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
-            total += float(g.rbound[0]) + float(np.linalg.norm(g.pos)) * (g.bodyid[0] != 0)
+class _NearestPoints:
+    """Finds the nearest points of the pair for many poses, by sensors of a MuJoCo batch."""
+
+    def __init__(self, scene: Scene, size: int) -> None:
+        model = scene.probe
+        self._poser = PairPoser(scene)
+        self._batch = batch.Batch(model, size)
+        self._qpos = self._batch.bind("qpos")
+        self._sensordata = self._batch.bind("sensordata")
+        self._distance = model.sensor("clashsim/distance").adr[0]
+        self._fromto = model.sensor("clashsim/fromto").adr[0]
+        # Rows of the axes in which points are given.
+        self._basis = scene.plane[:2] if scene.plane is not None else np.eye(3)
+
+    def __call__(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Find the nearest points for poses `before` (A, d).
+
+        Returns:
+            Distance (A,), m; the vector (A, 2 or 3) from the striker's nearest point to that of the
+            struck body; and the striker's nearest point (A, 2 or 3).
+        """
+        ids = np.arange(len(before))
+        qpos = self._qpos[ids]
+        self._poser.write(before, qpos)
+        self._qpos[ids] = qpos
+        self._batch.forward(ids=ids, stage=_STAGE_POSITION)
+        first = self._fromto
+        on_struck = self._sensordata[ids, first : first + 3]
+        on_striker = self._sensordata[ids, first + 3 : first + 6]
+        distance = self._sensordata[ids, self._distance]
+        gap = (on_struck - on_striker) @ self._basis.T
+        return distance, gap, on_striker @ self._basis.T
+
+
+def _check_quaternions(quaternion: np.ndarray) -> None:
+    """Raise a `DataError` unless quaternions (n, 4) have length 1."""
+    length = np.linalg.norm(quaternion, axis=1)
+    error = np.abs(length - 1)
+    if (error > _MAX_QUATERNION_ERROR).any():
+        worst = int(np.argmax(error))
+        raise DataError(
+            f"impact {worst} has a quaternion of length {length[worst]:.3g}; "
+            "the order is qw, qx, qy, qz"
+        )
+
+
+def _separating_distance(scene: Scene) -> float:
+    """A distance (m) that surely parts the pair: the bounding radii about their bodies' origins."""
+    total = 0.0
+    for name in (scene.struck, scene.striker):
+        geom = scene.base.geom(name)
+        if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE):
+            continue
+        total += float(geom.rbound[0])
+        if geom.bodyid[0] != 0:
+            total += float(np.linalg.norm(geom.pos))
     return 1.2 * total

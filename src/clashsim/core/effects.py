@@ -1,158 +1,239 @@
-"""Effects of real impacts that MuJoCo's contact does not have, added to simulated outcomes as
-further parameters.
+"""Effects of real impacts that MuJoCo's contact does not have, added to simulated outcomes.
+
+They are further parameters of a scene, with targets "effect/NAME":
 
 - tangential_stiffness: ratio of the contact's tangential to its normal stiffness. A finite one
-  stores energy sideways and gives it back
-  (tangential restitution, after Maw, Barber and Fawcett 1976 and Stronge 2000); MuJoCo's friction
-  only dissipates. The simulated outcome keeps MuJoCo's restitution and point of action, and gets
-  the impulse of such a contact.
+  stores energy sideways and gives it back (tangential restitution, after Maw, Barber and Fawcett
+  1976 and Stronge 2000); MuJoCo's friction only dissipates. The simulated outcome keeps MuJoCo's
+  restitution and point of action, and gets the impulse of such a contact.
 - x, y (m) and yaw (rad): the recorded frame of the struck body against the one its scene has, as
   when markers sit a little off.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from clashsim.core.angles import rotate_planar, rotate_quarter_turn
 from clashsim.core.contact_frame import contact_frame, inertia
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 
-_STEPS = 80
+_STEPS = 80  # of the integration over one contact
+_MAX_LEVER = 3.0  # radii of gyration: how far from the centre an impulse may act in effect
 
 
 def with_effects(
     scene: Scene, before: np.ndarray, after: np.ndarray, theta: np.ndarray, *, usable: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Simulated impacts (before, after) as they would be with the scene's effect parameters; planar
-    scenes only.
+    """Add the scene's effect parameters to simulated impacts; other than planar scenes stay as is.
+
+    Args:
+        scene: The scene, with parameters whose targets are "effect/NAME".
+        before: (N, 12), as in `Impacts`.
+        after: (N, 3), simulated twists of the struck body after impact.
+        theta: (N, p), parameters of the impacts.
+        usable: (N,), whether an impact ended as it should, so that it can be seen from its contact.
+
+    Returns:
+        `before` and `after` as they would be recorded with the effects.
     """
-    column = {
-        p.target: theta[:, i] for i, p in enumerate(scene.params) if p.target.startswith("effect/")
+    values = {
+        param.target: theta[:, i]
+        for i, param in enumerate(scene.params)
+        if param.target.startswith("effect/")
     }
-    if not column or scene.plane is None:
+    if not values or scene.plane is None:
         return before, after
-    before, after = before.copy(), after.copy()
-    if "effect/tangential_stiffness" in column:
-        friction = _column(scene, theta, "pair/strike/friction[0:2]")
+    before = before.copy()
+    after = after.copy()
+    if "effect/tangential_stiffness" in values:
         rows = np.flatnonzero(usable)
-        after[rows] = _tangential(
+        after[rows] = _with_tangential_spring(
             scene,
-            before[rows],
-            after[rows],
-            friction[rows],
-            column["effect/tangential_stiffness"][rows],
-            _lightness(scene, theta)[rows],
+            Impacts(True, before[rows], after[rows]),
+            friction=_friction(scene, theta)[rows],
+            stiffness_ratio=values["effect/tangential_stiffness"][rows],
+            mass_ratio=_mass_ratio(scene, theta)[rows],
         )
     zero = np.zeros(len(before))
-    return _recorded(
-        before,
-        after,
-        column.get("effect/x", zero),
-        column.get("effect/y", zero),
-        column.get("effect/yaw", zero),
+    position = np.stack([values.get("effect/x", zero), values.get("effect/y", zero)], 1)
+    _move_recorded_frame(before, after, position=position, yaw=values.get("effect/yaw", zero))
+    return before, after
+
+
+@dataclass(frozen=True, eq=False)
+class PointContact:
+    """A body of unit mass and unit radius of gyration that meets a striker in a point, (N,) each.
+
+    Attributes:
+        normal_velocity: Of the contact point relative to the striker; negative when closing.
+        tangential_velocity: Likewise along the tangent.
+        normal_arm: Contact point from the mass centre, along the normal.
+        tangential_arm: Likewise along the tangent.
+        restitution: Energetic restitution, 0 to 1.
+        friction: Coulomb's.
+        stiffness_ratio: Tangential over normal stiffness.
+        mass_ratio: The body's mass over the striker's.
+    """
+
+    normal_velocity: np.ndarray
+    tangential_velocity: np.ndarray
+    normal_arm: np.ndarray
+    tangential_arm: np.ndarray
+    restitution: np.ndarray
+    friction: np.ndarray
+    stiffness_ratio: np.ndarray
+    mass_ratio: np.ndarray
+
+    @property
+    def inverse_normal_inertia(self) -> np.ndarray:
+        """Inverse effective inertia along the normal, (N,)."""
+        return 1 + self.mass_ratio + self.tangential_arm * self.tangential_arm
+
+    @property
+    def inverse_tangential_inertia(self) -> np.ndarray:
+        """Inverse effective inertia along the tangent, (N,)."""
+        return 1 + self.mass_ratio + self.normal_arm * self.normal_arm
+
+    @property
+    def inverse_coupling(self) -> np.ndarray:
+        """What an impulse along one axis takes from the velocity along the other, (N,)."""
+        return self.tangential_arm * self.normal_arm
+
+
+def point_contact_impulse(contact: PointContact) -> np.ndarray:
+    """Integrate a point contact with a normal and a tangential spring until the bodies part.
+
+    The unloading force of the normal spring is restitution^2 of the loading one (energetic
+    restitution). The tangential spring is held by Coulomb friction. Time is scaled so that every
+    contact takes about pi.
+
+    Args:
+        contact: N contacts.
+
+    Returns:
+        Impulses on the body along (normal, tangent), (N, 2).
+    """
+    closing_speed = np.maximum(-contact.normal_velocity, 1e-9)
+    start_normal = contact.normal_velocity / closing_speed
+    start_tangential = contact.tangential_velocity / closing_speed
+    inverse_normal = contact.inverse_normal_inertia
+    inverse_tangential = contact.inverse_tangential_inertia
+    coupling = contact.inverse_coupling
+    stiffness = 1 / inverse_normal
+    tangential_stiffness = contact.stiffness_ratio * stiffness
+    kept_energy = contact.restitution**2
+    time_step = np.pi / 2 * (1 + 1 / np.maximum(contact.restitution, 0.2)) * 1.1 / _STEPS
+
+    depth = np.zeros_like(start_normal)
+    stretch = np.zeros_like(start_normal)
+    normal_impulse = np.zeros_like(start_normal)
+    tangential_impulse = np.zeros_like(start_normal)
+    for _ in range(_STEPS):
+        normal_velocity = (
+            start_normal + inverse_normal * normal_impulse - coupling * tangential_impulse
+        )
+        tangential_velocity = (
+            start_tangential + inverse_tangential * tangential_impulse - coupling * normal_impulse
+        )
+        depth = depth - normal_velocity * time_step
+        # A smooth step from loading (1) to unloading (0).
+        loading = 1 / (1 + np.exp(np.clip(normal_velocity / 0.03, -50, 50)))
+        fade = kept_energy + (1 - kept_energy) * loading
+        normal_force = np.maximum(depth, 0) * stiffness * fade
+        sticking_limit = contact.friction * normal_force / tangential_stiffness
+        stretch = np.clip(
+            stretch + tangential_velocity * time_step, -sticking_limit, sticking_limit
+        )
+        tangential_force = -tangential_stiffness * stretch
+        normal_impulse = normal_impulse + normal_force * time_step
+        tangential_impulse = tangential_impulse + tangential_force * time_step
+    return np.stack([normal_impulse, tangential_impulse], 1) * closing_speed[:, None]
+
+
+def _with_tangential_spring(
+    scene: Scene,
+    impacts: Impacts,
+    *,
+    friction: np.ndarray,
+    stiffness_ratio: np.ndarray,
+    mass_ratio: np.ndarray,
+) -> np.ndarray:
+    """Twists after (N, 3) of point contacts with a tangential spring.
+
+    Restitution and point of action are those of the simulated impacts.
+    """
+    frame = contact_frame(scene, impacts)
+    change = frame.encode(impacts.after)
+    normal_impulse = np.maximum(change[:, 0], 1e-6)
+    tangential_impulse = change[:, 1]
+    normal_arm = frame.arm[:, 0]
+    # Where the impulse acted in effect: a face may carry it anywhere along itself.
+    tangential_arm = np.clip(
+        (normal_arm * tangential_impulse - change[:, 2]) / normal_impulse, -_MAX_LEVER, _MAX_LEVER
     )
+    normal = frame.contact.normal
+    tangent = rotate_quarter_turn(normal)
+    striker_velocity = impacts.motion.striker.velocity
+    striker_normal = (striker_velocity * normal).sum(1) / frame.speed
+    striker_tangential = (striker_velocity * tangent).sum(1) / frame.speed
+    start_normal, start_tangential, start_angular = (frame.twist_before / frame.speed[:, None]).T
+    normal_velocity = start_normal - tangential_arm * start_angular - striker_normal
+    tangential_velocity = start_tangential + normal_arm * start_angular - striker_tangential
+    parting = (
+        normal_velocity
+        + (1 + mass_ratio + tangential_arm * tangential_arm) * normal_impulse
+        - tangential_arm * normal_arm * tangential_impulse
+    )
+    restitution = np.clip(-parting / np.minimum(normal_velocity, -1e-6), 0.05, 1.0)
+    impulse = point_contact_impulse(
+        PointContact(
+            normal_velocity=normal_velocity,
+            tangential_velocity=tangential_velocity,
+            normal_arm=normal_arm,
+            tangential_arm=tangential_arm,
+            restitution=restitution,
+            friction=friction,
+            stiffness_ratio=stiffness_ratio,
+            mass_ratio=mass_ratio,
+        )
+    )
+    angular_impulse = normal_arm * impulse[:, 1] - tangential_arm * impulse[:, 0]
+    return frame.decode(np.column_stack([impulse, angular_impulse]))
 
 
-def _column(scene: Scene, theta: np.ndarray, target: str) -> np.ndarray:
-    for i, p in enumerate(scene.params):
-        if p.target == target:
+def _friction(scene: Scene, theta: np.ndarray) -> np.ndarray:
+    """Friction (N,) of the pair, from theta (N, p) if it is a parameter."""
+    for i, param in enumerate(scene.params):
+        if param.target == "pair/strike/friction[0:2]":
             return theta[:, i]
     return np.full(len(theta), float(scene.base.pair("strike").friction[0]))
 
 
-def _tangential(
-    scene: Scene,
-    before: np.ndarray,
-    after: np.ndarray,
-    friction: np.ndarray,
-    ratio: np.ndarray,
-    light: np.ndarray,
-) -> np.ndarray:
-    """The outcome of a point contact that is springy sideways, with MuJoCo's restitution and point
-    of action.
-    """
-    frame = contact_frame(scene, Impacts(True, before, after))
-    change = frame.encode(after)
-    jn, jt = np.maximum(change[:, 0], 1e-6), change[:, 1]
-    b = frame.arm[:, 0]
-    a = np.clip(
-        (b * jt - change[:, 2]) / jn, -3, 3
-    )  # where the impulse acted in effect: a face may carry it anywhere along itself
-    n = frame.contact.normal
-    t = np.stack([-n[:, 1], n[:, 0]], 1)
-    striker = (
-        np.stack([(before[:, 9:11] * n).sum(1), (before[:, 9:11] * t).sum(1)], 1)
-        / frame.speed[:, None]
-    )
-    start = frame.twist_before / frame.speed[:, None]
-    vn = start[:, 0] - a * start[:, 2] - striker[:, 0]
-    vt = start[:, 1] + b * start[:, 2] - striker[:, 1]
-    parting = vn + (1 + light + a * a) * jn - a * b * jt
-    bounce = np.clip(-parting / np.minimum(vn, -1e-6), 0.05, 1.0)
-    jn, jt = point_impact(vn, vt, a, b, bounce, friction, ratio, light).T
-    return frame.decode(np.stack([jn, jt, b * jt - a * jn], 1))
-
-
-def _lightness(scene: Scene, theta: np.ndarray) -> np.ndarray:
-    """Struck mass over striker mass (N,); zero for a striker that is fixed or driven at a given
-    velocity.
-    """
-    body = scene.striker_body
-    if body.fixed or scene.base.nu:
+def _mass_ratio(scene: Scene, theta: np.ndarray) -> np.ndarray:
+    """Struck mass over striker mass (N,); zero for a striker that is fixed or servo-driven."""
+    striker = scene.striker_body
+    if striker.fixed or scene.base.nu:
         return np.zeros(len(theta))
-    struck, own = inertia(scene, scene.struck_body).mass, inertia(scene, body).mass
-    for i, p in enumerate(scene.params):
-        if p.target == f"body/{body.name}/mass":
-            return struck / theta[:, i]
-    return np.full(len(theta), struck / own)
+    struck_mass = inertia(scene, scene.struck_body).mass
+    for i, param in enumerate(scene.params):
+        if param.target == f"body/{striker.name}/mass":
+            return struck_mass / theta[:, i]
+    return np.full(len(theta), struck_mass / inertia(scene, striker).mass)
 
 
-def point_impact(
-    vn: np.ndarray,
-    vt: np.ndarray,
-    a: np.ndarray,
-    b: np.ndarray,
-    bounce: np.ndarray,
-    friction: np.ndarray,
-    ratio: np.ndarray,
-    light: np.ndarray,
-) -> np.ndarray:
-    """Impulse (N, 2) along (normal, tangent) on a unit mass of unit gyration, contact at (b, a)
-    from its centre along (normal, tangent).
-
-    Normal spring whose unloading force is bounce^2 of the loading one (energetic restitution),
-    tangential spring of `ratio` times its stiffness, held by Coulomb friction. `light` is the unit
-    mass over the striker's. Time is scaled so that every contact takes about pi.
-    """
-    closing = np.maximum(-vn, 1e-9)
-    vn, vt = vn / closing, vt / closing
-    stiffness = 1 / (1 + light + a * a)
-    step = np.pi / 2 * (1 + 1 / np.maximum(bounce, 0.2)) * 1.1 / _STEPS
-    depth, stretch = np.zeros_like(vn), np.zeros_like(vn)
-    jn, jt = np.zeros_like(vn), np.zeros_like(vn)
-    for _ in range(_STEPS):
-        un = vn + (1 + light + a * a) * jn - a * b * jt
-        ut = vt + (1 + light + b * b) * jt - a * b * jn
-        depth = depth - un * step
-        fade = bounce**2 + (1 - bounce**2) / (1 + np.exp(np.clip(un / 0.03, -50, 50)))
-        force = np.maximum(depth, 0) * stiffness * fade
-        limit = friction * force / (ratio * stiffness)
-        stretch = np.clip(stretch + ut * step, -limit, limit)
-        side = -ratio * stiffness * stretch
-        jn, jt = jn + force * step, jt + side * step
-    return np.stack([jn, jt], 1) * closing[:, None]
-
-
-def _recorded(
-    before: np.ndarray, after: np.ndarray, x: np.ndarray, y: np.ndarray, yaw: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """What a frame fixed to the struck body at (x, y, yaw) from its own records of the same motion."""
-    c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
-    arm = np.stack([c * x - s * y, s * x + c * y], 1)
-    before[:, :2] += arm
-    before[:, 2] += yaw
-    side = np.stack([-arm[:, 1], arm[:, 0]], 1)
-    before[:, 3:5] += before[:, 5:6] * side
-    after[:, :2] += after[:, 2:3] * side
-    return before, after
+def _move_recorded_frame(
+    before: np.ndarray, after: np.ndarray, *, position: np.ndarray, yaw: np.ndarray
+) -> None:
+    """Express motions, in place, by a frame on the struck body at position (N, 2) and yaw (N,)."""
+    struck = MotionBefore.of(before).struck
+    arm = rotate_planar(position, struck.yaw)
+    # Velocity of the recorded frame's origin at an angular velocity of 1 rad/s.
+    rate = rotate_quarter_turn(arm)
+    struck.position[:] += arm
+    struck.yaw[:] += yaw
+    struck.velocity[:] += struck.angular_velocity[:, None] * rate
+    after[:, :2] += after[:, 2:3] * rate

@@ -1,11 +1,11 @@
-"""What a user can get wrong, one class per kind, each message one clear sentence."""
+"""Mistakes of users: one exception class per kind, each message one clear sentence."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-_LONGEST = 1500  # characters of a message
+_MAX_MESSAGE_LENGTH = 1500  # characters
 
 
 class ClashError(Exception):
@@ -17,8 +17,9 @@ class ClashError(Exception):
 
     def __str__(self) -> str:
         line = " ".join(super().__str__().split())
-        printable = "".join(letter if letter.isprintable() else "?" for letter in line[:_LONGEST])
-        return printable if len(line) <= _LONGEST else f"{printable}..."
+        kept = line[:_MAX_MESSAGE_LENGTH]
+        printable = "".join(letter if letter.isprintable() else "?" for letter in kept)
+        return printable if kept == line else f"{printable}..."
 
 
 class SceneError(ClashError):
@@ -30,7 +31,7 @@ class ParamError(ClashError):
 
 
 class DataError(ClashError):
-    """Recorded or sampled data is missing, malformed or says nothing."""
+    """Recorded or sampled data is missing, malformed or without information."""
 
 
 class RunError(ClashError):
@@ -50,26 +51,34 @@ class MissingExtraError(ClashError):
         if problem is None:
             problem = f"{package} is not installed"
         super().__init__(f"{problem}; get it with: pip install 'clashsim[{extra}]'")
-        self.lacks = package, extra, problem
+        self._arguments = (package, extra, problem)
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        """So that it can be raised in a worker and told here."""
-        return MissingExtraError, self.lacks
+        """Let the error travel from a worker process to this one."""
+        return MissingExtraError, self._arguments
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A tail for a message: the names closest to `word`, or all of them when none is close."""
+    """Suggest names, as the end of an error message.
+
+    Args:
+        word: What the user wrote.
+        choices: The names there are.
+
+    Returns:
+        The names closest to the word, or all of them (up to twelve) when none is close.
+    """
     names = sorted(set(choices))
     if not names:
         return "there are none"
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
-    return (
-        "did you mean " + ", ".join(close) + "?" if close else "choices: " + ", ".join(names[:12])
-    )
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    return f"choices: {', '.join(names[:12])}"
 
 
 def quoted(value: object, length: int = 40) -> str:
-    """A value as an error message quotes it: its `repr`, cut to `length` characters."""
+    """Quote a value for an error message: its `repr`, cut to `length` characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists

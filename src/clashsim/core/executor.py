@@ -1,4 +1,4 @@
-"""Work that is many and independent: one seam, whatever does it."""
+"""Executors: independent items of work, done in this process, in many, or on a cluster."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ Result = TypeVar("Result")
 
 
 class Executor(Protocol):
-    """Does `work` on every item and gives (index, result) as results come in, each index once, in
-    any order.
+    """Does work on every item, and yields (index, result) as results come in.
 
-    An item that ends in a ClashError has that as its result, so that the others finish; `map_items`
-    raises it. `work` and items may travel to other
+    Each index comes once, in any order. An item that ends in a `ClashError` has that error as its
+    result, so that the others finish; `map_items` raises it. `work` and items may travel to other
     processes: functions and classes of modules, and plain data. What a `work` object builds for
     itself in its first call is there in the next ones.
     """
@@ -32,7 +31,7 @@ class Executor(Protocol):
 def local(
     work: Callable[[Item], Result], items: Sequence[Item]
 ) -> Iterator[tuple[int, Result | ClashError]]:
-    """One item after the other in this process."""
+    """Do one item after the other in this process; an `Executor`."""
     for i, item in enumerate(items):
         try:
             result: Result | ClashError = work(item)
@@ -43,27 +42,46 @@ def local(
 
 @contextmanager
 def process_pool(workers: int, *, start: Callable[[], None] | None = None) -> Iterator[Executor]:
-    """An engine of so many fresh processes of this machine, each of which calls `start` first."""
-    with ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=start
-    ) as pool:
+    """Run fresh processes of this machine for as long as the context is open.
 
-        def engine(
+    Args:
+        workers: Number of processes.
+        start: What each process calls first.
+
+    Yields:
+        An executor.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=start) as pool:
+
+        def executor(
             work: Callable[[Item], Result], items: Sequence[Item]
         ) -> Iterator[tuple[int, Result | ClashError]]:
             futures = {pool.submit(work, item): i for i, item in enumerate(items)}
             for future in as_completed(futures):
                 error = future.exception()
-                yield futures[future], error if isinstance(error, ClashError) else future.result()
+                if isinstance(error, ClashError):
+                    yield futures[future], error
+                else:
+                    yield futures[future], future.result()
 
-        yield engine
+        yield executor
 
 
 def map_items(
-    engine: Executor, work: Callable[[Item], Result], items: Sequence[Item]
+    executor: Executor, work: Callable[[Item], Result], items: Sequence[Item]
 ) -> Iterator[tuple[int, Result]]:
-    """As the engine gives them; the first item that ended in a ClashError ends it all with that."""
-    for i, result in engine(work, items):
+    """Do work on every item; the first that ends in a `ClashError` raises it.
+
+    Args:
+        executor: What does the work.
+        work: Called with each item.
+        items: The items.
+
+    Yields:
+        (index, result) as results come in, each index once.
+    """
+    for i, result in executor(work, items):
         if isinstance(result, ClashError):
             raise result
         yield i, result

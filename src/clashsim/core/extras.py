@@ -1,4 +1,4 @@
-"""Imports of optional dependencies: one that fails is told with the name of the missing module."""
+"""Imports of optional dependencies: one that fails is reported with the missing module's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 
 from clashsim.core.errors import MissingExtraError
 
-_LONGEST = 160  # characters of what an import says when it fails
+_MAX_REASON_LENGTH = 160  # characters of the reason why an import failed
 
 
 @contextmanager
@@ -30,7 +30,13 @@ def needs(package: str, extra: str) -> Iterator[None]:
 
 
 def require(module: str, package: str, extra: str) -> None:
-    """Import a module for no other purpose than to know before any work that it can be."""
+    """Import a module for the only purpose of knowing, before any work, that this is possible.
+
+    Args:
+        module: Name of the module.
+        package: What is imported, as a reader knows it.
+        extra: The extra of clashsim that installs it.
+    """
     with needs(package, extra):
         import_module(module)
 
@@ -47,8 +53,8 @@ def importable(module: str) -> bool:
 def _problem(package: str, error: ImportError) -> str:
     """What is wrong, as a clause: a package can be there while a module that it imports is not."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        said = " ".join(str(error).split())[:_LONGEST]
-        return f"{package} cannot be imported ({said})"
+        reason = " ".join(str(error).split())[:_MAX_REASON_LENGTH]
+        return f"{package} cannot be imported ({reason})"
     own_names = [_plain(word) for word in package.split()]
     if _plain(error.name) in own_names:
         return f"{package} is not installed"

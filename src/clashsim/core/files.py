@@ -47,7 +47,7 @@ def write_flushed(path: Path, content: bytes) -> None:
 def append_lines(path: Path, lines: str) -> None:
     """Add whole lines in one write, so that lines of other processes do not fall in between.
 
-    A line that was cut short by a kill or a full disk is ended first, lest the next be lost too.
+    A line that was cut short by a kill or a full disk is ended first: the next would be lost too.
     """
     with naming(path), path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
@@ -60,7 +60,7 @@ def append_lines(path: Path, lines: str) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in an OSError of a write within, for that of a full disk does not say which."""
+    """Name the file in an OSError of a write within: that of a full disk does not say which."""
     try:
         yield
     except OSError as error:
@@ -69,10 +69,15 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, *, title: str, progress: Progress = quiet) -> Iterator[None]:
-    """Hold the lock of a file; other processes wait for it, with `title` shown meanwhile.
+    """Hold the lock of a file; other processes wait for it.
 
-    The system ends the lock with the process, however that ends. The file stays: were it removed,
-    those who wait for it and those who come later would hold different locks.
+    The system ends the lock with the process, however that ends. The file stays: if it were
+    removed, those who wait for it and those who come later would hold different locks.
+
+    Args:
+        path: The file, which is made if absent.
+        title: What is shown while waiting.
+        progress: How it is shown.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +97,7 @@ def locked(path: Path, *, title: str, progress: Progress = quiet) -> Iterator[No
 
 
 def _flush(file: BinaryIO, content: bytes) -> None:
+    """Write content and wait until it is on the disk."""
     file.write(content)
     file.flush()
     os.fsync(file.fileno())

@@ -9,7 +9,7 @@ from clashsim.core.errors import SceneError
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 
-# MuJoCo's own contact: solref as time constant and damping ratio, solimp, friction.
+# MuJoCo's own contact: friction, solref as time constant and damping ratio, then solimp.
 DEFAULTS = {
     "friction": 1.0,
     "time_constant": 0.02,
@@ -20,6 +20,9 @@ DEFAULTS = {
     "midpoint": 0.5,
     "power": 2.0,
 }
+_SOLIMP = ("d0", "dwidth", "width", "midpoint", "power")
+_FIRST_COLOUR = "0.15 0.4 0.75 1"
+_OTHER_COLOUR = "0.3 0.65 0.35 1"
 
 
 def boxes_mjcf(
@@ -30,42 +33,69 @@ def boxes_mjcf(
     gravity: float = 9.81,
     drag: float = 0.0,
 ) -> str:
-    """MJCF of free boxes named box0, box1, ... on a floor; contact: friction, stiffness and damping
-    (or time_constant and damping_ratio), and solimp's five.
+    """Write the MJCF of free boxes on a floor.
+
+    Args:
+        boxes: The boxes, named box0, box1, ...
+        contact: friction, stiffness and damping (or time_constant and damping_ratio), and the five
+            numbers of solimp: d0, dwidth, width, midpoint, power. `DEFAULTS` where left out.
+        timestep: s.
+        gravity: m/s^2.
+        drag: 1/s, damping of the free joints over the mass.
+
+    Returns:
+        The MJCF.
     """
     if not boxes:
         raise SceneError("a scene of boxes needs at least one box")
-    c = {**DEFAULTS, **contact}
-    solref = (
-        (-c["stiffness"], -c["damping"])
-        if "stiffness" in c
-        else (c["time_constant"], c["damping_ratio"])
+    values = {**DEFAULTS, **contact}
+    if "stiffness" in values:
+        solref = (-values["stiffness"], -values["damping"])
+    else:
+        solref = (values["time_constant"], values["damping_ratio"])
+    solimp = [values[name] for name in _SOLIMP]
+    attributes = (
+        f'friction="{values["friction"]:.9g} 0.005 0.0001" '
+        f'solref="{solref[0]:.9g} {solref[1]:.9g}" solimp="{_joined(solimp)}" condim="3"'
     )
-    solimp = [c[k] for k in ("d0", "dwidth", "width", "midpoint", "power")]
-    attributes = f'friction="{c["friction"]:.9g} 0.005 0.0001" solref="{solref[0]:.9g} {solref[1]:.9g}" solimp="{_text(solimp)}" condim="3"'
-    bodies = "".join(
-        f'<body name="box{i}" pos="{3 * b.half[0] * i:.6g} 0 {1 + b.half[2]:.6g}"><joint name="box{i}" type="free" damping="{drag * b.mass:.9g}"/>'
-        f'<inertial pos="{_text(b.centre)}" mass="{b.mass:.9g}" diaginertia="{_text(b.inertia)}"/>'
-        f'<geom name="box{i}" type="box" size="{_text(b.half)}" rgba="{_COLOURS[min(i, 1)]}"/></body>'
-        for i, b in enumerate(boxes)
-    )
+    bodies = "".join(_body_mjcf(i, box, drag) for i, box in enumerate(boxes))
     return (
-        f'<mujoco model="boxes"><option timestep="{timestep:.12g}" integrator="Euler" cone="elliptic" gravity="0 0 {-gravity:.9g}"/>'
+        f'<mujoco model="boxes"><option timestep="{timestep:.12g}" integrator="Euler" '
+        f'cone="elliptic" gravity="0 0 {-gravity:.9g}"/>'
         f"<default><geom {attributes}/></default>"
-        f'<worldbody><light pos="0 -1 3"/><geom name="floor" type="plane" size="5 5 0.1" rgba="0.9 0.9 0.88 1"/>{bodies}</worldbody></mujoco>\n'
+        '<worldbody><light pos="0 -1 3"/><geom name="floor" type="plane" size="5 5 0.1" '
+        f'rgba="0.9 0.9 0.88 1"/>{bodies}</worldbody></mujoco>\n'
     )
 
 
-_COLOURS = ("0.15 0.4 0.75 1", "0.3 0.65 0.35 1")
+def _body_mjcf(index: int, box: Box, drag: float) -> str:
+    """MJCF of one free box, beside the others and above the floor."""
+    name = f"box{index}"
+    colour = _FIRST_COLOUR if index == 0 else _OTHER_COLOUR
+    x = 3 * box.half[0] * index
+    z = 1 + box.half[2]
+    return (
+        f'<body name="{name}" pos="{x:.6g} 0 {z:.6g}">'
+        f'<joint name="{name}" type="free" damping="{drag * box.mass:.9g}"/>'
+        f'<inertial pos="{_joined(box.centre)}" mass="{box.mass:.9g}" '
+        f'diaginertia="{_joined(box.inertia)}"/>'
+        f'<geom name="{name}" type="box" size="{_joined(box.half)}" rgba="{colour}"/></body>'
+    )
 
 
-def _text(values: Sequence[float]) -> str:
-    return " ".join(f"{v:.9g}" for v in values)
+def _joined(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.9g}" for value in values)
 
 
 def box_contact_params(form: str = "direct") -> tuple[Param, ...]:
-    """Friction, solref and solimp of the contact with the floor; solref direct, or "standard"
-    within the ranges of Table II of the few-shot paper.
+    """Name the parameters of the contact with the floor: friction, solref and solimp.
+
+    Args:
+        form: "direct" for stiffness and damping; "standard" for time constant and damping ratio
+            within the ranges of Table II of the few-shot paper.
+
+    Returns:
+        The parameters.
     """
     if form == "standard":
         return (
@@ -90,52 +120,60 @@ def box_contact_params(form: str = "direct") -> tuple[Param, ...]:
 
 
 def box_inertia_params(box: Box) -> tuple[Param, ...]:
-    """Centre of mass, expected within 6 mm or so of the centre, and principal inertia."""
-    centre = tuple(
-        Param(f"centre_{a}", f"body/box0/ipos[{i}]", 0.0, -0.015, 0.015, "m", sd=0.006)
-        for i, a in enumerate("xyz")
-    )
-    sides = enumerate(zip("xyz", box.inertia, strict=True))
-    return (
-        *centre,
-        *(
+    """Name the mass centre, expected within 6 mm or so of the middle, and the principal inertia."""
+    params = []
+    for i, axis in enumerate("xyz"):
+        target = f"body/box0/ipos[{i}]"
+        params.append(Param(f"centre_{axis}", target, 0.0, -0.015, 0.015, "m", sd=0.006))
+    for i, axis in enumerate("xyz"):
+        value = box.inertia[i]
+        params.append(
             Param(
-                f"inertia_{a}",
-                f"body/box0/inertia[{i}]",
-                v,
-                0.6 * v,
-                1.6 * v,
-                "kg m^2",
-                "log",
+                name=f"inertia_{axis}",
+                target=f"body/box0/inertia[{i}]",
+                nominal=value,
+                low=0.6 * value,
+                high=1.6 * value,
+                unit="kg m^2",
+                scale="log",
                 sd=0.5,
             )
-            for i, (a, v) in sides
-        ),
-    )
+        )
+    return tuple(params)
 
 
 def box_shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
-    """What the box and the camera are like: a box drawn in to `half` and rounded by `rounding`, and
-    gravity in recorded metres (a camera's scale may be off).
+    """Name what the box and the camera are like.
+
+    The box is a cube of half size `half` whose surface lies `rounding` further out. Gravity is in
+    recorded metres, because a camera's scale may be off.
+
+    Args:
+        box: The box as measured.
+        gravity: m/s^2, expected.
+
+    Returns:
+        The parameters half, rounding and gravity.
     """
+    half = box.half[0]
     return (
         Param(
-            "half",
-            "geom/box0/size[0:3]",
-            box.half[0] - 0.004,
-            0.85 * box.half[0],
-            1.02 * box.half[0],
-            "m",
+            name="half",
+            target="geom/box0/size[0:3]",
+            nominal=half - 0.004,
+            low=0.85 * half,
+            high=1.02 * half,
+            unit="m",
             sd=0.0015,
         ),
         Param("rounding", "pair/strike/margin", 0.0035, 0.0, 0.01, "m", sd=0.0015),
         Param(
-            "gravity",
-            "option/gravity[2]",
-            gravity,
-            0.95 * gravity,
-            1.02 * gravity,
-            "m/s^2",
+            name="gravity",
+            target="option/gravity[2]",
+            nominal=gravity,
+            low=0.95 * gravity,
+            high=1.02 * gravity,
+            unit="m/s^2",
             sign=-1,
             sd=0.01 * gravity,
         ),
@@ -143,21 +181,19 @@ def box_shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
 
 
 def box_scene(box: Box, params: Sequence[Param], *, timestep: float) -> Scene:
-    """One box and a floor, with a body whose centre of mass may be moved (a box whose inertia is
-    even is compiled as if it could not).
+    """Make a scene of one box and a floor, in which the mass centre can be moved.
+
+    Args:
+        box: The box.
+        params: The parameters to identify.
+        timestep: s.
+
+    Returns:
+        The scene.
     """
-    start = {p.name: p.nominal for p in box_contact_params()}
-    off = Box(
-        box.half,
-        box.mass,
-        (box.inertia[0], box.inertia[1] * 1.0001, box.inertia[2] * 1.0002),
-        (1e-6, 1e-6, 1e-6),
-    )
-    return Scene(
-        boxes_mjcf([off], start, timestep=timestep),
-        "box0",
-        "floor",
-        None,
-        tuple(params),
-        name="box",
-    )
+    nominal_contact = {param.name: param.nominal for param in box_contact_params()}
+    # MuJoCo compiles a body whose inertia is even as if its mass centre could not be moved.
+    x, y, z = box.inertia
+    uneven = Box(box.half, box.mass, (x, y * 1.0001, z * 1.0002), (1e-6, 1e-6, 1e-6))
+    xml = boxes_mjcf([uneven], nominal_contact, timestep=timestep)
+    return Scene(xml, "box0", "floor", None, tuple(params), name="box")

@@ -1,42 +1,182 @@
-"""Impacts: the motion of two bodies just before they touch, and of the struck body just after they
-part.
+"""Impacts: the motion of two bodies just before contact, and of the struck body just after it.
+
+This module owns the layout of the array `before`. Other modules reach its columns by name, through
+`MotionBefore`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
+from clashsim.core.angles import rotate_quarter_turn
 from clashsim.core.errors import DataError, did_you_mean
 
-_POSE2, _TWIST2 = ("x", "y", "yaw"), ("vx", "vy", "w")
-_POSE3, _TWIST3 = ("x", "y", "z", "qw", "qx", "qy", "qz"), ("vx", "vy", "vz", "wx", "wy", "wz")
+_PLANAR_POSE = ("x", "y", "yaw")
+_PLANAR_TWIST = ("vx", "vy", "w")
+_SPATIAL_POSE = ("x", "y", "z", "qw", "qx", "qy", "qz")
+_SPATIAL_TWIST = ("vx", "vy", "vz", "wx", "wy", "wz")
+_PLANAR_WIDTH = 2 * len(_PLANAR_POSE + _PLANAR_TWIST)
+_SPATIAL_WIDTH = 2 * len(_SPATIAL_POSE + _SPATIAL_TWIST)
+_MAX_SPEED = 100.0  # m/s; faster impacts are taken for a mistake in the unit
+_MAX_LISTED_ROWS = 8  # rows that an error message names one by one
 
 
 def before_columns(planar: bool) -> tuple[str, ...]:
-    """Names of the columns of `before`: pose and twist of the struck body, then of the striker."""
-    pose, twist = (_POSE2, _TWIST2) if planar else (_POSE3, _TWIST3)
-    return (*pose, *twist, *(f"striker_{c}" for c in pose), *(f"striker_{c}" for c in twist))
+    """Name the columns of `before`: pose and twist of the struck body, then of the striker.
+
+    Args:
+        planar: Whether the bodies move in a plane.
+
+    Returns:
+        12 names in a plane, 26 in space.
+    """
+    one_body = _PLANAR_POSE + _PLANAR_TWIST if planar else _SPATIAL_POSE + _SPATIAL_TWIST
+    return (*one_body, *(f"striker_{column}" for column in one_body))
 
 
 def after_columns(planar: bool) -> tuple[str, ...]:
-    """Names of the columns of `after`: the twist of the struck body."""
-    return tuple(f"{c}_after" for c in (_TWIST2 if planar else _TWIST3))
+    """Name the columns of `after`, the twist of the struck body: 3 in a plane, 6 in space."""
+    twist = _PLANAR_TWIST if planar else _SPATIAL_TWIST
+    return tuple(f"{column}_after" for column in twist)
+
+
+@dataclass(frozen=True, eq=False)
+class MovingBody:
+    """Pose and twist of one body, as views into rows of `before`: writing to them changes the rows.
+
+    SI units, world axes (in planar scenes the axes of the plane); the twist is that of the body's
+    origin.
+
+    Attributes:
+        rows: (..., 6) in a plane or (..., 13) in space.
+    """
+
+    rows: np.ndarray
+
+    @property
+    def planar(self) -> bool:
+        """Whether the body moves in a plane."""
+        return self.rows.shape[-1] == _PLANAR_WIDTH // 2
+
+    @property
+    def pose(self) -> np.ndarray:
+        """Position and yaw (..., 3), or position and quaternion wxyz (..., 7)."""
+        return self.rows[..., :3] if self.planar else self.rows[..., :7]
+
+    @property
+    def twist(self) -> np.ndarray:
+        """Velocity and angular velocity, (..., 3) or (..., 6)."""
+        return self.rows[..., 3:] if self.planar else self.rows[..., 7:]
+
+    @property
+    def position(self) -> np.ndarray:
+        """Position of the origin (..., 2) or (..., 3), m."""
+        return self.rows[..., :2] if self.planar else self.rows[..., :3]
+
+    @property
+    def yaw(self) -> np.ndarray:
+        """Rotation in the plane (...,), rad; bodies in a plane only."""
+        if not self.planar:
+            raise AttributeError("bodies that move in space have a quaternion and no yaw")
+        return self.rows[..., 2]
+
+    @property
+    def quaternion(self) -> np.ndarray:
+        """Orientation wxyz (..., 4); bodies in space only."""
+        if self.planar:
+            raise AttributeError("bodies that move in a plane have a yaw and no quaternion")
+        return self.rows[..., 3:7]
+
+    @property
+    def velocity(self) -> np.ndarray:
+        """Velocity of the origin (..., 2) or (..., 3), m/s."""
+        return self.rows[..., 3:5] if self.planar else self.rows[..., 7:10]
+
+    @property
+    def angular_velocity(self) -> np.ndarray:
+        """Angular velocity, (...,) in a plane or (..., 3) in space, rad/s."""
+        return self.rows[..., 5] if self.planar else self.rows[..., 10:13]
+
+    def velocity_at(self, point: np.ndarray) -> np.ndarray:
+        """Compute the velocity of the body's material at points.
+
+        Args:
+            point: (..., 2) or (..., 3), m, in the axes of the positions.
+
+        Returns:
+            (..., 2) or (..., 3), m/s.
+        """
+        arm = point - self.position
+        if self.planar:
+            return self.velocity + self.angular_velocity[..., None] * rotate_quarter_turn(arm)
+        return self.velocity + np.cross(self.angular_velocity, arm)
+
+
+@dataclass(frozen=True, eq=False)
+class MotionBefore:
+    """The columns of `before` by name: the motions of the two bodies just before contact.
+
+    Both are views: `MotionBefore.of(before).striker.velocity[:] = ...` writes into `before`.
+
+    Attributes:
+        struck: The struck body.
+        striker: The body that it meets.
+    """
+
+    struck: MovingBody
+    striker: MovingBody
+
+    @staticmethod
+    def of(before: np.ndarray) -> MotionBefore:
+        """View rows of `before`, (..., 12) in a plane or (..., 26) in space."""
+        width = before.shape[-1]
+        if width not in (_PLANAR_WIDTH, _SPATIAL_WIDTH):
+            raise DataError(
+                f"the motion before an impact has {_PLANAR_WIDTH} numbers in a plane and "
+                f"{_SPATIAL_WIDTH} in space, got {width}"
+            )
+        half = width // 2
+        return MotionBefore(MovingBody(before[..., :half]), MovingBody(before[..., half:]))
+
+    @staticmethod
+    def at_origin(n: int, *, planar: bool) -> tuple[np.ndarray, MotionBefore]:
+        """Make rows of two bodies at rest at the origin, to be filled through the view.
+
+        Args:
+            n: Number of impacts.
+            planar: Whether the bodies move in a plane.
+
+        Returns:
+            The rows `before`, (n, 12) or (n, 26), and the view of them. All numbers are zero: in
+            space the quaternions are to be set.
+        """
+        before = np.zeros((n, _PLANAR_WIDTH if planar else _SPATIAL_WIDTH))
+        return before, MotionBefore.of(before)
+
+    @property
+    def approach_velocity(self) -> np.ndarray:
+        """Velocity of the struck body's origin relative to the striker's, (..., 2 or 3), m/s."""
+        return self.struck.velocity - self.striker.velocity
 
 
 @dataclass(frozen=True, eq=False)
 class Impacts:
-    """N impacts. SI units, radians; world axes, in planar scenes the axes of the plane; twists are
-    of the bodies' origins.
+    """N impacts of a pair of bodies.
 
-    before (N, 12) planar or (N, 26) in space, columns as `before_columns(planar)`; after (N, 3) or (N, 6):
-    twist of the struck body when
-    the pair has parted. theta (N, p): parameters of simulated impacts, None for real ones. known:
-    parameters of the scene that were measured with each impact, by name, (N,) each. ends: how many
-    simulated impacts ended in which way, those left out included.
+    SI units, radians; world axes, in planar scenes the axes of the plane. Twists are those of the
+    bodies' origins.
+
+    Attributes:
+        planar: Whether the bodies move in a plane.
+        before: (N, 12) in a plane or (N, 26) in space, columns as `before_columns(planar)`.
+        after: (N, 3) or (N, 6), twist of the struck body when the pair has parted.
+        theta: (N, p), parameters of simulated impacts; None for real ones.
+        known: Parameters of the scene that were measured with each impact, by name, (N,) each.
+        source: Where the impacts come from, such as "real" or "simulated".
+        end_counts: How many simulated impacts ended in which way, those left out included.
     """
 
     planar: bool
@@ -48,137 +188,172 @@ class Impacts:
     end_counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        d, k = len(before_columns(self.planar)), len(after_columns(self.planar))
         n = len(self.before)
-        if self.before.shape != (n, d) or self.after.shape != (n, k):
+        before_shape = (n, len(before_columns(self.planar)))
+        after_shape = (n, len(after_columns(self.planar)))
+        if self.before.shape != before_shape or self.after.shape != after_shape:
             raise DataError(
-                f"impacts need before (N, {d}) and after (N, {k}), got {self.before.shape} and {self.after.shape}"
+                f"impacts need before (N, {before_shape[1]}) and after (N, {after_shape[1]}), "
+                f"got {self.before.shape} and {self.after.shape}"
             )
         for name, values in self.known.items():
             if np.shape(values) != (n,):
                 raise DataError(
-                    f"known parameter {name!r} needs one value per impact ({n}), got shape {np.shape(values)}"
+                    f"known parameter {name!r} needs one value per impact ({n}), "
+                    f"got shape {np.shape(values)}"
                 )
 
     def __len__(self) -> int:
         return len(self.before)
 
     def __getitem__(self, rows: np.ndarray | slice | Sequence[int]) -> Impacts:
-        pick = rows if isinstance(rows, slice) else np.asarray(rows)
+        picked = rows if isinstance(rows, slice) else np.asarray(rows)
         return replace(
             self,
-            before=self.before[pick],
-            after=self.after[pick],
-            theta=None if self.theta is None else self.theta[pick],
-            known={k: v[pick] for k, v in self.known.items()},
+            before=self.before[picked],
+            after=self.after[picked],
+            theta=None if self.theta is None else self.theta[picked],
+            known={name: values[picked] for name, values in self.known.items()},
         )
 
-    @cached_property
+    @property
+    def motion(self) -> MotionBefore:
+        """The columns of `before` by name."""
+        return MotionBefore.of(self.before)
+
+    @property
     def twist(self) -> np.ndarray:
         """Twist of the struck body before, (N, 3) or (N, 6)."""
-        return self._part(3, 6) if self.planar else self._part(7, 13)
+        return self.motion.struck.twist
 
-    @cached_property
+    @property
     def striker_twist(self) -> np.ndarray:
         """Twist of the striker before, (N, 3) or (N, 6)."""
-        return self._part(9, 12) if self.planar else self._part(20, 26)
+        return self.motion.striker.twist
 
-    @cached_property
+    @property
     def pose(self) -> np.ndarray:
         """Pose of the struck body, (N, 3) or (N, 7)."""
-        return self._part(0, 3) if self.planar else self._part(0, 7)
+        return self.motion.struck.pose
 
-    @cached_property
+    @property
     def striker_pose(self) -> np.ndarray:
         """Pose of the striker, (N, 3) or (N, 7)."""
-        return self._part(6, 9) if self.planar else self._part(13, 20)
-
-    def _part(self, a: int, b: int) -> np.ndarray:
-        return self.before[:, a:b]
+        return self.motion.striker.pose
 
     def checked(self) -> Impacts:
-        """Self, after refusing what would give a silently wrong calibration: NaN, nothing moving,
-        one impact repeated.
+        """Return self, after refusing data that would give a silently wrong calibration.
+
+        Raises:
+            DataError: There is no impact, a number is not finite, nothing moves, the velocity of
+                the struck body does not change, all impacts are the same, or the unit is wrong.
         """
         if len(self) == 0:
             raise DataError("there are no impacts in the data")
-        bad = ~(np.isfinite(self.before).all(1) & np.isfinite(self.after).all(1))
-        bad |= ~np.isfinite(
-            np.array(list(self.known.values()), float).reshape(len(self.known), len(self))
-        ).all(0)
-        if bad.any():
-            raise DataError(f"impacts {_rows(bad)} hold NaN or infinite values")
+        not_finite = ~(np.isfinite(self.before).all(1) & np.isfinite(self.after).all(1))
+        for values in self.known.values():
+            not_finite |= ~np.isfinite(np.asarray(values, float))
+        if not_finite.any():
+            raise DataError(f"impacts {_listed(not_finite)} hold NaN or infinite values")
+
         still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
         if still.any():
             raise DataError(
-                f"in impacts {_rows(still)} nothing moves before contact (all velocities are zero)"
+                f"in impacts {_listed(still)} nothing moves before contact "
+                "(all velocities are zero)"
             )
         unchanged = np.abs(self.after - self.twist).max(1) == 0
         if unchanged.any():
             raise DataError(
-                f"in impacts {_rows(unchanged)} the struck body's velocity does not change, so nothing was hit"
+                f"in impacts {_listed(unchanged)} the struck body's velocity does not change, "
+                "so nothing was hit"
             )
-        if len(self) > 1 and np.ptp(np.hstack([self.before, self.after]), axis=0).max() == 0:
+        ranges = np.ptp(np.hstack([self.before, self.after]), axis=0)
+        if len(self) > 1 and ranges.max() == 0:
             raise DataError(
-                f"all {len(self)} impacts are identical: record strikes that differ in point, direction or speed"
+                f"all {len(self)} impacts are identical: "
+                "record strikes that differ in point, direction or speed"
             )
-        speed = np.abs(
-            np.hstack(
-                [
-                    self._linear(self.twist),
-                    self._linear(self.striker_twist),
-                    self._linear(self.after),
-                ]
-            )
-        ).max()
-        if speed > 100:
+        fastest = self._largest_velocity_component()
+        if fastest > _MAX_SPEED:
             raise DataError(
-                f"the fastest impact has {speed:.0f} m/s: velocities must be in m/s (are they in mm/s?)"
+                f"the fastest impact has {fastest:.0f} m/s: "
+                "velocities must be in m/s (are they in mm/s?)"
             )
         return self
 
-    def _linear(self, twist: np.ndarray) -> np.ndarray:
-        return twist[:, : (2 if self.planar else 3)]
+    def _largest_velocity_component(self) -> float:
+        """The largest component (m/s) of any linear velocity, before or after."""
+        velocity_after = self.after[:, : self.motion.struck.velocity.shape[1]]
+        velocities = [self.motion.struck.velocity, self.motion.striker.velocity, velocity_after]
+        return float(np.abs(np.hstack(velocities)).max())
 
 
 def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) -> Impacts:
-    """Impacts from named columns; columns of a striker that does not move, and zero twists before,
-    may be left out.
+    """Build impacts from named columns.
+
+    Columns of a striker that does not move, and twists that are zero before, may be left out.
+
+    Args:
+        table: Columns (N,) by the names of `before_columns` and `after_columns`.
+        known: Names of further columns: parameters measured with each impact.
+
+    Returns:
+        Impacts in space where there is a column `vz_after`, else in a plane.
+
+    Raises:
+        DataError: A column is missing or unknown.
     """
     planar = "vz_after" not in table
     n = len(next(iter(table.values()))) if table else 0
-    needed = after_columns(planar)
-    absent = [c for c in needed if c not in table]
-    if absent:
-        raise DataError(f"impacts lack the column {absent[0]!r}; {did_you_mean(absent[0], table)}")
-    names = before_columns(planar)
-    unknown = [c for c in table if c not in names and c not in needed and c not in known]
-    if unknown:
-        raise DataError(
-            f"impacts have an unknown column {unknown[0]!r}; {did_you_mean(unknown[0], [*names, *needed, *known])}"
-        )
-    moving = [c for c in names if c in table and c.removeprefix("striker_") in (*_TWIST2, *_TWIST3)]
-    if not moving:
-        raise DataError(
-            "impacts lack velocities before contact: give vx, vy, w of the struck body or striker_vx, striker_vy, striker_w"
-        )
-    default = {"qw": 1.0, "striker_qw": 1.0}
-    before = np.column_stack(
-        [np.asarray(table.get(c, np.full(n, default.get(c, 0.0))), float) for c in names]
-    )
-    after = np.column_stack([np.asarray(table[c], float) for c in needed])
-    return Impacts(
-        planar, before, after, known={k: np.asarray(table[k], float) for k in known if k in table}
-    )
+    names_before = before_columns(planar)
+    names_after = after_columns(planar)
+    _check_column_names(table, names_before, names_after, known)
+    defaults = {"qw": 1.0, "striker_qw": 1.0}
+    before = []
+    for name in names_before:
+        column = table[name] if name in table else np.full(n, defaults.get(name, 0.0))
+        before.append(np.asarray(column, float))
+    after = [np.asarray(table[name], float) for name in names_after]
+    measured = {name: np.asarray(table[name], float) for name in known if name in table}
+    return Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
 
 
 def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
-    """Inverse of `from_columns`."""
+    """Name the columns (N,) of impacts; the inverse of `from_columns`."""
     table = dict(zip(before_columns(impacts.planar), impacts.before.T, strict=True))
     table.update(zip(after_columns(impacts.planar), impacts.after.T, strict=True))
     return table | dict(impacts.known)
 
 
-def _rows(mask: np.ndarray) -> str:
+def _check_column_names(
+    table: Mapping[str, np.ndarray],
+    names_before: Sequence[str],
+    names_after: Sequence[str],
+    known: Sequence[str],
+) -> None:
+    """Raise a `DataError` where a needed column is missing or a column is unknown."""
+    for name in names_after:
+        if name not in table:
+            raise DataError(f"impacts lack the column {name!r}; {did_you_mean(name, table)}")
+    allowed = [*names_before, *names_after, *known]
+    for name in table:
+        if name not in allowed:
+            raise DataError(
+                f"impacts have an unknown column {name!r}; {did_you_mean(name, allowed)}"
+            )
+    twist_names = (*_PLANAR_TWIST, *_SPATIAL_TWIST)
+    given = [name for name in names_before if name in table]
+    if not any(name.removeprefix("striker_") in twist_names for name in given):
+        raise DataError(
+            "impacts lack velocities before contact: give vx, vy, w of the struck body "
+            "or striker_vx, striker_vy, striker_w"
+        )
+
+
+def _listed(mask: np.ndarray) -> str:
+    """List the rows that a mask (N,) marks, the first few of them by number."""
     rows = np.flatnonzero(mask)
-    return ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+    text = ", ".join(map(str, rows[:_MAX_LISTED_ROWS]))
+    further = len(rows) - _MAX_LISTED_ROWS
+    return f"{text} and {further} more" if further > 0 else text

@@ -1,5 +1,6 @@
-"""How the body of a geom moves: fixed, on slides and a hinge, or free; poses and twists in and out
-of MuJoCo's coordinates.
+"""How the body of a geom moves: fixed, on slides and a hinge, or free.
+
+Poses and twists go in and out of MuJoCo's coordinates here.
 """
 
 from __future__ import annotations
@@ -12,82 +13,108 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import SceneError
 
-_FREE, _BALL, _SLIDE, _HINGE = 0, 1, 2, 3
+_FREE = int(mujoco.mjtJoint.mjJNT_FREE)
+_SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
+_HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
 
 
 @dataclass(frozen=True, eq=False)
 class Mobility:
-    """The root body that carries a geom, its joints and its reference pose (world axes, metres)."""
+    """The body that carries a geom, its joints and its reference pose (world axes, metres).
+
+    Attributes:
+        body: Its index in the model.
+        name: Its name.
+        free: Whether it has a free joint.
+        slides: (s, 3), unit axes of the slide joints, world.
+        hinge: (3,), unit axis of the hinge joint through the body's origin, world; None without.
+        qpos: Indices of the body's coordinates in qpos: 7 if free, else slides, then hinge.
+        qvel: Likewise in qvel: 6 if free.
+        position: (3,), m, reference position of the body's origin.
+        rotation: (3, 3), reference orientation, body to world axes.
+    """
 
     body: int
     name: str
     free: bool
-    slides: np.ndarray  # (s, 3) unit axes of the slide joints, world
-    hinge: np.ndarray | None  # (3,) unit axis of the hinge joint through the body's origin, world
-    qpos: np.ndarray  # indices of the body's coordinates in qpos: free 7, else slides then hinge
-    qvel: np.ndarray  # likewise in qvel: free 6
-    position: np.ndarray  # (3,) reference position of the body's origin
-    rotation: np.ndarray  # (3, 3) reference orientation
+    slides: np.ndarray
+    hinge: np.ndarray | None
+    qpos: np.ndarray
+    qvel: np.ndarray
+    position: np.ndarray
+    rotation: np.ndarray
 
     @staticmethod
     def of(model: mujoco.MjModel, geom: str) -> Mobility:
-        """Read the mobility of the body that carries `geom`, or say why impacts of it cannot be
-        posed.
+        """Read the mobility of the body that carries a geom.
+
+        Args:
+            model: The model.
+            geom: Name of the geom.
+
+        Returns:
+            The mobility.
+
+        Raises:
+            SceneError: Impacts of this body cannot be posed, with the reason.
         """
         carrier = int(model.geom(geom).bodyid[0])
         if int(model.body_mocapid[int(model.body_rootid[carrier])]) >= 0:
             raise SceneError(
-                f"geom {geom!r} is carried by a mocap body, which MuJoCo moves without a velocity: give it slide joints and velocity servos instead"
+                f"geom {geom!r} is carried by a mocap body, which MuJoCo moves without a velocity: "
+                "give it slide joints and velocity servos instead"
             )
         body = int(model.body_weldid[carrier])
         name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body) or f"body {body}"
-        data = mujoco.MjData(model)
-        mujoco.mj_kinematics(model, data)
-        joints = (
-            range(
-                int(model.body_jntadr[body]),
-                int(model.body_jntadr[body]) + int(model.body_jntnum[body]),
-            )
-            if body
-            else range(0)
-        )
-        types = [int(model.jnt_type[j]) for j in joints]
-        pose = (data.xpos[body].copy(), data.xmat[body].reshape(3, 3).copy())
         if body and int(model.body_weldid[model.body_parentid[body]]) != 0:
             raise SceneError(
-                f"geom {geom!r} is carried by {name!r}, a link of a chain; give the struck and striking bodies joints of their own to the world"
+                f"geom {geom!r} is carried by {name!r}, a link of a chain; "
+                "give the struck and striking bodies joints of their own to the world"
             )
-        if types == [_FREE]:
-            q, v = int(model.jnt_qposadr[joints[0]]), int(model.jnt_dofadr[joints[0]])
+        data = mujoco.MjData(model)
+        mujoco.mj_kinematics(model, data)
+        position = data.xpos[body].copy()
+        rotation = data.xmat[body].reshape(3, 3).copy()
+        joints = _joints_of(model, body)
+        if [int(model.jnt_type[joint]) for joint in joints] == [_FREE]:
+            first_qpos = int(model.jnt_qposadr[joints[0]])
+            first_qvel = int(model.jnt_dofadr[joints[0]])
             return Mobility(
-                body, name, True, np.eye(3), None, np.arange(q, q + 7), np.arange(v, v + 6), *pose
+                body=body,
+                name=name,
+                free=True,
+                slides=np.eye(3),
+                hinge=None,
+                qpos=np.arange(first_qpos, first_qpos + 7),
+                qvel=np.arange(first_qvel, first_qvel + 6),
+                position=position,
+                rotation=rotation,
             )
-        slides = [j for j in joints if int(model.jnt_type[j]) == _SLIDE]
-        hinges = [j for j in joints if int(model.jnt_type[j]) == _HINGE]
-        if len(slides) + len(hinges) != len(types) or len(hinges) > 1:
-            raise SceneError(
-                f"body {name!r} moves by joints that cannot be posed for an impact: use a free joint, or slides and at most one hinge"
-            )
-        axes = np.array([data.xaxis[j] for j in slides]).reshape(-1, 3)
-        if len(axes) and not np.allclose(axes @ axes.T, np.eye(len(axes)), atol=1e-6):
+        slides, hinges = _slides_and_hinges(model, joints, name)
+        slide_axes = np.array([data.xaxis[joint] for joint in slides]).reshape(-1, 3)
+        if not np.allclose(slide_axes @ slide_axes.T, np.eye(len(slides)), atol=1e-6):
             raise SceneError(f"the slide joints of body {name!r} are not at right angles")
-        if hinges and (
-            np.abs(data.xanchor[hinges[0]] - pose[0]).max() > 1e-9
-            or (len(axes) and np.abs(axes @ data.xaxis[hinges[0]]).max() > 1e-6)
-        ):
-            raise SceneError(
-                f"the hinge of body {name!r} must pass through the body's origin at right angles to its slides"
-            )
-        order = [*slides, *hinges]
+        hinge_axis = None
+        if hinges:
+            hinge_axis = data.xaxis[hinges[0]].copy()
+            is_off_centre = np.abs(data.xanchor[hinges[0]] - position).max() > 1e-9
+            is_tilted = bool((np.abs(slide_axes @ hinge_axis) > 1e-6).any())
+            if is_off_centre or is_tilted:
+                raise SceneError(
+                    f"the hinge of body {name!r} must pass through the body's origin "
+                    "at right angles to its slides"
+                )
+        ordered = [*slides, *hinges]
         return Mobility(
-            body,
-            name,
-            False,
-            axes,
-            data.xaxis[hinges[0]].copy() if hinges else None,
-            np.array([int(model.jnt_qposadr[j]) for j in order], int),
-            np.array([int(model.jnt_dofadr[j]) for j in order], int),
-            *pose,
+            body=body,
+            name=name,
+            free=False,
+            slides=slide_axes,
+            hinge=hinge_axis,
+            qpos=np.array([int(model.jnt_qposadr[joint]) for joint in ordered], int),
+            qvel=np.array([int(model.jnt_dofadr[joint]) for joint in ordered], int),
+            position=position,
+            rotation=rotation,
         )
 
     @property
@@ -103,38 +130,128 @@ class Mobility:
         return np.stack([self.slides[0], np.cross(self.hinge, self.slides[0]), self.hinge])
 
     def coordinates(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-        """qpos entries (n, len(qpos)) that put the body's origin at position (n, 3) with
-        orientation rotation (n, 3, 3), world.
+        """Compute the coordinates that put the body at given poses.
+
+        Args:
+            position: (n, 3), m, of the body's origin, world.
+            rotation: (n, 3, 3), orientation, body to world axes.
+
+        Returns:
+            Entries of qpos, (n, len(self.qpos)).
         """
         if self.free:
-            return np.concatenate(
-                [position, Rotation.from_matrix(rotation).as_quat(scalar_first=True)], axis=1
-            )
-        out = (position - self.position) @ self.slides.T
+            quaternion = Rotation.from_matrix(rotation).as_quat(scalar_first=True)
+            return np.concatenate([position, quaternion], axis=1)
+        coordinates = (position - self.position) @ self.slides.T
         if self.hinge is not None:
-            turn = Rotation.from_matrix(rotation @ self.rotation.T).as_rotvec()
-            out = np.concatenate([out, turn @ self.hinge[:, None]], axis=1)
-        return out
+            from_reference = Rotation.from_matrix(rotation @ self.rotation.T).as_rotvec()
+            angle = from_reference @ self.hinge[:, None]
+            coordinates = np.concatenate([coordinates, angle], axis=1)
+        return coordinates
 
     def rates(self, linear: np.ndarray, angular: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-        """qvel entries (n, len(qvel)) for a twist of the body's origin: linear, angular (n, 3) in
-        world axes.
+        """Compute the joint velocities of given twists of the body's origin.
+
+        Args:
+            linear: (n, 3), m/s, world axes.
+            angular: (n, 3), rad/s, world axes.
+            rotation: (n, 3, 3), orientation, body to world axes.
+
+        Returns:
+            Entries of qvel, (n, len(self.qvel)).
         """
         if self.free:  # MuJoCo keeps the angular part of a free joint in the body's own axes
-            return np.concatenate([linear, np.einsum("nji,nj->ni", rotation, angular)], axis=1)
-        out = linear @ self.slides.T
+            body_angular = np.einsum("nji,nj->ni", rotation, angular)
+            return np.concatenate([linear, body_angular], axis=1)
+        rates = linear @ self.slides.T
         if self.hinge is not None:
-            out = np.concatenate([out, angular @ self.hinge[:, None]], axis=1)
-        return out
+            rates = np.concatenate([rates, angular @ self.hinge[:, None]], axis=1)
+        return rates
 
     def twist(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Inverse of `rates`: linear and angular velocity (n, 3) of the body's origin, world axes,
-        from whole qpos and qvel rows.
+        """Compute the twist of the body's origin; the inverse of `rates`.
+
+        Args:
+            qpos: (n, nq), whole rows.
+            qvel: (n, nv), whole rows.
+
+        Returns:
+            Linear (m/s) and angular (rad/s) velocity, (n, 3) each, world axes.
         """
-        v = qvel[:, self.qvel]
+        rates = qvel[:, self.qvel]
         if self.free:
             rotation = Rotation.from_quat(qpos[:, self.qpos[3:]], scalar_first=True)
-            return v[:, :3], rotation.apply(v[:, 3:])
-        linear = v[:, : len(self.slides)] @ self.slides
-        angular = v[:, -1:] * self.hinge if self.hinge is not None else np.zeros((len(v), 3))
+            return rates[:, :3], rotation.apply(rates[:, 3:])
+        linear = rates[:, : len(self.slides)] @ self.slides
+        if self.hinge is not None:
+            angular = rates[:, -1:] * self.hinge
+        else:
+            angular = np.zeros((len(rates), 3))
         return linear.reshape(-1, 3), angular
+
+
+def plane_basis(normal: np.ndarray) -> np.ndarray:
+    """Make right-handed axes of a plane.
+
+    Args:
+        normal: (3,), unit, world axes.
+
+    Returns:
+        Rows (e1, e2, normal), (3, 3), with e1 the world axis x (or z) laid into the plane.
+    """
+    world_axis = np.array([1.0, 0, 0]) if abs(normal[0]) < 0.9 else np.array([0, 0, 1.0])
+    first = world_axis - normal * (world_axis @ normal)
+    first /= np.linalg.norm(first)
+    return np.stack([first, np.cross(normal, first), normal])
+
+
+def looks_same_rotated(
+    model: mujoco.MjModel, geom: str, body: Mobility, plane: np.ndarray | None
+) -> bool:
+    """Whether rotating a geom about its body's origin (in the plane, if any) changes nothing.
+
+    Args:
+        model: The model.
+        geom: Name of the geom.
+        body: How its body moves.
+        plane: Rows (e1, e2, n) of the plane in which bodies move; None in space.
+
+    Returns:
+        True for a centred ball, and in a plane for a centred upright disc.
+    """
+    shape = model.geom(geom)
+    kind = int(shape.type[0])
+    is_on_axis = np.abs(shape.pos[:2]).max() <= 1e-9
+    if not is_on_axis or int(shape.bodyid[0]) != body.body:
+        return False
+    if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):
+        return abs(float(shape.pos[2])) < 1e-9
+    cylindrical = (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
+    if plane is None or kind not in cylindrical:
+        return False
+    own_axis = np.zeros(3)
+    mujoco.mju_rotVecQuat(own_axis, np.array([0.0, 0, 1]), np.asarray(shape.quat, float))
+    world_axis = body.rotation @ own_axis
+    return abs(float(world_axis @ plane[2])) > 1 - 1e-9
+
+
+def _joints_of(model: mujoco.MjModel, body: int) -> range:
+    """Indices of the joints of a body; the world has none."""
+    if body == 0:
+        return range(0)
+    first = int(model.body_jntadr[body])
+    return range(first, first + int(model.body_jntnum[body]))
+
+
+def _slides_and_hinges(
+    model: mujoco.MjModel, joints: range, name: str
+) -> tuple[list[int], list[int]]:
+    """Split joints into slides and at most one hinge, or raise a `SceneError`."""
+    slides = [joint for joint in joints if int(model.jnt_type[joint]) == _SLIDE]
+    hinges = [joint for joint in joints if int(model.jnt_type[joint]) == _HINGE]
+    if len(slides) + len(hinges) != len(joints) or len(hinges) > 1:
+        raise SceneError(
+            f"body {name!r} moves by joints that cannot be posed for an impact: "
+            "use a free joint, or slides and at most one hinge"
+        )
+    return slides, hinges

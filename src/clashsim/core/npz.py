@@ -16,9 +16,9 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 
-RATIO = 20  # bytes an archive may unpack to for each of its own; recorded numbers have 1 to 5
-FREE = 64 << 20  # bytes for which the ratio does not matter
-_MEMBERS = 10_000
+MAX_RATIO = 20  # of unpacked to packed bytes; recorded numbers have 1 to 5
+MIN_ROOM = 64 << 20  # bytes that may be unpacked whatever the ratio
+_MAX_ARRAYS = 10_000
 # Bytes at the start of an array that its header must fit in: numpy refuses longer ones too, but
 # reads them first.
 _HEADER = 1 << 14
@@ -62,13 +62,13 @@ class Npz:
                 size = source.stat().st_size
                 self._archive = zipfile.ZipFile(source)
         members = self._archive.infolist()
-        if len(members) > _MEMBERS:
+        if len(members) > _MAX_ARRAYS:
             raise DataError(
-                f"the archive holds {len(members)} arrays, more than the {_MEMBERS} allowed"
+                f"the archive holds {len(members)} arrays, more than the {_MAX_ARRAYS} allowed"
             )
         self._members = {member.filename.removesuffix(".npy"): member for member in members}
         self._limit = limit
-        self._room = min(limit, max(FREE, RATIO * size))
+        self._room = min(limit, max(MIN_ROOM, MAX_RATIO * size))
         self._left = self._room
 
     def __enter__(self) -> Npz:
@@ -83,7 +83,18 @@ class Npz:
         return list(self._members)
 
     def array(self, name: str, *, kinds: str = "fiu") -> np.ndarray:
-        """One of the arrays, if its dtype is of these kinds."""
+        """Read an array.
+
+        Args:
+            name: Its name.
+            kinds: Letters of numpy's dtype kinds that are accepted.
+
+        Returns:
+            The array.
+
+        Raises:
+            DataError: It is damaged, too large or of another kind.
+        """
         found = self.array_if(name, kinds=kinds)
         if isinstance(found, np.ndarray):
             return found
@@ -91,7 +102,7 @@ class Npz:
         raise DataError(f"array {name!r} holds {held}; save plain numbers")
 
     def array_if(self, name: str, *, kinds: str = "fiu") -> np.ndarray | np.dtype:
-        """Likewise, but only the dtype of an array of another kind."""
+        """Read an array as `array` does, or give the dtype of an array of another kind."""
         member = self._members[name]
         # Other methods unpack without a bound, and numpy does not write them.
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -107,12 +118,10 @@ class Npz:
         start = stream.read(_HEADER)
         header = io.BytesIO(start)
         version = np.lib.format.read_magic(header)
-        parse = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, is_fortran, dtype = parse(header)
+        if version == (1, 0):
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+        else:
+            shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(header)
         if dtype.hasobject or dtype.kind not in kinds:
             return dtype
         size = dtype.itemsize
@@ -132,7 +141,8 @@ class Npz:
     def _refuse_more(self, name: str, size: int) -> None:
         if size <= self._left:
             return
-        total, allowed = (self._room - self._left + size) / 1e6, self._room / 1e6
+        total = (self._room - self._left + size) / 1e6
+        allowed = self._room / 1e6
         message = f"with array {name!r} the archive unpacks to {total:.4g} MB"
         message += f", more than the {allowed:.4g} MB allowed"
         if self._room < self._limit:
@@ -144,6 +154,7 @@ class Npz:
 
 @contextmanager
 def _damage_is_one_sentence() -> Iterator[None]:
+    """Turn whatever damaged bytes raise into one `DataError`."""
     try:
         yield
     except _DAMAGE:

@@ -1,20 +1,32 @@
-"""What bodies look like from above: the convex outline of a geom in the plane that bodies move in."""
+"""Bodies seen from above: the convex outline of a geom in the plane in which bodies move."""
 
 from __future__ import annotations
+
+import itertools
 
 import mujoco
 import numpy as np
 from scipy.spatial import ConvexHull
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
-_ROUND = 48  # corners of what is round
+_CIRCLE_POINTS = 48  # corners that stand for a circle
 
 
 def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
-    """Corners (C, 2) of a geom, counter-clockwise, in its body's axes at yaw zero."""
+    """Compute the convex outline of a geom.
+
+    Args:
+        scene: A planar scene.
+        geom: Name of the geom.
+        body: How its body moves.
+
+    Returns:
+        Corners (C, 2), m, counter-clockwise, in the body's axes at yaw zero.
+    """
     if scene.plane is None:
         raise SceneError(
             f"the bodies of scene {scene.name!r} move in space: they have no outline in a plane"
@@ -22,8 +34,9 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     model = scene.base
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
-    i = int(model.geom(geom).id)
-    points = data.geom_xpos[i] + surface_points(model, i) @ data.geom_xmat[i].reshape(3, 3).T
+    index = int(model.geom(geom).id)
+    rotation = data.geom_xmat[index].reshape(3, 3)
+    points = data.geom_xpos[index] + surface_points(model, index) @ rotation.T
     # Rounded, because meshes are in single precision and would give corners on straight edges.
     flat = np.round((points - body.position) @ scene.plane[:2].T, 6)
     return flat[ConvexHull(flat).vertices]
@@ -32,43 +45,74 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
 def at_corner(
     corners: np.ndarray, point: np.ndarray, *, near: float = 0.0015, sharp: float = 0.45
 ) -> bool:
-    """Whether what is nearest to a point (2,) of an outline (C, 2) lies within `near` (m) of a
-    corner that turns by more than `sharp` (rad).
+    """Whether the place on an outline that is nearest to a point lies at a corner.
+
+    Args:
+        corners: (C, 2), m, of the outline, counter-clockwise.
+        point: (2,), m.
+        near: m, distance within which a place counts as at a corner.
+        sharp: rad, change of direction above which a corner counts as one.
+
+    Returns:
+        Whether such a corner is near.
     """
-    edge = np.roll(corners, -1, 0) - corners
-    along = np.clip(((point - corners) * edge).sum(1) / (edge * edge).sum(1), 0, 1)
-    nearest = corners + along[:, None] * edge
-    place = nearest[np.linalg.norm(nearest - point, axis=1).argmin()]
-    heading = np.arctan2(edge[:, 1], edge[:, 0])
-    turns = np.abs((heading - np.roll(heading, 1) + np.pi) % (2 * np.pi) - np.pi)
-    return bool((np.linalg.norm(corners[turns > sharp] - place, axis=1) < near).any())
+    edges = np.roll(corners, -1, 0) - corners
+    share = ((point - corners) * edges).sum(1) / (edges * edges).sum(1)
+    on_edges = corners + np.clip(share, 0, 1)[:, None] * edges
+    nearest = on_edges[np.linalg.norm(on_edges - point, axis=1).argmin()]
+    headings = np.arctan2(edges[:, 1], edges[:, 0])
+    changes = np.abs(wrap_angle(headings - np.roll(headings, 1)))
+    sharp_corners = corners[changes > sharp]
+    return bool((np.linalg.norm(sharp_corners - nearest, axis=1) < near).any())
 
 
 def surface_points(model: mujoco.MjModel, geom: int) -> np.ndarray:
-    """Points (P, 3) of a geom's surface in its own axes whose hull has its outline from all sides."""
-    kind, size = mujoco.mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
+    """Sample points of a geom's surface, whose hull has its outline from all sides.
+
+    Args:
+        model: The model.
+        geom: Index of the geom.
+
+    Returns:
+        Points (P, 3), m, in the geom's own axes.
+    """
+    kind = mujoco.mjtGeom(int(model.geom_type[geom]))
+    size = model.geom_size[geom]
     if kind == mujoco.mjtGeom.mjGEOM_MESH:
         mesh = int(model.geom_dataid[geom])
-        first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+        first = int(model.mesh_vertadr[mesh])
+        count = int(model.mesh_vertnum[mesh])
         return model.mesh_vert[first : first + count].astype(float)
     if kind == mujoco.mjtGeom.mjGEOM_BOX:
-        return np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * size
-    turn = np.linspace(0, 2 * np.pi, _ROUND, endpoint=False)
-    ring = np.stack([np.cos(turn), np.sin(turn)], 1)
+        return np.array(list(itertools.product((-1, 1), repeat=3))) * size
     if kind == mujoco.mjtGeom.mjGEOM_CYLINDER:
-        return np.vstack(
-            [np.column_stack([size[0] * ring, np.full(_ROUND, z)]) for z in (-size[1], size[1])]
-        )
-    ball = np.vstack(
-        [
-            np.column_stack([np.sin(a) * ring, np.full(_ROUND, np.cos(a))])
-            for a in np.linspace(0, np.pi, _ROUND // 2 + 1)
-        ]
-    )
-    if kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_ELLIPSOID):
-        return ball * (size if kind == mujoco.mjtGeom.mjGEOM_ELLIPSOID else size[0])
+        circle = size[0] * _unit_circle()
+        bottom = np.column_stack([circle, np.full(len(circle), -size[1])])
+        top = np.column_stack([circle, np.full(len(circle), size[1])])
+        return np.vstack([bottom, top])
+    ball = _unit_ball()
+    if kind == mujoco.mjtGeom.mjGEOM_SPHERE:
+        return ball * size[0]
+    if kind == mujoco.mjtGeom.mjGEOM_ELLIPSOID:
+        return ball * size
     if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
-        return np.vstack([ball * size[0] + [0, 0, z] for z in (-size[1], size[1])])
-    raise SceneError(
-        f"geom {model.geom(geom).name!r} is a {kind.name.removeprefix('mjGEOM_').lower()}, which has no outline"
-    )
+        half_length = np.array([0, 0, size[1]])
+        return np.vstack([ball * size[0] - half_length, ball * size[0] + half_length])
+    shape = kind.name.removeprefix("mjGEOM_").lower()
+    raise SceneError(f"geom {model.geom(geom).name!r} is a {shape}, which has no outline")
+
+
+def _unit_circle() -> np.ndarray:
+    """Points (P, 2) of a circle of radius 1."""
+    angles = np.linspace(0, 2 * np.pi, _CIRCLE_POINTS, endpoint=False)
+    return np.stack([np.cos(angles), np.sin(angles)], 1)
+
+
+def _unit_ball() -> np.ndarray:
+    """Points (P, 3) of a sphere of radius 1, on circles of latitude."""
+    circle = _unit_circle()
+    circles = []
+    for polar in np.linspace(0, np.pi, _CIRCLE_POINTS // 2 + 1):
+        height = np.full(len(circle), np.cos(polar))
+        circles.append(np.column_stack([np.sin(polar) * circle, height]))
+    return np.vstack(circles)

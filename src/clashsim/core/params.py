@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import mujoco
 import numpy as np
 
 from clashsim.core.errors import ParamError, did_you_mean, quoted
 
-_KINDS: dict[str, tuple[Any, str]] = {
-    "geom": (mujoco.mjtObj.mjOBJ_GEOM, "geom_"),
-    "body": (mujoco.mjtObj.mjOBJ_BODY, "body_"),
-    "pair": (mujoco.mjtObj.mjOBJ_PAIR, "pair_"),
-    "joint": (mujoco.mjtObj.mjOBJ_JOINT, "jnt_"),
-    "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, "actuator_"),
+
+class _Kind(NamedTuple):
+    """A kind of object of a MuJoCo model: its type, the prefix of its fields, and its counter."""
+
+    object_type: Any
+    prefix: str
+    count: str
+
+
+_KINDS = {
+    "geom": _Kind(mujoco.mjtObj.mjOBJ_GEOM, "geom_", "ngeom"),
+    "body": _Kind(mujoco.mjtObj.mjOBJ_BODY, "body_", "nbody"),
+    "pair": _Kind(mujoco.mjtObj.mjOBJ_PAIR, "pair_", "npair"),
+    "joint": _Kind(mujoco.mjtObj.mjOBJ_JOINT, "jnt_", "njnt"),
+    "actuator": _Kind(mujoco.mjtObj.mjOBJ_ACTUATOR, "actuator_", "nu"),
 }
 _TARGET = re.compile(
     r"^(?P<kind>\w+)(?:/(?P<name>.+))?/(?P<field>\w+)(?:\[(?P<index>\d+(?::\d+)?)\])?$"
@@ -28,14 +38,21 @@ _DOF_FIELDS = ("damping", "frictionloss", "armature", "solref", "solimp")
 
 @dataclass(frozen=True)
 class Param:
-    """One scalar: `target` says where it lives, `low`..`high` is its range and its prior.
+    """One scalar parameter: where it lives in the model, its range and its prior.
 
-    target: "geom/block/friction[0]", "pair/strike/solref[1]", "joint/elbow/damping",
-    "body/block/mass", "option/gravity[2]"; "[0:2]" writes one value to several entries. `scale` is
-    how the range is drawn and normalised. `sign` -1 stores the negative (MuJoCo's direct solref
-    holds -stiffness and -damping). `sd`: how far from nominal the value is expected to lie, one
-    standard deviation on its scale (as a factor's logarithm if that is "log"); by default a quarter
-    of the range.
+    Attributes:
+        name: For messages, files and tables.
+        target: Where it lives: "geom/block/friction[0]", "pair/strike/solref[1]",
+            "joint/elbow/damping", "body/block/mass", "option/gravity[2]"; "[0:2]" writes one value
+            to several entries.
+        nominal: Expected value, in natural units.
+        low: Lowest value.
+        high: Highest value.
+        unit: For tables.
+        scale: How the range is sampled and normalised.
+        sign: -1 stores the negative (MuJoCo's direct solref holds -stiffness and -damping).
+        sd: How far from nominal the value is expected to lie: one standard deviation on its scale
+            (as a factor's logarithm if that is "log"); by default a quarter of the range.
     """
 
     name: str
@@ -56,7 +73,8 @@ class Param:
             )
         if not self.low <= self.nominal <= self.high:
             raise ParamError(
-                f"parameter {self.name!r}: nominal {self.nominal} lies outside {self.low} to {self.high}"
+                f"parameter {self.name!r}: nominal {self.nominal} lies outside "
+                f"{self.low} to {self.high}"
             )
         if self.sd is not None and not (np.isfinite(self.sd) and self.sd > 0):
             raise ParamError(f"parameter {self.name!r} needs sd > 0, got {self.sd}")
@@ -73,105 +91,161 @@ class Param:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter lives: a model field (or "opt.<name>") and the entries of it that hold the
-    value.
+    """Where a parameter lives in a compiled model.
+
+    Attributes:
+        field: Name of a model's field, or "opt.NAME".
+        rows: Indices of its first axis; empty for options.
+        columns: Indices of its second axis; empty for fields with a single number per row.
     """
 
     field: str
-    rows: tuple[int, ...]  # first-axis indices; empty for option fields
-    columns: tuple[int, ...]  # second-axis indices; empty for scalar fields
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
 
     def write(self, array: np.ndarray, values: np.ndarray | float) -> None:
-        """Write `values` (scalar, or (n,) for an array with a leading simulation axis) into a
-        field's array.
+        """Write values into a field's array.
+
+        Args:
+            array: The field of a model, or with a leading axis for simulations.
+            values: A number, or (n,) for an array with a leading axis of n simulations.
         """
         value = np.asarray(values, float)
-        if self.columns:
-            for row in self.rows or (None,):
-                for column in self.columns:
-                    array[(..., row, column) if row is not None else (..., column)] = value
-        else:
-            for row in self.rows or (None,):
-                array[(..., row) if row is not None else ...] = value
+        for entry in self._entries():
+            array[(..., *entry)] = value
+
+    def _entries(self) -> list[tuple[int, ...]]:
+        """Trailing indices of all entries that hold the value."""
+        if not self.columns:
+            return [(row,) for row in self.rows] or [()]
+        if not self.rows:
+            return [(column,) for column in self.columns]
+        return list(itertools.product(self.rows, self.columns))
 
 
 def nominal(params: Sequence[Param]) -> np.ndarray:
-    """Nominal values, (p,), in natural units."""
+    """Collect the nominal values, (p,), in natural units."""
     return np.array([p.nominal for p in params], float)
 
 
 def to_unit(params: Sequence[Param], theta: np.ndarray) -> np.ndarray:
-    """Map theta (..., p) in natural units to [-1, 1] on each parameter's own scale."""
-    out = np.array(theta, float, copy=True)
-    for i, p in enumerate(params):
-        a, b, x = p.low, p.high, out[..., i]
-        if p.scale == "log":
-            a, b, x = np.log(a), np.log(b), np.log(np.maximum(x, 1e-300))
-        out[..., i] = 2 * (x - a) / (b - a) - 1
-    return out
+    """Map parameters from natural units to [-1, 1] on each parameter's own scale.
+
+    Args:
+        params: The parameters, in the order of theta.
+        theta: (..., p), natural units.
+
+    Returns:
+        (..., p); beyond [-1, 1] where theta lies outside of its range.
+    """
+    unit = np.array(theta, float, copy=True)
+    for i, param in enumerate(params):
+        low, high = _scaled_range(param)
+        value = unit[..., i]
+        if param.scale == "log":
+            value = np.log(np.maximum(value, 1e-300))
+        unit[..., i] = 2 * (value - low) / (high - low) - 1
+    return unit
 
 
 def from_unit(params: Sequence[Param], unit: np.ndarray) -> np.ndarray:
-    """Inverse of `to_unit`."""
-    out = np.array(unit, float, copy=True)
-    for i, p in enumerate(params):
-        a, b = (np.log(p.low), np.log(p.high)) if p.scale == "log" else (p.low, p.high)
-        x = a + (out[..., i] + 1) / 2 * (b - a)
-        out[..., i] = np.exp(x) if p.scale == "log" else x
-    return out
+    """Map parameters (..., p) from [-1, 1] to natural units; the inverse of `to_unit`."""
+    theta = np.array(unit, float, copy=True)
+    for i, param in enumerate(params):
+        low, high = _scaled_range(param)
+        value = low + (theta[..., i] + 1) / 2 * (high - low)
+        theta[..., i] = np.exp(value) if param.scale == "log" else value
+    return theta
+
+
+def _scaled_range(param: Param) -> tuple[float, float]:
+    """Lowest and highest value on the parameter's own scale."""
+    if param.scale == "log":
+        return np.log(param.low), np.log(param.high)
+    return param.low, param.high
 
 
 def locate_param(model: mujoco.MjModel, target: str) -> Slot:
-    """Find the entries of `model` that `target` names, or raise with the nearest names there are."""
+    """Find the entries of a model that a target names.
+
+    Args:
+        model: The compiled model.
+        target: As in `Param`.
+
+    Returns:
+        The place of the parameter.
+
+    Raises:
+        ParamError: There is no such place; the message has the nearest names there are.
+    """
     match = _TARGET.match(target)
     if match is None:
         raise ParamError(
-            f"parameter target {target!r} is not of the form kind/name/field[index], as in geom/block/friction[0]"
+            f"parameter target {target!r} is not of the form kind/name/field[index], "
+            "as in geom/block/friction[0]"
         )
-    kind, name, field, index = match["kind"], match["name"], match["field"], match["index"]
+    kind, name, field, index = match.group("kind", "name", "field", "index")
     if kind == "option":
-        array = getattr(model.opt, field, None)
-        if array is None:
-            raise ParamError(
-                f"no option {field!r} in {target!r}; {did_you_mean(field, _numeric_fields(model.opt))}"
-            )
-        return Slot(f"opt.{field}", (), _columns(target, index, np.shape(array)))
+        return _locate_option(model, target, field, index)
     if kind not in _KINDS:
         raise ParamError(
-            f"no kind {kind!r} in parameter target {target!r}; {did_you_mean(kind, [*_KINDS, 'option'])}"
+            f"no kind {kind!r} in parameter target {target!r}; "
+            f"{did_you_mean(kind, [*_KINDS, 'option'])}"
         )
-    obj, prefix = _KINDS[kind]
-    row = mujoco.mj_name2id(model, obj, name or "")
-    if row < 0:
-        names = [
-            mujoco.mj_id2name(model, obj, i) or ""
-            for i in range(
-                getattr(
-                    model, {"joint": "njnt"}.get(kind, "n" + kind if kind != "actuator" else "nu")
-                )
-            )
-        ]
-        raise ParamError(
-            f"no {kind} named {name!r} in parameter target {target!r}; {did_you_mean(name or '', filter(None, names))}"
-        )
+    row = _row_of(model, target, kind, name or "")
     rows: tuple[int, ...] = (row,)
+    prefix = _KINDS[kind].prefix
     if kind == "joint" and field in _DOF_FIELDS:
         prefix = "dof_"
-        first = int(model.jnt_dofadr[row])
-        size = {0: 6, 1: 3}.get(int(model.jnt_type[row]), 1)
-        rows = tuple(range(first, first + size))
+        rows = _degrees_of_freedom(model, row)
     array = getattr(model, prefix + field, None)
     if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.floating):
-        fields = [f[len(prefix) :] for f in _numeric_fields(model) if f.startswith(prefix)] + list(
-            _DOF_FIELDS if kind == "joint" else ()
-        )
+        known = [f.removeprefix(prefix) for f in _numeric_fields(model) if f.startswith(prefix)]
+        if kind == "joint":
+            known += _DOF_FIELDS
         raise ParamError(
-            f"a {kind} has no numeric field {field!r} (in {target!r}); {did_you_mean(field, fields)}"
+            f"a {kind} has no numeric field {field!r} (in {target!r}); {did_you_mean(field, known)}"
         )
     return Slot(prefix + field, rows, _columns(target, index, array.shape[1:]))
 
 
+def _locate_option(model: mujoco.MjModel, target: str, field: str, index: str | None) -> Slot:
+    array = getattr(model.opt, field, None)
+    if array is None:
+        known = _numeric_fields(model.opt)
+        raise ParamError(f"no option {field!r} in {target!r}; {did_you_mean(field, known)}")
+    return Slot(f"opt.{field}", (), _columns(target, index, np.shape(array)))
+
+
+def _row_of(model: mujoco.MjModel, target: str, kind: str, name: str) -> int:
+    """Index of a named object of the model, or a `ParamError` with the names there are."""
+    entry = _KINDS[kind]
+    row: int = mujoco.mj_name2id(model, entry.object_type, name)
+    if row >= 0:
+        return row
+    count: int = getattr(model, entry.count)
+    names = [mujoco.mj_id2name(model, entry.object_type, i) for i in range(count)]
+    raise ParamError(
+        f"no {kind} named {name!r} in parameter target {target!r}; "
+        f"{did_you_mean(name, filter(None, names))}"
+    )
+
+
+def _degrees_of_freedom(model: mujoco.MjModel, joint: int) -> tuple[int, ...]:
+    """Indices of the degrees of freedom of a joint."""
+    first = int(model.jnt_dofadr[joint])
+    kind = int(model.jnt_type[joint])
+    if kind == int(mujoco.mjtJoint.mjJNT_FREE):
+        size = 6
+    elif kind == int(mujoco.mjtJoint.mjJNT_BALL):
+        size = 3
+    else:
+        size = 1
+    return tuple(range(first, first + size))
+
+
 def _columns(target: str, index: str | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Columns that an index such as "1" or "0:2" names in a field with rows of a given shape."""
     if not shape:
         if index is not None:
             raise ParamError(
@@ -182,7 +256,8 @@ def _columns(target: str, index: str | None, shape: tuple[int, ...]) -> tuple[in
     if index is None:
         raise ParamError(f"parameter target {target!r} needs an index, 0 to {size - 1}")
     first, _, last = index.partition(":")
-    columns = tuple(range(int(first), int(last) if last else int(first) + 1))
+    end = int(last) if last else int(first) + 1
+    columns = tuple(range(int(first), end))
     if not columns or columns[-1] >= size:
         raise ParamError(
             f"index [{index}] in parameter target {target!r} is outside 0 to {size - 1}"
@@ -191,12 +266,13 @@ def _columns(target: str, index: str | None, shape: tuple[int, ...]) -> tuple[in
 
 
 def _numeric_fields(thing: object) -> list[str]:
+    """Names of the attributes that are numbers or arrays of numbers."""
     names = []
-    for f in dir(thing):
-        if not f.startswith("_"):
-            value = getattr(thing, f, None)
-            if isinstance(value, float) or (
-                isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
-            ):
-                names.append(f)
+    for name in dir(thing):
+        if name.startswith("_"):
+            continue
+        value = getattr(thing, name, None)
+        is_array = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
+        if isinstance(value, float) or is_array:
+            names.append(name)
     return names

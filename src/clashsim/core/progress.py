@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-_MINUTE = 60.0  # s
+_REPORT_INTERVAL = 60.0  # s
+# Called with a title and a total: a context that gives a function to call with what was done.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -19,7 +20,7 @@ def quiet(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error; where that is no terminal, a line a minute."""
+    """Show a bar on standard error; where that is no terminal, a line per minute."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -34,26 +35,28 @@ def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     if not console.is_terminal:
         yield _lines(title, total)
         return
-    parts = (
+    columns = (
         TextColumn("{task.description:<12}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Bar(*parts, console=console) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda n: shown.advance(task, n)
+    with Bar(*columns, console=console) as display:
+        task = display.add_task(title, total=total)
+        yield lambda n: display.advance(task, n)
 
 
 def _lines(title: str, total: int) -> Callable[[int], None]:
-    done, told = 0, time.monotonic()
+    """Make a function that counts what was done and prints a line per minute."""
+    done = 0
+    last_report = time.monotonic()
 
     def advance(n: int) -> None:
-        nonlocal done, told
+        nonlocal done, last_report
         done += n
-        if time.monotonic() - told >= _MINUTE:
-            told = time.monotonic()
+        if time.monotonic() - last_report >= _REPORT_INTERVAL:
+            last_report = time.monotonic()
             print(f"{title}: {done} of {total}", file=sys.stderr, flush=True)
 
     return advance

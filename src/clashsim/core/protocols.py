@@ -1,4 +1,4 @@
-"""What the rest of the house may expect of a collision model and of a simulator."""
+"""Protocols: what other packages may expect of a collision model and of a simulator."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from clashsim.core.scene import Scene
 
 
 class ImpactModel(Protocol):
-    """Predicts the twist of the struck body after impact, and how far to trust that."""
+    """Predicts the twist of the struck body after impact, and its standard deviation."""
 
     def predict_with_std(
         self, impacts: Impacts, frame: ContactFrame | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Twist after impact and one standard deviation of it, (N, k) each; `impacts.after` is not
-        looked at.
+        """Predict twists after impact.
 
-        seen: the impacts as seen from their contacts, where that is known already.
+        Args:
+            impacts: N impacts, of which `after` is not read.
+            frame: The impacts seen from their contacts, where that is known already.
+
+        Returns:
+            Twist after impact and one standard deviation of it, (N, k) each, m/s and rad/s.
         """
 
 
@@ -34,37 +38,53 @@ class ThetaModel(Protocol):
 
     @property
     def low(self) -> np.ndarray:
-        """Least contact features, then unit theta, that training saw."""
+        """Lowest contact features, then unit theta, in the training data."""
 
     @property
     def high(self) -> np.ndarray:
-        """Greatest ones."""
+        """Highest contact features, then unit theta, in the training data."""
 
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Dimensionless change of twist of each member (E, N, k) for theta (p,) or (N, p)."""
+        """Predict with each member of the ensemble.
+
+        Args:
+            frame: N impacts seen from their contacts.
+            theta: (p,) or (N, p), natural units.
+
+        Returns:
+            Dimensionless changes of twist, (E, N, k).
+        """
 
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Whether each impact lies in the region that training covered, (N,)."""
+        """Tell whether each impact lies in the region that training covered, (N,)."""
 
 
 class Simulator(Protocol):
-    """Many simulations of one scene at once."""
+    """Runs many simulations of one scene at once."""
 
     def rollout(
         self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
     ) -> np.ndarray:
-        """States (N, T + 1, s), the start included, from start (N, s) under control (N, T, nu);
-        theta (p,) or (N, p).
+        """Simulate from given states; a state is MuJoCo's qpos, qvel and act in a row.
 
-        A state is MuJoCo's qpos, qvel and act, one after the other.
+        Args:
+            start: (N, s), states at the start.
+            control: (N, T, nu), controls of T steps.
+            theta: (p,) or (N, p), natural units.
+
+        Returns:
+            States (N, T + 1, s), the start included.
         """
 
 
 class StrikeModel(Protocol):
-    """Says where a body that is struck comes to rest. A strike is a row of numbers by `names`,
-    within the box low..high (d,).
+    """Predicts where a body that is struck comes to rest.
 
-    unsure: whether the model knows what it is unsure of, and so takes noise.
+    Attributes:
+        names: Names of the d numbers of a strike.
+        low: (d,), lowest strike.
+        high: (d,), highest strike.
+        takes_noise: Whether the model knows its standard deviation, and so takes noise.
     """
 
     names: tuple[str, ...]
@@ -75,8 +95,14 @@ class StrikeModel(Protocol):
     def rest(
         self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
     ) -> np.ndarray:
-        """Pose at rest (N, 3) of bodies at rest at pose (N, 3) that are struck by strikes (N, d).
+        """Predict poses at rest.
 
-        noise (N, 3): by how many standard deviations the twists after the collision are off what is
-        expected, for models that know theirs.
+        Args:
+            pose: (N, 3), x, y (m) and yaw (rad) of bodies at rest before the strike.
+            strike: (N, d).
+            noise: (N, 3), by how many standard deviations the twists after the collision differ
+                from what is expected, for models that know theirs.
+
+        Returns:
+            Poses at rest, (N, 3).
         """

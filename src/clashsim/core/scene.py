@@ -12,17 +12,25 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from clashsim.core.contact_pairs import GROUND, STRIKE, default_pair_params, ensure_named_pair
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
-from clashsim.core.mobility import Mobility
+from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
 from clashsim.core.params import Param, Slot, locate_param, nominal
 from clashsim.core.settings_file import load_settings
 from clashsim.core.strike_distribution import StrikeDistribution
 
-STRIKE, GROUND = (
-    "strike",
-    "ground",
-)  # names given to the two contact pairs where the author's file has none
+__all__ = [
+    "EXACT_EFFECTS",
+    "GROUND",
+    "SAMPLED_EFFECTS",
+    "STRIKE",
+    "Scene",
+    "contact_params",
+    "model_field",
+    "shipped_scenes",
+]
+
 # What real impacts show and MuJoCo's contact does not have; sampled like any other parameter
 # (`clashsim.core.effects`).
 SAMPLED_EFFECTS = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
@@ -37,19 +45,26 @@ EXACT_EFFECTS = (
     "effect/tip_pitch",
     "effect/tip_gyration",
 )
-EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
+_EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
 # Fields whose derived constants MuJoCo must recompute after a write.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
+_MAX_SENSED_DISTANCE = 1e3  # m
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """MJCF text, its assets, the two geoms that collide, the ground if there is one, and what may
-    be identified.
+    """MJCF text with the two geoms that collide, the ground if any, and what is identified.
 
-    `struck` is the geom whose motion is predicted, `striker` the geom it meets (on a driven, free
-    or fixed body), `ground` the geom on which the struck body slides with contact maintained; None
-    for bodies on planar joints and for free flight.
+    Attributes:
+        xml: The author's MJCF.
+        struck: Name of the geom whose motion is predicted.
+        striker: Name of the geom it meets, on a driven, free or fixed body.
+        ground: Name of the geom on which the struck body slides with contact maintained; None for
+            bodies on planar joints and for free flight.
+        params: The parameters to identify, in the order of `theta`.
+        strikes: The ranges from which strikes are drawn.
+        assets: Content of the files that the MJCF names, by path.
+        name: For messages and files.
     """
 
     xml: str
@@ -62,52 +77,55 @@ class Scene:
     name: str = "scene"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the fields; what was compiled of them is compiled again
-        there.
-        """
+        """Let only the fields travel to another process; what they compile to is compiled again."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
     def spec(self) -> mujoco.MjSpec:
-        """The author's scene with a named `<pair>` for the strike (and the ground) and two sensors
-        that see the strike.
-        """
+        """The author's scene with named pairs for strike and ground, and a contact sensor."""
         spec = parse_scene(self.xml, self.assets, self.name)
-        geoms = {g.name: g for g in spec.geoms if g.name}
-        for role, name in (
-            ("struck", self.struck),
-            ("striker", self.striker),
-            ("ground", self.ground),
-        ):
+        geoms = {geom.name: geom for geom in spec.geoms if geom.name}
+        self._check_geom_names(spec, geoms)
+        struck = geoms[self.struck]
+        ensure_named_pair(spec, self.name, struck, geoms[self.striker], STRIKE)
+        if self.ground is not None:
+            ensure_named_pair(spec, self.name, struck, geoms[self.ground], GROUND)
+        # The sensor gives the number of contacts, then the relative velocity of the deepest one in
+        # its own frame, normal first.
+        number_of_contacts = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
+        relative_velocity = 1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL)
+        spec.add_sensor(
+            name="clashsim/contact",
+            type=mujoco.mjtSensor.mjSENS_CONTACT,
+            intprm=[number_of_contacts | relative_velocity, 1, 1],
+            **self._sensed_pair,
+        )
+        return spec
+
+    def _check_geom_names(self, spec: mujoco.MjSpec, geoms: Mapping[str, mujoco.MjsGeom]) -> None:
+        """Raise a `SceneError` unless struck, striker and ground are geoms and not the same."""
+        roles = {"struck": self.struck, "striker": self.striker, "ground": self.ground}
+        for role, name in roles.items():
             if name is not None and name not in geoms:
                 raise SceneError(
-                    f"scene {self.name!r} has no geom named {name!r} for the {role}; {did_you_mean(name, geoms)}{_unnamed(spec)}"
+                    f"scene {self.name!r} has no geom named {name!r} for the {role}; "
+                    f"{did_you_mean(name, geoms)}{_unnamed_geoms(spec)}"
                 )
         if self.struck == self.striker:
             raise SceneError(
-                f"scene {self.name!r}: the pair needs two different geoms, got {self.struck!r} twice"
+                f"scene {self.name!r}: the pair needs two different geoms, "
+                f"got {self.struck!r} twice"
             )
-        ensure_named_pair(spec, self.name, geoms[self.struck], geoms[self.striker], STRIKE)
-        if self.ground is not None:
-            ensure_named_pair(spec, self.name, geoms[self.struck], geoms[self.ground], GROUND)
-        both = {
+
+    @property
+    def _sensed_pair(self) -> dict[str, Any]:
+        """Attributes of a sensor of the struck geom against the striker."""
+        return {
             "objtype": mujoco.mjtObj.mjOBJ_GEOM,
             "objname": self.struck,
             "reftype": mujoco.mjtObj.mjOBJ_GEOM,
             "refname": self.striker,
         }
-        wanted = (1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)) | (
-            1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL)
-        )
-        # found (how many contacts), then the relative velocity of the deepest one in its own frame,
-        # normal first
-        spec.add_sensor(
-            name="clashsim/contact",
-            type=mujoco.mjtSensor.mjSENS_CONTACT,
-            intprm=[wanted, 1, 1],
-            **both,
-        )
-        return spec
 
     @cached_property
     def base(self) -> mujoco.MjModel:
@@ -115,63 +133,75 @@ class Scene:
         try:
             return self.spec.compile()
         except ValueError as error:
-            raise SceneError(
-                f"scene {self.name!r} does not compile: {_first_line(error)}"
-            ) from None
+            reason = " ".join(str(error).split())
+            raise SceneError(f"scene {self.name!r} does not compile: {reason}") from None
 
     @cached_property
     def probe(self) -> mujoco.MjModel:
-        """The same model with sensors for distance and nearest points of the pair (costly, so not
-        used while stepping).
+        """The same model with sensors for distance and nearest points of the pair.
+
+        They are slow, so this model is not used while stepping.
         """
         spec = self.spec.copy()
-        both = {
-            "objtype": mujoco.mjtObj.mjOBJ_GEOM,
-            "objname": self.struck,
-            "reftype": mujoco.mjtObj.mjOBJ_GEOM,
-            "refname": self.striker,
-        }
         spec.add_sensor(
-            name="clashsim/distance", type=mujoco.mjtSensor.mjSENS_GEOMDIST, cutoff=1e3, **both
+            name="clashsim/distance",
+            type=mujoco.mjtSensor.mjSENS_GEOMDIST,
+            cutoff=_MAX_SENSED_DISTANCE,
+            **self._sensed_pair,
         )
         spec.add_sensor(
-            name="clashsim/fromto", type=mujoco.mjtSensor.mjSENS_GEOMFROMTO, cutoff=1e3, **both
+            name="clashsim/fromto",
+            type=mujoco.mjtSensor.mjSENS_GEOMFROMTO,
+            cutoff=_MAX_SENSED_DISTANCE,
+            **self._sensed_pair,
         )
-        spec.option.disableflags |= int(
-            mujoco.mjtDisableBit.mjDSBL_CONTACT
-        )  # distances need no collision detection
+        # Distances need no collision detection.
+        spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
         return spec.compile()
 
     @cached_property
     def slots(self) -> tuple[Slot | None, ...]:
-        """Where each parameter lives in the model, in `params` order; None for effects that MuJoCo
-        does not have.
+        """Where each parameter lives in the model, in `params` order; None for effects.
+
+        Effects are what MuJoCo does not have.
         """
-        names = [p.name for p in self.params]
+        names = [param.name for param in self.params]
         for name in names:
             if names.count(name) > 1:
                 raise ParamError(f"two parameters are both named {name!r}")
-        for p in self.params:
-            if p.target.startswith("effect/") and p.target not in EFFECTS:
+        slots: list[Slot | None] = []
+        for param in self.params:
+            if param.target in _EFFECTS:
+                slots.append(None)
+            elif param.target.startswith("effect/"):
                 raise ParamError(
-                    f"there is no effect {p.target!r}; {did_you_mean(p.target, EFFECTS)}"
+                    f"there is no effect {param.target!r}; {did_you_mean(param.target, _EFFECTS)}"
                 )
-        return tuple(
-            None if p.target in EFFECTS else locate_param(self.base, p.target) for p in self.params
-        )
+            else:
+                slots.append(locate_param(self.base, param.target))
+        return tuple(slots)
 
     def write(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
-        """Write theta (p,) or (n, p) into the arrays that `field` gives for field names (of a
-        model, or of a batch's simulations).
+        """Write parameters into the arrays of a model, or of a batch's simulations.
+
+        Args:
+            theta: (p,) or (n, p), in natural units.
+            field: Gives the array to write to for the name of a model's field.
         """
-        for slot, param, value in zip(
-            self.slots, self.params, np.asarray(theta, float).T, strict=True
-        ):
+        values = np.asarray(theta, float).T
+        for slot, param, value in zip(self.slots, self.params, values, strict=True):
             if slot is not None:
                 slot.write(field(slot.field), param.sign * value)
 
     def model(self, theta: np.ndarray | None = None) -> mujoco.MjModel:
-        """A fresh MjModel with theta (p,) written into it; the author's values where theta is None."""
+        """Compile a fresh model.
+
+        Args:
+            theta: (p,), in natural units; None leaves the author's values.
+
+        Returns:
+            A model that the caller may change.
+        """
         model = self.spec.compile()
         if theta is not None:
             self.write(theta, lambda name: model_field(model, name))
@@ -200,57 +230,51 @@ class Scene:
 
     @cached_property
     def plane(self) -> np.ndarray | None:
-        """Rows e1, e2, n of the plane in which the struck body moves, (3, 3) in world axes; None in
-        free space.
+        """Rows e1, e2, n of the plane of the struck body's motion, (3, 3) in world axes.
+
+        None where the body moves in space.
         """
         if self.ground is not None:
             data = mujoco.MjData(self.base)
             mujoco.mj_kinematics(self.base, data)
-            return _basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
+            return plane_basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
         return self.struck_body.plane
 
     @cached_property
     def is_round(self) -> bool:
-        """Whether turning the struck body about its origin (in the plane, if there is one) changes
-        nothing: a centred ball or disc.
+        """Whether rotating the struck body about its origin changes nothing.
+
+        True for a centred ball, and in a plane for a centred upright disc.
         """
-        return self._is_round(self.struck, self.struck_body)
+        return looks_same_rotated(self.base, self.struck, self.struck_body, self.plane)
 
     @cached_property
     def striker_is_round(self) -> bool:
-        """Likewise for the striker."""
-        return self._is_round(self.striker, self.striker_body)
-
-    def _is_round(self, name: str, body: Mobility) -> bool:
-        geom = self.base.geom(name)
-        if np.abs(geom.pos[:2]).max() > 1e-9 or int(geom.bodyid[0]) != body.body:
-            return False
-        if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_SPHERE):
-            return abs(float(geom.pos[2])) < 1e-9
-        upright = (
-            self.plane is not None
-            and abs(float((body.rotation @ _axis(geom.quat)) @ self.plane[2])) > 1 - 1e-9
-        )
-        return upright and int(geom.type[0]) in (
-            int(mujoco.mjtGeom.mjGEOM_CYLINDER),
-            int(mujoco.mjtGeom.mjGEOM_CAPSULE),
-        )
+        """Whether rotating the striker about its origin changes nothing, as in `is_round`."""
+        return looks_same_rotated(self.base, self.striker, self.striker_body, self.plane)
 
     def with_nominal(self, values: Mapping[str, float]) -> Scene:
-        """The scene with other nominal values, by parameter: what is expected before any impact was
-        seen.
+        """Replace nominal values: what is expected before any impact was seen.
+
+        Args:
+            values: Natural units, by the name of the parameter.
+
+        Returns:
+            The scene with these values.
         """
-        unknown = next((name for name in values if name not in {p.name for p in self.params}), None)
-        if unknown is not None:
-            raise ParamError(
-                f"the scene {self.name!r} has no parameter {unknown!r}; {did_you_mean(unknown, (p.name for p in self.params))}"
-            )
+        names = [param.name for param in self.params]
+        for name in values:
+            if name not in names:
+                raise ParamError(
+                    f"the scene {self.name!r} has no parameter {name!r}; "
+                    f"{did_you_mean(name, names)}"
+                )
         return self.with_params(
             [replace(p, nominal=float(values.get(p.name, p.nominal))) for p in self.params]
         )
 
     def with_params(self, params: Sequence[Param]) -> Scene:
-        """The same scene with other parameters to identify."""
+        """Return the same scene with other parameters to identify."""
         return replace(self, params=tuple(params))
 
     @staticmethod
@@ -261,187 +285,97 @@ class Scene:
         striker: str | None = None,
         ground: str | None = None,
     ) -> Scene:
-        """A scene shipped by name, or from an MJCF file with an optional settings file (same name,
-        .toml) beside it.
+        """Load a shipped scene by name, or an MJCF file with the settings file beside it.
+
+        Args:
+            source: Name of a shipped scene, or an MJCF file ending in .xml. A settings file has the
+                same name and ends in .toml; it may be absent.
+            struck: Name of the struck geom; by default that of the settings.
+            striker: Name of the striker's geom; likewise.
+            ground: Name of the ground's geom; likewise.
+
+        Returns:
+            The scene, with the parameters of the settings or else those of `contact_params`.
+
+        Raises:
+            SceneError: A file is missing or malformed, or nothing says which geoms collide.
         """
-        path = Path(source)
-        if path.suffix != ".xml":
-            shipped = shipped_scenes()
-            if str(source) not in shipped:
-                raise SceneError(
-                    f"no scene {str(source)!r}: give an MJCF file ending in .xml or a shipped scene; {did_you_mean(str(source), shipped)}"
-                )
-            path = Path(str(resources.files("clashsim") / "scenes" / f"{source}.xml"))
-        if not path.is_file():
-            raise SceneError(f"there is no scene file {str(source)!r}")
+        path = _scene_path(source)
         settings = load_settings(path.with_suffix(".toml"))
         struck = settings.struck if struck is None else struck
         striker = settings.striker if striker is None else striker
         ground = settings.ground if ground is None else ground
         if struck is None or striker is None:
             raise SceneError(
-                f"scene {path.name!r} does not say which geoms collide: give --struck and --striker, or a {path.stem}.toml beside it"
+                f"scene {path.name!r} does not say which geoms collide: "
+                f"give --struck and --striker, or a {path.stem}.toml beside it"
             )
         try:
-            xml = (
-                path.read_bytes().decode()
-            )  # not read_text, which would change the author's line ends
+            # Not read_text, which would change the author's line ends.
+            xml = path.read_bytes().decode()
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
-        assets = scene_assets(path, xml)
-        scene = Scene(xml, struck, striker, ground, (), settings.strikes, assets, path.stem)
+        scene = Scene(
+            xml,
+            struck,
+            striker,
+            ground,
+            strikes=settings.strikes,
+            assets=scene_assets(path, xml),
+            name=path.stem,
+        )
         params = contact_params(scene) if settings.param is None else settings.param
         return scene.with_params(params)
 
 
 def shipped_scenes() -> list[str]:
-    """Names of the scenes that come with clashsim."""
-    return sorted(
-        p.name[:-4]
-        for p in (resources.files("clashsim") / "scenes").iterdir()
-        if p.name.endswith(".xml")
-    )
+    """List the names of the scenes that come with clashsim."""
+    folder = resources.files("clashsim") / "scenes"
+    files = [file.name for file in folder.iterdir()]
+    return sorted(name.removesuffix(".xml") for name in files if name.endswith(".xml"))
 
 
 def contact_params(scene: Scene) -> tuple[Param, ...]:
-    """The paper's four parameters (Table I) for any scene: friction and damping ratio, of the pair
-    and of the ground.
+    """Name the four parameters of the CLASH paper (Table I) for any scene.
 
-    Where the author's solref is in the direct form, the damping takes the place of the damping
-    ratio, over a range that spans restitution 0 to 1.
+    They are friction and damping ratio, of the pair and of the ground. Where the author's solref is
+    in the direct form, the damping takes the place of the damping ratio, over a range that spans
+    restitution 0 to 1.
     """
-    found: list[Param] = []
-    for pair, label in ((STRIKE, ""), (GROUND, "ground_")):
-        row = mujoco.mj_name2id(scene.base, mujoco.mjtObj.mjOBJ_PAIR, pair)
-        if row < 0:
-            continue
-        mu, ref = float(scene.base.pair_friction[row, 0]), scene.base.pair_solref[row]
-        low = 0.05 if pair == STRIKE else 0.02
-        found.append(
-            Param(
-                f"{label}friction",
-                f"pair/{pair}/friction[0:2]",
-                float(np.clip(mu, low, 1.0)),
-                low,
-                1.0,
-            )
-        )
-        if ref[0] < 0:
-            critical = 2 * float(np.sqrt(-ref[0]))
-            least, most = 0.005 * critical, 2 * critical
-            found.append(
-                Param(
-                    f"{label}damping",
-                    f"pair/{pair}/solref[1]",
-                    float(np.clip(-ref[1], least, most)),
-                    least,
-                    most,
-                    "1/s",
-                    "log",
-                    -1,
-                )
-            )
-        else:
-            found.append(
-                Param(
-                    f"{label}damping_ratio",
-                    f"pair/{pair}/solref[1]",
-                    float(np.clip(ref[1], 0.1, 3.0)),
-                    0.1,
-                    3.0,
-                )
-            )
-    return tuple(found)
-
-
-def ensure_named_pair(
-    spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom, name: str
-) -> None:
-    """Name the author's own `<pair>` of two geoms, or add one that keeps the contact as their geoms
-    define it.
-    """
-    for pair in spec.pairs:
-        if {pair.geomname1, pair.geomname2} == {a.name, b.name}:
-            if not pair.name:
-                pair.name = name
-            elif pair.name != name:
-                raise SceneError(
-                    f"scene {scene!r}: the pair of {a.name!r} and {b.name!r} is named {pair.name!r}; name it {name!r} or leave it unnamed"
-                )
-            return
-    bodies = {a.parent.name, b.parent.name}
-    for exclude in spec.excludes:
-        if {exclude.bodyname1, exclude.bodyname2} == bodies:
-            raise SceneError(
-                f"scene {scene!r} excludes contact between {a.name!r} and {b.name!r} (<exclude>): remove that to learn their collision"
-            )
-    if a.parent == b.parent:
-        raise SceneError(
-            f"scene {scene!r}: geoms {a.name!r} and {b.name!r} belong to one body and cannot collide"
-        )
-    if not (a.contype & b.conaffinity or b.contype & a.conaffinity):
-        raise SceneError(
-            f"scene {scene!r} excludes contact between {a.name!r} and {b.name!r} (contype and conaffinity do not match): change that to learn their collision"
-        )
-    spec.add_pair(name=name, geomname1=a.name, geomname2=b.name, **_mixed(spec, a.name, b.name))
-
-
-def _mixed(spec: mujoco.MjSpec, first: str, second: str) -> dict[str, Any]:
-    """Contact attributes of two geoms combined as MuJoCo does for contacts without a `<pair>`: by
-    priority, else friction by maximum and solver parameters by the geoms' solmix.
-    """
-    model = spec.copy().compile()
-    a, b = model.geom(first), model.geom(second)
-    if a.priority[0] != b.priority[0]:
-        a = b = a if a.priority[0] > b.priority[0] else b
-    total = float(a.solmix[0] + b.solmix[0])
-    share = float(a.solmix[0]) / total if total > 1e-15 else 0.5
-    slide, turn, roll = np.maximum(a.friction, b.friction)
-    standard = a.solref[0] > 0 and b.solref[0] > 0
-    return {
-        "condim": int(max(a.condim[0], b.condim[0])),
-        "friction": [slide, slide, turn, roll, roll],
-        "solref": share * a.solref + (1 - share) * b.solref
-        if standard
-        else np.minimum(a.solref, b.solref),
-        "solimp": share * a.solimp + (1 - share) * b.solimp,
-        "margin": float(max(a.margin[0], b.margin[0])),
-        "gap": float(max(a.gap[0], b.gap[0])),
-    }
+    return default_pair_params(scene.base)
 
 
 def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:
-    """The array of a model that a slot's field names."""
-    if name.startswith("opt."):
-        value = getattr(model.opt, name[4:])
-        if not isinstance(value, np.ndarray):
-            raise ParamError(
-                f"option {name[4:]!r} is a single number; only vector options such as gravity can be parameters"
+    """Return the array of a model that the field of a `Slot` names, such as "opt.gravity"."""
+    if not name.startswith("opt."):
+        return getattr(model, name)
+    option = name.removeprefix("opt.")
+    value = getattr(model.opt, option)
+    if not isinstance(value, np.ndarray):
+        raise ParamError(
+            f"option {option!r} is a single number; "
+            "only vector options such as gravity can be parameters"
+        )
+    return value
+
+
+def _scene_path(source: str | Path) -> Path:
+    """Find the MJCF file of a shipped scene by name, or check that a given one exists."""
+    path = Path(source)
+    if path.suffix != ".xml":
+        shipped = shipped_scenes()
+        if str(source) not in shipped:
+            raise SceneError(
+                f"no scene {str(source)!r}: give an MJCF file ending in .xml or a shipped scene; "
+                f"{did_you_mean(str(source), shipped)}"
             )
-        return value
-    return getattr(model, name)
+        path = Path(str(resources.files("clashsim") / "scenes" / f"{source}.xml"))
+    if not path.is_file():
+        raise SceneError(f"there is no scene file {str(source)!r}")
+    return path
 
 
-def _axis(quat: np.ndarray) -> np.ndarray:
-    """The z axis (3,) of a frame given by a quaternion wxyz."""
-    out = np.zeros(3)
-    mujoco.mju_rotVecQuat(out, np.array([0.0, 0, 1]), np.asarray(quat, float))
-    return out
-
-
-def _basis(normal: np.ndarray) -> np.ndarray:
-    """Right-handed rows (e1, e2, normal), with e1 the world axis x (or z) laid into the plane."""
-    guess = np.array([1.0, 0, 0]) if abs(normal[0]) < 0.9 else np.array([0, 0, 1.0])
-    e1 = guess - normal * (guess @ normal)
-    e1 /= np.linalg.norm(e1)
-    return np.stack([e1, np.cross(normal, e1), normal])
-
-
-def _unnamed(spec: mujoco.MjSpec) -> str:
-    """A hint at geoms that cannot be called."""
-    count = sum(not g.name for g in spec.geoms)
+def _unnamed_geoms(spec: mujoco.MjSpec) -> str:
+    """A hint for messages at geoms that have no name; empty where all have one."""
+    count = sum(not geom.name for geom in spec.geoms)
     return f" ({count} of its geoms have no name)" if count else ""
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())

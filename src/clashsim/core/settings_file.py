@@ -14,10 +14,14 @@ from clashsim.core.typed import build_dataclass
 
 @dataclass(frozen=True)
 class SceneSettings:
-    """What a settings file holds; None where it does not say.
+    """The content of a settings file; None where the file leaves something out.
 
-    `struck`, `striker` and `ground` name geoms. `strikes` is its table [strikes], `param` its entries
-    [[param]].
+    Attributes:
+        struck: Name of the geom whose motion is predicted.
+        striker: Name of the geom that it meets.
+        ground: Name of the geom on which the struck body slides.
+        strikes: The table [strikes].
+        param: The entries [[param]].
     """
 
     struck: str | None = None
@@ -28,13 +32,24 @@ class SceneSettings:
 
 
 def load_settings(path: Path) -> SceneSettings:
-    """The settings in a TOML file; without a file there are none."""
+    """Read the settings in a TOML file.
+
+    Args:
+        path: The file, which may be absent.
+
+    Returns:
+        The settings; without a file, settings that leave everything out.
+
+    Raises:
+        SceneError: The file cannot be read, or an entry does not fit.
+    """
     if not path.exists():
         return SceneSettings()
     what = f"settings file {path.name!r}"
-    raw = parse_toml(
-        read_bounded(path, what, limit=TOML_BYTES, error=SceneError), what, error=SceneError
-    )
+    content = read_bounded(path, what, limit=TOML_BYTES, error=SceneError)
+    raw = parse_toml(content, what, error=SceneError)
+    if "draw" in raw:
+        raise SceneError(f"in {what}: the table [draw] is called [strikes] now; rename it")
     try:
         settings: SceneSettings = build_dataclass(SceneSettings, raw, error=SceneError)
     except ClashError as error:  # ranges and parameters refuse what does not fit together

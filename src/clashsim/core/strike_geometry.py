@@ -1,5 +1,7 @@
-"""Strikes in the plane: where and how the striker is to hit, as named numbers that can be drawn,
-planned and executed.
+"""Strikes in a plane: where and how the striker should hit, as named numbers.
+
+The names are those of `StrikeDistribution`. Such numbers can be drawn, planned and executed; here
+they become the motion of a touching pair, and back.
 """
 
 from __future__ import annotations
@@ -10,127 +12,177 @@ from dataclasses import fields
 import mujoco
 import numpy as np
 
+from clashsim.core.angles import rotate_planar, rotate_quarter_turn, wrap_angle
 from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contact
 from clashsim.core.errors import SceneError
+from clashsim.core.impacts import MotionBefore
+from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 from clashsim.core.strike_distribution import Range
 
 
 def strike_ranges(scene: Scene) -> dict[str, Range]:
-    """What of a strike may be chosen, and within which range: the ranges of `scene.strikes` that are
-    more than one value.
+    """Find what of a strike may be chosen: the ranges of `scene.strikes` with more than one value.
+
+    Args:
+        scene: A scene whose bodies meet in a plane and whose striker moves.
+
+    Returns:
+        Ranges (low, high) by name, in the units of `StrikeDistribution`.
+
+    Raises:
+        SceneError: No strikes can be planned in the scene.
     """
     if scene.plane is None or scene.striker_body.fixed:
         raise SceneError(
-            f"strikes can be planned in scene {scene.name!r} only if bodies meet in a plane and its striker {scene.striker!r} moves"
+            f"strikes can be planned in scene {scene.name!r} only if bodies meet in a plane "
+            f"and its striker {scene.striker!r} moves"
         )
-    replaced = ("point", "turn") if scene.strikes.offset is not None else ("offset", "yaw")
-    ranges = {
-        f.name: getattr(scene.strikes, f.name)
-        for f in fields(scene.strikes)
-        if f.name not in (*replaced, "spin", "slip")
-    }
-    return {name: r for name, r in ranges.items() if r is not None and r[1] > r[0]}
+    if scene.strikes.offset is not None:
+        left_out = ("point", "turn", "spin", "slip")
+    else:
+        left_out = ("offset", "yaw", "spin", "slip")
+    ranges = {}
+    for entry in fields(scene.strikes):
+        limits = getattr(scene.strikes, entry.name)
+        if entry.name in left_out or limits is None:
+            continue
+        if limits[1] > limits[0]:
+            ranges[entry.name] = limits
+    return ranges
 
 
 def before_from_strikes(
-    scene: Scene, strikes_from_before: Mapping[str, np.ndarray]
+    scene: Scene, strikes: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, Contact]:
-    """Touching pairs, before (N, 12) as in `Impacts` and their contacts, for numbers (N,) by the
-    names of `StrikeDistribution`; those left out are as the draw has them.
+    """Bring pairs to touch as strikes describe them.
 
-    The striker is where the scene has it and the struck body is brought to it; `move_pair_to` brings
-    both to where they are wanted.
+    The striker stays where the scene has it and the struck body is brought to it; `move_pair_to`
+    moves both to where they are wanted.
+
+    Args:
+        scene: A planar scene.
+        strikes: Numbers (N,) by the names of `StrikeDistribution`; the others take the middle of
+            their range.
+
+    Returns:
+        The motion of the touching pairs, `before` (N, 12) as in `Impacts`, and their contacts.
     """
-    d = scene.strikes
-    n = len(next(iter(strikes_from_before.values())))
+    n = len(next(iter(strikes.values())))
+    ranges = scene.strikes
 
-    def aim(name: str) -> np.ndarray:
-        given = getattr(d, name) or (0.0, 0.0)
-        return (
-            np.asarray(strikes_from_before[name], float)
-            if name in strikes_from_before
-            else np.full(n, 0.5 * (given[0] + given[1]))
-        )
+    def number(name: str) -> np.ndarray:
+        if name in strikes:
+            return np.asarray(strikes[name], float)
+        low, high = getattr(ranges, name) or (0.0, 0.0)
+        return np.full(n, 0.5 * (low + high))
 
     poser = PairPoser(scene)
     before = poser.striker_at_reference(n)
-    face = heading(scene, poser)
-    if d.offset is not None:
-        bearing, yaw, side = np.full(n, face), before[:, 8] + aim("yaw"), aim("offset")
+    motion = MotionBefore.of(before)
+    heading = _striker_heading(scene, poser)
+    if ranges.offset is not None:
+        bearing = np.full(n, heading)
+        yaw = motion.striker.yaw + number("yaw")
+        offset = number("offset")
     else:
-        bearing = face + aim("turn")
-        yaw, side = bearing + np.pi - aim("point"), np.zeros(n)
-    out = np.stack([np.cos(bearing), np.sin(bearing)], 1)
-    before[:, :2] = before[:, 6:8] + side[:, None] * np.stack([-out[:, 1], out[:, 0]], 1)
-    before[:, 2] = np.arctan2(np.sin(yaw), np.cos(yaw))
-    contact, before = advance_to_contact(scene, before, -out)
-    into, speed, angle = (
-        contact.normal,
-        aim("speed"),
-        aim("deflection"),
-    )  # from the striker into the struck body
-    closing, slip = (
-        (speed, aim("slip"))
-        if d.slip is not None
-        else (speed * np.cos(angle), speed * np.sin(angle))
-    )
-    velocity = closing[:, None] * into + slip[:, None] * np.stack([-into[:, 1], into[:, 0]], 1)
-    before[:, 5] = aim("spin")
-    striker = poser.striker
-    if (
-        not striker.fixed and not striker.free and len(striker.slides) == 1
-    ):  # one slide: the strike goes along it, at the given speed
-        axis = poser.plane[:2] @ striker.slides[0]  # type: ignore[index]
-        velocity = speed[:, None] * axis * np.sign(into @ axis)[:, None]
+        bearing = heading + number("turn")
+        yaw = bearing + np.pi - number("point")
+        offset = np.zeros(n)
+    towards_struck = np.stack([np.cos(bearing), np.sin(bearing)], 1)
+    sideways = offset[:, None] * rotate_quarter_turn(towards_struck)
+    motion.struck.position[:] = motion.striker.position + sideways
+    motion.struck.yaw[:] = wrap_angle(yaw)
+
+    contact, before = advance_to_contact(scene, before, -towards_struck)
+    motion = MotionBefore.of(before)
+    speed = number("speed")
+    if ranges.slip is not None:
+        closing_speed = speed
+        sliding_speed = number("slip")
+    else:
+        closing_speed = speed * np.cos(number("deflection"))
+        sliding_speed = speed * np.sin(number("deflection"))
+    normal = contact.normal  # from the striker into the struck body
+    tangent = rotate_quarter_turn(normal)
+    velocity = closing_speed[:, None] * normal + sliding_speed[:, None] * tangent
+    if _moves_on_one_slide(poser.striker):
+        # The strike goes along the slide, at the given speed.
+        assert poser.plane is not None
+        axis = poser.plane[:2] @ poser.striker.slides[0]
+        velocity = speed[:, None] * axis * np.sign(normal @ axis)[:, None]
+    motion.struck.angular_velocity[:] = number("spin")
     # The struck body moves if the striker cannot.
-    before[:, slice(3, 5) if striker.fixed else slice(9, 11)] = (
-        -velocity if striker.fixed else velocity
-    )
+    if poser.striker.fixed:
+        motion.struck.velocity[:] = -velocity
+    else:
+        motion.striker.velocity[:] = velocity
     return before, contact
 
 
 def strikes_from_before(
     scene: Scene, before: np.ndarray, contact: Contact
 ) -> dict[str, np.ndarray]:
-    """Inverse of `before_from_strikes` for pairs that touch (N, 12): speed (m/s), point, deflection and turn
-    (rad) as `StrikeDistribution` has them, spin of the struck body (rad/s).
+    """Describe touching pairs as strikes; the inverse of `before_from_strikes`.
+
+    Args:
+        scene: A planar scene.
+        before: (N, 12), as in `Impacts`, of touching pairs.
+        contact: Their contacts.
+
+    Returns:
+        speed (m/s), point, deflection, turn (rad) and spin (rad/s), (N,) each, as in
+        `StrikeDistribution`.
     """
     poser = PairPoser(scene)
-    approach = _spot(before[:, 6:], contact.point) - _spot(before[:, :6], contact.point)
-    n = contact.normal
-    deflection = np.arctan2(
-        (approach * np.stack([-n[:, 1], n[:, 0]], 1)).sum(1), (approach * n).sum(1)
-    )
-    out = before[:, :2] - before[:, 6:8]
-    bearing = (
-        np.arctan2(n[:, 1], n[:, 0])
-        if scene.striker_body.fixed
-        else np.arctan2(out[:, 1], out[:, 0])
-    )  # a wall's origin may be anywhere along it
-    turn = bearing - heading(scene, poser) - (before[:, 8] - poser.striker_at_reference(1)[0, 8])
+    motion = MotionBefore.of(before)
+    struck, striker = motion.struck, motion.striker
+    normal = contact.normal
+    approach = striker.velocity_at(contact.point) - struck.velocity_at(contact.point)
+    sliding_speed = (approach * rotate_quarter_turn(normal)).sum(1)
+    closing_speed = (approach * normal).sum(1)
+    # A wall's origin may be anywhere along it, so that only its normal says where the body is.
+    towards_struck = normal if scene.striker_body.fixed else struck.position - striker.position
+    bearing = np.arctan2(towards_struck[:, 1], towards_struck[:, 0])
+    reference_yaw = MotionBefore.of(poser.striker_at_reference(1)).striker.yaw[0]
+    striker_rotation = striker.yaw - reference_yaw
     return {
         "speed": np.linalg.norm(approach, axis=1),
-        "point": _wrapped(bearing + np.pi - before[:, 2]),
-        "deflection": deflection,
-        "turn": _wrapped(turn),
-        "spin": before[:, 5],
+        "point": wrap_angle(bearing + np.pi - struck.yaw),
+        "deflection": np.arctan2(sliding_speed, closing_speed),
+        "turn": wrap_angle(bearing - _striker_heading(scene, poser) - striker_rotation),
+        "spin": struck.angular_velocity,
     }
 
 
-def _spot(part: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """Velocity (N, 2) of bodies (N, 6) at points (N, 2)."""
-    arm = point - part[:, :2]
-    return part[:, 3:5] + part[:, 5:6] * np.stack([-arm[:, 1], arm[:, 0]], 1)
+def move_pair_to(before: np.ndarray, pose: np.ndarray) -> np.ndarray:
+    """Move pairs as a whole, so that the struck body is at a given pose.
+
+    Args:
+        before: (N, 12), as in `Impacts`.
+        pose: (3,) or (N, 3): x, y (m) and yaw (rad) of the struck body.
+
+    Returns:
+        The moved pairs, (N, 12).
+    """
+    pose = np.broadcast_to(pose, (len(before), 3))
+    moved = before.copy()
+    old = MotionBefore.of(before)
+    new = MotionBefore.of(moved)
+    angle = pose[:, 2] - old.struck.yaw
+    from_struck = old.striker.position - old.struck.position
+    new.struck.pose[:] = pose
+    new.struck.velocity[:] = rotate_planar(old.struck.velocity, angle)
+    new.striker.position[:] = pose[:, :2] + rotate_planar(from_struck, angle)
+    new.striker.yaw[:] = old.striker.yaw + angle
+    new.striker.velocity[:] = rotate_planar(old.striker.velocity, angle)
+    return moved
 
 
-def _wrapped(angle: np.ndarray) -> np.ndarray:
-    return (angle + np.pi) % (2 * np.pi) - np.pi
+def _striker_heading(scene: Scene, poser: PairPoser) -> float:
+    """Bearing (rad, in the plane) of the struck body from a striker in its reference pose.
 
-
-def heading(scene: Scene, poser: PairPoser) -> float:
-    """Bearing (rad, in the plane) of the struck body from a striker in its reference pose: a
-    plane's normal, else its first slide.
+    It is a plane's normal, else the striker's first slide, else the plane's first axis.
     """
     assert poser.plane is not None
     geom = scene.base.geom(scene.striker)
@@ -142,25 +194,9 @@ def heading(scene: Scene, poser: PairPoser) -> float:
         axis = poser.striker.slides[0]
     else:
         axis = poser.plane[0]
-    flat = poser.plane[:2] @ axis
-    return float(np.arctan2(flat[1], flat[0]))
+    x, y = poser.plane[:2] @ axis
+    return float(np.arctan2(y, x))
 
 
-def move_pair_to(before: np.ndarray, pose: np.ndarray) -> np.ndarray:
-    """Pairs (N, 12) moved as a whole, so that the struck body is at pose (3,) or (N, 3)."""
-    pose = np.broadcast_to(pose, (len(before), 3))
-    turn = pose[:, 2] - before[:, 2]
-    out = before.copy()
-    out[:, :2] = pose[:, :2]
-    out[:, 6:8] = pose[:, :2] + turned(before[:, 6:8] - before[:, :2], turn)
-    out[:, 2], out[:, 8] = pose[:, 2], before[:, 8] + turn
-    out[:, 3:5], out[:, 9:11] = turned(before[:, 3:5], turn), turned(before[:, 9:11], turn)
-    return out
-
-
-def turned(vectors: np.ndarray, angle: np.ndarray) -> np.ndarray:
-    """Vectors (N, 2) turned to the left by angles (N,)."""
-    c, s = np.cos(angle), np.sin(angle)
-    return np.stack(
-        [c * vectors[:, 0] - s * vectors[:, 1], s * vectors[:, 0] + c * vectors[:, 1]], 1
-    )
+def _moves_on_one_slide(body: Mobility) -> bool:
+    return not body.fixed and not body.free and len(body.slides) == 1

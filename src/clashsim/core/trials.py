@@ -1,6 +1,4 @@
-"""Trials: recorded motion of named bodies, as a motion-capture system, a laboratory or a simulator
-gives it.
-"""
+"""Trials: recorded motion of named bodies, from motion capture, a laboratory or a simulator."""
 
 from __future__ import annotations
 
@@ -20,10 +18,14 @@ SOURCES: tuple[Source, ...] = ("real", "lab", "simulated")
 class Trial:
     """One recording. SI units, radians, z up, quaternions wxyz.
 
-    t (T,) s, rising. poses: for each body (T, 7), x y z qw qx qy qz of its origin in the world, NaN
-    in the rows at which it was not seen (a drop-out, or a logger with another clock). signals:
-    whatever else was logged, (T,) or (T, c) each, by name. known: parameters measured once for the
-    whole trial, by name.
+    Attributes:
+        name: Name of the trial.
+        t: (T,), s, rising.
+        poses: For each body (T, 7), x y z qw qx qy qz of its origin in the world; NaN in the rows
+            at which it was not seen (a drop-out, or a logger with another clock).
+        source: Where it comes from.
+        signals: Whatever else was logged, (T,) or (T, c) each, by name.
+        known: Parameters measured once for the whole trial, by name.
     """
 
     name: str
@@ -59,7 +61,14 @@ class Trial:
             )
 
     def seen(self, body: str) -> tuple[np.ndarray, np.ndarray]:
-        """Times (S,) and poses (S, 7) of a body where it was seen."""
+        """Select the rows at which a body was seen.
+
+        Args:
+            body: Name of the body.
+
+        Returns:
+            Times (S,), s, and poses (S, 7).
+        """
         if body not in self.poses:
             raise DataError(
                 f"trial {self.name!r} has no body {body!r}; {did_you_mean(body, self.poses)}"
@@ -71,7 +80,12 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Trials(Sequence[Trial]):
-    """An immutable sequence of trials; notes: sentences on what their import found."""
+    """An immutable sequence of trials with different names.
+
+    Attributes:
+        items: The trials.
+        notes: Sentences on what their import found.
+    """
 
     items: tuple[Trial, ...]
     notes: tuple[str, ...] = ()
@@ -103,10 +117,21 @@ class Trials(Sequence[Trial]):
     @property
     def bodies(self) -> tuple[str, ...]:
         """Names of all bodies, in the order in which they first appear."""
-        return tuple(dict.fromkeys(body for trial in self.items for body in trial.poses))
+        names: dict[str, None] = {}
+        for trial in self.items:
+            names.update(dict.fromkeys(trial.poses))
+        return tuple(names)
 
     def split(self, seed: int, *, fit: int) -> tuple[Trials, Trials]:
-        """`fit` trials drawn by seed, and the others held out."""
+        """Split the trials at random.
+
+        Args:
+            seed: Of the random choice.
+            fit: Number of trials to fit.
+
+        Returns:
+            The trials to fit and those held out, each in recorded order.
+        """
         if not 0 < fit <= len(self):
             raise DataError(f"cannot take {fit} of {len(self)} trials to fit")
         order = np.random.default_rng(seed).permutation(len(self))
@@ -114,12 +139,13 @@ class Trials(Sequence[Trial]):
 
 
 def quaternion(yaw: np.ndarray) -> np.ndarray:
-    """Turns about z (N,) as quaternions wxyz (N, 4)."""
+    """Convert rotations about z (N,), rad, to quaternions wxyz (N, 4)."""
     half = 0.5 * np.asarray(yaw, dtype=float)
-    return np.stack([np.cos(half), np.zeros_like(half), np.zeros_like(half), np.sin(half)], axis=-1)
+    zero = np.zeros_like(half)
+    return np.stack([np.cos(half), zero, zero, np.sin(half)], axis=-1)
 
 
 def yaw(quaternions: np.ndarray) -> np.ndarray:
-    """Turn about z (N,) of quaternions wxyz (N, 4), unwrapped along the rows."""
+    """Convert quaternions wxyz (N, 4) to rotations about z (N,), rad, unwrapped along the rows."""
     w, x, y, z = np.moveaxis(np.asarray(quaternions, dtype=float), -1, 0)
     return np.unwrap(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))

@@ -1,4 +1,4 @@
-"""Dataclasses from what a user wrote in TOML; names and values that do not fit are refused."""
+"""Dataclasses from tables of a TOML file; names and values that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -10,22 +10,32 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from clashsim.core.errors import ClashError, DataError, did_you_mean, quoted
 
+_WORDS: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+}
+
 
 def build_dataclass(
     kind: type, raw: object, *, place: str = "", error: type[ClashError] = DataError
 ) -> Any:
-    """A dataclass from a table.
+    """Build a dataclass from a table.
 
     Args:
         kind: The dataclass. Its fields are text, numbers, tuples, mappings, choices (Literal),
             dataclasses, or one of these or None.
-        raw: What TOML gave.
+        raw: The value of the table.
         place: Where in the file the table is, as in "logs[0]"; empty for the whole file.
         error: What is raised.
+
+    Returns:
+        An instance of `kind`.
     """
-    if not isinstance(raw, dict):
-        raise error(_wrong(place or "the file", raw, kind))
     where = place or "the file"
+    if not isinstance(raw, dict):
+        raise error(_mismatch(where, raw, kind))
     hints = get_type_hints(kind)
     for name in raw:
         if name not in hints:
@@ -39,16 +49,16 @@ def build_dataclass(
     if missing:
         raise error(f"{where} lacks {', '.join(missing)}")
     prefix = f"{place}." if place else ""
-    return kind(
-        **{
-            name: _value(hints[name], value, f"{prefix}{name}", error)
-            for name, value in raw.items()
-        }
-    )
+    values = {}
+    for name, value in raw.items():
+        values[name] = _value(hints[name], value, f"{prefix}{name}", error)
+    return kind(**values)
 
 
 def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
-    origin, choices = get_origin(hint), get_args(hint)
+    """Convert what stands at a place of the file to the type of its field, or raise."""
+    origin = get_origin(hint)
+    choices = get_args(hint)
     if origin in (Union, types.UnionType):  # TOML has no None, so it is one of the others
         hint = next(choice for choice in choices if choice is not types.NoneType)
         return _value(hint, raw, place, error)
@@ -60,27 +70,27 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
     elif origin is tuple:
         items = _items(hint, raw)
         if items is not None:
-            return tuple(
-                _value(item_hint, item, f"{place}[{i}]", error)
-                for i, (item_hint, item) in enumerate(items)
-            )
+            converted = []
+            for i, (item_hint, item) in enumerate(items):
+                converted.append(_value(item_hint, item, f"{place}[{i}]", error))
+            return tuple(converted)
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(raw, dict):
-            return {
-                key: _value(choices[1], item, f"{place}.{key[:40]}", error)
-                for key, item in raw.items()
-            }
+            table = {}
+            for key, item in raw.items():
+                table[key] = _value(choices[1], item, f"{place}.{key[:40]}", error)
+            return table
     elif hint is float:
         number = _finite(raw)
         if number is not None:
             return number
     elif type(raw) is hint:
         return raw
-    raise error(_wrong(place, raw, hint))
+    raise error(_mismatch(place, raw, hint))
 
 
 def _items(hint: Any, raw: object) -> list[tuple[Any, object]] | None:
-    """Each item of a list with the type it needs; None where it is no list of that length."""
+    """Pair each item of a list with the type it needs; None where it is no list of that length."""
     choices = get_args(hint)
     any_length = choices[-1] is Ellipsis
     if any_length and choices[0] is str and isinstance(raw, str):
@@ -95,6 +105,7 @@ def _items(hint: Any, raw: object) -> list[tuple[Any, object]] | None:
 
 
 def _finite(raw: object) -> float | None:
+    """The finite number that a value is; None where it is none."""
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         return None
     try:
@@ -104,13 +115,15 @@ def _finite(raw: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _wrong(place: str, raw: object, hint: Any) -> str:
+def _mismatch(place: str, raw: object, hint: Any) -> str:
+    """A message for a value that is not of the type needed."""
     return f"{place} is {quoted(raw)}, where {_expected(hint)} is needed"
 
 
 def _expected(hint: Any) -> str:
-    """What a type asks for, in words."""
-    origin, choices = get_origin(hint), get_args(hint)
+    """Describe in words what a type asks for."""
+    origin = get_origin(hint)
+    choices = get_args(hint)
     if origin in (Union, types.UnionType):
         return _expected(next(choice for choice in choices if choice is not types.NoneType))
     if origin is Literal:
@@ -121,9 +134,4 @@ def _expected(hint: Any) -> str:
         return f"a list of {len(choices)} items, each {_expected(choices[0])},"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"a table with {_expected(choices[1])} for each name"
-    return {
-        str: "a text",
-        int: "a whole number",
-        float: "a finite number",
-        bool: "true or false",
-    }.get(hint, "a table")
+    return _WORDS.get(hint, "a table")

@@ -8,11 +8,12 @@ import time
 
 
 def exit_with_parent() -> None:
-    """For the start of a worker: end it within a second of its parent's end, whatever it is doing."""
+    """Let this worker end within a second of its parent's end, whatever it is doing."""
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 
 
 def _watch(parent: int) -> None:
+    """Wait until another process is the parent, then exit."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

@@ -14,8 +14,9 @@ import numpy as np
 from scipy.io import loadmat
 from scipy.spatial.transform import Rotation
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.npz import Npz
 
 DATA_ROOT_VARIABLE = "CLASHSIM_DATA"
@@ -173,8 +174,9 @@ def _ellipse(root: Path) -> RealDataset:
     height = np.hypot(
         a * np.sin(theta), b * np.cos(theta)
     )  # the recorded y is twice the support height
-    before = np.zeros((len(start), 12))
-    before[:, :6] = np.column_stack([-start[:, 0], height, theta, mirror * start[:, 3:]])
+    before, motion = MotionBefore.at_origin(len(start), planar=True)
+    motion.struck.pose[:] = np.column_stack([-start[:, 0], height, theta])
+    motion.struck.twist[:] = mirror * start[:, 3:]
     impacts = Impacts(True, before, mirror * end[:, 3:]).checked()
     return RealDataset(
         "mit_ellipse",
@@ -335,8 +337,9 @@ def _puck(root: Path) -> RealDataset:
         np.array(c, float)
         for c in zip(*((h.wall, h.along, h.yaw, (*h.before, *h.after)) for h in hits), strict=True)
     )
-    before = np.zeros((len(hits), 12))
-    before[:, :6] = np.column_stack([np.full(len(hits), _RADIUS), along, yaw, twists[:, :3]])
+    before, motion = MotionBefore.at_origin(len(hits), planar=True)
+    motion.struck.pose[:] = np.column_stack([np.full(len(hits), _RADIUS), along, yaw])
+    motion.struck.twist[:] = twists[:, :3]
     impacts = Impacts(True, before, twists[:, 3:], known={"wall": wall}).checked()
     return RealDataset(
         "tud_puck", "puck", impacts, _RADIUS / np.sqrt(2), np.full(len(hits), "tud_puck")
@@ -443,7 +446,7 @@ def _hit(t: np.ndarray, pose: np.ndarray, j: int, wall: int) -> _Hit | None:
         float(t[j] + moment),
         wall,
         float(along),
-        float((yaw + np.pi) % (2 * np.pi) - np.pi),
+        float(wrap_angle(yaw)),
         before,
         after,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from clashsim.core.contact_frame import frame_at_contact, inertia
 from clashsim.core.contact_geometry import Contact, advance_to_contact
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import weights
 from clashsim.fit.calibrate import Calibration
@@ -62,25 +62,19 @@ def circumstances(scene: Scene, before: np.ndarray, contact: Contact) -> dict[st
     place on the struck body, the angle of incidence, the speed.
     """
     n, normal = len(before), contact.normal
+    motion = MotionBefore.of(before)
+    arm = contact.point - motion.struck.position
     if scene.plane is not None:
-        spots = [
-            p[:, 3:5] + p[:, 5:6] * _left(contact.point - p[:, :2])
-            for p in (before[:, :6], before[:, 6:])
-        ]
-        arm = contact.point - before[:, :2]
-        bearing = np.degrees(np.arctan2(arm[:, 1], arm[:, 0]) - before[:, 2])
+        bearing = np.degrees(np.arctan2(arm[:, 1], arm[:, 0]) - motion.struck.yaw)
         place = {"bearing of the point struck, degrees": _whole(bearing)}
     else:
-        spots = [
-            p[:, 7:10] + np.cross(p[:, 10:13], contact.point - p[:, :3])
-            for p in (before[:, :13], before[:, 13:])
-        ]
-        arm = contact.point - before[:, :3]
         place = {
             "distance of the normal from the origin, mm": 1e3
             * np.linalg.norm(np.cross(arm, normal), axis=1)
         }
-    approach = spots[1] - spots[0]  # of the striker as the struck body sees it
+    striker_velocity = motion.striker.velocity_at(contact.point)
+    # Of the striker as the struck body sees it.
+    approach = striker_velocity - motion.struck.velocity_at(contact.point)
     into = (approach * normal).sum(1)
     along = (
         (approach * _left(normal)).sum(1)

@@ -11,7 +11,7 @@ from scipy.stats import qmc
 
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 
@@ -67,7 +67,8 @@ def candidates(
     good = contact.touching.copy()
     if side is not None:
         wide = (side[1] - side[0]) % (2 * math.pi) or 2 * math.pi
-        good &= (np.arctan2(before[:, 7], before[:, 6]) - side[0]) % (2 * math.pi) <= wide
+        x, y = MotionBefore.of(before).striker.position.T
+        good &= (np.arctan2(y, x) - side[0]) % (2 * math.pi) <= wide
     rows = np.flatnonzero(good)[:n]
     if len(rows) < _FEWEST:
         raise DataError(

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -96,11 +97,8 @@ class RegressionInputs:
 
 
 def _angle(frame: ContactFrame, heading: float) -> np.ndarray:
-    return (
-        np.arctan2(frame.relative_orientation[:, 1], frame.relative_orientation[:, 0])
-        - heading
-        + np.pi
-    ) % (2 * np.pi) - np.pi
+    cosine, sine = frame.relative_orientation.T
+    return wrap_angle(np.arctan2(sine, cosine) - heading)
 
 
 def _columns(

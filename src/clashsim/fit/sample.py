@@ -18,7 +18,7 @@ from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contac
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError, MissingExtraError
 from clashsim.core.executor import Executor, local
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -64,7 +64,8 @@ def _planar(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray,
 def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
     poser, d = PairPoser(scene), scene.strikes
     before = poser.striker_at_reference(n)
-    before[:, 3:7] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
+    motion = MotionBefore.of(before)
+    motion.struck.quaternion[:] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
     geom = scene.base.geom(scene.striker)
     if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE) or poser.striker.fixed:
         data = mujoco.MjData(scene.base)
@@ -72,8 +73,9 @@ def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, C
         out = np.tile(data.geom(scene.striker).xmat.reshape(3, 3)[:, 2], (n, 1))
     else:
         out = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
-    before[:, :3] = before[:, 13:16]
+    motion.struck.position[:] = motion.striker.position
     contact, before = advance_to_contact(scene, before, -out)
+    motion = MotionBefore.of(before)
     speed, angle, spin = (
         _uniform(rng, d.speed, n),
         _uniform(rng, d.deflection, n),
@@ -83,11 +85,13 @@ def _free(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, C
     cone = Rotation.from_rotvec(np.cross(into, _perpendicular(into, rng)) * np.abs(angle)[:, None])
     velocity = speed[:, None] * cone.apply(into)
     axis = rng.normal(size=(n, 3))
-    before[:, 10:13] = axis / np.linalg.norm(axis, axis=1, keepdims=True) * spin[:, None]
+    unit_axis = axis / np.linalg.norm(axis, axis=1, keepdims=True)
+    motion.struck.angular_velocity[:] = unit_axis * spin[:, None]
     # The struck body moves if the striker cannot.
-    before[:, slice(7, 10) if poser.striker.fixed else slice(20, 23)] = (
-        -velocity if poser.striker.fixed else velocity
-    )
+    if poser.striker.fixed:
+        motion.struck.velocity[:] = -velocity
+    else:
+        motion.striker.velocity[:] = velocity
     return before, contact
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import ClashError
+from clashsim.core.impacts import MotionBefore
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
@@ -67,7 +69,7 @@ def fit_slides_of_impacts(
         model=fit.model.delayed(
             delay(
                 fit.model,
-                np.array([f.before[:3] for f in impacts]),
+                np.array([MotionBefore.of(f.before).struck.pose for f in impacts]),
                 np.array([f.after for f in impacts]),
                 rests,
             )
@@ -111,7 +113,7 @@ def slides_to_rest(found: Sequence[MeasuredImpact]) -> tuple[np.ndarray, np.ndar
     impact (M, 3) and at rest (M, 3).
     """
     both = [
-        (i, f.before[:3], _end(seen[0]))
+        (i, MotionBefore.of(f.before).struck.pose, _end(seen[0]))
         for i, f in enumerate(found)
         if not f.flags and (seen := f.slide_at(_LAG)) is not None
     ]
@@ -133,11 +135,14 @@ def _tested(
 
     if not slides:
         return {}
-    start = np.array([f.before[:3] for f in impacts]), np.array([f.after for f in impacts])
+    start = (
+        np.array([MotionBefore.of(f.before).struck.pose for f in impacts]),
+        np.array([f.after for f in impacts]),
+    )
     with torch.no_grad():
         rest = model.rest(*map(torch.as_tensor, start)).numpy()
     far = rest - np.array([_end(slide) for slide in slides])
-    far[:, 2] = (far[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    far[:, 2] = wrap_angle(far[:, 2])
     return {
         "held_out": len(slides),
         "position_m": float(np.linalg.norm(far[:, :2], axis=1).mean()),

@@ -1,6 +1,4 @@
-"""Motion capture: poses 200 times a second, with noise, jitter of the time stamps, drop-outs and a
-body frame that is a little off.
-"""
+"""Motion capture: poses at 200 Hz with noise, time jitter, drop-outs and an error of the frame."""
 
 from __future__ import annotations
 
@@ -8,42 +6,51 @@ import numpy as np
 from scipy.spatial.transform import Rotation, Slerp
 
 RATE = 200.0  # Hz
-POSITION = 1.2e-4  # m, standard deviation of each axis in one frame
-ORIENTATION = 2.0e-3  # rad, likewise: what the position noise of markers 60 mm apart gives
-JITTER = 3.0e-4  # s, between the time stamp and the exposure
-DROP_OUT = 0.004  # chance that a body is lost at a frame
-LOST = 3.0  # frames, mean length of a drop-out
-# M, error with which the body's frame was defined on its markers, constant over a setting
-FRAME_POSITION = 3.0e-4
-FRAME_ORIENTATION = 4.0e-3  # rad, likewise
+# Standard deviations of one frame:
+POSITION_NOISE = 1.2e-4  # m, of each axis
+ORIENTATION_NOISE = 2.0e-3  # rad: what the position noise of markers 60 mm apart gives
+TIME_JITTER = 3.0e-4  # s, between the time stamp and the exposure
+DROP_OUT_CHANCE = 0.004  # that a body is lost at a frame
+DROP_OUT_FRAMES = 3.0  # mean length of a drop-out
+# Standard deviations of the error with which the body's frame was defined on its markers; the error
+# is constant over a setting.
+FRAME_POSITION_ERROR = 3.0e-4  # m
+FRAME_ORIENTATION_ERROR = 4.0e-3  # rad
 
 
 def frame_error(rng: np.random.Generator) -> np.ndarray:
-    """Pose (7,) of the tracked frame in the true one."""
-    turn = Rotation.from_rotvec(FRAME_ORIENTATION * rng.normal(size=3)).as_quat(scalar_first=True)
-    return np.concatenate([FRAME_POSITION * rng.normal(size=3), turn])
+    """Draw the pose (7,), x y z qw qx qy qz, of the tracked frame in the true one."""
+    rotation = Rotation.from_rotvec(FRAME_ORIENTATION_ERROR * rng.normal(size=3))
+    position = FRAME_POSITION_ERROR * rng.normal(size=3)
+    return np.concatenate([position, rotation.as_quat(scalar_first=True)])
 
 
 def observe(
     t: np.ndarray, poses: np.ndarray, error: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the cameras report of a motion given at t (M,) s as poses (M, 7): time stamps (T,) and
-    poses (T, 7), NaN where lost.
+    """Measure a motion as the cameras do.
+
+    Args:
+        t: (M,), s, times of the true motion.
+        poses: (M, 7), its poses.
+        error: (7,), pose of the tracked frame in the true one.
+        rng: Source of the noise.
+
+    Returns:
+        Time stamps (T,), s, and measured poses (T, 7), NaN where the body is lost.
     """
     stamps = np.arange(0.0, t[-1], 1 / RATE)
     n = len(stamps)
-    exposed = np.clip(stamps + JITTER * rng.normal(size=n), t[0], t[-1])
-    turn = Slerp(t, Rotation.from_quat(poses[:, 3:], scalar_first=True))(exposed)
-    place = np.column_stack([np.interp(exposed, t, c) for c in poses[:, :3].T]) + turn.apply(
-        error[:3]
-    )
-    place += POSITION * rng.normal(size=(n, 3))
-    turn = (
-        Rotation.from_rotvec(ORIENTATION * rng.normal(size=(n, 3)))
-        * turn
-        * Rotation.from_quat(error[3:], scalar_first=True)
-    )
-    seen = np.column_stack([place, turn.as_quat(canonical=True, scalar_first=True)])
-    for first in np.flatnonzero(rng.random(n) < DROP_OUT):
-        seen[first : first + int(rng.geometric(1 / LOST))] = np.nan
-    return stamps, seen
+    exposed = np.clip(stamps + TIME_JITTER * rng.normal(size=n), t[0], t[-1])
+    true_rotation = Slerp(t, Rotation.from_quat(poses[:, 3:], scalar_first=True))(exposed)
+    position = np.column_stack([np.interp(exposed, t, axis) for axis in poses[:, :3].T])
+    position = position + true_rotation.apply(error[:3])
+    position += POSITION_NOISE * rng.normal(size=(n, 3))
+    noise = Rotation.from_rotvec(ORIENTATION_NOISE * rng.normal(size=(n, 3)))
+    rotation = noise * true_rotation * Rotation.from_quat(error[3:], scalar_first=True)
+    quaternion = rotation.as_quat(canonical=True, scalar_first=True)
+    measured = np.column_stack([position, quaternion])
+    for first in np.flatnonzero(rng.random(n) < DROP_OUT_CHANCE):
+        length = int(rng.geometric(1 / DROP_OUT_FRAMES))
+        measured[first : first + length] = np.nan
+    return stamps, measured

@@ -1,12 +1,11 @@
-"""Trials in a few bytes: poses rounded well below the cameras' noise, as differences from frame to
-frame, deflated.
+"""Trials in a few bytes: poses rounded well below the cameras' noise, as deflated differences.
 
 A file is an NPZ archive: `strikes` (N, 3) speed, point, deflection as commanded; `frames` (N,) rows
 of each trial; `lost` (2, ceil(F / 8)) bits of the rows at which block and striker were not seen;
 `low`, `high` (12, F) bytes of the differences, zigzag coded (0, -1, 1, -2 as 0, 1, 2, 3). The
 twelve columns are, of block then striker, x y z in steps of 0.01 mm, then yaw and the two tilts
-(the rotation vector that is left after the turn about z) in steps of 0.2 mrad. Time runs from 0 at
-200 Hz. A trial's first difference is its first value, so high bytes alone may be large.
+(the rotation vector that is left after the rotation about z) in steps of 0.2 mrad. Time runs from 0
+at 200 Hz. A trial's first difference is its first value, so high bytes alone may be large.
 """
 
 from __future__ import annotations
@@ -23,112 +22,150 @@ from clashsim.core.trials import Trial, Trials, quaternion, yaw
 from clashsim.lab.mocap import RATE
 from clashsim.lab.strike import Strike
 
-LENGTH, ANGLE = 1e-5, 2e-4  # m, rad: one step of the rounded values
+LENGTH = 1e-5  # m, one step of the rounded positions
+ANGLE = 2e-4  # rad, one step of the rounded angles
 _BODIES = ("block", "striker")
 _NAMES = ("strikes", "frames", "lost", "low", "high")
-_BYTES = 1 << 29  # of an archive's arrays: a hundred hours
+_COLUMNS = 6  # of one body
+_MAX_CODE = (1 << 16) - 1  # what two bytes hold
+_MAX_BYTES = 1 << 29  # of an archive's arrays: a hundred hours
 
 
 def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
-    """Trials and the strikes that made them as bytes of an NPZ archive; the same trials give the
-    same bytes.
+    """Pack trials and the strikes that made them.
+
+    Args:
+        trials: Trials of the bodies `block` and `striker`.
+        strikes: As commanded, one for each trial.
+
+    Returns:
+        The bytes of an NPZ archive; the same trials give the same bytes.
     """
-    steps, lost = [], []
+    differences = []
+    lost: dict[str, list[np.ndarray]] = {body: [] for body in _BODIES}
     for trial in trials:
         columns = []
         for body in _BODIES:
             pose = trial.poses[body]
-            gone = ~np.isfinite(pose).all(1)
-            lost.append(gone)
-            columns.append(
-                np.zeros((len(gone), 6), int) if gone.all() else _held(_rounded(pose), gone)
-            )
-        steps.append(np.diff(np.hstack(columns), axis=0, prepend=0))
-    delta = np.vstack(steps).T
-    coded = np.where(delta >= 0, 2 * delta, -2 * delta - 1)
-    if coded.max() >= 1 << 16:
+            is_lost = ~np.isfinite(pose).all(1)
+            lost[body].append(is_lost)
+            columns.append(_filled(_rounded(pose), is_lost))
+        differences.append(np.diff(np.hstack(columns), axis=0, prepend=0))
+    code = _zigzag(np.vstack(differences).T)
+    if code.max() > _MAX_CODE:
         raise DataError(
-            f"a pose moves by {coded.max() / 2:.0f} steps between frames, more than the packed format holds"
+            f"a pose moves by {code.max() / 2:.0f} steps between frames, "
+            "more than the packed format holds"
         )
-    bits = np.stack([np.packbits(np.concatenate(lost[i::2])) for i in range(2)])
-    about = np.array([[s.speed, s.point, s.deflection] for s in strikes])
-    arrays = dict(
-        zip(
-            _NAMES,
-            (
-                about,
-                np.array([len(t.t) for t in trials], np.int32),
-                bits,
-                (coded & 255).astype(np.uint8),
-                (coded >> 8).astype(np.uint8),
-            ),
-            strict=True,
-        )
-    )
-    out = io.BytesIO()
-    np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
-    return out.getvalue()
+    arrays = {
+        "strikes": np.array([[s.speed, s.point, s.deflection] for s in strikes]),
+        "frames": np.array([len(trial.t) for trial in trials], np.int32),
+        "lost": np.stack([np.packbits(np.concatenate(lost[body])) for body in _BODIES]),
+        "low": (code & 255).astype(np.uint8),
+        "high": (code >> 8).astype(np.uint8),
+    }
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]
+    return archive.getvalue()
 
 
 def unpack(content: bytes, name: str) -> tuple[Trials, list[Strike]]:
-    """Inverse of `pack`, up to rounding; trials are called by `name` and their number."""
+    """Unpack trials; the inverse of `pack`, up to rounding.
+
+    Args:
+        content: The bytes of an archive.
+        name: What the trials are called, with their number.
+
+    Returns:
+        The trials, and the commanded strikes.
+
+    Raises:
+        DataError: The archive is cut off or damaged.
+    """
+    arrays = _read_arrays(content, name)
+    frames = arrays["frames"]
+    low = arrays["low"].astype(np.int64)
+    high = arrays["high"].astype(np.int64)
+    differences = _from_zigzag(low + (high << 8)).T
+    lost = np.unpackbits(arrays["lost"], axis=1, count=low.shape[1]).astype(bool)
+    trials = []
+    start = 0
+    for i, count in enumerate(frames.tolist()):
+        rows = slice(start, start + count)
+        start += count
+        steps = np.cumsum(differences[rows], 0)
+        poses = {}
+        for b, body in enumerate(_BODIES):
+            poses[body] = _pose(steps[:, _COLUMNS * b : _COLUMNS * (b + 1)])
+            poses[body][lost[b, rows]] = np.nan
+        trials.append(Trial(f"{name}-{i:03d}", np.arange(count) / RATE, poses, source="lab"))
+    strikes = [Strike(*map(float, row)) for row in arrays["strikes"]]
+    return Trials(tuple(trials)), strikes
+
+
+def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
+    """The arrays of an archive, after checking that their shapes and types fit together."""
     damaged = DataError(f"the recorded trials of {name} are cut off or damaged")
-    with Npz(content, limit=_BYTES) as archive:
+    with Npz(content, limit=_MAX_BYTES) as archive:
         if not set(_NAMES) <= set(archive.names):
             raise damaged
-        about, frames, bits, low, high = (archive.array(key) for key in _NAMES)
+        arrays = {key: archive.array(key) for key in _NAMES}
+    low = arrays["low"]
+    frames = arrays["frames"]
     total = low.shape[-1] if low.ndim else 0
-    count = frames.size
-    shapes = {"strikes": (count, 3), "frames": (count,), "lost": (2, -(-total // 8))}
-    shapes |= {"low": (12, total), "high": (12, total)}
-    arrays = dict(zip(_NAMES, (about, frames, bits, low, high), strict=True))
-    if any(array.shape != shapes[key] for key, array in arrays.items()):
+    shapes = {
+        "strikes": (frames.size, 3),
+        "frames": (frames.size,),
+        "lost": (2, -(-total // 8)),
+        "low": (2 * _COLUMNS, total),
+        "high": (2 * _COLUMNS, total),
+    }
+    if any(arrays[key].shape != shape for key, shape in shapes.items()):
         raise damaged
-    if {bits.dtype, low.dtype, high.dtype} != {np.dtype(np.uint8)} or frames.dtype.kind not in "iu":
+    if any(arrays[key].dtype != np.uint8 for key in ("lost", "low", "high")):
+        raise damaged
+    if frames.dtype.kind not in "iu":
         raise damaged
     if (frames < 0).any() or sum(frames.tolist()) != total:
         raise damaged
-    coded = low.astype(np.int64) + (high.astype(np.int64) << 8)
-    lost = np.unpackbits(bits, axis=1, count=total).astype(bool)
-    delta = np.where(coded % 2 == 0, coded // 2, -(coded // 2) - 1).T
-    trials, start = [], 0
-    for i, n in enumerate(frames):
-        rows = slice(start, start + int(n))
-        values = np.cumsum(delta[rows], 0)
-        poses = {}
-        for b, body in enumerate(_BODIES):
-            poses[body] = _pose(values[:, 6 * b : 6 * b + 6])
-            poses[body][lost[b, rows]] = np.nan
-        trials.append(Trial(f"{name}-{i:03d}", np.arange(int(n)) / RATE, poses, source="lab"))
-        start += int(n)
-    return Trials(tuple(trials)), [Strike(*map(float, row)) for row in about]
+    return arrays
+
+
+def _zigzag(values: np.ndarray) -> np.ndarray:
+    """Code whole numbers as natural ones: 0, -1, 1, -2 as 0, 1, 2, 3."""
+    return np.where(values >= 0, 2 * values, -2 * values - 1)
+
+
+def _from_zigzag(code: np.ndarray) -> np.ndarray:
+    """Invert `_zigzag`."""
+    return np.where(code % 2 == 0, code // 2, -(code // 2) - 1)
 
 
 def _rounded(pose: np.ndarray) -> np.ndarray:
     """Poses (T, 7), NaN where lost, as whole steps (T, 6), 0 where lost."""
-    out = np.zeros((len(pose), 6), int)
+    steps = np.zeros((len(pose), _COLUMNS), int)
     seen = np.isfinite(pose).all(1)
-    turn = yaw(pose[seen, 3:])
-    tilt = (
-        Rotation.from_quat(pose[seen, 3:], scalar_first=True)
-        * Rotation.from_rotvec(np.outer(-turn, [0, 0, 1]))
-    ).as_rotvec()
-    out[seen] = np.rint(
-        np.column_stack([pose[seen, :3] / LENGTH, turn / ANGLE, tilt[:, :2] / ANGLE])
-    )
-    return out
+    if not seen.any():
+        return steps
+    angle = yaw(pose[seen, 3:])
+    rotation = Rotation.from_quat(pose[seen, 3:], scalar_first=True)
+    back = Rotation.from_rotvec(np.outer(-angle, [0, 0, 1]))
+    tilt = (rotation * back).as_rotvec()[:, :2]
+    steps[seen] = np.rint(np.column_stack([pose[seen, :3] / LENGTH, angle / ANGLE, tilt / ANGLE]))
+    return steps
 
 
-def _held(values: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    """Values with lost rows taken from the last row seen, or from the first."""
-    last = np.maximum.accumulate(np.where(gone, -1, np.arange(len(gone))))
-    return values[np.where(last < 0, int(np.argmin(gone)), last)]
+def _filled(values: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
+    """Values with lost rows taken from the last row seen, or else from the first one seen."""
+    last_seen = np.maximum.accumulate(np.where(is_lost, -1, np.arange(len(is_lost))))
+    first_seen = int(np.argmin(is_lost))
+    return values[np.where(last_seen < 0, first_seen, last_seen)]
 
 
-def _pose(values: np.ndarray) -> np.ndarray:
-    """Inverse of `_rounded` for rows that were seen."""
-    turn = Rotation.from_quat(quaternion(ANGLE * values[:, 3]), scalar_first=True)
-    tilt = Rotation.from_rotvec(np.column_stack([ANGLE * values[:, 4:], np.zeros(len(values))]))
-    return np.column_stack(
-        [LENGTH * values[:, :3], (tilt * turn).as_quat(canonical=True, scalar_first=True)]
-    )
+def _pose(steps: np.ndarray) -> np.ndarray:
+    """Invert `_rounded` for rows that were seen."""
+    rotation = Rotation.from_quat(quaternion(ANGLE * steps[:, 3]), scalar_first=True)
+    no_yaw = np.zeros(len(steps))
+    tilt = Rotation.from_rotvec(np.column_stack([ANGLE * steps[:, 4:], no_yaw]))
+    quaternions = (tilt * rotation).as_quat(canonical=True, scalar_first=True)
+    return np.column_stack([LENGTH * steps[:, :3], quaternions])

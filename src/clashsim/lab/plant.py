@@ -1,9 +1,9 @@
-"""The bench in Drake: block, tip and table with hydroelastic contact patches and the contact law of
-Hunt and Crossley.
+"""The rig in Drake: block, tip and table with hydroelastic contact.
 
-The block is rigid; the arm's tip and the table give way, each with a pressure field. The sole rests
-on the table by a patch, so friction against spin comes out of the pressure under it. Only this
-module of the package imports Drake.
+Contacts have patches and the contact law of Hunt and Crossley. The block is rigid; the arm's tip
+and the table are compliant, each with a pressure field. The block's underside rests on the table by
+a patch, so friction against rotation comes out of the pressure under it. Only this module of the
+package imports Drake.
 """
 
 # Drake's stubs name array types that numpy's own do not meet, so its calls cannot be checked.
@@ -11,6 +11,7 @@ module of the package imports Drake.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,21 +50,75 @@ with needs("Drake (pydrake)", "lab"):
     from pydrake.systems.primitives import TrajectorySource
     from pydrake.trajectories import PiecewisePolynomial
 
-TILE, HALF = 0.05, 0.6  # m, edge of a table tile and half the table: each tile has its own friction
-TABLE_MODULUS, TABLE_DISSIPATION = (
-    1e6,
-    5.0,
-)  # Pa, s/m: 40 MN/m3, as of a bed of sand; a block sinks in by 6 micrometres and does not bounce
-TIP_MESH = 0.0012  # m, edges of the tip's pressure mesh
-SOLE_EDGE = 0.016  # m, arcs of the sole are cut into chords of about this length
+TILE_SIZE = 0.05  # m, edge of a table tile; each tile has its own friction
+TABLE_HALF_WIDTH = 0.6  # m
+# 40 MN/m^3, as of a bed of sand; a block sinks in by 6 micrometres and does not bounce.
+TABLE_MODULUS = 1e6  # Pa
+TABLE_DISSIPATION = 5.0  # s/m
+TABLE_MESH_SIZE = 1.0  # m: a cube has the coarsest mesh there is
+TIP_MESH_SIZE = 0.0012  # m, edges of the tip's pressure mesh
+UNDERSIDE_EDGE = 0.016  # m, arcs of the underside are cut into chords of about this length
+_SHARP_CORNER = 0.3  # rad, change of direction of an outline
+
+
+@dataclass(frozen=True, eq=False)
+class PlantState:
+    """The numbers of Drake's state by name, as views of it; SI units, world axes.
+
+    Attributes:
+        values: (..., 17): tip x y, block qw qx qy qz x y z, then the velocities of the tip (2) and
+            of the block, angular (3) before linear (3).
+    """
+
+    values: np.ndarray
+
+    @property
+    def tip_position(self) -> np.ndarray:
+        """Tip over the table (..., 2), m."""
+        return self.values[..., :2]
+
+    @property
+    def block_coordinates(self) -> np.ndarray:
+        """Drake's coordinates of the block (..., 7): qw qx qy qz x y z."""
+        return self.values[..., 2:9]
+
+    @property
+    def block_quaternion(self) -> np.ndarray:
+        """Orientation of the block wxyz (..., 4)."""
+        return self.values[..., 2:6]
+
+    @property
+    def block_position(self) -> np.ndarray:
+        """Position of the block's origin (..., 3), m."""
+        return self.values[..., 6:9]
+
+    @property
+    def tip_velocity(self) -> np.ndarray:
+        """Velocity of the tip (..., 2), m/s."""
+        return self.values[..., 9:11]
+
+    @property
+    def block_angular_velocity(self) -> np.ndarray:
+        """Angular velocity of the block (..., 3), rad/s."""
+        return self.values[..., 11:14]
+
+    @property
+    def block_velocity(self) -> np.ndarray:
+        """Velocity of the block's origin (..., 3), m/s."""
+        return self.values[..., 14:]
 
 
 class Plant:
-    """One Drake plant. Its state (17,): tip x y, block qw qx qy qz x y z, then velocities: tip (2),
-    block angular (3) and linear (3), world axes.
-    """
+    """One Drake plant with a fixed time step; its states are those of `PlantState`."""
 
     def __init__(self, setting: Setting, shape: Outline, step: float) -> None:
+        """Build the plant.
+
+        Args:
+            setting: Material, surface and change of block and table.
+            shape: Outline of the block.
+            step: s, time step.
+        """
         self.step = step
         builder = DiagramBuilder()
         config = MultibodyPlantConfig(
@@ -73,16 +128,16 @@ class Plant:
             use_sampled_output_ports=False,
         )
         self.plant, scene = AddMultibodyPlant(config, builder)
-        wall, sole = _add_block(self.plant, setting, shape)
-        tip, model = _add_arm(self.plant, setting)
+        wall, underside = _add_block(self.plant, setting, shape)
+        tip, arm_model = _add_arm(self.plant, setting)
         tiles = _add_table(self.plant, setting)
         self.plant.Finalize()
-        # The wall meets the tip and the sole meets the table: two meshes, each as fine as its
+        # The wall meets the tip and the underside meets the table: two meshes, each as fine as its
         # contact needs.
         apart = (
             CollisionFilterDeclaration()
             .ExcludeBetween(GeometrySet(tiles), GeometrySet([tip, wall]))
-            .ExcludeBetween(GeometrySet(tip), GeometrySet(sole))
+            .ExcludeBetween(GeometrySet(tip), GeometrySet(underside))
         )
         scene.collision_filter_manager().Apply(apart)
         self.source: Any = builder.AddSystem(
@@ -93,162 +148,176 @@ class Plant:
             )
         )
         builder.Connect(
-            self.source.get_output_port(), self.plant.get_desired_state_input_port(model)
+            self.source.get_output_port(), self.plant.get_desired_state_input_port(arm_model)
         )
         self.diagram = builder.Build()
         self.context = self.diagram.CreateDefaultContext()
-        self.inner = self.plant.GetMyMutableContextFromRoot(self.context)
+        self.plant_context = self.plant.GetMyMutableContextFromRoot(self.context)
 
-    def command(self, path: arm.Path) -> None:
-        """Give the servo its path; a cubic of Hermite meets the quadratic pieces exactly."""
-        mean = 0.5 * (path.velocities[1:] + path.velocities[:-1])
-        places = np.vstack(
-            [path.start, path.start + np.cumsum(mean * np.diff(path.times)[:, None], 0)]
-        )
+    def command(self, path: arm.TipPath) -> None:
+        """Give the servo its path; a cubic Hermite spline meets the quadratic pieces exactly."""
+        mean_velocities = 0.5 * (path.velocities[1:] + path.velocities[:-1])
+        moves = np.cumsum(mean_velocities * np.diff(path.times)[:, None], 0)
+        positions = np.vstack([path.start, path.start + moves])
         self.source.UpdateTrajectory(
-            PiecewisePolynomial.CubicHermite(path.times, places.T, path.velocities.T)
+            PiecewisePolynomial.CubicHermite(path.times, positions.T, path.velocities.T)
         )
 
-    def start(self, pose: np.ndarray, path: arm.Path) -> np.ndarray:
-        """The state with the block at rest at pose (x, y, yaw) and the tip at the start of its
-        path.
+    def start(self, pose: np.ndarray, path: arm.TipPath) -> np.ndarray:
+        """Make the state with the block at rest and the tip at the start of its path.
+
+        Args:
+            pose: (3,), x, y (m) and yaw (rad) of the block.
+            path: The path of the tip.
+
+        Returns:
+            The state, (17,).
         """
-        turn = RollPitchYaw(0, 0, float(pose[2])).ToQuaternion()
+        quaternion = RollPitchYaw(0, 0, float(pose[2])).ToQuaternion().wxyz()
+        height = [0.0]
+        block_at_rest = np.zeros(6)
         return np.concatenate(
-            [path.start, turn.wxyz(), pose[:2], [0.0], path.velocities[0], np.zeros(6)]
+            [path.start, quaternion, pose[:2], height, path.velocities[0], block_at_rest]
         )
 
     def advance(self, state: np.ndarray, t: float, steps: int) -> np.ndarray:
-        """The state some steps after t."""
-        self.plant.SetPositionsAndVelocities(self.inner, state)
+        """Simulate some time steps.
+
+        Args:
+            state: (17,), at time t.
+            t: s.
+            steps: How many.
+
+        Returns:
+            The state after them, (17,).
+        """
+        self.plant.SetPositionsAndVelocities(self.plant_context, state)
         for i in range(steps):
-            self.context.SetTime(
-                t + (i + 1) * self.step
-            )  # the servo is solved implicitly: its target is that of the step's end
-            self.context.SetDiscreteState(
-                self.diagram.EvalUniquePeriodicDiscreteUpdate(self.context)
-            )
-        return self.plant.GetPositionsAndVelocities(self.inner).copy()
+            # The servo is solved implicitly: its target is that of the step's end.
+            self.context.SetTime(t + (i + 1) * self.step)
+            update = self.diagram.EvalUniquePeriodicDiscreteUpdate(self.context)
+            self.context.SetDiscreteState(update)
+        return self.plant.GetPositionsAndVelocities(self.plant_context).copy()
 
 
-def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple:
-    """The block as the convex hull of its outline and, below, an open mesh of its sole."""
-    material = MATERIALS[setting.material]
-    corners = np.vstack(
-        [
-            np.column_stack([shape.corners, np.full(len(shape.corners), z)])
-            for z in (0.0, shape.height)
-        ]
-    )
-    hull = Convex(np.ascontiguousarray(corners.T), "block")
+def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple[Any, Any]:
+    """Add the block as the convex hull of its outline and, below, an open mesh of its underside.
+
+    Returns the geometries of its wall and of its underside.
+    """
+    bottom = np.column_stack([shape.corners, np.zeros(len(shape.corners))])
+    top = np.column_stack([shape.corners, np.full(len(shape.corners), shape.height)])
+    hull = Convex(np.ascontiguousarray(np.vstack([bottom, top]).T), "block")
     change = CHANGES[setting.change]
-    inertia = CalcSpatialInertia(hull, change.mass * material.density)
+    density = change.mass * MATERIALS[setting.material].density
+    inertia = CalcSpatialInertia(hull, density)
     if change.ballast:
+        place = np.array(change.at)
         inertia += SpatialInertia(
-            change.ballast * inertia.get_mass(),
-            np.array(change.at),
-            UnitInertia.PointMass(np.array(change.at)),
+            change.ballast * inertia.get_mass(), place, UnitInertia.PointMass(place)
         )
     body = plant.AddRigidBody("block", plant.AddModelInstance("block"), inertia)
     rigid = ProximityProperties()
     AddRigidHydroelasticProperties(1.0, rigid)
     AddContactMaterial(dissipation=0.0, friction=CoulombFriction(1.0, 1.0), properties=rigid)
-    mesh = Mesh(InMemoryMesh(mesh_file=MemoryFile(_sole(shape), ".obj", "sole")))
-    return tuple(
-        plant.RegisterCollisionGeometry(body, RigidTransform(), geometry, name, rigid)
-        for geometry, name in ((hull, "wall"), (mesh, "sole"))
-    )
+    mesh = Mesh(InMemoryMesh(mesh_file=MemoryFile(_underside_obj(shape), ".obj", "underside")))
+    wall = plant.RegisterCollisionGeometry(body, RigidTransform(), hull, "wall", rigid)
+    underside = plant.RegisterCollisionGeometry(body, RigidTransform(), mesh, "underside", rigid)
+    return wall, underside
 
 
-def _sole(shape: Outline) -> str:
-    """The sole as an OBJ text: the outline with short edges merged, cut into triangles that face
-    down.
-    """
+def _underside_obj(shape: Outline) -> str:
+    """The underside as an OBJ text: the outline without short edges, in triangles facing down."""
     kept = [shape.corners[0]]
     for corner in shape.corners[1:]:
-        if np.linalg.norm(corner - kept[-1]) >= SOLE_EDGE or _sharp(shape, corner):
+        is_far = np.linalg.norm(corner - kept[-1]) >= UNDERSIDE_EDGE
+        if is_far or _is_sharp(shape, corner):
             kept.append(corner)
-    points = np.array(kept)
-    points = np.vstack(
-        [points, points.mean(0)]
-    )  # a middle point, so that no triangle spans the whole sole
-    faces = []
+    # A point in the middle, so that no triangle spans the whole underside.
+    points = np.vstack([np.array(kept), np.array(kept).mean(0)])
+    lines = [f"v {x:.9g} {y:.9g} 0\n" for x, y in points]
     for a, b, c in Delaunay(points).simplices:
-        u, v = points[b] - points[a], points[c] - points[a]
-        faces.append((a, c, b) if u[0] * v[1] - u[1] * v[0] > 0 else (a, b, c))
-    return "".join(f"v {x:.9g} {y:.9g} 0\n" for x, y in points) + "".join(
-        f"f {a + 1} {b + 1} {c + 1}\n" for a, b, c in faces
-    )
+        u = points[b] - points[a]
+        v = points[c] - points[a]
+        is_counter_clockwise = u[0] * v[1] - u[1] * v[0] > 0
+        first, second, third = (a, c, b) if is_counter_clockwise else (a, b, c)
+        lines.append(f"f {first + 1} {second + 1} {third + 1}\n")
+    return "".join(lines)
 
 
-def _sharp(shape: Outline, corner: np.ndarray) -> bool:
-    """Whether the outline turns by more than 0.3 rad at a corner."""
+def _is_sharp(shape: Outline, corner: np.ndarray) -> bool:
+    """Whether the outline changes its direction sharply at a corner."""
     i = int(np.linalg.norm(shape.corners - corner, axis=1).argmin())
-    before, after = (
-        corner - shape.corners[i - 1],
-        shape.corners[(i + 1) % len(shape.corners)] - corner,
-    )
-    return bool(before @ after < np.cos(0.3) * np.linalg.norm(before) * np.linalg.norm(after))
+    edge_before = corner - shape.corners[i - 1]
+    edge_after = shape.corners[(i + 1) % len(shape.corners)] - corner
+    lengths = np.linalg.norm(edge_before) * np.linalg.norm(edge_after)
+    return bool(edge_before @ edge_after < np.cos(_SHARP_CORNER) * lengths)
 
 
-def _add_arm(plant: Any, setting: Setting) -> tuple:
-    """The tip on two slides with a servo each; it never meets the table."""
-    material, model = MATERIALS[setting.material], plant.AddModelInstance("striker")
-    cart = plant.AddRigidBody(
-        "cart", model, SpatialInertia(1e-3, np.zeros(3), UnitInertia.SolidSphere(TIP_RADIUS))
-    )
-    tip = plant.AddRigidBody(
-        "striker", model, SpatialInertia(arm.MASS, np.zeros(3), UnitInertia.SolidSphere(TIP_RADIUS))
-    )
+def _add_arm(plant: Any, setting: Setting) -> tuple[Any, Any]:
+    """Add the tip on two slides with a servo each; it never meets the table.
+
+    Returns the tip's geometry and the model instance whose desired state is commanded.
+    """
+    model = plant.AddModelInstance("striker")
+    sphere = UnitInertia.SolidSphere(TIP_RADIUS)
+    cart = plant.AddRigidBody("cart", model, SpatialInertia(1e-3, np.zeros(3), sphere))
+    tip = plant.AddRigidBody("striker", model, SpatialInertia(arm.MASS, np.zeros(3), sphere))
     x = plant.AddJoint(PrismaticJoint("x", plant.world_frame(), cart.body_frame(), [1, 0, 0]))
     y = plant.AddJoint(PrismaticJoint("y", cart.body_frame(), tip.body_frame(), [0, 1, 0]))
     for joint in (x, y):
-        plant.AddJointActuator(joint.name(), joint).set_controller_gains(
-            PdControllerGains(p=arm.STIFFNESS, d=arm.DAMPING)
-        )
-    soft = _soft(
-        CHANGES[setting.change].friction * material.friction,
-        material.modulus,
-        material.dissipation,
-        TIP_MESH,
+        actuator = plant.AddJointActuator(joint.name(), joint)
+        actuator.set_controller_gains(PdControllerGains(p=arm.STIFFNESS, d=arm.DAMPING))
+    material = MATERIALS[setting.material]
+    compliant = _compliant_properties(
+        friction=CHANGES[setting.change].friction * material.friction,
+        modulus=material.modulus,
+        dissipation=material.dissipation,
+        mesh_size=TIP_MESH_SIZE,
     )
-    return plant.RegisterCollisionGeometry(
-        tip, RigidTransform([0, 0, TIP_RADIUS]), Sphere(TIP_RADIUS), "tip", soft
-    ), model
+    geometry = plant.RegisterCollisionGeometry(
+        tip, RigidTransform([0, 0, TIP_RADIUS]), Sphere(TIP_RADIUS), "tip", compliant
+    )
+    return geometry, model
 
 
-def _add_table(plant: Any, setting: Setting) -> list:
-    """Cubes side by side: a cube's pressure field is the simplest, and each has the friction of its
-    middle.
+def _add_table(plant: Any, setting: Setting) -> list[Any]:
+    """Add the table as cubes side by side, and return their geometries.
+
+    A cube's pressure field is the simplest one, and each cube has the friction of its middle.
     """
-    n = round(2 * HALF / TILE)
-    middle = -HALF + (np.arange(n) + 0.5) * TILE
+    n = round(2 * TABLE_HALF_WIDTH / TILE_SIZE)
+    middle = -TABLE_HALF_WIDTH + (np.arange(n) + 0.5) * TILE_SIZE
     places = np.stack(np.meshgrid(middle, middle, indexing="ij"), -1).reshape(-1, 2)
+    frictions = table_friction(setting, places)
     tiles = []
-    for i, (place, friction) in enumerate(
-        zip(places, table_friction(setting, places), strict=True)
-    ):
-        soft = _soft(float(friction), TABLE_MODULUS, TABLE_DISSIPATION, 1.0)
-        tiles.append(
-            plant.RegisterCollisionGeometry(
-                plant.world_body(),
-                RigidTransform([*place, -TILE / 2]),
-                Box(TILE, TILE, TILE),
-                f"tile{i}",
-                soft,
-            )
+    for i, (place, friction) in enumerate(zip(places, frictions, strict=True)):
+        compliant = _compliant_properties(
+            friction=float(friction),
+            modulus=TABLE_MODULUS,
+            dissipation=TABLE_DISSIPATION,
+            mesh_size=TABLE_MESH_SIZE,
         )
+        tile = plant.RegisterCollisionGeometry(
+            plant.world_body(),
+            RigidTransform([*place, -TILE_SIZE / 2]),
+            Box(TILE_SIZE, TILE_SIZE, TILE_SIZE),
+            f"tile{i}",
+            compliant,
+        )
+        tiles.append(tile)
     return tiles
 
 
-def _soft(friction: float, modulus: float, dissipation: float, mesh: float) -> Any:
-    """Properties of what gives way; Drake takes the harmonic mean of two frictions, and the block's
-    is 1.
-    """
-    soft = ProximityProperties()
-    AddCompliantHydroelasticProperties(mesh, modulus, soft)
-    half = friction / (2 - friction)
+def _compliant_properties(
+    *, friction: float, modulus: float, dissipation: float, mesh_size: float
+) -> Any:
+    """Contact properties of what is compliant, with a given friction against the block."""
+    properties = ProximityProperties()
+    AddCompliantHydroelasticProperties(mesh_size, modulus, properties)
+    # Drake takes the harmonic mean of two frictions, and the block's own is 1.
+    own = friction / (2 - friction)
     AddContactMaterial(
-        dissipation=dissipation, friction=CoulombFriction(half, half), properties=soft
+        dissipation=dissipation, friction=CoulombFriction(own, own), properties=properties
     )
-    return soft
+    return properties

@@ -1,5 +1,6 @@
-"""The recorded set: 110 strikes for each of the eighteen settings, shipped with the package, and
-how it is made again.
+"""The recorded set: 110 strikes for each of the eighteen settings, shipped with the package.
+
+Also how it is made again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.progress import Progress, quiet
@@ -20,33 +22,39 @@ from clashsim.lab.session import execute_independently
 from clashsim.lab.settings import Setting, settings
 from clashsim.lab.strike import Strike, block_outline
 
-FIT, TEST = (
-    10,
-    100,
-)  # the first trials of a set are for fitting, the others for testing (CLASH, Sec. IV-A)
+# The first trials of a set are for fitting, the others for testing (CLASH, Sec. IV-A).
+FIT = 10
+TEST = 100
 SEED = 2025
-_SPREAD = (
-    0.01,
-    0.01,
-    0.05,
-)  # m, m, rad: where the operator puts the block, about the middle of the table with the struck side to the arm
+# Where the operator puts the block, about the middle of the table with the struck side to the arm:
+# standard deviations of x, y (m), yaw (rad).
+_START_STD = (0.01, 0.01, 0.05)
 
 
 def plan(
     setting: Setting, n: int = FIT + TEST, seed: int = SEED
 ) -> tuple[list[Strike], np.ndarray]:
-    """Strikes drawn from the ranges of the setting's scene, and starts (n, 3) that turn the block
-    so that each goes along +x.
+    """Draw strikes from the ranges of the setting's scene.
+
+    Args:
+        setting: The block and the table.
+        n: Number of strikes.
+        seed: Of the draw.
+
+    Returns:
+        The strikes, and starts (n, 3), x, y (m), yaw (rad), that rotate the block so that each
+        strike goes along +x.
     """
     rng = np.random.default_rng([seed, zlib.crc32(setting.name.encode())])
-    ranges, shape = Scene.load(setting.shape).strikes, block_outline(setting.shape)
-    strikes, starts = [], np.array(_SPREAD) * rng.normal(size=(n, 3))
+    ranges = Scene.load(setting.shape).strikes
+    outline = block_outline(setting.shape)
+    starts = np.array(_START_STD) * rng.normal(size=(n, 3))
+    strikes = []
     for i in range(n):
-        strikes.append(Strike.strikes(ranges, rng))
-        way = shape.touch(strikes[i])[1]
-        starts[i, 2] = (
-            np.remainder(starts[i, 2] - np.arctan2(way[1], way[0]) + np.pi, 2 * np.pi) - np.pi
-        )
+        strike = Strike.sample(ranges, rng)
+        strikes.append(strike)
+        _, direction = outline.touch(strike)
+        starts[i, 2] = wrap_angle(starts[i, 2] - np.arctan2(direction[1], direction[0]))
     return strikes, starts
 
 
@@ -58,8 +66,17 @@ def record(
     workers: int | None = None,
     progress: Progress = quiet,
 ) -> Trials:
-    """Record `n` strikes of a setting with Drake; trial i is the same for any n up to 110 and any
-    number of workers.
+    """Record strikes of a setting with Drake.
+
+    Args:
+        setting: The block and the table.
+        n: Number of strikes.
+        seed: Trial i is the same for any n up to 110 and any number of workers.
+        workers: Number of processes; by default that of the cores.
+        progress: How progress is shown.
+
+    Returns:
+        n trials.
     """
     strikes, starts = plan(setting, max(n, FIT + TEST), seed)
     return execute_independently(
@@ -76,36 +93,54 @@ def record_all(
     workers: int | None = None,
     progress: Progress = quiet,
 ) -> list[Path]:
-    """Record every setting (or those of one shape) into a folder, one file each; files that are
-    there are kept, so a stopped call goes on.
+    """Record every setting into a folder, one file each.
+
+    Files that are there are kept, so that a stopped call can be continued.
+
+    Args:
+        folder: Where the files are written.
+        n: Number of strikes of a setting.
+        seed: As in `record`.
+        shape: Only the settings of this shape.
+        workers: Number of processes; by default that of the cores.
+        progress: How progress is shown.
+
+    Returns:
+        The files.
     """
     paths = []
     for setting in settings(shape):
-        paths.append(Path(folder) / f"{setting.name}.npz")
-        if not paths[-1].is_file():
+        path = Path(folder) / f"{setting.name}.npz"
+        paths.append(path)
+        if not path.is_file():
             trials = record(setting, n, seed, workers=workers, progress=progress)
-            write_atomic(paths[-1], pack(trials, plan(setting, max(n, FIT + TEST), seed)[0][:n]))
+            strikes, _ = plan(setting, max(n, FIT + TEST), seed)
+            write_atomic(path, pack(trials, strikes[:n]))
     return paths
 
 
 def recorded(
     shape: str = "semi_cylinder", material: str = "resin", surface: str = "high"
 ) -> Trials:
-    """The 110 recorded trials of a setting: [:10] to fit, [10:] to test. Needs no Drake."""
-    return _read(Setting(shape, material, surface))[0]
+    """Read the 110 recorded trials of a setting: [:10] to fit, [10:] to test. Needs no Drake."""
+    trials, _ = _read(Setting(shape, material, surface))
+    return trials
 
 
 def recorded_strikes(
     shape: str = "semi_cylinder", material: str = "resin", surface: str = "high"
 ) -> list[Strike]:
-    """The commanded strikes of `recorded`, in the same order."""
-    return _read(Setting(shape, material, surface))[1]
+    """Read the commanded strikes of `recorded`, in the same order."""
+    _, strikes = _read(Setting(shape, material, surface))
+    return strikes
 
 
 def _read(setting: Setting) -> tuple[Trials, list[Strike]]:
+    """The shipped trials of a setting, and their commanded strikes."""
     path = resources.files("clashsim") / "lab" / "recorded" / f"{setting.name}.npz"
     if not path.is_file():
         raise DataError(
-            f"the recorded set of {setting.name} is not in this installation; make it with clashsim.lab.record_all"
+            f"the recorded set of {setting.name} is not in this installation; "
+            "make it with clashsim.lab.record_all"
         )
     return unpack(path.read_bytes(), setting.name)

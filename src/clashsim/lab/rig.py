@@ -1,5 +1,6 @@
-"""The laboratory's physics: one strike from the tip's approach to the block's rest, with finer
-steps while the two may touch.
+"""The laboratory's physics: one strike, from the tip's approach until the block rests.
+
+Time steps are finer while tip and block may touch.
 """
 
 from __future__ import annotations
@@ -9,24 +10,32 @@ from functools import lru_cache
 
 import numpy as np
 
-from clashsim.lab import arm
-from clashsim.lab.plant import Plant
+from clashsim.lab.arm import TipPath
+from clashsim.lab.plant import Plant, PlantState
 from clashsim.lab.settings import Setting
 from clashsim.lab.strike import TIP_RADIUS, block_outline
 
-COARSE, FINE = 1e-3, 5e-5  # s, steps of the slide and of the strike
-REST_SPEED, REST_SPIN, REST_TIME = (
-    2e-3,
-    2e-2,
-    0.04,
-)  # m/s, rad/s, s: the block rests when slower than this for so long
-LIMIT = 2.5  # s
+COARSE_STEP = 1e-3  # s, of the slide
+FINE_STEP = 5e-5  # s, of the strike
+# The block rests when it is slower than both for so long.
+REST_SPEED = 2e-3  # m/s
+REST_ANGULAR_VELOCITY = 2e-2  # rad/s
+REST_TIME = 0.04  # s
+MAX_DURATION = 2.5  # s
+_FALLEN_HEIGHT = -0.005  # m: lower than this, the block has fallen off the table
+_QUIET_MARGIN = 0.02  # s before braking until which nothing can touch
+_MISSED_MARGIN = 0.1  # s after braking at which a strike has missed
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
-    """What truly happened: t (M,) s, poses of the block and of the striker (M, 7), and the block's
-    speed and spin (M, 2).
+class TrueMotion:
+    """What truly happened in a strike.
+
+    Attributes:
+        t: (M,), s.
+        block: (M, 7), pose x y z qw qx qy qz of the block, world.
+        striker: (M, 7), pose of the striker.
+        rates: (M, 2), the block's speed (m/s) and its angular velocity about z (rad/s).
     """
 
     t: np.ndarray
@@ -35,70 +44,111 @@ class Motion:
     rates: np.ndarray
 
 
-class Engine:
-    """The bench of one setting in Drake, at a coarse and a fine step; the same input gives the same
-    bits.
+class Rig:
+    """Block, tip and table of one setting in Drake, at a coarse and at a fine time step.
+
+    The same input gives the same bits.
     """
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.shape = setting, block_outline(setting.shape)
-        self.coarse, self.fine = (
-            Plant(setting, self.shape, COARSE),
-            Plant(setting, self.shape, FINE),
-        )
+        self.setting = setting
+        self.shape = block_outline(setting.shape)
+        self.coarse = Plant(setting, self.shape, COARSE_STEP)
+        self.fine = Plant(setting, self.shape, FINE_STEP)
 
-    def run(self, pose: np.ndarray, path: arm.Path) -> Motion:
-        """Strike a resting block at pose (x, y, yaw) with the tip on its path, until the block
-        rests again.
+    def run(self, pose: np.ndarray, path: TipPath) -> TrueMotion:
+        """Strike a resting block until it rests again.
+
+        Args:
+            pose: (3,), x, y (m) and yaw (rad) of the block.
+            path: The path of the tip.
+
+        Returns:
+            The motion, in steps of `COARSE_STEP`.
         """
         for plant in (self.coarse, self.fine):
             plant.command(path)
-        state = self.coarse.start(pose, path)
-        quiet = round(
-            (path.times[1] - 0.02) / COARSE
-        )  # the tip keeps its speed and the block rests until shortly before the touch
-        states = [
-            state + np.pad(i * COARSE * path.velocities[0], (0, 15)) for i in range(quiet + 1)
-        ]
-        state, still, touched, now = states[-1], 0.0, False, quiet
-        while now * COARSE < LIMIT:
-            place, tip = planar(state[2:9]), state[:2]
-            gap = self.shape.gap(place, tip)
-            closing = np.linalg.norm(state[9:11])
-            near = gap < 1.2 * COARSE * closing
-            touched = touched or gap < 0
-            state = (self.fine if near else self.coarse).advance(
-                state, now * COARSE, 1 if not near else round(COARSE / FINE)
-            )
-            now += 1
+        states = self._approach(pose, path)
+        rest_time = 0.0
+        has_touched = False
+        steps_done = len(states) - 1
+        while steps_done * COARSE_STEP < MAX_DURATION:
+            gap = self._gap(states[-1])
+            has_touched = has_touched or gap < 0
+            state = self._step(states[-1], gap=gap, time=steps_done * COARSE_STEP)
             states.append(state)
-            still = (
-                still + COARSE
-                if np.linalg.norm(state[14:]) < REST_SPEED
-                and np.linalg.norm(state[11:14]) < REST_SPIN
-                else 0.0
-            )
-            done = now * COARSE > (path.times[2] if touched else path.times[1] + 0.1)
-            if (still > REST_TIME and done) or state[
-                8
-            ] < -0.005:  # at rest, or fallen off the table
+            steps_done += 1
+            if _is_slow(state):
+                rest_time += COARSE_STEP
+            else:
+                rest_time = 0.0
+            last_moment = path.times[2] if has_touched else path.times[1] + _MISSED_MARGIN
+            strike_is_over = steps_done * COARSE_STEP > last_moment
+            if rest_time > REST_TIME and strike_is_over:
                 break
-        whole = np.array(states)
-        striker = np.tile([0.0, 0, TIP_RADIUS, 1, 0, 0, 0], (len(whole), 1))
-        striker[:, :2] = whole[:, :2]
-        rates = np.column_stack([np.linalg.norm(whole[:, 14:], axis=1), whole[:, 13]])
-        return Motion(
-            np.arange(len(whole)) * COARSE, whole[:, [6, 7, 8, 2, 3, 4, 5]], striker, rates
-        )
+            if PlantState(state).block_position[2] < _FALLEN_HEIGHT:
+                break
+        return _recorded(np.array(states))
+
+    def _approach(self, pose: np.ndarray, path: TipPath) -> list[np.ndarray]:
+        """States until shortly before the touch: the tip keeps its speed and the block rests."""
+        start = self.coarse.start(pose, path)
+        steps = round((path.times[1] - _QUIET_MARGIN) / COARSE_STEP)
+        states = []
+        for i in range(steps + 1):
+            state = start.copy()
+            PlantState(state).tip_position[:] += i * COARSE_STEP * path.velocities[0]
+            states.append(state)
+        return states
+
+    def _gap(self, state: np.ndarray) -> float:
+        """Distance (m) between block and tip."""
+        view = PlantState(state)
+        return self.shape.gap(planar_pose(view.block_coordinates), view.tip_position)
+
+    def _step(self, state: np.ndarray, *, gap: float, time: float) -> np.ndarray:
+        """The state one coarse step on, in fine steps where tip and block may touch within it."""
+        tip_speed = np.linalg.norm(PlantState(state).tip_velocity)
+        may_touch = gap < 1.2 * COARSE_STEP * tip_speed
+        if may_touch:
+            return self.fine.advance(state, time, round(COARSE_STEP / FINE_STEP))
+        return self.coarse.advance(state, time, 1)
 
 
-def planar(q: np.ndarray) -> np.ndarray:
-    """x, y, yaw (3,) of Drake's coordinates of a floating body (qw qx qy qz x y z)."""
-    w, x, y, z = q[:4]
-    return np.array([q[4], q[5], np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))])
+def planar_pose(coordinates: np.ndarray) -> np.ndarray:
+    """Convert Drake's coordinates of a floating body to a pose in the plane.
+
+    Args:
+        coordinates: (7,), qw qx qy qz x y z.
+
+    Returns:
+        x, y (m), yaw (rad), (3,).
+    """
+    w, x, y, z = coordinates[:4]
+    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    return np.array([coordinates[4], coordinates[5], yaw])
 
 
 @lru_cache(maxsize=2)
-def engine(setting: Setting) -> Engine:
-    """The bench of a setting, built once per process: a second or so, and some 200 MB."""
-    return Engine(setting)
+def rig_of(setting: Setting) -> Rig:
+    """Build the rig of a setting, once per process: it takes about a second and some 200 MB."""
+    return Rig(setting)
+
+
+def _is_slow(state: np.ndarray) -> bool:
+    """Whether the block moves as slowly as at rest."""
+    view = PlantState(state)
+    speed = np.linalg.norm(view.block_velocity)
+    angular_velocity = np.linalg.norm(view.block_angular_velocity)
+    return bool(speed < REST_SPEED and angular_velocity < REST_ANGULAR_VELOCITY)
+
+
+def _recorded(states: np.ndarray) -> TrueMotion:
+    """The motion of states (M, 17) that are `COARSE_STEP` apart."""
+    view = PlantState(states)
+    block = np.column_stack([view.block_position, view.block_quaternion])
+    striker = np.tile([0.0, 0, TIP_RADIUS, 1, 0, 0, 0], (len(states), 1))
+    striker[:, :2] = view.tip_position
+    speed = np.linalg.norm(view.block_velocity, axis=1)
+    rates = np.column_stack([speed, view.block_angular_velocity[:, 2]])
+    return TrueMotion(np.arange(len(states)) * COARSE_STEP, block, striker, rates)

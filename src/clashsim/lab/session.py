@@ -1,5 +1,6 @@
-"""Strikes in the laboratory as a robot and a motion-capture system give them: strikes in, trials
-out, and nothing else to be seen.
+"""Strikes in the laboratory: strikes in, recorded trials out, and nothing else to be seen.
+
+The trials are what a robot and a motion-capture system give.
 """
 
 from __future__ import annotations
@@ -9,32 +10,34 @@ import os
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clashsim.core.angles import rotate_planar
 from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
-from clashsim.core.trials import Trial, Trials, yaw
+from clashsim.core.trials import Trial, Trials, quaternion, yaw
 from clashsim.core.workers import exit_with_parent
 from clashsim.lab import arm, mocap
 from clashsim.lab.settings import Setting
-from clashsim.lab.strike import Strike, block_outline, turned
+from clashsim.lab.strike import Strike, block_outline
 
 if TYPE_CHECKING:
-    from clashsim.lab.rig import Engine
+    from clashsim.lab.rig import Rig
 
-PLACEMENT = (5e-4, 5e-4, 5e-3)  # m, m, rad: how well a block is put where it should be
-LOOK = 20  # frames over which the block's pose is averaged before a strike is planned
+# Standard deviation with which a block is put where it should be: x, y (m), yaw (rad).
+PLACEMENT_STD = (5e-4, 5e-4, 5e-3)
+POSE_FRAMES = 20  # over which the block's pose is averaged before a strike is planned
 REACH = 0.5  # m, a block must start within this square about the table's middle
 _BODIES = ("block", "striker")
 
 
 class Session:
-    """A block on the table: each strike finds it where the last one left it, and is planned from
-    its measured pose.
+    """A block on the table: each strike finds it where the last one left it.
 
-    start: x, y (m), yaw (rad) at which the block is put down, with the scatter of a careful hand.
+    Each strike is planned from the measured pose of the block.
     """
 
     def __init__(
@@ -44,43 +47,59 @@ class Session:
         *,
         start: Sequence[float] = (0.0, 0.0, 0.0),
     ) -> None:
+        """Put a block down, with the scatter of a careful hand.
+
+        Args:
+            setting: The block and the table.
+            seed: Of all noise.
+            start: x, y (m), yaw (rad) at which the block is put down.
+        """
         self.setting = setting
         self._rng = np.random.default_rng(seed)
-        self._pose = _checked(start) + np.array(PLACEMENT) * self._rng.normal(size=3)
-        marks = np.random.default_rng(
-            zlib.crc32(setting.name.encode())
-        )  # the markers were put on once
-        self._error = {body: mocap.frame_error(marks) for body in _BODIES}
-        self._engine = _engine(setting)
+        self._pose = _checked_pose(start) + np.array(PLACEMENT_STD) * self._rng.normal(size=3)
+        # The markers were put on once, so their error belongs to the setting.
+        marker_rng = np.random.default_rng(zlib.crc32(setting.name.encode()))
+        self._frame_errors = {body: mocap.frame_error(marker_rng) for body in _BODIES}
+        self._rig = _rig_of(setting)
 
     def look(self) -> np.ndarray:
-        """Measured pose x, y, yaw (3,) of the block at rest."""
-        pose = _spatial(self._pose)
+        """Measure the pose of the resting block: x, y (m), yaw (rad), (3,)."""
+        x, y, angle = self._pose
+        pose = np.array([x, y, 0.0, *quaternion(angle)])
+        times = np.array([0.0, POSE_FRAMES / mocap.RATE])
         while True:
-            _, seen = mocap.observe(
-                np.array([0.0, LOOK / mocap.RATE]),
-                np.stack([pose, pose]),
-                self._error["block"],
-                self._rng,
+            _, measured = mocap.observe(
+                times, np.stack([pose, pose]), self._frame_errors["block"], self._rng
             )
-            seen = seen[np.isfinite(seen).all(1)]
-            if len(seen):
-                return np.array([*seen[:, :2].mean(0), yaw(seen[:, 3:]).mean()])
+            measured = measured[np.isfinite(measured).all(1)]
+            if len(measured):
+                return np.array([*measured[:, :2].mean(0), yaw(measured[:, 3:]).mean()])
 
     def strike(self, strike: Strike, *, name: str = "strike") -> Trial:
-        """Do one strike and record it from 0.1 s before the planned touch until the block rests."""
-        seen = self.look()
-        _checked(seen)
-        centre, way = block_outline(self.setting.shape).touch(strike)
-        command = arm.path(
-            seen[:2] + turned(centre, seen[2]), strike.speed * turned(way, seen[2]), self._rng
-        )
-        motion = self._engine.run(self._pose, command)
+        """Do one strike and record it, from 0.1 s before the planned touch until the block rests.
+
+        Args:
+            strike: The strike.
+            name: Name of the trial.
+
+        Returns:
+            The trial, with the bodies `block` and `striker`.
+        """
+        measured = self.look()
+        _checked_pose(measured)
+        tip_in_block, direction_in_block = block_outline(self.setting.shape).touch(strike)
+        tip = measured[:2] + rotate_planar(tip_in_block, measured[2])
+        velocity = strike.speed * rotate_planar(direction_in_block, measured[2])
+        motion = self._rig.run(self._pose, arm.tip_path(tip, velocity, self._rng))
         last = motion.block[-1]
         self._pose = np.array([*last[:2], yaw(last[None, 3:])[0]])
-        stamps, poses = np.zeros(0), {}
-        for body, true in zip(_BODIES, (motion.block, motion.striker), strict=True):
-            stamps, poses[body] = mocap.observe(motion.t, true, self._error[body], self._rng)
+        true_poses = {"block": motion.block, "striker": motion.striker}
+        stamps = np.zeros(0)
+        poses = {}
+        for body in _BODIES:
+            stamps, poses[body] = mocap.observe(
+                motion.t, true_poses[body], self._frame_errors[body], self._rng
+            )
         return Trial(name, stamps, poses, source="lab")
 
 
@@ -91,14 +110,23 @@ def execute(
     *,
     start: Sequence[float] = (0.0, 0.0, 0.0),
 ) -> Trials:
-    """One strike, or a sequence between which the block stays where it came to rest; the same seed
-    gives the same trials.
+    """Do one strike, or a sequence between which the block stays where it came to rest.
+
+    Args:
+        strikes: One or many.
+        setting: The block and the table.
+        seed: The same seed gives the same trials.
+        start: x, y (m), yaw (rad) at which the block is put down.
+
+    Returns:
+        One trial for each strike.
     """
     session = Session(setting, seed, start=start)
     sequence = [strikes] if isinstance(strikes, Strike) else list(strikes)
-    return Trials(
-        tuple(session.strike(s, name=f"{setting.name}-{i:03d}") for i, s in enumerate(sequence))
-    )
+    trials = []
+    for i, strike in enumerate(sequence):
+        trials.append(session.strike(strike, name=_trial_name(setting, i)))
+    return Trials(tuple(trials))
 
 
 def execute_independently(
@@ -110,63 +138,84 @@ def execute_independently(
     workers: int | None = None,
     progress: Progress = quiet,
 ) -> Trials:
-    """Strikes that know nothing of each other, each on a block put down anew at its row of starts
-    (N, 3), on all cores.
+    """Do strikes that do not depend on each other, each on a block put down anew, on all cores.
 
-    The same seed gives the same trials with any number of workers. Python starts workers afresh, so
-    a script that calls this with more than one needs the usual `if __name__ == "__main__":`.
+    Python starts workers afresh, so a script that calls this with more than one needs the usual
+    `if __name__ == "__main__":`.
+
+    Args:
+        strikes: N strikes.
+        setting: The block and the table.
+        seed: The same seed gives the same trials with any number of workers.
+        starts: (N, 3), x, y (m), yaw (rad) at which the blocks are put down; by default zero.
+        workers: Number of processes; by default that of the cores.
+        progress: How progress is shown.
+
+    Returns:
+        N trials.
     """
-    places = np.zeros((len(strikes), 3)) if starts is None else np.asarray(starts, float)
-    if places.shape != (len(strikes), 3):
+    poses = np.zeros((len(strikes), 3)) if starts is None else np.asarray(starts, float)
+    if poses.shape != (len(strikes), 3):
         raise DataError(
-            f"{len(strikes)} strikes need starts of shape ({len(strikes)}, 3), got {places.shape}"
+            f"{len(strikes)} strikes need starts of shape ({len(strikes)}, 3), got {poses.shape}"
         )
-    jobs = [
-        (s, setting, (seed, i), tuple(place), f"{setting.name}-{i:03d}")
-        for i, (s, place) in enumerate(zip(strikes, places, strict=True))
-    ]
+    jobs = []
+    for i, (strike, pose) in enumerate(zip(strikes, poses, strict=True)):
+        jobs.append(_Job(strike, setting, (seed, i), tuple(pose), _trial_name(setting, i)))
     workers = min(workers or os.cpu_count() or 1, len(jobs))
-    done = []
+    trials = []
     with progress("striking", len(jobs)) as advance:
         if workers <= 1:
             for job in jobs:
-                done.append(_one(job))
+                trials.append(_do(job))
                 advance(1)
         else:
+            context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(
-                workers,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=exit_with_parent,
+                workers, mp_context=context, initializer=exit_with_parent
             ) as pool:
-                for trial in pool.map(_one, jobs, chunksize=4):
-                    done.append(trial)
+                for trial in pool.map(_do, jobs, chunksize=4):
+                    trials.append(trial)
                     advance(1)
-    return Trials(tuple(done))
+    return Trials(tuple(trials))
 
 
-def _one(job: tuple[Strike, Setting, tuple[int, int], tuple[float, ...], str]) -> Trial:
-    strike, setting, seed, start, name = job
-    return Session(setting, seed, start=start).strike(strike, name=name)
+@dataclass(frozen=True)
+class _Job:
+    """One independent strike, as it travels to a worker."""
+
+    strike: Strike
+    setting: Setting
+    seed: tuple[int, int]
+    start: tuple[float, ...]
+    name: str
 
 
-def _engine(setting: Setting) -> Engine:
-    from clashsim.lab.rig import (
-        engine,
-    )  # here, so that recorded trials can be read without Drake
-
-    return engine(setting)
+def _do(job: _Job) -> Trial:
+    """Do one independent strike in a session of its own."""
+    session = Session(job.setting, job.seed, start=job.start)
+    return session.strike(job.strike, name=job.name)
 
 
-def _checked(pose: Sequence[float] | np.ndarray) -> np.ndarray:
-    place = np.asarray(pose, float)
-    if place.shape != (3,) or not np.isfinite(place).all():
+def _trial_name(setting: Setting, i: int) -> str:
+    return f"{setting.name}-{i:03d}"
+
+
+def _rig_of(setting: Setting) -> Rig:
+    """The rig of a setting, imported late so that recorded trials can be read without Drake."""
+    from clashsim.lab.rig import rig_of
+
+    return rig_of(setting)
+
+
+def _checked_pose(pose: Sequence[float] | np.ndarray) -> np.ndarray:
+    """A block's pose (3,), after refusing one that is malformed or out of the arm's reach."""
+    checked = np.asarray(pose, float)
+    if checked.shape != (3,) or not np.isfinite(checked).all():
         raise DataError(f"the block's pose must be three finite numbers x, y, yaw, got {pose}")
-    if np.abs(place[:2]).max() > REACH:
+    if np.abs(checked[:2]).max() > REACH:
         raise DataError(
-            f"the block is at x {place[0]:.2f}, y {place[1]:.2f} m, out of the arm's reach of {REACH} m about the table's middle"
+            f"the block is at x {checked[0]:.2f}, y {checked[1]:.2f} m, "
+            f"out of the arm's reach of {REACH} m about the table's middle"
         )
-    return place
-
-
-def _spatial(pose: np.ndarray) -> np.ndarray:
-    return np.array([*pose[:2], 0.0, np.cos(pose[2] / 2), 0.0, 0.0, np.sin(pose[2] / 2)])
+    return checked

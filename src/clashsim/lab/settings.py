@@ -1,9 +1,8 @@
-"""What the laboratory is made of: three shapes, three materials and two kinds of sand, with
-documented values.
+"""What the laboratory is made of: three shapes, three materials and two kinds of sand.
 
-The laboratory is a stand-in for reality. Its values are chosen within what handbooks and data
-sheets commonly give (no single source), so that the settings differ as those of the CLASH paper do
-(Sec. IV-A); they are not measurements of the paper's blocks.
+The values are chosen within what handbooks and data sheets commonly give (no single source), so
+that the settings differ as those of the CLASH paper do (Sec. IV-A); they are not measurements of
+the paper's blocks.
 """
 
 from __future__ import annotations
@@ -22,9 +21,12 @@ from clashsim.core.errors import DataError, did_you_mean
 class Material:
     """Inertia and contact of a printed block against the arm's impact block.
 
-    density: kg/m3. modulus: Pa, hydroelastic modulus of the pair (pressure per share of the tip's
-    radius pressed in). dissipation: s/m, of Hunt and Crossley, so that restitution falls with
-    speed. friction: Coulomb, against the impact block.
+    Attributes:
+        density: kg/m^3.
+        modulus: Pa, hydroelastic modulus of the pair (pressure per share of the tip's radius
+            pressed in).
+        dissipation: s/m, of Hunt and Crossley, so that restitution falls with speed.
+        friction: Coulomb's, against the impact block.
     """
 
     density: float
@@ -35,8 +37,11 @@ class Material:
 
 @dataclass(frozen=True)
 class Surface:
-    """Sand on the table: Coulomb friction by material, and its relative variation over the table
-    (standard deviation).
+    """Sand on the table.
+
+    Attributes:
+        friction: Coulomb's, by the material of the block.
+        variation: Standard deviation of the friction over the table, relative.
     """
 
     friction: Mapping[str, float]
@@ -46,7 +51,7 @@ class Surface:
 # Densities: data sheets of cured standard resin (1.15-1.20 g/cm3), laser-sintered PA12 (0.95-1.01),
 # PETG with 20 % carbon fibre (1.25-1.34).
 # Moduli: below the materials' Young's moduli (2.8, 1.7 and 5 GPa), because the printed tip and the
-# gripper give way as well; the contact then lasts 2 to 5 ms, longer at corners, as impacts of held
+# gripper deform as well; the contact then lasts 2 to 5 ms, longer at corners, as impacts of held
 # objects do. Friction of plastic on plastic: 0.1-0.3 for nylon, 0.3-0.5 for the glossy resin.
 # Dissipation is set by the restitution wanted at 0.5 m/s: about 0.7, 0.55 and 0.4.
 MATERIALS: dict[str, Material] = {
@@ -61,12 +66,18 @@ SURFACES: dict[str, Surface] = {
     "low": Surface({"resin": 0.24, "nylon": 0.17, "petg_cf": 0.21}, variation=0.03),
 }
 SHAPES: tuple[str, ...] = ("semi_cylinder", "square", "triangle")
+_WAVES = 12  # that make up the variation of friction over the table
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is not as it should be: the block's mass and all frictions as shares of the usual ones,
-    and a weight of a share `ballast` of its mass at (m).
+    """What differs from the usual block and table.
+
+    Attributes:
+        mass: The block's mass over the usual one.
+        friction: All frictions over the usual ones.
+        ballast: Mass of an added weight over that of the block.
+        at: m, where the weight sits in the block's frame.
     """
 
     mass: float = 1.0
@@ -86,8 +97,13 @@ CHANGES: dict[str, Change] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One block on one table: a shape, a material and a surface, by name, and a change that whoever
-    strikes it does not know of.
+    """One block on one table.
+
+    Attributes:
+        shape: One of `SHAPES`.
+        material: One of `MATERIALS`.
+        surface: One of `SURFACES`.
+        change: One of `CHANGES`, of which whoever strikes the block does not know.
     """
 
     shape: str = "semi_cylinder"
@@ -96,12 +112,8 @@ class Setting:
     change: str = "none"
 
     def __post_init__(self) -> None:
-        for kind, choices in (
-            ("shape", SHAPES),
-            ("material", MATERIALS),
-            ("surface", SURFACES),
-            ("change", CHANGES),
-        ):
+        kinds = {"shape": SHAPES, "material": MATERIALS, "surface": SURFACES, "change": CHANGES}
+        for kind, choices in kinds.items():
             name = getattr(self, kind)
             if name not in choices:
                 raise DataError(
@@ -110,30 +122,36 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """For files and trials."""
-        return f"{self.shape}-{self.material}-{self.surface}" + (
-            f"-{self.change}" if self.change != "none" else ""
-        )
+        """Name for files and trials."""
+        name = f"{self.shape}-{self.material}-{self.surface}"
+        return name if self.change == "none" else f"{name}-{self.change}"
 
 
 def settings(shape: str | None = None) -> list[Setting]:
-    """All settings, or the six of one shape, in the order in which they are recorded."""
-    return [
-        Setting(*parts) for parts in product((shape,) if shape else SHAPES, MATERIALS, SURFACES)
-    ]
+    """List all settings, or the six of one shape, in the order in which they are recorded."""
+    shapes = (shape,) if shape else SHAPES
+    return [Setting(*names) for names in product(shapes, MATERIALS, SURFACES)]
 
 
 def table_friction(setting: Setting, xy: np.ndarray) -> np.ndarray:
-    """Friction (N,) of the sand at places (N, 2): smooth waves of 0.2 to 0.6 m over the table, the
-    same for every block on it.
+    """Compute the friction of the sand, which varies in smooth waves of 0.2 to 0.6 m.
+
+    Args:
+        setting: The block and the table; the waves are the same for every block on the table.
+        xy: (N, 2), m, places on the table.
+
+    Returns:
+        Coulomb friction, (N,).
     """
     surface = SURFACES[setting.surface]
     rng = np.random.default_rng(zlib.crc32(setting.surface.encode()))
-    waves = rng.normal(size=(12, 2))
-    waves *= (2 * np.pi / rng.uniform(0.2, 0.6, 12) / np.linalg.norm(waves, axis=1))[:, None]
-    field = np.cos(xy @ waves.T + rng.uniform(0, 2 * np.pi, 12)).sum(1) / np.sqrt(6)
-    return (
-        CHANGES[setting.change].friction
-        * surface.friction[setting.material]
-        * (1 + surface.variation * field)
+    directions = rng.normal(size=(_WAVES, 2))
+    wavelengths = rng.uniform(0.2, 0.6, _WAVES)
+    wave_vectors = (
+        directions * (2 * np.pi / wavelengths / np.linalg.norm(directions, axis=1))[:, None]
     )
+    phases = rng.uniform(0, 2 * np.pi, _WAVES)
+    # The sum of so many waves has a variance of half their number.
+    variation = np.cos(xy @ wave_vectors.T + phases).sum(1) / np.sqrt(_WAVES / 2)
+    mean = CHANGES[setting.change].friction * surface.friction[setting.material]
+    return mean * (1 + surface.variation * variation)

@@ -1,6 +1,4 @@
-"""A strike as the robot is told to do it, and where that puts its tip: the block's outline, first
-touch and gap.
-"""
+"""A strike as the robot is commanded to do it, and where that puts its tip on the block."""
 
 from __future__ import annotations
 
@@ -11,20 +9,27 @@ import mujoco
 import numpy as np
 from scipy.spatial import ConvexHull
 
+from clashsim.core.angles import rotate_planar
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.strike_distribution import StrikeDistribution
 
-TIP_RADIUS = 0.01  # m, radius of the arm's tip, a sphere in the shipped scenes
+TIP_RADIUS = 0.01  # m, of the arm's tip, a sphere in the shipped scenes
+MIN_SPEED = 0.05  # m/s
+MAX_SPEED = 1.0  # m/s
+MAX_DEFLECTION = 1.2  # rad
+_BISECTIONS = 50
 
 
 @dataclass(frozen=True)
 class Strike:
-    """One strike in the terms of `clashsim.core.strike_distribution.StrikeDistribution`.
+    """One strike, in the terms of `clashsim.core.strike_distribution.StrikeDistribution`.
 
-    speed: m/s, of the tip. point: rad, bearing of the tip at first touch, seen from the block's
-    origin in the block's frame.
-    deflection: rad, from the contact normal (into the block) to the tip's velocity, left positive.
+    Attributes:
+        speed: m/s, of the tip.
+        point: rad, bearing of the tip at first touch, seen from the block's origin in its frame.
+        deflection: rad, from the contact normal (into the block) to the tip's velocity, left
+            positive.
     """
 
     speed: float
@@ -34,80 +39,108 @@ class Strike:
     def __post_init__(self) -> None:
         if not np.isfinite([self.speed, self.point, self.deflection]).all():
             raise DataError(f"a strike needs finite numbers, got {self}")
-        if not 0.05 <= self.speed <= 1.0:
+        if not MIN_SPEED <= self.speed <= MAX_SPEED:
             raise DataError(
-                f"the arm strikes at 0.05 to 1 m/s, got a speed of {self.speed:.4g} m/s"
+                f"the arm strikes at {MIN_SPEED:g} to {MAX_SPEED:g} m/s, "
+                f"got a speed of {self.speed:.4g} m/s"
             )
-        if abs(self.deflection) > 1.2:
+        if abs(self.deflection) > MAX_DEFLECTION:
             raise DataError(
-                f"the deflection must be within 1.2 rad of the contact normal, got {self.deflection:.4g}"
+                f"the deflection must be within {MAX_DEFLECTION:g} rad of the contact normal, "
+                f"got {self.deflection:.4g}"
             )
 
     @staticmethod
-    def strikes(ranges: StrikeDistribution, rng: np.random.Generator) -> Strike:
-        """A strike drawn uniformly from a scene's ranges."""
+    def sample(ranges: StrikeDistribution, rng: np.random.Generator) -> Strike:
+        """Draw a strike uniformly from a scene's ranges."""
         return Strike(
-            float(rng.uniform(*ranges.speed)),
-            float(rng.uniform(*ranges.point)),
-            float(rng.uniform(*ranges.deflection)),
+            speed=float(rng.uniform(*ranges.speed)),
+            point=float(rng.uniform(*ranges.point)),
+            deflection=float(rng.uniform(*ranges.deflection)),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """A convex upright block: corners (C, 2) of its footprint in its frame, counter-clockwise, and
-    its height, in m.
+    """A convex upright block.
+
+    Attributes:
+        corners: (C, 2), m, of its footprint in its frame, counter-clockwise.
+        height: m.
     """
 
     corners: np.ndarray
     height: float
 
     def nearest(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Signed distance of a point (2,) from the footprint, negative inside, and the footprint's
-        nearest point (2,).
+        """Find the nearest point of the footprint's outline.
+
+        Args:
+            point: (2,), m, in the block's frame.
+
+        Returns:
+            Signed distance (m) of the point, negative inside; and the nearest point (2,), m.
         """
-        a = self.corners
-        edge = np.roll(a, -1, 0) - a
-        along = np.clip(((point - a) * edge).sum(1) / (edge**2).sum(1), 0, 1)
-        feet = a + along[:, None] * edge
-        far = np.linalg.norm(point - feet, axis=1)
-        i = int(far.argmin())
-        inside = bool((edge[:, 0] * (point - a)[:, 1] - edge[:, 1] * (point - a)[:, 0] > 0).all())
-        return (-float(far[i]) if inside else float(far[i])), feet[i]
+        edges = np.roll(self.corners, -1, 0) - self.corners
+        to_point = point - self.corners
+        share = np.clip((to_point * edges).sum(1) / (edges**2).sum(1), 0, 1)
+        on_edges = self.corners + share[:, None] * edges
+        distances = np.linalg.norm(point - on_edges, axis=1)
+        i = int(distances.argmin())
+        left_of_edges = edges[:, 0] * to_point[:, 1] - edges[:, 1] * to_point[:, 0] > 0
+        is_inside = bool(left_of_edges.all())
+        distance = float(distances[i])
+        return (-distance if is_inside else distance), on_edges[i]
 
     def gap(self, pose: np.ndarray, tip: np.ndarray) -> float:
-        """Distance (m) between the block at pose (x, y, yaw) and the tip centred at (2,), negative
-        where they overlap.
+        """Compute the distance between block and tip.
+
+        Args:
+            pose: (3,), x, y (m) and yaw (rad) of the block.
+            tip: (2,), m, centre of the tip, world axes.
+
+        Returns:
+            m, negative where they overlap.
         """
-        return self.nearest(turned(tip - pose[:2], -pose[2]))[0] - TIP_RADIUS
+        in_block = rotate_planar(tip - pose[:2], -pose[2])
+        return self.nearest(in_block)[0] - TIP_RADIUS
 
     def touch(self, strike: Strike) -> tuple[np.ndarray, np.ndarray]:
-        """Centre of the tip (2,) at first touch and its unit velocity (2,), in the block's frame."""
+        """Find where the tip is at first touch.
+
+        Args:
+            strike: The strike.
+
+        Returns:
+            Centre of the tip (2,), m, and its unit velocity (2,), in the block's frame.
+        """
         ray = np.array([np.cos(strike.point), np.sin(strike.point)])
-        near, far = 0.0, 1.0
-        for _ in range(50):  # the distance from a convex outline rises along a ray out of it
+        # Bisection: the distance from a convex outline rises along a ray out of it.
+        near = 0.0
+        far = 1.0
+        for _ in range(_BISECTIONS):
             middle = 0.5 * (near + far)
-            near, far = (
-                (middle, far) if self.nearest(middle * ray)[0] < TIP_RADIUS else (near, middle)
-            )
+            if self.nearest(middle * ray)[0] < TIP_RADIUS:
+                near = middle
+            else:
+                far = middle
         centre = far * ray
         normal = (self.nearest(centre)[1] - centre) / TIP_RADIUS
-        return centre, turned(normal, strike.deflection)
-
-
-def turned(vector: np.ndarray, angle: float) -> np.ndarray:
-    """A vector (2,) turned to the left by an angle (rad)."""
-    c, s = np.cos(angle), np.sin(angle)
-    return np.array([c * vector[0] - s * vector[1], s * vector[0] + c * vector[1]])
+        return centre, rotate_planar(normal, strike.deflection)
 
 
 @lru_cache(maxsize=8)
 def block_outline(shape: str) -> Outline:
-    """The outline of a shipped scene's block, so that the laboratory and its MuJoCo twin cannot
-    drift apart.
+    """Read the outline of a shipped scene's block, so that laboratory and MuJoCo scene agree.
 
-    Feet and chamfers that the MuJoCo mesh needs to stand still are left out: the laboratory's block
-    stands on its whole sole.
+    Feet and chamfers that the MuJoCo mesh needs in order to stand still are left out: the
+    laboratory's block stands on its whole underside.
+
+    Args:
+        shape: Name of the scene.
+
+    Returns:
+        The outline of the geom `block`.
     """
     model = Scene.load(shape).base
     geom = model.geom("block")
@@ -115,11 +148,12 @@ def block_outline(shape: str) -> Outline:
         corners = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]]) * geom.size[:2] + geom.pos[:2]
         return Outline(corners, float(2 * geom.size[2]))
     mesh = int(geom.dataid[0])
-    first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
-    turn = np.zeros(9)
-    mujoco.mju_quat2Mat(turn, geom.quat)
-    vertices = (
-        model.mesh_vert[first : first + count].astype(float) @ turn.reshape(3, 3).T + geom.pos
-    )
+    first = int(model.mesh_vertadr[mesh])
+    count = int(model.mesh_vertnum[mesh])
+    rotation = np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, geom.quat)
+    own_vertices = model.mesh_vert[first : first + count].astype(float)
+    vertices = own_vertices @ rotation.reshape(3, 3).T + geom.pos
     vertices = np.round(vertices, 6)  # single-precision meshes would give collinear corners
-    return Outline(vertices[ConvexHull(vertices[:, :2]).vertices, :2], float(vertices[:, 2].max()))
+    corners = vertices[ConvexHull(vertices[:, :2]).vertices, :2]
+    return Outline(corners, float(vertices[:, 2].max()))

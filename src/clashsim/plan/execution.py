@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.outline import at_corner, outline
 from clashsim.core.parsing import parse_json
 from clashsim.core.scene import Scene
@@ -41,7 +42,8 @@ def touches(scene: Scene, plan: Plan) -> np.ndarray:
     Returns:
         x, y (m), yaw (rad), then their rates (m/s, rad/s).
     """
-    return move_pair_to(_pair_at_contact(scene, plan), plan.starts)[:, 6:]
+    pair = move_pair_to(_pair_at_contact(scene, plan), plan.starts)
+    return MotionBefore.of(pair).striker.rows
 
 
 def strikes_at_corners(scene: Scene, plan: Plan) -> list[int]:
@@ -50,9 +52,10 @@ def strikes_at_corners(scene: Scene, plan: Plan) -> list[int]:
     if tip_type not in _ROUND_TIPS:
         return []
     pair = _pair_at_contact(scene, plan)
-    tips_in_body_frame = move_pair_to(pair, np.zeros((len(pair), 3)))[:, 6:8]
+    in_body_frame = MotionBefore.of(move_pair_to(pair, np.zeros((len(pair), 3))))
     shape = outline(scene, scene.struck, scene.struck_body)
-    return [k for k, tip in enumerate(tips_in_body_frame, 1) if at_corner(shape, tip)]
+    tips = in_body_frame.striker.position
+    return [k for k, tip in enumerate(tips, 1) if at_corner(shape, tip)]
 
 
 def tip_paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[TipPath]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 
@@ -155,7 +156,7 @@ def pose_error(pose: Any, target: Any) -> tuple[Any, Any]:
     difference = pose - target
     # The small number keeps the gradient of the square root finite at the target.
     distance = (difference[..., 0] ** 2 + difference[..., 1] ** 2 + 1e-18) ** 0.5
-    return distance, _wrap_angle(difference[..., 2])
+    return distance, wrap_angle(difference[..., 2])
 
 
 def pose_loss(pose: Any, target: Any, tau: Any) -> Any:
@@ -182,7 +183,7 @@ def reach_penalty(reach: Reach, names: Sequence[str], *, start: Any, strike: Any
         half_width = _width_of_side(reach.bearing) / 2
         middle = reach.bearing[0] + half_width
         point = strike[..., list(names).index("point")]
-        excess = abs(_wrap_angle(start[..., 2] + point - middle)) - half_width
+        excess = abs(wrap_angle(start[..., 2] + point - middle)) - half_width
         total = total + TAU * _positive_part(excess) ** 2
     if reach.workspace is not None:
         x_low, x_high, y_low, y_high = reach.workspace
@@ -206,12 +207,6 @@ def strike_bounds(model: StrikeModel, reach: Reach) -> tuple[np.ndarray, np.ndar
                 f"but the model knows {model.low[i]:g} to {model.high[i]:g} m/s only"
             )
     return low, high
-
-
-def _wrap_angle(angle: Any) -> Any:
-    """Wrap angles (rad) to -pi..pi; written so that arrays and tensors both work."""
-    revolutions = angle / (2 * math.pi)
-    return (revolutions - revolutions.round()) * (2 * math.pi)
 
 
 def _positive_part(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.report import charts
 from clashsim.report.markup import Markup, tag
 
@@ -29,7 +30,7 @@ class RestDisplacements:
         infinite where it says nothing.
         """
         gap = self.predicted[name] - self.measured
-        gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        gap[:, 2] = wrap_angle(gap[:, 2])
         gap = np.nan_to_num(gap, nan=np.inf)
         return 1e3 * np.linalg.norm(gap[:, :2], axis=1), np.degrees(np.abs(gap[:, 2]))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError, did_you_mean
 
 SEGMENT_LENGTH = 0.3  # m, of the corridors that policies are trained on
@@ -71,7 +72,7 @@ class Route:
         if segment + 1 >= len(self):
             return 0.0
         headings = self.headings
-        return wrap_angle(headings[segment + 1] - headings[segment])
+        return float(wrap_angle(headings[segment + 1] - headings[segment]))
 
     def inside(self, position: np.ndarray) -> bool:
         """Whether a position (2,) lies in one of the corridors, whose ends are rounded off."""
@@ -154,8 +155,3 @@ def split_long_segments(route: Route) -> Route:
             x, y = start + (end - start) * (i + 1) / parts
             points.append((float(x), float(y)))
     return Route(route.name, tuple(points), route.random)
-
-
-def wrap_angle(angle: float) -> float:
-    """Return the same angle from -pi to pi (rad)."""
-    return float((angle + np.pi) % (2 * np.pi) - np.pi)

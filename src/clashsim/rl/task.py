@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.protocols import StrikeModel
 from clashsim.rl.corridor_formulas import StrikeOutcome
 
@@ -62,5 +63,5 @@ def motion_in_body_frame(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """
     cos, sin = np.cos(before[:, 2]), np.sin(before[:, 2])
     x, y = (after - before)[:, 0], (after - before)[:, 1]
-    rotation = (after[:, 2] - before[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    rotation = wrap_angle(after[:, 2] - before[:, 2])
     return np.stack([cos * x + sin * y, cos * y - sin * x, rotation], 1)

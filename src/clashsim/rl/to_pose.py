@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.protocols import StrikeModel
 from clashsim.rl.corridor_formulas import StrikeOutcome
 from clashsim.rl.push import strikes
@@ -122,7 +123,7 @@ class ToPose:
 def _judge(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a cost (N,) of the order of one, whether the target is reached, and whether lost."""
     distance = np.hypot(pose[:, 0], pose[:, 1])
-    angle = np.abs((pose[:, 2] + np.pi) % (2 * np.pi) - np.pi)
+    angle = np.abs(wrap_angle(pose[:, 2]))
     cost = distance / _LENGTH_SCALE + _ANGLE_WEIGHT * angle
     reached = (distance < GOAL_RADIUS) & (angle < GOAL_ANGLE)
     return cost, reached, distance > _LOST_DISTANCE

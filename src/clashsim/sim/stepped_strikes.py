@@ -10,6 +10,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
@@ -64,8 +65,10 @@ class SteppedStrikes:
         before = move_pair_to(
             before_from_strikes(self.scene, dict(zip(self.names, strike.T, strict=True)))[0], pose
         )
-        velocity, n, base = before[:, 9:11].copy(), len(strike), self.scene.base
-        before[:, 6:8] -= _BACK * velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
+        n, base = len(strike), self.scene.base
+        striker = MotionBefore.of(before).striker
+        velocity = striker.velocity.copy()
+        striker.position[:] -= _BACK * velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
         qpos, qvel = np.tile(base.qpos0, (n, 1)), np.zeros((n, base.nv))
         PairPoser(self.scene, rest_height(self.scene, np.tile(self.theta, (n, 1)))).write(
             before, qpos, qvel

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.fit.calibrate import Estimate, EstimateStatus
 from clashsim.slides.law import VALUE_NAMES, SlideModel
@@ -471,7 +472,7 @@ def delay(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarr
     """
     with torch.no_grad():
         gap = rest - model.delayed(0.0).rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
-    gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    gap[:, 2] = wrap_angle(gap[:, 2])
     size = np.array([1.0, 1.0, model.gyration])
     along, own = ((gap * size) * (twist * size)).sum(1), ((twist * size) ** 2).sum(1)
     return float(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.plan.tasks import PlanStatus, pose_error
 from clashsim.view.outcome import ExpectedOutcome, PlannedOutcome
 
@@ -206,8 +207,8 @@ def _strike_cell(name: str, value: float) -> str:
 
 def _pose_cells(pose: np.ndarray) -> list[str]:
     """Return the cells of a planar pose (3,), with its yaw wrapped to -180..180 degrees."""
-    yaw = (pose[2] + np.pi) % (2 * np.pi) - np.pi
-    return [f"{1e3 * pose[0]:.1f}", f"{1e3 * pose[1]:.1f}", f"{np.degrees(yaw):.1f}"]
+    yaw = np.degrees(wrap_angle(pose[2]))
+    return [f"{1e3 * pose[0]:.1f}", f"{1e3 * pose[1]:.1f}", f"{yaw:.1f}"]
 
 
 def _error_cells(pose: np.ndarray, truth: np.ndarray) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
@@ -72,24 +73,19 @@ class ImpactRollout:
                 "the bodies of this impact do not meet along their approach, "
                 "so there is nothing to simulate"
             )
-        # A row holds the struck body, then the striker: pose, then twist, of each.
-        striker = len(before) // 2
-        twist, dim = (3, 2) if scene.plane is not None else (7, 3)
-        struck_position = pair[0, :dim]
-        struck_velocity = pair[0, twist : twist + dim]
-        striker_position = pair[0, striker : striker + dim]
-        striker_velocity = pair[0, striker + twist : striker + twist + dim]
-        shift = at_contact[0, :dim] - struck_position
+        motion = MotionBefore.of(pair)
+        struck, striker = motion.struck, motion.striker
+        shift = MotionBefore.of(at_contact).struck.position - struck.position
         if scene.striker_body.fixed:
-            struck_position += shift
+            struck.position[:] += shift
         else:
-            striker_position -= shift  # the struck body stays where it was
-        closing_speed = float(np.linalg.norm(struck_velocity - striker_velocity))
+            striker.position[:] -= shift  # the struck body stays where it was
+        closing_speed = float(np.linalg.norm(motion.approach_velocity))
         lead_time = _START_GAP / max(closing_speed, 1e-6)
-        gravity = self._gravity_in_flight(dim)
-        struck_position += -struck_velocity * lead_time + gravity * lead_time**2 / 2
-        striker_position -= striker_velocity * lead_time
-        struck_velocity -= gravity * lead_time
+        gravity = self._gravity_in_flight(struck.velocity.shape[1])
+        struck.position[:] += -struck.velocity * lead_time + gravity * lead_time**2 / 2
+        striker.position[:] -= striker.velocity * lead_time
+        struck.velocity[:] -= gravity * lead_time
         base = scene.base
         qpos = base.qpos0[None].copy()
         qvel = np.zeros((1, base.nv))

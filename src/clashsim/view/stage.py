@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import viser
 
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
 from clashsim.rl.corridor_picture import corridor_corners
@@ -202,14 +203,12 @@ class Stage:
         if not len(before):
             self._nodes.remove("/arrows")
             return
-        # A row holds x, y, yaw and their rates of the struck body, then those of the striker. Where
-        # the striker is a wall, the arrow is that of the struck body.
-        if self.scene.striker_body.fixed:
-            body = self.scene.struck_body
-            tip, velocity = before[:, :2], before[:, 3:5]
-        else:
-            body = self.scene.striker_body
-            tip, velocity = before[:, 6:8], before[:, 9:11]
+        motion = MotionBefore.of(before)
+        body, moving = self.scene.striker_body, motion.striker
+        if body.fixed:  # where the striker is a wall, the arrow is that of the struck body
+            body, moving = self.scene.struck_body, motion.struck
+        tip = moving.position
+        velocity = moving.velocity
         height = np.zeros(3)
         if self.scene.plane is not None:
             height = self._up(float(body.position @ self.scene.plane[2]))

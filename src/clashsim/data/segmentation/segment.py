@@ -12,6 +12,7 @@ import numpy as np
 from clashsim.core.contact_frame import inertia
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.segmentation.polynomial_motion import (
@@ -156,10 +157,7 @@ def _setup(
     body = inertia(scene, scene.struck_body)
     if striker is None and not scene.striker_body.fixed:
         striker = scene.striker_body.name
-    half = 6 if scene.plane is not None else 13
-    standing = PairPoser(scene).striker_at_reference(1)[0, half:][
-        : 3 if scene.plane is not None else 7
-    ]
+    standing = MotionBefore.of(PairPoser(scene).striker_at_reference(1)).striker.pose[0]
     return _Setup(
         struck or scene.struck_body.name,
         striker,

@@ -12,7 +12,7 @@ import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, frame_at_contact
 from clashsim.core.contact_geometry import Contact
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene
 
@@ -103,14 +103,14 @@ class Learned:
         """Impacts as seen by who moves along with the struck body, where a model only knows bodies
         at rest; and that velocity (N, 2 or 3).
         """
-        domain, planar = self._domain, self.view.plane is not None
-        own, other = (slice(3, 5), slice(9, 11)) if planar else (slice(7, 10), slice(20, 23))
-        moving = before[:, own].copy()
+        domain = self._domain
+        moving = MotionBefore.of(before).struck.velocity.copy()
         if domain is None or self.view.striker_body.fixed or not self._always_still(domain):
             return before, np.zeros_like(moving)
         before = before.copy()
-        before[:, own] -= moving
-        before[:, other] -= moving
+        motion = MotionBefore.of(before)
+        motion.struck.velocity[:] -= moving
+        motion.striker.velocity[:] -= moving
         return before, moving
 
     def _always_still(self, domain: ThetaModel) -> bool:

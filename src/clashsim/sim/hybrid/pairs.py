@@ -11,10 +11,11 @@ import mujoco
 import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser
+from clashsim.core.contact_pairs import ensure_named_pair
 from clashsim.core.errors import SceneError, did_you_mean
 from clashsim.core.mobility import Mobility
 from clashsim.core.protocols import ImpactModel, ThetaModel
-from clashsim.core.scene import Scene, ensure_named_pair
+from clashsim.core.scene import Scene
 
 # M: surfaces count as touching at this distance, where the nearest points still tell the normal
 TOUCH = 0.5e-5

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.contact_geometry import Contact
+from clashsim.core.impacts import MotionBefore
 from clashsim.sim.hybrid.guards import Mechanics
 from clashsim.sim.hybrid.pairs import CompiledPair
 
@@ -40,18 +41,20 @@ def touching(
     if couple.plane is None or not rigid:
         return one_by_one(couple, model, data, before)
     first = couple.pose(model, data, before[:1])[0]
-    away = _shift(before[:, :2] - before[:, 6:8])
+    motion = MotionBefore.of(before)
+    struck, striker = motion.struck, motion.striker
+    away = _shift(struck.position - striker.position)
     own = (
         np.linalg.inv(away[0]) @ first.give @ np.linalg.inv(away[0]).T
     )  # the striker's at its own origin
-    give = away @ _turned(own, before[:, 8] - before[0, 8]) @ np.swapaxes(away, 1, 2)
-    arm, n = contact.point - before[:, :2], contact.normal
+    give = away @ _turned(own, striker.yaw - striker.yaw[0]) @ np.swapaxes(away, 1, 2)
+    arm, n = contact.point - struck.position, contact.normal
     lever = np.column_stack([n, arm[:, 0] * n[:, 1] - arm[:, 1] * n[:, 0]])
-    striker = np.einsum("nij,nj->ni", away, before[:, 9:12])
+    striker_twist = np.einsum("nij,nj->ni", away, striker.twist)
     return Touching(
-        Mechanics(_turned(first.compliance, before[:, 2] - before[0, 2]), give, lever),
-        before[:, 3:6],
-        striker,
+        Mechanics(_turned(first.compliance, struck.yaw - struck.yaw[0]), give, lever),
+        struck.twist,
+        striker_twist,
     )
 
 
