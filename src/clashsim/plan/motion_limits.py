@@ -13,7 +13,7 @@ from clashsim.core.errors import DataError
 class Limits:
     """What the arm allows at its tip, for the norm of each vector.
 
-    Args:
+    Attributes:
         speed: In m/s.
         acceleration: In m/s2.
         jerk: In m/s3.
@@ -33,7 +33,7 @@ class Limits:
 class PathConfig:
     """How the tip moves around the contact, and how the path is sampled.
 
-    Args:
+    Attributes:
         through: Distance in m at the velocity of the strike after the contact.
         settle: Least time in s at that velocity before the contact; up to one sample is added, so
             that the contact falls on a sample.

@@ -27,7 +27,7 @@ Vector = Sequence[float] | np.ndarray
 class TipPath:
     """A path of the tip, sampled evenly from rest to rest.
 
-    Args:
+    Attributes:
         t: Time (T,) in s, from 0.
         position: (T, 3) in m and the axes of `frame`.
         velocity: (T, 3) in m/s.

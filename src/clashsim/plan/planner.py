@@ -27,7 +27,7 @@ _GRADIENT_STEPS_PER_ROUND = 2
 class PlannerConfig:
     """How plans are searched for; the same seed gives the same plans.
 
-    Args:
+    Attributes:
         method: CMA-ES, the cross-entropy method, or gradient descent from many starts.
         noise_samples: With 0 the loss at the expected pose is minimised; else its mean over so
             many samples of the model's noise. That avoids strikes with which a small error has a

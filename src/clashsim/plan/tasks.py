@@ -25,7 +25,7 @@ _LIMIT_COUNTS = {"speed": 2, "bearing": 2, "workspace": 4}  # numbers in each li
 class Reach:
     """Limits of the arm, in world axes; None means no limit.
 
-    Args:
+    Attributes:
         speed: Lowest and highest speed of a strike (m/s).
         bearing: The side from which the arm can strike (rad), as the bearing of the striker seen
             from the body, from the first value counter-clockwise to the second.
@@ -62,7 +62,7 @@ class Reach:
 class PlanningTask:
     """Bring a body from a start pose to a target pose.
 
-    Args:
+    Attributes:
         target: x, y (m), yaw (rad) in the world.
         start: x, y (m), yaw (rad) in the world.
         strikes: Number of strikes, 1 to 3.
@@ -113,7 +113,7 @@ class PlanStatus(StrEnum):
 class Plan:
     """Planned strikes, the poses they are predicted to lead to, and how planning ended.
 
-    Args:
+    Attributes:
         task: What was planned for.
         names: Names of the d numbers of a strike.
         strikes: The strikes (K, d).

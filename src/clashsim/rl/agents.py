@@ -42,7 +42,7 @@ _ENTROPY_KEY = "log_entropy"  # of SAC's entropy coefficient among the weights
 class AgentTrainingConfig:
     """How long an agent is trained.
 
-    Args:
+    Attributes:
         first: Strikes of the first training.
         guided: Of these, strikes that come from a lookahead.
         later: Strikes of each later training, which goes on from the last weights.
@@ -57,7 +57,7 @@ class AgentTrainingConfig:
 class Agent:
     """A trained agent, which maps observations to actions.
 
-    Args:
+    Attributes:
         algorithm: With which it was trained.
         weights: Its networks.
         _model: The same as Stable-Baselines3 holds it.

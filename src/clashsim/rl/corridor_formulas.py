@@ -32,7 +32,7 @@ _STRAIGHT_SHARE = 0.25  # of the starts after whose segment the route goes on st
 class StartDistribution:
     """Where episodes of a training start, and how much outcomes of strikes vary.
 
-    Args:
+    Attributes:
         position_radius: Starts are within this distance (m) of the beginning of the segment.
         max_heading: Headings are within this angle (rad) of the segment's.
         max_heading_change: At the sub-goal the route turns by at most this angle (rad).

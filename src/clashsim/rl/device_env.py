@@ -49,7 +49,7 @@ class DeviceModel(Protocol):
 class DevicePush:
     """N environments of the pushing task on a device.
 
-    Args:
+    Attributes:
         model: Predicts where a struck body comes to rest, on the same device.
         heading_offset: From a body's yaw to its heading (rad).
         starts: Where episodes start.

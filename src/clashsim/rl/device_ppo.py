@@ -38,7 +38,7 @@ class PpoConfig:
     In each round all environments are struck `horizon` times, then the network is trained on these
     strikes.
 
-    Args:
+    Attributes:
         steps: Strikes in all.
         num_envs: Environments that are struck at once.
         horizon: Strikes of each environment in a round.

@@ -28,7 +28,7 @@ class StruckBody(Protocol):
 class RouteResult:
     """One trial on a route.
 
-    Args:
+    Attributes:
         reached: Number of sub-goals reached.
         success: Whether all of them were.
         poses: Poses (M + 1, 3) of the body in the world, before and after each strike.

@@ -38,7 +38,7 @@ _MAX_TRANSITIONS = 512
 class InformationBonus:
     """Real transitions, and how well the simulator predicts them.
 
-    Args:
+    Attributes:
         transitions: Scaled actions and motions (M, c).
         scale: What they were multiplied by (c,).
         misses: Error of the simulator (M,), relative to the size of what strikes do.

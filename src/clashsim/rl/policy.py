@@ -28,7 +28,7 @@ Layer = tuple[np.ndarray, np.ndarray]  # weights (out, in) and biases (out,)
 class Policy:
     """A perceptron with rectifiers and a tanh at its end, whose output -1..1 spans all strikes.
 
-    Args:
+    Attributes:
         layers: Weights (out, in) and biases (out,) of each layer.
         names: Names of the d numbers of a strike.
         low: Lowest strike (d,).

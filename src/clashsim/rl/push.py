@@ -51,7 +51,7 @@ STATE_ARRAYS = {"pose": "pose", "turn": "heading_change", "made": "strikes_made"
 class Push:
     """N environments of the pushing task.
 
-    Args:
+    Attributes:
         model: Predicts where a struck body comes to rest.
         heading_offset: From a body's yaw to its heading (rad).
         starts: Where episodes start.

@@ -27,7 +27,7 @@ _MAX_GAP = 1.0  # m between way points
 class Route:
     """A way through straight corridors.
 
-    Args:
+    Attributes:
         name: What the route is called.
         points: Way points (W, 2) in m and world axes, W > 1.
         random: Whether a body begins with a random heading.

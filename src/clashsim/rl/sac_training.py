@@ -42,7 +42,7 @@ _LOG_INTERVAL = 50  # episodes between rows of the log
 class SacConfig:
     """How a policy is trained with SAC.
 
-    Args:
+    Attributes:
         steps: Strikes in all.
         num_envs: Environments that are struck at once.
         gradient_steps: Gradient steps after each of these.

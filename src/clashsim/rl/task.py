@@ -17,7 +17,7 @@ class StrikeTask(Protocol):
 
     An action (N, d) is a strike, each of its numbers from -1 (lowest) to 1 (highest).
 
-    Args:
+    Attributes:
         model: Predicts where a struck body comes to rest.
         pose: Poses (N, 3) of the bodies in the frame of the task.
         strikes_made: Strikes of the episode so far, (N,).

@@ -31,7 +31,7 @@ _STATE_ARRAYS = {"pose": "pose", "made": "strikes_made"}
 class ToPose:
     """N environments of the task.
 
-    Args:
+    Attributes:
         model: Predicts where a struck body comes to rest.
         pose: Poses (N, 3) of the bodies in the frame of the target: x, y (m), yaw (rad).
         strikes_made: Strikes of the episode so far, (N,).

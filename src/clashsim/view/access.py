@@ -51,7 +51,7 @@ class Access:
     The loopback's own are always among them: no foreign page can have them, and a port forwarded
     by SSH is opened by one of them, whatever its number.
 
-    Args:
+    Attributes:
         names: Host names in lower case and IP addresses in their shortest form.
         any_address: Whether any IP address may be one of this machine's.
     """

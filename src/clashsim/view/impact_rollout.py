@@ -27,7 +27,7 @@ SECONDS = 0.8  # of a motion, from the contact
 class ImpactRollout:
     """Runs impacts of a scene in a simulator.
 
-    Args:
+    Attributes:
         scene: The scene.
         simulator: Steps it.
         theta: Its parameters (p,), which decide how deep bodies lie in soft ground.

@@ -19,7 +19,7 @@ _GAP = 1e-3  # s between two motions that are played one after the other
 class BodyMotion:
     """Poses of bodies over time.
 
-    Args:
+    Attributes:
         t: Time (T,) in s from the contact, rising.
         poses: Poses (T, 7) of each body by its number in MuJoCo: x y z (m), qw qx qy qz, world.
     """

@@ -21,7 +21,7 @@ _CLOUD_SAMPLES = 24  # outcomes that are shown as a cloud
 class ExpectedOutcome:
     """What strikes are expected to do to a body.
 
-    Args:
+    Attributes:
         before: Both bodies at each contact (K, 12), as in `Impacts.before`.
         rest: Expected pose at rest (3,): x, y (m), yaw (rad).
         cloud: Sampled poses at rest (M, 3); none where the model has no noise.
@@ -38,7 +38,7 @@ class ExpectedOutcome:
 class PlannedOutcome:
     """A plan and what is expected of it.
 
-    Args:
+    Attributes:
         plan: The plan.
         expected: Where the body is expected to come to rest.
         pose_error: Distance (m) and angle (rad) of that from the target.

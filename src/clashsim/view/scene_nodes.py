@@ -23,7 +23,7 @@ Colour = Sequence[int]  # red, green, blue: 0..255
 class MeshStyle:
     """How a body is drawn.
 
-    Args:
+    Attributes:
         colour: Red, green, blue: 0..255.
         opacity: 0..1; None: opaque.
         scale: About its middle. Bodies at the same place are drawn in slightly different sizes,

@@ -37,7 +37,7 @@ class PolicyStatus(StrEnum):
 class PolicyLookup:
     """The policy of a session, or why there is none.
 
-    Args:
+    Attributes:
         status: Whether there is a policy.
         policy: The policy, if there is one.
         reason: Why there is none, in one sentence.
@@ -62,7 +62,7 @@ class PolicyLookup:
 class ViewerSession:
     """All that the page shows of a run.
 
-    Args:
+    Attributes:
         title: Name of the run.
         scene: Its scene.
         source: Strikes to replay.

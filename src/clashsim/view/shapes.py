@@ -25,7 +25,7 @@ Colour = tuple[float, float, float, float]  # red, green, blue, opacity: 0..1
 class Shape:
     """A geom as it is drawn.
 
-    Args:
+    Attributes:
         name: Of the geom.
         body: Number of the body that carries it, 0 for the world.
         moves: Whether that body moves.

@@ -26,7 +26,7 @@ _SECONDS_AFTER = 2.0  # of a recording, after the contact
 class ReplayedStrike:
     """A strike to be replayed.
 
-    Args:
+    Attributes:
         name: What it is called on the page.
         before: Both bodies before the impact (d,), as in `Impacts.before`; None: none was found.
         recorded: The recorded motion, if there is one.
@@ -64,7 +64,7 @@ class StrikeSource(Protocol):
 class RecordedTrials:
     """Recorded trials.
 
-    Args:
+    Attributes:
         scene: Of the trials.
         trials: The recordings.
         words: One sentence on what they are.
@@ -128,7 +128,7 @@ class RecordedTrials:
 class MeasuredImpacts:
     """Impacts without the motion around them.
 
-    Args:
+    Attributes:
         impacts: The impacts.
         words: One sentence on what they are.
         first: Number of the one to show first.
@@ -156,7 +156,7 @@ class SampledStrikes:
 
     A free body on the ground is struck at the origin.
 
-    Args:
+    Attributes:
         scene: The scene.
         words: One sentence on what they are.
         n: Number of strikes.
