@@ -485,7 +485,7 @@ def test_a_finding_is_saved_and_read_again(tmp_path, monkeypatch, capsys):
     chosen = {"route": kinds()["route"]}
     write_corpus(tmp_path / "corpus", chosen)
     corpus = Corpus(tmp_path / "corpus", chosen)
-    monkeypatch.setattr("clashsim.rl.routes.cut", lambda route: 1 / 0)
+    monkeypatch.setattr("clashsim.rl.routes.split_long_segments", lambda route: 1 / 0)
     monkeypatch.setattr(command, "kinds", lambda: chosen)
     tally = command.CaseCounts(corpus, 3, tmp_path / "found")
     for index in range(40):

@@ -1,4 +1,4 @@
-"""A path keeps its limits, passes the touch as asked, and says in a file what it says in memory."""
+"""A path keeps its limits, passes the touch as asked, and is the same in a file as in memory."""
 
 from __future__ import annotations
 
@@ -11,35 +11,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clashsim.core.errors import DataError
-from clashsim.plan.path import COLUMNS, Limits, strike_path, write_path
+from clashsim.plan.path import Limits, PathConfig, strike_path
+from clashsim.plan.robot_files import COLUMNS, write_path
 
-TOUCH, VELOCITY = (0.3, -0.1, 0.05), (0.4, 0.3, 0.0)
+TOUCH = (0.3, -0.1, 0.05)  # m
+VELOCITY = (0.4, 0.3, 0.0)  # m/s
 ROUNDING = 1e-9
 
 
 @st.composite
 def strikes(draw):
-    """Arguments of a strike, in the plane or in space, with or without a start and a retreat."""
+    """A strike in the plane or in space, with or without a start and a retreat.
+
+    Returns touch, velocity, limits, start and config, as `strike_path` takes them.
+    """
     limits = Limits(
-        draw(st.floats(0.2, 2.0)), draw(st.floats(2.0, 20.0)), draw(st.floats(50.0, 5000.0))
+        speed=draw(st.floats(0.2, 2.0)),
+        acceleration=draw(st.floats(2.0, 20.0)),
+        jerk=draw(st.floats(50.0, 5000.0)),
     )
     size = draw(st.sampled_from([2, 3]))
-    way = np.array(
-        draw(st.tuples(*[st.floats(-1, 1)] * size).filter(lambda w: np.linalg.norm(w) > 0.1))
-    )
-    way /= np.linalg.norm(way)
+    directions = st.tuples(*[st.floats(-1, 1)] * size).filter(lambda w: np.linalg.norm(w) > 0.1)
+    direction = np.array(draw(directions))
+    direction /= np.linalg.norm(direction)
     touch = np.array(draw(st.tuples(*[st.floats(-1, 1)] * size)))
     start = None
     if draw(st.booleans()):
-        aside = np.array(draw(st.tuples(*[st.floats(-0.3, 0.3)] * size)))
-        start = touch + aside - (aside @ way) * way - draw(st.floats(0.01, 0.5)) * way
-    asked = {
-        "through": draw(st.floats(0, 0.03)),
-        "settle": draw(st.floats(0, 0.05)),
-        "retreat": draw(st.none() | st.floats(0.001, 0.2)),
-        "start": start,
-    }
-    return touch, draw(st.floats(0.1, 1.0)) * limits.speed * way, limits, asked
+        offset = np.array(draw(st.tuples(*[st.floats(-0.3, 0.3)] * size)))
+        sideways = offset - (offset @ direction) * direction
+        start = touch + sideways - draw(st.floats(0.01, 0.5)) * direction
+    config = PathConfig(
+        through=draw(st.floats(0, 0.03)),
+        settle=draw(st.floats(0, 0.05)),
+        retreat=draw(st.none() | st.floats(0.001, 0.2)),
+    )
+    velocity = draw(st.floats(0.1, 1.0)) * limits.speed * direction
+    return touch, velocity, limits, start, config
 
 
 def norm(vectors):
@@ -57,16 +64,15 @@ def test_limits_hold(strike):
     """Samples of a path within limits differ by at most the limit times the step: a mean never
     exceeds a bound, so there is no slack but rounding's.
     """
-    touch, velocity, limits, asked = strike
-    path = strike_path(touch, velocity, limits, **asked)
+    touch, velocity, limits, start, config = strike
+    path = strike_path(touch, velocity, limits, start=start, config=config)
     step = 1 / path.rate
     assert norm(path.velocity).max() <= limits.speed * (1 + ROUNDING)
     assert norm(path.acceleration).max() <= limits.acceleration * (1 + ROUNDING)
     assert norm(np.diff(path.velocity, axis=0)).max() / step <= limits.acceleration * (1 + ROUNDING)
     assert norm(np.diff(path.acceleration, axis=0)).max() / step <= limits.jerk * (1 + ROUNDING)
-    assert (
-        norm(np.diff(path.velocity, n=2, axis=0)).max() / step**2 <= limits.jerk + 1e-14 / step**2
-    )  # rounding of some 1e-15 m/s, differenced twice
+    jerk = norm(np.diff(path.velocity, n=2, axis=0)).max() / step**2
+    assert jerk <= limits.jerk + 1e-14 / step**2  # rounding of some 1e-15 m/s, differenced twice
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,8 +84,8 @@ def test_velocities_integrate_to_positions(strike):
     So the sum errs by step^2/12 times the acceleration reached, and by at most 2 jerk step^3/12 for
     each switch: 7 in a move, 3 in a change of speed.
     """
-    touch, velocity, limits, asked = strike
-    path = strike_path(touch, velocity, limits, **asked)
+    touch, velocity, limits, start, config = strike
+    path = strike_path(touch, velocity, limits, start=start, config=config)
     step = 1 / path.rate
     summed = path.position[0] + np.concatenate(
         [np.zeros((1, 3)), np.cumsum((path.velocity[1:] + path.velocity[:-1]) * 0.5 * step, axis=0)]
@@ -102,9 +108,9 @@ def test_default_path_integrates_within_a_micrometre():
 @settings(max_examples=60, deadline=None)
 @given(strikes())
 def test_passes_the_touch_as_asked(strike):
-    touch, velocity, limits, asked = strike
-    path = strike_path(touch, velocity, limits, **asked)
-    row, size = row_of_touch(path), len(touch)
+    touch, velocity, limits, start, config = strike
+    path = strike_path(touch, velocity, limits, start=start, config=config)
+    row = row_of_touch(path)
     np.testing.assert_allclose(path.position[row], [*touch, 0.0][:3], atol=1e-9)
     np.testing.assert_allclose(path.velocity[row], [*velocity, 0.0][:3], atol=1e-9)
     assert not path.velocity[[0, -1]].any() and not path.acceleration[[0, -1]].any()
@@ -115,28 +121,30 @@ def test_passes_the_touch_as_asked(strike):
     )
     np.testing.assert_allclose(path.acceleration[hit], 0, atol=1e-5)
     speed = np.linalg.norm(velocity)
-    before, after = row - np.flatnonzero(hit)[0], np.flatnonzero(hit)[-1] - row
-    assert asked["settle"] * path.rate - 1.001 <= before <= asked["settle"] * path.rate + 1.001
-    assert after == int(asked["through"] / speed * path.rate + 1e-6)
+    rows_before = row - np.flatnonzero(hit)[0]
+    rows_after = np.flatnonzero(hit)[-1] - row
+    rows_of_settling = config.settle * path.rate
+    assert rows_of_settling - 1.001 <= rows_before <= rows_of_settling + 1.001
+    assert rows_after == int(config.through / speed * path.rate + 1e-6)
     order = [("approach", "hit", "retreat").index(word) for word in path.phase]
     assert order == sorted(order) and set(order) == {0, 1, 2}
-    if size == 2:
+    if len(touch) == 2:
         assert not path.position[:, 2].any()
 
 
 @settings(max_examples=30, deadline=None)
 @given(strikes())
 def test_stays_on_two_straight_lines(strike):
-    touch, velocity, limits, asked = strike
-    path = strike_path(touch, velocity, limits, **asked)
-    way = path.velocity[row_of_touch(path)] / np.linalg.norm(velocity)
-    bare = strike_path(touch, velocity, limits, **asked | {"start": None})
+    touch, velocity, limits, start, config = strike
+    path = strike_path(touch, velocity, limits, start=start, config=config)
+    direction = path.velocity[row_of_touch(path)] / np.linalg.norm(velocity)
+    bare = strike_path(touch, velocity, limits, config=config)
     lead = len(path.t) - len(bare.t)
     np.testing.assert_allclose(path.position[lead:], bare.position, atol=1e-12)
     away = bare.position - path.position[row_of_touch(path)]
-    np.testing.assert_allclose(away, np.outer(away @ way, way), atol=1e-12)
-    if asked["start"] is not None:
-        start = np.array([*asked["start"], 0.0][:3])
+    np.testing.assert_allclose(away, np.outer(away @ direction, direction), atol=1e-12)
+    if start is not None:
+        start = np.array([*start, 0.0][:3])
         np.testing.assert_allclose(path.position[0], start, atol=1e-12)
         line = (bare.position[0] - start) / max(np.linalg.norm(bare.position[0] - start), 1e-12)
         gone = path.position[:lead] - start
@@ -156,7 +164,7 @@ def test_run_up_is_as_short_as_the_limits_allow():
 
 @pytest.mark.parametrize("retreat", [0.1, 0.002, None])
 def test_retreat(retreat):
-    path = strike_path(TOUCH, VELOCITY, through=0.02, retreat=retreat)
+    path = strike_path(TOUCH, VELOCITY, config=PathConfig(through=0.02, retreat=retreat))
     along = (path.position - TOUCH) @ VELOCITY / 0.5
     furthest = 0.02 + 0.25 * 0.07  # braking mirrors the run-up
     assert along.max() == pytest.approx(furthest, abs=1e-6)  # a sample may fall beside it
@@ -165,7 +173,7 @@ def test_retreat(retreat):
 
 def test_other_rates():
     for rate in (125, 500.0, 333.3, 4000.0):
-        path = strike_path(TOUCH, VELOCITY, rate=rate, frame="base")
+        path = strike_path(TOUCH, VELOCITY, config=PathConfig(rate=rate, frame="base"))
         np.testing.assert_allclose(np.diff(path.t), 1 / rate)
         np.testing.assert_allclose(path.position[row_of_touch(path)], TOUCH, atol=1e-12)
         assert path.rate == rate and path.frame == "base"
@@ -199,11 +207,13 @@ def test_start_at_the_height_of_the_touch_and_at_the_run_up_point():
     ],
 )
 def test_refusals(changes, words):
-    asked = {"touch": TOUCH, "velocity": VELOCITY} | changes
+    changed = dict(changes)
+    touch = changed.pop("touch", TOUCH)
+    velocity = changed.pop("velocity", VELOCITY)
+    limits = changed.pop("limits", Limits())
+    start = changed.pop("start", None)
     with pytest.raises(DataError, match=words):
-        strike_path(
-            asked.pop("touch"), asked.pop("velocity"), asked.pop("limits", Limits()), **asked
-        )
+        strike_path(touch, velocity, limits, start=start, config=PathConfig(**changed))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +248,7 @@ def test_csv_says_the_same(tmp_path):
 
 
 def test_json_says_the_same(tmp_path):
-    path = strike_path(TOUCH, VELOCITY, Limits(jerk=800.0), frame="panda_link0")
+    path = strike_path(TOUCH, VELOCITY, Limits(jerk=800.0), config=PathConfig(frame="panda_link0"))
     write_path(path, str(tmp_path / "strike.JSON"))
     read = json.loads((tmp_path / "strike.JSON").read_text())
     same(read["rows"], path)
@@ -255,7 +265,8 @@ def test_json_says_the_same(tmp_path):
 
 
 def test_files_that_are_refused(tmp_path):
-    path, file = strike_path(TOUCH, VELOCITY), tmp_path / "strike.csv"
+    path = strike_path(TOUCH, VELOCITY)
+    file = tmp_path / "strike.csv"
     with pytest.raises(DataError, match=r"\.csv or \.json, got .*strike\.txt"):
         write_path(path, tmp_path / "strike.txt")
     file.write_text("mine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -19,19 +20,18 @@ from stable_baselines3.common.env_checker import check_env
 from clashsim import cli
 from clashsim.core.errors import ClashError
 from clashsim.core.scene import Scene
-from clashsim.rl.env import PushEnv, StrikeVecEnv
-from clashsim.rl.follow import Simulated, follow, sample_start
-from clashsim.rl.policy import Policy
-from clashsim.rl.push import (
+from clashsim.rl.corridor_formulas import (
     LEFT_CORRIDOR_REWARD,
     MAX_STRIKES,
-    Push,
     StartDistribution,
-    heading_offset_of,
-    observed,
+    observations,
     rewards,
 )
-from clashsim.rl.routes import ROUTES, SEGMENT_LENGTH, Route, route
+from clashsim.rl.env import PushEnv, StrikeVecEnv
+from clashsim.rl.follow import Simulated, _in_segment_frame, follow, sample_start
+from clashsim.rl.policy import Policy
+from clashsim.rl.push import Push, heading_offset_of
+from clashsim.rl.routes import ROUTES, SEGMENT_LENGTH, Route, load_route
 from clashsim.rl.sac_training import SacConfig, train
 
 SCENE = Scene.load("semi_cylinder")
@@ -47,18 +47,25 @@ TINY = SacConfig(
 
 
 class Toy:
-    """Slides along its heading by half the speed squared, and turns with the point that is struck:
-    easy to learn, and known exactly.
+    """A model that is easy to learn and known exactly.
+
+    A body slides along its heading by a distance that grows with the speed squared, and rotates
+    with the point that is struck.
     """
 
-    names, takes_noise = ("speed", "point", "deflection"), True
-    low, high = np.array([0.2, 0.26, -0.26]), np.array([0.8, 2.88, 0.26])
+    names = ("speed", "point", "deflection")
+    takes_noise = True
+    low = np.array([0.2, 0.26, -0.26])
+    high = np.array([0.8, 2.88, 0.26])
 
     def rest(self, pose, strike, noise=None):
-        turn = strike[:, 1] - np.pi / 2
-        heading = pose[:, 2] + heading_offset_of(SCENE) + 0.5 * turn
-        far = 0.3 * strike[:, 0] ** 2 * (1 if noise is None else 1 + 0.02 * noise[:, 0])
-        return pose + np.stack([far * np.cos(heading), far * np.sin(heading), 0.4 * turn], 1)
+        off_centre = strike[:, 1] - np.pi / 2
+        heading = pose[:, 2] + heading_offset_of(SCENE) + 0.5 * off_centre
+        factor = 1 if noise is None else 1 + 0.02 * noise[:, 0]
+        distance = 0.3 * strike[:, 0] ** 2 * factor
+        return pose + np.stack(
+            [distance * np.cos(heading), distance * np.sin(heading), 0.4 * off_centre], 1
+        )
 
 
 def test_environments_are_as_gymnasium_asks():
@@ -74,85 +81,79 @@ def test_it_can_be_seen():
 
 
 def test_rewards_are_those_of_the_table():
-    gap, off, made = (
-        np.array([0.3, 0.02, 0.5, 0.0]),
-        np.array([0.0, np.pi / 2, 0.0, 0.0]),
-        np.array([1, 3, 2, 5]),
+    given = rewards(
+        distance=np.array([0.3, 0.02, 0.5, 0.0]),
+        angle=np.array([0.0, np.pi / 2, 0.0, 0.0]),
+        strikes_made=np.array([1, 3, 2, 5]),
+        reached=np.array([False, True, False, True]),
+        left_corridor=np.array([False, False, True, False]),
     )
-    there, gone = np.array([False, True, False, True]), np.array([False, False, True, False])
     by_hand = [
         np.exp(-0.09),
         np.exp(-0.0004) + 0.5 + 2,
         np.exp(-0.25) + LEFT_CORRIDOR_REWARD,
         1 + 1 + 0,
     ]
-    np.testing.assert_allclose(rewards(gap, off, made, there, gone), by_hand)
+    np.testing.assert_allclose(given, by_hand)
 
 
 def test_episodes_end_where_they_should():
     push = Push.of(SCENE, Toy(), 4, StartDistribution())
-    push.pose = np.array(
+    headed = np.array(
         [[SEGMENT_LENGTH - 0.05, 0, 0], [0.1, 0.03, 1.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    ) - [0, 0, heading_offset_of(SCENE)]
-    push.made = np.array([0, 0, 0, MAX_STRIKES - 1])
-    reward, ended, there = push.strike(np.tile([-0.5, 0.0, 0.0], (4, 1)), np.random.default_rng(0))
-    assert there.tolist() == [True, False, False, False]
-    assert ended.tolist() == [
-        True,
-        True,
-        False,
-        True,
-    ]  # there, out of the corridor, on the way, and the last strike allowed
-    assert reward[1] < LEFT_CORRIDOR_REWARD + 1 and reward[0] > MAX_STRIKES and 0.8 < reward[2] < 1
+    )
+    push.pose = headed - [0, 0, heading_offset_of(SCENE)]
+    push.strikes_made = np.array([0, 0, 0, MAX_STRIKES - 1])
+    action = np.tile([-0.5, 0.0, 0.0], (4, 1))
+    reward, ended, reached = push.strike(action, np.random.default_rng(0))
+    assert reached.tolist() == [True, False, False, False]
+    # At the goal, out of the corridor, on the way, and after the last strike allowed.
+    assert ended.tolist() == [True, True, False, True]
+    assert reward[0] > MAX_STRIKES
+    assert reward[1] < LEFT_CORRIDOR_REWARD + 1
+    assert 0.8 < reward[2] < 1
 
 
-def test_many_copies_are_as_one():
-    many = StrikeVecEnv(Push.of(SCENE, Toy(), 3), seed=0)
-    seen = many.reset()
-    ones = []
+def test_a_batch_of_environments_is_as_each_alone():
+    batch = StrikeVecEnv(Push.of(SCENE, Toy(), 3), seed=0)
+    observation = batch.reset()
+    envs = []
     for i in range(3):
-        one = PushEnv(SCENE, Toy())
-        one.reset(seed=0)
-        one._push.pose, one._push.turn, one._push.made = (
-            getattr(many._task, k)[i : i + 1].copy() for k in ("pose", "turn", "made")
-        )
-        np.testing.assert_allclose(one._push.observe()[0], seen[i], atol=1e-6)
-        ones.append(one)
+        env = PushEnv(SCENE, Toy())
+        env.reset(seed=0)
+        for name in ("pose", "heading_change", "strikes_made"):
+            setattr(env._push, name, getattr(batch._task, name)[i : i + 1].copy())
+        np.testing.assert_allclose(env._push.observe()[0], observation[i], atol=1e-6)
+        envs.append(env)
     action = np.random.default_rng(1).uniform(-1, 1, (3, 3)).astype(np.float32)
-    many.step_async(action)
-    after, reward, done, infos = many.step_wait()
-    for i, one in enumerate(ones):
-        o, r, ended, out, _ = one.step(action[i])
-        assert ended == done[i] and not out and r == pytest.approx(float(reward[i]), rel=1e-6)
-        np.testing.assert_allclose(
-            o, infos[i]["terminal_observation"] if ended else after[i], atol=1e-6
-        )
+    batch.step_async(action)
+    next_observation, rewards_of_batch, done, infos = batch.step_wait()
+    for i, env in enumerate(envs):
+        alone, reward, ended, truncated, _ = env.step(action[i])
+        assert ended == done[i] and not truncated
+        assert reward == pytest.approx(float(rewards_of_batch[i]), rel=1e-6)
+        expected = infos[i]["terminal_observation"] if ended else next_observation[i]
+        np.testing.assert_allclose(alone, expected, atol=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(-3, 3), st.floats(-0.2, 0.4), st.floats(-0.04, 0.04), st.floats(-3.1, 3.1))
-def test_observations_do_not_depend_on_where_the_route_lies(turned, x, y, heading):
-    way = Route("a", ((0.1, -0.2), (0.1 + 0.3 * np.cos(turned), -0.2 + 0.3 * np.sin(turned))))
-    from clashsim.rl.follow import _from_segment
-
+def test_observations_do_not_depend_on_where_the_route_lies(direction, x, y, heading):
+    cos, sin = np.cos(direction), np.sin(direction)
+    route = Route("a", ((0.1, -0.2), (0.1 + 0.3 * cos, -0.2 + 0.3 * sin)))
     pose = np.array([x, y, heading])
-    c, s = np.cos(turned), np.sin(turned)
-    world = np.array([0.1 + c * x - s * y, -0.2 + s * x + c * y, heading + turned])
-    np.testing.assert_allclose(
-        _from_segment(world, np.array(way.points[0]), way.headings[0])[:2], pose[:2], atol=1e-9
-    )
-    seen = observed(
-        _from_segment(world, np.array(way.points[0]), way.headings[0])[None],
-        1.0,
-        np.zeros(1),
-        way.lengths,
-        np.zeros(1),
-    )
-    np.testing.assert_allclose(
-        seen,
-        observed(pose[None], 1.0, np.zeros(1), np.array([SEGMENT_LENGTH]), np.zeros(1)),
-        atol=1e-5,
-    )
+    in_world = np.array([0.1 + cos * x - sin * y, -0.2 + sin * x + cos * y, heading + direction])
+    in_segment = _in_segment_frame(in_world, np.array(route.points[0]), route.headings[0])
+    np.testing.assert_allclose(in_segment[:2], pose[:2], atol=1e-9)
+
+    def observe(pose, length):
+        return observations(
+            pose[None], 1.0, np.zeros(1), length=length, strikes_made=np.zeros(1)
+        ).astype(np.float32)
+
+    seen_on_route = observe(in_segment, route.lengths)
+    seen_at_origin = observe(pose, np.array([SEGMENT_LENGTH]))
+    np.testing.assert_allclose(seen_on_route, seen_at_origin, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -164,25 +165,20 @@ def test_a_trivial_route_is_learned():
         seed=0,
     )
     rng = np.random.default_rng(0)
-    done = [
-        follow(
-            ROUTES["1"],
-            policy,
-            Simulated(Toy(), sample_start(ROUTES["1"], policy.heading_offset, rng)),
-        )
-        for _ in range(40)
-    ]
-    assert np.mean([d.success for d in done]) > 0.8
+    route = ROUTES["1"]
+    successes = []
+    for _ in range(40):
+        start = sample_start(route, policy.heading_offset, rng)
+        successes.append(follow(route, policy, Simulated(Toy(), start)).success)
+    assert np.mean(successes) > 0.8
 
 
 class Killed(Exception):
-    """Stands for a kill."""
+    """Raised where a process would be killed."""
 
 
 def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
     whole = train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "whole")
-
-    from contextlib import contextmanager
 
     @contextmanager
     def dies(title, total):
@@ -198,9 +194,9 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path):
     with pytest.raises(Killed):
         train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "part", progress=dies)
     again = train(SCENE, Toy(), config=TINY, seed=3, folder=tmp_path / "part")
-    for (a, b), (c, d) in zip(whole.layers, again.layers, strict=True):
-        np.testing.assert_array_equal(a, c)
-        np.testing.assert_array_equal(b, d)
+    for layer, same_layer in zip(whole.layers, again.layers, strict=True):
+        for array, same_array in zip(layer, same_layer, strict=True):
+            np.testing.assert_array_equal(array, same_array)
     with pytest.raises(ClashError, match="another training"):
         train(SCENE, Toy(), config=TINY, seed=4, folder=tmp_path / "part")
     (tmp_path / "part" / "checkpoint.safetensors").write_bytes(b"\x10" * 40)
@@ -216,18 +212,20 @@ def test_policies_travel(tmp_path):
     )
     policy = Policy(layers, Toy.names, Toy.low, Toy.high, 1.5, {"scene": "semi_cylinder"})
     policy.save(tmp_path / "p.safetensors")
-    again, seen = Policy.load(tmp_path / "p.safetensors"), rng.normal(size=(20, 7))
-    np.testing.assert_array_equal(again(seen), policy(seen))
-    assert ((policy(seen) >= Toy.low) & (policy(seen) <= Toy.high)).all()
+    again = Policy.load(tmp_path / "p.safetensors")
+    observation = rng.normal(size=(20, 7))
+    strikes = policy(observation)
+    np.testing.assert_array_equal(again(observation), strikes)
+    assert ((strikes >= Toy.low) & (strikes <= Toy.high)).all()
     whole = (tmp_path / "p.safetensors").read_bytes()
-    for kind in (
+    for change in (
         {"notes": None},
         {"names": ("a", "a", "b")},
         {"high": Toy.high[:2]},
         {"layers": layers[1:]},
     ):
         with pytest.raises((ClashError, TypeError)):
-            replace(policy, **kind).save(tmp_path / "bad.safetensors")
+            replace(policy, **change).save(tmp_path / "bad.safetensors")
             Policy.load(tmp_path / "bad.safetensors")
     for i, bad in enumerate(
         (
@@ -248,13 +246,12 @@ def test_policies_travel(tmp_path):
 def test_routes_come_from_files_too(tmp_path, capsys):
     path = tmp_path / "way.csv"
     path.write_text("x,y\n0,0\n0.2,0\n0.2,0.25\n")
-    way = route(str(path))
-    assert len(way) == 2 and way.turn(0) == pytest.approx(np.pi / 2) and way.turn(1) == 0
-    assert (
-        way.inside(np.array([0.1, 0.03]))
-        and not way.inside(np.array([0.1, 0.05]))
-        and way.inside(np.array([0.2, 0.28]))
-    )
+    route = load_route(str(path))
+    assert len(route) == 2
+    assert route.heading_change(0) == pytest.approx(np.pi / 2) and route.heading_change(1) == 0
+    assert route.inside(np.array([0.1, 0.03]))
+    assert not route.inside(np.array([0.1, 0.05]))
+    assert route.inside(np.array([0.2, 0.28]))
     for text in (
         "x,y\n0,0\n",
         "a,b\n0,0\n1,1\n",
@@ -265,9 +262,9 @@ def test_routes_come_from_files_too(tmp_path, capsys):
     ):
         path.write_text(text)
         with pytest.raises(ClashError):
-            route(str(path))
+            load_route(str(path))
     with pytest.raises(ClashError, match="no route"):
-        route("7")
+        load_route("7")
     assert cli.main(["evaluate", str(tmp_path / "none.safetensors")]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
@@ -292,11 +289,12 @@ def test_unseeded_environments_differ():
 
 
 def test_few_steps_still_train_and_another_model_is_another_training(tmp_path):
-    begin, end = (
-        train(SCENE, Toy(), config=replace(TINY, steps=n, guided=10_000), seed=0).layers[0][0]
-        for n in (64, 1200)
-    )
-    assert not np.array_equal(begin, end)
+    first_weights = []
+    for steps in (64, 1200):
+        config = replace(TINY, steps=steps, guided=10_000)
+        policy = train(SCENE, Toy(), config=config, seed=0)
+        first_weights.append(policy.layers[0][0])
+    assert not np.array_equal(*first_weights)
     train(SCENE, Toy(), config=TINY, seed=0, folder=tmp_path)
     other = Toy()
     other.high = Toy.high * 0.9
@@ -306,4 +304,4 @@ def test_few_steps_still_train_and_another_model_is_another_training(tmp_path):
 
 def test_long_segments_are_cut(tmp_path):
     (tmp_path / "way.csv").write_text("\ufeffx, y\n0,0\n0.8,0\n", encoding="utf-8")
-    assert len(route(str(tmp_path / "way.csv"))) == 2
+    assert len(load_route(str(tmp_path / "way.csv"))) == 2

@@ -1,6 +1,4 @@
-"""What the viewer shows, without a browser: shapes, motions, strikes, plans, figures, and what it
-says when something is missing.
-"""
+"""What the viewer shows, without a browser, and what it says when something is missing."""
 
 from __future__ import annotations
 
@@ -27,13 +25,31 @@ from clashsim.rl.policy import Policy
 from clashsim.rl.push import OBSERVATION_SIZE, heading_offset_of
 from clashsim.rl.routes import ROUTES
 from clashsim.sim.mujoco.simulator import MujocoSim
-from clashsim.view.figures import ends, plan_figures, twists
+from clashsim.view.figures import plan_figures, rest_table, twist_table
 from clashsim.view.impact_rollout import ImpactRollout
-from clashsim.view.motion import BodyMotion, flat, of_trial, solid
-from clashsim.view.outcome import expected, planned
-from clashsim.view.shapes import shapes
-from clashsim.view.strike_sources import SampledStrikes, aimed, ranges
+from clashsim.view.motion import BodyMotion, motion_of_trial
+from clashsim.view.outcome import plan_outcome, strike_outcome
+from clashsim.view.poses import planar_pose, world_pose
+from clashsim.view.session import PolicyStatus
+from clashsim.view.shapes import scene_shapes
+from clashsim.view.strike_sources import SampledStrikes, adjustable_ranges, before_of_strike
 from clashsim.view.worker import Worker
+
+IDENTIFIED = "identified values"
+BOX_SCENE = """
+<mujoco><worldbody>
+  <geom name="floor" type="plane" size="0 0 1"/>
+  <geom name="hidden" type="box" size="1 1 1" group="3"/>
+  <body pos="0 0 2" euler="0 0 90">
+    <geom name="post" type="box" size=".1 .2 .3" pos="1 0 0"/>
+  </body>
+  <body><freejoint/>
+    <body pos="0 5 0"><geom name="welded" type="sphere" size=".1"/></body>
+    <geom name="cap" type="capsule" size=".1 .2"/>
+    <geom name="box" type="box" size=".1 .2 .3" pos="1 0 0"/>
+  </body>
+</worldbody></mujoco>
+"""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +62,8 @@ def session():
     return view_run.session()
 
 
-def said(capsys) -> str:
+def error_line(capsys) -> str:
+    """Return what the command printed as its error, which must be one line."""
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err and err.startswith("clashsim: ") and err.count("\n") == 1
     return err
@@ -55,162 +72,160 @@ def said(capsys) -> str:
 @pytest.mark.parametrize("name", shipped_scenes())
 def test_every_scene_is_drawn_and_struck(name):
     scene = Scene.load(name)
-    found, left = shapes(scene.base)
-    assert not left and {scene.struck, scene.striker} <= {s.name for s in found}
-    for shape in (s for s in found if not s.flat):
-        corner = shape.vertices[shape.faces]
-        volume = np.einsum("fi,fi->f", corner[:, 0], np.cross(corner[:, 1], corner[:, 2])).sum() / 6
-        assert volume > 0  # faces look outwards
+    shapes, not_drawn = scene_shapes(scene.base)
+    assert not not_drawn and {scene.struck, scene.striker} <= {shape.name for shape in shapes}
+    for shape in shapes:
+        if not shape.is_plane:
+            a, b, c = np.moveaxis(shape.vertices[shape.faces], 1, 0)
+            volume = np.einsum("fi,fi->f", a, np.cross(b, c)).sum() / 6
+            assert volume > 0  # faces look outwards
     before = SampledStrikes(scene, "")[0].before
-    motion = ImpactRollout(scene, MujocoSim(scene, scene.nominal), scene.nominal, lambda b: b)(
-        before, seconds=0.2
-    )
-    assert (
-        motion.t[0] < 0 < motion.t[-1] and np.isfinite(motion.poses[scene.struck_body.body]).all()
-    )
-    start, last = (motion.at(t)[scene.struck_body.body][:3] for t in (0.0, 1.0))
+    simulator = MujocoSim(scene, scene.nominal)
+    rollout = ImpactRollout(scene, simulator, scene.nominal, lambda before: before)
+    motion = rollout(before, seconds=0.2)
+    body = scene.struck_body.body
+    assert motion.t[0] < 0 < motion.t[-1] and np.isfinite(motion.poses[body]).all()
+    start = motion.at(0.0)[body][:3]
+    last = motion.at(1.0)[body][:3]
     assert np.linalg.norm(last - start) > 0.005  # it was hit
-    assert ranges(scene)["speed"] == scene.strikes.speed
+    assert adjustable_ranges(scene)["speed"] == scene.strikes.speed
 
 
 def test_edges_of_a_box_and_what_is_not_drawn():
-    model = mujoco.MjModel.from_xml_string("""<mujoco><worldbody>
-      <geom name="floor" type="plane" size="0 0 1"/><geom name="hidden" type="box" size="1 1 1" group="3"/>
-      <body pos="0 0 2" euler="0 0 90"><geom name="post" type="box" size=".1 .2 .3" pos="1 0 0"/></body>
-      <body><freejoint/><body pos="0 5 0"><geom name="welded" type="sphere" size=".1"/></body>
-        <geom name="cap" type="capsule" size=".1 .2"/><geom name="box" type="box" size=".1 .2 .3" pos="1 0 0"/></body></worldbody></mujoco>""")
-    found = {s.name: s for s in shapes(model)[0]}
-    assert set(found) == {"floor", "post", "welded", "cap", "box"} and set(
-        s.name for s in shapes(model, {"hidden"})[0]
-    ) >= {"hidden"}
-    box = found["box"]
-    assert (
-        np.allclose(found["post"].vertices.mean(0), [0, 1, 2]) and not found["post"].moves
-    )  # where it stands
-    assert (
-        np.allclose(found["welded"].vertices.mean(0), [0, 5, 0], atol=1e-3)
-        and found["welded"].body == box.body
-    )  # moves with what carries it
-    assert len(box.edges) == 12 and box.moves and not found["floor"].moves
-    assert np.allclose(box.vertices.mean(0), [1, 0, 0]) and np.allclose(
-        np.ptp(box.vertices, axis=0), [0.2, 0.4, 0.6]
-    )
+    model = mujoco.MjModel.from_xml_string(BOX_SCENE)
+    shapes = {shape.name: shape for shape in scene_shapes(model)[0]}
+    assert set(shapes) == {"floor", "post", "welded", "cap", "box"}
+    with_hidden, _ = scene_shapes(model, {"hidden"})
+    assert "hidden" in {shape.name for shape in with_hidden}
+    box, post, welded = shapes["box"], shapes["post"], shapes["welded"]
+    # What stands still is where it stands.
+    assert np.allclose(post.vertices.mean(0), [0, 1, 2]) and not post.moves
+    # What is welded moves with what carries it.
+    assert np.allclose(welded.vertices.mean(0), [0, 5, 0], atol=1e-3)
+    assert welded.body == box.body
+    assert len(box.edges) == 12 and box.moves and not shapes["floor"].moves
+    assert np.allclose(box.vertices.mean(0), [1, 0, 0])
+    assert np.allclose(np.ptp(box.vertices, axis=0), [0.2, 0.4, 0.6])
 
 
 def test_motion_between_frames_and_over_drop_outs():
     scene = Scene.load("semi_cylinder")
     t = np.linspace(0, 1, 11)
     pose = np.column_stack([t, 0 * t, 0 * t, quaternion(t)])
-    pose[5] *= -np.r_[-1, -1, -1, 1, 1, 1, 1]  # the same turn, written the other way round
+    pose[5, 3:] *= -1  # the same rotation, written the other way round
     pose[3] = np.nan
-    motion = of_trial(scene, Trial("t", t, {"block": pose, "other": pose}), touch=0.2)
+    trial = Trial("t", t, {"block": pose, "other": pose})
+    motion = motion_of_trial(scene, trial, touch_time=0.2)
     body = scene.struck_body.body
     assert list(motion.poses) == [body] and motion.t[0] == -0.2
     for now in (-1.0, -0.2, 0.113, 0.31, 0.8, 9.0):
-        x, y, yaw = flat(scene, motion.at(now)[body])
+        x, y, yaw = planar_pose(scene, motion.at(now)[body])
         assert abs(x - np.clip(now + 0.2, 0, 1)) < 1e-9 and y == 0 and abs(yaw - x) < 1e-3
-    again = motion.then(motion)
-    assert len(again.t) == 22 and (np.diff(again.t) > 0).all()
-    assert np.allclose(flat(scene, solid(scene, np.array([0.1, -0.2, 2.0]))), [0.1, -0.2, 2.0])
+    twice = motion.then(motion)
+    assert len(twice.t) == 22 and (np.diff(twice.t) > 0).all()
+    given = np.array([0.1, -0.2, 2.0])
+    assert np.allclose(planar_pose(scene, world_pose(scene, given)), given)
     still = BodyMotion(t, {body: np.tile(pose[0], (11, 1))})
     assert len(still.cut(body, after=0.25).t) == 3
 
 
 def test_a_held_out_strike_is_replayed_and_the_hybrid_is_nearer(session):
-    """Over five strikes that were not calibrated with: the learned collision and slide must beat
-    MuJoCo where bodies come to rest.
-    """
-    assert (
-        session.source.first == view_run.FIT
-        and "held out" in session.source.names[view_run.FIT]
-        and "calibrated" in session.source.names[0]
-    )
-    gaps = {"MuJoCo": [], "hybrid": []}
-    for i in range(view_run.FIT, view_run.FIT + 5):
+    """Over five strikes that were held out, the hybrid simulator must beat MuJoCo at rest."""
+    first = view_run.CALIBRATION_STRIKES
+    assert session.source.first == first
+    assert "held out" in session.source.names[first]
+    assert "calibrated" in session.source.names[0]
+    body = session.scene.struck_body.body
+    errors = {"MuJoCo": [], "hybrid": []}
+    for i in range(first, first + 5):
         strike = session.source[i]
         assert strike.recorded is not None and strike.recorded.t[0] < 0 < strike.recorded.t[-1]
-        motions = {"recorded": strike.recorded} | {
-            kind: session.rolled(strike.before, kind, "identified values") for kind in gaps
-        }
-        start = [
-            flat(session.scene, m.at(-0.005)[session.scene.struck_body.body])
-            for m in motions.values()
-        ]
-        assert np.ptp(np.array(start)[:, :2], axis=0).max() < 0.002  # all begin at the same place
-        rests = session.rests(motions)
-        for kind, gap in gaps.items():
-            gap.append(
-                np.linalg.norm(rests[kind][:2] - rests["recorded"][:2])
-                + 0.05 * abs(rests[kind][2] - rests["recorded"][2])
-            )
-        page = ends(rests) + twists(
-            {"measured": strike.after} | session.twists(strike.before, "identified values")
+        motions = {"recorded": strike.recorded}
+        for kind in errors:
+            motions[kind] = session.simulate(strike.before, kind, IDENTIFIED)
+        starts = np.array(
+            [planar_pose(session.scene, motion.at(-0.005)[body]) for motion in motions.values()]
         )
-        assert "off by" in page and page.count("<tr>") == 8 and "rgb(230,159,0)" in page
-    assert np.mean(gaps["hybrid"]) < 0.008 and np.mean(gaps["hybrid"]) < np.mean(gaps["MuJoCo"])
+        assert np.ptp(starts[:, :2], axis=0).max() < 0.002  # all begin at the same place
+        rests = session.rests(motions)
+        for kind, errors_of_kind in errors.items():
+            distance = np.linalg.norm(rests[kind][:2] - rests["recorded"][:2])
+            angle = abs(rests[kind][2] - rests["recorded"][2])
+            errors_of_kind.append(distance + 0.05 * angle)
+        twists = {"measured": strike.after} | session.twists(strike.before, IDENTIFIED)
+        html = rest_table(rests) + twist_table(twists)
+        assert "off by" in html and html.count("<tr>") == 8 and "rgb(230,159,0)" in html
+    hybrid_error = np.mean(errors["hybrid"])
+    assert hybrid_error < 0.008 and hybrid_error < np.mean(errors["MuJoCo"])
 
 
 def test_a_target_is_planned_with_few_evaluations(session):
-    model = session.map
-    target = model.rest(np.zeros((1, 3)), (0.4 * model.low + 0.6 * model.high)[None])[0]
-    found = planned(session.scene, model, target, np.zeros(3))
-    assert found.plan.status == "found" and found.pose_error[0] < 0.003
-    assert 0 < found.plan.evaluations < 40_000  # the map answers a million in a second
-    assert len(found.expected.cloud) == 24 and (found.expected.std > 0).all()
-    motion = session.struck(found.strikes, np.zeros(3), "hybrid", "identified values")
+    model = session.strike_table
+    strike = 0.4 * model.low + 0.6 * model.high
+    target = model.rest(np.zeros((1, 3)), strike[None])[0]
+    planned = plan_outcome(session.scene, model, target, start=np.zeros(3))
+    assert planned.plan.status == "found" and planned.pose_error[0] < 0.003
+    assert 0 < planned.plan.evaluations < 40_000  # the table predicts a million per second
+    assert len(planned.expected.cloud) == 24 and (planned.expected.std > 0).all()
+    motion = session.simulate_strikes(
+        planned.strikes, start=np.zeros(3), kind="hybrid", values=IDENTIFIED
+    )
     rest = session.rests({"hybrid": motion})["hybrid"]
-    assert (
-        np.linalg.norm(rest[:2] - found.expected.rest[:2]) < 0.003
-    )  # stepped, the strike does what the map says
-    page = plan_figures(found, {"hybrid": rest})
-    assert "found" in page and "± 1 sd" in page and "hybrid, stepped" in page
-    far = planned(session.scene, model, np.array([0.4, 0.4, 0.0]), np.zeros(3), strikes=1)
+    # Stepped, the strike does what the table predicts.
+    assert np.linalg.norm(rest[:2] - planned.expected.rest[:2]) < 0.003
+    html = plan_figures(planned, {"hybrid": rest})
+    assert "found" in html and "± 1 sd" in html and "hybrid, stepped" in html
+    far_target = np.array([0.4, 0.4, 0.0])
+    far = plan_outcome(session.scene, model, far_target, start=np.zeros(3), strikes=1)
     assert far.plan.status == "out of reach" and "nearest" in plan_figures(far)
 
 
-def test_a_strike_by_hand_is_what_the_map_expects(session):
-    aims = {"speed": 0.5, "point": 1.4, "deflection": 0.1}
-    told = expected(session.scene, session.map, aims, np.zeros(3))
-    before = aimed(session.scene, aims, np.zeros(3))
-    assert (
-        np.allclose(told.before[0], before)
-        and np.allclose(before[:3], 0)
-        and abs(np.hypot(*before[9:11]) - 0.5) < 1e-9
-    )
-    rest = session.rests({"hybrid": session.rolled(before, "hybrid", "identified values")})[
-        "hybrid"
-    ]
-    assert np.linalg.norm(rest[:2] - told.rest[:2]) < 0.003
+def test_a_strike_by_hand_is_what_the_table_expects(session):
+    strike = {"speed": 0.5, "point": 1.4, "deflection": 0.1}
+    expected = strike_outcome(session.scene, session.strike_table, strike, start=np.zeros(3))
+    before = before_of_strike(session.scene, strike, np.zeros(3))
+    striker_velocity = before[9:11]
+    assert np.allclose(expected.before[0], before)
+    assert np.allclose(before[:3], 0) and abs(np.hypot(*striker_velocity) - 0.5) < 1e-9
+    motion = session.simulate(before, "hybrid", IDENTIFIED)
+    rest = session.rests({"hybrid": motion})["hybrid"]
+    assert np.linalg.norm(rest[:2] - expected.rest[:2]) < 0.003
     wall = Scene.load("puck")
-    assert "slip" in ranges(wall) and "deflection" not in ranges(wall)
-    assert np.isfinite(aimed(wall, {"speed": 1.0, "slip": 0.5}, np.zeros(3))).all()
+    ranges = adjustable_ranges(wall)
+    assert "slip" in ranges and "deflection" not in ranges
+    assert np.isfinite(before_of_strike(wall, {"speed": 1.0, "slip": 0.5}, np.zeros(3))).all()
 
 
-def policy(scene: Scene, model) -> Policy:
-    """One that always strikes the middle: enough to see it followed."""
+def make_policy(scene: Scene, model) -> Policy:
+    """Return a policy that always makes the average strike: enough to see it followed."""
     d = len(model.names)
+    layer = (np.zeros((d, OBSERVATION_SIZE), np.float32), np.zeros(d, np.float32))
     return Policy(
-        ((np.zeros((d, OBSERVATION_SIZE), np.float32), np.zeros(d, np.float32)),),
-        model.names,
-        model.low,
-        model.high,
-        heading_offset_of(scene),
-        {"scene": scene.name},
+        layers=(layer,),
+        names=model.names,
+        low=model.low,
+        high=model.high,
+        heading_offset=heading_offset_of(scene),
+        notes={"scene": scene.name},
     )
 
 
 def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
-    policy(session.scene, session.map).save(tmp_path / "policy.safetensors")
+    make_policy(session.scene, session.strike_table).save(tmp_path / "policy.safetensors")
     opened = view.viewer_session(runs / "demo", policy=tmp_path)
-    made = []
-    done, motion = opened.followed(ROUTES["1"], "MuJoCo", "identified values", told=made.append)
-    assert len(done.strikes) == len(made) >= 1 and len(done.poses) == len(made) + 1
+    reported = []
+    result, motion = opened.follow_route(
+        ROUTES["1"], kind="MuJoCo", values=IDENTIFIED, on_strike=reported.append
+    )
+    assert len(result.strikes) == len(reported) >= 1 and len(result.poses) == len(reported) + 1
     last = opened.rests({"MuJoCo": motion})["MuJoCo"]
-    assert np.allclose(last[:2], done.poses[-1][:2])
-    assert isinstance(session.policy, str) and "clashsim train" in session.policy
+    assert np.allclose(last[:2], result.poses[-1][:2])
+    assert session.policy.status is PolicyStatus.MISSING
+    assert session.policy.policy is None and "clashsim train" in session.policy.reason
     with pytest.raises(DataError, match="train"):
-        session.followed(ROUTES["1"], "MuJoCo", "identified values")
-    policy(Scene.load("square"), session.map).save(tmp_path / "other.safetensors")
+        session.follow_route(ROUTES["1"], kind="MuJoCo", values=IDENTIFIED)
+    other_policy = make_policy(Scene.load("square"), session.strike_table)
+    other_policy.save(tmp_path / "other.safetensors")
     with pytest.raises(DataError, match="square"):
         view.viewer_session(runs / "demo", policy=tmp_path / "other.safetensors")
 
@@ -218,12 +233,10 @@ def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
 def test_runs_without_trajectories_say_so(runs, tmp_path):
     plain = view.viewer_session(runs / "plain")
     assert "drawn from the scene's ranges" in plain.source.words and len(plain.source.names) == 12
-    assert (
-        np.array_equal(plain.source[3].before, plain.source[3].before)
-        and plain.source[3].recorded is None
-    )
+    assert np.array_equal(plain.source[3].before, plain.source[3].before)
+    assert plain.source[3].recorded is None
     with pytest.raises(DataError, match="no slide model"):
-        _ = plain.map
+        _ = plain.strike_table
     scene = plain.scene
     impacts = clashsim.sample(scene, 4, seed=1)
     clashsim.write_impacts(tmp_path / "some.csv", replace(impacts, theta=None))
@@ -234,25 +247,22 @@ def test_runs_without_trajectories_say_so(runs, tmp_path):
     gone = view.source_of(clashsim.load(runs / "plain"), {"options": {"impacts": "gone.csv"}}, None)
     assert "gone.csv" in gone.words and "drawn" in gone.words
     write_trials(tmp_path / "t.safetensors", lab.recorded()[:2])
-    assert (
-        "t.safetensors"
-        in view.viewer_session(runs / "plain", trials=tmp_path / "t.safetensors").source.words
-    )
-    empty = Trial(
-        "still",
-        np.linspace(0, 1, 50),
-        {
-            name: np.tile([x, 0, 0, 1.0, 0, 0, 0], (50, 1))
-            for name, x in (("block", 0.0), ("striker", -0.2))
-        },
-    )
-    write_trials(tmp_path / "still.safetensors", Trials((empty,)))
+    with_trials = view.viewer_session(runs / "plain", trials=tmp_path / "t.safetensors")
+    assert "t.safetensors" in with_trials.source.words
+    poses = {
+        "block": np.tile([0.0, 0, 0, 1.0, 0, 0, 0], (50, 1)),
+        "striker": np.tile([-0.2, 0, 0, 1.0, 0, 0, 0], (50, 1)),
+    }
+    nothing_moves = Trial("still", np.linspace(0, 1, 50), poses)
+    write_trials(tmp_path / "still.safetensors", Trials((nothing_moves,)))
     still = view.viewer_session(runs / "plain", trials=tmp_path / "still.safetensors").source[0]
-    assert still.before is None and "No impact" in still.says and still.recorded is not None
+    assert still.before is None and "No impact" in still.note and still.recorded is not None
 
 
 def test_only_the_latest_of_a_job_is_done_and_failures_are_sentences(capsys):
-    worker, done, told = Worker(), [], []
+    worker = Worker()
+    done = []
+    failures = []
     gate = threading.Event()
     begun = threading.Event()
 
@@ -260,10 +270,10 @@ def test_only_the_latest_of_a_job_is_done_and_failures_are_sentences(capsys):
         begun.set()
         gate.wait()
 
-    worker.do("a", wait, told.append)
+    worker.do("a", wait, failures.append)
     begun.wait()
     for k in range(5):
-        worker.do("b", lambda k=k: done.append(k), told.append)
+        worker.do("b", lambda k=k: done.append(k), failures.append)
     assert worker.waits("b")
     gate.set()
     assert worker.join() and done == [4]
@@ -271,13 +281,13 @@ def test_only_the_latest_of_a_job_is_done_and_failures_are_sentences(capsys):
     def wrong() -> None:
         raise DataError("the value is wrong")
 
-    worker.do("c", wrong, told.append)
-    worker.do("d", lambda: 1 / 0, told.append)  # type: ignore[arg-type,return-value]
+    worker.do("c", wrong, failures.append)
+    worker.do("d", lambda: 1 / 0, failures.append)  # type: ignore[arg-type,return-value]
     assert (
         worker.join()
-        and told[0] == "the value is wrong"
-        and "ZeroDivisionError" in told[1]
-        and len(told) == 2
+        and failures[0] == "the value is wrong"
+        and "ZeroDivisionError" in failures[1]
+        and len(failures) == 2
     )
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert worker.end()
@@ -285,21 +295,21 @@ def test_only_the_latest_of_a_job_is_done_and_failures_are_sentences(capsys):
 
 def test_mistakes_are_one_sentence(runs, tmp_path, capsys, monkeypatch):
     assert cli.main(["view", str(tmp_path)]) == 2
-    assert "not a run folder" in said(capsys)
+    assert "not a run folder" in error_line(capsys)
     assert cli.main(["view", str(runs / "demo"), "--trials", "nowhere.safetensors"]) == 2
-    assert "nowhere" in said(capsys)
+    assert "nowhere" in error_line(capsys)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert cli.main(["view", str(runs / "plain"), "--port", str(taken.getsockname()[1])]) == 2
-        assert "--port" in said(capsys)
+        assert "--port" in error_line(capsys)
     assert cli.main(["view", str(runs / "plain"), "--port", "70000"]) == 2
-    assert "70000" in said(capsys)
+    assert "70000" in error_line(capsys)
     assert cli.main(["view", str(runs / "plain"), "--host", "256.1.1.1"]) == 2
-    assert "256.1.1.1" in said(capsys)
+    assert "256.1.1.1" in error_line(capsys)
     monkeypatch.setitem(sys.modules, "viser", None)
     assert cli.main(["view", str(runs / "demo")]) == 2
-    assert "clashsim[viser]" in said(capsys)
+    assert "clashsim[viser]" in error_line(capsys)
 
 
 def test_it_says_where_it_is():

@@ -66,11 +66,11 @@ def browser(page):
         tab.set_default_timeout(patience)
         errors: list[str] = []
 
-        def heard(message: Any) -> None:
+        def note_error(message: Any) -> None:
             if message.type == "error":
                 errors.append(message.text)
 
-        tab.on("console", heard)
+        tab.on("console", note_error)
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.goto(f"http://127.0.0.1:{server.get_port()}")
         tab.get_by_role("button", name="Strike").wait_for()
@@ -132,7 +132,7 @@ def on_screen(client, point: np.ndarray) -> tuple[float, float]:
 
 
 def drag_target(shown, tab, client, wanted: np.ndarray) -> None:
-    """Drag the target by its square towards a place (3,), as far as the camera is known.
+    """Drag the target by its square towards a position (3,), as far as the camera is known.
 
     Where the mouse misses the square, the camera turns instead. Whichever of the two happens, this
     returns once the server knows of it, so that the next try begins with what is true.
@@ -177,12 +177,12 @@ def test_it_loads_and_the_slider_moves_the_block(page, browser, monkeypatch):
     ):
         tab.get_by_text(text).wait_for()
     body = shown.session.scene.struck_body.body
-    place_at_end = shown.stage.where("recorded", body)[:3]
+    position_at_end = shown.stage.where("recorded", body)[:3]
     picture_at_end = picture_at_rest(shown, tab)
 
     def block_moved() -> bool:
-        place = shown.stage.where("recorded", body)[:3]
-        return bool(np.linalg.norm(place - place_at_end) > 0.02)
+        position = shown.stage.where("recorded", body)[:3]
+        return bool(np.linalg.norm(position - position_at_end) > 0.02)
 
     slider = tab.get_by_role("slider").nth(1)
     slider.focus()
@@ -205,26 +205,26 @@ def test_it_loads_and_the_slider_moves_the_block(page, browser, monkeypatch):
 def test_a_dragged_target_gives_a_plan(page, browser):
     (server, shown), (tab, errors) = page, browser
     tab.get_by_role("button", name="Plan").click()
-    planning = shown.panel("Plan")
-    wait_until(shown, lambda: planning.found is not None and "stepped" in shown.figures)
+    panel = shown.panel("Plan")
+    wait_until(shown, lambda: panel.planned is not None and "stepped" in shown.figures)
     assert shown.worker.join(PATIENCE)
     shown.player.pause()
     wait_until(shown, server.get_clients)
     client = next(iter(server.get_clients().values()))
-    first, target = planning.found, planning.target()
+    first, target = panel.planned, panel.target()
     wanted = np.array([target[0] + 0.02, target[1] + 0.015, 0.0])
 
     def dragged() -> bool:
-        if np.linalg.norm(planning.target()[:2] - wanted[:2]) < 0.004:
+        if np.linalg.norm(panel.target()[:2] - wanted[:2]) < 0.004:
             return True
         picture_at_rest(shown, tab)  # the camera turns to what is shown first
         drag_target(shown, tab, client, wanted)
         return False
 
     def planned() -> bool:
-        task = planning.found.plan.task
-        is_new = planning.found is not first
-        return is_new and np.allclose(task.target, planning.target(), atol=1e-9)
+        task = panel.planned.plan.task
+        is_new = panel.planned is not first
+        return is_new and np.allclose(task.target, panel.target(), atol=1e-9)
 
     wait_until(shown, dragged)
     wait_until(shown, lambda: planned() and "stepped" in shown.figures)
@@ -236,13 +236,13 @@ def test_a_dragged_target_gives_a_plan(page, browser):
 def test_strikes_by_hand_toggles_and_a_missing_policy(page, browser):
     (_, shown), (tab, errors) = page, browser
     tab.get_by_role("button", name="Strike").click()
-    wait_until(shown, lambda: "foretold" in shown.figures)
+    wait_until(shown, lambda: "predicted" in shown.figures)
     tab.get_by_text("Choose where and how fast").wait_for()
     before = shown.figures
     slider = tab.get_by_role("slider").first
     slider.focus()
     slider.press("End")
-    wait_until(shown, lambda: shown.figures != before and "foretold" in shown.figures)
+    wait_until(shown, lambda: shown.figures != before and "predicted" in shown.figures)
     assert shown.worker.join(PATIENCE)
     shown.player.pause()
     with_hybrid = picture_at_rest(shown, tab)

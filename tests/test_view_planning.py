@@ -27,9 +27,9 @@ def call_back(callback: Callable[[Any], Any], phases: tuple[str, ...]) -> None:
 
 def test_the_end_of_a_drag_is_not_overtaken_by_the_step_before_it(monkeypatch):
     page = MagicMock(mode="Plan")
-    planning = PlanPanel(page, MagicMock())
-    planning._begin()  # makes the gizmo
-    callback = planning.gizmo.on_update.call_args.args[0]
+    panel = PlanPanel(page, MagicMock())
+    panel._begin()  # makes the gizmo
+    callback = panel.gizmo.on_update.call_args.args[0]
     planned: list[bool] = []
     overtaken = threading.Event()
 
@@ -38,11 +38,11 @@ def test_the_end_of_a_drag_is_not_overtaken_by_the_step_before_it(monkeypatch):
         overtaken.set()
 
     def be_slow_once(*args: Any, **options: Any) -> None:
-        page.say = MagicMock()
+        page.show_status = MagicMock()
         overtaken.wait(0.3)  # gives the next step the time to overtake this one
 
-    monkeypatch.setattr(planning, "_plan", planned.append)
+    monkeypatch.setattr(panel, "_plan", planned.append)
     page.worker.do = do_at_once
-    page.say = be_slow_once
+    page.show_status = be_slow_once
     call_back(callback, ("update", "end"))
     assert planned == [False, True]

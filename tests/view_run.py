@@ -1,5 +1,6 @@
-"""A small run of the semi-cylinder for the tests of the viewer: calibrated on ten strikes of the
-laboratory, with a slide model; made once a process.
+"""A small run of the semi-cylinder for the tests of the viewer, made once per process.
+
+It is calibrated on ten strikes of the laboratory, and has a slide model.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.view.session import ViewerSession
 
-FIT = 10
+CALIBRATION_STRIKES = 10
 SETTING = ("semi_cylinder", "resin", "high")
 
 
 @cache
 def folder() -> Path:
-    """Where the run is twice: as `demo` would write it, and as `plain` without slides and without a
-    word on its data.
+    """Return the folder of two runs.
+
+    `demo` is as the command writes it; `plain` has no slide model and no note on its data.
     """
     out = Path(tempfile.mkdtemp(prefix="clashsim-view-"))
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     scene = Scene.load("semi_cylinder")
-    found = segment(lab.recorded(*SETTING)[:FIT], scene=scene)
+    found = segment(lab.recorded(*SETTING)[:CALIBRATION_STRIKES], scene=scene)
     calibration = calibrate(base_model(scene), found.impacts, posterior_samples=2)
     save_run(
         out / "demo",
         calibration,
         slide=fit_slides_of_impacts(scene, found.found, ())[0],
-        record=RunRecord({"recorded": list(SETTING), "impacts": FIT}),
+        config={"recorded": list(SETTING), "impacts": CALIBRATION_STRIKES},
     )
     save_run(out / "plain", calibration)
     return out
@@ -46,5 +48,5 @@ def folder() -> Path:
 
 @cache
 def session() -> ViewerSession:
-    """The whole one, as the page has it."""
+    """Return the run `demo` as the page has it."""
     return view.viewer_session(folder() / "demo")

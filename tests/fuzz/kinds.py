@@ -335,9 +335,9 @@ def _write_route(folder: Path) -> None:
 
 
 def _read_route(folder: Path, rng: random.Random) -> object:
-    from clashsim.rl.routes import route
+    from clashsim.rl.routes import load_route
 
-    return route(str(folder / "route.csv"))
+    return load_route(str(folder / "route.csv"))
 
 
 # --- plans, policies, networks --------------------------------------------------------------------

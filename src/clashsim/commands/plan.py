@@ -26,7 +26,7 @@ def run(verb: PlanVerb) -> None:
     from clashsim.fit.run_folder import load
     from clashsim.plan.execution import strikes_at_corners
     from clashsim.plan.path import Limits
-    from clashsim.plan.planner import plan, plan_fewest_strikes
+    from clashsim.plan.planner import PlannerConfig, plan, plan_fewest_strikes
     from clashsim.plan.tasks import PlanningTask, Reach
 
     not_negative(seed=verb.seed, draws=verb.draws)
@@ -54,7 +54,11 @@ def run(verb: PlanVerb) -> None:
     task = PlanningTask(
         target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach
     )
-    options: dict[str, Any] = {"method": verb.method, "draws": verb.draws, "seed": verb.seed}
+    options: dict[str, Any] = {
+        "method": verb.method,
+        "noise_samples": verb.draws,
+        "seed": verb.seed,
+    }
     if verb.targets is not None:
         from clashsim.commands import plan_targets
 
@@ -63,9 +67,9 @@ def run(verb: PlanVerb) -> None:
     options["device"] = verb.device
     model = made.strikes()
     found = (
-        plan_fewest_strikes(model, task, **options)
+        plan_fewest_strikes(model, task, PlannerConfig(**options))
         if verb.strikes is None
-        else plan(model, task, **options)
+        else plan(model, task, PlannerConfig(**options))
     )
     console().print(_table(found, made.scene), markup=False)
     print(f"{found.status}: {found.reason}")
@@ -202,7 +206,7 @@ def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool)
 
     from clashsim.data.folders import dumps, write_folder
     from clashsim.plan.execution import plan_to_dict, tip_paths
-    from clashsim.plan.path import write_path
+    from clashsim.plan.robot_files import write_path
 
     files = {PLAN: dumps(plan_to_dict(plan, scene))}
     with tempfile.TemporaryDirectory() as made:

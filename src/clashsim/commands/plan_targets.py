@@ -49,10 +49,14 @@ class _Part:
         return load(self.run).strikes()
 
     def __call__(self, tasks: Sequence[PlanningTask]) -> list[Plan]:
-        from clashsim.plan.planner import plan_batch, plan_fewest_strikes_batch
+        from clashsim.plan.planner import (
+            PlannerConfig,
+            plan_batch,
+            plan_fewest_strikes_batch,
+        )
 
         return (plan_fewest_strikes_batch if self.few else plan_batch)(
-            self.model, tasks, **dict(self.options)
+            self.model, tasks, PlannerConfig(**dict(self.options))
         )
 
 

@@ -181,14 +181,14 @@ def evaluate(verb: Evaluate) -> None:
     from clashsim.core.scene import Scene
     from clashsim.loop.lab_routes import follow_in_lab
     from clashsim.rl.policy import Policy
-    from clashsim.rl.routes import route
+    from clashsim.rl.routes import load_route
 
     not_negative(seed=verb.seed)
     if verb.times < 1:
         raise ParamError(f"--times must be at least 1, got {verb.times}")
     if verb.out is not None:
         refuse_file(verb.out, (".gif",), overwrite=verb.overwrite)
-    policy, way = Policy.load(verb.policy), route(verb.route)
+    policy, way = Policy.load(verb.policy), load_route(verb.route)
     if set(policy.names) != {"speed", "point", "deflection"}:
         raise DataError(
             f"the laboratory takes speed, point and deflection of a strike, but the policy gives {', '.join(policy.names)}"

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from clashsim.cli import View
     from clashsim.core.scene import Scene
     from clashsim.fit.calibrated_run import CalibratedRun
-    from clashsim.rl.policy import Policy
-    from clashsim.view.session import ViewerSession
+    from clashsim.view.session import PolicyLookup, ViewerSession
     from clashsim.view.strike_sources import StrikeSource
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -123,8 +122,7 @@ def viewer_session(
 ) -> ViewerSession:
     """A run folder as the page uses it."""
     from clashsim.fit.run_folder import load, read_notes
-    from clashsim.rl.routes import ROUTES
-    from clashsim.rl.routes import route as route_of
+    from clashsim.rl.routes import ROUTES, load_route
     from clashsim.sim.mujoco.simulator import MujocoSim
     from clashsim.view.impact_rollout import ImpactRollout
     from clashsim.view.session import ViewerSession
@@ -148,7 +146,7 @@ def viewer_session(
             scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome
         ),
     }
-    routes = dict(ROUTES) if route is None else {route: route_of(route)} | dict(ROUTES)
+    routes = dict(ROUTES) if route is None else {route: load_route(route)} | dict(ROUTES)
     return ViewerSession(
         folder.resolve().name,
         scene,
@@ -237,14 +235,18 @@ def _file(scene: Scene, path: Path, known: Any = ()) -> StrikeSource:
     )
 
 
-def policy_of(run: CalibratedRun, folder: Path, given: Path | None) -> Policy | str:
-    """The policy given, or that in the run's folder; a sentence where there is none that fits."""
+def policy_of(run: CalibratedRun, folder: Path, given: Path | None) -> PolicyLookup:
+    """Return the policy given, or that in the run's folder, or why there is none."""
     from clashsim.rl.policy import Policy
+    from clashsim.view.session import PolicyLookup
 
     path = folder if given is None else given
     path = path / _POLICY if path.is_dir() else path
     if given is None and not path.is_file():
-        return "No policy was given: clashsim train makes one of this run, and clashsim view --policy FOLDER opens it here."
+        return PolicyLookup.missing(
+            "No policy was given: clashsim train makes one of this run, "
+            "and clashsim view --policy FOLDER opens it here."
+        )
     policy = Policy.load(path)
     scene = policy.notes.get("scene")
     ranges = {name: getattr(run.scene.strikes, name, None) for name in policy.names}
@@ -254,4 +256,4 @@ def policy_of(run: CalibratedRun, folder: Path, given: Path | None) -> Policy | 
         raise DataError(
             f"the policy {str(path)!r} was trained for scene {scene!r}, but this run is of {run.scene.name!r}"
         )
-    return policy
+    return PolicyLookup.available(policy)

@@ -1,6 +1,4 @@
-"""A plan as a robot and a person get it: where the tip is at the touch and how fast, the paths of
-the arm, and everything as JSON.
-"""
+"""Plans for execution: the striker at each contact, the arm's tip paths, and plans as JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +14,14 @@ from clashsim.core.outline import at_corner, outline
 from clashsim.core.parsing import parse_json
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
-from clashsim.plan.path import Limits, Path, strike_path
+from clashsim.plan.path import Limits, PathConfig, TipPath, strike_path
 from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus, Reach
 
-# M past the touch before the tip brakes: a body that is struck slowly does not go far, and must not
-# be hit again
-_THROUGH = 0.002
+# Metres past the contact before the tip brakes: a body that is struck slowly does not go far, and
+# must not be hit again.
+_FOLLOW_THROUGH = 0.002
+_ROUND_TIPS = (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE)
+_NOT_A_PLAN = "this is no plan as `clashsim plan` writes it"
 UNITS = {
     "speed": "m/s",
     "point": "rad",
@@ -33,51 +33,67 @@ UNITS = {
 
 
 def touches(scene: Scene, plan: Plan) -> np.ndarray:
-    """The striker at each touch, (K, 6): x, y (m), yaw (rad) and their rates, world axes."""
-    before, _ = before_from_strikes(scene, dict(zip(plan.names, plan.strikes.T, strict=True)))
-    return MotionBefore.of(move_pair_to(before, plan.starts)).striker.rows
+    """Return the striker's state at each contact, (K, 6) in world axes.
+
+    Args:
+        scene: The scene that was planned in.
+        plan: K strikes.
+
+    Returns:
+        x, y (m), yaw (rad), then their rates (m/s, rad/s).
+    """
+    pair = move_pair_to(_pair_at_contact(scene, plan), plan.starts)
+    return MotionBefore.of(pair).striker.rows
 
 
 def strikes_at_corners(scene: Scene, plan: Plan) -> list[int]:
-    """Which strikes, counted from one, touch a corner of the struck body with a round tip."""
-    if mujoco.mjtGeom(int(scene.base.geom(scene.striker).type[0])) not in (
-        mujoco.mjtGeom.mjGEOM_SPHERE,
-        mujoco.mjtGeom.mjGEOM_CAPSULE,
-    ):
+    """Return which strikes, counted from one, hit a corner of the struck body with a round tip."""
+    tip_type = mujoco.mjtGeom(int(scene.base.geom(scene.striker).type[0]))
+    if tip_type not in _ROUND_TIPS:
         return []
-    before, _ = before_from_strikes(scene, dict(zip(plan.names, plan.strikes.T, strict=True)))
-    tips = move_pair_to(before, np.zeros((len(before), 3)))[
-        :, 6:8
-    ]  # in the axes of the struck body
+    pair = _pair_at_contact(scene, plan)
+    in_body_frame = MotionBefore.of(move_pair_to(pair, np.zeros((len(pair), 3))))
     shape = outline(scene, scene.struck, scene.struck_body)
+    tips = in_body_frame.striker.position
     return [k for k, tip in enumerate(tips, 1) if at_corner(shape, tip)]
 
 
-def tip_paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[Path]:
-    """The arm's path for each strike, at the height of the scene's striker."""
+def tip_paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[TipPath]:
+    """Return the arm's path for each strike, at the height of the scene's striker.
+
+    Args:
+        scene: The scene that was planned in.
+        plan: The strikes.
+        limits: Speed, acceleration and jerk that the arm allows.
+    """
     assert scene.plane is not None
-    basis, height = scene.plane, float(scene.striker_body.position @ scene.plane[2])
-    return [
-        strike_path(
-            t[:2] @ basis[:2] + height * basis[2], t[3:5] @ basis[:2], limits, through=_THROUGH
-        )
-        for t in touches(scene, plan)
-    ]
+    plane_axes = scene.plane[:2]
+    normal = scene.plane[2]
+    height = float(scene.striker_body.position @ normal)
+    config = PathConfig(through=_FOLLOW_THROUGH)
+    paths = []
+    for touch in touches(scene, plan):
+        position = touch[:2] @ plane_axes + height * normal
+        velocity = touch[3:5] @ plane_axes
+        paths.append(strike_path(position, velocity, limits, config=config))
+    return paths
 
 
 def plan_to_dict(plan: Plan, scene: Scene) -> dict[str, Any]:
-    """All of a plan, as JSON holds it; SI units, angles in rad, world axes."""
-    task, at = plan.task, touches(scene, plan)
-    strikes = [
-        {
-            "strike": dict(zip(plan.names, map(float, s), strict=True)),
-            "from": p.tolist(),
-            "to": e.tolist(),
-            "touch": t[:2].tolist(),
-            "velocity": t[3:5].tolist(),
-        }
-        for s, p, e, t in zip(plan.strikes, plan.starts, plan.predicted, at, strict=True)
-    ]
+    """Return all of a plan as JSON holds it: SI units, angles in rad, world axes."""
+    task = plan.task
+    rows = zip(plan.strikes, plan.starts, plan.predicted, touches(scene, plan), strict=True)
+    strikes = []
+    for strike, start, end, touch in rows:
+        strikes.append(
+            {
+                "strike": dict(zip(plan.names, map(float, strike), strict=True)),
+                "from": start.tolist(),
+                "to": end.tolist(),
+                "touch": touch[:2].tolist(),
+                "velocity": touch[3:5].tolist(),
+            }
+        )
     return {
         "scene": scene.name,
         "start": list(task.start),
@@ -90,51 +106,66 @@ def plan_to_dict(plan: Plan, scene: Scene) -> dict[str, Any]:
         "cost": plan.cost,
         "spread": plan.std.tolist(),
         "evaluations": plan.evaluations,
-        "units": {n: UNITS[n] for n in plan.names},
+        "units": {name: UNITS[name] for name in plan.names},
         "strikes": strikes,
     }
 
 
 def plan_from_json(text: str) -> Plan:
-    """A plan from the JSON of its `plan_to_dict`."""
+    """Return the plan from the JSON of `plan_to_dict`."""
     try:
-        found: Mapping[str, Any] = parse_json(text, "it")
+        content: Mapping[str, Any] = parse_json(text, "it")
     except DataError as error:
-        raise DataError(f"this is no plan as `clashsim plan` writes it: {error}") from None
+        raise DataError(f"{_NOT_A_PLAN}: {error}") from None
     try:
-        names = tuple(found["units"])
-        strikes = np.array([[float(s["strike"][n]) for n in names] for s in found["strikes"]])
-        ends = np.array([s["to"] for s in found["strikes"]], float)
-        reach = Reach(**{k: None if v is None else tuple(v) for k, v in found["reach"].items()})
-        task = PlanningTask(
-            tuple(found["target"]),
-            tuple(found["start"]),
-            len(strikes),
-            float(found["tau"]),
-            tuple(found["tolerance"]),
-            reach,
-        )
-        plan = Plan(
-            task,
-            names,
-            strikes,
-            ends,
-            np.array(found["spread"], float),
-            float(found["cost"]),
-            PlanStatus(found["status"]),
-            str(found["reason"]),
-            int(found["evaluations"]),
-        )
+        plan = _plan_from_dict(content)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise DataError(f"{_NOT_A_PLAN} ({type(error).__name__}: {str(error)[:80]})") from None
+    numbers = np.concatenate([plan.strikes.ravel(), plan.predicted.ravel()])
+    has_shapes = plan.predicted.shape == (len(plan.strikes), 3) and plan.std.shape == (3,)
+    if not has_shapes or not np.isfinite(numbers).all():
         raise DataError(
-            f"this is no plan as `clashsim plan` writes it ({type(error).__name__}: {str(error)[:80]})"
-        ) from None
-    if (
-        ends.shape != (len(strikes), 3)
-        or plan.std.shape != (3,)
-        or not np.isfinite(np.concatenate([strikes.ravel(), ends.ravel()])).all()
-    ):
-        raise DataError(
-            "this is no plan as `clashsim plan` writes it: it needs finite strikes, the pose after each, and the spread of the last"
+            f"{_NOT_A_PLAN}: it needs finite strikes, the pose after each, "
+            "and the standard deviation of the last (spread)"
         )
     return plan
+
+
+def _plan_from_dict(content: Mapping[str, Any]) -> Plan:
+    """Return a plan from the keys of its file; what is missing or of another type raises."""
+    names = tuple(content["units"])
+    rows = content["strikes"]
+    strike_rows = []
+    for row in rows:
+        strike_rows.append([float(row["strike"][name]) for name in names])
+    strikes = np.array(strike_rows)
+    predicted = np.array([row["to"] for row in rows], float)
+    limits = {}
+    for name, limit in content["reach"].items():
+        limits[name] = None if limit is None else tuple(limit)
+    task = PlanningTask(
+        target=tuple(content["target"]),
+        start=tuple(content["start"]),
+        strikes=len(strikes),
+        tau=float(content["tau"]),
+        tolerance=tuple(content["tolerance"]),
+        reach=Reach(**limits),
+    )
+    return Plan(
+        task=task,
+        names=names,
+        strikes=strikes,
+        predicted=predicted,
+        std=np.array(content["spread"], float),
+        cost=float(content["cost"]),
+        status=PlanStatus(content["status"]),
+        reason=str(content["reason"]),
+        evaluations=int(content["evaluations"]),
+    )
+
+
+def _pair_at_contact(scene: Scene, plan: Plan) -> np.ndarray:
+    """Return both bodies at each contact, (K, 12) as in `Impacts.before`, struck body at zero."""
+    columns = dict(zip(plan.names, plan.strikes.T, strict=True))
+    before, _ = before_from_strikes(scene, columns)
+    return before

@@ -1,4 +1,4 @@
-"""Plan by gradient descent through a differentiable model, from many starts at once."""
+"""Minimise costs by gradient descent through a differentiable model, from many starts at once."""
 
 from __future__ import annotations
 
@@ -12,55 +12,76 @@ from torch import Tensor
 
 from clashsim.core.errors import ParamError
 
-__all__ = ["Tensor", "as_tensor", "descend", "moved_to", "repeat"]
+__all__ = ["Tensor", "as_tensor", "copy_to_device", "minimise_by_gradient", "repeat_rows"]
+
+# Starts on a face of the box would have no gradient, because the sine is flat there.
+_MAX_SINE = 0.98
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """An array as a tensor."""
+    """Return an array as a tensor."""
     return torch.as_tensor(array)
 
 
-def moved_to(model: Any, device: str) -> Any:
-    """A copy of a model on a device in single precision, which is what a GPU is quick in."""
+def copy_to_device(model: Any, device: str) -> Any:
+    """Return a copy of a model on a device in single precision, in which a GPU is fast."""
     try:
-        torch.zeros(1, device=device).item()  # the device "meta" has shapes and no numbers
+        torch.zeros(1, device=device).item()  # fails on "meta", which has shapes and no numbers
         return copy.deepcopy(model).to(device).float()
     except (RuntimeError, AssertionError) as error:
+        first_line = str(error).splitlines()[0][:100]
         raise ParamError(
-            f"this torch has no device {device!r} (torch {torch.__version__}): {str(error).splitlines()[0][:100]}"
+            f"this torch has no device {device!r} (torch {torch.__version__}): {first_line}"
         ) from None
 
 
-def repeat(rows: Tensor, n: int) -> Tensor:
-    """Each row n times."""
+def repeat_rows(rows: Tensor, n: int) -> Tensor:
+    """Return each row n times, one after the other."""
     return rows.repeat_interleave(n, 0)
 
 
-def descend(
-    cost: Callable[[Tensor], Tensor], starts: np.ndarray | Tensor, *, steps: int, rate: float = 0.08
+def minimise_by_gradient(
+    cost: Callable[[Tensor], Tensor],
+    starts: np.ndarray | Tensor,
+    *,
+    steps: int,
+    learning_rate: float = 0.08,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best points (T, d) and their costs (T,) of Adam on costs (T, S) at points (T, S, d) of
-    unit boxes, from starts (T, S, d).
+    """Minimise costs over unit boxes with Adam, from several starts for each of T problems.
 
-    Points move as the sines of free angles, so that the box needs no penalty and its faces can be
-    reached.
+    Points are sines of free angles, so that the box needs no penalty and its faces can be reached.
+
+    Args:
+        cost: Costs (T, S) of points (T, S, d).
+        starts: First points (T, S, d) in the unit box.
+        steps: Gradient steps.
+        learning_rate: Of Adam, at first; it falls to a twentieth.
+
+    Returns:
+        The best points (T, d) and their costs (T,).
     """
-    z = torch.arcsin((2 * torch.as_tensor(starts) - 1).clamp(-0.98, 0.98)).requires_grad_(True)
-    optimiser = torch.optim.Adam([z], lr=rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=0.05 * rate)
-    shape = starts.shape[:2]
-    value, point = torch.full(shape, torch.inf, dtype=z.dtype, device=z.device), torch.zeros_like(z)
+    sines = (2 * torch.as_tensor(starts) - 1).clamp(-_MAX_SINE, _MAX_SINE)
+    angles = torch.arcsin(sines).requires_grad_(True)
+    optimiser = torch.optim.Adam([angles], lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimiser, steps, eta_min=0.05 * learning_rate
+    )
+    best_costs = torch.full(starts.shape[:2], torch.inf, dtype=angles.dtype, device=angles.device)
+    best_points = torch.zeros_like(angles)
     for step in range(steps + 1):
-        x = 0.5 + 0.5 * torch.sin(z)
-        y = cost(x)
+        points = 0.5 + 0.5 * torch.sin(angles)
+        costs = cost(points)
         with torch.no_grad():
-            better = y < value
-            value, point = torch.where(better, y, value), torch.where(better[..., None], x, point)
+            is_better = costs < best_costs
+            best_costs = torch.where(is_better, costs, best_costs)
+            best_points = torch.where(is_better[..., None], points, best_points)
         if step < steps:
             optimiser.zero_grad(set_to_none=True)
-            y.sum().backward()  # type: ignore[no-untyped-call]
+            costs.sum().backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
-    i = value.argmin(1)
-    rows = torch.arange(len(i), device=i.device)
-    return point[rows, i].detach().cpu().numpy(), value[rows, i].detach().cpu().numpy()
+    best_start = best_costs.argmin(1)
+    rows = torch.arange(len(best_start), device=best_start.device)
+    points_found = best_points[rows, best_start].detach().cpu().numpy()
+    costs_found = best_costs[rows, best_start].detach().cpu().numpy()
+    return points_found, costs_found

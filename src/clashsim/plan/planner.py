@@ -1,285 +1,253 @@
-"""`plan`: strikes that bring a body to a target, by search or by gradient, for one target or many
-at once.
-"""
+"""Plan strikes that bring a body to a target, by search or by gradient, for one task or a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.optim import device_search
-from clashsim.optim.search import Cem, CmaEs, evaluate_random_points, minimise, pick_distant
-from clashsim.plan.gradient import Tensor, as_tensor, descend, moved_to, repeat
-from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus, box, breach, loss, pose_error
+from clashsim.optim.search import Cem, CmaEs, minimise, pick_distant, scatter
+from clashsim.plan.batch_cost import BatchCost
+from clashsim.plan.gradient import copy_to_device, minimise_by_gradient
+from clashsim.plan.tasks import MAX_STRIKES, Plan, PlanningTask, PlanStatus
 
 Method = Literal["cmaes", "cem", "gradient"]
-_LONGEST = 3  # strikes of a sequence
-_BREACHED = 1e-4  # m2: a tenth of a millimetre is no breach
-_STARTS = 3  # of CMA-ES
-_SCATTER = 8  # populations scattered over all strikes to begin with
-_SHOWN = 32  # draws from which the spread of a plan is told
+_CMAES_STARTS = 3
+_SCATTERED_POPULATIONS = 8  # populations scattered over all strikes before the search begins
+_MIN_POPULATION = 4
+_GRADIENT_STEPS_PER_ROUND = 2
 
 
-def plan(model: StrikeModel, task: PlanningTask, **options: Any) -> Plan:
-    """Strikes for one task; as `plan_batch`."""
-    return plan_batch(model, [task], **options)[0]
+@dataclass(frozen=True)
+class PlannerConfig:
+    """How plans are searched for; the same seed gives the same plans.
+
+    Attributes:
+        method: CMA-ES, the cross-entropy method, or gradient descent from many starts.
+        noise_samples: With 0 the loss at the expected pose is minimised; else its mean over so
+            many samples of the model's noise. That avoids strikes with which a small error has a
+            large effect, but ends short of the target where the model's noise is too large: in the
+            laboratory it doubled the error of the semi-cylinder.
+        population: Points in each round for each strike of the sequence.
+        rounds: Populations evaluated after the scattered ones.
+        seed: Of the search and of the noise.
+        device: Where torch searches, for example "cuda": in single precision, all tasks and
+            populations in one batch. Needs a strike table. None: with numpy on the CPU.
+    """
+
+    method: Method = "cmaes"
+    noise_samples: int = 0
+    population: int = 24
+    rounds: int = 24
+    seed: int = 0
+    device: str | None = None
 
 
-def plan_fewest_strikes(model: StrikeModel, task: PlanningTask, **options: Any) -> Plan:
-    """As few strikes as reach the target, three at most; if none do, the plan that comes nearest."""
-    return plan_fewest_strikes_batch(model, [task], **options)[0]
+@dataclass(frozen=True)
+class _SearchBudget:
+    """How many points a search evaluates for each task."""
+
+    starts: int  # from which the population search begins
+    population: int  # points of each start in a round
+    descents: int  # starts of the gradient method
+    gradient_steps: int
+    scattered: int  # points before the search begins
+    evaluations: int  # of all of these
+
+    @staticmethod
+    def of(config: PlannerConfig, strikes: int) -> _SearchBudget:
+        """Return the budget for sequences of so many strikes: more strikes, more to search."""
+        size = config.population * strikes
+        starts = _CMAES_STARTS if config.method == "cmaes" else 1
+        population = max(_MIN_POPULATION, size // starts)
+        descents = max(_MIN_POPULATION, size // 2)
+        gradient_steps = _GRADIENT_STEPS_PER_ROUND * config.rounds
+        scattered = _SCATTERED_POPULATIONS * size
+        if config.method == "gradient":
+            searched = descents * gradient_steps
+        else:
+            searched = starts * population * config.rounds
+        return _SearchBudget(
+            starts=starts,
+            population=population,
+            descents=descents,
+            gradient_steps=gradient_steps,
+            scattered=scattered,
+            evaluations=scattered + searched,
+        )
+
+
+def plan(model: StrikeModel, task: PlanningTask, config: PlannerConfig = PlannerConfig()) -> Plan:
+    """Plan the strikes of one task, as `plan_batch` does.
+
+    Args:
+        model: Predicts where a struck body comes to rest.
+        task: Start, target and number of strikes.
+        config: How to search.
+    """
+    return plan_batch(model, [task], config)[0]
+
+
+def plan_fewest_strikes(
+    model: StrikeModel, task: PlanningTask, config: PlannerConfig = PlannerConfig()
+) -> Plan:
+    """Plan as few strikes as reach the target, at most three, or else come nearest to it.
+
+    Args:
+        model: Predicts where a struck body comes to rest.
+        task: Start and target; its number of strikes is the lowest that is tried.
+        config: How to search.
+    """
+    return plan_fewest_strikes_batch(model, [task], config)[0]
 
 
 def plan_fewest_strikes_batch(
-    model: StrikeModel, tasks: Sequence[PlanningTask], **options: Any
+    model: StrikeModel, tasks: Sequence[PlanningTask], config: PlannerConfig = PlannerConfig()
 ) -> list[Plan]:
-    """The same for each of many tasks of equally many strikes at the least; those that one number
-    of strikes does not bring there go on together to the next.
+    """Plan as few strikes as reach the target for each task of a batch.
+
+    Tasks that are not reached with one number of strikes are planned together with the next.
+
+    Args:
+        model: Predicts where a struck body comes to rest.
+        tasks: Tasks with the same number of strikes, reach and tau.
+        config: How to search.
     """
-    best: list[Plan | None] = [None] * len(tasks)
-    left = list(range(len(tasks)))
-    for k in range(min((t.strikes for t in tasks), default=1), _LONGEST + 1):
-        for i, found in zip(
-            left,
-            plan_batch(model, [replace(tasks[i], strikes=k) for i in left], **options),
-            strict=True,
-        ):
-            last = best[i]
-            if (
-                last is None
-                or found.status is PlanStatus.FOUND
-                or (found.breached, found.cost) < (last.breached, last.cost)
-            ):
-                best[i] = found
-        left = [
-            i for i in left if (made := best[i]) is not None and made.status is not PlanStatus.FOUND
-        ]
-    return [made for made in best if made is not None]
+    best: dict[int, Plan] = {}
+    open_tasks = list(range(len(tasks)))
+    fewest = min((task.strikes for task in tasks), default=1)
+    for strikes in range(fewest, MAX_STRIKES + 1):
+        attempts = [replace(tasks[i], strikes=strikes) for i in open_tasks]
+        plans = plan_batch(model, attempts, config)
+        for i, candidate in zip(open_tasks, plans, strict=True):
+            if i not in best or _is_better(candidate, best[i]):
+                best[i] = candidate
+        open_tasks = [i for i in open_tasks if best[i].status is not PlanStatus.FOUND]
+    return [best[i] for i in range(len(tasks))]
 
 
 def plan_batch(
-    model: StrikeModel,
-    tasks: Sequence[PlanningTask],
-    *,
-    method: Method = "cmaes",
-    draws: int = 0,
-    population: int = 24,
-    rounds: int = 24,
-    seed: int = 0,
-    device: str | None = None,
+    model: StrikeModel, tasks: Sequence[PlanningTask], config: PlannerConfig = PlannerConfig()
 ) -> list[Plan]:
-    """Strikes for tasks of equally many strikes and the same reach; a plan does not depend on what
-    others are made beside it.
+    """Plan the strikes of a batch of tasks; a plan does not depend on the others of its batch.
 
-    Minimised is the loss of Eq. 5 where the body is expected to come to rest or, with `draws`, its
-    mean over so many draws of what the model
-    is unsure of: that avoids strikes with which little goes wrong by much, but ends short of the
-    target where a model is less sure than it could be (in the laboratory it doubled the error of
-    the semi-cylinder, so it is not the default). A population is evaluated in one batch for all
-    tasks, `rounds` times, after one scattered over all strikes to begin with; gradient descent
-    takes as many evaluations from the best of these. The same seed gives the same plans.
+    The loss of Eq. 5 is minimised. Points are first scattered over all strikes, then a population
+    is evaluated in one batch for all tasks in each round. Gradient descent starts at the best
+    scattered points and takes as many evaluations.
 
-    device: where torch searches, as in cuda, in single precision and one batch of all tasks and
-    populations (`clashsim.optim.device_search`); a map of strikes can.
+    Args:
+        model: Predicts where a struck body comes to rest.
+        tasks: Tasks with the same number of strikes, reach and tau.
+        config: How to search.
+
+    Returns:
+        A plan for each task; its status says whether the target is reached.
     """
     if not tasks:
         return []
+    _check_tasks_agree(tasks)
+    _check_model(model, config)
+    batch = BatchCost(model, tasks, noise_samples=config.noise_samples, seed=config.seed)
+    budget = _SearchBudget.of(config, tasks[0].strikes)
+    if config.device is not None:
+        points = _search_on_device(batch, config, budget, device=config.device)
+    elif config.method == "gradient":
+        starts, _ = scatter(
+            batch.cost, len(tasks), batch.dim, points=budget.scattered, seed=config.seed
+        )
+        points, _ = minimise_by_gradient(
+            batch.torch_cost, starts[:, : budget.descents], steps=budget.gradient_steps
+        )
+    else:
+        points = _search_populations(batch, config, budget)
+    return batch.plans_at(points, budget.evaluations)
+
+
+def _is_better(candidate: Plan, previous: Plan) -> bool:
+    """Whether a plan with more strikes is preferred: it reaches the target, or comes nearer."""
+    if candidate.status is PlanStatus.FOUND:
+        return True
+    return (candidate.leaves_reach, candidate.cost) < (previous.leaves_reach, previous.cost)
+
+
+def _check_tasks_agree(tasks: Sequence[PlanningTask]) -> None:
     first = tasks[0]
-    if any((t.strikes, t.reach, t.tau) != (first.strikes, first.reach, first.tau) for t in tasks):
+    shared = (first.strikes, first.reach, first.tau)
+    if any((task.strikes, task.reach, task.tau) != shared for task in tasks):
         raise DataError(
             "tasks that are planned together must have the same number of strikes, reach and tau"
         )
-    if method == "gradient" and not callable(model):
-        raise DataError(
-            f"a {type(model).__name__} has no gradient: plan with cmaes or cem, or through a map of strikes"
-        )
-    if device is not None and not callable(model):
-        raise DataError(
-            f"a {type(model).__name__} cannot be moved to a device: plan through a map of strikes"
-        )
-    problem = _Problem(model, tasks, draws, seed)
-    size = population * first.strikes  # more strikes, more to search
-    starts, descents = _STARTS if method == "cmaes" else 1, max(4, size // 2)
-    each = max(4, size // starts)
-    count = _SCATTER * size + (
-        descents * 2 * rounds if method == "gradient" else starts * each * rounds
-    )
-    if device is not None:
-        cost, shape = problem.cost_on(moved_to(model, device)), (len(tasks), problem.dim)
-        if method == "gradient":
-            near, _ = device_search.evaluate_random_points(
-                cost,
-                *shape,
-                points=_SCATTER * size,
-                generator=device_search.cpu_generator(seed),
-                device=device,
-            )
-            return problem.told(descend(cost, near[:, :descents], steps=2 * rounds)[0], count)
-        found = device_search.search_on_device(
+
+
+def _check_model(model: StrikeModel, config: PlannerConfig) -> None:
+    """Refuse a method or a device that the model cannot be used with."""
+    name = type(model).__name__
+    if config.method == "gradient" and not callable(model):
+        raise DataError(f"a {name} has no gradient: plan with cmaes or cem, or with a strike table")
+    if config.device is not None and not callable(model):
+        raise DataError(f"a {name} cannot be moved to a device: plan with a strike table")
+
+
+def _search_on_device(
+    batch: BatchCost, config: PlannerConfig, budget: _SearchBudget, *, device: str
+) -> np.ndarray:
+    """Return the best points (T, K d) found by torch on a device."""
+    cost = batch.cost_on_device(copy_to_device(batch.model, device))
+    if config.method == "gradient":
+        starts, _ = device_search.scatter(
             cost,
-            *shape,
-            config=device_search.DeviceSearchConfig(
-                method=method,
-                population=each,
-                starts=starts,
-                scattered=_SCATTER * size,
-                rounds=rounds,
-                seed=seed,
-            ),
+            len(batch.tasks),
+            batch.dim,
+            points=budget.scattered,
+            draws=device_search.drawing(config.seed),
             device=device,
         )
-        return problem.told(found, count)
-    x, y = evaluate_random_points(
-        problem.cost, len(tasks), problem.dim, points=_SCATTER * size, seed=seed
-    )
-    if method == "gradient":
-        return problem.told(
-            descend(problem.torch_cost, x[:, :descents], steps=2 * rounds)[0], count
+        points, _ = minimise_by_gradient(
+            cost, starts[:, : budget.descents], steps=budget.gradient_steps
         )
+        return points
+    return device_search.search_on_device(
+        cost,
+        len(batch.tasks),
+        batch.dim,
+        method=config.method,
+        each=budget.population,
+        starts=budget.starts,
+        scattered=budget.scattered,
+        rounds=config.rounds,
+        seed=config.seed,
+        device=device,
+    )
+
+
+def _search_populations(
+    batch: BatchCost, config: PlannerConfig, budget: _SearchBudget
+) -> np.ndarray:
+    """Return the best points (T, K d) found by CMA-ES or the cross-entropy method with numpy."""
+    tasks = len(batch.tasks)
+    starts = budget.starts
+    dim = batch.dim
+    scattered, costs = scatter(batch.cost, tasks, dim, points=budget.scattered, seed=config.seed)
     # The population is split among starts that lie apart: strikes on different sides of a body may
     # end at the same place, and one valley is not enough.
-    centre, value = (
-        a.reshape(len(tasks) * starts, *a.shape[2:]) for a in pick_distant(x, y, starts)
+    centres, centre_costs = pick_distant(scattered, costs, starts)
+    centres = centres.reshape(tasks * starts, dim)
+    centre_costs = centre_costs.reshape(tasks * starts)
+    searcher_type = CmaEs if config.method == "cmaes" else Cem
+    searcher = searcher_type(centres, budget.population, config.seed)
+
+    def cost_of_starts(points: np.ndarray) -> np.ndarray:
+        """Costs (T S, P) of the populations of all starts, evaluated as one batch of the tasks."""
+        merged = points.reshape(tasks, starts * budget.population, dim)
+        return batch.cost(merged).reshape(tasks * starts, budget.population)
+
+    points, costs = minimise(
+        cost_of_starts, searcher, (centres, centre_costs), rounds=config.rounds
     )
-    searcher = (CmaEs if method == "cmaes" else Cem)(centre, each, seed)
-
-    def together(points: np.ndarray) -> np.ndarray:
-        return problem.cost(points.reshape(len(tasks), starts * each, problem.dim)).reshape(
-            len(tasks) * starts, each
-        )
-
-    point, value = minimise(together, searcher, (centre, value), rounds=rounds)
-    best = value.reshape(len(tasks), starts).argmin(1)
-    return problem.told(
-        point.reshape(len(tasks), starts, problem.dim)[np.arange(len(tasks)), best], count
-    )
-
-
-class _Problem:
-    """Costs of strikes as points of the unit box, for all tasks at once."""
-
-    def __init__(
-        self, model: StrikeModel, tasks: Sequence[PlanningTask], draws: int, seed: int
-    ) -> None:
-        self.model, self.tasks, self.k, self.d = model, tasks, tasks[0].strikes, len(model.names)
-        self.low, self.high = box(model, tasks[0].reach)
-        self.start, self.target = (
-            np.array([getattr(t, name) for t in tasks]) for name in ("start", "target")
-        )
-        # In pairs of opposite sign, so that what is linear in the noise averages out whatever the
-        # draws.
-        half = np.random.default_rng([seed, 1]).normal(
-            size=(-(-max(draws, _SHOWN) // 2), self.k, 3)
-        )
-        few = half[: -(-draws // 2)]
-        self.noise = np.concatenate([few, -few]) if draws and model.takes_noise else None
-        self.shown = np.concatenate([half, -half])
-
-    @property
-    def dim(self) -> int:
-        return self.k * self.d
-
-    def cost(self, x: np.ndarray) -> np.ndarray:
-        """Costs (T, P) of points (T, P, k d)."""
-        return self._cost(x, self.model.rest, lambda a: a, lambda a, n: np.repeat(a, n, 0))
-
-    def torch_cost(self, x: Tensor) -> Tensor:
-        """The same for tensors, with a gradient."""
-        return self._cost(x, self.model, as_tensor, repeat)
-
-    def _cost(self, x: Any, rest: Any, own: Any, repeat: Any) -> Any:
-        tasks, points = x.shape[:2]
-        draws = 1 if self.noise is None else len(self.noise)
-        first, reach, names = self.tasks[0], self.tasks[0].reach, self.model.names
-        strikes = repeat(
-            own(self.low) + own(self.high - self.low) * x.reshape(tasks * points, self.k, self.d),
-            draws,
-        )
-        pose, target = (repeat(own(a), points * draws) for a in (self.start, self.target))
-        total = 0.0
-        for k in range(self.k):
-            noise = (
-                None if self.noise is None else own(np.tile(self.noise[:, k], (tasks * points, 1)))
-            )
-            end = rest(pose, strikes[:, k], noise)
-            total = total + breach(reach, names, pose, strikes[:, k], end)
-            pose = end
-        total = total + loss(pose, target, first.tau)
-        return total.reshape(tasks, points, draws).mean(2)
-
-    def cost_on(self, model: Any) -> Callable[[Tensor], Tensor]:
-        """`torch_cost` by a copy of the model on a device."""
-        return lambda x: self._cost(x, model, lambda a: as_tensor(a).to(x.device, x.dtype), repeat)
-
-    def told(self, points: np.ndarray, evaluations: int) -> list[Plan]:
-        """The plans at points (T, k d)."""
-        strikes = self.low + (self.high - self.low) * points.reshape(
-            len(self.tasks), self.k, self.d
-        )
-        reach, names, pose, shown = (
-            self.tasks[0].reach,
-            self.model.names,
-            self.start,
-            len(self.shown),
-        )
-        poses, breached, many = [], np.zeros(len(strikes)), np.repeat(pose, shown, 0)
-        for k in range(self.k):
-            end = self.model.rest(pose, strikes[:, k])
-            breached += breach(reach, names, pose, strikes[:, k], end)
-            if self.model.takes_noise:
-                many = self.model.rest(
-                    many,
-                    np.repeat(strikes[:, k], shown, 0),
-                    np.tile(self.shown[:, k], (len(strikes), 1)),
-                )
-            poses.append(end)
-            pose = end
-        spread = many.reshape(len(strikes), shown, 3).std(1)
-        each = zip(
-            self.tasks, strikes, np.stack(poses, 1), spread, breached > _BREACHED, strict=True
-        )
-        return [self._told(*one, evaluations) for one in each]
-
-    def _told(
-        self,
-        task: PlanningTask,
-        strikes: np.ndarray,
-        poses: np.ndarray,
-        spread: np.ndarray,
-        breached: bool,
-        evaluations: int,
-    ) -> Plan:
-        """One plan, in words."""
-        target = np.array(task.target)
-        far, turn = (float(abs(v)) for v in pose_error(poses[-1], target))
-        there = f"{1e3 * task.tolerance[0]:.0f} mm and {np.degrees(task.tolerance[1]):.0f} degrees count as there"
-        status, reason = (
-            PlanStatus.FOUND,
-            f"expected {1e3 * far:.1f} mm and {np.degrees(turn):.1f} degrees from the target ({there})",
-        )
-        if breached:
-            status, reason = (
-                PlanStatus.OUT_OF_REACH,
-                "no strike within the arm's reach brings the body to the target: allow another side, speed or workspace",
-            )
-        elif far > task.tolerance[0] or turn > task.tolerance[1]:
-            many_words = ("one strike", "two strikes", "three strikes")[self.k - 1]
-            status = PlanStatus.OUT_OF_REACH
-            reason = f"the nearest found that {many_words} can bring the body is {1e3 * far:.0f} mm and {np.degrees(turn):.0f} degrees from the target"
-        return Plan(
-            task,
-            self.model.names,
-            strikes,
-            poses,
-            spread,
-            float(loss(poses[-1], target, task.tau)),
-            status,
-            reason,
-            evaluations,
-            bool(breached),
-        )
+    best_start = costs.reshape(tasks, starts).argmin(1)
+    return points.reshape(tasks, starts, dim)[np.arange(tasks), best_start]

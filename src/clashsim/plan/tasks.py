@@ -1,4 +1,4 @@
-"""What a strike is planned for: where a body lies, where it shall lie, and what the arm can do."""
+"""What a strike is planned for: the body's start and target, the arm's limits, and the result."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 
 TAU = 0.01  # m2/rad2, weight of the orientation (CLASH, Eq. 5)
-_FARTHEST = 100.0  # m or rad: what lies beyond is a mistake in units
-_BREACH = 1e4  # how much worse than a miss of the same size it is to leave what the arm can reach
+MAX_STRIKES = 3
+_MAX_COORDINATE = 100.0  # m or rad: a larger value is a mistake in units
+_PENALTY_WEIGHT = 1e4  # leaving the reach costs this many times a miss of the same size
+_LIMIT_COUNTS = {"speed": 2, "bearing": 2, "workspace": 4}  # numbers in each limit of `Reach`
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Limits of the arm, all in world axes; None: none.
+    """Limits of the arm, in world axes; None means no limit.
 
-    speed (m/s): least and greatest of a strike. bearing (rad): the side from which the arm can
-    strike, as the bearing of the tip seen from the body, from the first counter-clockwise to the
-    second. workspace (m): x low, x high, y low, y high that the body may not leave.
+    Attributes:
+        speed: Lowest and highest speed of a strike (m/s).
+        bearing: The side from which the arm can strike (rad), as the bearing of the striker seen
+            from the body, from the first value counter-clockwise to the second.
+        workspace: x low, x high, y low, y high (m) that the body may not leave.
     """
 
     speed: tuple[float, float] | None = None
@@ -33,26 +37,38 @@ class Reach:
     workspace: tuple[float, float, float, float] | None = None
 
     def __post_init__(self) -> None:
-        for name, count in (("speed", 2), ("bearing", 2), ("workspace", 4)):
+        for name, count in _LIMIT_COUNTS.items():
             value = getattr(self, name)
-            if value is not None and (len(value) != count or not all(map(math.isfinite, value))):
+            if value is None:
+                continue
+            if len(value) != count or not all(map(math.isfinite, value)):
                 raise DataError(f"the limits of {name} are {count} finite numbers, got {value}")
         if self.bearing is not None and self.bearing[0] == self.bearing[1]:
             raise DataError(
-                f"the side from which the arm strikes needs two different bearings, got {self.bearing}"
+                "the side from which the arm strikes needs two different bearings, "
+                f"got {self.bearing}"
             )
         if self.speed is not None and not 0 < self.speed[0] < self.speed[1]:
             raise DataError(f"the limits of speed must be above zero, low first, got {self.speed}")
-        if self.workspace is not None and not (
-            self.workspace[0] < self.workspace[1] and self.workspace[2] < self.workspace[3]
-        ):
-            raise DataError(f"a workspace is x low, x high, y low, y high, got {self.workspace}")
+        if self.workspace is not None:
+            x_low, x_high, y_low, y_high = self.workspace
+            if not (x_low < x_high and y_low < y_high):
+                raise DataError(
+                    f"a workspace is x low, x high, y low, y high, got {self.workspace}"
+                )
 
 
 @dataclass(frozen=True)
 class PlanningTask:
-    """Bring a body from start to target, x, y (m) and yaw (rad) each, within a tolerance (m, rad)
-    that counts as there.
+    """Bring a body from a start pose to a target pose.
+
+    Attributes:
+        target: x, y (m), yaw (rad) in the world.
+        start: x, y (m), yaw (rad) in the world.
+        strikes: Number of strikes, 1 to 3.
+        tau: Weight of the orientation in the loss (m2/rad2).
+        tolerance: Distance (m) and angle (rad) within which the target counts as reached.
+        reach: Limits of the arm.
     """
 
     target: tuple[float, float, float]
@@ -64,25 +80,25 @@ class PlanningTask:
 
     def __post_init__(self) -> None:
         for name in ("target", "start"):
-            value = tuple(map(float, getattr(self, name)))
-            if (
-                len(value) != 3
-                or not all(map(math.isfinite, value))
-                or max(map(abs, value)) > _FARTHEST
-            ):
+            given = getattr(self, name)
+            pose = tuple(map(float, given))
+            is_finite = len(pose) == 3 and all(map(math.isfinite, pose))
+            if not is_finite or max(map(abs, pose)) > _MAX_COORDINATE:
                 raise DataError(
-                    f"the {name} must be three finite numbers x, y (m), yaw (rad), none beyond {_FARTHEST:g}, got {getattr(self, name)}"
+                    f"the {name} must be three finite numbers x, y (m), yaw (rad), "
+                    f"none beyond {_MAX_COORDINATE:g}, got {given}"
                 )
-            object.__setattr__(self, name, value)
-        if not 1 <= self.strikes <= 3:
+            object.__setattr__(self, name, pose)
+        if not 1 <= self.strikes <= MAX_STRIKES:
             raise DataError(f"one to three strikes can be planned at once, got {self.strikes}")
-        if (
-            not 0 <= self.tau < math.inf
-            or len(self.tolerance) != 2
-            or not all(0 < t < math.inf for t in self.tolerance)
-        ):
+        valid_tau = 0 <= self.tau < math.inf
+        valid_tolerance = len(self.tolerance) == 2 and all(
+            0 < limit < math.inf for limit in self.tolerance
+        )
+        if not (valid_tau and valid_tolerance):
             raise DataError(
-                f"tau may not be negative and tolerances must be above zero, got {self.tau} and {self.tolerance}"
+                "tau may not be negative and tolerances must be above zero, "
+                f"got {self.tau} and {self.tolerance}"
             )
 
 
@@ -95,8 +111,19 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Strikes (K, d) by `names`, the poses (K, 3) expected after each, one standard deviation of
-    the last (3,), and what it costs (Eq. 5, m2).
+    """Planned strikes, the poses they are predicted to lead to, and how planning ended.
+
+    Attributes:
+        task: What was planned for.
+        names: Names of the d numbers of a strike.
+        strikes: The strikes (K, d).
+        predicted: Pose (K, 3) after each strike: x, y (m), yaw (rad) in the world.
+        std: One standard deviation (3,) of the last pose.
+        cost: Loss of Eq. 5 at the last pose (m2).
+        status: Whether the target is reached.
+        reason: The status in one sentence.
+        evaluations: Number of strike sequences that the search evaluated.
+        leaves_reach: Whether the plan leaves what the arm can reach.
     """
 
     task: PlanningTask
@@ -108,57 +135,85 @@ class Plan:
     status: PlanStatus
     reason: str
     evaluations: int
-    breached: bool = False  # whether it leaves what the arm can reach
+    leaves_reach: bool = False
 
     @property
     def starts(self) -> np.ndarray:
-        """Where the body lies before each strike, (K, 3)."""
+        """Pose of the body before each strike, (K, 3)."""
         return np.vstack([self.task.start, self.predicted[:-1]])
 
 
 def pose_error(pose: Any, target: Any) -> tuple[Any, Any]:
-    """Distance (m) and angle (rad, signed) of poses (..., 3) from targets; arrays or tensors."""
-    gap = pose - target
-    distance = (gap[..., 0] ** 2 + gap[..., 1] ** 2 + 1e-18) ** 0.5
-    return distance, wrap_angle(gap[..., 2])
+    """Return how far poses are from targets.
+
+    Args:
+        pose: Planar poses (..., 3), an array or a tensor.
+        target: Planar poses (..., 3) of the same kind.
+
+    Returns:
+        Distance (...,) in m, and angle (...,) in rad, signed and wrapped to -pi..pi.
+    """
+    difference = pose - target
+    # The small number keeps the gradient of the square root finite at the target.
+    distance = (difference[..., 0] ** 2 + difference[..., 1] ** 2 + 1e-18) ** 0.5
+    return distance, wrap_angle(difference[..., 2])
 
 
-def loss(pose: Any, target: Any, tau: Any) -> Any:
-    """Eq. 5 with a wrapped angle: (...,) for poses and targets (..., 3)."""
-    far, turn = pose_error(pose, target)
-    return far**2 + tau * turn**2
+def pose_loss(pose: Any, target: Any, tau: Any) -> Any:
+    """Return the loss of Eq. 5 with a wrapped angle, (...,) in m2, for poses (..., 3)."""
+    distance, angle = pose_error(pose, target)
+    return distance**2 + tau * angle**2
 
 
-def breach(reach: Reach, names: Sequence[str], start: Any, strike: Any, end: Any) -> Any:
-    """What leaving the arm's reach costs, (N,): zero inside; start, end (N, 3) and strike (N, d),
-    arrays or tensors.
+def reach_penalty(reach: Reach, names: Sequence[str], *, start: Any, strike: Any, end: Any) -> Any:
+    """Return what leaving the arm's reach costs.
+
+    Args:
+        reach: Limits of the arm.
+        names: Names of the d numbers of a strike.
+        start: Poses (N, 3) before the strike, an array or a tensor.
+        strike: Strikes (N, d).
+        end: Poses (N, 3) after the strike.
+
+    Returns:
+        Penalty (N,) in m2, zero within the reach.
     """
     total = 0.0 * end[..., 0]
     if reach.bearing is not None and "point" in names:
-        middle, half = reach.bearing[0] + _ahead(reach.bearing) / 2, _ahead(reach.bearing) / 2
-        bearing = start[..., 2] + strike[..., list(names).index("point")]
-        beyond = abs(wrap_angle(bearing - middle)) - half
-        total = total + TAU * (beyond * (beyond > 0)) ** 2
+        half_width = _width_of_side(reach.bearing) / 2
+        middle = reach.bearing[0] + half_width
+        point = strike[..., list(names).index("point")]
+        excess = abs(wrap_angle(start[..., 2] + point - middle)) - half_width
+        total = total + TAU * _positive_part(excess) ** 2
     if reach.workspace is not None:
-        x0, x1, y0, y1 = reach.workspace
-        for beyond in (x0 - end[..., 0], end[..., 0] - x1, y0 - end[..., 1], end[..., 1] - y1):
-            total = total + (beyond * (beyond > 0)) ** 2
-    return _BREACH * total
+        x_low, x_high, y_low, y_high = reach.workspace
+        x, y = end[..., 0], end[..., 1]
+        for excess in (x_low - x, x - x_high, y_low - y, y - y_high):
+            total = total + _positive_part(excess) ** 2
+    return _PENALTY_WEIGHT * total
 
 
-def _ahead(bearing: tuple[float, float]) -> float:
-    """From the first bearing counter-clockwise to the second, (0, 2 pi]."""
-    return (bearing[1] - bearing[0]) % (2 * math.pi) or 2 * math.pi
-
-
-def box(model: StrikeModel, reach: Reach) -> tuple[np.ndarray, np.ndarray]:
-    """Least and greatest strike (d,) that both the model knows and the arm allows."""
-    low, high = model.low.copy(), model.high.copy()
+def strike_bounds(model: StrikeModel, reach: Reach) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and highest strike (d,) that the model covers and the arm allows."""
+    low = model.low.copy()
+    high = model.high.copy()
     if reach.speed is not None and "speed" in model.names:
         i = model.names.index("speed")
-        low[i], high[i] = max(low[i], reach.speed[0]), min(high[i], reach.speed[1])
+        low[i] = max(low[i], reach.speed[0])
+        high[i] = min(high[i], reach.speed[1])
         if low[i] >= high[i]:
             raise DataError(
-                f"the arm strikes at {reach.speed[0]:g} to {reach.speed[1]:g} m/s, but the model knows {model.low[i]:g} to {model.high[i]:g} m/s only"
+                f"the arm strikes at {reach.speed[0]:g} to {reach.speed[1]:g} m/s, "
+                f"but the model knows {model.low[i]:g} to {model.high[i]:g} m/s only"
             )
     return low, high
+
+
+def _positive_part(value: Any) -> Any:
+    """Return values where they are above zero, and zero elsewhere; arrays or tensors."""
+    return value * (value > 0)
+
+
+def _width_of_side(bearing: tuple[float, float]) -> float:
+    """Return the angle from the first bearing counter-clockwise to the second, (0, 2 pi]."""
+    return (bearing[1] - bearing[0]) % (2 * math.pi) or 2 * math.pi

@@ -1,5 +1,6 @@
-"""Agents that are trained again and again as their simulator improves: SAC and PPO of
-Stable-Baselines3, kept as plain weights between trainings.
+"""Agents that are trained further as their simulator improves: SAC and PPO of Stable-Baselines3.
+
+Between trainings an agent is kept as plain weights.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from clashsim.core.extras import needs
 from clashsim.core.files import write_atomic
 from clashsim.rl.env import StrikeVecEnv
 from clashsim.rl.informative import InformativeVecEnv
-from clashsim.rl.sac_training import guided
+from clashsim.rl.sac_training import add_guided_strikes
 
 with needs("Stable-Baselines3", "rl"):
     from stable_baselines3 import PPO, SAC
@@ -28,14 +29,23 @@ with needs("Stable-Baselines3", "rl"):
 
 Algorithm = Literal["sac", "ppo"]
 Weights = Mapping[str, torch.Tensor]
-_WIDTH = 64
+_HIDDEN_WIDTH = 64
 _GAMMA = 0.95
+_LEARNING_RATE = 1e-3
+_MIN_BUFFER = 1000  # strikes
+_PPO_HORIZON = 16  # strikes of each environment between updates
+_PPO_INITIAL_LOG_STD = -0.7
+_ENTROPY_KEY = "log_entropy"  # of SAC's entropy coefficient among the weights
 
 
 @dataclass(frozen=True)
 class AgentTrainingConfig:
-    """Strikes of the first training, guided ones among them, and of each later one from the last
-    weights.
+    """How long an agent is trained.
+
+    Attributes:
+        first: Strikes of the first training.
+        guided: Of these, strikes that come from a lookahead.
+        later: Strikes of each later training, which goes on from the last weights.
     """
 
     first: int = 30_000
@@ -45,14 +55,25 @@ class AgentTrainingConfig:
 
 @dataclass(frozen=True, eq=False)
 class Agent:
-    """A trained agent: from observations to actions."""
+    """A trained agent, which maps observations to actions.
+
+    Attributes:
+        algorithm: With which it was trained.
+        weights: Its networks.
+        _model: The same as Stable-Baselines3 holds it.
+    """
 
     algorithm: Algorithm
     weights: Weights
     _model: Any
 
     def act(self, observation: np.ndarray, *, seed: int | None = None) -> np.ndarray:
-        """Actions (N, d) in [-1, 1]: its best, or with a seed drawn as in training."""
+        """Return actions (N, d) in [-1, 1].
+
+        Args:
+            observation: Observations (N, o).
+            seed: None for the best actions; a number to sample them as in training.
+        """
         if seed is not None:
             set_random_seed(seed)
         action, _ = self._model.predict(observation, deterministic=seed is None)
@@ -60,7 +81,8 @@ class Agent:
 
     def save(self, path: Path) -> None:
         """Write one .safetensors file."""
-        write_atomic(path, save({k: v.contiguous() for k, v in self.weights.items()}))
+        tensors = {name: weight.contiguous() for name, weight in self.weights.items()}
+        write_atomic(path, save(tensors))
 
 
 def train_on_env(
@@ -72,22 +94,36 @@ def train_on_env(
     seed: int = 0,
     last: Weights | None = None,
 ) -> Agent:
-    """Train for so many strikes, from the weights of the last training where there was one; guides:
-    strikes by a look ahead to begin with (SAC only).
+    """Train an agent.
+
+    Args:
+        env: The environments.
+        algorithm: "sac" or "ppo".
+        strikes: How many to train for.
+        guided_strikes: Of these, first strikes that come from a lookahead (SAC only).
+        seed: Of all random numbers.
+        last: Weights of the last training, from which this one goes on.
     """
-    model = _model(env, algorithm, strikes, seed)
+    model = _make_model(env, algorithm, strikes=strikes, seed=seed)
     if last is not None:
         _restore(model, last)
     model.set_logger(configure(None, []))
     if algorithm == "sac" and guided_strikes:
-        guided(model, env, min(guided_strikes, strikes // 2))
-    model.learn(strikes - model.num_timesteps, reset_num_timesteps=model.num_timesteps == 0)
+        add_guided_strikes(model, env, min(guided_strikes, strikes // 2))
+    is_first = model.num_timesteps == 0
+    model.learn(strikes - model.num_timesteps, reset_num_timesteps=is_first)
     return Agent(algorithm, _weights(model), model)
 
 
 def load_agent(env: StrikeVecEnv, algorithm: Algorithm, path: Path) -> Agent:
-    """An agent as `save` wrote it."""
-    model = _model(env, algorithm, 1000, 0)
+    """Return an agent as `Agent.save` wrote it.
+
+    Args:
+        env: Environments of the task that it was trained on.
+        algorithm: With which it was trained.
+        path: The file.
+    """
+    model = _make_model(env, algorithm, strikes=_MIN_BUFFER, seed=0)
     try:
         weights = load_file(path)
         _restore(model, weights)
@@ -98,48 +134,52 @@ def load_agent(env: StrikeVecEnv, algorithm: Algorithm, path: Path) -> Agent:
     return Agent(algorithm, weights, model)
 
 
-def _model(env: Any, algorithm: Algorithm, strikes: int, seed: int) -> Any:
-    kwargs: dict[str, Any] = {"net_arch": [_WIDTH, _WIDTH]}
+def _make_model(env: Any, algorithm: Algorithm, *, strikes: int, seed: int) -> Any:
+    """Return an untrained model of Stable-Baselines3."""
+    network: dict[str, Any] = {"net_arch": [_HIDDEN_WIDTH, _HIDDEN_WIDTH]}
     if algorithm == "sac":
         return SAC(
             "MlpPolicy",
             env,
-            learning_rate=1e-3,
-            buffer_size=max(strikes, 1000),
+            learning_rate=_LEARNING_RATE,
+            buffer_size=max(strikes, _MIN_BUFFER),
             learning_starts=100,
             batch_size=256,
             gamma=_GAMMA,
             train_freq=1,
             gradient_steps=8,
-            policy_kwargs=kwargs,
+            policy_kwargs=network,
             seed=seed,
             device="cpu",
         )
     return PPO(
         "MlpPolicy",
         env,
-        learning_rate=1e-3,
-        n_steps=16,
-        batch_size=min(256, 16 * env.num_envs),
+        learning_rate=_LEARNING_RATE,
+        n_steps=_PPO_HORIZON,
+        batch_size=min(256, _PPO_HORIZON * env.num_envs),
         n_epochs=5,
         gamma=_GAMMA,
-        policy_kwargs=kwargs | {"log_std_init": -0.7},
+        policy_kwargs=network | {"log_std_init": _PPO_INITIAL_LOG_STD},
         seed=seed,
         device="cpu",
     )
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:
-    kept = {k: v.detach().clone() for k, v in model.policy.state_dict().items()}
+    """Return the networks of a model, and the entropy coefficient of SAC."""
+    weights = {name: value.detach().clone() for name, value in model.policy.state_dict().items()}
     if isinstance(model, SAC):
         assert model.log_ent_coef is not None
-        kept["log_entropy"] = model.log_ent_coef.detach().clone()
-    return kept
+        weights[_ENTROPY_KEY] = model.log_ent_coef.detach().clone()
+    return weights
 
 
 def _restore(model: Any, weights: Weights) -> None:
-    model.policy.load_state_dict({k: v for k, v in weights.items() if k != "log_entropy"})
+    """Give a model the weights of `_weights`."""
+    networks = {name: value for name, value in weights.items() if name != _ENTROPY_KEY}
+    model.policy.load_state_dict(networks)
     if isinstance(model, SAC):
         assert model.log_ent_coef is not None
         with torch.no_grad():
-            model.log_ent_coef.copy_(weights["log_entropy"])
+            model.log_ent_coef.copy_(weights[_ENTROPY_KEY])

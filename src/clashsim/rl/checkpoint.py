@@ -1,6 +1,4 @@
-"""Checkpoints of a training: one .safetensors file without pickle, from which a killed training
-goes on.
-"""
+"""Checkpoints of a training: one .safetensors file, from which a killed training goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +21,9 @@ from clashsim.core.tensors import tensor_metadata
 if TYPE_CHECKING:
     from clashsim.core.protocols import StrikeModel
 
-_CHECKPOINT, _PROGRESS = "checkpoint.safetensors", "checkpoint.json"
+_CHECKPOINT_FILE = "checkpoint.safetensors"
+_PROGRESS_FILE = "checkpoint.json"
+_FINGERPRINT_STRIKES = 16
 # What a damaged checkpoint raises on its way into a training.
 _DAMAGE = (
     SafetensorError,
@@ -40,62 +40,79 @@ Tensors = dict[str, torch.Tensor]
 
 
 def fingerprint(model: StrikeModel) -> str:
-    """A hash of where a few strikes end: a training may only go on in the model that it was begun
-    in.
+    """Return a hash of where a few strikes end.
+
+    A training may only go on in the model that it was begun in.
     """
-    low, high = model.low, model.high
-    strikes = low + (high - low) * np.random.default_rng(0).uniform(size=(16, len(low)))
-    return hashlib.sha256(
-        np.round(model.rest(np.zeros((16, 3)), strikes), 9).tobytes()
-    ).hexdigest()[:16]
+    n = _FINGERPRINT_STRIKES
+    shares = np.random.default_rng(0).uniform(size=(n, len(model.low)))
+    strikes = model.low + (model.high - model.low) * shares
+    poses = np.round(model.rest(np.zeros((n, 3)), strikes), 9)
+    return hashlib.sha256(poses.tobytes()).hexdigest()[:16]
 
 
-def moments(name: str, optimiser: torch.optim.Optimizer) -> Tensors:
-    """What an optimiser remembers, by names that begin with its own."""
-    found = optimiser.state_dict()["state"].items()
-    return {
-        f"{name}.moments.{i}.{key}": torch.as_tensor(value).cpu().clone()
-        for i, kept in found
-        for key, value in kept.items()
-    }
+def optimiser_moments(name: str, optimiser: torch.optim.Optimizer) -> Tensors:
+    """Return the moments of an optimiser, by keys that begin with its name."""
+    tensors = {}
+    for index, moments in optimiser.state_dict()["state"].items():
+        for key, value in moments.items():
+            tensors[f"{name}.moments.{index}.{key}"] = torch.as_tensor(value).cpu().clone()
+    return tensors
 
 
-def remember(name: str, optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
-    """Give an optimiser its `moments` back."""
+def restore_optimiser(name: str, optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
+    """Give an optimiser back the moments that `optimiser_moments` returned."""
+    prefix = f"{name}.moments."
+    moments: dict[int, Tensors] = {}
+    for full_key, value in tensors.items():
+        if full_key.startswith(prefix):
+            index, key = full_key.split(".")[2:]
+            moments.setdefault(int(index), {})[key] = value
     state = optimiser.state_dict()
-    found = [k.split(".")[2:] for k in tensors if k.startswith(f"{name}.moments.")]
-    state["state"] = {
-        int(i): {key: tensors[f"{name}.moments.{j}.{key}"] for j, key in found if j == i}
-        for i in {i for i, _ in found}
-    }
+    state["state"] = moments
     optimiser.load_state_dict(state)
 
 
 def write_checkpoint(
     folder: Path, tensors: Tensors, about: dict[str, Any], *, steps: int, of: int
 ) -> None:
-    """Write a checkpoint after so many steps of all; it replaces the old one at once."""
-    write_atomic(folder / _CHECKPOINT, save(tensors, {"about": json.dumps(about)}))
-    write_atomic(folder / _PROGRESS, json.dumps({"steps": steps, "of": of}).encode())
+    """Write a checkpoint, which replaces the old one at once.
+
+    Args:
+        folder: Where it is written.
+        tensors: Weights and other state.
+        about: What JSON holds of the state; about["job"] says which training it belongs to.
+        steps: Strikes made so far.
+        of: Strikes of the whole training.
+    """
+    write_atomic(folder / _CHECKPOINT_FILE, save(tensors, {"about": json.dumps(about)}))
+    write_atomic(folder / _PROGRESS_FILE, json.dumps({"steps": steps, "of": of}).encode())
 
 
 def resume(
     folder: Path, job: dict[str, Any], restore: Callable[[dict[str, Any], Tensors], None]
 ) -> None:
-    """Restore what was kept in a folder, if it was kept by the same job; about["job"] tells that."""
-    path = folder / _CHECKPOINT
+    """Restore the checkpoint of a folder, if there is one.
+
+    Args:
+        folder: Where `write_checkpoint` wrote it.
+        job: Which training goes on; a checkpoint of another one is refused.
+        restore: Takes `about` and `tensors` of the checkpoint.
+    """
+    path = folder / _CHECKPOINT_FILE
     if not path.is_file():
         return
     try:
         content = path.read_bytes()
         about = parse_json(tensor_metadata(content)["about"], "the description of the checkpoint")
         tensors = load(content)
-        same_job = about["job"] == job
+        is_same_job = about["job"] == job
     except _DAMAGE as error:
         raise _damaged(path, error) from None
-    if not same_job:
-        there = repr(str(folder))
-        raise DataError(f"{there} holds another training: delete it, or choose another output")
+    if not is_same_job:
+        raise DataError(
+            f"{str(folder)!r} holds another training: delete it, or choose another output"
+        )
     try:
         restore(about, tensors)
     except _DAMAGE as error:
@@ -103,5 +120,6 @@ def resume(
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
-    why = type(error).__name__
-    return DataError(f"the checkpoint {str(path)!r} is damaged ({why}): delete it to begin anew")
+    """Return the error of a checkpoint that cannot be used."""
+    kind = type(error).__name__
+    return DataError(f"the checkpoint {str(path)!r} is damaged ({kind}): delete it to begin anew")

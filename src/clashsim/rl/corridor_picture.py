@@ -1,4 +1,4 @@
-"""Bodies in their corridors from above, as pictures and as an animation."""
+"""Pictures and animations of bodies in their corridors, seen from above."""
 
 from __future__ import annotations
 
@@ -12,63 +12,61 @@ import numpy as np
 from clashsim.core.files import write_atomic
 from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS
 
+_MARGIN = 0.1  # m around the way points
+_WIDTH_INCHES = 6.0
+_ARROW_LENGTH = 0.07  # m
+
 
 def draw_corridor(
     body: np.ndarray,
     pose: np.ndarray,
     points: Sequence[Sequence[float]],
     *,
-    goal: float | None = None,
+    goal_yaw: float | None = None,
     tip: np.ndarray | None = None,
     title: str = "",
 ) -> np.ndarray:
-    """A picture (H, W, 3) of a body with outline (C, 2) at pose (3,) on the way through `points`.
+    """Draw a body on its way through corridors.
 
-    goal (rad): yaw wanted at the last point. tip (4,): place and velocity of the striker at its
-    touch.
+    Args:
+        body: Outline (C, 2) of the body in its own axes, m.
+        pose: Where it lies, (3,): x, y (m), yaw (rad).
+        points: Way points (W, 2), m.
+        goal_yaw: Yaw that is wanted at the last point, rad.
+        tip: Position (m) and velocity (m/s) of the striker at the contact, (4,).
+        title: Above the picture.
+
+    Returns:
+        The picture (H, W, 3).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Circle, Polygon
 
     way = np.asarray(points, float)
-    low, high = way.min(0) - 0.1, way.max(0) + 0.1
-    figure = Figure(
-        figsize=(6, max(2.0, 6 * float((high - low)[1] / (high - low)[0]))), layout="constrained"
-    )
+    low, high = way.min(0) - _MARGIN, way.max(0) + _MARGIN
+    width, height = high - low
+    height_inches = max(2.0, _WIDTH_INCHES * float(height / width))
+    figure = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for a, b in pairwise(way):
-        side = CORRIDOR_WIDTH / 2 * np.array([-(b - a)[1], (b - a)[0]]) / np.linalg.norm(b - a)
-        axes.add_patch(
-            Polygon([a + side, b + side, b - side, a - side], facecolor="0.93", edgecolor="0.75")
-        )
-        axes.add_patch(
-            Circle(tuple(b), GOAL_RADIUS, facecolor="none", edgecolor="C2", linestyle="--")
-        )
-    c, s = np.cos(pose[2]), np.sin(pose[2])
-    axes.add_patch(
-        Polygon(
-            body @ np.array([[c, s], [-s, c]]) + pose[:2], facecolor="C0", alpha=0.5, edgecolor="C0"
-        )
-    )
+    for start, end in pairwise(way):
+        corridor = corridor_corners(start, end)
+        axes.add_patch(Polygon(corridor, facecolor="0.93", edgecolor="0.75"))
+        goal = Circle(tuple(end), GOAL_RADIUS, facecolor="none", edgecolor="C2", linestyle="--")
+        axes.add_patch(goal)
+    axes.add_patch(Polygon(_placed(body, pose), facecolor="C0", alpha=0.5, edgecolor="C0"))
     axes.plot(*pose[:2], "k.", markersize=4)
-    if goal is not None:
-        c, s = np.cos(goal), np.sin(goal)
-        axes.add_patch(
-            Polygon(
-                body @ np.array([[c, s], [-s, c]]) + way[-1],
-                facecolor="none",
-                edgecolor="C2",
-                linewidth=0.8,
-            )
-        )
+    if goal_yaw is not None:
+        wanted = _placed(body, np.array([*way[-1], goal_yaw]))
+        axes.add_patch(Polygon(wanted, facecolor="none", edgecolor="C2", linewidth=0.8))
     if tip is not None:
-        back = tip[:2] - 0.07 * tip[2:] / max(float(np.linalg.norm(tip[2:])), 1e-9)
+        position, velocity = tip[:2], tip[2:]
+        speed = max(float(np.linalg.norm(velocity)), 1e-9)
         axes.annotate(
             "",
-            xy=tuple(tip[:2]),
-            xytext=tuple(back),
+            xy=tuple(position),
+            xytext=tuple(position - _ARROW_LENGTH * velocity / speed),
             arrowprops={"arrowstyle": "-|>", "color": "C1", "linewidth": 2},
         )
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", title=title)
@@ -78,11 +76,31 @@ def draw_corridor(
 
 
 def animate(path: Path, frames: Sequence[np.ndarray], *, seconds: float = 0.7) -> None:
-    """Write frames as an animated picture (.gif)."""
+    """Write pictures as an animated .gif.
+
+    Args:
+        path: Where to write it.
+        frames: Pictures (H, W, 3) of the same size.
+        seconds: For which each is shown.
+    """
     from PIL import Image
 
-    first, *others = [Image.fromarray(f) for f in frames]
+    first, *others = [Image.fromarray(frame) for frame in frames]
     content = io.BytesIO()
     milliseconds = round(1e3 * seconds)
     first.save(content, "GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
     write_atomic(path, content.getvalue())
+
+
+def corridor_corners(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return the corners (4, 2) of the corridor between two way points (2,), in order."""
+    along = end - start
+    to_left = np.array([-along[1], along[0]]) / np.linalg.norm(along)
+    half_width = CORRIDOR_WIDTH / 2 * to_left
+    return np.array([start + half_width, end + half_width, end - half_width, start - half_width])
+
+
+def _placed(outline: np.ndarray, pose: np.ndarray) -> np.ndarray:
+    """Return an outline (C, 2) at a pose (3,)."""
+    cos, sin = np.cos(pose[2]), np.sin(pose[2])
+    return outline @ np.array([[cos, sin], [-sin, cos]]) + pose[:2]

@@ -1,32 +1,32 @@
-"""Sequential pushing on one torch device: the task of `rl.push` for thousands to a million copies,
-none of which leaves the device in a step.
+"""Sequential pushing on one torch device, for thousands to a million environments.
 
-Needs torch and numpy alone, so that it runs where MuJoCo and the training library are not
-installed.
+The task is that of `rl.push`. Nothing leaves the device in a step. Only torch and numpy are needed,
+so that it runs where MuJoCo and the training library are not installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.rl.push import (
-    DRAWS,
+from clashsim.rl.corridor_formulas import (
+    LOOKAHEAD_TRIES,
     MAX_STRIKES,
-    TRIES,
+    START_SAMPLES,
     StartDistribution,
-    heading_offset_of,
-    judged,
-    seen,
-    spanned,
-    starts,
-    worth,
+    StrikeOutcome,
+    judge_poses,
+    lookahead_value,
+    observations,
+    start_poses,
+    strikes_from_actions,
 )
+from clashsim.rl.push import STATE_ARRAYS, heading_offset_of
 from clashsim.rl.routes import SEGMENT_LENGTH
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class DeviceModel(Protocol):
-    """A `StrikeModel` that takes tensors of its device: a map of strikes."""
+    """A `StrikeModel` that takes tensors of its device, for example a strike table."""
 
     names: tuple[str, ...]
     low: np.ndarray
@@ -42,27 +42,35 @@ class DeviceModel(Protocol):
     takes_noise: bool
 
     def __call__(self, pose: Tensor, strike: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Pose at rest (N, 3), as `StrikeModel.rest`."""
+        """Return poses at rest (N, 3), as `StrikeModel.rest`."""
 
 
 @dataclass
 class DevicePush:
-    """N copies of the task: pose (N, 3) of bodies, turn (N,) of the way at the sub-goal, strikes
-    made (N,), which are whole numbers of the poses' type.
+    """N environments of the pushing task on a device.
 
-    low, high (d,): the box of strikes. rng: of the same device; all that is drawn comes from it.
+    Attributes:
+        model: Predicts where a struck body comes to rest, on the same device.
+        heading_offset: From a body's yaw to its heading (rad).
+        starts: Where episodes start.
+        low: Lowest strike (d,).
+        high: Highest strike (d,).
+        rng: Of the same device; all random numbers come from it.
+        pose: Poses (N, 3) of the bodies in the frame of the segment: x, y (m), yaw (rad).
+        heading_change: By how much the route turns at the sub-goal, (N,) in rad.
+        strikes_made: Strikes so far, (N,): whole numbers of the type of the poses.
     """
 
     model: DeviceModel
-    heading_offset: float  # rad, from a body's yaw to its heading
+    heading_offset: float
     starts: StartDistribution
     low: Tensor
     high: Tensor
     rng: torch.Generator
     pose: Tensor
-    turn: Tensor
-    made: Tensor
-    kept = ("pose", "turn", "made")
+    heading_change: Tensor
+    strikes_made: Tensor
+    state_arrays: ClassVar[Mapping[str, str]] = STATE_ARRAYS
 
     @staticmethod
     def of(
@@ -75,113 +83,125 @@ class DevicePush:
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> DevicePush:
-        """The task of a scene, begun in all copies; the model lies on that device, in that type."""
-        low, high = (
-            torch.as_tensor(v, dtype=dtype, device=device) for v in (model.low, model.high)
+        """Return n environments of a scene, all at the start of an episode.
+
+        Args:
+            scene: Its [strikes] table defines which side may be struck.
+            model: On that device, in that type.
+            n: Number of environments.
+            starts: Where episodes start.
+            device: A device of torch.
+            seed: Of all random numbers.
+            dtype: Type of the poses.
+        """
+        task = DevicePush(
+            model=model,
+            heading_offset=heading_offset_of(scene),
+            starts=starts,
+            low=torch.as_tensor(model.low, dtype=dtype, device=device),
+            high=torch.as_tensor(model.high, dtype=dtype, device=device),
+            rng=torch.Generator(device).manual_seed(seed),
+            pose=torch.zeros((n, 3), dtype=dtype, device=device),
+            heading_change=torch.zeros(n, dtype=dtype, device=device),
+            strikes_made=torch.zeros(n, dtype=dtype, device=device),
         )
-        rng = torch.Generator(device).manual_seed(seed)
-        pose, turn, made = (
-            torch.zeros(shape, dtype=dtype, device=device) for shape in ((n, 3), (n,), (n,))
-        )
-        task = DevicePush(model, heading_offset_of(scene), starts, low, high, rng, pose, turn, made)
         task.restart(torch.ones(n, dtype=torch.bool, device=device))
         return task
 
     def restart(self, ended: Tensor) -> None:
-        """Begin anew where an episode ended (N,). Starts are drawn for all, for to count those that
-        need one would wait for the device.
-        """
-        draws = torch.rand(
-            DRAWS,
-            len(self.pose),
-            generator=self.rng,
-            dtype=self.pose.dtype,
-            device=self.pose.device,
-        )
-        pose, turn = starts(draws, self.starts, self.heading_offset, xp=torch)
-        self.pose, self.turn = (
-            torch.where(ended[:, None], pose, self.pose),
-            torch.where(ended, turn, self.turn),
-        )
-        self.made = torch.where(ended, 0.0, self.made)
+        """Start new episodes where one ended (N,)."""
+        # Starts are sampled for all environments: to count those that need one would make the host
+        # wait for the device.
+        uniform = self._uniform(START_SAMPLES, len(self.pose))
+        pose, heading_change = start_poses(uniform, self.starts, self.heading_offset, xp=torch)
+        self.pose = torch.where(ended[:, None], pose, self.pose)
+        self.heading_change = torch.where(ended, heading_change, self.heading_change)
+        self.strikes_made = torch.where(ended, 0.0, self.strikes_made)
 
     def observe(self) -> Tensor:
-        """Observations (N, 7), in single precision."""
-        return seen(
-            self.pose, self.heading_offset, self.turn, SEGMENT_LENGTH, self.made, xp=torch
+        """Return the observations (N, 7) in single precision."""
+        return observations(
+            self.pose,
+            self.heading_offset,
+            self.heading_change,
+            length=SEGMENT_LENGTH,
+            strikes_made=self.strikes_made,
+            xp=torch,
         ).float()
 
-    def guide(self, *, tries: int = TRIES) -> Tensor:
-        """Actions (N, d) that a look one strike ahead finds best among `tries` random ones; one try
-        of all copies at a time, which a million need.
-        """
-        best, chosen = (
-            torch.full_like(self.turn, -torch.inf),
-            torch.zeros(
-                len(self.pose), len(self.low), dtype=self.pose.dtype, device=self.pose.device
-            ),
+    def guide(self, *, tries: int = LOOKAHEAD_TRIES) -> Tensor:
+        """Return the actions (N, d) that look best one strike ahead, among `tries` random ones."""
+        best_value = torch.full_like(self.heading_change, -torch.inf)
+        best_action = torch.zeros(
+            len(self.pose), len(self.low), dtype=self.pose.dtype, device=self.pose.device
         )
+        # One try of all environments at a time: all at once would not fit for a million of them.
         for _ in range(tries):
-            action = (
-                2
-                * torch.rand(
-                    chosen.shape, generator=self.rng, dtype=chosen.dtype, device=chosen.device
-                )
-                - 1
-            )
-            value = worth(
-                self.model(self.pose, spanned(self.low, self.high, action, xp=torch)),
-                self.heading_offset,
-                self.turn,
-                xp=torch,
-            )
-            best, chosen = (
-                torch.maximum(best, value),
-                torch.where((value > best)[:, None], action, chosen),
-            )
-        return chosen
+            action = 2 * self._uniform(*best_action.shape) - 1
+            pose = self.model(self.pose, self._strikes(action))
+            value = lookahead_value(pose, self.heading_offset, self.heading_change, xp=torch)
+            is_better = (value > best_value)[:, None]
+            best_action = torch.where(is_better, action, best_action)
+            best_value = torch.maximum(best_value, value)
+        return best_action
 
-    def strike(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Strike by actions (N, d) in [-1, 1]: rewards (N,), whether an episode ended (N,), and
-        whether at the sub-goal (N,), as `Push.strike`.
-        """
+    def strike(self, action: Tensor) -> StrikeOutcome:
+        """Strike all bodies by actions (N, d) in [-1, 1], as `Push.strike`."""
         noise = None
         if self.starts.noise and self.model.takes_noise:
             noise = self.starts.noise * torch.randn(
                 self.pose.shape, generator=self.rng, dtype=self.pose.dtype, device=self.pose.device
             )
-        return self.arrive(
-            self.model(
-                self.pose, spanned(self.low, self.high, action.to(self.pose.dtype), xp=torch), noise
-            )
+        strikes = self._strikes(action.to(self.pose.dtype))
+        return self.arrive(self.model(self.pose, strikes, noise))
+
+    def arrive(self, pose: Tensor) -> StrikeOutcome:
+        """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere."""
+        self.pose = pose
+        self.strikes_made = self.strikes_made + 1
+        return judge_poses(
+            pose,
+            self.heading_offset,
+            self.heading_change,
+            strikes_made=self.strikes_made,
+            xp=torch,
         )
 
-    def arrive(self, pose: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `strike` says, for bodies that came to rest at pose (N, 3) wherever they were
-        struck.
-        """
-        self.pose, self.made = pose, self.made + 1
-        return judged(pose, self.heading_offset, self.turn, self.made, xp=torch)
+    def step(self, action: Tensor) -> StrikeOutcome:
+        """Strike, and start new episodes where one ended."""
+        outcome = self.strike(action)
+        self.restart(outcome.ended)
+        return outcome
 
-    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Strike, and begin anew where an episode ended."""
-        out = self.strike(action)
-        self.restart(out[1])
-        return out
+    def _strikes(self, action: Tensor) -> Tensor:
+        return strikes_from_actions(self.low, self.high, action, xp=torch)
+
+    def _uniform(self, *shape: int) -> Tensor:
+        """Return uniform random numbers in [0, 1) on the device."""
+        return torch.rand(
+            *shape, generator=self.rng, dtype=self.pose.dtype, device=self.pose.device
+        )
 
 
 @torch.no_grad()
 def play_episodes(task: DevicePush, act: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """One episode of every copy from a new start, by what `act` does on observations: whether it
-    reached its sub-goal (N,), and its return (N,).
+    """Play one episode in every environment from a new start.
+
+    Args:
+        task: The environments.
+        act: Actions (N, d) for observations (N, 7).
+
+    Returns:
+        Whether the sub-goal was reached (N,), and the return of the episode (N,).
     """
-    running = torch.ones_like(task.turn, dtype=torch.bool)
+    running = torch.ones_like(task.heading_change, dtype=torch.bool)
     task.restart(running)
-    reached, total = torch.zeros_like(running), torch.zeros_like(task.turn)
+    reached = torch.zeros_like(running)
+    total = torch.zeros_like(task.heading_change)
     for _ in range(MAX_STRIKES):
-        reward, ended, there = task.strike(act(task.observe()))
-        total, reached = total + running * reward, reached | (running & there)
-        running = (
-            running & ~ended
-        )  # where an episode is over the body is struck on, and nothing counts
+        outcome = task.strike(act(task.observe()))
+        total = total + running * outcome.reward
+        reached = reached | (running & outcome.reached)
+        # Where an episode is over the body is still struck, but nothing counts.
+        running = running & ~outcome.ended
     return reached, total

@@ -1,28 +1,61 @@
-"""Proximal policy optimisation of the pushing task, all on one torch device. Needs torch and numpy
-alone.
+"""Proximal policy optimisation of the pushing task on one torch device; needs torch and numpy only.
 
-The policy is a Gaussian whose draws go through a tanh, which belongs to the task: its mean is then
-the strike that `Policy` tells, and the ratio of probabilities needs no term for the tanh.
+The policy samples from a Gaussian. The tanh that bounds an action belongs to the task: the tanh of
+the mean is then the strike that `Policy` gives, and the ratio of probabilities needs no term for
+the tanh.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from clashsim.rl.corridor_formulas import OBSERVATION_SIZE, StartDistribution
 from clashsim.rl.device_env import DevicePush
-from clashsim.rl.push import OBSERVATION_SIZE, StartDistribution
 
-_INNER = 0.99  # of an action that is imitated, for the greatest one has no finite draw
+# Actions that are imitated are scaled by this: at -1 and 1 the inverse of the tanh is infinite.
+_IMITATED_SCALE = 0.99
+_MAX_GRADIENT_NORM = 0.5
+# Fields whose keys in checkpoints and policies differ from their names.
+_NOTE_KEYS = {
+    "num_envs": "copies",
+    "learning_rate": "rate",
+    "gae_lambda": "trace",
+    "initial_log_std": "spread",
+    "anywhere_share": "along",
+    "checkpoint_interval": "every",
+}
 
 
 @dataclass(frozen=True)
 class PpoConfig:
-    """How a policy is trained: `num_envs` are struck `horizon` times, then all of these strikes are
-    gone over `epochs` times in batches of about `batch`.
+    """How a policy is trained with PPO.
+
+    In each round all environments are struck `horizon` times, then the network is trained on these
+    strikes.
+
+    Attributes:
+        steps: Strikes in all.
+        num_envs: Environments that are struck at once.
+        horizon: Strikes of each environment in a round.
+        epochs: How often a round's strikes are gone over.
+        batch: Strikes in a gradient step, about.
+        width: Of the two hidden layers.
+        learning_rate: At first; it falls linearly to zero.
+        gamma: Discount factor.
+        gae_lambda: Lambda of the generalised advantage estimate.
+        clip: Of the ratio of probabilities.
+        initial_log_std: Logarithm of the policy's first standard deviation. With a much larger one
+            strikes miss so often that to stay in the corridor pays better.
+        guided: First strikes, which come from a lookahead and are imitated by the policy: of random
+            strikes two in three leave the corridor.
+        anywhere_share: Share of the starts that are anywhere in the corridor.
+        noise: Outcomes vary by so many of the model's own standard deviations.
+        checkpoint_interval: Strikes between checkpoints.
     """
 
     steps: int = 2_000_000
@@ -31,159 +64,192 @@ class PpoConfig:
     epochs: int = 4
     batch: int = 1024
     width: int = 128
-    learning_rate: float = 1e-3  # at first; it falls to nothing evenly
+    learning_rate: float = 1e-3
     gamma: float = 0.95
-    gae_lambda: float = 0.9  # lambda of the generalised advantage
+    gae_lambda: float = 0.9
     clip: float = 0.2
-    # Logarithm of the policy's first standard deviation: with much more, strikes miss so often that
-    # to stay in the corridor pays better
     initial_log_std: float = -2.5
-    # Strikes by a look one strike ahead, to begin with, which the policy imitates: at random, two
-    # in three leave the corridor
     guided: int = 200_000
-    anywhere_share: float = 0.5  # share of starts anywhere in the corridor
-    noise: float = 1.0  # standard deviations of the model's own by which outcomes scatter
-    checkpoint_interval: int = 200_000  # strikes between checkpoints
+    anywhere_share: float = 0.5
+    noise: float = 1.0
+    checkpoint_interval: int = 200_000
 
     @property
     def starts(self) -> StartDistribution:
-        """What the training meets."""
+        """Where episodes of the training start."""
         return StartDistribution(anywhere_share=self.anywhere_share, noise=self.noise)
+
+    @property
+    def round_strikes(self) -> int:
+        """Strikes of all environments in a round."""
+        return self.num_envs * self.horizon
 
     @property
     def rounds(self) -> int:
         """Rounds of strikes and updates."""
-        return max(1, self.steps // (self.num_envs * self.horizon))
+        return max(1, self.steps // self.round_strikes)
 
     @property
     def guided_rounds(self) -> int:
-        """Those that a look ahead strikes, never more than a quarter of all."""
-        return min(-(-self.guided // (self.num_envs * self.horizon)), self.rounds // 4)
+        """Rounds that a lookahead strikes, never more than a quarter of all."""
+        wanted = -(-self.guided // self.round_strikes)  # rounded up
+        return min(wanted, self.rounds // 4)
+
+    def as_notes(self) -> dict[str, Any]:
+        """Return the fields by their keys in checkpoints and policies."""
+        return {_NOTE_KEYS.get(name, name): value for name, value in asdict(self).items()}
+
+
+class _Strikes(NamedTuple):
+    """Strikes of a round, or some of them: (M, ...) each."""
+
+    observation: Tensor
+    sample: Tensor  # of the policy's Gaussian
+    log_probability: Tensor  # of the sample when it was taken, up to a constant
+    advantage: Tensor
+    value_target: Tensor
+
+    def rows(self, rows: Tensor) -> _Strikes:
+        """Return some of them, by their indices."""
+        return _Strikes(*(part[rows] for part in self))
 
 
 class PpoLearner(nn.Module):
-    """A policy in training on the device of its task; done: rounds so far."""
+    """A policy in training on the device of its task.
+
+    Args:
+        task: The environments.
+        config: How to train.
+    """
 
     def __init__(self, task: DevicePush, config: PpoConfig) -> None:
         super().__init__()
-        self.task, self.config, self.rounds_done, d = task, config, 0, len(task.low)
-        device = task.pose.device
-        self.actor, self.critic = (
-            _perceptron(OBSERVATION_SIZE, config.width, out, task.rng, gain)
-            for out, gain in ((d, 0.01), (1, 1.0))
+        self.task = task
+        self.config = config
+        self.rounds_done = 0
+        actions = len(task.low)
+        self.actor = _perceptron(
+            (OBSERVATION_SIZE, config.width, config.width, actions), task.rng, last_gain=0.01
         )
-        self.log_std = nn.Parameter(torch.full((d,), config.initial_log_std, device=device))
+        self.critic = _perceptron(
+            (OBSERVATION_SIZE, config.width, config.width, 1), task.rng, last_gain=1.0
+        )
+        self.log_std = nn.Parameter(
+            torch.full((actions,), config.initial_log_std, device=task.pose.device)
+        )
         self.optimiser = torch.optim.Adam(self.parameters(), lr=config.learning_rate, eps=1e-5)
 
     def act(self, observation: Tensor) -> Tensor:
-        """The policy's best actions (N, d)."""
+        """Return the policy's best actions (N, d) for observations (N, 7)."""
         return torch.tanh(self.actor(observation))
 
     def train_round(self) -> None:
-        """Strike all copies some times, and learn from that."""
+        """Strike all environments `horizon` times, and learn from that."""
+        share_left = max(0.0, 1 - self.rounds_done / self.config.rounds)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.config.learning_rate * max(
-                0.0, 1 - self.rounds_done / self.config.rounds
-            )
-        seen, drawn, before, advantage, value = self._collect_round()
-        target = advantage + value
-        n = len(seen)
+            group["lr"] = self.config.learning_rate * share_left
+        strikes = self._collect_round()
+        n = len(strikes.observation)
+        batches = max(1, n // self.config.batch)
         for _ in range(self.config.epochs):
-            for rows in torch.randperm(n, generator=self.task.rng, device=seen.device).chunk(
-                max(1, n // self.config.batch)
-            ):
-                self._update(seen[rows], drawn[rows], before[rows], advantage[rows], target[rows])
+            order = torch.randperm(n, generator=self.task.rng, device=strikes.observation.device)
+            for rows in order.chunk(batches):
+                self._update(strikes.rows(rows))
         self.rounds_done += 1
 
     @torch.no_grad()
-    def _collect_round(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Observations, draws, logarithms of their probability, advantages and values of one round,
-        (horizon * N, ...) each.
-        """
-        task, rows = self.task, []
+    def _collect_round(self) -> _Strikes:
+        """Return the strikes of one round, (horizon * N, ...) each."""
+        task = self.task
+        steps = []
         for _ in range(self.config.horizon):
-            seen = task.observe()
-            mean = self.actor(seen)
-            drawn = (
-                torch.atanh(_INNER * task.guide().float())
-                if self._guided
-                else mean
-                + self.log_std.exp()
-                * torch.randn(mean.shape, generator=task.rng, device=mean.device)
-            )
-            reward, ended, _ = task.step(torch.tanh(drawn))
-            rows.append(
+            observation = task.observe()
+            mean = self.actor(observation)
+            if self._is_guided:
+                sample = torch.atanh(_IMITATED_SCALE * task.guide().float())
+            else:
+                noise = torch.randn(mean.shape, generator=task.rng, device=mean.device)
+                sample = mean + self.log_std.exp() * noise
+            outcome = task.step(torch.tanh(sample))
+            log_probability = self._log_probability(mean, sample)
+            value = self.critic(observation)[:, 0]
+            steps.append(
                 (
-                    seen,
-                    drawn,
-                    self._log(mean, drawn),
-                    self.critic(seen)[:, 0],
-                    reward.float(),
-                    ended.float(),
+                    observation,
+                    sample,
+                    log_probability,
+                    value,
+                    outcome.reward.float(),
+                    outcome.ended.float(),
                 )
             )
-        seen, drawn, before, value, reward, ended = (
-            torch.stack(part) for part in zip(*rows, strict=True)
-        )
-        then, advantage, carried = (
-            self.critic(task.observe())[:, 0],
-            torch.zeros_like(value),
-            torch.zeros_like(value[0]),
-        )
-        for t in reversed(range(self.config.horizon)):
-            going = self.config.gamma * (
-                1 - ended[t]
-            )  # the last strike allowed ends an episode for good
-            carried = reward[t] + going * then - value[t] + going * self.config.gae_lambda * carried
-            advantage[t], then = carried, value[t]
-        return (
-            seen.flatten(0, 1),
-            drawn.flatten(0, 1),
-            before.flatten(),
-            advantage.flatten(),
-            value.flatten(),
+        parts = [torch.stack(part) for part in zip(*steps, strict=True)]
+        observations, samples, log_probabilities, values, rewards, ended = parts
+        last_value = self.critic(task.observe())[:, 0]
+        advantages = self._advantages(rewards, values, ended, last_value=last_value)
+        return _Strikes(
+            observation=observations.flatten(0, 1),
+            sample=samples.flatten(0, 1),
+            log_probability=log_probabilities.flatten(),
+            advantage=advantages.flatten(),
+            value_target=(advantages + values).flatten(),
         )
 
-    def _update(
-        self, seen: Tensor, drawn: Tensor, before: Tensor, advantage: Tensor, target: Tensor
-    ) -> None:
-        mean = self.actor(seen)
-        if self._guided:
-            gain = -(torch.tanh(mean) - torch.tanh(drawn)).square().mean()
+    def _advantages(
+        self, rewards: Tensor, values: Tensor, ended: Tensor, *, last_value: Tensor
+    ) -> Tensor:
+        """Return generalised advantage estimates (horizon, N) from arrays of the same shape."""
+        advantages = torch.zeros_like(values)
+        next_value = last_value
+        next_advantage = torch.zeros_like(values[0])
+        for t in reversed(range(self.config.horizon)):
+            # The last strike allowed ends an episode for good, so nothing after an end counts.
+            discount = self.config.gamma * (1 - ended[t])
+            error = rewards[t] + discount * next_value - values[t]
+            next_advantage = error + discount * self.config.gae_lambda * next_advantage
+            advantages[t] = next_advantage
+            next_value = values[t]
+        return advantages
+
+    def _update(self, strikes: _Strikes) -> None:
+        """Make one gradient step of actor and critic."""
+        mean = self.actor(strikes.observation)
+        if self._is_guided:
+            error = torch.tanh(mean) - torch.tanh(strikes.sample)
+            objective = -error.square().mean()
         else:
-            ratio = (self._log(mean, drawn) - before).exp()
-            scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-            gain = torch.minimum(
-                ratio * scaled, ratio.clamp(1 - self.config.clip, 1 + self.config.clip) * scaled
-            ).mean()
+            log_probability = self._log_probability(mean, strikes.sample)
+            ratio = (log_probability - strikes.log_probability).exp()
+            clipped = ratio.clamp(1 - self.config.clip, 1 + self.config.clip)
+            centred = strikes.advantage - strikes.advantage.mean()
+            advantage = centred / (strikes.advantage.std() + 1e-8)
+            objective = torch.minimum(ratio * advantage, clipped * advantage).mean()
+        value = self.critic(strikes.observation)[:, 0]
+        value_loss = 0.5 * (value - strikes.value_target).square().mean()
         self.optimiser.zero_grad()
-        (0.5 * (self.critic(seen)[:, 0] - target).square().mean() - gain).backward()
-        nn.utils.clip_grad_norm_(self.parameters(), 0.5)
+        (value_loss - objective).backward()
+        nn.utils.clip_grad_norm_(self.parameters(), _MAX_GRADIENT_NORM)
         self.optimiser.step()
 
     @property
-    def _guided(self) -> bool:
+    def _is_guided(self) -> bool:
+        """Whether this round's strikes come from a lookahead."""
         return self.rounds_done < self.config.guided_rounds
 
-    def _log(self, mean: Tensor, drawn: Tensor) -> Tensor:
-        """Logarithm of a draw's probability (N,), up to a constant."""
-        return (-0.5 * ((drawn - mean) / self.log_std.exp()).square() - self.log_std).sum(1)
+    def _log_probability(self, mean: Tensor, sample: Tensor) -> Tensor:
+        """Return the logarithm of a sample's probability (N,), up to a constant."""
+        standardised = (sample - mean) / self.log_std.exp()
+        return (-0.5 * standardised.square() - self.log_std).sum(1)
 
 
-def _perceptron(
-    inputs: int, width: int, outputs: int, rng: torch.Generator, gain: float
-) -> nn.Sequential:
-    """Rectifiers between three layers, as `Policy` has them; drawn from `rng`, on its device, and
-    the last one small.
-    """
+def _perceptron(sizes: tuple[int, ...], rng: torch.Generator, *, last_gain: float) -> nn.Sequential:
+    """Return linear layers of these sizes with rectifiers between them, as `Policy` has them."""
+    gains = [2**0.5] * (len(sizes) - 2) + [last_gain]
     layers: list[nn.Module] = []
-    for (a, b), scale in zip(
-        pairwise((inputs, width, width, outputs)), (2**0.5, 2**0.5, gain), strict=True
-    ):
-        linear = nn.utils.skip_init(
-            nn.Linear, a, b, device=rng.device
-        )  # which would draw from the generator that all share
-        nn.init.orthogonal_(linear.weight, scale, generator=rng)
+    for (inputs, outputs), gain in zip(pairwise(sizes), gains, strict=True):
+        # `nn.Linear` alone would draw its weights from the generator that the process shares.
+        linear = nn.utils.skip_init(nn.Linear, inputs, outputs, device=rng.device)
+        nn.init.orthogonal_(linear.weight, gain, generator=rng)
         nn.init.zeros_(linear.bias)
         layers += [linear, nn.ReLU()]
     return nn.Sequential(*layers[:-1])

@@ -1,11 +1,11 @@
-"""Train a policy of sequential pushing with thousands of copies on one torch device, in checkpoints
-from which a killed training goes on to the same policy.
+"""Train a policy of sequential pushing with thousands of environments on one torch device.
+
+Checkpoints are kept, from which a killed training goes on to the same policy.
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ from torch import nn
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.rl import checkpoint
+from clashsim.rl.corridor_formulas import StartDistribution
 from clashsim.rl.device_env import DevicePush, play_episodes
 from clashsim.rl.device_ppo import PpoConfig, PpoLearner
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import StartDistribution, heading_offset_of
+from clashsim.rl.push import heading_offset_of
 
-_EPISODES = 4096  # by which a policy is judged in the model
+_TEST_EPISODES = 4096  # by which a policy is judged in the model
+# Names of weights whose keys in a checkpoint differ from their names.
+_WEIGHT_KEYS = {"log_std": "log_sd"}
 
 
 def train(
@@ -33,89 +36,114 @@ def train(
     folder: Path | None = None,
     progress: Progress = quiet,
 ) -> Policy:
-    """A policy for one segment, trained in a map of strikes, of which a copy is moved to the
-    device; with `folder`, checkpoints are kept there.
+    """Train a policy for one segment in a strike table.
 
-    Its notes tell the share of episodes that reach the sub-goal and their mean return, both with
-    outcomes that scatter as the model is unsure.
+    Args:
+        scene: The scene of the model.
+        model: A strike table, of which a copy is moved to the device.
+        config: How to train.
+        seed: Of all random numbers.
+        device: A device of torch.
+        folder: Where checkpoints are kept; a later call goes on from them.
+        progress: Shows how many strikes were made.
+
+    Returns:
+        The policy. Its notes hold the share of episodes that reach the sub-goal and their mean
+        return, both with outcomes that vary by the model's standard deviation.
     """
     job = {
-        "recipe": asdict(config),
+        "recipe": config.as_notes(),
         "seed": seed,
         "scene": scene.name,
         "names": list(model.names),
         "model": checkpoint.fingerprint(model),
         "device": device,
     }
-    there = copy.deepcopy(model).to(device=device, dtype=torch.float32)
-    learner = PpoLearner(
-        DevicePush.of(
-            scene, there, config.num_envs, starts=config.starts, device=device, seed=seed
-        ),
-        config,
+    device_model = copy.deepcopy(model).to(device=device, dtype=torch.float32)
+    task = DevicePush.of(
+        scene, device_model, config.num_envs, starts=config.starts, device=device, seed=seed
     )
-    a_round = config.num_envs * config.horizon
+    learner = PpoLearner(task, config)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.resume(folder, job, lambda about, tensors: _restore(learner, about, tensors))
-    with progress("training", config.rounds * a_round) as advance:
-        advance(learner.rounds_done * a_round)
+    strikes = config.rounds * config.round_strikes
+    rounds_per_checkpoint = max(1, config.checkpoint_interval // config.round_strikes)
+    with progress("training", strikes) as advance:
+        advance(learner.rounds_done * config.round_strikes)
         while learner.rounds_done < config.rounds:
             learner.train_round()
-            advance(a_round)
-            if folder is not None and (
-                learner.rounds_done % max(1, config.checkpoint_interval // a_round) == 0
-                or learner.rounds_done == config.rounds
-            ):
-                _keep(learner, folder, job)
-    reached, total = play_episodes(
-        DevicePush.of(
-            scene,
-            there,
-            _EPISODES,
-            starts=StartDistribution(noise=1.0),
-            device=device,
-            seed=seed + 1,
-        ),
-        learner.act,
+            advance(config.round_strikes)
+            is_last = learner.rounds_done == config.rounds
+            is_due = learner.rounds_done % rounds_per_checkpoint == 0
+            if folder is not None and (is_due or is_last):
+                _write_checkpoint(learner, folder, job)
+    test_task = DevicePush.of(
+        scene,
+        device_model,
+        _TEST_EPISODES,
+        starts=StartDistribution(noise=1.0),
+        device=device,
+        seed=seed + 1,
     )
-    notes = job | {
-        "strikes": config.rounds * a_round,
+    reached, total = play_episodes(test_task, learner.act)
+    results = {
+        "strikes": strikes,
         "reached": float(reached.double().mean()),
         "return": float(total.mean()),
     }
-    linear = [m for m in learner.actor if isinstance(m, nn.Linear)]
-    layers = tuple(
-        (m.weight.detach().cpu().numpy().copy(), m.bias.detach().cpu().numpy().copy())
-        for m in linear
+    return Policy(
+        layers=_layers(learner),
+        names=model.names,
+        low=model.low,
+        high=model.high,
+        heading_offset=heading_offset_of(scene),
+        notes=job | results,
     )
-    return Policy(layers, model.names, model.low, model.high, heading_offset_of(scene), notes)
 
 
-def _keep(learner: PpoLearner, folder: Path, job: dict[str, Any]) -> None:
-    """Write weights, moments, where the bodies lie and the state of the random numbers."""
+def _layers(learner: PpoLearner) -> tuple[tuple[Any, Any], ...]:
+    """Return weights and biases of the actor's layers, as `Policy` takes them."""
+    layers = []
+    for module in learner.actor:
+        if isinstance(module, nn.Linear):
+            weight = module.weight.detach().cpu().numpy().copy()
+            bias = module.bias.detach().cpu().numpy().copy()
+            layers.append((weight, bias))
+    return tuple(layers)
+
+
+def _write_checkpoint(learner: PpoLearner, folder: Path, job: dict[str, Any]) -> None:
+    """Write weights, moments of the optimiser, the environments and the random state."""
     task = learner.task
     tensors = {
-        f"weights.{k}": v.detach().cpu().contiguous() for k, v in learner.state_dict().items()
-    } | checkpoint.moments("both", learner.optimiser)
-    tensors |= {name: getattr(task, name).cpu().contiguous() for name in task.kept} | {
-        "rng": task.rng.get_state()
+        _weight_key(name): value.detach().cpu().contiguous()
+        for name, value in learner.state_dict().items()
     }
-    steps = learner.rounds_done * learner.config.num_envs * learner.config.horizon
+    tensors |= checkpoint.optimiser_moments("both", learner.optimiser)
+    for key, attribute in task.state_arrays.items():
+        tensors[key] = getattr(task, attribute).cpu().contiguous()
+    tensors["rng"] = task.rng.get_state()
     checkpoint.write_checkpoint(
         folder,
         tensors,
         {"job": job, "done": learner.rounds_done},
-        steps=steps,
+        steps=learner.rounds_done * learner.config.round_strikes,
         of=learner.config.steps,
     )
 
 
 def _restore(learner: PpoLearner, about: dict[str, Any], tensors: checkpoint.Tensors) -> None:
+    """Put a learner back to where a checkpoint was written."""
     task = learner.task
-    learner.load_state_dict({k: tensors[f"weights.{k}"] for k in learner.state_dict()})
-    checkpoint.remember("both", learner.optimiser, tensors)
-    for name in task.kept:
-        getattr(task, name).copy_(tensors[name])
+    learner.load_state_dict({name: tensors[_weight_key(name)] for name in learner.state_dict()})
+    checkpoint.restore_optimiser("both", learner.optimiser, tensors)
+    for key, attribute in task.state_arrays.items():
+        getattr(task, attribute).copy_(tensors[key])
     task.rng.set_state(tensors["rng"])
     learner.rounds_done = int(about["done"])
+
+
+def _weight_key(name: str) -> str:
+    """Return the key of a weight in a checkpoint."""
+    return f"weights.{_WEIGHT_KEYS.get(name, name)}"

@@ -1,4 +1,4 @@
-"""Follow a route with a policy, in any world that can be looked at and struck."""
+"""Follow a route with a policy, in anything whose body can be measured and struck."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Protocol
 import numpy as np
 
 from clashsim.core.protocols import StrikeModel
+from clashsim.rl.corridor_formulas import MAX_STRIKES, observations
 from clashsim.rl.policy import Policy
-from clashsim.rl.push import MAX_STRIKES, observed
 from clashsim.rl.routes import GOAL_RADIUS, Route
 
 
-class World(Protocol):
-    """Where strikes are made: a laboratory, or a simulator."""
+class StruckBody(Protocol):
+    """A body that a policy strikes: in a laboratory, or in a simulator."""
 
     def look(self) -> np.ndarray:
-        """Measured pose (3,) of the body at rest."""
+        """Return the measured pose (3,) of the body at rest: x, y (m), yaw (rad) in the world."""
 
     def strike(self, strike: Mapping[str, float]) -> object:
         """Strike it, and wait until it rests; what is returned does not matter here."""
@@ -26,8 +26,14 @@ class World(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RouteResult:
-    """One trial: sub-goals reached, poses (M + 1, 3) and the strikes (M, d) between them, and why
-    it ended.
+    """One trial on a route.
+
+    Attributes:
+        reached: Number of sub-goals reached.
+        success: Whether all of them were.
+        poses: Poses (M + 1, 3) of the body in the world, before and after each strike.
+        strikes: The strikes (M, d) between them.
+        reason: Why the trial ended.
     """
 
     reached: int
@@ -37,84 +43,119 @@ class RouteResult:
     reason: str
 
 
-def follow(route: Route, policy: Policy, world: World) -> RouteResult:
-    """Strike a body through all segments of a route, at most `MAX_STRIKES` in each; a strike that
-    leaves the corridors ends the trial.
+def follow(route: Route, policy: Policy, body: StruckBody) -> RouteResult:
+    """Strike a body through all segments of a route, at most `MAX_STRIKES` times in each.
+
+    Args:
+        route: The corridors and their sub-goals.
+        policy: Chooses the strikes.
+        body: The body at the start of the route.
+
+    Returns:
+        What became of it; a strike that leaves the corridors ends the trial.
     """
-    poses, strikes = [world.look()], []
+    poses = [body.look()]
+    strikes: list[np.ndarray] = []
+
+    def result(reached: int, reason: str) -> RouteResult:
+        """Return the trial so far."""
+        return RouteResult(
+            reached=reached,
+            success=reached == len(route),
+            poses=np.array(poses),
+            strikes=np.array(strikes),
+            reason=reason,
+        )
+
     for segment in range(len(route)):
-        goal, heading = np.array(route.points[segment + 1]), route.headings[segment]
-        for made in range(MAX_STRIKES):
-            seen = _from_segment(poses[-1], np.array(route.points[segment]), heading)
-            strike = policy(
-                observed(
-                    seen[None],
-                    policy.heading_offset,
-                    np.array([route.turn(segment)]),
-                    route.lengths[segment : segment + 1],
-                    np.array([made]),
-                )
-            )[0]
-            world.strike(dict(zip(policy.names, strike.tolist(), strict=True)))
-            strikes.append(strike)
-            poses.append(world.look())
-            if np.linalg.norm(poses[-1][:2] - goal) < GOAL_RADIUS:
-                break
-            if not route.inside(poses[-1][:2]):
-                return RouteResult(
-                    segment, False, np.array(poses), np.array(strikes), "left the corridor"
-                )
-        else:
-            return RouteResult(
-                segment,
-                False,
-                np.array(poses),
-                np.array(strikes),
-                f"not there after {MAX_STRIKES} strikes",
+        goal = np.array(route.points[segment + 1])
+        for strikes_made in range(MAX_STRIKES):
+            strike = _choose_strike(
+                route, policy, segment=segment, pose=poses[-1], strikes_made=strikes_made
             )
-    return RouteResult(len(route), True, np.array(poses), np.array(strikes), "reached the end")
+            body.strike(dict(zip(policy.names, strike.tolist(), strict=True)))
+            strikes.append(strike)
+            poses.append(body.look())
+            position = poses[-1][:2]
+            if np.linalg.norm(position - goal) < GOAL_RADIUS:
+                break
+            if not route.inside(position):
+                return result(segment, "left the corridor")
+        else:
+            return result(segment, f"not there after {MAX_STRIKES} strikes")
+    return result(len(route), "reached the end")
 
 
 def sample_start(
-    route: Route, ahead: float, rng: np.random.Generator, *, heading: float = 0.5
+    route: Route,
+    heading_offset: float,
+    rng: np.random.Generator,
+    *,
+    max_heading: float = 0.5,
 ) -> np.ndarray:
-    """Where a trial begins (3,): at the first point, headed along the first segment or, on routes
-    with a random start, within `heading` (rad) of it.
+    """Return where a trial begins: at the first point, headed along the first segment.
+
+    Args:
+        route: On routes with a random start, the heading is within `max_heading` of the segment's.
+        heading_offset: From the body's yaw to its heading (rad).
+        rng: Of the random heading.
+        max_heading: In rad.
+
+    Returns:
+        A pose (3,) in the world.
     """
-    return np.array(
-        [
-            *route.points[0],
-            route.headings[0] - ahead + (rng.uniform(-heading, heading) if route.random else 0.0),
-        ]
+    deviation = rng.uniform(-max_heading, max_heading) if route.random else 0.0
+    yaw = route.headings[0] - heading_offset + deviation
+    return np.array([*route.points[0], yaw])
+
+
+def _choose_strike(
+    route: Route, policy: Policy, *, segment: int, pose: np.ndarray, strikes_made: int
+) -> np.ndarray:
+    """Return the strike (d,) of a policy for a body at a pose (3,) in the world."""
+    start = np.array(route.points[segment])
+    pose_in_segment = _in_segment_frame(pose, start, route.headings[segment])
+    observation = observations(
+        pose_in_segment[None],
+        policy.heading_offset,
+        np.array([route.heading_change(segment)]),
+        length=route.lengths[segment : segment + 1],
+        strikes_made=np.array([strikes_made]),
     )
+    return policy(observation.astype(np.float32))[0]
 
 
-def _from_segment(pose: np.ndarray, start: np.ndarray, heading: float) -> np.ndarray:
-    c, s = np.cos(heading), np.sin(heading)
+def _in_segment_frame(pose: np.ndarray, start: np.ndarray, heading: float) -> np.ndarray:
+    """Return a pose (3,) in the frame of a segment that begins at start (2,)."""
+    cos, sin = np.cos(heading), np.sin(heading)
     x, y = pose[:2] - start
-    return np.array([c * x + s * y, c * y - s * x, pose[2] - heading])
+    return np.array([cos * x + sin * y, cos * y - sin * x, pose[2] - heading])
 
 
 class Simulated:
-    """A `World` by a `StrikeModel`."""
+    """A `StruckBody` that moves as a `StrikeModel` predicts it.
+
+    Args:
+        model: Predicts where a struck body comes to rest.
+        start: Pose (3,) at first.
+        rng: Where given, outcomes vary by the model's standard deviation, if it has one.
+    """
 
     def __init__(
         self, model: StrikeModel, start: np.ndarray, rng: np.random.Generator | None = None
     ) -> None:
-        """rng: where given and the model knows what it is unsure of, outcomes scatter by that."""
-        self._model, self._pose, self._rng = model, np.asarray(start, float), rng
+        self._model = model
+        self._pose = np.asarray(start, float)
+        self._rng = rng
 
     def look(self) -> np.ndarray:
-        """Pose (3,)."""
+        """Return the pose (3,)."""
         return self._pose.copy()
 
     def strike(self, strike: Mapping[str, float]) -> None:
-        """Strike by name."""
-        noise = (
-            None
-            if self._rng is None or not self._model.takes_noise
-            else self._rng.normal(size=(1, 3))
-        )
-        self._pose = self._model.rest(
-            self._pose[None], np.array([[strike[n] for n in self._model.names]]), noise
-        )[0]
+        """Strike it by the names of the strike's numbers."""
+        noise = None
+        if self._rng is not None and self._model.takes_noise:
+            noise = self._rng.normal(size=(1, 3))
+        row = np.array([[strike[name] for name in self._model.names]])
+        self._pose = self._model.rest(self._pose[None], row, noise)[0]

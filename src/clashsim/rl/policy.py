@@ -1,4 +1,4 @@
-"""A trained policy: from observations to strikes, as plain weights that need no training library."""
+"""A trained policy: plain weights that map observations to strikes without a training library."""
 
 from __future__ import annotations
 
@@ -15,20 +15,29 @@ from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.parsing import parse_json, read_bounded
 from clashsim.core.tensors import read_tensors
-from clashsim.rl.push import OBSERVATION_SIZE
+from clashsim.rl.corridor_formulas import OBSERVATION_SIZE
 
 _KIND = "clashsim-policy"
-_BYTES = 1 << 28  # of a file; policies have a few hundred thousand
-_LARGEST = 1e6  # weights beyond this are no result of training, and sums of them overflow
+_MAX_BYTES = 1 << 28  # of a file; policies have a few hundred thousand
+_MAX_NUMBER = 1e6  # weights beyond this are no result of training, and sums of them overflow
+
+Layer = tuple[np.ndarray, np.ndarray]  # weights (out, in) and biases (out,)
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A perceptron with rectifiers and a tanh at its end; its output -1..1 spans strikes low..high
-    (d,) by `names`. ahead: as `Push.heading_offset`.
+    """A perceptron with rectifiers and a tanh at its end, whose output -1..1 spans all strikes.
+
+    Attributes:
+        layers: Weights (out, in) and biases (out,) of each layer.
+        names: Names of the d numbers of a strike.
+        low: Lowest strike (d,).
+        high: Highest strike (d,).
+        heading_offset: From the body's yaw to its heading (rad), as `Push.heading_offset`.
+        notes: How and for which scene it was trained, as JSON holds it.
     """
 
-    layers: tuple[tuple[np.ndarray, np.ndarray], ...]  # weights (out, in) and biases (out,)
+    layers: tuple[Layer, ...]
     names: tuple[str, ...]
     low: np.ndarray
     high: np.ndarray
@@ -36,21 +45,22 @@ class Policy:
     notes: Mapping[str, Any]
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Strikes (N, d) for observations (N, o)."""
-        h = np.asarray(observation, np.float32)
-        for i, (w, b) in enumerate(self.layers):
-            h = h @ w.T + b
-            if i + 1 < len(self.layers):
-                h = np.maximum(h, 0)
-        return self.low + (self.high - self.low) * (np.tanh(h).astype(float) + 1) / 2
+        """Return strikes (N, d) for observations (N, 7)."""
+        hidden = np.asarray(observation, np.float32)
+        for i, (weights, biases) in enumerate(self.layers):
+            hidden = hidden @ weights.T + biases
+            is_last = i + 1 == len(self.layers)
+            if not is_last:
+                hidden = np.maximum(hidden, 0)
+        action = np.tanh(hidden).astype(float)
+        return self.low + (self.high - self.low) * (action + 1) / 2
 
     def save(self, path: Path) -> None:
         """Write one .safetensors file."""
-        arrays = {
-            f"{kind}{i}": np.ascontiguousarray(a)
-            for i, layer in enumerate(self.layers)
-            for kind, a in zip("wb", layer, strict=True)
-        }
+        arrays = {}
+        for i, (weights, biases) in enumerate(self.layers):
+            arrays[f"w{i}"] = np.ascontiguousarray(weights)
+            arrays[f"b{i}"] = np.ascontiguousarray(biases)
         about = {
             "kind": _KIND,
             "names": list(self.names),
@@ -63,40 +73,51 @@ class Policy:
 
     @staticmethod
     def load(path: Path) -> Policy:
-        """Read what `save` wrote."""
-        content = read_bounded(path, f"policy {str(path)!r}", limit=_BYTES)
+        """Return the policy that `save` wrote to a file."""
+        content = read_bounded(path, f"policy {str(path)!r}", limit=_MAX_BYTES)
         try:
             arrays, metadata = read_tensors(content)
             about = parse_json(metadata["about"], "its description")
-            return _policy(arrays, about)
+            return _policy_from(arrays, about)
         except (DataError, KeyError, ValueError, TypeError, OverflowError):
             raise DataError(f"{str(path)!r} is no policy as clashsim train writes it") from None
 
 
-def _policy(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Policy:
-    """A policy from the parts of its file; what does not belong together is a ValueError."""
+def _policy_from(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Policy:
+    """Return a policy from the parts of its file; what does not fit together is a ValueError."""
     if about["kind"] != _KIND:
         raise ValueError("another kind of file")
-    names, notes = about["names"], about["notes"]
+    names = about["names"]
+    notes = about["notes"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("names that are no names")
+        raise ValueError("the names must be a list of strings")
     if len(set(names)) != len(names):
-        raise ValueError("a name twice")
+        raise ValueError("a name occurs twice")
     if not isinstance(notes, dict):
-        raise ValueError("notes that are none")
+        raise ValueError("the notes must be an object")
     layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(len(arrays) // 2))
-    low, high = np.array(about["low"], float), np.array(about["high"], float)
-    ahead = float(about["ahead"])
+    low = np.array(about["low"], float)
+    high = np.array(about["high"], float)
+    heading_offset = float(about["ahead"])
     if not layers or low.shape != (len(names),) or high.shape != (len(names),):
         raise ValueError("no layers, or not one range for each name")
-    sizes = [OBSERVATION_SIZE]
+    _check_sizes(layers, outputs=len(names))
+    numbers = [low, high, np.array(heading_offset)]
     for weights, biases in layers:
-        if weights.ndim != 2 or weights.shape[1] != sizes[-1] or biases.shape != weights.shape[:1]:
-            raise ValueError("layers that do not fit on each other")
-        sizes.append(weights.shape[0])
-    if sizes[-1] != len(names):
-        raise ValueError("another number of outputs than names")
-    for numbers in (low, high, np.array(ahead), *(array for layer in layers for array in layer)):
-        if numbers.dtype.kind != "f" or not (np.abs(numbers) < _LARGEST).all():  # which NaN is not
+        numbers += [weights, biases]
+    for array in numbers:
+        is_bounded = (np.abs(array) < _MAX_NUMBER).all()  # NaN is not
+        if array.dtype.kind != "f" or not is_bounded:
             raise ValueError("numbers that are no weights")
-    return Policy(layers, tuple(names), low, high, ahead, notes)
+    return Policy(layers, tuple(names), low, high, heading_offset, notes)
+
+
+def _check_sizes(layers: tuple[Layer, ...], *, outputs: int) -> None:
+    """Refuse layers that do not lead from an observation to so many outputs."""
+    size = OBSERVATION_SIZE
+    for weights, biases in layers:
+        if weights.ndim != 2 or weights.shape[1] != size or biases.shape != weights.shape[:1]:
+            raise ValueError("the sizes of the layers do not match")
+        size = weights.shape[0]
+    if size != outputs:
+        raise ValueError("another number of outputs than names")

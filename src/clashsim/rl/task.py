@@ -1,61 +1,67 @@
-"""What a task made of strikes offers to those who train and to those who execute: many copies of it
-at once.
-"""
+"""What a task made of strikes offers to training and to execution: many environments at once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
 from clashsim.core.angles import wrap_angle
 from clashsim.core.protocols import StrikeModel
+from clashsim.rl.corridor_formulas import StrikeOutcome
 
 
 class StrikeTask(Protocol):
-    """N copies of a task. pose (N, 3): of their bodies, as the task sees them; made (N,): strikes
-    so far.
+    """N environments of a task.
 
-    An action (N, d) is a strike, each of its numbers from -1 (least) to 1 (greatest).
+    An action (N, d) is a strike, each of its numbers from -1 (lowest) to 1 (highest).
+
+    Attributes:
+        model: Predicts where a struck body comes to rest.
+        pose: Poses (N, 3) of the bodies in the frame of the task.
+        strikes_made: Strikes of the episode so far, (N,).
     """
 
     model: StrikeModel
     pose: np.ndarray
-    made: np.ndarray
+    strikes_made: np.ndarray
 
     @property
-    def observed(self) -> int:
+    def observation_size(self) -> int:
         """Numbers in an observation."""
 
     @property
-    def kept(self) -> tuple[str, ...]:
-        """Names of the arrays that are the task's state."""
+    def state_arrays(self) -> Mapping[str, str]:
+        """Names of the attributes that are the task's state, by their keys in a checkpoint."""
 
     def restart(self, rows: np.ndarray, rng: np.random.Generator) -> None:
-        """Begin anew in some rows (m,)."""
+        """Start new episodes in some environments, by their indices (m,)."""
 
     def observe(self) -> np.ndarray:
-        """Observations (N, observed)."""
+        """Return the observations (N, observation_size)."""
 
     def guide(self, rng: np.random.Generator) -> np.ndarray:
-        """Actions (N, d) that look good one strike ahead."""
+        """Return actions (N, d) that look good one strike ahead."""
 
-    def strike(
-        self, action: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Strike by the model: rewards (N,), whether an episode ended (N,), and whether at its goal
-        (N,).
-        """
+    def strike(self, action: np.ndarray, rng: np.random.Generator) -> StrikeOutcome:
+        """Strike all bodies as the model predicts it."""
 
-    def arrive(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same for bodies that were struck elsewhere and came to rest at pose (N, 3)."""
+    def arrive(self, pose: np.ndarray) -> StrikeOutcome:
+        """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere."""
 
 
 def motion_in_body_frame(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """How bodies moved (N, 3) from pose to pose (N, 3), in their own axes before: what a strike
-    does wherever a body lies.
+    """Return how bodies moved, in their own axes before: what a strike does wherever a body lies.
+
+    Args:
+        before: Poses (N, 3): x, y (m), yaw (rad).
+        after: Poses (N, 3) in the same frame.
+
+    Returns:
+        Motions (N, 3): forward, left (m), rotation wrapped to -pi..pi (rad).
     """
-    c, s = np.cos(before[:, 2]), np.sin(before[:, 2])
+    cos, sin = np.cos(before[:, 2]), np.sin(before[:, 2])
     x, y = (after - before)[:, 0], (after - before)[:, 1]
-    turn = wrap_angle(after[:, 2] - before[:, 2])
-    return np.stack([c * x + s * y, c * y - s * x, turn], 1)
+    rotation = wrap_angle(after[:, 2] - before[:, 2])
+    return np.stack([cos * x + sin * y, cos * y - sin * x, rotation], 1)

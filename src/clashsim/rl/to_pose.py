@@ -1,109 +1,129 @@
-"""Bring a body to a pose by a few strikes: a second task, for bodies that may be struck from all
-sides.
+"""Bring a body to a pose by a few strikes: a task for bodies that may be struck from all sides.
 
-All is seen from the target: it is the origin, and a body is at its goal where it lies near it and
-turned as it is.
+Poses are in the frame of the target: the goal is the origin with yaw 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from clashsim.core.angles import wrap_angle
 from clashsim.core.protocols import StrikeModel
+from clashsim.rl.corridor_formulas import StrikeOutcome
 from clashsim.rl.push import strikes
 
 MAX_STRIKES = 5
-GOAL_RADIUS, TURN = 0.02, 0.25  # m and rad within which a pose counts as reached
-_FAR = 0.3  # m from the target beyond which a body is lost
-_LOST = -5.0
-_LENGTH = 0.1  # m, over which distances are told to a policy
+GOAL_RADIUS = 0.02  # m within which a pose counts as reached
+GOAL_ANGLE = 0.25  # rad within which a pose counts as reached
+_LOST_DISTANCE = 0.3  # m from the target beyond which a body is lost
+_LOST_REWARD = -5.0
+_LENGTH_SCALE = 0.1  # m: unit of the distances in observations and costs
+_ANGLE_WEIGHT = 0.5  # of a radian against `_LENGTH_SCALE`
+# Key in a checkpoint, and the attribute of the task that it holds.
+_STATE_ARRAYS = {"pose": "pose", "made": "strikes_made"}
 
 
 @dataclass
 class ToPose:
-    """N copies of the task: pose (N, 3) of bodies seen from their targets, strikes made (N,); they
-    begin within `away` (m) and `turned` (rad) of them.
+    """N environments of the task.
 
-    noise: standard deviations of the model's own by which outcomes scatter.
+    Attributes:
+        model: Predicts where a struck body comes to rest.
+        pose: Poses (N, 3) of the bodies in the frame of the target: x, y (m), yaw (rad).
+        strikes_made: Strikes of the episode so far, (N,).
+        max_distance: Episodes start within this distance of the target (m).
+        max_angle: Episodes start within this angle of the target (rad).
+        noise: Twists after a collision vary by so many of the model's own standard deviations.
     """
 
     model: StrikeModel
     pose: np.ndarray
-    made: np.ndarray
-    away: float = 0.12
-    turned: float = 0.8
+    strikes_made: np.ndarray
+    max_distance: float = 0.12
+    max_angle: float = 0.8
     noise: float = 0.0
-    observed = 5
-    kept = ("pose", "made")
+    observation_size: ClassVar[int] = 5
+    state_arrays: ClassVar[Mapping[str, str]] = _STATE_ARRAYS
 
     @staticmethod
     def of(model: StrikeModel, n: int, *, noise: float = 0.0) -> ToPose:
-        """The task, struck as a model says."""
+        """Return n environments, in which bodies are struck as a model predicts it."""
         return ToPose(model, np.zeros((n, 3)), np.zeros(n, int), noise=noise)
 
     def restart(self, rows: np.ndarray, rng: np.random.Generator) -> None:
-        """Begin anew in some rows (m,)."""
+        """Start new episodes in some environments, by their indices (m,)."""
         m = len(rows)
-        angle, far = rng.uniform(0, 2 * np.pi, m), self.away * np.sqrt(rng.uniform(0.1, 1.0, m))
+        direction = rng.uniform(0, 2 * np.pi, m)
+        distance = self.max_distance * np.sqrt(rng.uniform(0.1, 1.0, m))
+        yaw = rng.uniform(-self.max_angle, self.max_angle, m)
         self.pose[rows] = np.stack(
-            [far * np.cos(angle), far * np.sin(angle), rng.uniform(-self.turned, self.turned, m)], 1
+            [distance * np.cos(direction), distance * np.sin(direction), yaw], 1
         )
-        self.made[rows] = 0
+        self.strikes_made[rows] = 0
 
     def observe(self) -> np.ndarray:
-        """Observations (N, 5): where the target is from the body, how it is turned against it
-        (cosine and sine), and the share of strikes made.
+        """Return the observations (N, 5) in single precision.
+
+        They are the position of the target in the frame of the body (2), cosine and sine of the
+        body's yaw, and the share of the strikes allowed that were made.
         """
-        x, y, turn = self.pose.T
-        c, s = np.cos(turn), np.sin(turn)
+        x, y, yaw = self.pose.T
+        cos, sin = np.cos(yaw), np.sin(yaw)
         return np.stack(
-            [-(c * x + s * y) / _LENGTH, (s * x - c * y) / _LENGTH, c, s, self.made / MAX_STRIKES],
+            [
+                -(cos * x + sin * y) / _LENGTH_SCALE,
+                (sin * x - cos * y) / _LENGTH_SCALE,
+                cos,
+                sin,
+                self.strikes_made / MAX_STRIKES,
+            ],
             1,
         ).astype(np.float32)
 
     def guide(self, rng: np.random.Generator, *, tries: int = 48) -> np.ndarray:
-        """Actions (N, d) that end nearest to the target among `tries` random ones."""
+        """Return the actions (N, d) that end nearest to the target among `tries` random ones."""
         n = len(self.pose)
         action = rng.uniform(-1, 1, (n * tries, len(self.model.low)))
-        cost, _, _ = _off(
-            self.model.rest(np.repeat(self.pose, tries, 0), strikes(self.model, action))
-        )
+        pose = self.model.rest(np.repeat(self.pose, tries, 0), strikes(self.model, action))
+        cost, _, _ = _judge(pose)
         best = cost.reshape(n, tries).argmin(1)
         return action.reshape(n, tries, -1)[np.arange(n), best]
 
-    def strike(
-        self, action: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Strike by actions (N, d): rewards (N,), whether an episode ended (N,), and whether at the
-        target (N,).
+    def strike(self, action: np.ndarray, rng: np.random.Generator) -> StrikeOutcome:
+        """Strike all bodies as the model predicts it, and return rewards and ends of episodes.
+
+        Args:
+            action: Actions (N, d) in [-1, 1].
+            rng: Of the noise.
         """
-        noise = (
-            self.noise * rng.normal(size=(len(action), 3))
-            if self.noise and self.model.takes_noise
-            else None
-        )
+        noise = None
+        if self.noise and self.model.takes_noise:
+            noise = self.noise * rng.normal(size=(len(action), 3))
         return self.arrive(self.model.rest(self.pose, strikes(self.model, action), noise))
 
-    def arrive(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What `strike` says, for bodies that came to rest at pose (N, 3): what a strike brought
-        nearer, and what it saved.
+    def arrive(self, pose: np.ndarray) -> StrikeOutcome:
+        """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere.
+
+        The reward is what the strike brought nearer, and at the target the strikes that were saved.
         """
-        was, _, _ = _off(self.pose)
-        now, there, lost = _off(pose)
-        self.pose, self.made = pose, self.made + 1
-        return (
-            was - now + there * (1.0 + MAX_STRIKES - self.made) + lost * _LOST,
-            there | lost | (self.made >= MAX_STRIKES),
-            there,
-        )
+        cost_before, _, _ = _judge(self.pose)
+        cost_after, reached, lost = _judge(pose)
+        self.pose = pose
+        self.strikes_made = self.strikes_made + 1
+        at_target = 1.0 + MAX_STRIKES - self.strikes_made
+        reward = cost_before - cost_after + reached * at_target + lost * _LOST_REWARD
+        ended = reached | lost | (self.strikes_made >= MAX_STRIKES)
+        return StrikeOutcome(reward, ended, reached)
 
 
-def _off(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How far off (N,) poses are, in the order of one; whether they are at the target, and whether
-    lost.
-    """
-    far, turn = np.hypot(pose[:, 0], pose[:, 1]), np.abs(wrap_angle(pose[:, 2]))
-    return far / _LENGTH + 0.5 * turn, (far < GOAL_RADIUS) & (turn < TURN), far > _FAR
+def _judge(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a cost (N,) of the order of one, whether the target is reached, and whether lost."""
+    distance = np.hypot(pose[:, 0], pose[:, 1])
+    angle = np.abs(wrap_angle(pose[:, 2]))
+    cost = distance / _LENGTH_SCALE + _ANGLE_WEIGHT * angle
+    reached = (distance < GOAL_RADIUS) & (angle < GOAL_ANGLE)
+    return cost, reached, distance > _LOST_DISTANCE

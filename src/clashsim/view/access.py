@@ -51,7 +51,7 @@ class Access:
     The loopback's own are always among them: no foreign page can have them, and a port forwarded
     by SSH is opened by one of them, whatever its number.
 
-    Args:
+    Attributes:
         names: Host names in lower case and IP addresses in their shortest form.
         any_address: Whether any IP address may be one of this machine's.
     """
@@ -138,7 +138,7 @@ def _checked(access: Access, then: Check | None) -> Check:
         if isinstance(response, Awaitable):
             response = await response
         if response is None and not origins:  # it would become a websocket
-            # Every browser says where a websocket is opened from, and the page is the only client.
+            # Every browser sends where a websocket is opened from, and the page is the only client.
             sentence = "This page is for browsers: a websocket needs the header Origin.\n"
             return connection.respond(http.HTTPStatus.FORBIDDEN, sentence)
         return response
@@ -152,6 +152,7 @@ class BoundedConnection(ServerConnection):
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse the connection where all are in use."""
         super().connection_made(transport)
         if len(self.server.handlers) > MAX_CONNECTIONS:  # this one is counted already
             writable = cast(asyncio.Transport, transport)
@@ -159,15 +160,18 @@ class BoundedConnection(ServerConnection):
             writable.close()
 
     def pause_writing(self) -> None:
+        """Set a deadline until which the visitor has to read what was sent."""
         # The pings of websockets do not find such a visitor: they wait for the same buffer.
         super().pause_writing()
         self._unread = self.loop.call_later(MAX_UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
+        """Drop the deadline: the visitor reads again."""
         super().resume_writing()
         self._forget_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Drop the deadline of a connection that has ended."""
         self._forget_deadline()
         super().connection_lost(exc)
 

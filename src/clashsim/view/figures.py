@@ -1,11 +1,10 @@
-"""Figures of the page as small tables of HTML: poses in mm and degrees, errors, spreads, and the
-sentences beside them.
-"""
+"""Figures of the page as small HTML tables: poses, errors, standard deviations, and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from clashsim.core.angles import wrap_angle
 from clashsim.plan.tasks import PlanStatus, pose_error
 from clashsim.view.outcome import ExpectedOutcome, PlannedOutcome
 
-# Apart for eyes that do not tell red from green (Okabe and Ito), and the same in the scene, the
+# Distinct for people who do not tell red from green (Okabe and Ito), and the same in the scene, the
 # legend and the documentation.
 COLOURS = {
     "recorded": (230, 159, 0),
@@ -21,166 +20,201 @@ COLOURS = {
     "hybrid": (0, 158, 115),
     "target": (204, 121, 167),
 }
-WORDS = {
+_LEGEND = {
     "recorded": "recorded",
     "MuJoCo": "MuJoCo",
     "hybrid": "hybrid: MuJoCo with the learned collision",
     "target": "target",
 }
-# How a number of a strike is called, its unit on the page, and how many of these are one SI unit.
-AIMS = {
-    "speed": ("speed", "m/s", 1.0),
-    "point": ("impact point", "°", 180 / np.pi),
-    "deflection": ("deflection", "°", 180 / np.pi),
-    "turn": ("turn", "°", 180 / np.pi),
-    "offset": ("offset", "mm", 1e3),
-    "yaw": ("yaw", "°", 180 / np.pi),
-    "spin": ("spin", "rad/s", 1.0),
-    "slip": ("slip", "m/s", 1.0),
+
+
+class StrikeLabel(NamedTuple):
+    """How a number of a strike is shown."""
+
+    name: str
+    unit: str
+    scale: float  # so many of the unit are one SI unit
+
+
+_DEGREES = 180 / np.pi
+STRIKE_LABELS = {
+    "speed": StrikeLabel("speed", "m/s", 1.0),
+    "point": StrikeLabel("impact point", "°", _DEGREES),
+    "deflection": StrikeLabel("deflection", "°", _DEGREES),
+    "turn": StrikeLabel("bearing off heading", "°", _DEGREES),
+    "offset": StrikeLabel("offset", "mm", 1e3),
+    "yaw": StrikeLabel("yaw", "°", _DEGREES),
+    "spin": StrikeLabel("angular velocity", "rad/s", 1.0),
+    "slip": StrikeLabel("slip", "m/s", 1.0),
 }
-_CELL = "padding:1px 6px 1px 0;text-align:right;font-variant-numeric:tabular-nums"
-_LEFT = _CELL.replace("right", "left")
+_POSE_HEADS = ["x, mm", "y, mm", "yaw, °"]
+_ERROR_HEADS = ["off by", ""]
+_NUMBER_CELL = "padding:1px 6px 1px 0;text-align:right;font-variant-numeric:tabular-nums"
+_NAME_CELL = _NUMBER_CELL.replace("right", "left")
+_TABLE = "font-size:.8em;border-collapse:collapse;margin:.2em .75em"
+_SENTENCE = "font-size:.8em;line-height:1.4;padding:.2em .75em;min-height:1.4em;opacity:.85"
+_CHIP = "display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em"
 
 
 def chip(kind: str) -> str:
-    """A square in the colour of a kind."""
-    r, g, b = COLOURS[kind]
-    return f'<span style="display:inline-block;width:.75em;height:.75em;border-radius:2px;background:rgb({r},{g},{b});margin-right:.4em"></span>'
+    """Return a small square in the colour of a kind."""
+    red, green, blue = COLOURS[kind]
+    return f'<span style="{_CHIP};background:rgb({red},{green},{blue})"></span>'
 
 
-def legend(kinds: Sequence[str], cell: float | None) -> str:
-    """Which colour is what, and how wide (m) a cell of the grid is, if there is one."""
-    rows = "".join(
-        f'<span style="white-space:nowrap;margin-right:.9em">{chip(k)}{escape(WORDS[k])}</span>'
-        for k in kinds
-    )
-    rows += (
-        ""
-        if cell is None
-        else f'<span style="white-space:nowrap;opacity:.65">grid: {1e3 * cell:g} mm</span>'
-    )
-    return f'<div style="font-size:.8em;line-height:1.7;padding:0 .75em">{rows}</div>'
+def legend(kinds: Sequence[str], cell_width: float | None) -> str:
+    """Return which colour is what, and how wide a cell of the grid is.
+
+    Args:
+        kinds: Kinds of motion.
+        cell_width: In m; None where there is no grid.
+    """
+    entries = ""
+    for kind in kinds:
+        entries += (
+            '<span style="white-space:nowrap;margin-right:.9em">'
+            f"{chip(kind)}{escape(_LEGEND[kind])}</span>"
+        )
+    if cell_width is not None:
+        entries += (
+            f'<span style="white-space:nowrap;opacity:.65">grid: {1e3 * cell_width:g} mm</span>'
+        )
+    return f'<div style="font-size:.8em;line-height:1.7;padding:0 .75em">{entries}</div>'
 
 
-def said(sentence: str, *, busy: bool = False) -> str:
-    """A sentence of the page; where there is none, the room for one, so that nothing jumps."""
-    mark = '<span style="opacity:.6">&#9203;</span> ' if busy else ""
-    return f'<div style="font-size:.8em;line-height:1.4;padding:.2em .75em;min-height:1.4em;opacity:.85">{mark}{escape(sentence)}</div>'
+def sentence_html(sentence: str, *, busy: bool = False) -> str:
+    """Return a sentence of the page; an empty one keeps its place, so that nothing jumps."""
+    hourglass = '<span style="opacity:.6">&#9203;</span> ' if busy else ""
+    return f'<div style="{_SENTENCE}">{hourglass}{escape(sentence)}</div>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; cells are HTML already, the first of each row is its name."""
-    top = "".join(
-        f'<th style="{_CELL if i else _LEFT};font-weight:500;opacity:.65">{c}</th>'
-        for i, c in enumerate(head)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td style="{_CELL if i else _LEFT}">{c}</td>' for i, c in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    return f'<table style="font-size:.8em;border-collapse:collapse;margin:.2em .75em">{f"<tr>{top}</tr>" if any(head) else ""}{body}</table>'
+    """Return a table.
 
-
-def ends(poses: Mapping[str, np.ndarray], *, truth: np.ndarray | None = None) -> str:
-    """Where a body came to rest by kinds of motion, planar poses (3,), and how far from `truth`
-    (3,), by default from what was recorded, if anything was.
+    Args:
+        head: Names of the columns; no head is drawn where all are empty.
+        rows: Cells, which are HTML already; the first of each row is its name.
     """
-    truth = poses.get("recorded") if truth is None else truth
-    rows = [
-        [
-            chip(kind) + escape(kind),
-            *_pose(pose),
-            *(_off(pose, truth) if truth is not None and kind != "recorded" else ()),
-        ]
-        for kind, pose in poses.items()
-    ]
-    return table(
-        ["at rest", "x, mm", "y, mm", "yaw, °", *(["off by", ""] if truth is not None else [])],
-        rows,
-    )
+    content = ""
+    if any(head):
+        content = f"<tr>{_cells('th', head, ';font-weight:500;opacity:.65')}</tr>"
+    for row in rows:
+        content += f"<tr>{_cells('td', row)}</tr>"
+    return f'<table style="{_TABLE}">{content}</table>'
 
 
-def twists(after: Mapping[str, np.ndarray]) -> str:
-    """Twists (3,) or (6,) of the struck body after an impact, by kind: m/s, then rad/s."""
-    rows = [
-        [chip("recorded" if kind == "measured" else kind) + escape(kind), *(f"{x:.2f}" for x in v)]
-        for kind, v in after.items()
-    ]
-    planar = all(len(v) == 3 for v in after.values())
-    return table(
-        ["after impact", "vx, m/s", "vy, m/s", "w, rad/s"]
-        if planar
-        else ["m/s, rad/s", "vx", "vy", "vz", "wx", "wy", "wz"],
-        rows,
-    )
+def rest_table(poses: Mapping[str, np.ndarray]) -> str:
+    """Return where a body came to rest, and how far that is from what was recorded.
 
-
-def plan_figures(found: PlannedOutcome, rests: Mapping[str, np.ndarray] | None = None) -> str:
-    """A plan: whether it reaches the target, each strike, and what is expected of it; rests: where
-    simulators have it come to rest (3,), by kind.
+    Args:
+        poses: Planar poses (3,) by kind of motion.
     """
-    p, e = found.plan, found.expected
-    mark = "&#10003;" if p.status is PlanStatus.FOUND else "&#9888;"
-    title = f'<div style="font-size:.85em;padding:.2em .75em"><b>{mark} {escape(str(p.status))}</b>: {escape(p.reason)}</div>'
-    strikes = table(
-        ["strike", *(f"{AIMS[n][0]}, {AIMS[n][1]}" for n in p.names)],
-        [[str(k + 1), *(_aim(n, v) for n, v in s.items())] for k, s in enumerate(found.strikes)],
+    truth = poses.get("recorded")
+    rows = []
+    for kind, pose in poses.items():
+        row = [chip(kind) + escape(kind), *_pose_cells(pose)]
+        if truth is not None and kind != "recorded":
+            row += _error_cells(pose, truth)
+        rows.append(row)
+    error_heads = [] if truth is None else _ERROR_HEADS
+    return table(["at rest", *_POSE_HEADS, *error_heads], rows)
+
+
+def twist_table(twists: Mapping[str, np.ndarray]) -> str:
+    """Return twists of the struck body after an impact.
+
+    Args:
+        twists: Twists (3,) or (6,) by kind, or "measured": m/s, then rad/s.
+    """
+    rows = []
+    for kind, twist in twists.items():
+        colour = "recorded" if kind == "measured" else kind
+        rows.append([chip(colour) + escape(kind), *(f"{number:.2f}" for number in twist)])
+    is_planar = all(len(twist) == 3 for twist in twists.values())
+    if is_planar:
+        return table(["after impact", "vx, m/s", "vy, m/s", "w, rad/s"], rows)
+    return table(["m/s, rad/s", "vx", "vy", "vz", "wx", "wy", "wz"], rows)
+
+
+def plan_figures(planned: PlannedOutcome, rests: Mapping[str, np.ndarray] | None = None) -> str:
+    """Return a plan: whether it reaches the target, each strike, and what is expected of it.
+
+    Args:
+        planned: The plan.
+        rests: Planar poses (3,) at which simulators have it come to rest, by kind.
+    """
+    plan = planned.plan
+    expected = planned.expected
+    mark = "&#10003;" if plan.status is PlanStatus.FOUND else "&#9888;"
+    title = (
+        '<div style="font-size:.85em;padding:.2em .75em">'
+        f"<b>{mark} {escape(str(plan.status))}</b>: {escape(plan.reason)}</div>"
     )
-    target = np.array(p.task.target)
-    rows = [
-        [chip("target") + "target", *_pose(target)],
-        [chip("hybrid") + "expected", *_pose(e.rest), *_off(e.rest, target)],
-        *_spread(e),
-        *(
-            [chip(kind) + f"{escape(kind)}, stepped", *_pose(rest), *_off(rest, target)]
-            for kind, rest in (rests or {}).items()
-        ),
-    ]
-    return (
-        title
-        + strikes
-        + table(["at rest", "x, mm", "y, mm", "yaw, °", "off by", ""], rows)
-        + said(f"Planned in {1e3 * found.seconds:.0f} ms, {p.evaluations} strikes tried.")
-    )
-
-
-def strike_figures(e: ExpectedOutcome) -> str:
-    """What is expected of a strike by hand."""
-    return table(
-        ["foretold", "x, mm", "y, mm", "yaw, °"],
-        [[chip("hybrid") + "expected", *_pose(e.rest)], *_spread(e)],
-    )
-
-
-def _spread(e: ExpectedOutcome) -> list[list[str]]:
-    return (
+    labels = [STRIKE_LABELS[name] for name in plan.names]
+    strike_rows = []
+    for number, strike in enumerate(planned.strikes, 1):
+        strike_rows.append([str(number), *(_strike_cell(n, v) for n, v in strike.items())])
+    strikes = table(["strike", *(f"{label.name}, {label.unit}" for label in labels)], strike_rows)
+    target = np.array(plan.task.target)
+    rest_rows = [
+        [chip("target") + "target", *_pose_cells(target)],
         [
-            [
-                "± 1 sd",
-                f"{1e3 * e.std[0]:.1f}",
-                f"{1e3 * e.std[1]:.1f}",
-                f"{np.degrees(e.std[2]):.1f}",
-            ]
-        ]
-        if len(e.cloud)
-        else []
+            chip("hybrid") + "expected",
+            *_pose_cells(expected.rest),
+            *_error_cells(expected.rest, target),
+        ],
+        *_std_rows(expected),
+    ]
+    for kind, rest in (rests or {}).items():
+        name = chip(kind) + f"{escape(kind)}, stepped"
+        rest_rows.append([name, *_pose_cells(rest), *_error_cells(rest, target)])
+    at_rest = table(["at rest", *_POSE_HEADS, *_ERROR_HEADS], rest_rows)
+    effort = sentence_html(
+        f"Planned in {1e3 * planned.seconds:.0f} ms, {plan.evaluations} strikes tried."
     )
+    return title + strikes + at_rest + effort
 
 
-def _aim(name: str, value: float) -> str:
-    return f"{AIMS[name][2] * value:.{2 if AIMS[name][1] == 'm/s' else 1}f}"
+def strike_figures(expected: ExpectedOutcome) -> str:
+    """Return what is expected of a strike by hand."""
+    rest_row = [chip("hybrid") + "expected", *_pose_cells(expected.rest)]
+    return table(["predicted", *_POSE_HEADS], [rest_row, *_std_rows(expected)])
 
 
-def _pose(pose: np.ndarray) -> tuple[str, str, str]:
-    return (
-        f"{1e3 * pose[0]:.1f}",
-        f"{1e3 * pose[1]:.1f}",
-        f"{np.degrees(wrap_angle(pose[2])):.1f}",
-    )
+def _cells(tag: str, cells: Sequence[str], style: str = "") -> str:
+    """Return the cells of a row, the first of which is aligned as a name."""
+    html = ""
+    for i, cell in enumerate(cells):
+        alignment = _NUMBER_CELL if i else _NAME_CELL
+        html += f'<{tag} style="{alignment}{style}">{cell}</{tag}>'
+    return html
 
 
-def _off(pose: np.ndarray, truth: np.ndarray) -> tuple[str, str]:
-    far, turn = pose_error(pose, truth)
-    return f"<b>{1e3 * float(far):.1f} mm</b>", f"<b>{np.degrees(abs(float(turn))):.1f}°</b>"
+def _std_rows(expected: ExpectedOutcome) -> list[list[str]]:
+    """Return a row of standard deviations, or none where the model has no noise."""
+    if not len(expected.cloud):
+        return []
+    x, y, yaw = expected.std
+    return [["± 1 sd", f"{1e3 * x:.1f}", f"{1e3 * y:.1f}", f"{np.degrees(yaw):.1f}"]]
+
+
+def _strike_cell(name: str, value: float) -> str:
+    """Return a number of a strike in its unit on the page."""
+    label = STRIKE_LABELS[name]
+    decimals = 2 if label.unit == "m/s" else 1
+    return f"{label.scale * value:.{decimals}f}"
+
+
+def _pose_cells(pose: np.ndarray) -> list[str]:
+    """Return the cells of a planar pose (3,), with its yaw wrapped to -180..180 degrees."""
+    yaw = np.degrees(wrap_angle(pose[2]))
+    return [f"{1e3 * pose[0]:.1f}", f"{1e3 * pose[1]:.1f}", f"{yaw:.1f}"]
+
+
+def _error_cells(pose: np.ndarray, truth: np.ndarray) -> list[str]:
+    """Return the cells of the distance and the angle between two planar poses (3,)."""
+    distance, angle = pose_error(pose, truth)
+    return [
+        f"<b>{1e3 * float(distance):.1f} mm</b>",
+        f"<b>{np.degrees(abs(float(angle))):.1f}°</b>",
+    ]

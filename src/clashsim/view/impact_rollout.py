@@ -1,6 +1,4 @@
-"""Impacts as motion: two bodies shortly before they touch, stepped by a simulator until the struck
-one has come to rest.
-"""
+"""Impacts as motion: two bodies shortly before they touch, stepped until the struck one rests."""
 
 from __future__ import annotations
 
@@ -16,22 +14,25 @@ from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
-from clashsim.view.motion import BodyMotion, of_states
+from clashsim.view.motion import BodyMotion, motion_of_states
 
-_BACK = 0.01  # m between the bodies when a motion begins
-_AWAY = 0.02  # s after the touch at which a driven striker draws back
-_FRAME = 0.004  # s between frames
-_FAR = 8.0  # radii of the struck body, beyond which a motion without friction is of no interest
-SECONDS = 0.8  # of a motion, from the touch
+_START_GAP = 0.01  # m between the bodies when a motion begins
+_DRAW_BACK_TIME = 0.02  # s after the contact at which a driven striker draws back
+_FRAME_TIME = 0.004  # s between frames
+_MAX_RADII = 8.0  # radii of the struck body, beyond which a motion without friction is cut
+SECONDS = 0.8  # of a motion, from the contact
 
 
 @dataclass(frozen=True, eq=False)
 class ImpactRollout:
-    """Runs impacts of a scene in a simulator; theta (p,): its parameters, which decide how deep
-    bodies lie in soft ground.
+    """Runs impacts of a scene in a simulator.
 
-    after: the twists (N, k) when bodies have parted, for impacts `before` (N, d); from the motion
-    they can hardly be told, for more may happen soon.
+    Attributes:
+        scene: The scene.
+        simulator: Steps it.
+        theta: Its parameters (p,), which decide how deep bodies lie in soft ground.
+        after: Twists (N, k) when the bodies have parted, for impacts `before` (N, d). They can
+            hardly be read from the motion, for more may happen soon after the contact.
     """
 
     scene: Scene
@@ -40,29 +41,33 @@ class ImpactRollout:
     after: Callable[[np.ndarray], np.ndarray]
 
     def __call__(self, before: np.ndarray, *, seconds: float = SECONDS) -> BodyMotion:
-        """Motion from an impact `before` (d,) as in `Impacts`: from `_BACK` before the touch, which
-        is at time zero, to `seconds` after it.
+        """Return the motion of an impact.
+
+        Args:
+            before: Both bodies before the impact (d,), as in `Impacts.before`.
+            seconds: Length of the motion after the contact, which is at time zero.
         """
-        scene, model = self.scene, self._model
-        lead, start = self._start(before)
-        dt = float(model.opt.timestep)
-        steps = max(1, round((lead + seconds) / dt))
-        t = np.arange(steps + 1) * dt - lead
-        states = self.simulator.rollout(start[None], self._control(start, t[:-1] + dt / 2)[None])[0]
-        every = max(1, round(_FRAME / dt))
-        return of_states(model, t[::every], states[::every]).cut(
-            scene.struck_body.body, away=_FAR * float(scene.base.geom(scene.struck).rbound[0])
-        )
+        model = self._model
+        lead_time, start = self._start(before)
+        timestep = float(model.opt.timestep)
+        steps = max(1, round((lead_time + seconds) / timestep))
+        t = np.arange(steps + 1) * timestep - lead_time
+        control = self._control(start, t[:-1] + timestep / 2)
+        states = self.simulator.rollout(start[None], control[None])[0]
+        every = max(1, round(_FRAME_TIME / timestep))
+        motion = motion_of_states(model, t[::every], states[::every])
+        radius = float(self.scene.base.geom(self.scene.struck).rbound[0])
+        return motion.cut(self.scene.struck_body.body, max_distance=_MAX_RADII * radius)
 
     @property
     def _model(self) -> Any:
         return self.simulator.model  # type: ignore[attr-defined]
 
     def _start(self, before: np.ndarray) -> tuple[float, np.ndarray]:
-        """How long before the touch (s) a motion begins, and the state (s,) then."""
+        """Return how long before the contact (s) a motion begins, and the state (s,) then."""
         scene = self.scene
         pair = before[None].copy()
-        contact, moved = advance_to_contact(scene, pair)
+        contact, at_contact = advance_to_contact(scene, pair)
         if not contact.touching[0]:
             raise DataError(
                 "the bodies of this impact do not meet along their approach, "
@@ -70,36 +75,46 @@ class ImpactRollout:
             )
         motion = MotionBefore.of(pair)
         struck, striker = motion.struck, motion.striker
-        shift = MotionBefore.of(moved).struck.position - struck.position
+        shift = MotionBefore.of(at_contact).struck.position - struck.position
         if scene.striker_body.fixed:
             struck.position[:] += shift
-        else:  # the striker is brought to the body, which stays where it was
-            striker.position[:] -= shift
-        lead = _BACK / max(float(np.linalg.norm(motion.approach_velocity)), 1e-6)
-        pull = self._pull(struck.velocity.shape[1])
-        struck.position[:] += -struck.velocity * lead + pull * lead**2 / 2
-        striker.position[:] -= striker.velocity * lead
-        struck.velocity[:] -= pull * lead
+        else:
+            striker.position[:] -= shift  # the struck body stays where it was
+        closing_speed = float(np.linalg.norm(motion.approach_velocity))
+        lead_time = _START_GAP / max(closing_speed, 1e-6)
+        gravity = self._gravity_in_flight(struck.velocity.shape[1])
+        struck.position[:] += -struck.velocity * lead_time + gravity * lead_time**2 / 2
+        striker.position[:] -= striker.velocity * lead_time
+        struck.velocity[:] -= gravity * lead_time
         base = scene.base
-        qpos, qvel = base.qpos0[None].copy(), np.zeros((1, base.nv))
+        qpos = base.qpos0[None].copy()
+        qvel = np.zeros((1, base.nv))
         PairPoser(scene, rest_height(scene, self.theta[None])).write(pair, qpos, qvel)
-        return lead, np.concatenate([qpos[0], qvel[0], np.zeros(base.na)])
+        return lead_time, np.concatenate([qpos[0], qvel[0], np.zeros(base.na)])
 
-    def _pull(self, n: int) -> np.ndarray:
-        """Gravity (n,) on a struck body that flies, so that it arrives as fast as it was recorded;
-        none on one that lies on the ground.
+    def _gravity_in_flight(self, dim: int) -> np.ndarray:
+        """Return gravity (dim,) on a struck body that flies; zero for one that lies on the ground.
+
+        With it the body arrives as fast as it was recorded.
         """
         if self.scene.ground is not None:
-            return np.zeros(n)
+            return np.zeros(dim)
         gravity = np.asarray(self.scene.base.opt.gravity, float)
-        return gravity if self.scene.plane is None else self.scene.plane[:2] @ gravity
+        if self.scene.plane is None:
+            return gravity
+        return self.scene.plane[:2] @ gravity
 
     def _control(self, start: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Controls (T, nu) by which velocity servos of the striker keep its speed through the
-        touch, then draw it back; t (T,): s from the touch.
+        """Return controls (T, nu) with which the striker keeps its speed through the contact.
+
+        Its velocity servos then draw it back.
+
+        Args:
+            start: State (s,) at first.
+            t: Time (T,) in s from the contact.
         """
-        out = np.zeros((len(t), self._model.nu))
+        control = np.zeros((len(t), self._model.nu))
         for actuator, dof in velocity_servos(self.scene):
             speed = float(start[self.scene.base.nq + dof])
-            out[:, actuator] = np.where(t < _AWAY, speed, -speed)
-        return out
+            control[:, actuator] = np.where(t < _DRAW_BACK_TIME, speed, -speed)
+        return control

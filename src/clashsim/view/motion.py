@@ -1,6 +1,4 @@
-"""Motion to be played: poses of bodies over time, recorded or simulated, and the pose at any
-moment.
-"""
+"""Motion to be played: poses of bodies over time, recorded or simulated."""
 
 from __future__ import annotations
 
@@ -9,81 +7,96 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial
 
-_STILL = 1e-4  # m or rad between frames: what moves less lies still
+_AT_REST = 1e-4  # m or rad between frames: what moves less is at rest
+_GAP = 1e-3  # s between two motions that are played one after the other
 
 
 @dataclass(frozen=True, eq=False)
 class BodyMotion:
-    """t (T,): s from the touch, rising; poses: for each body by its number, (T, 7) x y z qw qx qy
-    qz in the world, m.
+    """Poses of bodies over time.
+
+    Attributes:
+        t: Time (T,) in s from the contact, rising.
+        poses: Poses (T, 7) of each body by its number in MuJoCo: x y z (m), qw qx qy qz, world.
     """
 
     t: np.ndarray
     poses: Mapping[int, np.ndarray]
 
     def at(self, time: float) -> dict[int, np.ndarray]:
-        """Poses (7,) at a moment: between frames in between, before and after them the first and
-        the last.
+        """Return the poses (7,) at a time (s), interpolated between frames.
+
+        Before the first frame and after the last one, these are returned.
         """
-        time = float(np.clip(time, self.t[0], self.t[-1]))
-        k = int(np.clip(np.searchsorted(self.t, time) - 1, 0, max(len(self.t) - 2, 0)))
         if len(self.t) == 1:
-            return {body: pose[0] for body, pose in self.poses.items()}
+            return {body: poses[0] for body, poses in self.poses.items()}
+        time = float(np.clip(time, self.t[0], self.t[-1]))
+        k = int(np.clip(np.searchsorted(self.t, time) - 1, 0, len(self.t) - 2))
         share = (time - self.t[k]) / (self.t[k + 1] - self.t[k])
-        out = {}
-        for body, pose in self.poses.items():
-            a, b = pose[k], pose[k + 1]
-            b = np.concatenate(
-                [b[:3], b[3:] if a[3:] @ b[3:] >= 0 else -b[3:]]
-            )  # a quaternion and its negative are the same turn
-            now = (1 - share) * a + share * b
-            now[3:] /= np.linalg.norm(now[3:])
-            out[body] = now
-        return out
+        found = {}
+        for body, poses in self.poses.items():
+            earlier = poses[k]
+            later = poses[k + 1].copy()
+            # A quaternion and its negative are the same rotation; interpolate between close ones.
+            if earlier[3:] @ later[3:] < 0:
+                later[3:] = -later[3:]
+            pose = (1 - share) * earlier + share * later
+            pose[3:] /= np.linalg.norm(pose[3:])
+            found[body] = pose
+        return found
 
     def trail(self, body: int) -> np.ndarray:
-        """Where a body's origin went, (T, 3)."""
+        """Return where the origin of a body went, (T, 3) in m."""
         return self.poses[body][:, :3]
 
-    def cut(self, body: int, *, after: float = 0.1, away: float = np.inf) -> BodyMotion:
-        """The same until `after` seconds after a body has come to rest, or until it has gone `away`
-        (m) from where it was at the touch.
+    def cut(self, body: int, *, after: float = 0.1, max_distance: float = np.inf) -> BodyMotion:
+        """Return the motion until a body is at rest, or far away.
+
+        Args:
+            body: Number of the body.
+            after: Time in s that is kept after it has come to rest.
+            max_distance: From where it was at the contact, in m.
         """
-        pose = self.poses[body]
-        step = np.abs(np.diff(pose[:, :3], axis=0)).max(1) + np.abs(
-            np.diff(pose[:, 3:], axis=0)
-        ).max(1)
-        moving = np.flatnonzero(step > _STILL)
-        last = self.t[int(moving[-1]) + 1] if len(moving) else self.t[0]
-        gone = (np.linalg.norm(pose[:, :3] - self.at(0.0)[body][:3], axis=1) > away) & (
-            self.t > after
-        )
-        keep = (self.t <= max(last, 0.0) + after) & ~np.logical_or.accumulate(gone)
-        return self.only(keep)
+        poses = self.poses[body]
+        changes = np.abs(np.diff(poses, axis=0))
+        change = changes[:, :3].max(1) + changes[:, 3:].max(1)
+        moving = np.flatnonzero(change > _AT_REST)
+        rest_time = self.t[int(moving[-1]) + 1] if len(moving) else self.t[0]
+        distance = np.linalg.norm(poses[:, :3] - self.at(0.0)[body][:3], axis=1)
+        is_far = (distance > max_distance) & (self.t > after)
+        was_far = np.logical_or.accumulate(is_far)
+        is_in_time = self.t <= max(rest_time, 0.0) + after
+        return self.only(is_in_time & ~was_far)
 
     def only(self, rows: np.ndarray) -> BodyMotion:
-        """Some frames of it (T,)."""
-        return BodyMotion(self.t[rows], {b: p[rows] for b, p in self.poses.items()})
+        """Return some of the frames, by a mask (T,)."""
+        return BodyMotion(self.t[rows], {body: p[rows] for body, p in self.poses.items()})
 
     def then(self, other: BodyMotion) -> BodyMotion:
-        """This motion, and another after it."""
-        shift = self.t[-1] - other.t[0] + 1e-3
-        return BodyMotion(
-            np.concatenate([self.t, other.t + shift]),
-            {b: np.vstack([p, other.poses[b]]) for b, p in self.poses.items()},
-        )
+        """Return this motion, followed by another one."""
+        shift = self.t[-1] - other.t[0] + _GAP
+        poses = {body: np.vstack([p, other.poses[body]]) for body, p in self.poses.items()}
+        return BodyMotion(np.concatenate([self.t, other.t + shift]), poses)
 
 
-def of_trial(
-    scene: Scene, trial: Trial, *, touch: float = 0.0, names: Sequence[str | None] = (None, None)
+def motion_of_trial(
+    scene: Scene,
+    trial: Trial,
+    *,
+    touch_time: float = 0.0,
+    names: Sequence[str | None] = (None, None),
 ) -> BodyMotion:
-    """A recording as motion, with its time counted from `touch` (s); names: of struck body and
-    striker in it, by default the scene's. Drop-outs are bridged.
+    """Return a recording as motion; frames in which a body was not seen are interpolated.
+
+    Args:
+        scene: Of the recording.
+        trial: The recording.
+        touch_time: When the bodies touch, in s of the recording.
+        names: Of struck body and striker in the recording, by default as in the scene.
     """
     poses = {}
     for mobility, name in zip((scene.struck_body, scene.striker_body), names, strict=True):
@@ -92,68 +105,45 @@ def of_trial(
             continue
         t, seen = trial.seen(name)
         if len(t):
-            turn = (
-                seen[:, 3:]
-                * np.where(
-                    np.cumsum(np.r_[0, np.einsum("ti,ti->t", seen[1:, 3:], seen[:-1, 3:]) < 0]) % 2,
-                    -1.0,
-                    1.0,
-                )[:, None]
-            )
-            full = np.column_stack(
-                [np.interp(trial.t, t, column) for column in np.hstack([seen[:, :3], turn]).T]
-            )
-            full[:, 3:] /= np.linalg.norm(full[:, 3:], axis=1, keepdims=True)
-            poses[mobility.body] = full
-    return BodyMotion(trial.t - touch, poses)
+            columns = np.hstack([seen[:, :3], _with_same_signs(seen[:, 3:])])
+            filled = np.column_stack([np.interp(trial.t, t, column) for column in columns.T])
+            filled[:, 3:] /= np.linalg.norm(filled[:, 3:], axis=1, keepdims=True)
+            poses[mobility.body] = filled
+    return BodyMotion(trial.t - touch_time, poses)
 
 
-def of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> BodyMotion:
-    """States (T, s) of a simulation as motion of all bodies that move; t (T,): s. What is not
-    finite ends it.
+def motion_of_states(model: mujoco.MjModel, t: np.ndarray, states: np.ndarray) -> BodyMotion:
+    """Return states of a simulation as motion of all bodies that move.
+
+    Args:
+        model: The simulated model.
+        t: Time (T,) in s from the contact.
+        states: States (T, s), qpos first. The motion ends before the first that is not finite.
     """
-    good = np.isfinite(states).all(1)
-    n = len(good) if good.all() else max(1, int(np.argmin(good)))
+    is_finite = np.isfinite(states).all(1)
+    frames = len(states) if is_finite.all() else max(1, int(np.argmin(is_finite)))
     data = mujoco.MjData(model)
-    bodies = [b for b in range(1, model.nbody) if int(model.body_weldid[b]) == b]
-    poses = {b: np.empty((n, 7)) for b in bodies}
-    for k in range(n):
+    # Bodies that are welded to their parent move with it.
+    bodies = [body for body in range(1, model.nbody) if int(model.body_weldid[body]) == body]
+    poses = {body: np.empty((frames, 7)) for body in bodies}
+    for k in range(frames):
         data.qpos[:] = states[k, : model.nq]
         mujoco.mj_kinematics(model, data)
-        for b in bodies:
-            poses[b][k, :3], poses[b][k, 3:] = data.xpos[b], data.xquat[b]
-    return BodyMotion(t[:n], poses)
+        for body in bodies:
+            poses[body][k, :3] = data.xpos[body]
+            poses[body][k, 3:] = data.xquat[body]
+    return BodyMotion(t[:frames], poses)
 
 
-def flat(scene: Scene, pose: np.ndarray, *, upright: bool = False) -> np.ndarray:
-    """Planar pose (3,) x, y (m), yaw (rad) of the struck body at a pose (7,), in the plane's axes;
-    upright: as for `solid`.
-    """
-    assert scene.plane is not None
-    turn = Rotation.from_quat(pose[3:], scalar_first=True).as_matrix() @ (
-        scene.plane if upright else scene.struck_body.rotation.T
-    )
-    ahead = scene.plane[:2] @ turn @ scene.plane[0]
-    return np.array([*(scene.plane[:2] @ pose[:3]), float(np.arctan2(ahead[1], ahead[0]))])
+def time_range(motions: Mapping[str, BodyMotion]) -> tuple[float, float]:
+    """Return the first and the last time (s) of motions that are played together."""
+    first = min(float(motion.t[0]) for motion in motions.values())
+    last = max(float(motion.t[-1]) for motion in motions.values())
+    return first, last
 
 
-def solid(
-    scene: Scene, pose: np.ndarray, *, height: float | None = None, upright: bool = False
-) -> np.ndarray:
-    """Pose (7,) in the world of the struck body at a planar pose (3,); height (m) along the plane's
-    normal, by default the scene's.
-
-    upright: with the plane's axes in the place of the body's, whose third is the normal.
-    """
-    assert scene.plane is not None
-    body, normal = scene.struck_body, scene.plane[2]
-    up = float(body.position @ normal) if height is None else height
-    turn = Rotation.from_rotvec(float(pose[2]) * normal).as_matrix() @ (
-        scene.plane.T if upright else body.rotation
-    )
-    return np.concatenate(
-        [
-            pose[:2] @ scene.plane[:2] + up * normal,
-            Rotation.from_matrix(turn).as_quat(scalar_first=True),
-        ]
-    )
+def _with_same_signs(quaternions: np.ndarray) -> np.ndarray:
+    """Return quaternions (T, 4) whose signs do not jump from one frame to the next."""
+    cosines = np.einsum("ti,ti->t", quaternions[1:], quaternions[:-1])
+    jumps_so_far = np.cumsum(np.r_[0, cosines < 0])
+    return quaternions * np.where(jumps_so_far % 2, -1.0, 1.0)[:, None]

@@ -1,6 +1,4 @@
-"""Where a body is expected to come to rest, by a map of strikes: after strikes that were planned
-for a target, or after one made by hand.
-"""
+"""Where a strike table expects a body to come to rest: after planned strikes, or one by hand."""
 
 from __future__ import annotations
 
@@ -13,16 +11,21 @@ import numpy as np
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
-from clashsim.plan.planner import plan, plan_fewest_strikes
+from clashsim.plan.planner import PlannerConfig, plan, plan_fewest_strikes
 from clashsim.plan.tasks import Plan, PlanningTask, pose_error
 
-_DRAWS = 24  # outcomes that are shown as a cloud
+_CLOUD_SAMPLES = 24  # outcomes that are shown as a cloud
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedOutcome:
-    """K strikes of a body: before (K, 12) as in `Impacts`, expected rest (3,), poses (M, 3) it may
-    end at, and one standard deviation of them (3,).
+    """What strikes are expected to do to a body.
+
+    Attributes:
+        before: Both bodies at each contact (K, 12), as in `Impacts.before`.
+        rest: Expected pose at rest (3,): x, y (m), yaw (rad).
+        cloud: Sampled poses at rest (M, 3); none where the model has no noise.
+        std: One standard deviation of the pose (3,).
     """
 
     before: np.ndarray
@@ -33,8 +36,13 @@ class ExpectedOutcome:
 
 @dataclass(frozen=True, eq=False)
 class PlannedOutcome:
-    """A plan, what is expected of it, how far (m, rad) that is from the target, and how long (s) it
-    took.
+    """A plan and what is expected of it.
+
+    Attributes:
+        plan: The plan.
+        expected: Where the body is expected to come to rest.
+        pose_error: Distance (m) and angle (rad) of that from the target.
+        seconds: That planning took.
     """
 
     plan: Plan
@@ -45,66 +53,105 @@ class PlannedOutcome:
     @property
     def strikes(self) -> list[dict[str, float]]:
         """The strikes by the names of their numbers."""
-        return [dict(zip(self.plan.names, map(float, s), strict=True)) for s in self.plan.strikes]
+        names = self.plan.names
+        return [dict(zip(names, map(float, row), strict=True)) for row in self.plan.strikes]
 
 
-def planned(
+def plan_outcome(
     scene: Scene,
     model: StrikeModel,
     target: np.ndarray,
-    start: np.ndarray,
     *,
+    start: np.ndarray,
     strikes: int = 0,
     seed: int = 0,
 ) -> PlannedOutcome:
-    """The strikes that bring a body from start (3,) to target (3,): so many, or as few as reach it
-    where `strikes` is 0.
+    """Plan the strikes that bring a body to a target.
+
+    Args:
+        scene: The scene.
+        model: Predicts where a struck body comes to rest.
+        target: Planar pose (3,).
+        start: Planar pose (3,).
+        strikes: How many; 0 for as few as reach the target.
+        seed: Of the search.
     """
     began = time.perf_counter()
-    x, y, yaw = map(float, target)
-    task = PlanningTask(
-        (x, y, yaw), (float(start[0]), float(start[1]), float(start[2])), strikes=max(1, strikes)
-    )
-    found = plan(model, task, seed=seed) if strikes else plan_fewest_strikes(model, task, seed=seed)
+    task = PlanningTask(_as_pose(target), _as_pose(start), strikes=max(1, strikes))
+    config = PlannerConfig(seed=seed)
+    planned = plan(model, task, config) if strikes else plan_fewest_strikes(model, task, config)
     seconds = time.perf_counter() - began
-    before, _ = before_from_strikes(scene, dict(zip(found.names, found.strikes.T, strict=True)))
-    cloud = scattered(model, found.strikes, np.asarray(start, float))
-    far, turn = pose_error(found.predicted[-1], np.asarray(target, float))
+    before, _ = before_from_strikes(scene, dict(zip(planned.names, planned.strikes.T, strict=True)))
+    rest = planned.predicted[-1]
+    distance, angle = pose_error(rest, np.asarray(target, float))
+    expected = ExpectedOutcome(
+        before=move_pair_to(before, planned.starts),
+        rest=rest,
+        cloud=sample_rests(model, planned.strikes, np.asarray(start, float)),
+        std=planned.std,
+    )
     return PlannedOutcome(
-        found,
-        ExpectedOutcome(move_pair_to(before, found.starts), found.predicted[-1], cloud, found.std),
-        (float(far), float(abs(turn))),
-        seconds,
+        plan=planned,
+        expected=expected,
+        pose_error=(float(distance), float(abs(angle))),
+        seconds=seconds,
     )
 
 
-def expected(
-    scene: Scene, model: StrikeModel, aims: Mapping[str, float], start: np.ndarray
+def strike_outcome(
+    scene: Scene, model: StrikeModel, strike: Mapping[str, float], *, start: np.ndarray
 ) -> ExpectedOutcome:
-    """What a strike by its numbers does to a body at start (3,)."""
-    strike = np.array([[aims[name] for name in model.names]])
-    before, _ = before_from_strikes(
-        scene, {name: np.array([value]) for name, value in aims.items()}
-    )
-    cloud = scattered(model, strike, start)
+    """Return what one strike is expected to do to a body.
+
+    Args:
+        scene: The scene.
+        model: Predicts where a struck body comes to rest.
+        strike: The strike by the names of its numbers.
+        start: Planar pose (3,) of the body.
+    """
+    row = np.array([[strike[name] for name in model.names]])
+    columns = {name: np.array([value]) for name, value in strike.items()}
+    before, _ = before_from_strikes(scene, columns)
+    cloud = sample_rests(model, row, start)
     return ExpectedOutcome(
-        move_pair_to(before, start),
-        model.rest(start[None], strike)[0],
-        cloud,
-        cloud.std(0) if len(cloud) else np.zeros(3),
+        before=move_pair_to(before, start),
+        rest=model.rest(start[None], row)[0],
+        cloud=cloud,
+        std=cloud.std(0) if len(cloud) else np.zeros(3),
     )
 
 
-def scattered(
-    model: StrikeModel, strikes: np.ndarray, start: np.ndarray, *, n: int = _DRAWS, seed: int = 0
+def sample_rests(
+    model: StrikeModel,
+    strikes: np.ndarray,
+    start: np.ndarray,
+    *,
+    n: int = _CLOUD_SAMPLES,
+    seed: int = 0,
 ) -> np.ndarray:
-    """Poses (n, 3) at which strikes (K, d), one after the other, may leave a body, by draws of what
-    the model is unsure of; none where it does not know.
+    """Return poses (n, 3) at which strikes may leave a body, by samples of the model's noise.
+
+    Args:
+        model: Predicts where a struck body comes to rest.
+        strikes: Strikes (K, d), one after the other.
+        start: Planar pose (3,) of the body.
+        n: Number of samples.
+        seed: Of the noise.
+
+    Returns:
+        The poses; none where the model has no noise.
     """
     if not model.takes_noise:
         return np.zeros((0, 3))
-    rng, pose = np.random.default_rng(seed), np.repeat(start[None], n, 0)
+    rng = np.random.default_rng(seed)
+    pose = np.repeat(start[None], n, 0)
     for strike in strikes:
         half = rng.normal(size=(n // 2, 3))
-        pose = model.rest(pose, np.repeat(strike[None], n, 0), np.vstack([half, -half]))
+        noise = np.vstack([half, -half])
+        pose = model.rest(pose, np.repeat(strike[None], n, 0), noise)
     return pose
+
+
+def _as_pose(pose: np.ndarray) -> tuple[float, float, float]:
+    x, y, yaw = map(float, pose)
+    return x, y, yaw

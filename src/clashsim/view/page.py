@@ -1,6 +1,4 @@
-"""The page: a panel for what to do, the player, what is drawn, and figures; everything a visitor
-sees is put together here.
-"""
+"""The page: panels for what to do, the player, what is drawn, and figures."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any, Protocol
 
 import viser
 
-from clashsim.view.figures import legend, said
+from clashsim.view.figures import legend, sentence_html
 from clashsim.view.motion import BodyMotion
 from clashsim.view.plan_panel import PlanPanel
 from clashsim.view.player import Player
@@ -21,27 +19,41 @@ from clashsim.view.stage import Stage
 from clashsim.view.strike_panel import StrikePanel
 from clashsim.view.worker import Worker
 
+_KIND_HINTS = {
+    "recorded": "As it was recorded.",
+    "MuJoCo": "MuJoCo with its own collision.",
+    "hybrid": "MuJoCo with the learned collision.",
+}
+
 
 class Panel(Protocol):
-    """One thing to do on the page. `enter` shows what belongs to it in the scene and `leave` takes
-    it away.
-    """
+    """One thing to do on the page."""
 
     folder: Any
 
-    def enter(self) -> None: ...
+    def enter(self) -> None:
+        """Show what belongs to it in the scene."""
 
-    def leave(self) -> None: ...
+    def leave(self) -> None:
+        """Take that away."""
 
 
 class Page:
-    """All of it on a server; visitors share one view."""
+    """All of the page on a server; visitors share one view.
+
+    Args:
+        server: The server.
+        session: The run that is shown.
+    """
 
     def __init__(self, server: viser.ViserServer, session: ViewerSession) -> None:
-        self.session, self.worker, gui = session, Worker(), server.gui
-        self.mode, self._looked = "Replay", False
+        self.session = session
+        self.worker = Worker()
+        self.mode = "Replay"
+        self._camera_is_set = False  # whether cameras were turned to what this mode shows
         self._motions: dict[str, BodyMotion] = {}
         self.stage = Stage(server, session.scene, session.height)
+        gui = server.gui
         gui.configure_theme(
             control_width="large",
             show_logo=False,
@@ -49,9 +61,10 @@ class Page:
             brand_color=(0, 114, 178),
         )
         gui.set_panel_label(f"clashsim: {session.title}")
-        for note in self.stage.left:
-            gui.add_html(said(note))
-        gui.add_html(legend((*KINDS, "target"), self.stage.cell if self.stage.grid else None))
+        for sentence in self.stage.not_drawn:
+            gui.add_html(sentence_html(sentence))
+        cell_width = self.stage.cell_width if self.stage.has_grid else None
+        gui.add_html(legend((*KINDS, "target"), cell_width))
         self._modes = gui.add_button_group("mode", ("Replay", "Plan", "Strike", "Route"))
         self._panels: dict[str, Panel] = {
             "Replay": ReplayPanel(self, gui),
@@ -59,40 +72,35 @@ class Page:
             "Strike": StrikePanel(self, gui),
             "Route": RoutePanel(self, gui),
         }
-        self._status, self._figures = gui.add_html(""), gui.add_html("")
+        self._status = gui.add_html("")
+        self._figures = gui.add_html("")
         with gui.add_folder("Time"):
             self.player = Player(gui, self.stage)
         with gui.add_folder("What is drawn"):
-            hints = (
-                "As it was recorded.",
-                "MuJoCo with its own collision.",
-                "MuJoCo with the learned collision.",
-            )
             self._kinds = {
-                kind: gui.add_checkbox(kind, True, hint=hint)
-                for kind, hint in zip(KINDS, hints, strict=True)
+                kind: gui.add_checkbox(kind, True, hint=_KIND_HINTS[kind]) for kind in KINDS
             }
             self._values = gui.add_dropdown(
                 "MuJoCo with",
                 session.values,
-                hint="Identified: what `clashsim export` writes. Author's: as the scene file has them.",
+                hint="Identified: what `clashsim export` writes. "
+                "Author's: as the scene file has them.",
             )
         for kind, box in self._kinds.items():
             box.on_update(partial(self._toggled, kind))
         self._values.on_update(lambda _: self._panels[self.mode].enter())
         self._modes.on_click(lambda event: self.go(event.target.value))
-        for name in self._panels:
-            self._panels[name].folder.visible = name == self.mode
+        self._show_panel(self.mode)
         self._panels[self.mode].enter()
 
     @property
     def values(self) -> str:
-        """What MuJoCo is run with."""
+        """Name of the parameter values that MuJoCo is run with."""
         return str(self._values.value)
 
     @property
     def figures(self) -> str:
-        """What the page says now, as HTML."""
+        """The figures that are shown now, as HTML."""
         return str(self._figures.content)
 
     @property
@@ -101,49 +109,65 @@ class Page:
         return str(self._status.content)
 
     def panel(self, name: str) -> Any:
-        """One of the panels."""
+        """Return one of the panels."""
         return self._panels[name]
 
     def go(self, mode: str) -> None:
-        """Do something else."""
+        """Change to another mode."""
         if mode == self.mode:
             return
         self._panels[self.mode].leave()
-        self.mode, self._looked = mode, False
-        for name, panel in self._panels.items():
-            panel.folder.visible = name == mode
+        self.mode = mode
+        self._camera_is_set = False
+        self._show_panel(mode)
         self.show({}, "")
-        self.say("")
+        self.show_status("")
         self._panels[mode].enter()
 
     def show(self, motions: Mapping[str, BodyMotion], figures: str, *, play: bool = False) -> None:
-        """Show motions by kind, and figures. The first of a mode are turned to; after that,
-        visitors look from where they like.
+        """Show motions by kind, and figures.
+
+        Cameras turn to the first motions of a mode; after that, visitors look from where they like.
+
+        Args:
+            motions: Motions by kind.
+            figures: HTML.
+            play: Whether to play them from the beginning.
         """
         self._motions = dict(motions)
-        if motions and not self._looked:
-            self._looked = True
+        if motions and not self._camera_is_set:
+            self._camera_is_set = True
             self.stage.look_at(motions.values())
         self.player.load(motions, play=play)
         for kind in KINDS:
-            self._visible(kind)
+            self._update_visibility(kind)
         self._figures.content = figures
 
-    def teller(self, mode: str) -> Callable[[str], None]:
-        """Says what goes wrong in a mode, unless the visitor has left it."""
-        return lambda sentence: self.say(sentence) if self.mode == mode else None
+    def reporter(self, mode: str) -> Callable[[str], None]:
+        """Return what shows a failure in a mode, unless the visitor has left that mode."""
 
-    def say(self, sentence: str, *, busy: bool = False) -> None:
-        """One sentence above the figures."""
-        self._status.content = said(sentence, busy=busy)
+        def report(sentence: str) -> None:
+            if self.mode == mode:
+                self.show_status(sentence)
+
+        return report
+
+    def show_status(self, sentence: str, *, busy: bool = False) -> None:
+        """Show one sentence above the figures."""
+        self._status.content = sentence_html(sentence, busy=busy)
 
     def end(self) -> bool:
-        """Stop working; whether all work has ended."""
+        """Stop working, and return whether all work has ended."""
         self.player.end()
         return self.worker.end()
 
-    def _toggled(self, kind: str, event: Any) -> None:
-        self._visible(kind)
+    def _show_panel(self, mode: str) -> None:
+        for name, panel in self._panels.items():
+            panel.folder.visible = name == mode
 
-    def _visible(self, kind: str) -> None:
-        self.stage.show(kind, bool(self._kinds[kind].value) and kind in self._motions)
+    def _toggled(self, kind: str, event: Any) -> None:
+        self._update_visibility(kind)
+
+    def _update_visibility(self, kind: str) -> None:
+        is_wanted = bool(self._kinds[kind].value)
+        self.stage.show(kind, is_wanted and kind in self._motions)

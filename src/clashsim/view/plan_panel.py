@@ -1,6 +1,4 @@
-"""Plan: a target that is dragged in the scene, the strikes that bring the body there, and what is
-expected of them.
-"""
+"""Plan: a target that is dragged in the scene, and the strikes that bring the body there."""
 
 from __future__ import annotations
 
@@ -8,147 +6,154 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.view.figures import COLOURS, plan_figures, said
-from clashsim.view.motion import BodyMotion, flat
-from clashsim.view.outcome import PlannedOutcome, planned
+from clashsim.view.figures import COLOURS, plan_figures, sentence_html
+from clashsim.view.motion import BodyMotion
+from clashsim.view.outcome import PlannedOutcome, plan_outcome
+from clashsim.view.poses import planar_pose
+from clashsim.view.scene_nodes import set_pose
+from clashsim.view.stage import START_COLOUR
 
 if TYPE_CHECKING:
     from clashsim.view.page import Page
 
-_MANY = {"as few as needed": 0, "one": 1, "two": 2, "three": 3}
+_EXPLANATION = (
+    "Drag the pink target: arrows and the square move it, the arc rotates it. "
+    "The strike is planned while you drag and simulated when you let go."
+)
+_STRIKE_COUNTS = {"as few as needed": 0, "one": 1, "two": 2, "three": 3}
 
 
 class PlanPanel:
-    """The panel, and the gizmo."""
+    """The panel, and the gizmo that is the target.
+
+    Args:
+        page: The page that it belongs to.
+        gui: Where its controls are added.
+    """
 
     def __init__(self, page: Page, gui: Any) -> None:
         self._page = page
         self.folder = gui.add_folder("Plan", visible=False)
         with self.folder:
-            gui.add_html(
-                said(
-                    "Drag the pink target: arrows and the square move it, the arc turns it. The strike is planned while you drag and simulated when you let go."
-                )
-            )
-            self.x, self.y = (
-                gui.add_number(f"target {axis}, mm", 0.0, step=0.5) for axis in ("x", "y")
-            )
+            gui.add_html(sentence_html(_EXPLANATION))
+            self.x = gui.add_number("target x, mm", 0.0, step=0.5)
+            self.y = gui.add_number("target y, mm", 0.0, step=0.5)
             self.yaw = gui.add_number("target yaw, °", 0.0, step=0.5)
-            self.many = gui.add_dropdown("strikes", tuple(_MANY))
+            self.strike_count = gui.add_dropdown("strikes", tuple(_STRIKE_COUNTS))
         for box in (self.x, self.y, self.yaw):
             box.on_update(lambda event: self._typed() if event.client is not None else None)
-        self.many.on_update(lambda _: self._ask(final=True))
+        self.strike_count.on_update(lambda _: self._request_plan(final=True))
         self.gizmo: Any = None
-        self.found: PlannedOutcome | None = None
-        self._why = ""
+        self.planned: PlannedOutcome | None = None
+        self._why_not = ""  # why nothing can be planned
 
     def enter(self) -> None:
-        """Show the target, and plan for it; the first time, make the map of strikes."""
+        """Show the target, and plan for it; the first time, make the strike table."""
         page = self._page
-        if self._why:
-            page.say(self._why)
+        if self._why_not:
+            page.show_status(self._why_not)
             return
-        page.stage.ghost("start", np.zeros(3), (120, 120, 120), opacity=0.15)
-        page.say("Making the map of strikes, which takes some seconds ...", busy=True)
-        page.worker.do("map", self._begin, self._failed)
+        page.stage.ghost("start", np.zeros(3), START_COLOUR, opacity=0.15)
+        page.show_status("Making the strike table, which takes some seconds ...", busy=True)
+        page.worker.do("table", self._begin, self._failed)
 
     def leave(self) -> None:
         """Take target and plan out of the scene."""
         if self.gizmo is not None:
             self.gizmo.visible = False
-        stage = self._page.stage
-        for name in ("start", "expected"):
-            stage.ghost(name, None, ())
-        stage.cloud(np.zeros((0, 3)), ())
-        stage.arrows(np.zeros((0, 12)))
+        self._page.stage.clear_plan()
 
     def target(self) -> np.ndarray:
-        """Planar pose (3,) of the target."""
+        """Return the planar pose (3,) of the target."""
         assert self.gizmo is not None
-        return flat(
-            self._page.session.scene,
-            np.concatenate([self.gizmo.position, self.gizmo.wxyz]),
-            upright=True,
-        )
+        pose = np.concatenate([self.gizmo.position, self.gizmo.wxyz])
+        return planar_pose(self._page.session.scene, pose, use_plane_axes=True)
 
-    def aim(self, target: np.ndarray, *, final: bool = True) -> None:
-        """Move the target to a planar pose (3,), and plan for it."""
+    def aim(self, target: np.ndarray) -> None:
+        """Move the target to a planar pose (3,), plan for it and simulate the plan."""
         assert self.gizmo is not None
-        at = self._page.stage.upright(target)
-        self.gizmo.position, self.gizmo.wxyz = at[:3], at[3:]
-        self._ask(final=final)
+        set_pose(self.gizmo, self._page.stage.handle_pose(target))
+        self._request_plan(final=True)
 
     def _failed(self, sentence: str) -> None:
-        self._why = f"Nothing can be planned here: {sentence}."
-        for box in (self.x, self.y, self.yaw, self.many):
+        """Say why nothing can be planned, and hide the controls."""
+        self._why_not = f"Nothing can be planned here: {sentence}."
+        for box in (self.x, self.y, self.yaw, self.strike_count):
             box.visible = False
         self._page.stage.ghost("start", None, ())
-        self._page.teller("Plan")(self._why)
+        self._page.reporter("Plan")(self._why_not)
 
     def _begin(self) -> None:
-        """With the map: put the target where an average strike brings the body, and plan."""
+        """Make the strike table, put the target near the end of an average strike, and plan."""
         page = self._page
-        model = page.session.map
+        model = page.session.strike_table
         if page.mode != "Plan":
             return
         if self.gizmo is None:
-            first = model.rest(np.zeros((1, 3)), ((model.low + model.high) / 2)[None])[0] + [
-                0.2 * page.stage.size,
-                0.0,
-                0.3,
-            ]
-            self.gizmo = page.stage.gizmo("/target", first, COLOURS["target"])
+            average_strike = (model.low + model.high) / 2
+            rest = model.rest(np.zeros((1, 3)), average_strike[None])[0]
+            offset = np.array([0.2 * page.stage.size, 0.0, 0.3])
+            self.gizmo = page.stage.gizmo("/target", rest + offset, COLOURS["target"])
             self.gizmo.on_update(self._dragged)
         self.gizmo.visible = True
-        self._ask(final=True)
+        self._request_plan(final=True)
 
     async def _dragged(self, event: Any) -> None:
         # Not a plain function: those run on a pool, where the last but one step of a drag could
         # come after its end, and take the place of the plan that is simulated.
-        self._ask(final=event.phase == "end")
+        self._request_plan(final=event.phase == "end")
 
     def _typed(self) -> None:
         if self.gizmo is not None:
-            self.aim(
-                np.array([1e-3 * self.x.value, 1e-3 * self.y.value, np.radians(self.yaw.value)])
-            )
+            yaw = np.radians(self.yaw.value)
+            self.aim(np.array([1e-3 * self.x.value, 1e-3 * self.y.value, yaw]))
 
-    def _ask(self, *, final: bool) -> None:
+    def _request_plan(self, *, final: bool) -> None:
         """Plan for where the target is now; `final`: and simulate that, too."""
         page = self._page
         if self.gizmo is None or page.mode != "Plan":
             return
-        page.say("Planning ...", busy=True)
-        page.worker.do("plan", lambda: self._plan(final), page.teller("Plan"))
+        page.show_status("Planning ...", busy=True)
+        page.worker.do("plan", lambda: self._plan(final), page.reporter("Plan"))
 
     def _plan(self, final: bool) -> None:
-        page, session, target = self._page, self._page.session, self.target()
-        self.x.value, self.y.value, self.yaw.value = (
-            round(1e3 * target[0], 1),
-            round(1e3 * target[1], 1),
-            round(float(np.degrees(target[2])), 1),
-        )
-        found = planned(
-            session.scene, session.map, target, np.zeros(3), strikes=_MANY[self.many.value]
+        page = self._page
+        session = page.session
+        stage = page.stage
+        target = self.target()
+        self.x.value = round(1e3 * target[0], 1)
+        self.y.value = round(1e3 * target[1], 1)
+        self.yaw.value = round(float(np.degrees(target[2])), 1)
+        planned = plan_outcome(
+            session.scene,
+            session.strike_table,
+            target,
+            start=np.zeros(3),
+            strikes=_STRIKE_COUNTS[self.strike_count.value],
         )
         if page.mode != "Plan":
             return
-        self.found, stage, e = found, page.stage, found.expected
-        stage.ghost("expected", e.rest, COLOURS["hybrid"], opacity=0.15)
-        stage.cloud(e.cloud, COLOURS["hybrid"])
-        stage.arrows(e.before)
-        page.show({}, plan_figures(found))
-        page.say("" if not final else "Simulating it ...", busy=True)
+        self.planned = planned
+        expected = planned.expected
+        stage.ghost("expected", expected.rest, COLOURS["hybrid"], opacity=0.15)
+        stage.cloud(expected.cloud, COLOURS["hybrid"])
+        stage.arrows(expected.before)
+        page.show({}, plan_figures(planned))
+        page.show_status("Simulating it ..." if final else "", busy=True)
         if final and not page.worker.waits("plan"):
-            page.worker.do("rolled", lambda: self._roll(found), page.teller("Plan"))
+            page.worker.do("simulate", lambda: self._simulate(planned), page.reporter("Plan"))
 
-    def _roll(self, found: PlannedOutcome) -> None:
-        """Step the plan, strike after strike, each from where the last one left the body."""
-        page, session = self._page, self._page.session
+    def _simulate(self, planned: PlannedOutcome) -> None:
+        """Simulate the plan, strike after strike, each from where the last one left the body."""
+        page = self._page
+        session = page.session
         motions: dict[str, BodyMotion] = {}
         for kind in ("hybrid", "MuJoCo"):
-            if page.worker.waits("plan") or page.worker.waits("rolled") or page.mode != "Plan":
+            is_outdated = page.worker.waits("plan") or page.worker.waits("simulate")
+            if is_outdated or page.mode != "Plan":
                 return
-            motions[kind] = session.struck(found.strikes, np.zeros(3), kind, page.values)
-        page.show(motions, plan_figures(found, session.rests(motions)), play=True)
-        page.say("")
+            motions[kind] = session.simulate_strikes(
+                planned.strikes, start=np.zeros(3), kind=kind, values=page.values
+            )
+        page.show(motions, plan_figures(planned, session.rests(motions)), play=True)
+        page.show_status("")

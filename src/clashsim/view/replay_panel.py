@@ -1,6 +1,4 @@
-"""Replay: a recorded strike, and the same one in MuJoCo and in the hybrid simulator, over each
-other.
-"""
+"""Replay: a recorded strike, and the same one in MuJoCo and in the hybrid simulator."""
 
 from __future__ import annotations
 
@@ -8,27 +6,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.view.figures import ends, said, twists
+from clashsim.view.figures import rest_table, sentence_html, twist_table
 from clashsim.view.motion import BodyMotion
+from clashsim.view.session import SIMULATED_KINDS
 from clashsim.view.strike_sources import ReplayedStrike
 
 if TYPE_CHECKING:
     from clashsim.view.page import Page
 
+_NONE = "none"  # what the list shows where there is nothing to replay
+
 
 class ReplayPanel:
-    """The panel."""
+    """The panel.
+
+    Args:
+        page: The page that it belongs to.
+        gui: Where its controls are added.
+    """
 
     def __init__(self, page: Page, gui: Any) -> None:
-        self._page, names = page, page.session.source.names
-        first = page.session.source.first
+        source = page.session.source
+        names = source.names
+        self._page = page
+        self._names = names
+        self._number = source.first
         self.folder = gui.add_folder("Replay")
         with self.folder:
-            gui.add_html(said(page.session.source.words))
+            gui.add_html(sentence_html(source.words))
             self.strike = gui.add_dropdown(
                 "strike",
-                names or ("none",),
-                initial_value=names[first] if names else "none",
+                names or (_NONE,),
+                initial_value=names[source.first] if names else _NONE,
                 hint="Which one to replay.",
             )
             self.number = gui.add_slider(
@@ -36,52 +45,60 @@ class ReplayPanel:
                 min=1,
                 max=max(2, len(names)),
                 step=1,
-                initial_value=first + 1,
+                initial_value=source.first + 1,
                 visible=len(names) > 1,
             )
-        self.strike.on_update(lambda event: self._chosen(names.index(self.strike.value), event))
+        self.strike.on_update(lambda event: self._choose(names.index(self.strike.value), event))
         self.number.on_update(
-            lambda event: self._chosen(min(int(self.number.value), len(names)) - 1, event)
+            lambda event: self._choose(min(int(self.number.value), len(names)) - 1, event)
         )
-        self._names, self._i = names, first
 
     def enter(self) -> None:
-        """Simulate the strike that is chosen, and show it."""
-        page, i = self._page, self._i
+        """Simulate the chosen strike, and show it."""
+        page = self._page
+        number = self._number
         if not self._names:
-            page.say("This run has no strikes to replay.")
+            page.show_status("This run has no strikes to replay.")
             return
-        page.say(f"Simulating {self._names[i]} ...", busy=True)
-        page.worker.do("replay", lambda: self._replay(i), page.teller("Replay"))
+        page.show_status(f"Simulating {self._names[number]} ...", busy=True)
+        page.worker.do("replay", lambda: self._replay(number), page.reporter("Replay"))
 
     def leave(self) -> None:
         """Nothing of it stays."""
 
-    def _chosen(self, i: int, event: Any) -> None:
-        if event.client is None or i == self._i:
+    def _choose(self, number: int, event: Any) -> None:
+        """Replay another strike, if a visitor chose it."""
+        if event.client is None or number == self._number:
             return
-        self._i = i
-        self.strike.value, self.number.value = self._names[i], i + 1
+        self._number = number
+        self.strike.value = self._names[number]
+        self.number.value = number + 1
         self.enter()
 
-    def _replay(self, i: int) -> None:
-        page, session = self._page, self._page.session
-        strike = session.source[i]
-        motions: dict[str, BodyMotion] = (
-            {} if strike.recorded is None else {"recorded": strike.recorded}
-        )
-        for kind in ("MuJoCo", "hybrid") if strike.before is not None else ():
-            if page.worker.waits("replay"):
-                return
-            motions[kind] = session.rolled(strike.before, kind, page.values)  # type: ignore[arg-type]
+    def _replay(self, number: int) -> None:
+        page = self._page
+        session = page.session
+        strike = session.source[number]
+        motions: dict[str, BodyMotion] = {}
+        if strike.recorded is not None:
+            motions["recorded"] = strike.recorded
+        if strike.before is not None:
+            for kind in SIMULATED_KINDS:
+                if page.worker.waits("replay"):
+                    return
+                motions[kind] = session.simulate(strike.before, kind, page.values)
         if page.mode == "Replay":
             page.show(motions, self._figures(strike, motions))
-            page.say(strike.says)
+            page.show_status(strike.note)
 
     def _figures(self, strike: ReplayedStrike, motions: dict[str, BodyMotion]) -> str:
+        """Return poses at rest and twists after the impact, as HTML."""
         session = self._page.session
-        rests = ends(session.rests(motions)) if session.slides else ""
+        figures = rest_table(session.rests(motions)) if session.slides else ""
         if strike.before is None:
-            return rests
-        found: dict[str, np.ndarray] = {} if strike.after is None else {"measured": strike.after}
-        return rests + twists(found | session.twists(strike.before, self._page.values))
+            return figures
+        twists: dict[str, np.ndarray] = {}
+        if strike.after is not None:
+            twists["measured"] = strike.after
+        twists |= session.twists(strike.before, self._page.values)
+        return figures + twist_table(twists)

@@ -6,32 +6,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.view.figures import COLOURS, said, table
-from clashsim.view.motion import solid
+from clashsim.view.figures import COLOURS, sentence_html, table
+from clashsim.view.poses import world_pose
 
 if TYPE_CHECKING:
     from clashsim.view.page import Page
 
+_EXPLANATION = (
+    "The policy strikes the body along the corridor, at most five times to each sub-goal; "
+    "a strike that leaves the corridor ends it."
+)
+
 
 class RoutePanel:
-    """The panel."""
+    """The panel.
+
+    Args:
+        page: The page that it belongs to.
+        gui: Where its controls are added.
+    """
 
     def __init__(self, page: Page, gui: Any) -> None:
-        self._page, session = page, page.session
-        self._why = session.policy if isinstance(session.policy, str) else ""
+        session = page.session
+        self._page = page
+        self._why_not = session.policy.reason  # why no route can be followed
+        has_policy = not self._why_not
         self.folder = gui.add_folder("Route", visible=False)
         with self.folder:
-            gui.add_html(
-                said(
-                    self._why
-                    or "The policy strikes the body along the corridor, at most five times to each sub-goal; a strike that leaves the corridor ends it."
-                )
-            )
+            gui.add_html(sentence_html(self._why_not or _EXPLANATION))
             self.route = gui.add_dropdown(
-                "route", tuple(session.routes) or ("none",), visible=not self._why
+                "route", tuple(session.routes) or ("none",), visible=has_policy
             )
-            self.world = gui.add_dropdown(
-                "strikes made in", ("hybrid", "MuJoCo"), visible=not self._why
+            self.kind = gui.add_dropdown(
+                "strikes made in", ("hybrid", "MuJoCo"), visible=has_policy
             )
             self.seed = gui.add_number(
                 "start",
@@ -40,15 +47,15 @@ class RoutePanel:
                 max=10_000,
                 step=1,
                 hint="Seed of where it begins.",
-                visible=not self._why,
+                visible=has_policy,
             )
-            self.button = gui.add_button("Follow", visible=not self._why)
+            self.button = gui.add_button("Follow", visible=has_policy)
         self.route.on_update(lambda _: self._draw())
         self.button.on_click(lambda _: self.follow())
 
     def enter(self) -> None:
         """Draw the route, and follow it."""
-        if not self._why:
+        if not self._why_not:
             self._draw()
             self.follow()
 
@@ -61,36 +68,45 @@ class RoutePanel:
         """Let the policy strike."""
         page = self._page
         page.show({}, "")
-        page.say("The policy looks ...", busy=True)
-        page.worker.do("route", self._follow, page.teller("Route"))
+        page.show_status("The policy starts ...", busy=True)
+        page.worker.do("route", self._follow, page.reporter("Route"))
 
     def _draw(self) -> None:
+        """Draw the chosen route, and turn the cameras to it."""
         page = self._page
-        if page.mode == "Route" and not self._why:
-            page.stage.shadows(np.zeros((0, 3)), ())
-            route = page.session.routes[self.route.value]
-            page.stage.route(route)
-            page.stage.look(
-                [solid(page.session.scene, np.array([*point, 0.0]))[:3] for point in route.points]
-            )
+        if page.mode != "Route" or self._why_not:
+            return
+        page.stage.shadows(np.zeros((0, 3)), ())
+        route = page.session.routes[self.route.value]
+        page.stage.route(route)
+        positions = []
+        for point in route.points:
+            positions.append(world_pose(page.session.scene, np.array([*point, 0.0]))[:3])
+        page.stage.look(positions)
 
-    def _told(self, made: int) -> None:
+    def _report_strike(self, strikes_made: int) -> None:
         if self._page.mode == "Route":
-            self._page.say(f"Strike {made + 1} ...", busy=True)
+            self._page.show_status(f"Strike {strikes_made + 1} ...", busy=True)
 
     def _follow(self) -> None:
-        page, session, kind = self._page, self._page.session, str(self.world.value)
+        page = self._page
+        session = page.session
+        kind = str(self.kind.value)
         route = session.routes[self.route.value]
-        done, motion = session.followed(
-            route, kind, page.values, seed=int(self.seed.value), told=self._told
+        result, motion = session.follow_route(
+            route,
+            kind=kind,
+            values=page.values,
+            seed=int(self.seed.value),
+            on_strike=self._report_strike,
         )
         if page.mode != "Route" or page.worker.waits("route"):
             return
-        page.stage.shadows(done.poses, COLOURS[kind])
+        page.stage.shadows(result.poses, COLOURS[kind])
         rows = [
-            ["sub-goals", f"{done.reached} of {len(route)}"],
-            ["strikes", str(len(done.strikes))],
-            ["ended", done.reason],
+            ["sub-goals", f"{result.reached} of {len(route)}"],
+            ["strikes", str(len(result.strikes))],
+            ["ended", result.reason],
         ]
         page.show({kind: motion}, table(["", ""], rows), play=True)
-        page.say("")
+        page.show_status("")

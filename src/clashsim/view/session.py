@@ -1,11 +1,10 @@
-"""A run as the page uses it: strikes to replay, simulators to strike in, the map of strikes to plan
-with, a policy to follow a route.
-"""
+"""A run as the page uses it: strikes to replay, simulators, the strike table, and a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -18,140 +17,216 @@ from clashsim.rl.policy import Policy
 from clashsim.rl.routes import Route
 from clashsim.sim.mujoco.impacts import rest_height
 from clashsim.view.impact_rollout import ImpactRollout
-from clashsim.view.motion import BodyMotion, flat
-from clashsim.view.strike_sources import StrikeSource, aimed
+from clashsim.view.motion import BodyMotion
+from clashsim.view.poses import planar_pose
+from clashsim.view.strike_sources import StrikeSource, before_of_strike
 
-KINDS = ("recorded", "MuJoCo", "hybrid")
+SIMULATED_KINDS = ("MuJoCo", "hybrid")
+KINDS = ("recorded", *SIMULATED_KINDS)
+"""Kinds of motion on the page: recorded, MuJoCo, and MuJoCo with the learned collision."""
+
+
+class PolicyStatus(StrEnum):
+    """Whether a policy can follow routes."""
+
+    AVAILABLE = "available"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyLookup:
+    """The policy of a session, or why there is none.
+
+    Attributes:
+        status: Whether there is a policy.
+        policy: The policy, if there is one.
+        reason: Why there is none, in one sentence.
+    """
+
+    status: PolicyStatus
+    policy: Policy | None = None
+    reason: str = ""
+
+    @staticmethod
+    def available(policy: Policy) -> PolicyLookup:
+        """Return the lookup of a policy that was found."""
+        return PolicyLookup(PolicyStatus.AVAILABLE, policy=policy)
+
+    @staticmethod
+    def missing(reason: str) -> PolicyLookup:
+        """Return a lookup without a policy, and the sentence why."""
+        return PolicyLookup(PolicyStatus.MISSING, reason=reason)
 
 
 @dataclass(frozen=True, eq=False)
 class ViewerSession:
-    """rollers: simulators by what they are called on the page, the hybrid one as "hybrid", the
-    others are MuJoCo with different values.
+    """All that the page shows of a run.
 
-    make_map: makes the map of strikes, or says why there is none. policy: one, or a sentence on why
-    there is none.
+    Attributes:
+        title: Name of the run.
+        scene: Its scene.
+        source: Strikes to replay.
+        rollouts: Simulators by their names on the page: "hybrid", and MuJoCo with different
+            parameter values.
+        make_strike_table: Makes the table to plan with, or raises why there is none.
+        policy: The policy to follow routes with.
+        routes: Routes by name.
     """
 
     title: str
     scene: Scene
     source: StrikeSource
-    rollers: Mapping[str, ImpactRollout]
-    make_map: Callable[[], StrikeModel]
-    policy: Policy | str
+    rollouts: Mapping[str, ImpactRollout]
+    make_strike_table: Callable[[], StrikeModel]
+    policy: PolicyLookup
     routes: Mapping[str, Route] = field(default_factory=dict)
 
     @cached_property
-    def map(self) -> StrikeModel:
-        """The map of strikes; it takes seconds the first time."""
-        return self.make_map()
+    def strike_table(self) -> StrikeModel:
+        """The strike table; making it takes seconds the first time."""
+        return self.make_strike_table()
 
     @cached_property
     def height(self) -> float | None:
-        """Height (m) of the struck body's origin when it lies on the ground; None where it lies on
-        none.
-        """
-        found = rest_height(self.scene, self.rollers["hybrid"].theta[None])
-        return None if found is None else float(found[0])
+        """Height (m) of the struck body's origin on the ground; None where there is no ground."""
+        heights = rest_height(self.scene, self.rollouts["hybrid"].theta[None])
+        return None if heights is None else float(heights[0])
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What MuJoCo can be run with."""
-        return tuple(name for name in self.rollers if name != "hybrid")
-
-    def rolled(self, before: np.ndarray, kind: str, values: str) -> BodyMotion:
-        """An impact `before` (d,) as motion, by kind: MuJoCo with `values`, or hybrid."""
-        return self.rollers["hybrid" if kind == "hybrid" else values](before)
+        """Names of the parameter values that MuJoCo can be run with."""
+        return tuple(name for name in self.rollouts if name != "hybrid")
 
     @property
     def slides(self) -> bool:
-        """Whether bodies slide on a ground until they come to rest; else what counts is how they
-        move after the impact.
-        """
+        """Whether bodies slide on a ground to rest; else what counts is the twist after impact."""
         return self.scene.plane is not None and self.scene.ground is not None
 
+    def simulate(self, before: np.ndarray, kind: str, values: str) -> BodyMotion:
+        """Return the motion of an impact.
+
+        Args:
+            before: Both bodies before the impact (d,), as in `Impacts.before`.
+            kind: "MuJoCo" or "hybrid".
+            values: Name of the parameter values of MuJoCo.
+        """
+        return self._rollout(kind, values)(before)
+
     def rests(self, motions: Mapping[str, BodyMotion]) -> dict[str, np.ndarray]:
-        """Planar poses (3,) of the struck body at the end of motions, by kind."""
+        """Return the planar pose (3,) of the struck body at the end of motions, by kind."""
         body = self.scene.struck_body.body
-        return {
-            kind: flat(self.scene, motion.poses[body][-1])
-            for kind, motion in motions.items()
-            if body in motion.poses
-        }
+        poses = {}
+        for kind, motion in motions.items():
+            if body in motion.poses:
+                poses[kind] = planar_pose(self.scene, motion.poses[body][-1])
+        return poses
 
     def twists(self, before: np.ndarray, values: str) -> dict[str, np.ndarray]:
-        """Twists (k,) of the struck body when it has parted from the striker, by kind, for an
-        impact `before` (d,).
-        """
-        return {
-            kind: self.rollers["hybrid" if kind == "hybrid" else values].after(before[None])[0]
-            for kind in KINDS[1:]
-        }
+        """Return the twist (k,) of the struck body when it has parted from the striker, by kind.
 
-    def struck(
-        self, strikes: Sequence[Mapping[str, float]], start: np.ndarray, kind: str, values: str
-    ) -> BodyMotion:
-        """Strikes by their numbers, each where the last one left the body, as one motion; start
-        (3,): where it lies first.
+        Args:
+            before: Both bodies before the impact (d,), as in `Impacts.before`.
+            values: Name of the parameter values of MuJoCo.
         """
-        world = RolloutWorld(self.scene, lambda before: self.rolled(before, kind, values), start)
-        for strike in strikes:
-            world.strike(strike)
-        return world.motion
+        twists = {}
+        for kind in SIMULATED_KINDS:
+            twists[kind] = self._rollout(kind, values).after(before[None])[0]
+        return twists
 
-    def followed(
+    def simulate_strikes(
         self,
-        route: Route,
+        strikes: Sequence[Mapping[str, float]],
+        *,
+        start: np.ndarray,
         kind: str,
         values: str,
-        *,
-        seed: int = 0,
-        told: Callable[[int], None] = lambda made: None,
-    ) -> tuple[RouteResult, BodyMotion]:
-        """The policy on a route: what became of it, and all strikes as one motion; `told` hears
-        before each strike how many were made.
+    ) -> BodyMotion:
+        """Return the motion of several strikes, each where the last one left the body.
+
+        Args:
+            strikes: Strikes by the names of their numbers.
+            start: Planar pose (3,) at first.
+            kind: "MuJoCo" or "hybrid".
+            values: Name of the parameter values of MuJoCo.
         """
-        if isinstance(self.policy, str):
-            raise DataError(self.policy)
-        start = sample_start(route, self.policy.heading_offset, np.random.default_rng([seed, 7]))
-        world = RolloutWorld(
-            self.scene, lambda before: self.rolled(before, kind, values), start, told
-        )
-        return follow(route, self.policy, world), world.motion
+        body = SimulatedBody(self.scene, self._rollout(kind, values), start)
+        for strike in strikes:
+            body.strike(strike)
+        return body.motion
+
+    def follow_route(
+        self,
+        route: Route,
+        *,
+        kind: str,
+        values: str,
+        seed: int = 0,
+        on_strike: Callable[[int], None] = lambda strikes_made: None,
+    ) -> tuple[RouteResult, BodyMotion]:
+        """Let the policy follow a route.
+
+        Args:
+            route: The route.
+            kind: "MuJoCo" or "hybrid".
+            values: Name of the parameter values of MuJoCo.
+            seed: Of the start.
+            on_strike: Called before each strike with the number of strikes made.
+
+        Returns:
+            What became of it, and all strikes as one motion.
+        """
+        policy = self.policy.policy
+        if policy is None:
+            raise DataError(self.policy.reason)
+        start = sample_start(route, policy.heading_offset, np.random.default_rng([seed, 7]))
+        body = SimulatedBody(self.scene, self._rollout(kind, values), start, on_strike=on_strike)
+        result = follow(route, policy, body)
+        return result, body.motion
+
+    def _rollout(self, kind: str, values: str) -> ImpactRollout:
+        return self.rollouts["hybrid" if kind == "hybrid" else values]
 
 
-class RolloutWorld:
-    """A world in which bodies are struck by a simulator, which keeps their motion."""
+class SimulatedBody:
+    """A body that is struck in a simulator, and whose motion is kept.
+
+    Args:
+        scene: The scene.
+        simulate: Motion of an impact, from both bodies before it.
+        start: Planar pose (3,) at first.
+        on_strike: Called before each strike with the number of strikes made.
+    """
 
     def __init__(
         self,
         scene: Scene,
-        roll: Callable[[np.ndarray], BodyMotion],
+        simulate: Callable[[np.ndarray], BodyMotion],
         start: np.ndarray,
-        told: Callable[[int], None] = lambda made: None,
+        *,
+        on_strike: Callable[[int], None] = lambda strikes_made: None,
     ) -> None:
-        self._scene, self._roll, self._pose, self._told = (
-            scene,
-            roll,
-            np.asarray(start, float),
-            told,
-        )
+        self._scene = scene
+        self._simulate = simulate
+        self._pose = np.asarray(start, float)
+        self._on_strike = on_strike
         self._motions: list[BodyMotion] = []
 
     @property
     def motion(self) -> BodyMotion:
         """All strikes so far as one motion."""
         whole = self._motions[0]
-        for more in self._motions[1:]:
-            whole = whole.then(more)
+        for motion in self._motions[1:]:
+            whole = whole.then(motion)
         return whole
 
     def look(self) -> np.ndarray:
-        """Pose (3,)."""
+        """Return the planar pose (3,)."""
         return self._pose.copy()
 
     def strike(self, strike: Mapping[str, float]) -> None:
-        """Strike by name."""
-        self._told(len(self._motions))
-        self._motions.append(self._roll(aimed(self._scene, dict(strike), self._pose)))
-        self._pose = flat(self._scene, self._motions[-1].poses[self._scene.struck_body.body][-1])
+        """Strike it by the names of the strike's numbers."""
+        self._on_strike(len(self._motions))
+        motion = self._simulate(before_of_strike(self._scene, strike, self._pose))
+        self._motions.append(motion)
+        last_pose = motion.poses[self._scene.struck_body.body][-1]
+        self._pose = planar_pose(self._scene, last_pose)

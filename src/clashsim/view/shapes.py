@@ -12,15 +12,28 @@ from scipy.spatial import ConvexHull
 from clashsim.core.errors import SceneError
 from clashsim.core.outline import surface_points
 
-_CREASE = np.cos(np.radians(25.0))  # edges at which faces turn by more than this are drawn
-_SHOWN = 2  # geom groups above this are by custom for collisions only, and not drawn
-_PLANE = 1.0  # m: half size at which a plane without an end is drawn
+_CREASE_COSINE = np.cos(np.radians(25.0))  # edges at which faces bend by more than this are drawn
+_MAX_SHOWN_GROUP = 2  # geom groups above this are by custom for collisions only
+_MAX_PLANE_HALF_SIZE = 1.0  # m: a plane without an end is drawn this large
+_MIN_DOUBLE_AREA = 1e-14  # m2: smaller faces have no direction
+_SAME_POINT_DECIMALS = 7  # of m: vertices that agree to these are one
+
+Colour = tuple[float, float, float, float]  # red, green, blue, opacity: 0..1
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A geom as drawn: vertices (V, 3) in the axes of the body that carries it (m), the world's if
-    nothing does; faces (F, 3), edges (E, 2, 3), colour 0..1 with opacity (4,).
+    """A geom as it is drawn.
+
+    Attributes:
+        name: Of the geom.
+        body: Number of the body that carries it, 0 for the world.
+        moves: Whether that body moves.
+        vertices: (V, 3) in the axes of that body, m.
+        faces: Rows of vertices (F, 3).
+        edges: Ends (E, 2, 3) of the edges that are drawn, m.
+        colour: Red, green, blue and opacity, 0..1.
+        is_plane: Whether it is a plane, which is seen from both sides.
     """
 
     name: str
@@ -29,86 +42,121 @@ class Shape:
     vertices: np.ndarray
     faces: np.ndarray
     edges: np.ndarray
-    colour: tuple[float, float, float, float]
-    flat: bool = False  # a plane: seen from both sides
+    colour: Colour
+    is_plane: bool = False
 
 
-def shapes(model: mujoco.MjModel, needed: Collection[str] = ()) -> tuple[list[Shape], list[str]]:
-    """All geoms that can be drawn, and a sentence for each that cannot; `needed`: names of geoms
-    that are drawn whatever their group.
+def scene_shapes(
+    model: mujoco.MjModel, needed: Collection[str] = ()
+) -> tuple[list[Shape], list[str]]:
+    """Return all geoms that can be drawn, and a sentence for each that cannot.
+
+    Args:
+        model: The scene.
+        needed: Names of geoms that are drawn whatever their group.
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
-    out, left = [], []
-    for g in range(model.ngeom):
-        name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, g) or f"geom {g}"
-        if int(model.geom_group[g]) > _SHOWN and name not in needed:
+    shapes = []
+    not_drawn = []
+    for geom in range(model.ngeom):
+        name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, geom) or f"geom {geom}"
+        if int(model.geom_group[geom]) > _MAX_SHOWN_GROUP and name not in needed:
             continue
-        flat = int(model.geom_type[g]) == int(mujoco.mjtGeom.mjGEOM_PLANE)
+        is_plane = int(model.geom_type[geom]) == int(mujoco.mjtGeom.mjGEOM_PLANE)
         try:
-            points, faces = _plane(model, g) if flat else _solid(model, g)
+            if is_plane:
+                points, faces = _plane_triangles(model, geom)
+            else:
+                points, faces = _solid_triangles(model, geom)
         except SceneError:
-            kind = mujoco.mjtGeom(int(model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
-            left.append(f"geom {name!r} is a {kind}, which is not drawn")
+            not_drawn.append(f"geom {name!r} is a {_type_name(model, geom)}, which is not drawn")
             continue
-        body = int(model.body_weldid[model.geom_bodyid[g]])  # what is welded together moves as one
-        world = points @ data.geom_xmat[g].reshape(3, 3).T + data.geom_xpos[g]
-        vertices = (world - data.xpos[body]) @ data.xmat[body].reshape(3, 3)
-        material = int(model.geom_matid[g])
-        r, g_, b, a = map(float, model.geom_rgba[g] if material < 0 else model.mat_rgba[material])
-        out.append(
+        body = int(model.body_weldid[model.geom_bodyid[geom]])  # welded bodies move as one
+        in_world = points @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom]
+        vertices = (in_world - data.xpos[body]) @ data.xmat[body].reshape(3, 3)
+        shapes.append(
             Shape(
-                name, body, body != 0, vertices, faces, edges(vertices, faces), (r, g_, b, a), flat
+                name=name,
+                body=body,
+                moves=body != 0,
+                vertices=vertices,
+                faces=faces,
+                edges=visible_edges(vertices, faces),
+                colour=_colour(model, geom),
+                is_plane=is_plane,
             )
         )
-    return out, left
+    return shapes, not_drawn
 
 
-def edges(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Ends (E, 2, 3) of the edges at which a surface bends or ends."""
-    corner = vertices[faces]
-    normal = np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
-    length = np.linalg.norm(normal, axis=1)
-    whole = length > 1e-14  # slivers have no direction
-    faces, normal = faces[whole], normal[whole] / length[whole, None]
-    _, first, same = np.unique(
-        np.round(vertices, 7), axis=0, return_index=True, return_inverse=True
+def visible_edges(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """Return the ends (E, 2, 3) of the edges at which a surface bends or ends.
+
+    Args:
+        vertices: (V, 3).
+        faces: Rows of vertices (F, 3).
+    """
+    normals = _face_normals(vertices, faces)
+    areas = np.linalg.norm(normals, axis=1)
+    has_direction = areas > _MIN_DOUBLE_AREA
+    faces = faces[has_direction]
+    normals = normals[has_direction] / areas[has_direction, None]
+    _, first_row, point_of_row = np.unique(
+        np.round(vertices, _SAME_POINT_DECIMALS), axis=0, return_index=True, return_inverse=True
     )
-    beside: dict[tuple[int, int], list[int]] = {}
-    for f, (i, j, k) in enumerate(same[faces].tolist()):  # vertices at one place are one
+    faces_of_edge: dict[tuple[int, int], list[int]] = {}
+    for face, (i, j, k) in enumerate(point_of_row[faces].tolist()):
         for a, b in ((i, j), (j, k), (k, i)):
-            beside.setdefault((min(a, b), max(a, b)), []).append(f)
-    kept = [
-        pair
-        for pair, found in beside.items()
-        if len(found) == 1 or min(float(normal[f] @ normal[found[0]]) for f in found) < _CREASE
-    ]
-    return vertices[first[np.array(kept, int).reshape(-1, 2)]]
+            faces_of_edge.setdefault((min(a, b), max(a, b)), []).append(face)
+    visible = []
+    for edge, adjacent in faces_of_edge.items():
+        cosines = normals[adjacent] @ normals[adjacent[0]]
+        if len(adjacent) == 1 or cosines.min() < _CREASE_COSINE:
+            visible.append(edge)
+    return vertices[first_row[np.array(visible, int).reshape(-1, 2)]]
 
 
-def _solid(model: mujoco.MjModel, g: int) -> tuple[np.ndarray, np.ndarray]:
-    if int(model.geom_type[g]) == int(mujoco.mjtGeom.mjGEOM_MESH):
-        mesh = int(model.geom_dataid[g])
-        first, count = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
-        return surface_points(model, g), model.mesh_face[first : first + count].astype(int)
-    points = surface_points(model, g)
+def _solid_triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return points (V, 3) and faces (F, 3) of a geom: its mesh, or the hull of its surface."""
+    points = surface_points(model, geom)
+    if int(model.geom_type[geom]) == int(mujoco.mjtGeom.mjGEOM_MESH):
+        mesh = int(model.geom_dataid[geom])
+        first = int(model.mesh_faceadr[mesh])
+        count = int(model.mesh_facenum[mesh])
+        return points, model.mesh_face[first : first + count].astype(int)
     hull = ConvexHull(points)
     faces = hull.simplices.copy()
-    corner = points[faces]
-    inwards = (
-        np.einsum(
-            "fi,fi->f",
-            np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]),
-            hull.equations[:, :3],
-        )
-        < 0
-    )
-    faces[inwards] = faces[inwards][:, ::-1]
+    outwards = hull.equations[:, :3]
+    looks_inwards = np.einsum("fi,fi->f", _face_normals(points, faces), outwards) < 0
+    faces[looks_inwards] = faces[looks_inwards][:, ::-1]
     return points, faces
 
 
-def _plane(model: mujoco.MjModel, g: int) -> tuple[np.ndarray, np.ndarray]:
-    x, y = (min(float(s), _PLANE) if s > 0 else _PLANE for s in model.geom_size[g, :2])
-    return np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]]), np.array(
-        [[0, 1, 2], [0, 2, 3]]
-    )
+def _plane_triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners (4, 3) of a plane and its two faces."""
+    half_sizes = []
+    for size in model.geom_size[geom, :2]:
+        # A size of zero is a plane without an end.
+        bounded = min(float(size), _MAX_PLANE_HALF_SIZE) if size > 0 else _MAX_PLANE_HALF_SIZE
+        half_sizes.append(bounded)
+    x, y = half_sizes
+    corners = np.array([[-x, -y, 0.0], [x, -y, 0.0], [x, y, 0.0], [-x, y, 0.0]])
+    return corners, np.array([[0, 1, 2], [0, 2, 3]])
+
+
+def _face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """Return the normals (F, 3) of faces, as long as twice their area."""
+    corners = vertices[faces]
+    return np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+
+
+def _colour(model: mujoco.MjModel, geom: int) -> Colour:
+    material = int(model.geom_matid[geom])
+    rgba = model.geom_rgba[geom] if material < 0 else model.mat_rgba[material]
+    red, green, blue, opacity = map(float, rgba)
+    return red, green, blue, opacity
+
+
+def _type_name(model: mujoco.MjModel, geom: int) -> str:
+    return mujoco.mjtGeom(int(model.geom_type[geom])).name.removeprefix("mjGEOM_").lower()

@@ -1,10 +1,11 @@
-"""The scene in 3D, as viser draws it: what stands still, the moving bodies once for each kind of
-motion, ghosts, arrows and ways.
+"""The scene in 3D: what stands still, the bodies once for each kind of motion, and what is planned.
+
+A kind of motion is recorded, MuJoCo or hybrid. Ghosts are faint bodies at given poses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,127 +15,151 @@ import viser
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
-from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS, Route
+from clashsim.rl.corridor_picture import corridor_corners
+from clashsim.rl.routes import GOAL_RADIUS, Route
+from clashsim.view.camera import point_cameras
 from clashsim.view.figures import COLOURS
-from clashsim.view.motion import BodyMotion, solid
+from clashsim.view.motion import BodyMotion
+from clashsim.view.poses import matrix_to_quaternion, world_pose
+from clashsim.view.scene_nodes import Colour, MeshStyle, SceneNodes, set_pose
 from clashsim.view.session import KINDS
-from clashsim.view.shapes import Shape, shapes
+from clashsim.view.shapes import scene_shapes
 
-_GROW = {
-    "recorded": 1.0,
-    "MuJoCo": 1.012,
-    "hybrid": 1.024,
-}  # bodies at the same place would flicker through each other
-_OPACITY = {"recorded": None, "MuJoCo": 0.35, "hybrid": 0.35}
-_TABLE, _CELL, _SECTION = (248, 248, 246), (238, 238, 235), (214, 214, 208)
+_KIND_STYLES = {
+    "recorded": MeshStyle(COLOURS["recorded"]),
+    "MuJoCo": MeshStyle(COLOURS["MuJoCo"], opacity=0.35, scale=1.012),
+    "hybrid": MeshStyle(COLOURS["hybrid"], opacity=0.35, scale=1.024),
+}
+START_COLOUR = (120, 120, 120)  # of the body where a strike finds it
+_ARROW_COLOUR = (90, 90, 90)
+_ARROW_SECONDS = 0.15  # an arrow is as long as the striker goes in this time
+_CORRIDOR_COLOUR = (190, 205, 225)
+_MAX_STRIKES = 30  # arrows whose numbers are removed
+_MAX_SEGMENTS = 100  # corridors that are removed
+_MAX_SHADOWS = 20
 
 
 class Stage:
-    """All scene nodes; `left`: sentences on what could not be drawn."""
+    """All nodes of the 3D scene.
+
+    Attributes:
+        not_drawn: Sentences on what could not be drawn.
+        size: Bounding radius of the struck body, m.
+        has_grid: Whether there is a ground with a grid.
+
+    Args:
+        server: The server of the page.
+        scene: The scene.
+        height: Of the struck body's origin when it lies on the ground, m.
+    """
 
     def __init__(
         self, server: viser.ViserServer, scene: Scene, height: float | None = None
     ) -> None:
-        """height (m): of the struck body's origin when it lies on the ground."""
+        self.scene = scene
+        self._server = server
         self._height = height
-        self.scene, self._server, self._api = scene, server, server.scene
-        names = {scene.struck, scene.striker} | ({scene.ground} if scene.ground else set())
-        self._shapes, self.left = shapes(scene.base, names)
+        self._struck = scene.struck_body.body
+        needed = {scene.struck, scene.striker}
+        if scene.ground:
+            needed.add(scene.ground)
+        self._shapes, self.not_drawn = scene_shapes(scene.base, needed)
+        self._nodes = SceneNodes(server.scene, self._shapes)
         self.size = float(scene.base.geom(scene.struck).rbound[0])
-        self._handles: dict[str, Any] = {}
-        self.grid = any(s.flat and not s.moves for s in self._shapes)
-        self._still()
-        self._layers = {kind: self._layer(kind) for kind in KINDS}
-        self._moving: dict[str, dict[int, Any]] = {
-            kind: nodes for kind, (_, nodes) in self._layers.items()
-        }
+        self.has_grid = any(shape.is_plane and not shape.moves for shape in self._shapes)
+        self._nodes.add_static_shapes(cell_width=self.cell_width, fade_distance=40 * self.size)
+        self._kind_frames: dict[str, Any] = {}
+        self._body_frames: dict[str, dict[int, Any]] = {}
+        for kind in KINDS:
+            self._add_kind(kind)
         self.look([scene.struck_body.position])
-        self._flat = (
-            outline(scene, scene.struck, scene.struck_body)
-            if scene.plane is not None
-            else np.zeros((0, 2))
-        )
+        self._outline = np.zeros((0, 2))
+        if scene.plane is not None:
+            self._outline = outline(scene, scene.struck, scene.struck_body)
+
+    @property
+    def cell_width(self) -> float:
+        """Width of the grid's cells, m: the power of ten below the size of the struck body."""
+        return float(10.0 ** np.floor(np.log10(self.size)))
 
     def look_at(self, motions: Iterable[BodyMotion]) -> None:
-        """Let visitors look at where the struck body goes."""
-        ways = [
-            m.trail(self.scene.struck_body.body)
-            for m in motions
-            if self.scene.struck_body.body in m.poses
-        ]
-        if ways:
-            self.look(np.concatenate(ways))
+        """Point the cameras at where the struck body goes."""
+        trails = [motion.trail(self._struck) for motion in motions if self._struck in motion.poses]
+        if trails:
+            self.look(np.concatenate(trails))
 
-    def look(self, places: Sequence[np.ndarray] | np.ndarray) -> None:
-        """Let visitors, those to come as well, look at a body at places (N, 3), from above and a
-        little aside of the plane that bodies move in.
+    def look(self, positions: Sequence[np.ndarray] | np.ndarray) -> None:
+        """Point all cameras, also those of later visitors, at positions (N, 3) in the world.
+
+        They look from above, a little from the side of the plane that bodies move in.
         """
-        low, high = np.min(places, 0), np.max(places, 0)
-        middle, radius = (low + high) / 2, 0.5 * float(np.linalg.norm(high - low)) + 1.6 * self.size
         plane = self.scene.plane if self.scene.plane is not None else np.eye(3)
-        upright = abs(float(plane[2][2])) < 0.5  # a plane that stands is looked at from the front
-        way = np.array([0.15, 0.25, 1.0] if upright else [0.35, -0.95, 1.05]) @ plane
-        far = max(6.5 * self.size, 2.9 * radius) / float(np.linalg.norm(way))
-        aside = np.cross([0.0, 0.0, 1.0], way)
-        at = middle + 0.11 * far * aside / float(
-            np.linalg.norm(aside)
-        )  # the panel covers the right of the page
-        cameras: list[Any] = [
-            self._server.initial_camera,
-            *(client.camera for client in self._server.get_clients().values()),
-        ]
-        for camera in cameras:
-            camera.position, camera.look_at = at + far * way, at
-            camera.fov, camera.near = float(np.radians(42.0)), 0.02 * self.size
+        point_cameras(self._server, np.asarray(positions), plane=plane, size=self.size)
 
-    def place(self, kind: str, motion: BodyMotion, time: float) -> None:
-        """Put the bodies of a kind where they are at a moment."""
+    def move_bodies(self, kind: str, motion: BodyMotion, time: float) -> None:
+        """Put the bodies of a kind where they are at a time (s)."""
         for body, pose in motion.at(time).items():
-            node = self._moving[kind].get(body)
-            if node is not None:
-                node.position, node.wxyz = pose[:3], pose[3:]
+            frame = self._body_frames[kind].get(body)
+            if frame is not None:
+                set_pose(frame, pose)
 
     def where(self, kind: str, body: int) -> np.ndarray:
-        """Pose (7,) at which a body of a kind is drawn now."""
-        node = self._moving[kind][body]
-        return np.concatenate([node.position, node.wxyz])
+        """Return the pose (7,) at which a body of a kind is drawn now."""
+        frame = self._body_frames[kind][body]
+        return np.concatenate([frame.position, frame.wxyz])
 
     def show(self, kind: str, visible: bool) -> None:
-        """Draw the bodies and the trail of a kind, or do not."""
-        self._layers[kind][0].visible = visible
+        """Show or hide the bodies and the trail of a kind."""
+        self._kind_frames[kind].visible = visible
 
     def trail(self, kind: str, motion: BodyMotion | None) -> None:
-        """Draw where the struck body's origin goes."""
-        if motion is not None and self.scene.struck_body.body in motion.poses:
-            way = motion.trail(self.scene.struck_body.body)
-            if (
-                self.scene.plane is not None and self.scene.ground is not None
-            ):  # on top of the body, and even though it hops a little
-                way = self._in_world(way @ self.scene.plane[:2].T) + self._up(2.15 * self._thick)
-            self._lines(f"/{kind}/trail", np.stack([way[:-1], way[1:]], 1), COLOURS[kind], 2.5)
-        else:
-            self._remove(f"/{kind}/trail")
+        """Draw where the origin of the struck body goes, or remove that."""
+        name = f"/{kind}/trail"
+        if motion is None or self._struck not in motion.poses:
+            self._nodes.remove(name)
+            return
+        points = motion.trail(self._struck)
+        if self.scene.plane is not None and self.scene.ground is not None:
+            # Flat and on top of the body, although it hops a little.
+            in_plane = points @ self.scene.plane[:2].T
+            points = self._in_world(in_plane) + self._up(2.15 * self._half_thickness)
+        segments = np.stack([points[:-1], points[1:]], 1)
+        self._nodes.add_lines(name, segments, colour=COLOURS[kind], width=2.5)
 
     def ghost(
-        self, name: str, pose: np.ndarray | None, colour: Sequence[int], *, opacity: float = 0.25
+        self, name: str, pose: np.ndarray | None, colour: Colour, *, opacity: float = 0.25
     ) -> None:
-        """Draw the struck body at a planar pose (3,) under a name, or remove it."""
-        if pose is None:
-            return self._remove(f"/{name}")
-        if f"/{name}" not in self._handles:
-            self._handles[f"/{name}"] = self._api.add_frame(f"/{name}", show_axes=False)
-            self._body(f"/{name}", self.scene.struck_body.body, colour, opacity, 1.0)
-        at = solid(self.scene, pose, height=self._height)
-        self._handles[f"/{name}"].position, self._handles[f"/{name}"].wxyz = at[:3], at[3:]
+        """Draw the struck body at a planar pose (3,), or remove it.
 
-    def gizmo(
-        self, name: str, pose: np.ndarray, colour: Sequence[int]
-    ) -> viser.TransformControlsHandle:
-        """The struck body at a planar pose (3,) with handles that move and turn it in the plane;
-        their axes are the plane's.
+        Args:
+            name: Of the ghost.
+            pose: Where it is; None: remove it.
+            colour: Red, green, blue: 0..255.
+            opacity: 0..1.
         """
-        at, own = self.upright(pose), self.scene.struck_body.rotation
-        handle = self._api.add_transform_controls(
+        node = f"/{name}"
+        if pose is None:
+            self._nodes.remove(node)
+            return
+        if not self._nodes.has(node):
+            self._nodes.keep(node, self._nodes.add_frame(node))
+            self._nodes.add_body(node, self._struck, MeshStyle(colour, opacity=opacity))
+        self._nodes.move(node, world_pose(self.scene, pose, height=self._height))
+
+    def gizmo(self, name: str, pose: np.ndarray, colour: Colour) -> viser.TransformControlsHandle:
+        """Draw the struck body with handles that move and rotate it in the plane.
+
+        Args:
+            name: Of the node.
+            pose: Planar pose (3,).
+            colour: Red, green, blue: 0..255.
+
+        Returns:
+            The handles, whose axes are the plane's.
+        """
+        assert self.scene.plane is not None
+        at = self.handle_pose(pose)
+        handle = self._server.scene.add_transform_controls(
             name,
             scale=1.7 * self.size,
             line_width=4.0,
@@ -144,239 +169,137 @@ class Stage:
             position=at[:3],
             wxyz=at[3:],
         )
-        assert self.scene.plane is not None
-        self._api.add_frame(
-            f"{name}/body", show_axes=False, wxyz=_quaternion(self.scene.plane @ own)
-        )
-        self._body(f"{name}/body", self.scene.struck_body.body, colour, 0.5, 1.03, bold=True)
+        body_in_handle = self.scene.plane @ self.scene.struck_body.rotation
+        self._nodes.add_frame(f"{name}/body", wxyz=matrix_to_quaternion(body_in_handle))
+        style = MeshStyle(colour, opacity=0.5, scale=1.03, bold=True)
+        self._nodes.add_body(f"{name}/body", self._struck, style)
         return handle
 
-    def upright(self, pose: np.ndarray) -> np.ndarray:
-        """Pose (7,) of handles for a body at a planar pose (3,)."""
-        return solid(self.scene, pose, height=self._height, upright=True)
+    def handle_pose(self, pose: np.ndarray) -> np.ndarray:
+        """Return the pose (7,) of a gizmo's handles for a body at a planar pose (3,)."""
+        return world_pose(self.scene, pose, height=self._height, use_plane_axes=True)
 
-    def cloud(self, poses: np.ndarray, colour: Sequence[int]) -> None:
-        """Outlines of the struck body at planar poses (M, 3)."""
+    def cloud(self, poses: np.ndarray, colour: Colour) -> None:
+        """Draw outlines of the struck body at planar poses (M, 3); none removes them."""
         if not len(poses):
-            return self._remove("/cloud")
-        loop = np.stack([self._flat, np.roll(self._flat, -1, 0)], 1)
-        c, s = np.cos(poses[:, 2]), np.sin(poses[:, 2])
-        turn = np.stack([np.stack([c, -s], 1), np.stack([s, c], 1)], 1)
-        ends = np.einsum("mij,ekj->meki", turn, loop) + poses[:, None, None, :2]
-        light = [int(255 - 0.45 * (255 - v)) for v in colour]
-        self._lines(
-            "/cloud",
-            self._in_world(ends.reshape(-1, 2, 2)) + self._up(2.1 * self._thick),
-            light,
-            1.2,
-        )
+            self._nodes.remove("/cloud")
+            return
+        edges = np.stack([self._outline, np.roll(self._outline, -1, 0)], 1)
+        cos, sin = np.cos(poses[:, 2]), np.sin(poses[:, 2])
+        rotations = np.stack([np.stack([cos, -sin], 1), np.stack([sin, cos], 1)], 1)
+        placed = np.einsum("mij,ekj->meki", rotations, edges) + poses[:, None, None, :2]
+        segments = self._in_world(placed.reshape(-1, 2, 2)) + self._up(2.1 * self._half_thickness)
+        light = [int(255 - 0.45 * (255 - value)) for value in colour]
+        self._nodes.add_lines("/cloud", segments, colour=light, width=1.2)
 
     def arrows(self, before: np.ndarray) -> None:
-        """How bodies are struck, `before` (K, 12): an arrow as long as the striker goes in 0.15 s,
-        numbered where there are several.
+        """Draw how bodies are struck, with numbers where there are several strikes.
+
+        Args:
+            before: Both bodies at each contact (K, 12), as in `Impacts.before`; none removes them.
         """
-        for k in range(3 * 10):
-            self._remove(f"/number/{k}")
+        for k in range(_MAX_STRIKES):
+            self._nodes.remove(f"/number/{k}")
         if not len(before):
-            return self._remove("/arrows")
-        fixed = self.scene.striker_body.fixed
+            self._nodes.remove("/arrows")
+            return
         motion = MotionBefore.of(before)
-        moving = motion.struck if fixed else motion.striker
-        tip, velocity = moving.position, moving.velocity
-        body = self.scene.struck_body if fixed else self.scene.striker_body
-        height = (
-            self._up(float(body.position @ self.scene.plane[2]))
-            if self.scene.plane is not None
-            else np.zeros(3)
+        body, moving = self.scene.striker_body, motion.striker
+        if body.fixed:  # where the striker is a wall, the arrow is that of the struck body
+            body, moving = self.scene.struck_body, motion.struck
+        tip = moving.position
+        velocity = moving.velocity
+        height = np.zeros(3)
+        if self.scene.plane is not None:
+            height = self._up(float(body.position @ self.scene.plane[2]))
+        longest = 3 * self.size
+        tail = tip - np.clip(_ARROW_SECONDS * velocity, -longest, longest)
+        arrows = self._in_world(np.stack([tail, tip], 1)) + height
+        radius = 0.06 * self.size
+        api = self._server.scene
+        handle = api.add_arrows(
+            "/arrows",
+            arrows,
+            _ARROW_COLOUR,
+            shaft_radius=radius,
+            head_radius=2.4 * radius,
+            head_length=6 * radius,
         )
-        ends = (
-            self._in_world(
-                np.stack([tip - np.clip(0.15 * velocity, -3 * self.size, 3 * self.size), tip], 1)
-            )
-            + height
-        )
-        r = 0.06 * self.size
-        self._handles["/arrows"] = self._api.add_arrows(
-            "/arrows", ends, (90, 90, 90), shaft_radius=r, head_radius=2.4 * r, head_length=6 * r
-        )
-        for k, at in enumerate(ends[:, 0] if len(ends) > 1 else ()):
-            self._handles[f"/number/{k}"] = self._api.add_label(
-                f"/number/{k}", str(k + 1), position=at
-            )
+        self._nodes.keep("/arrows", handle)
+        if len(arrows) > 1:
+            for k, position in enumerate(arrows[:, 0]):
+                label = api.add_label(f"/number/{k}", str(k + 1), position=position)
+                self._nodes.keep(f"/number/{k}", label)
 
     def route(self, route: Route | None) -> None:
-        """Corridors, and circles in which sub-goals count as reached."""
-        for k in range(100):
-            self._remove(f"/route/{k}")
-        self._remove("/route/goals")
+        """Draw the corridors of a route and circles around its sub-goals, or remove them."""
+        for k in range(_MAX_SEGMENTS):
+            self._nodes.remove(f"/route/{k}")
+        self._nodes.remove("/route/goals")
         if route is None:
             return
-        circle = np.linspace(0, 2 * np.pi, 49)
-        ring = GOAL_RADIUS * np.stack([np.cos(circle), np.sin(circle)], 1)
+        angles = np.linspace(0, 2 * np.pi, 49)
+        circle = GOAL_RADIUS * np.stack([np.cos(angles), np.sin(angles)], 1)
         goals = []
-        for k, (a, b) in enumerate(pairwise(np.asarray(route.points))):
-            side = CORRIDOR_WIDTH / 2 * np.array([-(b - a)[1], (b - a)[0]]) / np.linalg.norm(b - a)
-            corners = self._in_world(
-                np.array([[a + side, a - side], [b - side, b + side]])
-            ).reshape(4, 3) + self._up(0.01 * self.size + 1e-5 * k)
-            self._handles[f"/route/{k}"] = self._api.add_mesh_simple(
+        for k, (start, end) in enumerate(pairwise(np.asarray(route.points))):
+            # Each a little higher than the last, or they would flicker where they overlap.
+            height = self._up(0.01 * self.size + 1e-5 * k)
+            handle = self._server.scene.add_mesh_simple(
                 f"/route/{k}",
-                corners,
+                self._in_world(corridor_corners(start, end)) + height,
                 np.array([[0, 1, 2], [0, 2, 3]]),
-                color=(190, 205, 225),
+                color=_CORRIDOR_COLOUR,
                 opacity=0.55,
                 side="double",
                 cast_shadow=False,
             )
-            goals.append(np.stack([ring[:-1] + b, ring[1:] + b], 1))
-        self._lines(
-            "/route/goals",
-            self._in_world(np.concatenate(goals)) + self._up(0.02 * self.size),
-            COLOURS["target"],
-            2.5,
-        )
+            self._nodes.keep(f"/route/{k}", handle)
+            goals.append(np.stack([circle[:-1] + end, circle[1:] + end], 1))
+        segments = self._in_world(np.concatenate(goals)) + self._up(0.02 * self.size)
+        self._nodes.add_lines("/route/goals", segments, colour=COLOURS["target"], width=2.5)
 
-    def shadows(self, poses: np.ndarray, colour: Sequence[int]) -> None:
-        """Faint ghosts of the struck body at planar poses (M, 3), for where it lay between strikes."""
-        for k in range(20):
-            self.ghost(f"between/{k}", poses[k] if k < len(poses) else None, colour, opacity=0.12)
+    def shadows(self, poses: np.ndarray, colour: Colour) -> None:
+        """Draw faint ghosts at planar poses (M, 3), for where the body lay between strikes."""
+        for k in range(_MAX_SHADOWS):
+            pose = poses[k] if k < len(poses) else None
+            self.ghost(f"between/{k}", pose, colour, opacity=0.12)
+
+    def clear_plan(self) -> None:
+        """Remove all that a plan or a strike by hand has drawn."""
+        for name in ("start", "expected"):
+            self.ghost(name, None, ())
+        self.cloud(np.zeros((0, 3)), ())
+        self.arrows(np.zeros((0, 12)))
 
     @property
-    def cell(self) -> float:
-        """Width of the grid's cells, m; every fifth line is stronger."""
-        return float(10.0 ** np.floor(np.log10(self.size)))
-
-    @property
-    def _thick(self) -> float:
+    def _half_thickness(self) -> float:
         """Half of how high the struck body stands over the plane, m."""
         if self.scene.plane is None:
             return 0.0
-        up = np.concatenate(
-            [
-                s.vertices @ self.scene.struck_body.rotation.T @ self.scene.plane[2]
-                for s in self._shapes
-                if s.body == self.scene.struck_body.body
-            ]
+        to_height = self.scene.struck_body.rotation.T @ self.scene.plane[2]
+        highest = max(
+            float((shape.vertices @ to_height).max())
+            for shape in self._shapes
+            if shape.body == self._struck
         )
-        return float(up.max()) / 2
+        return highest / 2
 
-    def _still(self) -> None:
-        cell = self.cell
-        for shape in (s for s in self._shapes if not s.moves):
-            if shape.flat:
-                corner = shape.vertices
-                ahead, left = (corner[1] - corner[0]), (corner[3] - corner[0])
-                wide, high = float(np.linalg.norm(ahead)), float(np.linalg.norm(left))
-                turn = np.column_stack(
-                    [ahead / wide, left / high, np.cross(ahead, left) / (wide * high)]
-                )
-                self._api.add_grid(
-                    f"/still/{shape.name}",
-                    wide,
-                    high,
-                    cell_size=cell,
-                    section_size=5 * cell,
-                    cell_color=_CELL,
-                    section_color=_SECTION,
-                    plane_color=_TABLE,
-                    plane_opacity=1.0,
-                    shadow_opacity=0.18,
-                    fade_distance=40 * self.size,
-                    wxyz=_quaternion(turn),
-                    position=corner.mean(0),
-                )
-            else:
-                self._mesh(
-                    f"/still/{shape.name}",
-                    shape,
-                    tuple(int(255 * v) for v in shape.colour[:3]),
-                    None if shape.colour[3] >= 1 else shape.colour[3],
-                    1.0,
-                )
-
-    def _layer(self, kind: str) -> tuple[Any, dict[int, Any]]:
-        """A frame for all bodies of a kind, and one for each body that moves."""
-        top = self._api.add_frame(f"/{kind}", show_axes=False)
-        nodes = {}
-        for body in sorted({s.body for s in self._shapes if s.moves}):
-            nodes[body] = self._api.add_frame(f"/{kind}/{body}", show_axes=False)
-            self._body(f"/{kind}/{body}", body, COLOURS[kind], _OPACITY[kind], _GROW[kind])
-        return top, nodes
-
-    def _body(
-        self,
-        name: str,
-        body: int,
-        colour: Sequence[int],
-        opacity: float | None,
-        grow: float,
-        *,
-        bold: bool = False,
-    ) -> None:
-        for shape in (s for s in self._shapes if s.body == body):
-            self._mesh(f"{name}/{shape.name}", shape, colour, opacity, grow, bold=bold)
-
-    def _mesh(
-        self,
-        name: str,
-        shape: Shape,
-        colour: Sequence[int],
-        opacity: float | None,
-        grow: float,
-        *,
-        bold: bool = False,
-    ) -> None:
-        middle = shape.vertices.mean(0)
-        self._api.add_mesh_simple(
-            name,
-            middle + grow * (shape.vertices - middle),
-            shape.faces,
-            color=np.array(colour),
-            opacity=opacity,
-            flat_shading=True,
-            side="double" if opacity is None else "front",
-        )
-        if len(shape.edges):
-            dark = ((0.85 if bold else 0.6) * np.array(colour)).astype(int)
-            self._api.add_line_segments(
-                f"{name}/edges",
-                middle + grow * (shape.edges - middle),
-                dark,
-                thickness=3.5 if bold else 1.3,
-                thickness_units="screen",
-            )
-
-    def _lines(self, name: str, points: np.ndarray, colour: Sequence[int], width: float) -> None:
-        self._handles[name] = self._api.add_line_segments(
-            name,
-            points.astype(np.float32),
-            np.array(colour),
-            thickness=width,
-            thickness_units="screen",
-        )
-
-    def _remove(self, name: str) -> None:
-        if name in self._handles:
-            self._handles.pop(name).remove()
+    def _add_kind(self, kind: str) -> None:
+        """Add a frame for a kind of motion, and under it one for each body that moves."""
+        self._kind_frames[kind] = self._nodes.add_frame(f"/{kind}")
+        self._body_frames[kind] = {}
+        for body in sorted({shape.body for shape in self._shapes if shape.moves}):
+            name = f"/{kind}/{body}"
+            self._body_frames[kind][body] = self._nodes.add_frame(name)
+            self._nodes.add_body(name, body, _KIND_STYLES[kind])
 
     def _in_world(self, points: np.ndarray) -> np.ndarray:
-        """Planar points (..., 2) in the world (..., 3)."""
-        return points @ self.scene.plane[:2] if self.scene.plane is not None else points
+        """Return planar points (..., 2) in the world (..., 3)."""
+        if self.scene.plane is None:
+            return points
+        return points @ self.scene.plane[:2]
 
     def _up(self, height: float) -> np.ndarray:
-        return height * (
-            self.scene.plane[2] if self.scene.plane is not None else np.array([0.0, 0.0, 1.0])
-        )
-
-
-def _quaternion(turn: np.ndarray) -> np.ndarray:
-    from scipy.spatial.transform import Rotation
-
-    return Rotation.from_matrix(turn).as_quat(scalar_first=True)
-
-
-def shown(motions: Mapping[str, BodyMotion]) -> tuple[float, float]:
-    """First and last moment (s) of motions that are played together."""
-    return min(float(m.t[0]) for m in motions.values()), max(
-        float(m.t[-1]) for m in motions.values()
-    )
+        """Return a vector (3,) of this length (m) along the normal of the plane."""
+        normal = self.scene.plane[2] if self.scene.plane is not None else np.array([0.0, 0.0, 1.0])
+        return height * normal

@@ -1,4 +1,4 @@
-"""Strike: by hand, with a slider for each number of a strike, and what follows in both simulators."""
+"""Strike by hand: a slider for each number of a strike, and what follows in both simulators."""
 
 from __future__ import annotations
 
@@ -7,111 +7,133 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.core.errors import ClashError
-from clashsim.view.figures import AIMS, COLOURS, ends, said, strike_figures, twists
+from clashsim.core.strike_distribution import Range
+from clashsim.view.figures import (
+    COLOURS,
+    STRIKE_LABELS,
+    rest_table,
+    sentence_html,
+    strike_figures,
+    twist_table,
+)
 from clashsim.view.motion import BodyMotion
-from clashsim.view.outcome import expected
-from clashsim.view.strike_sources import aimed, ranges
+from clashsim.view.outcome import strike_outcome
+from clashsim.view.session import SIMULATED_KINDS
+from clashsim.view.stage import START_COLOUR
+from clashsim.view.strike_sources import adjustable_ranges, before_of_strike
 
 if TYPE_CHECKING:
     from clashsim.view.page import Page
 
+_EXPLANATION = (
+    "Choose where and how fast the body is struck. It is simulated when you let go; "
+    "the ranges are those the model was made for."
+)
 _HINTS = {
     "point": "Bearing of the striker seen from the body, in the body's axes.",
     "deflection": "Of the velocity from the contact normal.",
     "offset": "The body's origin to the left of the striker's heading.",
     "slip": "Speed along the wall.",
 }
+_DECIMALS = 6  # of the sliders' ends: no 0.30000000000000004
+_INITIAL_SHARE = 0.65  # of the way from the lowest to the highest value
 
 
 class StrikePanel:
-    """The panel."""
+    """The panel.
+
+    Args:
+        page: The page that it belongs to.
+        gui: Where its controls are added.
+    """
 
     def __init__(self, page: Page, gui: Any) -> None:
-        self._page, self._why = page, ""
+        self._page = page
+        self._why_not = ""  # why nothing can be struck by hand
         self.sliders: dict[str, Any] = {}
         self.folder = gui.add_folder("Strike by hand", visible=False)
+        ranges: dict[str, Range] = {}
         try:
-            found = ranges(page.session.scene)
+            ranges = adjustable_ranges(page.session.scene)
         except ClashError as error:
-            found, self._why = {}, str(error)
+            self._why_not = str(error)
         with self.folder:
-            gui.add_html(
-                said(
-                    self._why
-                    or "Choose where and how fast the body is struck. It is simulated when you let go; the ranges are those the model was made for."
-                )
-            )
-            for name, (low, high) in found.items():
-                label, unit, scale = AIMS[name]
-                step = 0.01 if unit == "m/s" else 1.0
-                a, b = np.ceil(scale * low / step) * step, np.floor(scale * high / step) * step
-                middle = round(float(np.round((0.35 * a + 0.65 * b) / step) * step), 6)
-                self.sliders[name] = gui.add_slider(
-                    f"{label}, {unit}",
-                    min=round(float(a), 6),
-                    max=round(float(b), 6),
-                    step=step,
-                    initial_value=middle,
-                    hint=_HINTS.get(name),
-                )
+            gui.add_html(sentence_html(self._why_not or _EXPLANATION))
+            for name, limits in ranges.items():
+                self.sliders[name] = self._add_slider(gui, name, limits)
         for slider in self.sliders.values():
             slider.on_update(lambda event: self.enter() if event.client is not None else None)
 
-    def aims(self) -> dict[str, float]:
-        """The strike that is chosen, in SI units."""
-        return {name: float(slider.value) / AIMS[name][2] for name, slider in self.sliders.items()}
+    def strike(self) -> dict[str, float]:
+        """Return the chosen strike in SI units, by the names of its numbers."""
+        strike = {}
+        for name, slider in self.sliders.items():
+            strike[name] = float(slider.value) / STRIKE_LABELS[name].scale
+        return strike
 
     def enter(self) -> None:
-        """Strike as the sliders say."""
+        """Strike as the sliders are set."""
         page = self._page
-        if self._why:
+        if self._why_not:
             return
-        page.say("Simulating the strike ...", busy=True)
-        page.worker.do("strike", lambda: self._strike(self.aims()), page.teller("Strike"))
+        page.show_status("Simulating the strike ...", busy=True)
+        page.worker.do("strike", lambda: self._simulate(self.strike()), page.reporter("Strike"))
 
     def leave(self) -> None:
         """Take arrow and expectation out of the scene."""
-        stage = self._page.stage
-        for name in ("start", "expected"):
-            stage.ghost(name, None, ())
-        stage.cloud(np.zeros((0, 3)), ())
-        stage.arrows(np.zeros((0, 12)))
+        self._page.stage.clear_plan()
 
-    def _strike(self, aims: dict[str, float]) -> None:
-        page, session, stage = self._page, self._page.session, self._page.stage
-        before = aimed(session.scene, aims, np.zeros(3))
+    def _add_slider(self, gui: Any, name: str, limits: Range) -> Any:
+        """Add the slider of a number whose limits are in SI units; its ends are whole steps."""
+        label = STRIKE_LABELS[name]
+        step = 0.01 if label.unit == "m/s" else 1.0
+        low = np.ceil(label.scale * limits[0] / step) * step
+        high = np.floor(label.scale * limits[1] / step) * step
+        initial = (1 - _INITIAL_SHARE) * low + _INITIAL_SHARE * high
+        return gui.add_slider(
+            f"{label.name}, {label.unit}",
+            min=round(float(low), _DECIMALS),
+            max=round(float(high), _DECIMALS),
+            step=step,
+            initial_value=round(float(np.round(initial / step) * step), _DECIMALS),
+            hint=_HINTS.get(name),
+        )
+
+    def _simulate(self, strike: dict[str, float]) -> None:
+        page = self._page
+        session = page.session
+        stage = page.stage
+        before = before_of_strike(session.scene, strike, np.zeros(3))
         if page.mode != "Strike":
             return
         stage.arrows(before[None])
         if not session.scene.striker_body.fixed:
-            stage.ghost("start", np.zeros(3), (120, 120, 120), opacity=0.15)
-        figures = self._expected(aims)
+            stage.ghost("start", np.zeros(3), START_COLOUR, opacity=0.15)
+        figures = self._show_expected(strike)
         motions: dict[str, BodyMotion] = {}
-        for kind in ("MuJoCo", "hybrid"):
+        for kind in SIMULATED_KINDS:
             if page.worker.waits("strike") or page.mode != "Strike":
                 return
-            motions[kind] = session.rolled(before, kind, page.values)
-        page.show(
-            motions,
-            figures
-            + (
-                ends(session.rests(motions))
-                if session.slides
-                else twists(session.twists(before, page.values))
-            ),
-            play=True,
-        )
-        page.say("")
+            motions[kind] = session.simulate(before, kind, page.values)
+        if session.slides:
+            figures += rest_table(session.rests(motions))
+        else:
+            figures += twist_table(session.twists(before, page.values))
+        page.show(motions, figures, play=True)
+        page.show_status("")
 
-    def _expected(self, aims: dict[str, float]) -> str:
-        """Figures of what the map of strikes expects, drawn as well; a sentence where the run has
-        no map.
+    def _show_expected(self, strike: dict[str, float]) -> str:
+        """Draw what the strike table expects, and return its figures as HTML.
+
+        Where the run has no strike table, a sentence says so.
         """
         page = self._page
         try:
-            found = expected(page.session.scene, page.session.map, aims, np.zeros(3))
+            expected = strike_outcome(
+                page.session.scene, page.session.strike_table, strike, start=np.zeros(3)
+            )
         except ClashError as error:
-            return said(f"Where it comes to rest is not foretold: {error}.")
-        page.stage.ghost("expected", found.rest, COLOURS["hybrid"], opacity=0.2)
-        page.stage.cloud(found.cloud, COLOURS["hybrid"])
-        return strike_figures(found)
+            return sentence_html(f"Where it comes to rest is not predicted: {error}.")
+        page.stage.ghost("expected", expected.rest, COLOURS["hybrid"], opacity=0.2)
+        page.stage.cloud(expected.cloud, COLOURS["hybrid"])
+        return strike_figures(expected)

@@ -1,9 +1,8 @@
-"""What of a run can be replayed: recorded trials, impacts that were measured, or strikes drawn from
-the scene's ranges.
-"""
+"""What of a run can be replayed: recorded trials, measured impacts, or sampled strikes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -17,22 +16,29 @@ from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.sample import sample_strikes
-from clashsim.view.motion import BodyMotion, of_trial
+from clashsim.view.motion import BodyMotion, motion_of_trial
 
-_BEFORE, _AFTER = 0.5, 2.0  # s around a touch that are replayed of a recording
+_SECONDS_BEFORE = 0.5  # of a recording, before the contact
+_SECONDS_AFTER = 2.0  # of a recording, after the contact
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedStrike:
-    """One to be replayed: before (d,) as in `Impacts`, None where no impact was found; the recorded
-    motion and the twist measured after (k,), where there are.
+    """A strike to be replayed.
+
+    Attributes:
+        name: What it is called on the page.
+        before: Both bodies before the impact (d,), as in `Impacts.before`; None: none was found.
+        recorded: The recorded motion, if there is one.
+        after: The measured twist of the struck body after the impact (k,), if there is one.
+        note: What a visitor should know about it.
     """
 
     name: str
     before: np.ndarray | None
     recorded: BodyMotion | None = None
     after: np.ndarray | None = None
-    says: str = ""
+    note: str = ""
 
 
 class StrikeSource(Protocol):
@@ -48,16 +54,22 @@ class StrikeSource(Protocol):
 
     @property
     def first(self) -> int:
-        """Which to show first."""
+        """Number of the one to show first."""
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """One of them."""
+        """Return one of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedTrials:
-    """Trials; of the first `fitted` it is known that they were calibrated with, and that the others
-    were not, unless that is None.
+    """Recorded trials.
+
+    Attributes:
+        scene: Of the trials.
+        trials: The recordings.
+        words: One sentence on what they are.
+        fitted: The first so many were used for the calibration and the others were not; None: not
+            known.
     """
 
     scene: Scene
@@ -67,55 +79,60 @@ class RecordedTrials:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the trials."""
-        return tuple(f"{i + 1}: {t.name}{self._use(i)}" for i, t in enumerate(self.trials))
+        """Number, name and use of each trial."""
+        return tuple(f"{i + 1}: {trial.name}{self._use(i)}" for i, trial in enumerate(self.trials))
 
     @property
     def first(self) -> int:
-        """The first that was held out, where that is known: those are what a calibration is judged
-        by.
-        """
+        """The first trial that was held out: a calibration is judged by those."""
         return min(self.fitted or 0, len(self.trials) - 1)
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """A trial, in which the impact is looked for now: all of them at once would take long."""
+        """Return a trial, in which the impact is found now: all at once would take long."""
         trial: Trial = self.trials[i]
-        found = segment([trial], scene=self.scene)
-        if not found.found:
+        found = segment([trial], scene=self.scene).found
+        if not found:
             return ReplayedStrike(
-                self.names[i],
-                None,
-                of_trial(self.scene, trial),
-                says="No impact was found in this trial, so there is nothing to simulate.",
+                name=self.names[i],
+                before=None,
+                recorded=motion_of_trial(self.scene, trial),
+                note="No impact was found in this trial, so there is nothing to simulate.",
             )
-        first = found.found[0]
-        near = (trial.t > first.time - _BEFORE) & (trial.t < first.time + _AFTER)
-        more = (
-            f" It is the first of {len(found.found)} impacts of the trial; simulations know that one only."
-            if len(found.found) > 1
-            else ""
+        impact = found[0]
+        is_shown = (trial.t > impact.time - _SECONDS_BEFORE) & (
+            trial.t < impact.time + _SECONDS_AFTER
         )
+        motion = motion_of_trial(self.scene, trial, touch_time=impact.time)
+        note = ""
+        if len(found) > 1:
+            note = (
+                f"It is the first of {len(found)} impacts of the trial; "
+                "simulations know that one only."
+            )
         return ReplayedStrike(
-            self.names[i],
-            first.before,
-            of_trial(self.scene, trial, touch=first.time).only(near),
-            first.after,
-            more.strip(),
+            name=self.names[i],
+            before=impact.before,
+            recorded=motion.only(is_shown),
+            after=impact.after,
+            note=note,
         )
 
     def _use(self, i: int) -> str:
-        return (
-            ""
-            if self.fitted is None
-            else " (calibrated with)"
-            if i < self.fitted
-            else " (held out)"
-        )
+        """Return what a trial was used for, as part of its name."""
+        if self.fitted is None:
+            return ""
+        return " (calibrated with)" if i < self.fitted else " (held out)"
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredImpacts:
-    """Impacts without the motion around them."""
+    """Impacts without the motion around them.
+
+    Attributes:
+        impacts: The impacts.
+        words: One sentence on what they are.
+        first: Number of the one to show first.
+    """
 
     impacts: Impacts
     words: str
@@ -123,18 +140,27 @@ class MeasuredImpacts:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By number."""
+        """Impacts by number."""
         return tuple(f"impact {i + 1}" for i in range(len(self.impacts)))
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """One impact."""
-        return ReplayedStrike(self.names[i], self.impacts.before[i], None, self.impacts.after[i])
+        """Return one impact."""
+        return ReplayedStrike(
+            name=self.names[i], before=self.impacts.before[i], after=self.impacts.after[i]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class SampledStrikes:
-    """Strikes drawn from the scene's ranges, for runs whose data is not at hand; a free body on the
-    ground is struck at the origin.
+    """Strikes sampled from the scene's ranges, for runs whose data is not available.
+
+    A free body on the ground is struck at the origin.
+
+    Attributes:
+        scene: The scene.
+        words: One sentence on what they are.
+        n: Number of strikes.
+        first: Number of the one to show first.
     """
 
     scene: Scene
@@ -144,42 +170,48 @@ class SampledStrikes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By number."""
+        """Strikes by number."""
         return tuple(f"strike {i + 1}" for i in range(self.n))
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """The same for the same number."""
+        """Return the same strike for the same number."""
         before = sample_strikes(self.scene, self.n, np.random.default_rng(0)).before
         if self.scene.plane is not None and not self.scene.striker_body.fixed:
             before = move_pair_to(before, np.zeros(3))
         return ReplayedStrike(self.names[i], before[i])
 
 
-def ranges(scene: Scene) -> dict[str, Range]:
-    """What of a strike can be chosen by hand, and within which range; also where the striker is a
-    wall and the body moves.
+def adjustable_ranges(scene: Scene) -> dict[str, Range]:
+    """Return the numbers of a strike that can be chosen by hand, and their ranges.
+
+    Unlike `strike_ranges`, this includes scenes in which the striker is a wall and the body moves.
     """
     if scene.plane is None:
         raise SceneError(
-            "Strikes by hand are for scenes in which bodies move in a plane; here they move in space."
+            "Strikes by hand are for scenes in which bodies move in a plane; "
+            "here they move in space."
         )
-    replaced = ("point", "turn") if scene.strikes.offset is not None else ("offset", "yaw")
-    slid = ("deflection",) if scene.strikes.slip is not None else ()
-    found = {
-        f.name: getattr(scene.strikes, f.name)
-        for f in fields(scene.strikes)
-        if f.name not in (*replaced, *slid)
-    }
-    return {name: r for name, r in found.items() if r is not None and r[1] > r[0]}
+    unused = ["point", "turn"] if scene.strikes.offset is not None else ["offset", "yaw"]
+    if scene.strikes.slip is not None:
+        unused.append("deflection")
+    ranges = {}
+    for field in fields(scene.strikes):
+        limits = getattr(scene.strikes, field.name)
+        if field.name not in unused and limits is not None and limits[1] > limits[0]:
+            ranges[field.name] = limits
+    return ranges
 
 
-def aimed(scene: Scene, aims: dict[str, float], start: np.ndarray) -> np.ndarray:
-    """`before` (12,) of a strike by its numbers, of a body that lies at start (3,) where the
-    striker comes to it.
+def before_of_strike(scene: Scene, strike: Mapping[str, float], start: np.ndarray) -> np.ndarray:
+    """Return both bodies before a strike, (12,) as in `Impacts.before`.
+
+    Args:
+        scene: The scene.
+        strike: The strike by the names of its numbers.
+        start: Planar pose (3,) of the struck body, where the striker comes to it.
     """
-    before, contact = before_from_strikes(
-        scene, {name: np.array([value]) for name, value in aims.items()}
-    )
+    columns = {name: np.array([value]) for name, value in strike.items()}
+    before, contact = before_from_strikes(scene, columns)
     if not contact.touching[0]:
         raise SceneError("This strike does not meet the body.")
     if scene.striker_body.fixed:  # a wall stays where it is

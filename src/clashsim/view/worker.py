@@ -1,6 +1,4 @@
-"""One thread that does a page's work: of jobs with the same name the latest is done, and what was
-superseded is not.
-"""
+"""One thread that does a page's work; of jobs with the same name only the latest is done."""
 
 from __future__ import annotations
 
@@ -13,18 +11,23 @@ from clashsim.core.errors import ClashError
 
 
 class Worker:
-    """Jobs one after the other, because simulators are not to be stepped by two threads at once."""
+    """Does jobs one after the other: simulators must not be stepped by two threads at once."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, tuple[Callable[[], None], Callable[[str], None]]] = {}
         self._ready = threading.Condition()
-        self._busy = self._ended = False
+        self._busy = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, daemon=True, name="clashsim-view")
         self._thread.start()
 
     def do(self, name: str, job: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Do a job soon, in the place of one of the same name that has not begun; what goes wrong
-        is told in one sentence to `failed`.
+        """Do a job soon, in the place of one of the same name that has not begun.
+
+        Args:
+            name: Of the job.
+            job: The work.
+            failed: Called with one sentence if the job fails.
         """
         with self._ready:
             self._jobs.pop(name, None)  # so that it goes to the end
@@ -32,20 +35,19 @@ class Worker:
             self._ready.notify_all()
 
     def waits(self, name: str) -> bool:
-        """Whether a job of that name has been asked for and has not begun: what is being done now
-        is out of date.
-        """
+        """Whether a job of that name waits to begin: what is being done now is then outdated."""
         with self._ready:
             return name in self._jobs
 
     def join(self, timeout: float = 60.0) -> bool:
-        """Wait until nothing is left to do; whether that was reached."""
+        """Wait at most `timeout` seconds until nothing is left to do; return whether that is so."""
         with self._ready:
             return self._ready.wait_for(lambda: not self._jobs and not self._busy, timeout)
 
     def end(self, timeout: float = 20.0) -> bool:
-        """Begin no further job, and wait for the one at hand: an interpreter that exits while a
-        simulator steps crashes. Whether all has ended.
+        """Begin no further job, and wait for the present one; return whether all has ended.
+
+        An interpreter that exits while a simulator steps would crash.
         """
         with self._ready:
             self._ended = True
@@ -55,6 +57,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        """Do jobs until the worker ends."""
         while True:
             with self._ready:
                 self._ready.wait_for(lambda: bool(self._jobs) or self._ended)
@@ -67,11 +70,9 @@ class Worker:
                 job()
             except ClashError as error:
                 failed(str(error))
-            except (
-                Exception
-            ) as error:  # a page goes on whatever happens; the terminal has the details
+            except Exception as error:  # the page goes on whatever happens
                 traceback.print_exc(file=sys.stderr)
-                failed(f"This did not work ({type(error).__name__}); the terminal has the details.")
+                failed(f"This failed ({type(error).__name__}); the terminal has the details.")
             finally:
                 with self._ready:
                     self._busy = False

@@ -1,0 +1,198 @@
+"""Costs of strike sequences for a batch of tasks, and the plans at the best of them.
+
+A search sees points of a unit box. Here they become strikes, the model predicts where the body
+comes to rest, and the loss of Eq. 5 and the penalty for leaving the arm's reach give the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.protocols import StrikeModel
+from clashsim.plan.gradient import Tensor, as_tensor, repeat_rows
+from clashsim.plan.tasks import (
+    Plan,
+    PlanningTask,
+    PlanStatus,
+    pose_error,
+    pose_loss,
+    reach_penalty,
+    strike_bounds,
+)
+
+_PENALTY_IGNORED = 1e-4  # m2: leaving the reach by a tenth of a millimetre does not count
+_STD_SAMPLES = 32  # noise samples from which the standard deviation of a plan is estimated
+_COUNT_WORDS = ("one strike", "two strikes", "three strikes")
+
+
+class BatchCost:
+    """Costs of strike sequences, as points of the unit box, for all T tasks at once.
+
+    Args:
+        model: Predicts where a struck body comes to rest.
+        tasks: T tasks with the same number of strikes K, reach and tau.
+        noise_samples: Costs are the mean over so many samples of the model's noise; 0: no noise.
+        seed: Of the noise.
+    """
+
+    def __init__(
+        self, model: StrikeModel, tasks: Sequence[PlanningTask], *, noise_samples: int, seed: int
+    ) -> None:
+        self.model = model
+        self.tasks = tasks
+        self.strikes_per_task = tasks[0].strikes
+        self.low, self.high = strike_bounds(model, tasks[0].reach)
+        self.start = np.array([task.start for task in tasks])
+        self.target = np.array([task.target for task in tasks])
+        # Samples come in pairs of opposite sign, so that what is linear in the noise averages out
+        # whatever the samples are.
+        pairs = _half_rounded_up(max(noise_samples, _STD_SAMPLES))
+        half = np.random.default_rng([seed, 1]).normal(size=(pairs, self.strikes_per_task, 3))
+        self.std_noise = np.concatenate([half, -half])
+        self.noise: np.ndarray | None = None
+        if noise_samples and model.takes_noise:
+            used = half[: _half_rounded_up(noise_samples)]
+            self.noise = np.concatenate([used, -used])
+
+    @property
+    def dim(self) -> int:
+        """Numbers of a strike sequence: K strikes of d numbers."""
+        return self.strikes_per_task * len(self.model.names)
+
+    def cost(self, points: np.ndarray) -> np.ndarray:
+        """Return the costs (T, P) in m2 of points (T, P, K d) of the unit box."""
+        return self._cost(
+            points,
+            rest=self.model.rest,
+            convert=lambda array: array,
+            repeat=lambda rows, n: np.repeat(rows, n, 0),
+        )
+
+    def torch_cost(self, points: Tensor) -> Tensor:
+        """Return the same costs for tensors, with a gradient."""
+        return self._cost(points, rest=self.model, convert=as_tensor, repeat=repeat_rows)
+
+    def cost_on_device(self, model: Any) -> Callable[[Tensor], Tensor]:
+        """Return `torch_cost` computed by a copy of the model on a device."""
+
+        def cost(points: Tensor) -> Tensor:
+            return self._cost(
+                points,
+                rest=model,
+                convert=lambda array: as_tensor(array).to(points.device, points.dtype),
+                repeat=repeat_rows,
+            )
+
+        return cost
+
+    def _cost(self, points: Any, *, rest: Any, convert: Any, repeat: Any) -> Any:
+        """Return costs (T, P) of arrays or tensors.
+
+        Args:
+            points: Points (T, P, K d) of the unit box.
+            rest: Predicts poses at rest from poses, strikes and noise.
+            convert: Turns an array into the type of the points.
+            repeat: Repeats each row of an array of that type.
+        """
+        tasks, points_per_task = points.shape[:2]
+        samples = 1 if self.noise is None else len(self.noise)
+        reach = self.tasks[0].reach
+        sequences = points.reshape(tasks * points_per_task, self.strikes_per_task, -1)
+        strikes = convert(self.low) + convert(self.high - self.low) * sequences
+        strikes = repeat(strikes, samples)
+        pose = repeat(convert(self.start), points_per_task * samples)
+        target = repeat(convert(self.target), points_per_task * samples)
+        total = 0.0
+        for k in range(self.strikes_per_task):
+            noise = None
+            if self.noise is not None:
+                noise = convert(np.tile(self.noise[:, k], (tasks * points_per_task, 1)))
+            strike = strikes[:, k]
+            end = rest(pose, strike, noise)
+            total = total + reach_penalty(
+                reach, self.model.names, start=pose, strike=strike, end=end
+            )
+            pose = end
+        total = total + pose_loss(pose, target, self.tasks[0].tau)
+        return total.reshape(tasks, points_per_task, samples).mean(2)
+
+    def plans_at(self, points: np.ndarray, evaluations: int) -> list[Plan]:
+        """Return the plans at points (T, K d) of the unit box.
+
+        Args:
+            points: The best point of each task.
+            evaluations: Number of strike sequences that the search evaluated for each task.
+        """
+        shape = (len(self.tasks), self.strikes_per_task, len(self.model.names))
+        strikes = self.low + (self.high - self.low) * points.reshape(shape)
+        reach = self.tasks[0].reach
+        samples = len(self.std_noise)
+        pose = self.start
+        sampled_pose = np.repeat(pose, samples, 0)
+        poses = []
+        penalty = np.zeros(len(strikes))
+        for k in range(self.strikes_per_task):
+            strike = strikes[:, k]
+            end = self.model.rest(pose, strike)
+            penalty += reach_penalty(reach, self.model.names, start=pose, strike=strike, end=end)
+            if self.model.takes_noise:
+                noise = np.tile(self.std_noise[:, k], (len(strikes), 1))
+                sampled_pose = self.model.rest(sampled_pose, np.repeat(strike, samples, 0), noise)
+            poses.append(end)
+            pose = end
+        predicted = np.stack(poses, 1)
+        std = sampled_pose.reshape(len(strikes), samples, 3).std(1)
+        plans = []
+        for i, task in enumerate(self.tasks):
+            leaves_reach = bool(penalty[i] > _PENALTY_IGNORED)
+            status, reason = _judge(task, predicted[i, -1], leaves_reach=leaves_reach)
+            plans.append(
+                Plan(
+                    task=task,
+                    names=self.model.names,
+                    strikes=strikes[i],
+                    predicted=predicted[i],
+                    std=std[i],
+                    cost=float(pose_loss(predicted[i, -1], np.array(task.target), task.tau)),
+                    status=status,
+                    reason=reason,
+                    evaluations=evaluations,
+                    leaves_reach=leaves_reach,
+                )
+            )
+        return plans
+
+
+def _judge(
+    task: PlanningTask, final_pose: np.ndarray, *, leaves_reach: bool
+) -> tuple[PlanStatus, str]:
+    """Return whether a plan that ends at a pose (3,) reaches its target, and a sentence on it."""
+    distance, angle = pose_error(final_pose, np.array(task.target))
+    distance = float(abs(distance))
+    angle = float(abs(angle))
+    max_distance, max_angle = task.tolerance
+    if leaves_reach:
+        return (
+            PlanStatus.OUT_OF_REACH,
+            "no strike within the arm's reach brings the body to the target: "
+            "allow another side, speed or workspace",
+        )
+    if distance > max_distance or angle > max_angle:
+        return (
+            PlanStatus.OUT_OF_REACH,
+            f"the nearest found that {_COUNT_WORDS[task.strikes - 1]} can bring the body is "
+            f"{1e3 * distance:.0f} mm and {np.degrees(angle):.0f} degrees from the target",
+        )
+    return (
+        PlanStatus.FOUND,
+        f"expected {1e3 * distance:.1f} mm and {np.degrees(angle):.1f} degrees from the target "
+        f"(tolerance {1e3 * max_distance:.0f} mm and {np.degrees(max_angle):.0f} degrees)",
+    )
+
+
+def _half_rounded_up(n: int) -> int:
+    """Return how many pairs make at least n samples."""
+    return -(-n // 2)
