@@ -1,4 +1,4 @@
-"""`clashsim bench`."""
+"""`clashsim bench`: measure what the README claims."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
+from tyro.conf import OmitArgPrefixes, Positional
 
-from clashsim.commands.shared import cache, console, engine
+from clashsim.commands.option_types import (
+    ExecutionOptions,
+    Names,
+    OptionalInt,
+    OptionalName,
+    OptionalPath,
+)
+from clashsim.commands.shared import console, open_executor
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.progress import bar
+from clashsim.pipeline.arguments import model_cache
 
-if TYPE_CHECKING:
-    from clashsim.cli import Bench
-
-_BENCHES = {
+_EXECUTOR_ARGUMENT = "engine"  # name of the argument by which benchmarks take an executor
+_MODULES = {
     "real-impacts": "real_impacts",
     "shapes": "shapes",
     "materials": "materials",
@@ -42,7 +50,7 @@ _BENCHES = {
     "bowling": "bowling",
     "scaling": "scaling",
 }
-# What --quick means to benches that have a size instead.
+# What --quick means to benchmarks that have a size instead.
 _QUICK: dict[str, dict[str, Any]] = {
     "sampling": {"n": 8192},
     "throughput": {"n": 256},
@@ -50,66 +58,158 @@ _QUICK: dict[str, dict[str, Any]] = {
 }
 
 
-def run(verb: Bench) -> None:
-    """`clashsim bench`."""
-    from inspect import signature
+@dataclass(frozen=True)
+class BenchOptions:
+    """Measure what the README claims.
 
-    if verb.seeds is not None and verb.seeds < 1:
-        raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
-    module = import_module(f"clashsim.bench.{_BENCHES[verb.name]}")
-    if verb.plot is not None and not hasattr(module, "plot"):
-        raise ParamError(f"the bench {verb.name} has no option --plot")
-    data = verb.data or (
-        Path(os.environ["CLASHSIM_DATA"]) if os.environ.get("CLASHSIM_DATA") else None
-    )
-    root = signature(module.run).parameters.get("root")
-    if root is not None:
-        if data is None and root.default is root.empty:
-            raise DataError(
-                "this bench needs the public recordings: name their folder with --data, or in CLASHSIM_DATA"
-            )
-        if data is not None and not data.is_dir():
-            raise DataError(f"there is no folder {str(data)!r} with the public recordings")
-    takes = signature(module.run).parameters
-    given: dict[str, Any] = {
-        "seeds": verb.seeds,
-        "sets": verb.sets,
-        "methods": verb.methods,
-        "resume": verb.resume,
-        "device": verb.device,
+    Example: clashsim bench real-impacts --data data --json real-impacts.json
+    """
+
+    name: Positional[
+        Literal[
+            "real-impacts",
+            "shapes",
+            "materials",
+            "real-slides",
+            "sampling",
+            "base",
+            "throughput",
+            "planning",
+            "search-time",
+            "routes",
+            "loop",
+            "advise",
+            "basin-hopping",
+            "real-pendulum",
+            "real-tosses",
+            "push-to-stop",
+            "bowling",
+            "scaling",
+        ]
+    ]
+    """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
+    virtual laboratory, a stand-in for reality; real-slides: where a struck object stops; sampling:
+    rate against bare MuJoCo; base: accuracy before any real data;
+    throughput: strikes per second of MuJoCo and of the hybrid simulator; planning: planned strikes
+    executed in the laboratory; search-time: how long planning takes in MuJoCo and in the hybrid
+    simulator; routes: trained policies executed in the laboratory;
+    loop: the real-sim-real loop where the laboratory differs from the scene; advise: ten advised
+    strikes against ten random ones; basin-hopping: identification in MJX from poor initial values,
+    against descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted from 40
+    frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on public
+    recordings; push-to-stop: a pushing velocity found by gradients through the graph simulator;
+    bowling: the graph simulator against MuJoCo with ten cubes;
+    scaling: sampling and calibration with one and two workers of Ray, and with one of them killed.
+    """
+    data: OptionalPath = None
+    """Folder of the public sets; by default the environment variable CLASHSIM_DATA."""
+    seeds: OptionalInt = None
+    """Repetitions; by default as many as the benchmark needs."""
+    sets: Names = ()
+    """Only these sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
+    methods: Names = ()
+    """Only these methods, as in: --methods gp clashsim (accuracy benchmarks only)."""
+    resume: OptionalPath = None
+    """File that keeps finished rows, so that an interrupted run continues from them (accuracy
+    benchmarks only).
+    """
+    device: OptionalName = None
+    """Device of torch to measure on as well, as in: --device cuda (throughput and bowling only)."""
+    quick: bool = False
+    """A small version, to see that it runs."""
+    json: OptionalPath = None
+    """File to write the rows to as they are measured; a row that cannot be measured says why."""
+    plot: OptionalPath = None
+    """File to draw accuracy against the number of impacts to (accuracy benchmarks only)."""
+    execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
+
+
+def run(options: BenchOptions) -> None:
+    """Run `clashsim bench`."""
+    if options.seeds is not None and options.seeds < 1:
+        raise ParamError(f"--seeds must be at least 1, got {options.seeds}")
+    module = import_module(f"clashsim.bench.{_MODULES[options.name]}")
+    if options.plot is not None and not hasattr(module, "plot"):
+        raise ParamError(f"the benchmark {options.name} has no option --plot")
+    parameters = signature(module.run).parameters
+    data = _data_folder(options, parameters)
+    arguments = _given_arguments(options)
+    _check_taken(options, arguments, parameters)
+    if options.json is not None and options.json.is_dir():
+        raise DataError(f"--json {str(options.json)!r} is a folder, not a file")
+    results = Results(options.name, options.json)
+    offered: dict[str, Any] = {
+        "root": data,
+        "cache": model_cache(),
+        "progress": bar,
+        "save": results.save,
     }
-    given |= _QUICK.get(verb.name, {"quick": True}) if verb.quick else {}
-    given = {
-        k: v for k, v in given.items() if v
-    }  # what was not given is left to the bench's own defaults
-    for name in (*given, *(["on"] if verb.where.on is not None and "engine" not in takes else [])):
-        if name not in takes:
-            raise ParamError(f"the bench {verb.name} has no option --{name}")
-    if verb.json is not None and verb.json.is_dir():
-        raise DataError(f"--json {str(verb.json)!r} is a folder, not a file")
-    results = Results(verb.name, verb.json)
-    known: dict[str, Any] = {"root": data, "cache": cache(), "progress": bar, "save": results.save}
-    given |= {name: value for name, value in known.items() if name in takes}
+    arguments |= {name: value for name, value in offered.items() if name in parameters}
     try:
-        with engine(verb.where) as made:
-            if verb.where.on is not None:
-                given["engine"] = made
-            results.save(module.run(**given))
+        with open_executor(options.execution) as executor:
+            if options.execution.executor is not None:
+                arguments[_EXECUTOR_ARGUMENT] = executor
+            results.save(module.run(**arguments))
     finally:
-        # Whatever ended the bench, an interrupt included: what was measured is shown.
+        # Whatever ended the benchmark, an interrupt included: what was measured is shown.
         results.show()
     results.refuse_empty()
-    if verb.plot is not None:
-        module.plot(results.rows, verb.plot)
+    if options.plot is not None:
+        module.plot(results.rows, options.plot)
+
+
+def _data_folder(options: BenchOptions, parameters: Mapping[str, Parameter]) -> Path | None:
+    """The folder of the public recordings, which must exist if the benchmark needs it."""
+    folder = options.data
+    if folder is None and os.environ.get("CLASHSIM_DATA"):
+        folder = Path(os.environ["CLASHSIM_DATA"])
+    if "root" not in parameters:
+        return folder
+    is_required = parameters["root"].default is Parameter.empty
+    if folder is None and is_required:
+        raise DataError(
+            "this benchmark needs the public recordings: "
+            "name their folder with --data, or in CLASHSIM_DATA"
+        )
+    if folder is not None and not folder.is_dir():
+        raise DataError(f"there is no folder {str(folder)!r} with the public recordings")
+    return folder
+
+
+def _given_arguments(options: BenchOptions) -> dict[str, Any]:
+    """What the user gave, as arguments of the benchmark; the rest is left to its defaults."""
+    arguments: dict[str, Any] = {
+        "seeds": options.seeds,
+        "sets": options.sets,
+        "methods": options.methods,
+        "resume": options.resume,
+        "device": options.device,
+    }
+    if options.quick:
+        arguments |= _QUICK.get(options.name, {"quick": True})
+    return {name: value for name, value in arguments.items() if value}
+
+
+def _check_taken(
+    options: BenchOptions, arguments: Mapping[str, Any], parameters: Mapping[str, Parameter]
+) -> None:
+    """Refuse options that the benchmark does not have."""
+    for name in arguments:
+        if name not in parameters:
+            raise ParamError(f"the benchmark {options.name} has no option --{name}")
+    if options.execution.executor is not None and _EXECUTOR_ARGUMENT not in parameters:
+        raise ParamError(f"the benchmark {options.name} has no option --executor")
 
 
 @dataclass
 class Results:
-    """Rows of a bench so far: in its JSON file as they are made, in tables when it ends.
+    """Rows of a benchmark so far: in its JSON file as they are measured, in tables when it ends.
 
-    Args:
-        bench: Name of the bench.
-        file: JSON file that is replaced whenever there are more rows; none is written without.
+    Attributes:
+        bench: Name of the benchmark.
+        file: JSON file that is replaced whenever there are more rows; None writes none.
+        rows: All rows so far.
+        start: When the benchmark began, s of `time.perf_counter`.
     """
 
     bench: str
@@ -119,11 +219,11 @@ class Results:
 
     @property
     def seconds(self) -> float:
-        """Since the bench began."""
+        """Seconds since the benchmark began."""
         return time.perf_counter() - self.start
 
     def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take over all rows that there are, and write them."""
+        """Replace the rows by all that there are now, and write them."""
         from clashsim.core.files import write_atomic
         from clashsim.fit.run_folder import versions
 
@@ -149,25 +249,26 @@ class Results:
         from clashsim.report.tables import tabulate_rows
 
         if self.rows:
-            out = console()
-            out.print(
-                tabulate_rows(f"{self.bench}, {self.seconds:.0f} s", self.rows, width=out.width)
-            )
+            screen = console()
+            title = f"{self.bench}, {self.seconds:.0f} s"
+            screen.print(tabulate_rows(title, self.rows, width=screen.width))
 
     def refuse_empty(self) -> None:
         """Fail where every row is missing: some may be, for what is not installed here."""
         if self.rows and all("why" in row for row in self.rows):
             raise ClashError(
-                f"no row of the bench {self.bench} could be measured: {self.rows[0]['why']}"
+                f"no row of the benchmark {self.bench} could be measured: {self.rows[0]['why']}"
             )
 
 
 def _plain_numbers(value: Any) -> Any:
     """What JSON can hold: numpy numbers as Python's, those that are not finite as null."""
     if isinstance(value, Mapping):
-        return {k: _plain_numbers(v) for k, v in value.items()}
+        return {key: _plain_numbers(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_numbers(v) for v in value]
+        return [_plain_numbers(entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

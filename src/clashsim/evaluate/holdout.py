@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact_frame import inertia
+from clashsim.core.contact_frame import ContactFrame, inertia
 from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -37,40 +37,53 @@ class HeldOutPredictions:
 
 
 def predict_held_out(
-    calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int
+    calibration: Calibration,
+    fitted: Impacts,
+    held_out: Impacts,
+    *,
+    seed: int,
+    frame: ContactFrame | None = None,
 ) -> HeldOutPredictions | None:
-    """Predictions of impacts that were not fitted; none where the impacts are too few to leave any
-    out.
+    """Predict impacts that were not fitted.
+
+    Args:
+        calibration: Calibration on all of `fitted`.
+        fitted: Impacts that it was fitted to.
+        held_out: Impacts held out; if empty, each fifth of `fitted` is left out in turn.
+        seed: Of the division into fifths.
+        frame: Contact frames of `held_out`, where these are known already.
+
+    Returns:
+        The predictions of each model; None where the impacts are too few to leave any out.
     """
     if len(held_out):
+        predicted, std = predict_with_each_model(calibration, held_out, frame)
         return HeldOutPredictions(
             f"on {len(held_out)} impacts held out",
             held_out,
-            predict_with_each_model(calibration, held_out),
-            calibration.std(held_out),
+            predicted,
+            std,
             np.arange(len(held_out)),
         )
     if len(fitted) < _FOLDS:
         return None
-    parts = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), _FOLDS)
-    turns = [
-        (
-            calibrate(
-                calibration.base, fitted[np.setdiff1d(np.arange(len(fitted)), rows)], seed=seed
-            ),
-            fitted[rows],
-        )
-        for rows in parts
-    ]
-    said = [predict_with_each_model(model, part) for model, part in turns]
-    whole = {name: np.concatenate([turn[name] for turn in said]) for name in said[0]}
-    spread = np.concatenate([model.std(part) for model, part in turns])
+    all_rows = np.arange(len(fitted))
+    folds = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), _FOLDS)
+    predictions = []
+    stds = []
+    for rows in folds:
+        others = np.setdiff1d(all_rows, rows)
+        model = calibrate(calibration.base, fitted[others], seed=seed)
+        predicted, std = predict_with_each_model(model, fitted[rows])
+        predictions.append(predicted)
+        stds.append(std)
+    order = np.concatenate(folds)
     return HeldOutPredictions(
         f"on {len(fitted)} impacts, each fifth left out in turn",
-        fitted[np.concatenate(parts)],
-        whole,
-        spread,
-        np.concatenate(parts),
+        fitted[order],
+        {name: np.concatenate([fold[name] for fold in predictions]) for name in predictions[0]},
+        np.concatenate(stds),
+        order,
     )
 
 
@@ -83,24 +96,46 @@ def accuracies_by_model(scene: Scene, judged: HeldOutPredictions) -> dict[str, d
     }
 
 
-def predict_with_each_model(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
-    """Twists after impact (N, k) by MuJoCo at nominal and at identified theta, and by the
-    calibrated model.
+def predict_with_each_model(
+    calibration: Calibration, impacts: Impacts, frame: ContactFrame | None = None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Predict impacts with MuJoCo at nominal and at identified theta, and with the calibration.
+
+    Args:
+        calibration: The calibrated model.
+        impacts: The impacts.
+        frame: Their contact frames, where these are known already.
+
+    Returns:
+        Twists after impact (N, k) in m/s and rad/s by name of the model, and one standard deviation
+        (N, k) of the calibrated model's.
     """
     scene = calibration.base.scene
-    thetas = {"MuJoCo, nominal": scene.nominal, "MuJoCo, identified": theta_in_ranges(calibration)}
-    return {name: _mujoco(scene, impacts, theta) for name, theta in thetas.items()} | {
-        "clashsim": calibration.predict(impacts)
+    _, touching = advance_to_contact(scene, impacts.before)
+    identified = theta_in_ranges(calibration)
+    after, std = calibration.predict_with_std(impacts, frame)
+    predicted = {
+        "MuJoCo, nominal": _mujoco(scene, impacts, touching, scene.nominal),
+        "MuJoCo, identified": _mujoco(scene, impacts, touching, identified),
+        "clashsim": after,
     }
+    return predicted, std
 
 
-def _mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
-    """Twists after impact (N, k) of MuJoCo itself, measured parameters taken from the impacts; NaN
-    where an impact had no end.
+def _mujoco(
+    scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray
+) -> np.ndarray:
+    """Twists after impact (N, k) of MuJoCo itself; NaN where an impact did not end.
+
+    Args:
+        scene: The scene.
+        impacts: Parameters that were measured with each impact replace those of `theta`.
+        touching: Poses and twists (N, d) of the pair at first contact.
+        theta: Parameters (p,) in natural units.
     """
-    whole = np.tile(theta, (len(impacts), 1))
-    for i, p in enumerate(scene.params):
-        if p.name in impacts.known:
-            whole[:, i] = impacts.known[p.name]
-    outcome = simulate_impacts(scene, advance_to_contact(scene, impacts.before)[1], whole)
+    thetas = np.tile(theta, (len(impacts), 1))
+    for column, param in enumerate(scene.params):
+        if param.name in impacts.known:
+            thetas[:, column] = impacts.known[param.name]
+    outcome = simulate_impacts(scene, touching, thetas)
     return np.where(outcome.usable[:, None], outcome.after, np.nan)
