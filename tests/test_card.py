@@ -319,7 +319,7 @@ def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
         str(tmp_path / "push"),
         "--device",
         "cpu",
-        "--copies",
+        "--num-envs",
         "64",
         "--steps",
         "2048",
@@ -341,10 +341,10 @@ def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
         (["--device", "abacus"], "no device 'abacus'"),
         (["--device", "meta"], "no device 'meta'"),
         (["--device", "cuda:77"], "no device 'cuda:77'"),
-        (["--device", "cpu", "--copies", "0"], "at least 1"),
+        (["--device", "cpu", "--num-envs", "0"], "at least 1"),
         (["--device", "cpu", "--steps", "5000"], "at least"),
         (["--device", "cpu", "--recipe", "paper"], "Stable-Baselines3"),
-        (["--copies", "64"], "--device"),
+        (["--num-envs", "64"], "--device"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, capsys, args, sentence):

@@ -1,4 +1,4 @@
-"""Every verb in short form; every mistake is one sentence and exit code 2; a killed sampling
+"""Every command in short form; every mistake is one sentence and exit code 2; a killed sampling
 resumes to the same bytes.
 """
 
@@ -448,7 +448,8 @@ def test_interrupt_is_130(here, capsys, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.COMMANDS, cli.Show, interrupted)
+    command = cli.COMMANDS["show"]._replace(run=interrupted)
+    monkeypatch.setitem(cli.COMMANDS, "show", command)
     assert cli.main(["show", "x"]) == 130
 
 

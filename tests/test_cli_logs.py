@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli, lab
-from clashsim.commands.recorded import holds_trials
+from clashsim.pipeline.recordings import holds_trials
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts, write_impacts

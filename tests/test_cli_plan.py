@@ -146,7 +146,7 @@ def test_many_targets_of_a_file_are_planned(runs, tmp_path, capsys):
     for more, words in (
         ([], "--targets"),
         (["--target", "0", "0", "0", "--targets", str(targets)], "one of them"),
-        (["--target", "0", "0", "0", "--on", "ray"], "many targets"),
+        (["--target", "0", "0", "0", "--executor", "ray"], "many targets"),
         (["--targets", str(tmp_path / "none.csv")], "cannot be read"),
         (["--target", "0", "0", "0", "--device", "tpu"], "no device"),
         (["--target", "0", "0", "0", "--device", "meta"], "no device"),

@@ -206,7 +206,7 @@ def test_misses_of_recorded_strikes():
     made = RecordedStrikes.of(
         np.array([[1.0, -np.pi, 0.0]]), Trials((Trial("a", t, {"block": pose}),)), "block"
     )
-    far, off = made.misses(Cart())
+    far, off = made.prediction_errors(Cart())
     assert far[0] == pytest.approx(0, abs=1e-12) and off[0] == pytest.approx(0.1)
 
 
@@ -220,7 +220,9 @@ from clashsim.loop.rounds import RealSimRealLoop
 from clashsim.loop.steps import LoopConfig
 from clashsim.rl.agents import AgentTrainingConfig
 if __name__ == "__main__":
-    loop = RealSimRealLoop(Scene.load("semi_cylinder"), LoopConfig(algorithm="ppo", strikes=5, training=AgentTrainingConfig(2048, 0, 1024)), Path(sys.argv[1]))
+    training = AgentTrainingConfig(2048, 0, 1024)
+    config = LoopConfig(algorithm="ppo", strikes=5, training=training)
+    loop = RealSimRealLoop(Scene.load("semi_cylinder"), config, Path(sys.argv[1]))
     loop.begin()
     loop.advance(LabRig(lab.Setting(change="heavier")))
 """
@@ -264,7 +266,7 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
     command = [
         "loop",
         "semi_cylinder",
-        "--in",
+        "--env",
         "folder",
         "--algorithm",
         "ppo",
@@ -299,10 +301,10 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
     "words, said",
     [
         (["loop", "puck", "-o", "{out}"], "the laboratory has no block"),
-        (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "--rounds must be at least 1"),
+        (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "rounds must be at least 1"),
         (
             ["loop", "semi_cylinder", "-o", "{out}", "--strikes", "2"],
-            "--strikes must be at least 5",
+            "strikes must be at least 5",
         ),
         (["loop", "semi_cylinder", "-o", "{out}", "--change", "haevier"], "did you mean heavier"),
         (["bench", "loop", "--sets", "lighter"], "has no 'lighter'"),

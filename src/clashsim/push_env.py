@@ -50,9 +50,7 @@ def make(
     return PushEnv(of_env, _strike_model(calibrated, of_env, physics), **options)
 
 
-def _strike_model(
-    calibrated: CalibratedRun | None, scene: Scene, physics: Physics
-) -> StrikeModel:
+def _strike_model(calibrated: CalibratedRun | None, scene: Scene, physics: Physics) -> StrikeModel:
     """What says where strikes bring the body."""
     if physics not in get_args(Physics):
         hint = did_you_mean(str(physics), get_args(Physics))

@@ -66,9 +66,7 @@ def run(options: SampleOptions) -> None:
 
     _check(options)
     pair = options.pair
-    scene = load_scene(
-        options.scene, struck=pair.struck, striker=pair.striker, ground=pair.ground
-    )
+    scene = load_scene(options.scene, struck=pair.struck, striker=pair.striker, ground=pair.ground)
     beside_output = options.out.with_name(options.out.name + ".parts")
     checkpoint_dir = options.checkpoint_dir or beside_output
     engine = _engine(options, scene, checkpoint_dir)

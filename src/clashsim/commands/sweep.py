@@ -302,8 +302,7 @@ def _result_rows(jobs: list[CalibrateOptions], state: _Progress) -> list[dict[st
             rows.append(_result_row(job))
         except ClashError as error:
             state.failed[i] = (
-                f"{error}; if it was made on another machine, "
-                "name an output that all machines see"
+                f"{error}; if it was made on another machine, name an output that all machines see"
             )
     return rows
 

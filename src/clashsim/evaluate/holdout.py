@@ -122,9 +122,7 @@ def predict_with_each_model(
     return predicted, std
 
 
-def _mujoco(
-    scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray
-) -> np.ndarray:
+def _mujoco(scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Twists after impact (N, k) of MuJoCo itself; NaN where an impact did not end.
 
     Args:

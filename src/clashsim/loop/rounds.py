@@ -166,9 +166,7 @@ class RealSimRealLoop:
     def _collect(self, number: int, rig: StrikeRig) -> RecordedStrikes:
         """Make the strikes of a round on a rig, and keep them."""
         last = self.rounds[-1]
-        fresh = collect_strikes(
-            last.simulator, last.agent, self.config, rig, number, last.recorded
-        )
+        fresh = collect_strikes(last.simulator, last.agent, self.config, rig, number, last.recorded)
         if self.folder is not None:
             folder = self._path(number)
             _write_strikes(folder / STRIKES_FILE, last.simulator.model.names, fresh.strikes)

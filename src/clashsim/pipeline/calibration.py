@@ -159,9 +159,7 @@ def calibrate_run(
         raise ParamError(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
         )
-    compiled = load_scene(
-        scene, struck=config.struck, striker=config.striker, ground=config.ground
-    )
+    compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
     recorded = _read(recording, compiled, config.known, notify)
     check_output_folder(out, overwrite=config.overwrite)
     data = _split(recorded, compiled, config, name=recording.name)
@@ -235,9 +233,7 @@ def fit_and_save(
     metrics |= data.notes
     if slide_notes:
         metrics["slide"] = slide_notes
-    findings = RunFindings(
-        calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds
-    )
+    findings = RunFindings(calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds)
     page = report_page(findings, seed=seed)
     save_run(
         out,

@@ -40,9 +40,7 @@ def follow_in_lab(policy: Policy, route: Route, setting: lab.Setting, seed: int)
     return follow(route, policy, rig)
 
 
-def draw_route(
-    path: Path, result: RouteResult, policy: Policy, route: Route, scene: Scene
-) -> None:
+def draw_route(path: Path, result: RouteResult, policy: Policy, route: Route, scene: Scene) -> None:
     """Draw a trial on a route as an animated picture.
 
     Args:

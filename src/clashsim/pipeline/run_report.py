@@ -152,9 +152,7 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
     }
     if data.segmented is None:
         return shown
-    shown["labels"] = [
-        data.segmented.label(row, held_out=any_held_out) for row in judged.rows
-    ]
+    shown["labels"] = [data.segmented.label(row, held_out=any_held_out) for row in judged.rows]
     if findings.slide is not None:
         measured = data.segmented.held_out or data.segmented.fitted
         shown["rests"] = rests(findings.slide.model, judged, measured)

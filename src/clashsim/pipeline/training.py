@@ -18,7 +18,7 @@ from clashsim.core.files import complete_files
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.evaluate.torch_devices import device_available
-from clashsim.fit.run_folder import load
+from clashsim.fit import run_folder
 from clashsim.fit.threads import one_thread
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.pipeline.arguments import check_at_least, check_not_negative
@@ -199,7 +199,7 @@ class _Trainer:
     @cached_property
     def simulator(self) -> tuple[Scene, StrikeTable]:
         """Scene and strike table of the run."""
-        calibrated = load(self.run)
+        calibrated = run_folder.load(self.run)
         return calibrated.scene, calibrated.strikes()
 
     def train(self, out: Path, seed: int, progress: Progress) -> Policy:

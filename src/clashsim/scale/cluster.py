@@ -41,7 +41,7 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
     """
     if where not in ("ray", "local", "auto") and not _ADDRESS.fullmatch(where):
         raise ParamError(
-            f"--on must be ray, local, auto or the address of a Ray cluster as host:port or ray://host:port, got {where!r}"
+            f"--executor must be ray, local, auto or the address of a Ray cluster as host:port or ray://host:port, got {where!r}"
         )
     if workers < 0:
         raise ParamError(f"--workers must not be negative, got {workers}")
@@ -93,7 +93,7 @@ def _joined(where: str) -> bool:
         said = " ".join(str(error).split())[:200]
         raise ParamError(
             f"no Ray cluster can be joined at {address!r}: start one with `ray start --head`, set RAY_AUTH_MODE=token here if it was started so, "
-            f"or give --on local ({said})"
+            f"or give --executor local ({said})"
         ) from None
     return True
 
