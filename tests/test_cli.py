@@ -155,7 +155,7 @@ def test_export(calibrated, capsys):
     )
     table = np.genfromtxt("out/draws.csv", delimiter=",", names=True)
     assert list(table.dtype.names) == [r["name"] for r in rows] and np.array_equal(
-        np.array(table.tolist()), made.draws(7, 3)
+        np.array(table.tolist()), made.posterior_samples(7, 3)
     )
     first = {p: p.read_bytes() for p in Path("out").iterdir()}
     assert cli.main(["export", "run", "-o", "out"]) == 2
@@ -203,7 +203,7 @@ def test_assets_are_exported_beside_the_scene(here, puck):
             ),
         ),
         puck[1][:6],
-        draws=1,
+        posterior_samples=1,
     )
     save_run("run", made)
     assert cli.main(["export", "run", "-o", "out"]) == 0
@@ -249,7 +249,7 @@ def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
         base_module,
         "distil",
         lambda scene, impacts, **k: (
-            made.append(1) or real(scene, impacts, **(k | {"recipe": TINY}))
+            made.append(1) or real(scene, impacts, **(k | {"config": TINY}))
         ),
     )
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""From a file with recorded trials to impacts: reading, segmenting, and saying what was left out."""
+"""From a file with recorded trials to impacts: reading, segmenting, and what was left out."""
 
 from __future__ import annotations
 
