@@ -15,14 +15,15 @@ from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.checks.findings import finding
 from clashsim.data.trial_files import read_trials, write_trials
-from clashsim.evaluate.trust_map import circumstances
+from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.rest_poses import RestDisplacements
+from clashsim.evaluate.trust_map import TrustMap, circumstances
 from clashsim.fit.sample import sample_strikes
 from clashsim.report.comparison import Comparison
-from clashsim.report.data_efficiency import DataEfficiency, sentence
+from clashsim.report.data_efficiency import sentence
 from clashsim.report.findings import finding_sentences
 from clashsim.report.page import report
-from clashsim.report.rest_poses import RestDisplacements
-from clashsim.report.trust_maps import TrustMap, maps
+from clashsim.report.trust_maps import maps
 from test_page import Estimate, Page, inputs
 
 NAMES = (

@@ -8,8 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,79 +21,39 @@ from clashsim.core.progress import bar
 if TYPE_CHECKING:
     from clashsim.cli import Bench
 
-_BENCHES = {
-    "real-impacts": "real_impacts",
-    "shapes": "shapes",
-    "materials": "materials",
-    "real-slides": "real_slides",
-    "sampling": "sampling",
-    "base": "base",
-    "throughput": "throughput",
-    "planning": "planning",
-    "search-time": "search_time",
-    "routes": "routes",
-    "loop": "loop",
-    "advise": "advise",
-    "basin-hopping": "basin_hopping",
-    "real-pendulum": "real_pendulum",
-    "real-tosses": "real_tosses",
-    "push-to-stop": "push_to_stop",
-    "bowling": "bowling",
-    "scaling": "scaling",
-}
-# What --quick means to benches that have a size instead.
-_QUICK: dict[str, dict[str, Any]] = {
-    "sampling": {"n": 8192},
-    "throughput": {"n": 256},
-    "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)},
-}
-
-
 def run(verb: Bench) -> None:
     """`clashsim bench`."""
-    from inspect import signature
+    from clashsim.bench.catalogue import check_options, given_options, load_benchmark, run_benchmark
+    from clashsim.bench.options import BenchOptions
 
     if verb.seeds is not None and verb.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
-    module = import_module(f"clashsim.bench.{_BENCHES[verb.name]}")
+    module = load_benchmark(verb.name)
     if verb.plot is not None and not hasattr(module, "plot"):
         raise ParamError(f"the bench {verb.name} has no option --plot")
-    data = verb.data or (
-        Path(os.environ["CLASHSIM_DATA"]) if os.environ.get("CLASHSIM_DATA") else None
-    )
-    root = signature(module.run).parameters.get("root")
-    if root is not None:
-        if data is None and root.default is root.empty:
-            raise DataError(
-                "this bench needs the public recordings: name their folder with --data, or in CLASHSIM_DATA"
-            )
-        if data is not None and not data.is_dir():
-            raise DataError(f"there is no folder {str(data)!r} with the public recordings")
-    takes = signature(module.run).parameters
-    given: dict[str, Any] = {
-        "seeds": verb.seeds,
-        "sets": verb.sets,
-        "methods": verb.methods,
-        "resume": verb.resume,
-        "device": verb.device,
-    }
-    given |= _QUICK.get(verb.name, {"quick": True}) if verb.quick else {}
-    given = {
-        k: v for k, v in given.items() if v
-    }  # what was not given is left to the bench's own defaults
-    for name in (*given, *(["on"] if verb.where.on is not None and "engine" not in takes else [])):
-        if name not in takes:
-            raise ParamError(f"the bench {verb.name} has no option --{name}")
     if verb.json is not None and verb.json.is_dir():
         raise DataError(f"--json {str(verb.json)!r} is a folder, not a file")
     results = Results(verb.name, verb.json)
-    known: dict[str, Any] = {"root": data, "cache": cache(), "progress": bar, "save": results.save}
-    given |= {name: value for name, value in known.items() if name in takes}
+    data = os.environ.get("CLASHSIM_DATA")
+    options = BenchOptions(
+        root=verb.data or (Path(data) if data else None),
+        seeds=verb.seeds,
+        quick=verb.quick,
+        sets=verb.sets,
+        methods=verb.methods,
+        resume=verb.resume,
+        device=verb.device,
+        cache=cache(),
+        progress=bar,
+        save=results.save,
+    )
+    remote = verb.where.on is not None
+    check_options(verb.name, given_options(options) + (["executor"] if remote else []))
     try:
-        with engine(verb.where) as made:
-            if verb.where.on is not None:
-                given["engine"] = made
-            results.save(module.run(**given))
+        with engine(verb.where) as executor:
+            if remote:
+                options = replace(options, executor=executor)
+            results.save(run_benchmark(verb.name, options))
     finally:
         # Whatever ended the bench, an interrupt included: what was measured is shown.
         results.show()

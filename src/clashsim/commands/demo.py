@@ -25,12 +25,12 @@ _RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training":
 def run(verb: Demo) -> None:
     """`clashsim demo`."""
     from clashsim import lab
-    from clashsim.bench.baselines import Problem
-    from clashsim.bench.few_shot import WAYS
     from clashsim.core.contact_frame import inertia
     from clashsim.core.scene import Scene
     from clashsim.data.folders import check_output_folder
     from clashsim.data.segmentation.segment import segment
+    from clashsim.evaluate.few_shot_problem import FewShotProblem
+    from clashsim.evaluate.methods import METHODS
     from clashsim.fit.base import base_model
     from clashsim.fit.distil import DistillationConfig
     from clashsim.fit.run_folder import read_notes
@@ -71,11 +71,13 @@ def run(verb: Demo) -> None:
             cache=cache(),
             progress=bar,
         )
-    problem = Problem(scene, whole, inertia(scene, scene.struck_body).gyration, table=False)
+    gyration = inertia(scene, scene.struck_body).gyration
+    problem = FewShotProblem(scene, whole, gyration, tabulate_grid=False)
     rivals = {}
     with bar("rivals", len(_RIVALS)) as advance:
         for name, method in _RIVALS.items():
-            rivals[name] = WAYS[method](problem, np.arange(len(fitted)), verb.seed)[len(fitted) :]
+            predicted = METHODS[method](problem, np.arange(len(fitted)), verb.seed)
+            rivals[name] = predicted[len(fitted) :]
             advance(1)
     options = asdict(verb) | {
         "out": str(verb.out),

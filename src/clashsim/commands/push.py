@@ -152,7 +152,7 @@ def _card_recipe(verb: Train) -> PpoConfig:
     """How a policy is trained on a device, which must be there."""
     import torch
 
-    from clashsim.bench.device_impacts import device_available
+    from clashsim.evaluate.device import device_available
     from clashsim.rl.device_ppo import PpoConfig
 
     assert verb.device is not None
@@ -179,6 +179,7 @@ def evaluate(verb: Evaluate) -> None:
     """`clashsim evaluate`."""
     from clashsim import lab
     from clashsim.core.scene import Scene
+    from clashsim.loop.lab_routes import follow_in_lab
     from clashsim.rl.policy import Policy
     from clashsim.rl.routes import route
 
@@ -202,7 +203,7 @@ def evaluate(verb: Evaluate) -> None:
     with bar("striking", verb.times) as advance:
         done = []
         for i in range(verb.times):
-            done.append(in_lab(policy, way, setting, verb.seed + i))
+            done.append(follow_in_lab(policy, way, setting, seed=verb.seed + i))
             advance(1)
     from rich.table import Table
 
@@ -220,16 +221,6 @@ def evaluate(verb: Evaluate) -> None:
     if verb.out is not None:
         _animate(verb.out, done[0], policy, way, Scene.load(name))
         print(f"the first trial drawn in {verb.out}")
-
-
-def in_lab(policy: Policy, way: Route, setting: Any, seed: int) -> RouteResult:
-    """One trial of a policy in the laboratory."""
-    from clashsim.loop.lab_rig import LabRig
-    from clashsim.rl.follow import follow, sample_start
-
-    world = LabRig(setting)
-    world.begin(sample_start(way, policy.heading_offset, np.random.default_rng([seed, 7])), seed)
-    return follow(way, policy, world)
 
 
 def _animate(path: Any, done: RouteResult, policy: Policy, way: Route, scene: Scene) -> None:

@@ -18,11 +18,11 @@ from clashsim.core.errors import ClashError
 
 if TYPE_CHECKING:
     from clashsim.core.impacts import Impacts
+    from clashsim.evaluate.data_efficiency import DataEfficiency
     from clashsim.evaluate.holdout import HeldOutPredictions
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.calibrated_run import CalibratedRun
     from clashsim.fit.distil import DistilledModel
-    from clashsim.report.data_efficiency import DataEfficiency
     from clashsim.slides.identify import SlideFit
 
 _GRID = "MuJoCo, grid search"
@@ -66,7 +66,7 @@ def finish(
     recorded: the trials behind the impacts; seconds: how long the steps before this one took.
     """
     from clashsim.core.contact_frame import contact_frame
-    from clashsim.evaluate.data_efficiency import fewer
+    from clashsim.evaluate.data_efficiency import measure_data_efficiency
     from clashsim.evaluate.holdout import accuracies_by_model, predict_held_out
     from clashsim.fit.calibrate import calibrate
     from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
@@ -78,7 +78,7 @@ def finish(
         calibration = calibrate(base, fitted, seed=seed)
     with clock("judging"):
         judged = predict_held_out(calibration, fitted, held_out, seed=seed)
-        smaller = fewer(calibration, fitted, held_out, seed)
+        smaller = measure_data_efficiency(calibration, fitted, held_out, seed=seed)
     if (
         slide is not None
     ):  # after judging: MuJoCo's strikes are at their best with the friction that suits strikes
@@ -138,7 +138,7 @@ def _page(
 ) -> str:
     from clashsim.core.contact_frame import contact_frame, inertia
     from clashsim.core.impacts import after_columns
-    from clashsim.evaluate.rest_poses import rests
+    from clashsim.evaluate.rest_poses import compare_rest_poses
     from clashsim.evaluate.trust_map import compute_trust_map
     from clashsim.fit.run_folder import versions
     from clashsim.report.page import report as page
@@ -160,7 +160,8 @@ def _page(
                 recorded.label(i, held_out=metrics["held_out"] > 0) for i in judged.rows
             ]
             if slide is not None:
-                shown["rests"] = rests(slide.model, judged, recorded.held_out or recorded.fitted)
+                found = recorded.held_out or recorded.fitted
+                shown["rests"] = compare_rest_poses(slide.model, judged, found)
     space = compute_trust_map(calibration, fitted, seed)
     if slide is not None:
         shown["slide"] = slide.estimates, dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))

@@ -1,5 +1,7 @@
-"""How good a calibration is: on impacts held out, or leaving each fifth out in turn, beside MuJoCo
-before and after identification.
+"""How good a calibration is on impacts that it was not fitted to, beside MuJoCo.
+
+The impacts are those held out, or, where none were, each fifth of the fitted ones is left out in
+turn.
 """
 
 from __future__ import annotations
@@ -13,20 +15,25 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.evaluate.metrics import relative_error, summary
+from clashsim.evaluate.metrics import accuracy_summary, relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
-_FOLDS = 5
+_NUM_FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPredictions:
-    """What calibrated models were judged on, in words and as impacts, what each predicted (N, k)
-    and how far clashsim trusts it (N, k).
+    """Predictions of N impacts that were not fitted.
 
-    rows (N,): which of the impacts held out these are, or of those fitted where none was held out.
+    Attributes:
+        description: How the impacts were held out, in words.
+        impacts: The impacts.
+        predicted: Twists after impact, (N, k), by the name of the model.
+        std: Standard deviation that clashsim states of its own prediction, (N, k).
+        rows: Which of the impacts held out these are, (N,), or of those fitted where none was held
+            out.
     """
 
     description: str
@@ -39,8 +46,16 @@ class HeldOutPredictions:
 def predict_held_out(
     calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int
 ) -> HeldOutPredictions | None:
-    """Predictions of impacts that were not fitted; none where the impacts are too few to leave any
-    out.
+    """Predict impacts that were not fitted.
+
+    Args:
+        calibration: The calibration to test; it is repeated on folds where nothing is held out.
+        fitted: Impacts that it was fitted to.
+        held_out: Impacts that it was not fitted to; may be none.
+        seed: Of the folds, and of the calibrations on them.
+
+    Returns:
+        The predictions; None where the impacts are too few to leave any out.
     """
     if len(held_out):
         return HeldOutPredictions(
@@ -50,57 +65,63 @@ def predict_held_out(
             calibration.std(held_out),
             np.arange(len(held_out)),
         )
-    if len(fitted) < _FOLDS:
+    if len(fitted) < _NUM_FOLDS:
         return None
-    parts = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), _FOLDS)
-    turns = [
-        (
-            calibrate(
-                calibration.base, fitted[np.setdiff1d(np.arange(len(fitted)), rows)], seed=seed
-            ),
-            fitted[rows],
-        )
-        for rows in parts
-    ]
-    said = [predict_with_each_model(model, part) for model, part in turns]
-    whole = {name: np.concatenate([turn[name] for turn in said]) for name in said[0]}
-    spread = np.concatenate([model.std(part) for model, part in turns])
+    order = np.random.default_rng(seed).permutation(len(fitted))
+    folds = np.array_split(order, _NUM_FOLDS)
+    predictions = []
+    stds = []
+    for fold in folds:
+        others = np.setdiff1d(np.arange(len(fitted)), fold)
+        model = calibrate(calibration.base, fitted[others], seed=seed)
+        predictions.append(predict_with_each_model(model, fitted[fold]))
+        stds.append(model.std(fitted[fold]))
+    predicted = {}
+    for name in predictions[0]:
+        predicted[name] = np.concatenate([by_model[name] for by_model in predictions])
+    rows = np.concatenate(folds)
     return HeldOutPredictions(
         f"on {len(fitted)} impacts, each fifth left out in turn",
-        fitted[np.concatenate(parts)],
-        whole,
-        spread,
-        np.concatenate(parts),
+        fitted[rows],
+        predicted,
+        np.concatenate(stds),
+        rows,
     )
 
 
 def accuracies_by_model(scene: Scene, judged: HeldOutPredictions) -> dict[str, dict[str, Any]]:
-    """A row of accuracies for each model."""
+    """Accuracies and median error of each model, by its name."""
     gyration = inertia(scene, scene.struck_body).gyration
-    return {
-        name: dict(summary([relative_error(after, judged.impacts.after, gyration)]))
-        for name, after in judged.predicted.items()
-    }
+    accuracies = {}
+    for name, predicted in judged.predicted.items():
+        error = relative_error(predicted, judged.impacts.after, gyration)
+        accuracies[name] = dict(accuracy_summary([error]))
+    return accuracies
 
 
 def predict_with_each_model(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
-    """Twists after impact (N, k) by MuJoCo at nominal and at identified theta, and by the
-    calibrated model.
+    """Predict impacts with MuJoCo before and after identification, and with the calibrated model.
+
+    Returns:
+        Twists after impact, (N, k), by the name of the model.
     """
     scene = calibration.base.scene
-    thetas = {"MuJoCo, nominal": scene.nominal, "MuJoCo, identified": theta_in_ranges(calibration)}
-    return {name: _mujoco(scene, impacts, theta) for name, theta in thetas.items()} | {
-        "clashsim": calibration.predict(impacts)
+    return {
+        "MuJoCo, nominal": _predict_with_mujoco(scene, impacts, scene.nominal),
+        "MuJoCo, identified": _predict_with_mujoco(scene, impacts, theta_in_ranges(calibration)),
+        "clashsim": calibration.predict(impacts),
     }
 
 
-def _mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
-    """Twists after impact (N, k) of MuJoCo itself, measured parameters taken from the impacts; NaN
-    where an impact had no end.
+def _predict_with_mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
+    """Twists after impact (N, k) by MuJoCo at theta (p,); NaN where an impact did not end.
+
+    Parameters that were measured with each impact are taken from there.
     """
-    whole = np.tile(theta, (len(impacts), 1))
-    for i, p in enumerate(scene.params):
-        if p.name in impacts.known:
-            whole[:, i] = impacts.known[p.name]
-    outcome = simulate_impacts(scene, advance_to_contact(scene, impacts.before)[1], whole)
+    theta_of_each = np.tile(theta, (len(impacts), 1))
+    for i, param in enumerate(scene.params):
+        if param.name in impacts.known:
+            theta_of_each[:, i] = impacts.known[param.name]
+    _, before = advance_to_contact(scene, impacts.before)
+    outcome = simulate_impacts(scene, before, theta_of_each)
     return np.where(outcome.usable[:, None], outcome.after, np.nan)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.metrics import accuracy
 from clashsim.report import charts
 from clashsim.report.markup import Markup, tag
-
-
-@dataclass(frozen=True, eq=False)
-class DataEfficiency:
-    """Calibrations on fewer impacts: how many (S,), and for each the relative errors (N,) of every
-    draw.
-    """
-
-    sizes: tuple[int, ...]
-    errors: tuple[tuple[np.ndarray, ...], ...]
 
 
 def chart(

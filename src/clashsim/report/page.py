@@ -17,20 +17,22 @@ from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.impacts import after_columns
 from clashsim.core.params import Param
+from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.metrics import ALPHAS, accuracy
+from clashsim.evaluate.rest_poses import RestDisplacements
+from clashsim.evaluate.trust_map import TrustMap
 from clashsim.report import charts
 from clashsim.report.comparison import EXPECTED, Comparison, coverage_sentence
-from clashsim.report.data_efficiency import DataEfficiency, chart, sentence
+from clashsim.report.data_efficiency import chart, sentence
 from clashsim.report.markup import Markup, card, tag
 from clashsim.report.parameters import parameters
 from clashsim.report.parameters import restitution as restitution_card
 from clashsim.report.parameters import slide as slide_card
 from clashsim.report.provenance import SOURCES, data_card, made_card
-from clashsim.report.rest_poses import RestDisplacements
 from clashsim.report.rest_poses import panels as rest_panels
 from clashsim.report.rest_poses import table as rest_table
 from clashsim.report.tables import Estimated
-from clashsim.report.trust_maps import TrustMap, key, maps
+from clashsim.report.trust_maps import key, maps
 
 _Arguments = ParamSpec("_Arguments")
 _UNITS = {"v": "m/s", "w": "rad/s"}

@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
+from clashsim.evaluate.rest_poses import RestDisplacements
 from clashsim.report import charts
 from clashsim.report.markup import Markup, tag
 
 _OUTPUTS = (("way in x", "mm"), ("way in y", "mm"), ("turn", "°"))
 _SCALE = np.array([1e3, 1e3, 180 / np.pi])
-
-
-@dataclass(frozen=True, eq=False)
-class RestDisplacements:
-    """Ways and turns (M, 3) from impact to rest, m and rad, measured and by each method; rows (M,):
-    which of the impacts judged they follow.
-    """
-
-    rows: np.ndarray
-    measured: np.ndarray
-    predicted: Mapping[str, np.ndarray]
-
-    def errors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """How far (mm) and by which angle (degrees) bodies end from where a method says, (M,) each;
-        infinite where it says nothing.
-        """
-        gap = self.predicted[name] - self.measured
-        gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
-        gap = np.nan_to_num(gap, nan=np.inf)
-        return 1e3 * np.linalg.norm(gap[:, :2], axis=1), np.degrees(np.abs(gap[:, 2]))
-
-    def sentence(self, ours: str, baseline: str | None) -> str:
-        """The median error of ours and of the rival in metres' and degrees' terms."""
-        far, turn = (float(np.median(e)) for e in self.errors(ours))
-        said = f"With its slide model, struck bodies come to rest {far:.1f} mm and {turn:.1f}° from where it says (median of {len(self.rows)})"
-        if baseline is None or baseline not in self.predicted:
-            return f"{said}."
-        theirs = [float(np.median(e)) for e in self.errors(baseline)]
-        return f"{said}; with the collision of {baseline}, {theirs[0]:.1f} mm and {theirs[1]:.1f}°."
 
 
 def table(rests: RestDisplacements, order: Sequence[str]) -> Markup:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.evaluate.trust_map import TrustMap
 from clashsim.report import charts
 from clashsim.report.markup import Markup, tag
 
@@ -19,42 +18,6 @@ _STEPS = (
     0.2,
 )  # relative spreads between which the colours change; the same on all pages, so that pages can be compared
 _WORDS = ("below 3 %", "3 to 5 %", "5 to 7.5 %", "7.5 to 10 %", "10 to 20 %", "above 20 %")
-
-
-@dataclass(frozen=True, eq=False)
-class TrustMap:
-    """Strikes drawn evenly from what a model was made for.
-
-    axes: circumstances (N,) by a name with its unit, the place on the body first. spread (N,): one
-    standard deviation over the size of the outcome.
-    inside (N,): whether the distilled model was trained there. fitted, fitted_inside (M,): the same
-    of the impacts that were fitted. rate: impacts a second that were predicted for this, contact
-    frames included.
-    """
-
-    axes: Mapping[str, np.ndarray]
-    std: np.ndarray
-    inside: np.ndarray
-    fitted: Mapping[str, np.ndarray]
-    fitted_inside: np.ndarray
-    rate: float = float("nan")
-
-    def sentence(self) -> str:
-        """How sure the model is of the strikes it may meet, and whether it was fitted where it was
-        trained.
-        """
-        low, middle, high = (100 * float(q) for q in np.quantile(self.std, (0.05, 0.5, 0.95)))
-        sure = 100 * float(np.mean(self.std < 0.1))
-        said = (
-            f"Of {len(self.std)} strikes drawn evenly from what the scene allows, {sure:.0f} % have a stated spread below 10 % of the motion after impact; "
-            f"the median is {middle:.1f} %, nine tenths lie between {low:.1f} and {high:.1f} %."
-        )
-        out = int((~self.fitted_inside).sum())
-        return said + (
-            f" {out} of the {len(self.fitted_inside)} impacts fitted lie outside what the distilled model was trained on."
-            if out
-            else ""
-        )
 
 
 def maps(space: TrustMap) -> list[Markup]:
