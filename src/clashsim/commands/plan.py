@@ -218,10 +218,9 @@ def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool)
 def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None = None) -> None:
     from clashsim.core.outline import outline
     from clashsim.plan.execution import touches
-    from clashsim.report.plan_picture import draw_plan
+    from clashsim.report.plan_picture import PlanPicture, draw_plan
 
-    draw_plan(
-        path,
+    picture = PlanPicture(
         body=outline(scene, scene.struck, scene.struck_body),
         tip=outline(scene, scene.striker, scene.striker_body),
         starts=plan.starts,
@@ -232,3 +231,4 @@ def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None =
         outcomes=outcomes,
         title=plan.reason,
     )
+    draw_plan(path, picture)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from clashsim.fit.distil import DistilledModel
     from clashsim.slides.identify import SlideFit
 
-_GRID = "MuJoCo, grid search"
 _SPEEDS = (0.1, 0.5, 0.9)  # quantiles of the approach speed at which restitution is read
 
 
@@ -141,6 +140,7 @@ def _page(
     from clashsim.evaluate.rest_poses import compare_rest_poses
     from clashsim.evaluate.trust_map import compute_trust_map
     from clashsim.fit.run_folder import versions
+    from clashsim.report.content import ReportContent
     from clashsim.report.page import report as page
     from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
 
@@ -151,9 +151,9 @@ def _page(
         shown = {
             "measured": judged.impacts.after,
             "predicted": judged.predicted,
-            "spread": judged.std,
-            "judged": judged.description,
-            "circumstances": {"approach speed, m/s": contact_frame(scene, judged.impacts).speed},
+            "std": judged.std,
+            "test_description": judged.description,
+            "conditions": {"approach speed, m/s": contact_frame(scene, judged.impacts).speed},
         }
         if recorded is not None:
             shown["labels"] = [
@@ -161,10 +161,11 @@ def _page(
             ]
             if slide is not None:
                 found = recorded.held_out or recorded.fitted
-                shown["rests"] = compare_rest_poses(slide.model, judged, found)
+                shown["rest_displacements"] = compare_rest_poses(slide.model, judged, found)
     space = compute_trust_map(calibration, fitted, seed)
     if slide is not None:
-        shown["slide"] = slide.estimates, dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))
+        shown["slide_estimates"] = slide.estimates
+        shown["slide_units"] = dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))
     if recorded is not None:
         shown |= {"trials": recorded.rows(), "findings": recorded.trials.notes}
     notes = [
@@ -172,25 +173,25 @@ def _page(
         *metrics.get("segmented", []),
         *([metrics["slide"]["words"]] if "slide" in metrics else []),
     ]
-    return page(
+    content = ReportContent(
         title=f"Calibration of {scene.name}",
         data=name,
         source=source,
-        fitted=metrics["impacts"],
+        num_fitted=metrics["impacts"],
         gyration=inertia(scene, scene.struck_body).gyration,
-        baseline=_GRID if judged is not None and _GRID in judged.predicted else None,
         params=scene.params,
         estimates=calibration.theta,
         restitution=metrics["restitution"],
-        space=space,
-        rate=space.rate,
-        fewer=smaller,
+        trust_map=space,
+        predictions_per_second=space.rate,
+        data_efficiency=smaller,
         advice=_advice(calibration, seed),
         notes=notes,
-        seconds=clock.seconds,
+        durations=clock.seconds,
         versions=versions(),
         **shown,
     )
+    return page(content)
 
 
 def _advice(calibration: Calibration, seed: int) -> str | None:
@@ -229,9 +230,13 @@ def warnings(calibration: Calibration, metrics: dict[str, Any]) -> list[str]:
 
 def report(run: CalibratedRun, notes: dict[str, Any]) -> None:
     """Print a run's tables; notes: as `read_notes` has them."""
-    from clashsim.report.tables import accuracy_table, parameter_table, restitution_table
-    from clashsim.report.tables import ground as ground_table
-    from clashsim.report.tables import slide as slide_table
+    from clashsim.report.tables import (
+        accuracy_table,
+        ground_friction_table,
+        parameter_table,
+        restitution_table,
+        slide_table,
+    )
     from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
 
     screen, metrics = console(), notes["metrics"]
@@ -243,7 +248,7 @@ def report(run: CalibratedRun, notes: dict[str, Any]) -> None:
         identified = zip(reading["speeds"], reading["identified"], strict=True)
         show(restitution_table(dict(nominal), dict(identified)))
     if "ground" in metrics:
-        show(ground_table(metrics["ground"]))
+        show(ground_friction_table(metrics["ground"]))
     if notes["slide"] is not None:
         show(slide_table(notes["slide"], dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))))
     if "models" in metrics:
