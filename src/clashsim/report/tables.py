@@ -33,6 +33,21 @@ _STATUS_COLOURS = {
 }
 
 
+# What tables call the values of a slide model, by their keys in slide.json.
+_SLIDE_VALUE_NAMES = {
+    "rise": "rate dependence",
+    "spin": "patch radius in place",
+    "reach_x": "patch radius x",
+    "reach_y": "patch radius y",
+    "reach_xy": "patch radius xy",
+    "x": "friction centre x",
+    "y": "friction centre y",
+    "lean": "pressure offset",
+    "grain": "anisotropy",
+    "grain_xy": "anisotropy xy",
+}
+
+
 class Estimated(Protocol):
     """A parameter after calibration: value, 90 % interval and status."""
 
@@ -130,8 +145,14 @@ def slide_table(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
             estimate = estimates[name]
             interval = f"{number(estimate['low'])} to {number(estimate['high'])}"
             status = _coloured(estimate["status"])
-        table.add_row(name, units.get(name) or "-", number(value), interval, status)
+        unit = units.get(name) or "-"
+        table.add_row(slide_value_name(name), unit, number(value), interval, status)
     return table
+
+
+def slide_value_name(key: str) -> str:
+    """What tables call a value of a slide model, by its key in slide.json."""
+    return _SLIDE_VALUE_NAMES.get(key, key)
 
 
 def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
