@@ -254,17 +254,16 @@ def test_the_exceptions_are_needed() -> None:
 def flags() -> set[str]:
     """All options that the help texts of the commands name."""
     out = io.StringIO()
-    for kind in cli.COMMANDS:
+    for command in cli.COMMANDS:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            cli.main([kind.__name__.lower(), "--help"])
+            cli.main([command, "--help"])
     return set(re.findall(r"--[a-z][a-z.-]*", out.getvalue()))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_commands_in_the_text_exist_with_their_options(path: Path, flags: set[str]) -> None:
-    commands = {kind.__name__.lower() for kind in cli.COMMANDS}
     for line in inline(path):
         words = line.split()
-        assert words[1] in commands or words[1] == "COMMAND", line
+        assert words[1] in cli.COMMANDS or words[1] == "COMMAND", line
         for flag in re.findall(r"--[a-z][a-z.-]*", line):
             assert flag in flags, line

@@ -35,7 +35,7 @@ GUIDES = {
     "record": ["laboratory"],
     "bench": ["benchmarks"],
 }
-# Modules that users call from Python, by page, in the order in which data moves through them.
+# Further modules that users call from Python, by page, in the order in which data moves.
 API = {
     "Data": [
         "clashsim.core.impacts",
@@ -108,7 +108,7 @@ def command_names() -> list[str]:
     """Names of all commands, in the order of --help."""
     from clashsim.cli import COMMANDS
 
-    return [kind.__name__.lower() for kind in COMMANDS]
+    return list(COMMANDS)
 
 
 def help_text(command: str) -> str:
@@ -252,7 +252,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             pages = [f"commands/{command}.md" for command in command_names()]
             entry["Commands"] = ["commands/index.md", *pages]
         if "Python" in entry:
-            entry["Python"] = [f"api/{_slug(title)}.md" for title in API]
+            entry["Python"] = [f"api/{_slug(title)}.md" for title in api_pages()]
         if "Decisions" in entry:
             records = (docs / "decisions").glob("*.md")
             entry["Decisions"] = sorted(f"decisions/{p.name}" for p in records)
@@ -264,11 +264,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {"commands/index.md": overview()}
     for command in command_names():
         pages[f"commands/{command}.md"] = command_page(command)
-    for title, modules in API.items():
+    for title, modules in api_pages().items():
         pages[f"api/{_slug(title)}.md"] = api_page(modules, title)
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def api_pages() -> dict[str, list[str]]:
+    """Modules by title of their page; the library functions behind the commands come first."""
+    import clashsim
+
+    pipeline = sorted({home for home in clashsim._HOMES.values() if home.startswith("pipeline")})
+    pages = {"Runs from start to end": [f"clashsim.{home}" for home in pipeline]}
+    return pages | API
 
 
 def _slug(title: str) -> str:
