@@ -63,11 +63,8 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += (
-            " " + data.replace("\u00a0", " ")
-            if self.open and self.open[-1] not in ("style", "script")
-            else ""
-        )
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += " " + data.replace("\u00a0", " ")
 
     def of(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -76,18 +73,18 @@ class Page(HTMLParser):
 def inputs(n: int = 100, k: int = 3, seed: int = 0) -> dict[str, Any]:
     """A made-up calibration whose method errs less than its baseline."""
     rng = np.random.default_rng(seed)
-    measured = rng.normal(size=(n, k)) * np.where(np.arange(k) < (2 if k == 3 else 3), 0.5, 5.0)
-    size = np.linalg.norm(
-        measured * np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, GYRATION),
-        axis=1,
-        keepdims=True,
-    )
-    unit = np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, 1 / GYRATION)
-    std = 0.05 * size * unit
+    is_linear = np.arange(k) < (2 if k == 3 else 3)
+    measured = rng.normal(size=(n, k)) * np.where(is_linear, 0.5, 5.0)
+    weighted = measured * np.where(is_linear, 1.0, GYRATION)
+    size = np.linalg.norm(weighted, axis=1, keepdims=True)
+    relative_unit = size * np.where(is_linear, 1.0, 1 / GYRATION)  # an error of 100 %
+    std = 0.05 * relative_unit
     predicted = {
-        "MuJoCo, nominal": measured + 0.3 * size * unit * rng.normal(size=(n, k)),
+        "MuJoCo, nominal": measured + 0.3 * relative_unit * rng.normal(size=(n, k)),
         "clashsim": measured + std * rng.normal(size=(n, k)),
-        "MuJoCo, identified by grid search": measured + 0.1 * size * unit * rng.normal(size=(n, k)),
+        "MuJoCo, identified by grid search": (
+            measured + 0.1 * relative_unit * rng.normal(size=(n, k))
+        ),
     }
     params = (
         Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),
@@ -151,7 +148,7 @@ def test_says_what_was_computed() -> None:
         for alpha in (0.1, 0.2):
             assert f" {100 * accuracy(error, alpha):.0f} %" in page.text
         assert f" {100 * np.median(error):.1f} %" in page.text
-    for said in (
+    for expected in (
         "0.37 to 0.48",
         "10000 to 20000",
         "1e6",
@@ -166,7 +163,7 @@ def test_says_what_was_computed() -> None:
         "resin.csv",
         "trial 3",
     ):
-        assert said in page.text
+        assert expected in page.text
     for share in (np.abs(gap) <= given["std"]).mean(0):
         assert f" {100 * share:.0f} %" in page.text
     assert "recorded" in page.text and "stand-in" not in page.text
@@ -323,11 +320,9 @@ def test_says_when_it_does_worse_and_when_it_cannot_tell() -> None:
     given = inputs()
     names = {"ours": "MuJoCo, nominal", "baseline": "clashsim"}
     assert "so it is worse here" in Page(page_text(**given, **names)).text
-    given["predicted"]["other"] = (
-        given["measured"]
-        + (given["predicted"]["clashsim"] - given["measured"])[:, ::1]
-        * np.where(np.arange(100) % 2, 0.9, 1.1)[:, None]
-    )
+    error = given["predicted"]["clashsim"] - given["measured"]
+    better_or_worse = np.where(np.arange(100) % 2, 0.9, 1.1)
+    given["predicted"]["other"] = given["measured"] + error * better_or_worse[:, None]
     assert "which is not significant" in Page(page_text(**given, baseline="other")).text
 
 
@@ -339,7 +334,7 @@ def test_sentence_on_the_coverage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"ours": "clashsin"}, "clashsim"),
         ({"std": np.ones((5, 3))}, "std"),
@@ -350,8 +345,8 @@ def test_sentence_on_the_coverage() -> None:
         ({"conditions": {"speed": np.ones(3)}}, "speed"),
     ],
 )
-def test_refuses_what_does_not_fit_together(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_refuses_what_does_not_fit_together(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
         page_text(**(inputs() | change))
 
 

@@ -128,7 +128,7 @@ def test_data_slide_and_timing() -> None:
             slide_units={"spin": "m"},
         )
     )
-    for said in (
+    for expected in (
         "Findings of the import",
         "dropout, box",
         "18 more",
@@ -138,7 +138,7 @@ def test_data_slide_and_timing() -> None:
         "Slide model",
         "0.02 to 0.04",
     ):
-        assert said in page.text
+        assert expected in page.text
     assert "no problems were found" in Page(page_text(**inputs(), trials=rows)).text
 
 
