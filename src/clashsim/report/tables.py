@@ -33,18 +33,19 @@ _STATUS_COLOURS = {
 }
 
 
-# What tables call the values of a slide model, by their keys in slide.json.
+# Names of the values of a slide model by their keys in slide.json, as `clashsim.slides.law` has
+# them.
 _SLIDE_VALUE_NAMES = {
-    "rise": "rate dependence",
-    "spin": "patch radius in place",
-    "reach_x": "patch radius x",
-    "reach_y": "patch radius y",
-    "reach_xy": "patch radius xy",
-    "x": "friction centre x",
-    "y": "friction centre y",
-    "lean": "pressure offset",
+    "rise": "rate_dependence",
+    "spin": "torsion_radius",
+    "reach_x": "pressure_radius_x",
+    "reach_y": "pressure_radius_y",
+    "reach_xy": "pressure_radius_xy",
+    "x": "pressure_x",
+    "y": "pressure_y",
+    "lean": "pressure_offset",
     "grain": "anisotropy",
-    "grain_xy": "anisotropy xy",
+    "grain_xy": "anisotropy_xy",
 }
 
 
@@ -145,13 +146,14 @@ def slide_table(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
             estimate = estimates[name]
             interval = f"{number(estimate['low'])} to {number(estimate['high'])}"
             status = _coloured(estimate["status"])
-        unit = units.get(name) or "-"
-        table.add_row(slide_value_name(name), unit, number(value), interval, status)
+        shown_name = slide_value_name(name)
+        unit = units.get(shown_name) or units.get(name) or "-"
+        table.add_row(shown_name, unit, number(value), interval, status)
     return table
 
 
 def slide_value_name(key: str) -> str:
-    """What tables call a value of a slide model, by its key in slide.json."""
+    """The name of a value of a slide model, by its key in slide.json."""
     return _SLIDE_VALUE_NAMES.get(key, key)
 
 
