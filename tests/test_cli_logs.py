@@ -411,13 +411,13 @@ def test_calibrate_takes_trials(capsys, strikes, quick):
     metrics = json.loads(Path("run/metrics.json").read_text())
     page = Path("run/report.html").read_text()
     for heading in (
-        "How good it is",
+        "Accuracy on held-out impacts",
         "Predicted against measured",
-        "Where it is trusted",
+        "Where the model is confident",
         "Would more impacts help?",
         "Parameters",
         "Slide model",
-        "The data",
+        "Data",
         "Timing",
     ):
         assert f"<h2>{heading}" in page

@@ -74,7 +74,7 @@ COMMANDS: dict[str, Command] = {
     "loop": Command(loop.LoopOptions, loop.run),
     "sample": Command(sample.SampleOptions, sample.run),
     "record": Command(record.RecordOptions, record.run),
-    "bench": Command(bench.BenchOptions, bench.run),
+    "bench": Command(bench.BenchCommandOptions, bench.run),
     "demo": Command(demo.DemoOptions, demo.run),
     "doctor": Command(doctor.DoctorOptions, doctor.run),
 }

@@ -1,178 +1,200 @@
-"""Share of seeds that reach the truth from a poor first guess: basin hopping against one descent,
-many descents and CMA-ES.
+"""Share of seeds that find the true parameters from a poor first guess, for four searches.
 
-All have the same number of simulator steps. A step with slopes in q parameters counts 1 + q times,
-which is what finite differences would take. A seed draws the first guess. `steps_per_round` goes on from it
-until it stops, `multi-start` descends from it and from points drawn over the whole range, `cma-es`
-begins there with a spread of half the range, `basin-hopping` has it and others as poor for its
-chains.
+All searches may spend the same number of simulator steps. A step with the Jacobian in q parameters
+counts 1 + q times, which is what finite differences would take. The seed draws the first guess:
+
+    descent        one Levenberg-Marquardt descent from the first guess until it stops
+    multi-start    descents from the first guess and from points over the whole range
+    cma-es         CMA-ES with the first guess as mean and half the range as standard deviation
+    basin-hopping  parallel chains from the first guess and from others that are as poor
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from cmaes import CMA
 from scipy.stats import qmc
 
-from clashsim.bench.hard_starts import PROBLEMS, Problem
+from clashsim.bench.hard_starts import PROBLEMS, HardStart
 from clashsim.bench.lab_sets import choose
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, find_row, optional
 from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
 from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 
-CHAINS, HOPS = 8, BasinHoppingConfig(steps_per_round=5, polish_steps=20)
-NEAR = 0.05  # of the half range: a point this near to the truth in every parameter has reached it
-Found = tuple[np.ndarray, int]
+OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
+NUM_CHAINS = 8
+HOPS = BasinHoppingConfig(steps_per_round=5, polish_steps=20)
+CLOSE = 0.05  # of the half range: the truth is found if every parameter is this close to it
+_SOLVED = 1e-10  # squared relative error at which CMA-ES stops
+_FAILED = 1e30  # loss of a simulation that did not stay finite
 
 
-def _points(problem: Problem) -> int:
-    """That basin hopping evaluates with slopes, and so every method."""
-    return CHAINS * problem.rounds * (HOPS.steps_per_round + 1) + HOPS.polish_steps + 1
+class SearchResult(NamedTuple):
+    """Where a search ended.
 
-
-def _descent(problem: Problem, seed: int, points: int) -> Found:
-    """One descent; where it stops before all steps are spent, it is done."""
-    end = levenberg_marquardt(
-        problem.evaluate, _guesses(problem, seed, 1), steps=points - 1, tolerance=1e-6
-    )
-    return end.points[0], len(end.trace)
-
-
-def _multi_start(problem: Problem, seed: int, points: int) -> Found:
-    """As many descents as there are steps for, of as many steps as basin hopping spends in two
-    rounds, the best of them polished.
+    Attributes:
+        point: Best point found, (q,), unit scale.
+        spent: Evaluations with a Jacobian, or what took as many simulator steps.
     """
-    length, polish = 2 * HOPS.steps_per_round, min(HOPS.polish_steps, points // 4)
-    count = max(1, (points - polish - 1) // (length + 1))
-    spread = (
-        qmc.LatinHypercube(len(problem.truth), rng=np.random.default_rng([seed, 1])).random(
-            max(count - 1, 1)
-        )
-        * 2
-        - 1
-    )
-    starts = np.vstack([_guesses(problem, seed, 1), spread])[:count]
-    ends = [
-        levenberg_marquardt(problem.evaluate, starts[i : i + CHAINS], steps=length)
-        for i in range(0, count, CHAINS)
-    ]
-    best = np.concatenate([e.points for e in ends])[np.concatenate([e.loss for e in ends]).argmin()]
-    return levenberg_marquardt(problem.evaluate, best[None], steps=polish).points[0], count * (
-        length + 1
-    ) + polish + 1
+
+    point: np.ndarray
+    spent: int
 
 
-def _cma_es(problem: Problem, seed: int, points: int) -> Found:
+Search = Callable[[HardStart, int, int], SearchResult]
+
+
+def _budget(problem: HardStart) -> int:
+    """Evaluations with a Jacobian that basin hopping spends, and so the budget of every search."""
+    per_round = NUM_CHAINS * (HOPS.steps_per_round + 1)
+    return per_round * problem.rounds + HOPS.polish_steps + 1
+
+
+def _descent(problem: HardStart, seed: int, budget: int) -> SearchResult:
+    """One descent; it may stop before its budget is spent."""
+    guess = _first_guesses(problem, seed, 1)
+    end = levenberg_marquardt(problem.evaluate, guess, steps=budget - 1, tolerance=1e-6)
+    return SearchResult(end.points[0], len(end.trace))
+
+
+def _multi_start(problem: HardStart, seed: int, budget: int) -> SearchResult:
+    """As many descents as the budget allows; the best end is polished.
+
+    Each has as many steps as basin hopping spends on a chain in two rounds.
+    """
+    length = 2 * HOPS.steps_per_round
+    polish = min(HOPS.polish_steps, budget // 4)
+    count = max(1, (budget - polish - 1) // (length + 1))
+    sampler = qmc.LatinHypercube(len(problem.truth), rng=np.random.default_rng([seed, 1]))
+    over_range = 2 * sampler.random(max(count - 1, 1)) - 1
+    starts = np.vstack([_first_guesses(problem, seed, 1), over_range])[:count]
+    ends = []
+    for i in range(0, count, NUM_CHAINS):
+        ends.append(levenberg_marquardt(problem.evaluate, starts[i : i + NUM_CHAINS], steps=length))
+    points = np.concatenate([end.points for end in ends])
+    losses = np.concatenate([end.loss for end in ends])
+    best = points[losses.argmin()]
+    polished = levenberg_marquardt(problem.evaluate, best[None], steps=polish)
+    return SearchResult(polished.points[0], count * (length + 1) + polish + 1)
+
+
+def _cma_es(problem: HardStart, seed: int, budget: int) -> SearchResult:
+    """CMA-ES, which needs no Jacobian and so evaluates 1 + q times as many points."""
     q = len(problem.truth)
-    total, bounds = points * (1 + q), np.tile([-1.0, 1.0], (q, 1))
     search = CMA(
-        mean=_guesses(problem, seed, 1)[0],
+        mean=_first_guesses(problem, seed, 1)[0],
         sigma=0.5,
-        bounds=bounds,
+        bounds=np.tile([-1.0, 1.0], (q, 1)),
         seed=seed,
-        population_size=CHAINS,
+        population_size=NUM_CHAINS,
     )
-    best, least, asked_of = search.mean, np.inf, 0
-    for _ in range(total // CHAINS):
-        asked_of += CHAINS
-        asked = np.stack([search.ask() for _ in range(CHAINS)])
+    best = search.mean
+    least = np.inf
+    evaluated = 0
+    for _ in range(budget * (1 + q) // NUM_CHAINS):
+        evaluated += NUM_CHAINS
+        points = np.stack([search.ask() for _ in range(NUM_CHAINS)])
         with np.errstate(over="ignore"):
-            loss = np.nan_to_num((problem.residuals(asked) ** 2).sum(1), nan=1e30, posinf=1e30)
-        search.tell(list(zip(asked, loss, strict=True)))
+            squared = (problem.residuals(points) ** 2).sum(1)
+        loss = np.nan_to_num(squared, nan=_FAILED, posinf=_FAILED)
+        search.tell(list(zip(points, loss, strict=True)))
         if loss.min() < least:
-            best, least = asked[loss.argmin()], loss.min()
-        if least < 1e-10 or search.should_stop():
+            best = points[loss.argmin()]
+            least = loss.min()
+        if least < _SOLVED or search.should_stop():
             break
-    return best, -(-asked_of // (1 + q))
+    return SearchResult(best, -(-evaluated // (1 + q)))
 
 
-def _hopping(problem: Problem, seed: int, points: int) -> Found:
-    rounds = max(1, (points - HOPS.polish_steps - 1) // (CHAINS * (HOPS.steps_per_round + 1)))
+def _basin_hopping(problem: HardStart, seed: int, budget: int) -> SearchResult:
+    """Basin hopping with as many rounds as the budget allows."""
+    per_round = NUM_CHAINS * (HOPS.steps_per_round + 1)
+    rounds = max(1, (budget - HOPS.polish_steps - 1) // per_round)
     found = hop_basins(
         problem.evaluate,
-        _guesses(problem, seed, CHAINS),
+        _first_guesses(problem, seed, NUM_CHAINS),
         seed=seed,
         hops=BasinHoppingConfig(rounds, HOPS.steps_per_round, polish_steps=HOPS.polish_steps),
     )
-    return found.best, found.evaluations
+    return SearchResult(found.best, found.evaluations)
 
 
-def _guesses(problem: Problem, seed: int, n: int) -> np.ndarray:
-    return problem.guesses(n, np.random.default_rng([seed, 0]))
+def _first_guesses(problem: HardStart, seed: int, n: int) -> np.ndarray:
+    return problem.first_guesses(n, np.random.default_rng([seed, 0]))
 
 
-METHODS: dict[str, Callable[[Problem, int, int], Found]] = {
+METHODS: dict[str, Search] = {
     "descent": _descent,
     "multi-start": _multi_start,
     "cma-es": _cma_es,
-    "basin-hopping": _hopping,
+    "basin-hopping": _basin_hopping,
 }
 
 
-def run(
-    seeds: int = 10,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    resume: Path | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of every problem (`set`) and method: the share that reached the truth, and the median
-    relative error and distance from the truth.
+def run(options: BenchOptions = BenchOptions()) -> list[Row]:
+    """Measure every search on every problem.
+
+    Args:
+        options: What to measure; its sets are keys of `PROBLEMS`.
+
+    Returns:
+        One row per problem (`set`) and search (`method`): the share of seeds that found the truth,
+        and the medians of the relative error and of the distance from the truth.
     """
-    names, ways = (
-        choose(sets, ["pendulum"] if quick and not sets else [*PROBLEMS]),
-        choose(methods, [*METHODS]),
-    )
-    seeds = min(seeds, 2) if quick else seeds
-    done, rows = kept(resume), list[Row]()
-    with progress("searching", len(names) * len(ways) * seeds) as advance:
+    default = ["pendulum"] if options.quick else list(PROBLEMS)
+    names = choose(options.sets or default, list(PROBLEMS))
+    methods = choose(options.methods, list(METHODS), what="method")
+    seeds = options.repetitions(10, quick=2)
+    done = read_rows(options.resume)
+    rows: list[Row] = []
+    with options.progress("searching", len(names) * len(methods) * seeds) as advance:
         for name in names:
             problem = PROBLEMS[name]()
-            points = CHAINS * (HOPS.steps_per_round + 1) * 2 if quick else _points(problem)
-            for method in ways:
+            budget = _budget(problem)
+            if options.quick:
+                budget = 2 * NUM_CHAINS * (HOPS.steps_per_round + 1)
+            for method in methods:
                 with optional(rows, set=name, method=method):
                     found = []
                     for seed in range(seeds):
-                        head = {"set": name, "method": method, "seed": seed, "points": points}
-                        one = next((r for r in done if r | head == r), None)
-                        if one is None:
-                            one = head | _measure(problem, METHODS[method](problem, seed, points))
-                            keep(resume, [one])
-                        found.append(one)
+                        head = {"set": name, "method": method, "seed": seed, "points": budget}
+                        row = find_row(done, head)
+                        if row is None:
+                            row = head | _measure(problem, METHODS[method](problem, seed, budget))
+                            append_rows(options.resume, [row])
+                        found.append(row)
                         advance(1)
-                    rows.append(_row(problem, name, method, found))
-                save(rows)
+                    rows.append(_mean_row(problem, found))
+                options.save(rows)
     return rows
 
 
-def _measure(problem: Problem, found: Found) -> Row:
-    point, spent = found
-    off = float(np.abs(point - problem.truth).max())
+def _measure(problem: HardStart, found: SearchResult) -> Row:
+    """Figures of one seed."""
+    distance = float(np.abs(found.point - problem.truth).max())
     return {
-        "reached": off < NEAR,
-        "distance": off,
-        "error": float(np.sqrt((problem.residuals(point[None]) ** 2).sum())),
-        "spent": spent,
+        "reached": distance < CLOSE,
+        "distance": distance,
+        "error": float(np.sqrt((problem.residuals(found.point[None]) ** 2).sum())),
+        "spent": found.spent,
     }
 
 
-def _row(problem: Problem, name: str, method: str, found: list[Row]) -> Row:
-    steps = problem.steps * found[0]["points"] * (1 + len(problem.truth))
+def _mean_row(problem: HardStart, found: list[Row]) -> Row:
+    """Figures over all seeds of one search."""
+    budget = found[0]["points"]
     return {
-        "set": name,
-        "method": method,
+        "set": found[0]["set"],
+        "method": found[0]["method"],
         "reached": sum(r["reached"] for r in found) / len(found),
         "seeds": len(found),
         "error": float(np.median([r["error"] for r in found])),
         "distance": float(np.median([r["distance"] for r in found])),
-        "steps": steps,
-        "spent": float(np.mean([r["spent"] for r in found])) / found[0]["points"],
+        "steps": problem.steps * budget * (1 + len(problem.truth)),
+        "spent": float(np.mean([r["spent"] for r in found])) / budget,
     }

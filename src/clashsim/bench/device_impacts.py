@@ -16,13 +16,21 @@ from torch import Tensor
 
 from clashsim.bench.rows import Row, optional
 from clashsim.core.errors import ParamError
-from clashsim.evaluate.torch_devices import device_available as device_available
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.plan.planner import plan_batch
 from clashsim.plan.tasks import PlanningTask, PlanStatus
 
 _MATRIX = 8192  # side of the matrices whose product tells a device's limit
+
+
+def device_available(device: str) -> bool:
+    """Whether torch can compute there."""
+    try:
+        torch.zeros(1, device=device).item()  # the device "meta" has shapes and no numbers
+    except (RuntimeError, AssertionError):
+        return False
+    return True
 
 
 def measure_rates(

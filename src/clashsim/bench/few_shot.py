@@ -1,5 +1,7 @@
-"""Few-shot accuracy: every set, method, number of impacts and draw in one run, by one protocol
-whatever the sets are.
+"""Few-shot accuracy: every data set, method, number of impacts and draw, by one protocol.
+
+A draw chooses the impacts that a method may use; it is tested on all others. Draw `random` takes
+random impacts, draw `block` the first ones of a recording session.
 """
 
 from __future__ import annotations
@@ -12,86 +14,27 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import platformdirs
 
-from clashsim.bench import baselines
-from clashsim.bench.baselines import Problem
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, why
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, why
 from clashsim.core.errors import ClashError, DataError, did_you_mean
 from clashsim.core.executor import Executor, local, process_pool
-from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.core.workers import exit_with_parent
 from clashsim.data.datasets import RealDataset
-from clashsim.evaluate.metrics import relative_error, summary
-from clashsim.fit.identify import identify_rows
-from clashsim.report.figure_files import write_figure
+from clashsim.evaluate.few_shot_problem import FewShotProblem
+from clashsim.evaluate.methods import METHODS, Method
+from clashsim.evaluate.metrics import accuracy_summary, relative_error
 
+OPTIONS = frozenset({"seeds", "sets", "methods", "resume", "executor"})
 DRAWS = ("random", "block")
-_MANY = 20  # seeds at N <= 20, where draws differ most
-# Impacts that a handful of constants is identified from on MuJoCo itself. Physics alone has a floor
-# that more do not lower (mit_ellipse, CMA-ES: accuracy(0.1) 0.109 from 64 impacts, 0.105 from 300),
-# and each costs minutes.
-_ENOUGH = {"cmaes": 32, "sysid": 32, "mjx": 12}
-Way = Callable[[Problem, np.ndarray, int], np.ndarray]
-
-
-class Cannot(ClashError):
-    """A method that cannot run on a set; the message goes into the row's `why`."""
-
-
-def _mujoco_default(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    return problem.identification_problem.predict(problem.scene.nominal)
-
-
-def _mujoco_grid(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    if not problem.table:
-        return problem.identification_problem.predict(
-            identify_rows(problem.identification_problem, rows, "grid", seed=seed).theta
-        )
-    return problem.grid.after[problem.grid.best(rows)]
-
-
-def _identified(method: str) -> Way:
-    def way(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-        most = _ENOUGH[method]
-        few = rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]
-        found = identify_rows(problem.identification_problem, few, method, seed=seed)
-        if found.why is not None:
-            raise Cannot(found.why)
-        return problem.identification_problem.predict(found.theta)
-
-    return way
-
-
-def _clashsim(problem: Problem, rows: np.ndarray, seed: int) -> np.ndarray:
-    from clashsim.fit.calibrate import calibrate
-
-    return calibrate(problem.base, problem.impacts[rows], seed=seed).predict(problem.impacts)
-
-
-WAYS: dict[str, Way] = {
-    "mujoco-default": _mujoco_default,
-    "mujoco-grid": _mujoco_grid,
-    "mujoco-cmaes": _identified("cmaes"),
-    "mujoco-sysid": _identified("sysid"),
-    "mjx-gradient": _identified("mjx"),
-    "newton-coulomb": baselines.newton_coulomb,
-    "ridge": baselines.ridge,
-    "gp": baselines.gp,
-    "scratch": baselines.scratch,
-    "clash-paper": baselines.clash_paper,
-    "clashsim": _clashsim,
-}
-# Seconds to minutes a draw, and no better for more impacts (see _ENOUGH): fewer N, so that a run
-# ends within the hour.
-_SLOW = {"mujoco-cmaes": (5, 10, 50), "mujoco-sysid": (5, 10, 50), "mjx-gradient": (10,)}
-_BLIND = ("mujoco-default",)  # use no impacts, so one row says it all
-QUICK = (
+PUBLISHED = "published"  # predictions that come with a data set, by models of others
+# Methods of a quick run: those that take seconds.
+QUICK_METHODS = (
     "mujoco-default",
     "mujoco-grid",
     "newton-coulomb",
@@ -101,13 +44,35 @@ QUICK = (
     "clash-paper",
     "clashsim",
 )
+# Methods that take up to minutes per fit and hardly improve with more impacts, with the numbers of
+# impacts that they are measured at: so a run ends within the hour.
+_SLOW_METHODS = {"mujoco-cmaes": (5, 10, 50), "mujoco-sysid": (5, 10, 50), "mjx-gradient": (10,)}
+_SLOW_BLOCK_SIZE = 10  # the one number of impacts at which slow methods are measured on blocks
+_SLOW_SEEDS = 5  # the most
+_WITHOUT_IMPACTS = ("mujoco-default",)  # uses no measured impacts, so that one row is enough
+_TRAINED_FIRST = ("clashsim", "clash-paper")  # methods that distil a base model
+_SMALL_SIZE = 20  # impacts: up to here results differ most between draws,
+_SMALL_SIZE_SEEDS = 20  # so that at least so many are averaged
+_QUICK_SEEDS = 3
+_QUICK_SAMPLES = 20_000
+Split = tuple[np.ndarray, np.ndarray]  # rows to use, rows to test on
 
 
 @dataclass(frozen=True)
-class Task:
-    """All rows of one method on one set."""
+class FewShotTask:
+    """All rows of one method on one data set.
 
-    load: Callable[[], RealDataset]  # called in the process that does the work
+    Attributes:
+        load: Loads the data set; called in the process that does the work.
+        name: Of the data set.
+        method: A key of `METHODS`, or `PUBLISHED`.
+        ns: Numbers of impacts that the method may use.
+        seeds: Number of repetitions.
+        quick: Whether to spend less on base models and grid search.
+        cache: Folder of base models.
+    """
+
+    load: Callable[[], RealDataset]
     name: str
     method: str
     ns: tuple[int, ...]
@@ -115,163 +80,214 @@ class Task:
     quick: bool
     cache: Path
 
-    def problem(self, real: RealDataset) -> Problem:
-        """The set as methods see it."""
-        small = {"samples": 20_000, "table": False} if self.quick else {}
-        return Problem(
+    def problem(self, real: RealDataset) -> FewShotProblem:
+        """The data set as methods see it."""
+        return FewShotProblem(
             Scene.load(real.scene).with_nominal(real.nominal),
             real.impacts,
             real.gyration,
             cache=self.cache,
-            **small,
-        )  # type: ignore[arg-type]
+            num_samples=_QUICK_SAMPLES if self.quick else FewShotProblem.num_samples,
+            tabulate_grid=not self.quick,
+        )
+
+    def repetitions(self, n: int) -> int:
+        """Number of draws of `n` impacts."""
+        if self.method in _WITHOUT_IMPACTS:
+            return 1
+        if self.method in _SLOW_METHODS or self.quick:
+            return min(self.seeds, _SLOW_SEEDS)
+        if n <= _SMALL_SIZE:
+            return max(self.seeds, _SMALL_SIZE_SEEDS)
+        return self.seeds
+
+    def cells(self) -> list[tuple[str, int]]:
+        """Draws and numbers of impacts that this method is measured at."""
+        if self.method in _WITHOUT_IMPACTS:
+            return [("random", 0)]
+        cells = []
+        for draw in DRAWS:
+            for n in self.ns:
+                slow = self.method in _SLOW_METHODS
+                if n == 0 and draw == "block":
+                    continue
+                if slow and n not in _SLOW_METHODS[self.method]:
+                    continue
+                if slow and draw == "block" and n != _SLOW_BLOCK_SIZE:
+                    continue
+                cells.append((draw, n))
+        return cells
 
 
 def measure(
     sets: Mapping[str, Callable[[], RealDataset]],
+    options: BenchOptions,
     *,
     methods: Sequence[str],
     ns: Sequence[int],
     seeds: int,
-    quick: bool = False,
-    resume: Path | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    engine: Executor | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
 ) -> list[Row]:
-    """Rows of all methods on all sets, each set given by what loads it. With `resume`, finished
-    rows are kept in that file (JSON lines) and a later call goes on from them. Tasks are run by
-    `engine`, by default by so many processes of this machine.
+    """Measure all methods on all data sets.
+
+    Args:
+        sets: Functions that load a data set, by its name.
+        options: Where to run and what to do with the rows; `options.sets`, `methods` and `seeds`
+            have been resolved into the other arguments.
+        methods: Keys of `METHODS`, or `PUBLISHED`.
+        ns: Numbers of impacts that a method may use.
+        seeds: Number of repetitions of each draw.
+
+    Returns:
+        One row per data set, method, number of impacts and draw.
+
+    Raises:
+        DataError: There is no such method.
     """
-    for method in methods:
-        if method not in (choices := [*WAYS, "published"]):
-            raise DataError(f"the bench has no method {method!r}; {did_you_mean(method, choices)}")
-    cache = cache or platformdirs.user_cache_path("clashsim")
+    _check_methods(methods)
     names = list(sets)
-    tasks = [
-        Task(load, name, method, tuple(ns), min(seeds, 3) if quick else seeds, quick, cache)
-        for name, load in sets.items()
-        for method in methods
-    ]
-    # The longest first, so that no core idles at the end.
-    tasks.sort(key=lambda t: (t.method != "clashsim", t.method not in _SLOW, names.index(t.name)))
-    done, rows = kept(resume), list[Row]()
-    if workers is None:
-        workers = 1 if quick else os.cpu_count() or 1
+    tasks = _make_tasks(sets, options, methods=methods, ns=ns, seeds=seeds)
+    done = read_rows(options.resume)
+    rows: list[Row] = []
     with (
-        nullcontext(engine) if engine is not None else _own(workers) as run_on,
-        progress("measuring", len(tasks)) as advance,
+        _executor(options) as executor,
+        options.progress("measuring", len(tasks)) as advance,
     ):
-        if run_on is not local:
-            # Base models first, one worker each: two that train the same one at once would do it
-            # twice.
-            first = {
-                (t.load().scene, t.method): t
-                for t in tasks
-                if t.method in ("clashsim", "clash-paper")
-            }
-            for _ in run_on(_prepare, [*first.values()]):
-                pass  # what is wrong with a base model is told by the rows that need it
-        # Our own processes keep each row as it is made; workers on other machines do not see the
-        # file, so their rows are kept when a task is done.
-        work = partial(_measure, done=done, resume=resume if engine is None else None)
-        for i, found in run_on(work, tasks):
-            if isinstance(found, ClashError):
-                head = _row(tasks[i].name, tasks[i].method, min(tasks[i].ns), DRAWS[0])
-                found = [head | {"why": why(found)}]
-            if engine is not None and tasks[i].method != "published":
-                keep(resume, [row for row in found if row not in done])
-            rows = _sorted([*rows, *found], names)
-            save(rows)
+        if executor is not local:
+            _distil_base_models(tasks, executor)
+        # Processes on this machine write each row as it is made. Workers on other machines do not
+        # see the file, so their rows are written here when a task is done.
+        remote = options.executor is not None
+        work = partial(_measure, done=done, resume=None if remote else options.resume)
+        for i, result in executor(work, tasks):
+            task = tasks[i]
+            if isinstance(result, ClashError):
+                head = _row_head(task.name, task.method, min(task.ns), DRAWS[0])
+                result = [head | {"why": why(result)}]
+            if remote and task.method != PUBLISHED:
+                append_rows(options.resume, [row for row in result if row not in done])
+            rows = _sort_rows([*rows, *result], names)
+            options.save(rows)
             advance(1)
     return rows
 
 
-def _sorted(rows: list[Row], sets: list[str]) -> list[Row]:
-    """By set, draw, number of impacts and method, published models last."""
-    methods = [*WAYS]
-
-    def key(row: Row) -> tuple[int, bool, int, int]:
-        known = row["method"] in methods
-        method = methods.index(row["method"]) if known else len(methods)
-        return sets.index(row["set"]), row["draw"] != "random", row["n"], method
-
-    return sorted(rows, key=key)
+def _check_methods(methods: Sequence[str]) -> None:
+    choices = [*METHODS, PUBLISHED]
+    for method in methods:
+        if method not in choices:
+            raise DataError(f"the bench has no method {method!r}; {did_you_mean(method, choices)}")
 
 
-def _own(workers: int) -> AbstractContextManager[Executor]:
-    return nullcontext(local) if workers == 1 else process_pool(workers, start=_alone)
+def _make_tasks(
+    sets: Mapping[str, Callable[[], RealDataset]],
+    options: BenchOptions,
+    *,
+    methods: Sequence[str],
+    ns: Sequence[int],
+    seeds: int,
+) -> list[FewShotTask]:
+    """Tasks with the longest first, so that no core is idle at the end."""
+    cache = options.cache or platformdirs.user_cache_path("clashsim")
+    repetitions = min(seeds, _QUICK_SEEDS) if options.quick else seeds
+    tasks = []
+    for name, load in sets.items():
+        for method in methods:
+            tasks.append(
+                FewShotTask(load, name, method, tuple(ns), repetitions, options.quick, cache)
+            )
+    names = list(sets)
+
+    def order(task: FewShotTask) -> tuple[bool, bool, int]:
+        return task.method != "clashsim", task.method not in _SLOW_METHODS, names.index(task.name)
+
+    return sorted(tasks, key=order)
 
 
-def _alone() -> None:
-    """One thread of torch in each process, and no work for a parent that was killed."""
+def _executor(options: BenchOptions) -> AbstractContextManager[Executor]:
+    """The executor that was given, or processes on this machine."""
+    if options.executor is not None:
+        return nullcontext(options.executor)
+    workers = options.workers
+    if workers is None:
+        workers = 1 if options.quick else os.cpu_count() or 1
+    if workers == 1:
+        return nullcontext(local)
+    return process_pool(workers, start=_start_worker)
+
+
+def _start_worker() -> None:
+    """Use one thread of torch in each process, and end with a parent that was killed."""
     import torch
 
     torch.set_num_threads(1)
     exit_with_parent()
 
 
-def _prepare(task: Task) -> None:
+def _distil_base_models(tasks: Sequence[FewShotTask], executor: Executor) -> None:
+    """Distil each base model in one worker, before two workers do it at the same time."""
+    first: dict[tuple[str, str], FewShotTask] = {}
+    for task in tasks:
+        if task.method in _TRAINED_FIRST:
+            first[task.load().scene, task.method] = task
+    for _ in executor(_distil_base_model, [*first.values()]):
+        pass  # an error comes back in the rows that need the base model
+
+
+def _distil_base_model(task: FewShotTask) -> None:
     problem = task.problem(task.load())
-    _ = problem.base if task.method == "clashsim" else problem.paper
+    _ = problem.clashsim_base if task.method == "clashsim" else problem.paper_base
 
 
-def _measure(task: Task, done: list[Row], resume: Path | None) -> list[Row]:
-    """All rows of a task, those already done taken over."""
+def _measure(task: FewShotTask, done: list[Row], resume: Path | None) -> list[Row]:
+    """All rows of a task; rows that an earlier run finished are taken from `done`."""
     real = task.load()
-    if task.method == "published":
-        errors = {
-            model: relative_error(after, real.impacts.after, real.gyration)
-            for model, after in real.published.items()
-        }
-        return [
-            _row(task.name, model, 0, "random") | _figures([e], 0.0) for model, e in errors.items()
-        ]
-    problem, rows = task.problem(real), []
-    for draw in DRAWS:
-        for n in (0,) if task.method in _BLIND else task.ns:
-            if (n == 0 and draw == "block") or n not in _SLOW.get(task.method, (n,)):
-                continue
-            if draw == "block" and task.method in _SLOW and n != 10:
-                continue
-            cut = splits(real, n, draw, seeds=_seeds(task, n))
-            if not cut:
-                continue
-            head = _row(task.name, task.method, n, draw)
-            old = next(
-                (
-                    r
-                    for r in done
-                    if all(r.get(k) == v for k, v in head.items())
-                    and r.get("seeds", len(cut)) == len(cut)
-                ),
-                None,
-            )
-            if old is None:
-                old = head | _judged(problem, WAYS[task.method], cut)
-                keep(resume, [old])
-            rows.append(old)
+    if task.method == PUBLISHED:
+        return _published_rows(task, real)
+    problem = task.problem(real)
+    rows = []
+    for draw, n in task.cells():
+        splits = split_rows(real, n, draw, seeds=task.repetitions(n))
+        if not splits:
+            continue
+        head = _row_head(task.name, task.method, n, draw)
+        row = _finished_row(done, head, len(splits))
+        if row is None:
+            row = head | _test_method(problem, METHODS[task.method], splits)
+            append_rows(resume, [row])
+        rows.append(row)
     return rows
 
 
-def _seeds(task: Task, n: int) -> int:
-    if task.method in _BLIND:
-        return 1
-    if task.method in _SLOW or task.quick:
-        return min(task.seeds, 5)
-    return max(task.seeds, _MANY) if n <= 20 else task.seeds
+def _published_rows(task: FewShotTask, real: RealDataset) -> list[Row]:
+    rows = []
+    for model, predicted in real.published.items():
+        error = relative_error(predicted, real.impacts.after, real.gyration)
+        rows.append(_row_head(task.name, model, 0, "random") | _figures([error], 0.0))
+    return rows
 
 
-def splits(
-    real: RealDataset, n: int, draw: str, *, seeds: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(rows to use, rows to test on) of each repetition; none where the set has fewer than 2 n
-    impacts.
+def _finished_row(done: Sequence[Row], head: Row, repetitions: int) -> Row | None:
+    """The row with this head and as many repetitions, if there is one."""
+    for row in done:
+        same_head = all(row.get(key) == value for key, value in head.items())
+        if same_head and row.get("seeds", repetitions) == repetitions:
+            return row
+    return None
 
-    random: by seed. block: the first n strikes of each session as recorded, tested on everything
-    else; at most `seeds` sessions.
+
+def split_rows(real: RealDataset, n: int, draw: str, *, seeds: int) -> list[Split]:
+    """Split a data set into rows to use and rows to test on, once per repetition.
+
+    Args:
+        real: The data set.
+        n: Number of rows to use.
+        draw: `random` draws them by seed. `block` takes the first n strikes of each session as
+            recorded.
+        seeds: Number of repetitions; of blocks, the most.
+
+    Returns:
+        (rows to use, rows to test on) of each repetition; none where the data set has fewer than
+        2 n impacts.
     """
     total = len(real.impacts)
     every = np.arange(total)
@@ -282,97 +298,44 @@ def splits(
     if draw == "random":
         orders = [np.random.default_rng(seed).permutation(total) for seed in range(seeds)]
         return [(order[:n], order[n:]) for order in orders]
-    firsts = [np.flatnonzero(real.session == s)[:n] for s in dict.fromkeys(real.session)]
-    return [(rows, np.setdiff1d(every, rows)) for rows in firsts if len(rows) == n][:seeds]
+    blocks = [np.flatnonzero(real.session == s)[:n] for s in dict.fromkeys(real.session)]
+    whole_blocks = [rows for rows in blocks if len(rows) == n]
+    return [(rows, np.setdiff1d(every, rows)) for rows in whole_blocks[:seeds]]
 
 
-def _judged(problem: Problem, way: Way, cut: list[tuple[np.ndarray, np.ndarray]]) -> Row:
-    errors, start = [], time.perf_counter()
-    for seed, (rows, test) in enumerate(cut):
+def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split]) -> Row:
+    """Figures of a method over all splits, or why it failed."""
+    errors = []
+    start = time.perf_counter()
+    for seed, (rows, test) in enumerate(splits):
         try:
-            predicted = way(problem, rows, seed)
+            predicted = method(problem, rows, seed)
         except Exception as error:  # one method that fails is one row
             return {"why": why(error)}
-        errors.append(relative_error(predicted, problem.impacts.after, problem.gyration)[test])
-    return _figures(errors, (time.perf_counter() - start) / len(cut))
+        error = relative_error(predicted, problem.impacts.after, problem.gyration)
+        errors.append(error[test])
+    return _figures(errors, (time.perf_counter() - start) / len(splits))
 
 
-def _row(name: str, method: str, n: int, draw: str) -> Row:
+def _row_head(name: str, method: str, n: int, draw: str) -> Row:
     return {"set": name, "method": method, "n": n, "draw": draw}
 
 
-def _figures(errors: list[np.ndarray], seconds: float) -> Row:
-    figures = {k: v if math.isfinite(v) else None for k, v in summary(errors).items()}
+def _figures(errors: Sequence[np.ndarray], seconds: float) -> Row:
+    """Accuracy over repetitions, null where it is not finite, and seconds per repetition."""
+    figures: Row = {}
+    for key, value in accuracy_summary(errors).items():
+        figures[key] = value if math.isfinite(value) else None
     return figures | {"seconds": round(seconds, 3)}
 
 
-def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
-    """Accuracy(0.1) against the number of impacts, a panel for each set, a line for each method;
-    what needs no impacts is a dotted level.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _sort_rows(rows: list[Row], sets: Sequence[str]) -> list[Row]:
+    """Sort by data set, draw, number of impacts and method, published models last."""
+    methods = list(METHODS)
 
-    shown = [r for r in rows if r["draw"] == draw and r.get("accuracy_0.1") is not None]
-    sets, methods = (
-        list(dict.fromkeys(r["set"] for r in shown)),
-        [m for m in WAYS if any(r["method"] == m for r in shown)],
-    )
-    used = sorted({r["n"] for r in shown if r["n"]})
-    wide = min(4, max(1, len(sets)))
-    figure = Figure(
-        figsize=(4.2 * wide, 3.6 * max(1, -(-len(sets) // wide)) + 0.9), layout="constrained"
-    )
-    FigureCanvasAgg(figure)  # draws without a screen, and without pyplot's global state
-    colours = [f"C{i}" for i in range(10)]
-    handles: dict[str, Any] = {}
-    for axes, name in zip(
-        figure.subplots(-(-max(1, len(sets)) // wide), wide, squeeze=False).ravel(),
-        [*sets, *[""] * wide],
-        strict=False,
-    ):
-        axes.set_visible(bool(name))
-        for i, method in enumerate(methods):
-            points = sorted(
-                (r["n"], r["accuracy_0.1"], r["sd_0.1"])
-                for r in shown
-                if r["set"] == name and r["method"] == method
-            )
-            style: dict[str, Any] = (
-                {"color": "black", "linewidth": 2.2, "zorder": 5}
-                if method == "clashsim"
-                else {"color": colours[i % 10], "linewidth": 1.2}
-            )
-            if points and points[0][0] == 0:
-                handles[method] = axes.axhline(points[0][1], linestyle=":", **style)
-            elif points:
-                n, mean, sd = (np.array(c) for c in zip(*points, strict=True))
-                handles[method] = axes.plot(
-                    n, mean, marker="o", markersize=3, label=method, **style
-                )[0]
-                axes.fill_between(
-                    n,
-                    mean - sd,
-                    np.minimum(mean + sd, 1),
-                    color=style["color"],
-                    alpha=0.08,
-                    linewidth=0,
-                )
-        axes.set(
-            title=name,
-            xscale="log",
-            ylim=(0, 1.02),
-            xlabel="real impacts used",
-            ylabel="accuracy(0.1)",
-        )
-        axes.set_xticks(used, [str(n) for n in used])
-        axes.minorticks_off()
-    if handles:
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=min(6, len(handles)),
-            frameon=False,
-        )
-    write_figure(path, figure, dpi=150)
+    def order(row: Row) -> tuple[int, bool, int, int]:
+        known = row["method"] in methods
+        method = methods.index(row["method"]) if known else len(methods)
+        return sets.index(row["set"]), row["draw"] != "random", row["n"], method
+
+    return sorted(rows, key=order)

@@ -1,10 +1,10 @@
-"""Identification problems whose first guess is poor, simulated in MJX, with a known truth.
+"""Identification problems with a poor first guess and a known truth, simulated in MJX.
 
-thrown-box   a box is thrown on a floor; the guess is so soft that it falls through (Heiden et al.
-             2020, Fig. 1 left)
+thrown-box   a box is thrown on a floor; the guess is so soft that the box falls through (Heiden et
+             al. 2020, Fig. 1 left)
 pendulum     a double pendulum that tumbles; the guess swings too slowly
-strike       a block slides into a wall's bumper and away; the guess is a contact so soft that it
-             hardly turns back
+strike       a ball slides into a wall and away; the guess is a contact so soft that the ball hardly
+             comes back
 arm          an upright arm with two elastic, driven joints falls over and swings; the guess is so
              stiff that it stays upright
 """
@@ -22,29 +22,82 @@ from clashsim.core.scene import Scene
 from clashsim.fit.mjx_windows import state_scales
 from clashsim.sim.mjx.simulator import MjxSim
 
-_BOX = """<mujoco><option timestep="0.005" integrator="implicitfast"/><worldbody><geom name="floor" type="plane" size="5 5 .1"/>
-<body name="box"><freejoint/><geom name="box" type="box" size=".1 .1 .1" mass="1"/></body></worldbody>
-<contact><pair name="strike" geom1="box" geom2="floor" condim="3" solref="-20000 -80" friction=".4 .4 .005 .0001 .0001"/></contact></mujoco>"""
-_PENDULUM = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><worldbody><geom name="floor" type="plane" size="1 1 .1" pos="0 0 -3"/>
-<body><joint name="upper" type="hinge" axis="0 1 0" damping=".004"/><geom type="sphere" size=".03" pos="0 0 -.4" mass=".4"/>
-<body pos="0 0 -.4"><joint name="lower" type="hinge" axis="0 1 0" damping=".002"/><geom name="bob" type="sphere" size=".03" pos="0 0 -.3" mass=".3"/>
-</body></body></worldbody></mujoco>"""
-_STRIKE = """<mujoco><option timestep="0.002" gravity="-3 0 0" integrator="implicitfast"/><worldbody><geom name="wall" type="plane" size="1 1 .1" euler="0 90 0"/>
-<body name="ball" pos=".3 0 0"><joint name="x" type="slide" axis="1 0 0"/><joint name="y" type="slide" axis="0 1 0"/><joint name="turn" type="hinge" axis="0 0 1"/>
-<geom name="ball" type="sphere" size=".05" mass=".3"/></body></worldbody>
-<contact><pair name="strike" geom1="ball" geom2="wall" condim="3" solref="-30000 -30" friction=".25 .25 .005 .0001 .0001"/></contact></mujoco>"""
-_ARM = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><worldbody><geom name="floor" type="plane" size="1 1 .1" pos="0 0 -3"/>
-<body><joint name="shoulder" type="hinge" axis="0 1 0" stiffness="2" damping=".05"/><geom type="capsule" size=".03" fromto="0 0 0 0 0 .4" mass="1"/>
-<body pos="0 0 .4"><joint name="elbow" type="hinge" axis="0 1 0" stiffness="1" damping=".02"/><geom name="tip" type="capsule" size=".02" fromto="0 0 0 0 0 .3" mass=".5"/>
-</body></body></worldbody><actuator><motor joint="shoulder"/><motor joint="elbow"/></actuator></mujoco>"""
+_BOX = """
+<mujoco>
+  <option timestep="0.005" integrator="implicitfast"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="5 5 .1"/>
+    <body name="box">
+      <freejoint/>
+      <geom name="box" type="box" size=".1 .1 .1" mass="1"/>
+    </body>
+  </worldbody>
+  <contact>
+    <pair name="strike" geom1="box" geom2="floor" condim="3" solref="-20000 -80"
+          friction=".4 .4 .005 .0001 .0001"/>
+  </contact>
+</mujoco>"""
+_PENDULUM = """
+<mujoco>
+  <option timestep="0.01"><flag contact="disable"/></option>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 .1" pos="0 0 -3"/>
+    <body>
+      <joint name="upper" type="hinge" axis="0 1 0" damping=".004"/>
+      <geom type="sphere" size=".03" pos="0 0 -.4" mass=".4"/>
+      <body pos="0 0 -.4">
+        <joint name="lower" type="hinge" axis="0 1 0" damping=".002"/>
+        <geom name="bob" type="sphere" size=".03" pos="0 0 -.3" mass=".3"/>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>"""
+_STRIKE = """
+<mujoco>
+  <option timestep="0.002" gravity="-3 0 0" integrator="implicitfast"/>
+  <worldbody>
+    <geom name="wall" type="plane" size="1 1 .1" euler="0 90 0"/>
+    <body name="ball" pos=".3 0 0">
+      <joint name="x" type="slide" axis="1 0 0"/>
+      <joint name="y" type="slide" axis="0 1 0"/>
+      <joint name="turn" type="hinge" axis="0 0 1"/>
+      <geom name="ball" type="sphere" size=".05" mass=".3"/>
+    </body>
+  </worldbody>
+  <contact>
+    <pair name="strike" geom1="ball" geom2="wall" condim="3" solref="-30000 -30"
+          friction=".25 .25 .005 .0001 .0001"/>
+  </contact>
+</mujoco>"""
+_ARM = """
+<mujoco>
+  <option timestep="0.01"><flag contact="disable"/></option>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 .1" pos="0 0 -3"/>
+    <body>
+      <joint name="shoulder" type="hinge" axis="0 1 0" stiffness="2" damping=".05"/>
+      <geom type="capsule" size=".03" fromto="0 0 0 0 0 .4" mass="1"/>
+      <body pos="0 0 .4">
+        <joint name="elbow" type="hinge" axis="0 1 0" stiffness="1" damping=".02"/>
+        <geom name="tip" type="capsule" size=".02" fromto="0 0 0 0 0 .3" mass=".5"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="shoulder"/><motor joint="elbow"/></actuator>
+</mujoco>"""
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """A scene whose parameters are to be found from states that it gave at the nominal ones;
-    guesses are drawn between `worst` and `best` (q,), unit scale.
+class HardStart:
+    """Parameters to be found from the states that they gave, beginning at poor first guesses.
 
-    rounds: of basin hopping; what they cost in simulator steps is what every method may spend.
+    Attributes:
+        scene: Its q parameters are searched; their nominal values are the truth.
+        start: States (T, s) at which the T trajectories begin.
+        control: Of all steps, (T, steps, u).
+        worst: One corner of the box of first guesses, (q,), unit scale.
+        best: The other corner, (q,), unit scale.
+        rounds: Of basin hopping; what they cost in simulator steps is what every search may spend.
     """
 
     scene: Scene
@@ -61,7 +114,7 @@ class Problem:
 
     @property
     def truth(self) -> np.ndarray:
-        """The point (q,) to be found, unit scale."""
+        """The point to be found, (q,), unit scale."""
         return to_unit(self.scene.params, self.scene.nominal)
 
     @property
@@ -70,43 +123,52 @@ class Problem:
         return self.control.shape[0] * self.control.shape[1]
 
     @cached_property
-    def _observed(self) -> tuple[np.ndarray, np.ndarray]:
-        observed = self.sim.rollout(self.start, self.control, theta=self.scene.nominal)
-        return observed, 1 / (
-            state_scales(self.sim.model, observed) * np.sqrt(observed[:, 1:].size)
-        )
+    def _observed(self) -> np.ndarray:
+        """States (T, steps + 1, s) at the truth."""
+        return self.sim.rollout(self.start, self.control, theta=self.scene.nominal)
 
-    def guesses(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Poor starts (n, q)."""
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        """Factors that turn gaps in the states into residuals."""
+        count = self._observed[:, 1:].size
+        return 1 / (state_scales(self.sim.model, self._observed) * np.sqrt(count))
+
+    def first_guesses(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw poor starts (n, q), unit scale."""
         return rng.uniform(self.worst, self.best, (n, len(self.worst)))
 
     def residuals(self, points: np.ndarray) -> np.ndarray:
-        """Residuals (m, k) at points (m, q): the squared sum of a row is the mean squared relative
-        error.
+        """Residuals (m, k) at points (m, q), unit scale.
+
+        The sum of squares of a row is the mean squared relative error.
         """
-        states = self.sim.rollout(*self._rows(points)[:2], theta=self._rows(points)[2])
-        return self._off(states, len(points))
+        start, control, theta = self._repeat_for(points)
+        states = self.sim.rollout(start, control, theta=theta)
+        return self._weighted_gap(states, len(points))
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and slopes (m, k, q)."""
+        """Residuals (m, k) at points (m, q), unit scale, and their Jacobian (m, k, q)."""
         m, q = points.shape
-        start, control, theta = self._rows(points)
-        states, slope = self.sim.rollout_with_jacobian(
+        start, control, theta = self._repeat_for(points)
+        states, jacobian = self.sim.rollout_with_jacobian(
             start, control, theta, free=range(q), finite=False
         )
-        return self._off(states, m), (slope * self._observed[1][:, None])[:, 1:].reshape(m, -1, q)
+        weighted_jacobian = jacobian * self._weights[:, None]
+        return self._weighted_gap(states, m), weighted_jacobian[:, 1:].reshape(m, -1, q)
 
-    def _rows(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        m, n = len(points), len(self.start)
+    def _repeat_for(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Start, control and theta of all trajectories at each of m points, (m T, ...)."""
+        m = len(points)
+        theta = from_unit(self.scene.params, points)
         return (
             np.tile(self.start, (m, 1)),
             np.tile(self.control, (m, 1, 1)),
-            np.repeat(from_unit(self.scene.params, points), n, 0),
+            np.repeat(theta, len(self.start), 0),
         )
 
-    def _off(self, states: np.ndarray, m: int) -> np.ndarray:
-        observed, scale = self._observed
-        return ((states - np.tile(observed, (m, 1, 1))) * scale)[:, 1:].reshape(m, -1)
+    def _weighted_gap(self, states: np.ndarray, m: int) -> np.ndarray:
+        gap = (states - np.tile(self._observed, (m, 1, 1))) * self._weights
+        return gap[:, 1:].reshape(m, -1)
 
 
 def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, ...]:
@@ -117,10 +179,10 @@ def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, 
     )
 
 
-def _thrown_box() -> Problem:
+def _thrown_box() -> HardStart:
     scene = Scene(_BOX, "box", "floor", params=_contact(2e4, 80.0, 0.4), name="thrown-box")
     start = np.array([[0, 0, 0.3, 1, 0, 0, 0, 1.5, 0, 0.5, 0, 1.0, 0]], float)
-    return Problem(
+    return HardStart(
         scene,
         start,
         np.zeros((1, 96, 0)),
@@ -130,14 +192,14 @@ def _thrown_box() -> Problem:
     )
 
 
-def _pendulum() -> Problem:
+def _pendulum() -> HardStart:
     params = (
         Param("gravity", "option/gravity[2]", 9.81, 1.0, 40.0, "m/s^2", "log", -1),
         Param("upper_damping", "joint/upper/damping", 0.004, 0.0001, 0.2, "N m s", "log"),
         Param("lower_damping", "joint/lower/damping", 0.002, 0.0001, 0.2, "N m s", "log"),
     )
     scene = Scene(_PENDULUM, "bob", "floor", params=params, name="pendulum")
-    return Problem(
+    return HardStart(
         scene,
         np.array([[1.9, 1.0, 0.0, 0.0]]),
         np.zeros((1, 192, 0)),
@@ -146,15 +208,15 @@ def _pendulum() -> Problem:
     )
 
 
-def _strike() -> Problem:
+def _strike() -> HardStart:
     scene = Scene(_STRIKE, "ball", "wall", params=_contact(3e4, 30.0, 0.25), name="strike")
     start = np.array([[-0.1, 0, 0, -1.0, 0.6, 0]], float)
-    return Problem(
+    return HardStart(
         scene, start, np.zeros((1, 256, 0)), np.array([-1, -1, -0.9]), np.array([-0.2, 0.0, 0.9])
     )
 
 
-def _arm() -> Problem:
+def _arm() -> HardStart:
     params = tuple(
         Param(f"{joint}_{what}", f"joint/{joint}/{what}", value, low, high, unit, "log")
         for joint, what, value, low, high, unit in (
@@ -168,7 +230,7 @@ def _arm() -> Problem:
         [1.5 * np.sin(np.arange(192) * 0.05), 0.6 * np.sin(np.arange(192) * 0.13)], 1
     )[None]
     start = np.array([[0.8, -0.6, 0.0, 0.0]])
-    return Problem(
+    return HardStart(
         Scene(_ARM, "tip", "floor", params=params, name="arm"),
         start,
         control,
@@ -177,7 +239,7 @@ def _arm() -> Problem:
     )
 
 
-PROBLEMS: dict[str, Callable[[], Problem]] = {
+PROBLEMS: dict[str, Callable[[], HardStart]] = {
     "thrown-box": _thrown_box,
     "pendulum": _pendulum,
     "strike": _strike,

@@ -1,6 +1,4 @@
-"""Impacts of the recorded laboratory strikes, a stand-in for reality, in the form in which the
-benches take real sets.
-"""
+"""Impacts of the recorded laboratory strikes, in the form in which benchmarks take real data sets."""
 
 from __future__ import annotations
 
@@ -17,24 +15,43 @@ from clashsim.data.segmentation.segment import segment
 
 
 def load_lab_set(name: str, shape: str, material: str, surface: str) -> RealDataset:
-    """The 110 strikes of one setting in recorded order, seen as any log would be: segmented, the
-    first impact of each trial.
+    """Load the 110 strikes of one laboratory setting, in recorded order.
+
+    They are segmented as any log would be; the first impact of each trial is taken.
+
+    Args:
+        name: Of the data set, also of its one session.
+        shape: Of the block, one of `lab.SHAPES`.
+        material: Of the block, one of `lab.MATERIALS`.
+        surface: Of the ground, one of `lab.SURFACES`.
     """
     scene = Scene.load(shape)
     found = segment(lab.recorded(shape, material, surface), scene=scene)
-    first = np.sort(np.unique(found.trial, return_index=True)[1])
+    first_of_trial = np.sort(np.unique(found.trial, return_index=True)[1])
     return RealDataset(
         name,
         shape,
-        found.impacts[first],
+        found.impacts[first_of_trial],
         inertia(scene, scene.struck_body).gyration,
-        np.full(len(first), name),
+        np.full(len(first_of_trial), name),
     )
 
 
-def choose(sets: Sequence[str] | None, present: list[str]) -> list[str]:
-    """The sets asked for, all by default."""
-    for name in sets or ():
+def choose(names: Sequence[str] | None, present: Sequence[str], *, what: str = "set") -> list[str]:
+    """Check names that a user gave.
+
+    Args:
+        names: Given names; None or none takes all.
+        present: All names there are.
+        what: What a name stands for, as in "set" or "method".
+
+    Returns:
+        The names to use.
+
+    Raises:
+        DataError: A name is not present.
+    """
+    for name in names or ():
         if name not in present:
-            raise DataError(f"the bench has no set {name!r}; {did_you_mean(name, present)}")
-    return list(sets or present)
+            raise DataError(f"the bench has no {what} {name!r}; {did_you_mean(name, present)}")
+    return list(names or present)

@@ -1,55 +1,44 @@
-"""CLASH Fig. 4: the semi-cylinder in three materials on two kinds of sand, struck in the
-laboratory, a stand-in for reality.
-"""
+"""CLASH Fig. 4: the semi-cylinder in three materials on two kinds of sand, in the virtual laboratory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from clashsim import lab
-from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
+from clashsim.bench.few_shot import OPTIONS, QUICK_METHODS, measure
+from clashsim.bench.few_shot_plot import plot
 from clashsim.bench.lab_sets import choose, load_lab_set
-from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.executor import Executor
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row
+from clashsim.evaluate.methods import METHODS
 
-__all__ = ["plot", "run"]
+__all__ = ["OPTIONS", "plot", "run"]
 
 
-def run(
-    seeds: int = 3,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    ns: Sequence[int] = (10,),
-    resume: Path | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    engine: Executor | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of the bench; draw `block` is the paper's split, the first ten strikes to fit and the
-    other hundred to test.
+def run(options: BenchOptions = BenchOptions(), *, ns: Sequence[int] = (10,)) -> list[Row]:
+    """Measure the few-shot accuracy of all methods on all pairs of material and surface.
+
+    Draw `block` is the split of the paper: the first ten strikes to fit, the other hundred to test.
+
+    Args:
+        options: What to measure and where; its sets are named `material/surface`.
+        ns: Numbers of impacts that a method may use.
+
+    Returns:
+        Rows as `clashsim.bench.few_shot.measure` gives them.
     """
-    settings = [(material, surface) for material in lab.MATERIALS for surface in lab.SURFACES]
-    present = {
-        f"{m}/{s}": partial(load_lab_set, f"{m}/{s}", "semi_cylinder", m, s) for m, s in settings
-    }
-    chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
+    present = {}
+    for material in lab.MATERIALS:
+        for surface in lab.SURFACES:
+            name = f"{material}/{surface}"
+            present[name] = partial(load_lab_set, name, "semi_cylinder", material, surface)
+    default = list(present)[:1] if options.quick else list(present)
+    chosen = choose(options.sets or default, list(present))
     return measure(
         {name: present[name] for name in chosen},
-        methods=methods or (QUICK if quick else [*WAYS]),
+        options,
+        methods=options.methods or (QUICK_METHODS if options.quick else list(METHODS)),
         ns=ns,
-        seeds=seeds,
-        quick=quick,
-        resume=resume,
-        cache=cache,
-        workers=workers,
-        engine=engine,
-        progress=progress,
-        save=save,
+        seeds=options.seeds or 3,
     )

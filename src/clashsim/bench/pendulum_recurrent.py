@@ -1,5 +1,6 @@
-"""A recurrent network that predicts the double pendulum without any physics, trained until runs
-kept aside say that it does not get better.
+"""A recurrent network that predicts the double pendulum without any physics.
+
+It is trained until its error on validation recordings stops falling.
 """
 
 from __future__ import annotations
@@ -8,142 +9,204 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clashsim.bench.pendulum_camera import cut_windows
 from clashsim.data.pendulum import ARM, PendulumRun
 
-_WIDTH, _BATCH, _ROUND = (
-    64,
-    32,
-    50,
-)  # units, windows in a batch, batches between two looks at the runs kept aside
-# Looks without anything better, after which the learning rate falls, and after three falls it ends
-_PATIENCE = 5
-_SPAN = (60, 200)  # frames predicted in training, one after the other
+_HIDDEN_UNITS = 64
+_BATCH_SIZE = 32  # windows
+_CHECK_EVERY = 50  # batches between two looks at the validation error
+_PATIENCE = 5  # looks without improvement, after which the learning rate falls
+_SPANS = (60, 200)  # frames predicted in training, one after the other
+_FIRST_RATE = 3e-3
+_LAST_RATE = 1e-4  # training ends when the learning rate is at or below
+_QUICK_LAST_RATE = 2e-3
+_IMPROVEMENT = 0.995  # of the best validation error: what counts as better
+_VALIDATION_WINDOWS = 128  # about
+_CHANGE_SCALE = 0.01  # rad per frame: a unit of the network's output
 
 
 class _Net(nn.Module):
-    """Reads turns and their changes of both arms, and says how the changes change; angles are their
-    sum, so that it need not learn what a turn is.
+    """Reads angles of both arms and their changes per frame, and outputs how the changes change.
+
+    Angles are sums of changes, so that the network need not learn that angles wrap around.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell = nn.GRUCell(6, _WIDTH)
-        self.out = nn.Sequential(nn.Linear(_WIDTH + 6, _WIDTH), nn.Tanh(), nn.Linear(_WIDTH, 2))
+        self.cell = nn.GRUCell(6, _HIDDEN_UNITS)
+        self.out = nn.Sequential(
+            nn.Linear(_HIDDEN_UNITS + 6, _HIDDEN_UNITS), nn.Tanh(), nn.Linear(_HIDDEN_UNITS, 2)
+        )
 
-    def forward(self, angle: torch.Tensor, steps: int) -> torch.Tensor:
-        """Angles (N, steps, 2) after the observed ones (N, F, 2)."""
-        hidden = angle.new_zeros(len(angle), _WIDTH)
+    def forward(self, angle: Tensor, steps: int) -> Tensor:
+        """Predict angles (N, steps, 2) that follow the observed ones (N, F, 2), rad."""
+        hidden = angle.new_zeros(len(angle), _HIDDEN_UNITS)
         change = angle[:, 1] - angle[:, 0]
         for k in range(1, angle.shape[1]):
             change = angle[:, k] - angle[:, k - 1]
-            hidden = self.cell(self._seen(angle[:, k], change), hidden)
-        # The last change is as noisy as two frames: the network may correct where it begins.
-        now, out = angle[:, -1], []
+            hidden = self.cell(self._inputs(angle[:, k], change), hidden)
+        # The last observed change has the noise of two frames: the network may correct it.
+        now = angle[:, -1]
+        predicted = []
         for _ in range(steps):
-            seen = self._seen(now, change)
-            change = change + 0.01 * self.out(torch.cat([hidden, seen], 1))
+            inputs = self._inputs(now, change)
+            change = change + _CHANGE_SCALE * self.out(torch.cat([hidden, inputs], 1))
             now = now + change
-            hidden = self.cell(self._seen(now, change), hidden)
-            out.append(now)
-        return torch.stack(out, 1)
+            hidden = self.cell(self._inputs(now, change), hidden)
+            predicted.append(now)
+        return torch.stack(predicted, 1)
 
-    def _seen(self, angle: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    def _inputs(self, angle: Tensor, change: Tensor) -> Tensor:
         return torch.cat([torch.sin(angle), torch.cos(angle), 10 * change], 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Recurrent:
-    """A trained network, the mean lengths (2,) of the arms, m, and how many batches it took."""
+class RecurrentModel:
+    """A trained network.
+
+    Attributes:
+        net: From observed to later angles.
+        arm_lengths: Mean lengths of both arms, (2,), m.
+        batches: Number of batches that training took.
+    """
 
     net: _Net
-    arms: np.ndarray
+    arm_lengths: np.ndarray
     batches: int
 
     def __call__(self, windows: np.ndarray, *, observed: int, steps: int) -> np.ndarray:
-        """Places (N, steps, 2) of the second bob, m, after the observed frames of windows (N, T, 3,
-        2).
+        """Predict the second bob.
+
+        Args:
+            windows: Positions of pivot and both bobs in the image, (N, T, 3, 2), m.
+            observed: Number of frames at the beginning that the network sees.
+            steps: Number of frames to predict.
+
+        Returns:
+            Positions of the second bob, (N, steps, 2), m.
         """
+        seen = torch.tensor(_arm_angles(windows[:, :observed]), dtype=torch.float32)
         with torch.no_grad():
-            angle = (
-                self.net(torch.tensor(_angles(windows[:, :observed]), dtype=torch.float32), steps)
-                .double()
-                .numpy()
-            )
-        return windows[:, :observed, 0].mean(1)[:, None] + _tip(angle, self.arms)
+            angle = self.net(seen, steps).double().numpy()
+        pivot = windows[:, :observed, 0].mean(1)[:, None]
+        return pivot + _second_bob(angle, self.arm_lengths)
 
 
 def train(
     runs: list[PendulumRun],
-    aside: list[PendulumRun],
+    validation: list[PendulumRun],
     *,
     seed: int,
     observed: int,
     quick: bool = False,
-) -> Recurrent:
-    """Train on runs; `aside` are others to see when to stop."""
+) -> RecurrentModel:
+    """Train a network.
+
+    Args:
+        runs: Recordings to train on.
+        validation: Other recordings, which tell when to stop.
+        seed: Of the first weights and of the batches.
+        observed: Number of frames at the beginning of a window that the network sees.
+        quick: Whether to stop after a few batches.
+    """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    spans = _SPAN[:1] if quick else _SPAN
-    windows, kept = (
-        cut_windows(r, frames=observed + spans[-1], every=e)[0]
-        for r, e in ((runs, 25), (aside, 200))
-    )
-    if not len(windows) or not len(kept):
-        windows = kept = cut_windows(runs + aside, frames=observed + spans[-1], every=25)[0]
-    arms = np.linalg.norm(np.diff(windows, axis=2), axis=-1).mean((0, 1))
-    data, check = (
-        torch.tensor(_angles(w), dtype=torch.float32)
-        for w in (windows, kept[:: max(1, len(kept) // 128)])
-    )
-    net, batches = _Net(), 0
+    spans = _SPANS[:1] if quick else _SPANS
+    frames = observed + spans[-1]
+    windows, _ = cut_windows(runs, frames=frames, every=25)
+    checked, _ = cut_windows(validation, frames=frames, every=200)
+    if not len(windows) or not len(checked):
+        windows, _ = cut_windows(runs + validation, frames=frames, every=25)
+        checked = windows
+    arm_lengths = np.linalg.norm(np.diff(windows, axis=2), axis=-1).mean((0, 1))
+    checked = checked[:: max(1, len(checked) // _VALIDATION_WINDOWS)]
+    train_angles = torch.tensor(_arm_angles(windows), dtype=torch.float32)
+    check_angles = torch.tensor(_arm_angles(checked), dtype=torch.float32)
+    net = _Net()
+    batches = 0
     for span in spans:
-        rate = 3e-3
-        best, state, stale = np.inf, net.state_dict(), 0
-        optimiser = torch.optim.Adam(net.parameters(), lr=rate)
-        while rate > (2e-3 if quick else 1e-4):
-            for _ in range(2 if quick else _ROUND):
-                rows = torch.from_numpy(rng.integers(0, len(data), _BATCH))
-                optimiser.zero_grad()
-                _loss(net, data[rows], observed, span, arms).backward()
-                nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-                optimiser.step()
-                batches += 1
-            with torch.no_grad():
-                found = float(_loss(net, check, observed, span, arms))
-            if found < 0.995 * best:
-                best, state, stale = found, {k: v.clone() for k, v in net.state_dict().items()}, 0
-            else:
-                stale += 1
-            if stale > (0 if quick else _PATIENCE):
-                rate, stale = rate / 4, 0
-                net.load_state_dict(state)
-                optimiser = torch.optim.Adam(net.parameters(), lr=rate)
-        net.load_state_dict(state)
-    return Recurrent(net, arms, batches)
+        loss = _Loss(net, observed, span, arm_lengths)
+        batches += _train_span(net, loss, train_angles, check_angles, rng, quick=quick)
+    return RecurrentModel(net, arm_lengths, batches)
 
 
-def _angles(windows: np.ndarray) -> np.ndarray:
-    """Turns (N, T, 2) of both arms from the first axis, unwrapped."""
+def _train_span(
+    net: _Net,
+    loss: _Loss,
+    train_angles: Tensor,
+    check_angles: Tensor,
+    rng: np.random.Generator,
+    *,
+    quick: bool,
+) -> int:
+    """Train on one span of frames until the learning rate has fallen; returns the batches."""
+    last_rate = _QUICK_LAST_RATE if quick else _LAST_RATE
+    patience = 0 if quick else _PATIENCE
+    rate = _FIRST_RATE
+    optimiser = torch.optim.Adam(net.parameters(), lr=rate)
+    best = np.inf
+    best_weights = net.state_dict()
+    stale = 0
+    batches = 0
+    while rate > last_rate:
+        for _ in range(2 if quick else _CHECK_EVERY):
+            rows = torch.from_numpy(rng.integers(0, len(train_angles), _BATCH_SIZE))
+            optimiser.zero_grad()
+            loss(train_angles[rows]).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimiser.step()
+            batches += 1
+        with torch.no_grad():
+            error = float(loss(check_angles))
+        if error < _IMPROVEMENT * best:
+            best = error
+            best_weights = {name: value.clone() for name, value in net.state_dict().items()}
+            stale = 0
+        else:
+            stale += 1
+        if stale > patience:
+            rate /= 4
+            stale = 0
+            net.load_state_dict(best_weights)
+            optimiser = torch.optim.Adam(net.parameters(), lr=rate)
+    net.load_state_dict(best_weights)
+    return batches
+
+
+@dataclass(frozen=True, eq=False)
+class _Loss:
+    """Logarithm of the squared distance of both bobs, in lengths of the upper arm.
+
+    The physical models are fitted by the same loss: a window that nothing can follow hardly counts.
+    """
+
+    net: _Net
+    observed: int
+    span: int
+    arm_lengths: np.ndarray
+
+    def __call__(self, angle: Tensor) -> Tensor:
+        """Mean over windows of angles (N, T, 2)."""
+        predicted = self.net(angle[:, : self.observed], self.span)
+        true = angle[:, self.observed : self.observed + self.span]
+        length = torch.tensor(self.arm_lengths / ARM, dtype=torch.float32)[:, None]
+        gap_x = torch.cos(predicted) - torch.cos(true)
+        gap_y = torch.sin(predicted) - torch.sin(true)
+        arm_gap = length * torch.stack([gap_x, gap_y], -1)
+        bob_gap = arm_gap.cumsum(2)  # the second arm hangs from the first
+        squared = (bob_gap**2).sum((-1, -2)).mean(1)
+        return torch.log1p(1e4 * squared).mean()
+
+
+def _arm_angles(windows: np.ndarray) -> np.ndarray:
+    """Angles of both arms from the image's first axis, (N, T, 2), rad, unwrapped over time."""
     arm = np.diff(windows, axis=2)
     return np.unwrap(np.arctan2(arm[..., 1], arm[..., 0]), axis=1)
 
 
-def _tip(angle: np.ndarray, arms: np.ndarray) -> np.ndarray:
-    return (arms[:, None] * np.stack([np.cos(angle), np.sin(angle)], -1)).sum(-2)
-
-
-def _loss(
-    net: _Net, angle: torch.Tensor, observed: int, span: int, arms: np.ndarray
-) -> torch.Tensor:
-    """Distances of both bobs in arms' lengths, by their logarithm, as the physical models are
-    fitted: a window that nobody can follow does not lead.
-    """
-    said, true = net(angle[:, :observed], span), angle[:, observed : observed + span]
-    ratio = torch.tensor(arms / ARM, dtype=torch.float32)[:, None]
-    off = ratio * torch.stack(
-        [torch.cos(said) - torch.cos(true), torch.sin(said) - torch.sin(true)], -1
-    )
-    return torch.log1p(1e4 * (off.cumsum(2) ** 2).sum((-1, -2)).mean(1)).mean()
+def _second_bob(angle: np.ndarray, arm_lengths: np.ndarray) -> np.ndarray:
+    """Position of the second bob from the pivot, (N, T, 2), m, at angles (N, T, 2)."""
+    direction = np.stack([np.cos(angle), np.sin(angle)], -1)
+    return (arm_lengths[:, None] * direction).sum(-2)

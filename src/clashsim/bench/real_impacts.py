@@ -4,57 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
-from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.executor import Executor
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench import few_shot
+from clashsim.bench.few_shot import PUBLISHED, QUICK_METHODS, measure
+from clashsim.bench.few_shot_plot import plot
+from clashsim.bench.lab_sets import choose
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row
 from clashsim.data import datasets
+from clashsim.evaluate.methods import METHODS
 
-__all__ = ["plot", "run"]
+__all__ = ["OPTIONS", "plot", "run"]
 
+OPTIONS = few_shot.OPTIONS | {"root"}
 NS = (5, 10, 20, 50, 100, 300)
+_QUICK_NS = (10,)
 
 
-def run(
-    root: Path,
-    seeds: int = 5,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    ns: Sequence[int] | None = None,
-    resume: Path | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    engine: Executor | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of the bench, on the sets that lie in `root`."""
-    root = datasets.find_data_root(root).absolute()  # workers may stand elsewhere
+def run(options: BenchOptions, *, ns: Sequence[int] | None = None) -> list[Row]:
+    """Measure the few-shot accuracy of all methods on the recordings under `options.root`.
+
+    Args:
+        options: What to measure and where; the folder of recordings is needed.
+        ns: Numbers of impacts that a method may use.
+
+    Returns:
+        Rows as `clashsim.bench.few_shot.measure` gives them.
+    """
+    # An absolute path, because workers may have another working directory.
+    root = datasets.find_data_root(options.recordings()).absolute()
     present = datasets.names(root)
-    few = [
-        s
-        for s in ("mit_ellipse", next((p for p in present if p.startswith("lasa/")), ""))
-        if s in present
-    ]
-    chosen = list(sets or (few if quick else present))
-    for name in chosen:
-        if name not in present:
-            raise DataError(f"the bench has no set {name!r}; {did_you_mean(name, present)}")
+    default = _quick_sets(present) if options.quick else present
+    chosen = choose(options.sets or default, present)
+    default_methods = QUICK_METHODS if options.quick else (*METHODS, PUBLISHED)
+    default_ns = _QUICK_NS if options.quick else NS
     return measure(
         {name: partial(datasets.load, name, root) for name in chosen},
-        methods=methods or (QUICK if quick else (*WAYS, "published")),
-        ns=ns or ((10,) if quick else NS),
-        seeds=seeds,
-        quick=quick,
-        resume=resume,
-        cache=cache,
-        workers=workers,
-        engine=engine,
-        progress=progress,
-        save=save,
+        options,
+        methods=options.methods or default_methods,
+        ns=ns or default_ns,
+        seeds=options.seeds or 5,
     )
+
+
+def _quick_sets(present: Sequence[str]) -> list[str]:
+    """The ellipse and the first set of struck boxes, as far as they are there."""
+    boxes = [name for name in present if name.startswith("lasa/")]
+    return [name for name in ("mit_ellipse", *boxes[:1]) if name in present]

@@ -1,5 +1,6 @@
-"""Rows of a bench kept as they are made, so that one that was stopped goes on: JSON lines, several
-processes may add to one file.
+"""Finished rows of a benchmark in a file, from which a benchmark that was stopped continues.
+
+The file holds JSON lines; several processes may append to it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from clashsim.bench.rows import Row
 from clashsim.core.files import append_lines
 
 
-def kept(resume: Path | None) -> list[Row]:
-    """Rows of an earlier run, without a line that a kill cut short.
+def read_rows(resume: Path | None) -> list[Row]:
+    """Read the rows of an earlier run.
 
-    A row with `why` is left out as well: what was missing may be there this time.
+    A line that a kill cut short is left out. So is a row with `why`: what was missing then may be
+    there now.
+
+    Args:
+        resume: The file, which need not exist.
     """
     if resume is None or not resume.is_file():
         return []
@@ -30,8 +35,8 @@ def kept(resume: Path | None) -> list[Row]:
     return rows
 
 
-def keep(resume: Path | None, rows: Iterable[Row]) -> None:
-    """Add rows, where there is a file for them."""
+def append_rows(resume: Path | None, rows: Iterable[Row]) -> None:
+    """Append rows to the file, if there is one."""
     text = "".join(json.dumps(row) + "\n" for row in rows)
     if resume is not None and text:
         append_lines(resume, text)

@@ -22,7 +22,7 @@ from clashsim import lab
 from clashsim.bench import planning, slide_sets
 from clashsim.bench.resume import keep, kept
 from clashsim.bench.rows import Row, Save, discard, measured, optional
-from clashsim.pipeline.route_following import follow_in_lab
+from clashsim.commands.push import in_lab
 from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.workers import exit_with_parent
@@ -121,7 +121,7 @@ def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, work
 
 def _trial(job: tuple[Policy, str, lab.Setting, int]) -> tuple[bool, int, int]:
     policy, name, setting, seed = job
-    done = follow_in_lab(policy, ROUTES[name], setting, seed)
+    done = in_lab(policy, ROUTES[name], setting, seed)
     return done.success, done.reached, len(done.strikes)
 
 

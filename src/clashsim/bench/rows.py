@@ -1,4 +1,4 @@
-"""Rows of a bench: saved as they are made, and a sentence in place of one that cannot be made."""
+"""Rows of a benchmark: saved as they are made; a row that cannot be made gives its reason."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Row = dict[str, Any]
 # Called with all rows so far whenever there are more, so that an error or an interrupt loses none.
 Save = Callable[[Sequence[Row]], None]
 
-_LONGEST = 200  # characters of an error that is not ours
+_MAX_MESSAGE = 200  # characters kept of an error that is not a ClashError
 
 
 def discard(rows: Sequence[Row]) -> None:
-    """Save nothing: the caller has the rows when the bench is done."""
+    """Save nothing: the caller gets the rows when the benchmark is done."""
 
 
 @contextmanager
 def optional(rows: list[Row], **head: Any) -> Iterator[None]:
-    """Let an error within become a row with `why`, so that the bench goes on to its other rows.
+    """Turn an error into a row with `why`, so that the benchmark goes on to its other rows.
 
     Args:
         rows: Where the row is added.
@@ -35,14 +35,25 @@ def optional(rows: list[Row], **head: Any) -> Iterator[None]:
 
 
 def why(error: Exception) -> str:
-    """One sentence on why a row is missing; an error that is not ours is printed whole as well."""
-    said = " ".join(str(error).split())
+    """The reason why a row is missing, in one line.
+
+    The traceback of an error that is not a ClashError is printed as well.
+    """
+    message = " ".join(str(error).split())
     if isinstance(error, ClashError):
-        return said
+        return message
     traceback.print_exception(error)
-    return f"{type(error).__name__}: {said[:_LONGEST]}"
+    return f"{type(error).__name__}: {message[:_MAX_MESSAGE]}"
 
 
 def measured(rows: Sequence[Row]) -> list[Row]:
     """The rows that hold figures."""
     return [row for row in rows if "why" not in row]
+
+
+def find_row(rows: Sequence[Row], content: Row) -> Row | None:
+    """The first row that has all of these keys with these values."""
+    for row in rows:
+        if row | content == row:
+            return row
+    return None

@@ -1,5 +1,7 @@
-"""What more workers give: sampling and calibration with one and two workers of Ray, the bits they
-make, and a worker killed halfway.
+"""What more workers give: sampling and calibration with one and two Ray workers.
+
+Beside the rates, the rows show whether the results are the same bits, and what a worker that is
+killed halfway costs.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import load_lab_set
-from clashsim.bench.rows import Row, Save, discard, measured, optional
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row, measured, optional
 from clashsim.core.errors import ClashError
 from clashsim.core.executor import Executor, Item, Result, local, map_items
-from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
@@ -30,131 +32,154 @@ from clashsim.fit.threads import one_thread
 from clashsim.scale.cluster import require_ray
 from clashsim.scale.ray_executor import ray_executor
 
-_FITTED = 10  # strikes of a recording; the others are predicted
+OPTIONS: frozenset[str] = frozenset()
+_NUM_FITTED = 10  # strikes of a recording to calibrate with; the others are predicted
+_SHARD_SIZE = 4096
 
 
 @dataclass(frozen=True)
 class _Sampling:
-    """So many strikes of a scene, in shards."""
+    """Sampling `size` strikes of a scene, in shards."""
 
     scene: str
     size: int
     what: str = "sampling"
 
-    def __call__(self, engine: Executor) -> np.ndarray:
-        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, engine=engine)
+    def __call__(self, executor: Executor) -> np.ndarray:
+        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, executor=executor)
         assert impacts.theta is not None
         return np.concatenate([impacts.before, impacts.after, impacts.theta], 1)
 
-    def little(self) -> None:
+    def warm_up(self) -> None:
         """What a worker does before it is timed."""
         sample(Scene.load(self.scene), 64, 1, threads=1)
 
 
 @dataclass(frozen=True)
 class _Calibration:
-    """So many recordings of the laboratory, a stand-in for reality, each calibrated alone."""
+    """Calibrating each of the first `size` recordings of the virtual laboratory."""
 
     size: int
     what: str = "calibration"
 
-    def __call__(self, engine: Executor) -> np.ndarray:
-        found = dict(map_items(engine, _calibrated, lab.settings()[: self.size]))
-        return np.concatenate([found[i] for i in range(self.size)])
+    def __call__(self, executor: Executor) -> np.ndarray:
+        results = dict(map_items(executor, _calibrate, lab.settings()[: self.size]))
+        return np.concatenate([results[i] for i in range(self.size)])
 
-    def little(self) -> None:
+    def warm_up(self) -> None:
         """What a worker does before it is timed."""
-        _calibrated(lab.settings()[0])
+        _calibrate(lab.settings()[0])
 
 
-def _calibrated(setting: lab.Setting) -> np.ndarray:
-    """Read, segment and calibrate a recording: identified values, and what is predicted of the
-    strikes that were not fitted.
-    """
-    real = load_lab_set(setting.name, setting.shape, setting.material, setting.surface)
-    model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_FITTED])
-    return np.concatenate(
-        [[e.value for e in model.theta], model.predict(real.impacts[_FITTED:]).ravel()]
-    )
+@dataclass(frozen=True)
+class _EmptyTasks:
+    """Tasks without work: they show how fast the head node can give them out."""
+
+    size: int = 2000
+    what: str = "nothing"
+
+    def __call__(self, executor: Executor) -> np.ndarray:
+        return np.array(sorted(map_items(executor, _identity, range(self.size))))
 
 
 _Job = _Sampling | _Calibration
 
 
-def run(
-    quick: bool = False,
-    *,
-    strikes: int = 48 * 4096,
-    workers: Sequence[int] = (1, 2),
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of what, workers, killed, seconds, per_second, efficiency, same, retried, load.
+def _calibrate(setting: lab.Setting) -> np.ndarray:
+    """Read, segment and calibrate a recording.
 
-    Sampling: `strikes` of the semi-cylinder in shards of 4096. Calibration: the laboratory's 18
-    recordings, each read, segmented, calibrated on ten strikes and asked for the others. Timed is
-    from the first item that is given out to the last result here; before that the cluster is
-    started, and every worker has done a little of both. A worker is a process with one thread;
-    workers 0 is this process with one thread, without Ray.
-    efficiency: rate over that of one worker, by the number of workers. same: the bits are those of
-    this process. killed: a worker is killed (SIGKILL) when it has almost done the middle item;
-    retried: items that were given out again. load: the machine's average when the row was begun.
-    The rows `nothing` are tasks without work: what the head can give out in a second.
+    Returns:
+        Identified values, then the predictions of the strikes that were not fitted, flat.
+    """
+    real = load_lab_set(setting.name, setting.shape, setting.material, setting.surface)
+    model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_NUM_FITTED])
+    values = [estimate.value for estimate in model.theta]
+    predictions = model.predict(real.impacts[_NUM_FITTED:])
+    return np.concatenate([values, predictions.ravel()])
+
+
+def _identity(item: int) -> int:
+    return item
+
+
+def run(
+    options: BenchOptions = BenchOptions(),
+    *,
+    strikes: int = 48 * _SHARD_SIZE,
+    workers: Sequence[int] = (1, 2),
+) -> list[Row]:
+    """Measure sampling and calibration without Ray and with so many Ray workers.
+
+    Sampling makes strikes of the semi-cylinder in shards of 4096. Calibration reads the
+    laboratory's 18 recordings, segments them, calibrates on ten strikes of each and predicts the
+    others. Timing runs from the first item that is given out to the last result that comes back;
+    before that the cluster is started and every worker has done a little of both. A worker is a
+    process with one thread.
+
+    Args:
+        options: What to do with the rows.
+        strikes: Number of strikes to sample.
+        workers: Numbers of Ray workers to measure.
+
+    Returns:
+        Rows with these keys: what (`nothing`: tasks without work, so what the head node can give
+        out); workers (0: this process without Ray); killed, a worker was killed (SIGKILL) when it
+        had almost done the middle item; seconds; per_second; efficiency, the rate over that of one
+        worker, divided by the number of workers; same, the bits are those of this process;
+        retried, items that were given out again; load, the machine's load average at the start.
     """
     require_ray()  # before minutes are spent without it
-    jobs = (
-        (_Sampling("puck", 4 * 4096), _Calibration(2))
-        if quick
-        else (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
-    )
+    jobs: tuple[_Job, ...]
+    if options.quick:
+        jobs = (_Sampling("puck", 4 * _SHARD_SIZE), _Calibration(2))
+    else:
+        jobs = (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
     rows: list[Row] = []
-    with progress("measuring", len(jobs) * (len(workers) + 2)) as advance:
+    expected = {}
+    with options.progress("measuring", len(jobs) * (len(workers) + 2)) as advance:
         with one_thread():
-            wanted = {}
             for job in jobs:
-                job.little()
-                wanted[job.what], row = _timed(job, local, 0)
+                job.warm_up()
+                expected[job.what], row = _time_job(job, local, 0)
                 rows.append(row)
-                save(_compared(rows))
+                options.save(_with_efficiency(rows))
                 advance(1)
-        for w in workers:
+        for count in workers:
+            runs = [(job, False) for job in jobs]
+            if count == workers[-1]:
+                runs += [(job, True) for job in jobs]
             with (
-                optional(rows, what="all", workers=w, killed=False),
-                ray_executor("local", w) as engine,
+                optional(rows, what="all", workers=count, killed=False),
+                ray_executor("local", count) as executor,
             ):
-                for job, killed in [
-                    (job, killed)
-                    for killed in (False, True)
-                    for job in jobs
-                    if not killed or w == workers[-1]
-                ]:
-                    with optional(rows, what=job.what, workers=w, killed=killed):
-                        _ready(engine, jobs, w)
-                        before = engine.retried
-                        bits, row = _timed(job, _killing(engine) if killed else engine, w)
-                        same = bool(np.array_equal(bits, wanted[job.what]))
-                        rows.append(
-                            row
-                            | {"killed": killed, "same": same, "retried": engine.retried - before}
-                        )
-                    save(_compared(rows))
+                for job, killed in runs:
+                    with optional(rows, what=job.what, workers=count, killed=killed):
+                        _warm_up_workers(executor, jobs, count)
+                        retried_before = executor.retried
+                        used = _with_one_kill(executor) if killed else executor
+                        bits, row = _time_job(job, used, count)
+                        row["killed"] = killed
+                        row["same"] = bool(np.array_equal(bits, expected[job.what]))
+                        row["retried"] = executor.retried - retried_before
+                        rows.append(row)
+                    options.save(_with_efficiency(rows))
                     advance(1)
-                rows.append(_timed(_Nothing(), engine, w)[1])
-    return _compared(rows)
+                rows.append(_time_job(_EmptyTasks(), executor, count)[1])
+    return _with_efficiency(rows)
 
 
-def _compared(rows: list[Row]) -> list[Row]:
+def _with_efficiency(rows: list[Row]) -> list[Row]:
     """The rows in order, each with its efficiency where the rate of one worker is known."""
-    one = {
-        row["what"]: row["per_second"]
-        for row in measured(rows)
-        if row["workers"] == 1 and not row["killed"]
-    }
+    rate_of_one = {}
+    for row in measured(rows):
+        if row["workers"] == 1 and not row["killed"]:
+            rate_of_one[row["what"]] = row["per_second"]
     out = []
     for row in rows:
-        if "why" not in row and row["what"] in one:
+        if "why" not in row and row["what"] in rate_of_one:
             workers = max(row["workers"], 1)
-            row = row | {"efficiency": row["per_second"] / (workers * one[row["what"]])}
+            efficiency = row["per_second"] / (workers * rate_of_one[row["what"]])
+            row = row | {"efficiency": efficiency}
         out.append(row)
     return sorted(out, key=_order)
 
@@ -163,9 +188,13 @@ def _order(row: Row) -> tuple[bool, bool, int, bool]:
     return row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]
 
 
-def _timed(job: _Job | _Nothing, engine: Executor, workers: int) -> tuple[np.ndarray, Row]:
-    load, start = os.getloadavg()[0], time.perf_counter()
-    bits = job(engine)
+def _time_job(
+    job: _Job | _EmptyTasks, executor: Executor, workers: int
+) -> tuple[np.ndarray, Row]:
+    """Result of a job, and a row of how long it took."""
+    load = os.getloadavg()[0]
+    start = time.perf_counter()
+    bits = job(executor)
     seconds = time.perf_counter() - start
     row = {
         "what": job.what,
@@ -176,55 +205,43 @@ def _timed(job: _Job | _Nothing, engine: Executor, workers: int) -> tuple[np.nda
         "efficiency": None,
         "same": True,
         "retried": 0,
+        "load": load,
     }
-    return bits, row | {"load": load}
+    return bits, row
 
 
-@dataclass(frozen=True)
-class _Nothing:
-    """Tasks without work."""
-
-    size: int = 2000
-    what: str = "nothing"
-
-    def __call__(self, engine: Executor) -> np.ndarray:
-        return np.array(sorted(map_items(engine, _back, range(self.size))))
-
-
-def _back(item: int) -> int:
-    return item
-
-
-def _ready(engine: Executor, jobs: tuple[_Job, ...], workers: int) -> None:
+def _warm_up_workers(executor: Executor, jobs: tuple[_Job, ...], workers: int) -> None:
     """Wait until every worker has done a little of each job."""
-    pids: set[int] = set()
-    while len(pids) < workers:
-        pids = {pid for _, pid in map_items(engine, partial(_little, jobs), range(workers))}
+    processes: set[int] = set()
+    while len(processes) < workers:
+        warmed = map_items(executor, partial(_warm_up_worker, jobs), range(workers))
+        processes = {process for _, process in warmed}
 
 
-def _little(jobs: tuple[_Job, ...], _: int) -> int:
+def _warm_up_worker(jobs: tuple[_Job, ...], _: int) -> int:
+    """Do a little of each job; returns the id of this process."""
     for job in jobs:
-        _once(job)
+        _warm_up_once(job)
     time.sleep(0.2)  # so that the other worker takes the next one
     return os.getpid()
 
 
 @cache
-def _once(job: _Job) -> None:
-    job.little()
+def _warm_up_once(job: _Job) -> None:
+    job.warm_up()
 
 
-def _killing(engine: Executor) -> Executor:
-    """The same engine, with the worker of the middle item killed when it has almost done it."""
+def _with_one_kill(executor: Executor) -> Executor:
+    """The same executor, whose worker is killed when it has almost done the middle item."""
 
-    def engine_(
+    def killing_executor(
         work: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result | ClashError]]:
         with tempfile.TemporaryDirectory(prefix="clashsim-") as folder:
-            once = _KilledOnce(work, len(items) // 2, Path(folder) / "killed")
-            yield from engine(once, list(enumerate(items)))
+            killed_once = _KilledOnce(work, len(items) // 2, Path(folder) / "killed")
+            yield from executor(killed_once, list(enumerate(items)))
 
-    return engine_
+    return killing_executor
 
 
 @dataclass(frozen=True)
@@ -236,11 +253,12 @@ class _KilledOnce:
 
     work: Callable[[Any], Any]
     which: int
-    mark: Path
+    mark: Path  # of a file that exists once a process was killed
 
     def __call__(self, item: tuple[int, Any]) -> Any:
-        result = self.work(item[1])
-        if item[0] == self.which and not self.mark.exists():
+        index, content = item
+        result = self.work(content)
+        if index == self.which and not self.mark.exists():
             self.mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return result

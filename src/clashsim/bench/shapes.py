@@ -1,57 +1,43 @@
-"""CLASH Table II: three shapes (resin on high-friction sand) struck in the laboratory, a stand-in
-for reality.
-"""
+"""CLASH Table II: three shapes (resin on high-friction sand) struck in the virtual laboratory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from clashsim import lab
-from clashsim.bench.few_shot import QUICK, WAYS, measure, plot
+from clashsim.bench.few_shot import OPTIONS, QUICK_METHODS, measure
+from clashsim.bench.few_shot_plot import plot
 from clashsim.bench.lab_sets import choose, load_lab_set
-from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.executor import Executor
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row
+from clashsim.evaluate.methods import METHODS
 
-__all__ = ["plot", "run"]
+__all__ = ["OPTIONS", "plot", "run"]
 
 
-def run(
-    seeds: int = 3,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    ns: Sequence[int] = (10,),
-    resume: Path | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    engine: Executor | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of the bench; draw `block` is the paper's split, the first ten strikes to fit and the
-    other hundred to test.
+def run(options: BenchOptions = BenchOptions(), *, ns: Sequence[int] = (10,)) -> list[Row]:
+    """Measure the few-shot accuracy of all methods on the laboratory's shapes.
+
+    Draw `block` is the split of the paper: the first ten strikes to fit, the other hundred to test.
+
+    Args:
+        options: What to measure and where; its sets are shapes.
+        ns: Numbers of impacts that a method may use.
+
+    Returns:
+        Rows as `clashsim.bench.few_shot.measure` gives them.
     """
-    present = {
-        shape.replace("_", "-"): partial(
-            load_lab_set, shape.replace("_", "-"), shape, "resin", "high"
-        )
-        for shape in lab.SHAPES
-    }
-    chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
+    present = {}
+    for shape in lab.SHAPES:
+        name = shape.replace("_", "-")
+        present[name] = partial(load_lab_set, name, shape, "resin", "high")
+    default = list(present)[:1] if options.quick else list(present)
+    chosen = choose(options.sets or default, list(present))
     return measure(
         {name: present[name] for name in chosen},
-        methods=methods or (QUICK if quick else [*WAYS]),
+        options,
+        methods=options.methods or (QUICK_METHODS if options.quick else list(METHODS)),
         ns=ns,
-        seeds=seeds,
-        quick=quick,
-        resume=resume,
-        cache=cache,
-        workers=workers,
-        engine=engine,
-        progress=progress,
-        save=save,
+        seeds=options.seeds or 3,
     )

@@ -8,9 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
-from inspect import Parameter, signature
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,39 +25,10 @@ from clashsim.commands.option_types import (
 from clashsim.commands.shared import console, open_executor
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.progress import bar
-from clashsim.pipeline.arguments import model_cache
-
-_EXECUTOR_ARGUMENT = "engine"  # name of the argument by which benchmarks take an executor
-_MODULES = {
-    "real-impacts": "real_impacts",
-    "shapes": "shapes",
-    "materials": "materials",
-    "real-slides": "real_slides",
-    "sampling": "sampling",
-    "base": "base",
-    "throughput": "throughput",
-    "planning": "planning",
-    "search-time": "search_time",
-    "routes": "routes",
-    "loop": "loop",
-    "advise": "advise",
-    "basin-hopping": "basin_hopping",
-    "real-pendulum": "real_pendulum",
-    "real-tosses": "real_tosses",
-    "push-to-stop": "push_to_stop",
-    "bowling": "bowling",
-    "scaling": "scaling",
-}
-# What --quick means to benchmarks that have a size instead.
-_QUICK: dict[str, dict[str, Any]] = {
-    "sampling": {"n": 8192},
-    "throughput": {"n": 256},
-    "base": {"n": 8192, "held_out": 1000, "scenes": ("puck",)},
-}
 
 
 @dataclass(frozen=True)
-class BenchOptions:
+class BenchCommandOptions:
     """Measure what the README claims.
 
     Example: clashsim bench real-impacts --data data --json real-impacts.json
@@ -124,81 +93,54 @@ class BenchOptions:
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 
-def run(options: BenchOptions) -> None:
+def run(options: BenchCommandOptions) -> None:
     """Run `clashsim bench`."""
+    from clashsim.bench.catalogue import check_options, given_options, load_benchmark, run_benchmark
+    from clashsim.bench.options import BenchOptions
+    from clashsim.pipeline.arguments import model_cache
+
     if options.seeds is not None and options.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {options.seeds}")
-    module = import_module(f"clashsim.bench.{_MODULES[options.name]}")
-    if options.plot is not None and not hasattr(module, "plot"):
+    benchmark = load_benchmark(options.name)
+    if options.plot is not None and not hasattr(benchmark, "plot"):
         raise ParamError(f"the benchmark {options.name} has no option --plot")
-    parameters = signature(module.run).parameters
-    data = _data_folder(options, parameters)
-    arguments = _given_arguments(options)
-    _check_taken(options, arguments, parameters)
     if options.json is not None and options.json.is_dir():
         raise DataError(f"--json {str(options.json)!r} is a folder, not a file")
     results = Results(options.name, options.json)
-    offered: dict[str, Any] = {
-        "root": data,
-        "cache": model_cache(),
-        "progress": bar,
-        "save": results.save,
-    }
-    arguments |= {name: value for name, value in offered.items() if name in parameters}
+    to_measure = BenchOptions(
+        root=options.data or _data_from_environment(),
+        seeds=options.seeds,
+        quick=options.quick,
+        sets=options.sets,
+        methods=options.methods,
+        resume=options.resume,
+        device=options.device,
+        cache=model_cache(),
+        progress=bar,
+        save=results.save,
+    )
+    uses_executor = options.execution.executor is not None
+    given = given_options(to_measure)
+    if uses_executor:
+        given.append("executor")
+    check_options(options.name, given)
     try:
         with open_executor(options.execution) as executor:
-            if options.execution.executor is not None:
-                arguments[_EXECUTOR_ARGUMENT] = executor
-            results.save(module.run(**arguments))
+            if uses_executor:
+                to_measure = replace(to_measure, executor=executor)
+            results.save(run_benchmark(options.name, to_measure))
     finally:
         # Whatever ended the benchmark, an interrupt included: what was measured is shown.
         results.show()
     results.refuse_empty()
     if options.plot is not None:
-        module.plot(results.rows, options.plot)
+        benchmark.plot(results.rows, options.plot)
 
 
-def _data_folder(options: BenchOptions, parameters: Mapping[str, Parameter]) -> Path | None:
-    """The folder of the public recordings, which must exist if the benchmark needs it."""
-    folder = options.data
-    if folder is None and os.environ.get("CLASHSIM_DATA"):
-        folder = Path(os.environ["CLASHSIM_DATA"])
-    if "root" not in parameters:
-        return folder
-    is_required = parameters["root"].default is Parameter.empty
-    if folder is None and is_required:
-        raise DataError(
-            "this benchmark needs the public recordings: "
-            "name their folder with --data, or in CLASHSIM_DATA"
-        )
-    if folder is not None and not folder.is_dir():
-        raise DataError(f"there is no folder {str(folder)!r} with the public recordings")
-    return folder
-
-
-def _given_arguments(options: BenchOptions) -> dict[str, Any]:
-    """What the user gave, as arguments of the benchmark; the rest is left to its defaults."""
-    arguments: dict[str, Any] = {
-        "seeds": options.seeds,
-        "sets": options.sets,
-        "methods": options.methods,
-        "resume": options.resume,
-        "device": options.device,
-    }
-    if options.quick:
-        arguments |= _QUICK.get(options.name, {"quick": True})
-    return {name: value for name, value in arguments.items() if value}
-
-
-def _check_taken(
-    options: BenchOptions, arguments: Mapping[str, Any], parameters: Mapping[str, Parameter]
-) -> None:
-    """Refuse options that the benchmark does not have."""
-    for name in arguments:
-        if name not in parameters:
-            raise ParamError(f"the benchmark {options.name} has no option --{name}")
-    if options.execution.executor is not None and _EXECUTOR_ARGUMENT not in parameters:
-        raise ParamError(f"the benchmark {options.name} has no option --executor")
+def _data_from_environment() -> Path | None:
+    """The folder of the public recordings that CLASHSIM_DATA names, if it is set."""
+    folder = os.environ.get("CLASHSIM_DATA")
+    return Path(folder) if folder else None
 
 
 @dataclass

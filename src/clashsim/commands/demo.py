@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clashsim.data.segmentation.result import Segmentation
     from clashsim.pipeline.calibration_data import CalibrationData
 
-# Methods of the benchmarks that the demo is compared with, by their names in the report.
+# Methods that the demo is compared with, by their names in the report.
 _BASELINES = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
 _SETTING = ("semi_cylinder", "resin", "high")  # shape, material, friction of the sand
 _INTRODUCTION = (
@@ -145,9 +145,9 @@ def _predict_with_baselines(
     scene: Scene, data: CalibrationData, seed: int
 ) -> dict[str, np.ndarray]:
     """Twists (N, 3) after the impacts held out, as the methods to compare with predict them."""
-    from clashsim.bench.baselines import Problem
-    from clashsim.bench.few_shot import WAYS
     from clashsim.core.contact_frame import inertia
+    from clashsim.evaluate.few_shot_problem import FewShotProblem
+    from clashsim.evaluate.methods import METHODS
 
     num_fitted = len(data.fitted)
     all_impacts = replace(
@@ -156,11 +156,11 @@ def _predict_with_baselines(
         after=np.concatenate([data.fitted.after, data.held_out.after]),
     )
     gyration = inertia(scene, scene.struck_body).gyration
-    problem = Problem(scene, all_impacts, gyration, table=False)
+    problem = FewShotProblem(scene, all_impacts, gyration, tabulate_grid=False)
     predicted = {}
     with bar("baselines", len(_BASELINES)) as advance:
         for name, method in _BASELINES.items():
-            after = WAYS[method](problem, np.arange(num_fitted), seed)
+            after = METHODS[method](problem, np.arange(num_fitted), seed)
             predicted[name] = after[num_fitted:]
             advance(1)
     return predicted

@@ -17,9 +17,14 @@ from clashsim.core.errors import DataError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
+    from clashsim.core.scene import Scene
     from clashsim.rl.follow import RouteResult
     from clashsim.rl.policy import Policy
     from clashsim.rl.routes import Route
+
+# Columns of a planar `before` row that are the striker's position and velocity, world frame.
+_STRIKER_POSITION = slice(6, 8)
+_STRIKER_VELOCITY = slice(9, 11)
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,8 @@ def run(options: EvaluateOptions) -> None:
     """Run `clashsim evaluate`."""
     from clashsim import lab
     from clashsim.core.scene import Scene
+    from clashsim.loop.lab_routes import follow_in_lab
     from clashsim.pipeline.arguments import check_at_least, check_not_negative, require_drake
-    from clashsim.pipeline.route_following import draw_route, follow_in_lab
     from clashsim.rl.policy import Policy
     from clashsim.rl.routes import route as load_route
 
@@ -72,7 +77,7 @@ def run(options: EvaluateOptions) -> None:
     results = []
     with bar("striking", options.repeats) as advance:
         for repeat in range(options.repeats):
-            results.append(follow_in_lab(policy, route, setting, options.seed + repeat))
+            results.append(follow_in_lab(policy, route, setting, seed=options.seed + repeat))
             advance(1)
     console().print(_table(results, route))
     successes = sum(result.success for result in results)
@@ -80,7 +85,7 @@ def run(options: EvaluateOptions) -> None:
     num_sub_goals = len(results) * len(route)
     print(f"success {successes}/{len(results)}, sub-goals {reached}/{num_sub_goals}")
     if options.out is not None:
-        draw_route(options.out, results[0], policy, route, Scene.load(shape))
+        _draw_route(options.out, results[0], policy, route, Scene.load(shape))
         print(f"the first trial drawn in {options.out}")
 
 
@@ -113,3 +118,33 @@ def _table(results: Sequence[RouteResult], route: Route) -> Any:
         sub_goals = f"{result.reached} of {len(route)}"
         table.add_row(str(number), sub_goals, str(len(result.strikes)), result.reason)
     return table
+
+
+def _draw_route(
+    path: Path, result: RouteResult, policy: Policy, route: Route, scene: Scene
+) -> None:
+    """Draw a trial on a route as an animated picture.
+
+    Args:
+        path: Picture to write (.gif).
+        result: The trial.
+        policy: The policy that followed the route.
+        route: Way points of the corridors.
+        scene: Scene of the struck body.
+    """
+    from clashsim.core.outline import outline
+    from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
+    from clashsim.rl.corridor_picture import animate, draw_corridor
+
+    body = outline(scene, scene.struck, scene.struck_body)
+    strikes = dict(zip(policy.names, result.strikes.T, strict=True))
+    before_at_origin, _ = before_from_strikes(scene, strikes)
+    before = move_pair_to(before_at_origin, result.poses[:-1])
+    frames = []
+    for number, (pose, pair) in enumerate(zip(result.poses[:-1], before, strict=True), start=1):
+        tip = np.r_[pair[_STRIKER_POSITION], pair[_STRIKER_VELOCITY]]
+        title = f"strike {number}"
+        frames.append(draw_corridor(body, pose, route.points, tip=tip, title=title))
+    last = result.poses[-1]
+    frames.append(draw_corridor(body, last, route.points, tip=None, title=result.reason))
+    animate(path, frames)

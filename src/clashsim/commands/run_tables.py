@@ -39,9 +39,9 @@ def print_run(
         identified = dict(zip(speeds, restitution["identified"], strict=True))
         show(tables.restitution_table(nominal, identified))
     if "ground" in metrics:
-        show(tables.ground(metrics["ground"]))
+        show(tables.ground_friction_table(metrics["ground"]))
     if slide is not None:
-        show(tables.slide(slide, value_units()))
+        show(tables.slide_table(slide, value_units()))
     if "models" in metrics:
         show(tables.accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
     for sentence in warnings(run.calibration, metrics):

@@ -1,8 +1,12 @@
-"""How good a calibration would be with fewer impacts: the same fit on draws of the impacts, judged
-on impacts that none of them saw.
+"""How good a calibration would be with fewer impacts.
+
+The same calibration is repeated on subsets of the impacts and tested on impacts that it did not
+see.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,42 +14,54 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
-from clashsim.report.data_efficiency import DataEfficiency
 
 _SIZES = (3, 5, 10, 20, 40)  # larger fits take seconds, and the curve is flat by then
-_DRAWS = 2  # each costs a calibration
-_LEFT = 4  # impacts at least to judge by
+_NUM_SUBSETS = 2  # of each size; each costs a calibration
+_FEWEST_TESTED = 4  # impacts left over, at least, where none is held out
 
 
-def fewer(
-    calibration: Calibration, fitted: Impacts, held_out: Impacts, seed: int
-) -> DataEfficiency | None:
-    """Relative errors of calibrations on 3, 5, 10, ... of the fitted impacts, two draws each; None
-    where the impacts are too few.
+@dataclass(frozen=True, eq=False)
+class DataEfficiency:
+    """Errors of calibrations on fewer impacts.
 
-    Judged on the impacts held out, or on those fitted ones that a draw left, where none was held
-    out.
+    Attributes:
+        sizes: Numbers of impacts that were fitted, (S,).
+        errors: For each of them, the relative errors (N,) of every subset of that size.
     """
-    most = len(fitted) if len(held_out) else len(fitted) - _LEFT + 1
-    sizes = [n for n in _SIZES if n < most]
+
+    sizes: tuple[int, ...]
+    errors: tuple[tuple[np.ndarray, ...], ...]
+
+
+def measure_data_efficiency(
+    calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int
+) -> DataEfficiency | None:
+    """Calibrate on 3, 5, 10, ... of the fitted impacts and test on others.
+
+    Args:
+        calibration: The calibration on all of `fitted`.
+        fitted: Impacts that subsets are drawn from.
+        held_out: Impacts to test on; where there are none, those that a subset leaves over.
+        seed: Of the subsets, and of the calibrations on them.
+
+    Returns:
+        The errors; None where the impacts are too few.
+    """
+    largest = len(fitted) if len(held_out) else len(fitted) - _FEWEST_TESTED + 1
+    sizes = [size for size in _SIZES if size < largest]
     if not sizes:
         return None
-    scene, rng = calibration.base.scene, np.random.default_rng(seed)
-    gyration = inertia(scene, scene.struck_body).gyration
+    base = calibration.base
+    rng = np.random.default_rng(seed)
+    gyration = inertia(base.scene, base.scene.struck_body).gyration
     errors = []
-    for n in sizes:
-        draws = []
-        for _ in range(_DRAWS):
+    for size in sizes:
+        errors_of_subsets = []
+        for _ in range(_NUM_SUBSETS):
             order = rng.permutation(len(fitted))
-            test = held_out if len(held_out) else fitted[np.sort(order[n:])]
-            draws.append(
-                relative_error(
-                    calibrate(calibration.base, fitted[np.sort(order[:n])], seed=seed).predict(
-                        test
-                    ),
-                    test.after,
-                    gyration,
-                )
-            )
-        errors.append(tuple(draws))
+            subset = fitted[np.sort(order[:size])]
+            test = held_out if len(held_out) else fitted[np.sort(order[size:])]
+            predicted = calibrate(base, subset, seed=seed).predict(test)
+            errors_of_subsets.append(relative_error(predicted, test.after, gyration))
+        errors.append(tuple(errors_of_subsets))
     return DataEfficiency(tuple(sizes), tuple(errors))

@@ -1,5 +1,7 @@
-"""How good a calibration is: on impacts held out, or leaving each fifth out in turn, beside MuJoCo
-before and after identification.
+"""How good a calibration is on impacts that it was not fitted to, beside MuJoCo.
+
+The impacts are those held out, or, where none were, each fifth of the fitted ones is left out in
+turn.
 """
 
 from __future__ import annotations
@@ -13,20 +15,25 @@ from clashsim.core.contact_frame import ContactFrame, inertia
 from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.evaluate.metrics import relative_error, summary
+from clashsim.evaluate.metrics import accuracy_summary, relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
-_FOLDS = 5
+_NUM_FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPredictions:
-    """What calibrated models were judged on, in words and as impacts, what each predicted (N, k)
-    and how far clashsim trusts it (N, k).
+    """Predictions of N impacts that were not fitted.
 
-    rows (N,): which of the impacts held out these are, or of those fitted where none was held out.
+    Attributes:
+        description: How the impacts were held out, in words.
+        impacts: The impacts.
+        predicted: Twists after impact, (N, k), by the name of the model.
+        std: Standard deviation that clashsim states of its own prediction, (N, k).
+        rows: Which of the impacts held out these are, (N,), or of those fitted where none was held
+            out.
     """
 
     description: str
@@ -47,14 +54,14 @@ def predict_held_out(
     """Predict impacts that were not fitted.
 
     Args:
-        calibration: Calibration on all of `fitted`.
+        calibration: The calibration to test; it is repeated on folds where nothing is held out.
         fitted: Impacts that it was fitted to.
-        held_out: Impacts held out; if empty, each fifth of `fitted` is left out in turn.
-        seed: Of the division into fifths.
+        held_out: Impacts that it was not fitted to; may be none.
+        seed: Of the folds, and of the calibrations on them.
         frame: Contact frames of `held_out`, where these are known already.
 
     Returns:
-        The predictions of each model; None where the impacts are too few to leave any out.
+        The predictions; None where the impacts are too few to leave any out.
     """
     if len(held_out):
         predicted, std = predict_with_each_model(calibration, held_out, frame)
@@ -65,41 +72,45 @@ def predict_held_out(
             std,
             np.arange(len(held_out)),
         )
-    if len(fitted) < _FOLDS:
+    if len(fitted) < _NUM_FOLDS:
         return None
-    all_rows = np.arange(len(fitted))
-    folds = np.array_split(np.random.default_rng(seed).permutation(len(fitted)), _FOLDS)
+    order = np.random.default_rng(seed).permutation(len(fitted))
+    folds = np.array_split(order, _NUM_FOLDS)
     predictions = []
     stds = []
-    for rows in folds:
-        others = np.setdiff1d(all_rows, rows)
+    for fold in folds:
+        others = np.setdiff1d(np.arange(len(fitted)), fold)
         model = calibrate(calibration.base, fitted[others], seed=seed)
-        predicted, std = predict_with_each_model(model, fitted[rows])
-        predictions.append(predicted)
+        predicted_fold, std = predict_with_each_model(model, fitted[fold])
+        predictions.append(predicted_fold)
         stds.append(std)
-    order = np.concatenate(folds)
+    predicted = {}
+    for name in predictions[0]:
+        predicted[name] = np.concatenate([by_model[name] for by_model in predictions])
+    rows = np.concatenate(folds)
     return HeldOutPredictions(
         f"on {len(fitted)} impacts, each fifth left out in turn",
-        fitted[order],
-        {name: np.concatenate([fold[name] for fold in predictions]) for name in predictions[0]},
+        fitted[rows],
+        predicted,
         np.concatenate(stds),
-        order,
+        rows,
     )
 
 
 def accuracies_by_model(scene: Scene, judged: HeldOutPredictions) -> dict[str, dict[str, Any]]:
-    """A row of accuracies for each model."""
+    """Accuracies and median error of each model, by its name."""
     gyration = inertia(scene, scene.struck_body).gyration
-    return {
-        name: dict(summary([relative_error(after, judged.impacts.after, gyration)]))
-        for name, after in judged.predicted.items()
-    }
+    accuracies = {}
+    for name, predicted in judged.predicted.items():
+        error = relative_error(predicted, judged.impacts.after, gyration)
+        accuracies[name] = dict(accuracy_summary([error]))
+    return accuracies
 
 
 def predict_with_each_model(
     calibration: Calibration, impacts: Impacts, frame: ContactFrame | None = None
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Predict impacts with MuJoCo at nominal and at identified theta, and with the calibration.
+    """Predict impacts with MuJoCo before and after identification, and with the calibrated model.
 
     Args:
         calibration: The calibrated model.
@@ -107,33 +118,32 @@ def predict_with_each_model(
         frame: Their contact frames, where these are known already.
 
     Returns:
-        Twists after impact (N, k) in m/s and rad/s by name of the model, and one standard deviation
-        (N, k) of the calibrated model's.
+        Twists after impact, (N, k), by the name of the model, and the standard deviation that the
+        calibrated model states of its own, (N, k).
     """
     scene = calibration.base.scene
     _, touching = advance_to_contact(scene, impacts.before)
     identified = theta_in_ranges(calibration)
     after, std = calibration.predict_with_std(impacts, frame)
     predicted = {
-        "MuJoCo, nominal": _mujoco(scene, impacts, touching, scene.nominal),
-        "MuJoCo, identified": _mujoco(scene, impacts, touching, identified),
+        "MuJoCo, nominal": _predict_with_mujoco(scene, impacts, touching, scene.nominal),
+        "MuJoCo, identified": _predict_with_mujoco(scene, impacts, touching, identified),
         "clashsim": after,
     }
     return predicted, std
 
 
-def _mujoco(scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Twists after impact (N, k) of MuJoCo itself; NaN where an impact did not end.
+def _predict_with_mujoco(
+    scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray
+) -> np.ndarray:
+    """Twists after impact (N, k) by MuJoCo at theta (p,); NaN where an impact did not end.
 
-    Args:
-        scene: The scene.
-        impacts: Parameters that were measured with each impact replace those of `theta`.
-        touching: Poses and twists (N, d) of the pair at first contact.
-        theta: Parameters (p,) in natural units.
+    The pair starts at first contact, `touching` (N, d). Parameters that were measured with each
+    impact are taken from there.
     """
-    thetas = np.tile(theta, (len(impacts), 1))
-    for column, param in enumerate(scene.params):
+    theta_of_each = np.tile(theta, (len(impacts), 1))
+    for i, param in enumerate(scene.params):
         if param.name in impacts.known:
-            thetas[:, column] = impacts.known[param.name]
-    outcome = simulate_impacts(scene, touching, thetas)
+            theta_of_each[:, i] = impacts.known[param.name]
+    outcome = simulate_impacts(scene, touching, theta_of_each)
     return np.where(outcome.usable[:, None], outcome.after, np.nan)

@@ -1,10 +1,9 @@
-"""Where struck bodies come to rest, measured and as each method's collision and one slide model
-tell it.
-"""
+"""Where struck bodies come to rest: measured, and predicted by each model with one slide model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,32 +11,81 @@ import torch
 from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.fit.slides_from_trials import slides_to_rest
-from clashsim.report.rest_poses import RestDisplacements
 from clashsim.slides.law import SlideModel
 
-_FEWEST = 3
+_FEWEST_SLIDES = 3
 
 
-def rests(
+@dataclass(frozen=True, eq=False)
+class RestDisplacements:
+    """Displacements of M bodies from impact to rest: x, y (m) and yaw (rad), world frame.
+
+    Attributes:
+        rows: Which of the held-out impacts they follow, (M,).
+        measured: Measured displacements, (M, 3).
+        predicted: Predicted displacements, (M, 3), by the name of the model; NaN where it predicts
+            nothing.
+    """
+
+    rows: np.ndarray
+    measured: np.ndarray
+    predicted: Mapping[str, np.ndarray]
+
+    def errors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Distance and angle between predicted and measured pose at rest.
+
+        Args:
+            name: Of the model.
+
+        Returns:
+            Distances (M,), mm, and angles (M,), degrees; infinite where it predicts nothing.
+        """
+        gap = self.predicted[name] - self.measured
+        gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        gap = np.nan_to_num(gap, nan=np.inf)
+        distance = 1e3 * np.linalg.norm(gap[:, :2], axis=1)
+        return distance, np.degrees(np.abs(gap[:, 2]))
+
+    def sentence(self, ours: str, baseline: str | None) -> str:
+        """Median errors of our model and of a baseline, in words."""
+        distance, angle = self._median_errors(ours)
+        text = (
+            f"With its slide model, struck bodies come to rest {distance:.1f} mm and {angle:.1f}° "
+            f"from where it says (median of {len(self.rows)})"
+        )
+        if baseline is None or baseline not in self.predicted:
+            return f"{text}."
+        distance, angle = self._median_errors(baseline)
+        return f"{text}; with the collision of {baseline}, {distance:.1f} mm and {angle:.1f}°."
+
+    def _median_errors(self, name: str) -> tuple[float, float]:
+        distance, angle = self.errors(name)
+        return float(np.median(distance)), float(np.median(angle))
+
+
+def compare_rest_poses(
     slide: SlideModel, judged: HeldOutPredictions, found: Sequence[MeasuredImpact]
 ) -> RestDisplacements | None:
-    """Ways and turns from the poses at impact to rest, measured and predicted; None where too few
-    slides were seen to their end.
+    """Compare displacements from impact to rest, measured and predicted.
 
-    found: the impacts that were judged on, in the order of `judged.rows`' own numbering (those held
-    out, or those fitted).
+    Args:
+        slide: Predicts the pose at rest from the pose and the twist after impact.
+        judged: Twists after impact that each model predicts.
+        found: The impacts that `judged.rows` counts: those held out, or those fitted.
+
+    Returns:
+        The displacements; None where too few slides were recorded until rest.
     """
     rows, start, end = slides_to_rest([found[int(i)] for i in judged.rows])
-    if len(rows) < _FEWEST:
+    if len(rows) < _FEWEST_SLIDES:
         return None
-    told = {}
-    for name, twist in judged.predicted.items():
+    predicted = {}
+    for name, twists in judged.predicted.items():
+        twist = twists[rows]
+        finite_twist = torch.as_tensor(np.nan_to_num(twist, nan=0.0))
         with torch.no_grad():
-            told[name] = (
-                slide.rest(
-                    torch.as_tensor(start), torch.as_tensor(np.nan_to_num(twist[rows], nan=0.0))
-                ).numpy()
-                - start
-            )
-        told[name][~np.isfinite(twist[rows]).all(1)] = np.nan
-    return RestDisplacements(rows, end - start, told)
+            rest = slide.rest(torch.as_tensor(start), finite_twist).numpy()
+        displacement = rest - start
+        displacement[~np.isfinite(twist).all(1)] = np.nan
+        predicted[name] = displacement
+    return RestDisplacements(rows, end - start, predicted)

@@ -26,7 +26,7 @@ from clashsim.data.folders import check_output_folder
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.data.segmentation.result import MeasuredImpact
-from clashsim.evaluate.data_efficiency import fewer
+from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
 from clashsim.fit import base as base_models
 from clashsim.fit.calibrate import Calibration, calibrate
@@ -223,7 +223,7 @@ def fit_and_save(
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
         )
-        efficiency = fewer(calibration, data.fitted, data.held_out, seed)
+        efficiency = measure_data_efficiency(calibration, data.fitted, data.held_out, seed=seed)
     if judged is not None:
         judged = replace(judged, predicted={**(baselines or {}), **judged.predicted})
     # Only after judging: MuJoCo predicts strikes best with the friction that suits strikes.

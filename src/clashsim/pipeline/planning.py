@@ -34,7 +34,7 @@ from clashsim.plan.planner import (
     plan_fewest_strikes_batch,
 )
 from clashsim.plan.tasks import Plan, PlanningTask, Reach
-from clashsim.report.plan_picture import draw_plan
+from clashsim.report.plan_picture import PlanPicture, draw_plan
 
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
@@ -221,8 +221,7 @@ def draw_plan_picture(
         scene: Its scene.
         outcomes: Poses (N, 3) at rest: x, y (m), yaw (rad), world frame.
     """
-    draw_plan(
-        path,
+    picture = PlanPicture(
         body=outline(scene, scene.struck, scene.struck_body),
         tip=outline(scene, scene.striker, scene.striker_body),
         starts=found.starts,
@@ -233,6 +232,7 @@ def draw_plan_picture(
         outcomes=outcomes,
         title=found.reason,
     )
+    draw_plan(path, picture)
 
 
 @dataclass(frozen=True)

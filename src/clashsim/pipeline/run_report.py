@@ -10,19 +10,18 @@ import numpy as np
 
 from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import after_columns
+from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.holdout import HeldOutPredictions
-from clashsim.evaluate.rest_poses import rests
+from clashsim.evaluate.rest_poses import compare_rest_poses
 from clashsim.evaluate.trust_map import compute_trust_map
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.run_folder import versions
 from clashsim.pipeline.advice import advice_for_report
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.report.data_efficiency import DataEfficiency
+from clashsim.report.content import ReportContent
 from clashsim.report.page import report
 from clashsim.slides.identify import SlideFit
 from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
-
-_MUJOCO = "MuJoCo"  # how the names of its rows in a comparison begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,47 +60,33 @@ def report_page(findings: RunFindings, *, seed: int) -> str:
     calibration = findings.calibration
     data = findings.data
     scene = calibration.base.scene
-    trust = compute_trust_map(calibration, data.fitted, seed)
+    trust_map = compute_trust_map(calibration, data.fitted, seed)
     shown = _judged_impacts(findings)
     if findings.slide is not None:
-        shown["slide"] = findings.slide.estimates, value_units()
+        shown["slide_estimates"] = findings.slide.estimates
+        shown["slide_units"] = value_units()
     if data.segmented is not None:
         shown["trials"] = data.segmented.table_rows()
         shown["findings"] = data.segmented.trials.notes
-    return report(
+    content = ReportContent(
         title=f"Calibration of {scene.name}",
         data=data.name,
         source=data.source,
-        fitted=len(data.fitted),
+        num_fitted=len(data.fitted),
         gyration=inertia(scene, scene.struck_body).gyration,
-        baseline=best_mujoco_row(findings.metrics.get("models", {})),
         params=scene.params,
         estimates=calibration.theta,
         restitution=findings.metrics["restitution"],
-        space=trust,
-        rate=trust.rate,
-        fewer=findings.efficiency,
+        trust_map=trust_map,
+        predictions_per_second=trust_map.rate,
+        data_efficiency=findings.efficiency,
         advice=advice_for_report(calibration, seed),
         notes=_notes(findings),
-        seconds=findings.seconds,
+        durations=findings.seconds,
         versions=versions(),
         **shown,
     )
-
-
-def best_mujoco_row(models: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Name of the most accurate MuJoCo row of a comparison, by accuracy(0.1) and median error.
-
-    Args:
-        models: Accuracies by name of the model, as metrics.json has them.
-
-    Returns:
-        The name; None where there is no such row.
-    """
-    rows = {name: row for name, row in models.items() if name.startswith(_MUJOCO)}
-    if not rows:
-        return None
-    return max(rows, key=lambda name: (rows[name]["accuracy_0.1"], -rows[name]["median"]))
+    return report(content)
 
 
 def value_units() -> dict[str, str]:
@@ -134,7 +119,7 @@ def warnings(calibration: Calibration, metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
-    """What the page shows of the impacts that were not fitted, as arguments of `report`."""
+    """What the page shows of the impacts that were not fitted, as fields of the report."""
     judged = findings.judged
     data = findings.data
     if judged is None:
@@ -146,16 +131,16 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "measured": judged.impacts.after,
         "predicted": judged.predicted,
-        "spread": judged.std,
-        "judged": judged.description,
-        "circumstances": {"approach speed, m/s": frame.speed[judged.rows]},
+        "std": judged.std,
+        "test_description": judged.description,
+        "conditions": {"approach speed, m/s": frame.speed[judged.rows]},
     }
     if data.segmented is None:
         return shown
     shown["labels"] = [data.segmented.label(row, held_out=any_held_out) for row in judged.rows]
     if findings.slide is not None:
         measured = data.segmented.held_out or data.segmented.fitted
-        shown["rests"] = rests(findings.slide.model, judged, measured)
+        shown["rest_displacements"] = compare_rest_poses(findings.slide.model, judged, measured)
     return shown
 
 

@@ -17,7 +17,7 @@ from clashsim.core.extras import require
 from clashsim.core.files import complete_files
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.evaluate.torch_devices import device_available
+from clashsim.evaluate.device import device_available
 from clashsim.fit import run_folder
 from clashsim.fit.threads import one_thread
 from clashsim.nets.strike_table import StrikeTable
