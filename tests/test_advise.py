@@ -15,6 +15,7 @@ import torch
 from clashsim import cli
 from clashsim.bench import advise as bench
 from clashsim.bench.lab_sets import load_lab_set
+from clashsim.bench.options import BenchOptions
 from clashsim.core.errors import ClashError, DataError, RunError
 from clashsim.core.scene import Scene
 from clashsim.fit.advise import advise, choose
@@ -243,12 +244,13 @@ def test_mistakes_are_said_in_a_sentence(runs, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_bench_has_its_rows_and_keeps_them(tmp_path):
-    rows = bench.run(quick=True, resume=tmp_path / "rows.jsonl")
+    options = BenchOptions(quick=True, resume=tmp_path / "rows.jsonl")
+    rows = bench.run(options)
     assert [(r["set"], r["method"], r["n"], r["seeds"]) for r in rows] == [
         ("semi-cylinder", m, 10, 1) for m in ("random", "advised", "advised-5-5")
     ]
     assert all(r["accuracy_0.1"] > 0.9 and 0 < r["median"] < 0.06 for r in rows)
-    assert bench.run(quick=True, resume=tmp_path / "rows.jsonl") == rows
+    assert bench.run(options) == rows
     assert (
         cli.main(
             [
@@ -265,4 +267,4 @@ def test_the_bench_has_its_rows_and_keeps_them(tmp_path):
     )
     assert json.loads((tmp_path / "out.json").read_text())["rows"] == rows
     with pytest.raises(ClashError, match="no set"):
-        bench.run(sets=["cube"])
+        bench.run(BenchOptions(sets=["cube"]))

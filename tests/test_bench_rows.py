@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import json
 import os
@@ -17,10 +18,20 @@ from rich.console import Console
 
 import clashsim
 from clashsim import cli
-from clashsim.bench import basin_hopping, device_impacts, few_shot, mjx_rate, throughput
-from clashsim.bench.resume import keep, kept
+from clashsim.bench import (
+    basin_hopping,
+    catalogue,
+    device_impacts,
+    few_shot,
+    loop_summary,
+    mjx_rate,
+    scaling,
+    throughput,
+)
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import optional
-from clashsim.commands import bench, doctor
+from clashsim.commands import doctor
 from clashsim.commands.self_test import SelfTest
 from clashsim.core.errors import DataError, MissingExtraError, ParamError
 from clashsim.core.executor import local
@@ -42,8 +53,10 @@ def run_bench(tmp_path, monkeypatch):
     file = tmp_path / "out" / "rows.json"
 
     def run(function):
-        module = types.SimpleNamespace(run=function)
-        monkeypatch.setattr(bench, "import_module", lambda name: module)
+        module = types.SimpleNamespace(
+            run=lambda options: function(save=options.save), OPTIONS=frozenset()
+        )
+        monkeypatch.setattr(catalogue, "import_module", lambda name: module)
         code = cli.main(["bench", "sampling", "--json", str(file)])
         content = json.loads(file.read_text())
         assert list(content) == CONTRACT
@@ -127,33 +140,53 @@ def test_a_missing_row_is_no_failure_unless_all_are_missing(run_bench, capsys):
 
 
 def test_an_output_that_is_a_folder_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        bench,
-        "import_module",
-        lambda name: types.SimpleNamespace(run=lambda: pytest.fail("it began")),
-    )
+    module = types.SimpleNamespace(run=lambda options: pytest.fail("it began"), OPTIONS=frozenset())
+    monkeypatch.setattr(catalogue, "import_module", lambda name: module)
     assert cli.main(["bench", "sampling", "--json", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_every_bench_saves_its_rows():
+def _run_function(module):
+    """Syntax tree of the function `run` of a benchmark module."""
     folder = Path(clashsim.__file__).parent / "bench"
-    for module in bench._BENCHES.values():
-        tree = ast.parse((folder / f"{module}.py").read_text())
-        (run,) = [
-            node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run"
-        ]
-        names = [argument.arg for argument in run.args.args + run.args.kwonlyargs]
-        used = [node.id for node in ast.walk(run) if isinstance(node, ast.Name)]
-        assert "save" in names and "save" in used, (
-            f"{module}.run does not save its rows as they are made"
-        )
+    tree = ast.parse((folder / f"{module}.py").read_text())
+    (run,) = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run"
+    ]
+    return run
+
+
+@pytest.mark.parametrize("module", catalogue.MODULES.values())
+def test_every_bench_saves_its_rows(module):
+    run = _run_function(module)
+    assert run.args.args[0].arg == "options" and len(run.args.args) == 1
+    code = ast.unparse(run)
+    # The few-shot benches leave it to `few_shot.measure`, which gets the options.
+    assert "options.save(" in code or "return measure(" in code, (
+        f"{module}.run does not save its rows as they are made"
+    )
+
+
+def test_the_few_shot_protocol_saves_its_rows():
+    assert "options.save(rows)" in inspect.getsource(few_shot.measure)
+
+
+@pytest.mark.parametrize("name", catalogue.MODULES)
+def test_options_that_a_bench_does_not_have_are_refused(name):
+    known = catalogue.load_benchmark(name).OPTIONS
+    assert known <= {"root", "seeds", "sets", "methods", "resume", "device", "executor"}
+    for option in ("seeds", "sets", "methods", "resume", "device", "executor"):
+        if option in known:
+            catalogue.check_options(name, [option])
+        else:
+            with pytest.raises(ParamError, match=f"{name} has no option --{option}"):
+                catalogue.check_options(name, [option])
 
 
 def test_rows_with_why_are_measured_again(tmp_path):
     file = tmp_path / "rows.jsonl"
-    keep(file, [FIGURE, {"what": "impacts", "why": "jax is not installed"}])
-    assert kept(file) == [FIGURE]
+    append_rows(file, [FIGURE, {"what": "impacts", "why": "jax is not installed"}])
+    assert read_rows(file) == [FIGURE]
 
 
 def test_a_method_that_fails_is_one_row(monkeypatch):
@@ -162,39 +195,39 @@ def test_a_method_that_fails_is_one_row(monkeypatch):
         truth=np.zeros(1), steps=1, rounds=1, residuals=lambda points: np.zeros((1, 1))
     )
 
-    def broken(problem, seed, points):
+    def broken(problem, seed, budget):
         raise DataError("no way down")
 
-    methods = {"bad": broken, "good": lambda problem, seed, points: (np.zeros(1), points)}
+    def good(problem, seed, budget):
+        return basin_hopping.SearchResult(np.zeros(1), budget)
+
+    methods = {"bad": broken, "good": good}
     monkeypatch.setattr(basin_hopping, "METHODS", methods)
     monkeypatch.setattr(basin_hopping, "PROBLEMS", {"flat": lambda: problem})
     saved = []
-    rows = basin_hopping.run(1, save=lambda rows: saved.append(len(rows)))
+    options = BenchOptions(seeds=1, save=lambda rows: saved.append(len(rows)))
+    rows = basin_hopping.run(options)
     assert rows[0] == {"set": "flat", "method": "bad", "why": "no way down"}
     assert rows[1]["method"] == "good" and rows[1]["reached"] == 1 and saved == [1, 2]
 
 
 def test_a_set_that_fails_is_one_row(monkeypatch):
-    """On a bench whose tasks go to an engine."""
+    """On a bench whose tasks go to an executor."""
 
     def measured(task, done, resume):
         if task.name == "lost":
             raise DataError("the file is cut off")
-        return [
-            few_shot._row(task.name, task.method, n, "random") | {"median": 0.1} for n in task.ns
-        ]
+        rows = []
+        for n in task.ns:
+            head = few_shot._row_head(task.name, task.method, n, "random")
+            rows.append(head | {"median": 0.1})
+        return rows
 
     monkeypatch.setattr(few_shot, "_measure", measured)
     sets = {"lost": lambda: None, "there": lambda: None}
     saved = []
-    rows = few_shot.measure(
-        sets,
-        methods=["gp"],
-        ns=(5, 10),
-        seeds=1,
-        engine=local,
-        save=lambda rows: saved.append(len(rows)),
-    )
+    options = BenchOptions(executor=local, save=lambda rows: saved.append(len(rows)))
+    rows = few_shot.measure(sets, options, methods=["gp"], ns=(5, 10), seeds=1)
     assert rows[0] == {
         "set": "lost",
         "method": "gp",
@@ -206,15 +239,13 @@ def test_a_set_that_fails_is_one_row(monkeypatch):
 
 
 def test_sums_over_rows_leave_out_what_is_missing():
-    from clashsim.bench import loop, scaling
-
     head = {"change": "heavier", "algorithm": "ppo", "seed": 0}
     found = head | {"method": "random", "round": 1, "strikes": 5, "error_mm": 2.0, "error_rad": 0.1}
     lost = head | {"method": "informative", "why": "it fell over"}
-    rows = loop._with_means([found, lost])
+    rows = loop_summary.with_summary([found, lost])
     assert rows[:2] == [lost, found] and [row["seed"] for row in rows[2:]] == ["mean", "needed"]
     rate = {"what": "sampling", "workers": 1, "killed": False, "per_second": 10.0}
-    rows = scaling._compared(
+    rows = scaling._with_efficiency(
         [
             {"what": "all", "workers": 2, "killed": False, "why": "no cluster"},
             rate,
@@ -238,7 +269,10 @@ def test_environments_that_are_missing_say_why(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     rows = throughput._environments(Scene.load("puck"), None, None)
-    assert [row["method"] for row in rows] == ["MuJoCo, 32 copies", "map of strikes, 256 copies"]
+    assert [row["method"] for row in rows] == [
+        "MuJoCo, 32 environments",
+        "strike table, 256 environments",
+    ]
     assert all(
         row["why"].startswith("gymnasium is not installed, and Stable-Baselines3 needs it")
         for row in rows
@@ -250,7 +284,7 @@ def test_a_kernel_without_its_compiler_says_so(monkeypatch):
     monkeypatch.delattr(clashsim.nets, "fused", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ParamError, match="triton"):
-        device_impacts._fused()
+        device_impacts._import_fused()
 
 
 @pytest.fixture
@@ -310,9 +344,9 @@ _FEW_SHOT = [
     _row(_SET, f"{_SHARES} seconds", "n seeds"),
     _row(_SET | {"why": "no finite loss"}, "", "n"),
 ]
-_STRIKES = {"what": "strikes of semi_cylinder", "method": "map of strikes, slide model"}
+_STRIKES = {"what": "strikes of semi_cylinder", "method": "strike table, slide model"}
 _TARGETS = {"what": "1000 targets in one call", "method": "CMA-ES on cuda"}
-_TRAINING = {"what": "training", "method": "PPO, 16384 copies on cuda"}
+_TRAINING = {"what": "training", "method": "PPO, 16384 environments on cuda"}
 _KERNEL = {"what": "impacts", "method": "network of 3, one kernel in half precision"}
 _MJX = {"what": "strikes in MJX of square", "method": "8192 at once on cuda:0, float32"}
 _SLIDE = {
@@ -352,7 +386,7 @@ ROWS = {
     "throughput": [
         _row({"what": "impacts", "method": "network alone", "ratio": None}, "per_second"),
         _row(_STRIKES, "per_second ratio off_mm off_deg same"),
-        _row({"what": "environment steps", "method": "1048576 copies on cuda"}, "per_second"),
+        _row({"what": "environment steps", "method": "1048576 environments on cuda"}, "per_second"),
         _row(_KERNEL, "per_second limit off"),
         _row(_TARGETS, "per_second seconds reached off", "evaluations"),
         _row(_TRAINING, "per_second seconds reached until", "strikes until_strikes"),
@@ -404,7 +438,11 @@ ROWS = {
     ],
     "push-to-stop": [
         _row({}, "velocity distance_mm target_m", "start epoch"),
-        _row({"start": "all"}, "distance_mm mujoco_mm epochs_needed", "epoch converged of"),
+        _row(
+            {"start": "all"},
+            "distance_mm mujoco_mm epochs_needed last_distance_mm last_mujoco_mm",
+            "epoch converged of last_converged",
+        ),
     ],
     "bowling": [
         _row({"what": "error"}, "seconds position_pct rotation_deg", "frame cubes scenes"),
@@ -431,7 +469,7 @@ def _words(row):
 
 
 @pytest.mark.parametrize("width", [120, 160])
-@pytest.mark.parametrize("name", bench._BENCHES)
+@pytest.mark.parametrize("name", catalogue.MODULES)
 def test_no_word_of_a_bench_is_broken(name, width):
     labels = {key: value for key, value in ROWS[name][0].items() if isinstance(value, str)}
     missing = labels | {"why": str(MissingExtraError("mujoco-mjx", "mjx"))}

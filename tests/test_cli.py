@@ -21,7 +21,7 @@ import pytest
 
 import killed
 from clashsim import cli
-from clashsim.commands import bench
+from clashsim.bench import catalogue
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.fit import base as base_module
@@ -314,11 +314,12 @@ def test_bench(here, capsys, monkeypatch):
     ]
     seen = {}
 
-    def run(root, seeds=7, quick=False):
-        seen.update(root=root, seeds=seeds, quick=quick)
+    def run(options):
+        seen.update(root=options.recordings(), seeds=options.seeds, quick=options.quick)
         return rows
 
-    monkeypatch.setattr(bench, "import_module", lambda name: types.SimpleNamespace(run=run))
+    module = types.SimpleNamespace(run=run, OPTIONS={"root", "seeds"})
+    monkeypatch.setattr(catalogue, "import_module", lambda name: module)
     assert cli.main(["bench", "real-impacts"]) == 2
     assert "--data" in words(capsys)
     assert cli.main(["bench", "real-impacts", "--data", "none"]) == 2
@@ -330,7 +331,7 @@ def test_bench(here, capsys, monkeypatch):
         and content["rows"][0]["accuracy_0.1"] == 0.5
         and content["rows"][0]["median"] is None
     )
-    assert seen == {"root": Path("."), "seeds": 7, "quick": True}
+    assert seen == {"root": Path("."), "seeds": None, "quick": True}
     for option in (["--sets", "a"], ["--plot", "a.png"]):
         assert cli.main(["bench", "real-impacts", "--data", ".", *option]) == 2
         assert f"no option {option[0]}" in words(capsys)

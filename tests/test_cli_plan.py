@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli
-from clashsim.bench.planning import NUM_FITTED
+from clashsim.bench.planning_methods import NUM_FITTED
 from clashsim.bench.slide_sets import load as slide_set
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate

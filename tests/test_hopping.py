@@ -11,6 +11,7 @@ import pytest
 
 from clashsim import cli
 from clashsim.bench import basin_hopping as bench
+from clashsim.bench.options import BenchOptions
 from clashsim.core.errors import ClashError
 from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
 from clashsim.optim.levenberg_marquardt import levenberg_marquardt
@@ -134,6 +135,7 @@ def test_the_bench_in_short(tmp_path) -> None:
         for r in rows
     )
     assert len(resume.read_text().splitlines()) == 8
-    assert bench.run(quick=True, resume=resume) == rows  # from the file: nothing is simulated again
+    # From the file: nothing is simulated again.
+    assert bench.run(BenchOptions(quick=True, resume=resume)) == rows
     with pytest.raises(ClashError, match="pendulum"):
-        bench.run(quick=True, sets=["pendlum"])
+        bench.run(BenchOptions(quick=True, sets=["pendlum"]))

@@ -99,7 +99,7 @@ WRITERS = {
     "impacts.safetensors": lambda path: write_impacts(path, impacts()),
     "trials.safetensors": lambda path: write_trials(path, trials()),
     "shard-00000.safetensors": lambda path: CheckpointStore.of(path.parent).write(path.name, BIG),
-    "rows.jsonl": lambda path: resume.write_checkpoint(path, [{"text": "x" * 2 * LIMIT}]),
+    "rows.jsonl": lambda path: resume.append_rows(path, [{"text": "x" * 2 * LIMIT}]),
     "weights.safetensors": lambda path: write_folder(path.parent / "run", {path.name: BIG}),
     "checkpoint.safetensors": lambda path: checkpoint.write_checkpoint(
         path.parent, {"a": torch.zeros(LIMIT)}, {}, steps=1, of=2
@@ -152,11 +152,11 @@ def test_output_that_cannot_be_written_is_told(monkeypatch, capsys):
 
 def test_lines_after_one_that_was_cut_short_are_kept(tmp_path):
     path = tmp_path / "rows.jsonl"
-    resume.write_checkpoint(path, [{"a": 1}, {"a": 2}])
+    resume.append_rows(path, [{"a": 1}, {"a": 2}])
     path.write_bytes(path.read_bytes()[:-4])  # as a kill leaves it
-    resume.write_checkpoint(path, [{"a": 3}])
+    resume.append_rows(path, [{"a": 3}])
     append_lines(path, json.dumps({"a": 4}) + "\n")
-    assert [row["a"] for row in resume.kept(path)] == [1, 3, 4]
+    assert [row["a"] for row in resume.read_rows(path)] == [1, 3, 4]
 
 
 def test_files_are_written_in_one_place():

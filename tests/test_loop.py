@@ -15,6 +15,7 @@ pytest.importorskip("stable_baselines3", reason="policies need the extra rl")
 
 from clashsim import cli
 from clashsim.bench import loop as bench
+from clashsim.bench.options import BenchOptions
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
 from clashsim.loop.recorded_strikes import RecordedStrikes
@@ -307,7 +308,7 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
             "strikes must be at least 5",
         ),
         (["loop", "semi_cylinder", "-o", "{out}", "--change", "haevier"], "did you mean heavier"),
-        (["bench", "loop", "--sets", "lighter"], "has no 'lighter'"),
+        (["bench", "loop", "--sets", "lighter"], "has no change 'lighter'"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(words, said, tmp_path, capsys):
@@ -319,7 +320,7 @@ def test_mistakes_are_told_in_a_sentence(words, said, tmp_path, capsys):
 @pytest.mark.slow
 def test_bench_in_short_form():
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
-    rows = bench.run(quick=True)
+    rows = bench.run(BenchOptions(quick=True))
     assert {r["method"] for r in rows} == {"informative", "random"}
     told = {(r["method"], r["round"]): r for r in rows if r["seed"] == 0}
     assert (

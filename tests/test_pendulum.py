@@ -23,6 +23,7 @@ pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'cla
 
 from clashsim.bench import pendulum_camera as pc
 from clashsim.bench import real_pendulum as bench
+from clashsim.bench.options import BenchOptions
 from clashsim.fit.shooting import (
     FreeParameters,
     ObservationModel,
@@ -120,7 +121,7 @@ def test_what_is_no_such_set_is_told(tmp_path, runs: dict[str, np.ndarray], word
 
 def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     state, own = np.array([[[0.0, np.pi / 2, 0, 0]]]), np.array([[0.2, 0.1]])
-    plain = pc.seen(state, pc.INITIAL_CAMERA, own)[0, 0]
+    plain = pc.camera_view(state, pc.INITIAL_CAMERA, own)[0, 0]
     assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.INITIAL_CAMERA[1]])
     camera = pc.INITIAL_CAMERA + np.array(
         [1e-4, -2e-4, 3e-4, 1e-4, 2e-4, -1e-4, 1e-4, 1e-3, 2e-3, 0.02, -0.01, -0.1]
@@ -128,13 +129,13 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     state = np.random.default_rng(0).normal(size=(2, 3, 4))
     own = np.tile(own, (2, 1))
     value, *slopes = pc.camera_view_with_jacobian(state, camera, own)
-    assert np.allclose(value, pc.seen(state, camera, own))
+    assert np.allclose(value, pc.camera_view(state, camera, own))
     for k, size in enumerate((4, 12, 2)):
         for j in range(size):
             shift = [np.zeros(4), np.zeros(12), np.zeros(2)]
             shift[k][j] = 1e-6
             above, below = (
-                pc.seen(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
+                pc.camera_view(state + s * shift[0], camera + s * shift[1], own + s * shift[2])
                 for s in (1, -1)
             )
             assert np.abs(slopes[k][..., j] - (above - below) / 2e-6).max() < 1e-7
@@ -343,4 +344,5 @@ def test_the_bench_in_short(tmp_path) -> None:
         error["analytic-geometry", 50] < error["recurrent", 50]
         and error["floor", 200] < 0.3 * error["neural", 200]
     )
-    assert bench.run(Path(str(ROOT)), quick=True, resume=resume) == rows  # from the file
+    options = BenchOptions(root=Path(str(ROOT)), quick=True, resume=resume)
+    assert bench.run(options) == rows  # from the file

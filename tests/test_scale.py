@@ -24,6 +24,7 @@ import fsspec
 import killed
 from clashsim import cli
 from clashsim.bench import shapes
+from clashsim.bench.options import BenchOptions
 from clashsim.core.errors import ClashError, DataError, MissingExtraError, ParamError
 from clashsim.core.executor import Executor, local, map_items, process_pool
 from clashsim.core.progress import quiet
@@ -431,10 +432,10 @@ def test_a_list_may_be_toml(folder, capsys):
 
 @pytest.mark.slow
 def test_tasks_of_a_bench_go_through_the_engine(two, tmp_path):
-    options = {"sets": ["semi-cylinder"], "methods": ["ridge"], "resume": tmp_path / "rows.jsonl"}
-    on_workers = shapes.run(2, engine=two, **options)
+    options = BenchOptions(seeds=2, sets=["semi-cylinder"], methods=["ridge"])
+    on_workers = shapes.run(replace(options, executor=two, resume=tmp_path / "rows.jsonl"))
     kept = (tmp_path / "rows.jsonl").read_text()
-    alone = shapes.run(2, **(options | {"resume": None}), workers=1)
+    alone = shapes.run(replace(options, workers=1))
     plain = [
         [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
         for rows in (on_workers, alone)
@@ -509,7 +510,7 @@ def test_policies_of_several_seeds(two, folder, capsys):
 def test_the_bench_has_every_row():
     from clashsim.bench import scaling
 
-    rows = scaling.run(quick=True)
+    rows = scaling.run(BenchOptions(quick=True))
     both = {
         (what, *case)
         for what in ("sampling", "calibration")

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from clashsim.bench import real_slides, slide_sets
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.slide_problem import SlideProblem
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import EstimateStatus
@@ -388,9 +390,9 @@ def test_mujoco_parameters_brake_a_point_contact_alike():
 
 
 def test_the_laboratorys_square_stops_where_the_model_says():
-    problem = real_slides.Problem(slide_sets.load("lab/square", None))
-    rows, test = real_slides.draws(problem.data, 10, "random", seeds=1)[0]
-    model = real_slides.fitted(problem, rows).model
+    problem = SlideProblem(slide_sets.load("lab/square", None))
+    rows, test = real_slides.split_slides(problem.data, 10, "random", seeds=1)[0]
+    model = real_slides.fit_slide_model(problem, rows).model
     far, angle = problem.errors(
         model.rest(torch.as_tensor(problem.data.pose), torch.as_tensor(problem.data.twist)).numpy()
     )
@@ -399,10 +401,11 @@ def test_the_laboratorys_square_stops_where_the_model_says():
 
 @pytest.mark.slow
 def test_the_bench_runs_on_the_laboratorys_shapes():
-    rows = real_slides.run(seeds=1, quick=True, sets=["lab/triangle"], methods=["clashsim"])
+    options = BenchOptions(seeds=1, quick=True, sets=["lab/triangle"], methods=["clashsim"])
+    rows = real_slides.run(options)
     assert {(r["set"], r["method"], r["input"], r["n"]) for r in rows} == {
         ("lab/triangle", "clashsim", kind, 10) for kind in ("twist", "strike")
     }
     assert all(r["position_m"] < 0.03 for r in rows)
     with pytest.raises(DataError, match="lab/triangle"):
-        real_slides.run(sets=["lab/triangel"])
+        real_slides.run(BenchOptions(sets=["lab/triangel"]))

@@ -11,6 +11,7 @@ pytest.importorskip("stable_baselines3", reason="training needs Stable-Baselines
 
 from clashsim import cli
 from clashsim.bench import planning, routes, search_time
+from clashsim.bench.options import BenchOptions
 from clashsim.core.errors import ClashError
 
 
@@ -38,23 +39,22 @@ def test_planned_strikes_end_near_their_targets(tmp_path):
     assert content["bench"] == "planning" and rows[0]["shape"] == "semi-cylinder"
     assert [r["method"] for r in rows] == ["clashsim"] and rows[0]["executed"] == 2
     assert rows[0]["position_m"] < 0.02 and rows[0]["orientation_rad"] < 0.3
-    assert (
-        planning.run(quick=True, methods=["clashsim"], resume=tmp_path / "rows.jsonl") == rows
-    )  # kept, not made again
-    with pytest.raises(ClashError, match="no 'cube'"):
-        planning.run(sets=["cube"])
+    options = BenchOptions(quick=True, methods=["clashsim"], resume=tmp_path / "rows.jsonl")
+    assert planning.run(options) == rows  # from the file, not made again
+    with pytest.raises(ClashError, match="no shape 'cube'"):
+        planning.run(BenchOptions(sets=["cube"]))
 
 
 @pytest.mark.slow
 def test_policies_are_trained_executed_and_kept(tmp_path):
-    rows = routes.run(quick=True, workers=1, resume=tmp_path / "rows.jsonl")
+    rows = routes.run(BenchOptions(quick=True, workers=1, resume=tmp_path / "rows.jsonl"))
     assert rows[0]["route"] == "1" and rows[0]["trials"] == 1 and rows[0]["subgoals_of"] == 1
     assert (tmp_path / "rows-clashsim-0.safetensors").is_file()
 
 
 @pytest.mark.slow
 def test_search_times_have_their_rows(tmp_path):
-    rows = search_time.run(quick=True)
+    rows = search_time.run(BenchOptions(quick=True))
     assert (
         len(rows) == 5 and rows[0]["method"] == "MuJoCo" and rows[3]["ratio"] > rows[1]["ratio"] > 1
     )

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from clashsim.bench import real_tosses, toss_set
+from clashsim.bench.options import BenchOptions
 from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.errors import ClashError, DataError
 from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, box_scene
@@ -114,10 +115,11 @@ def test_the_bench_has_its_rows(tmp_path):
     root = os.environ.get("CLASHSIM_DATA")
     if not root or not (Path(root) / toss_set.FILE).is_file():
         pytest.skip("no tosses: point CLASHSIM_DATA at a folder with them")
-    rows = real_tosses.run(Path(root), quick=True, resume=tmp_path / "rows.jsonl")
+    options = BenchOptions(root=Path(root), quick=True, resume=tmp_path / "rows.jsonl")
+    rows = real_tosses.run(options)
     assert [r["method"] for r in rows] == list(real_tosses.METHODS)[:3] and rows[0]["n"] == 4
     assert rows[0]["position_pct"] > rows[2]["position_pct"]  # identified is better than not
-    assert real_tosses.run(Path(root), quick=True, resume=tmp_path / "rows.jsonl") == rows
+    assert real_tosses.run(options) == rows
 
 
 def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():

@@ -1,111 +1,124 @@
-"""Ten advised strikes against ten random ones: accuracy after a calibration with them, on the
-laboratory's shapes and on struck boxes.
+"""Ten advised strikes against ten random ones: accuracy after a calibration with them.
 
-A seed splits the recorded strikes of a set in two: a pool to choose from, of which a method sees
-how strikes meet but not what came of them until it has chosen, and a test. `random` takes the first
-ten of the pool, `advised` the ten that are advised before any was made, `advised-5-5` five of
-these, a calibration with them, and the five that are advised after it.
+A seed splits the recorded strikes of a data set into a pool to choose from and a test. Of the pool,
+a method sees how strikes meet, and their outcomes only once it has chosen them:
+
+    random       the first ten of the pool, which is in random order
+    advised      the ten that are advised before any strike is made
+    advised-5-5  five of these, a calibration with them, and the five that are advised after it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import choose, load_lab_set
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, optional
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, find_row, optional
 from clashsim.core.impacts import Impacts
-from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
 from clashsim.data.datasets import RealDataset
-from clashsim.evaluate.metrics import relative_error, summary
+from clashsim.evaluate.metrics import accuracy_summary, relative_error
 from clashsim.fit.advise import advise
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistilledModel
 
-N = 10
-_POOL = 60  # strikes to choose from, in sets that have more than twice as many; else half of them
-_TESTED = 400  # at most
-Way = Callable[[DistilledModel, Impacts, int], np.ndarray]
+OPTIONS = frozenset({"root", "seeds", "sets", "methods", "resume"})
+NUM_STRIKES = 10
+_POOL_SIZE = 60  # strikes to choose from, or half of a data set that is smaller than twice this
+_MAX_TESTED = 400
+# (base model, pool, seed) -> rows of the pool that are chosen
+Choice = Callable[[DistilledModel, Impacts, int], np.ndarray]
 
 
 def _random(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
-    """The pool is in random order already."""
-    return np.arange(N)
+    """The first strikes: the pool is in random order."""
+    return np.arange(NUM_STRIKES)
 
 
 def _advised(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
-    return advise(base, pool, N).rows
+    """All strikes advised at once."""
+    return advise(base, pool, NUM_STRIKES).rows
 
 
-def _in_two(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
-    first = advise(base, pool, N // 2).rows
+def _advised_twice(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
+    """Half of the strikes advised at once, the others after a calibration with these."""
+    first = advise(base, pool, NUM_STRIKES // 2).rows
     others = np.setdiff1d(np.arange(len(pool)), first)
-    model = calibrate(base, pool[first], seed=seed)
-    return np.r_[first, others[advise(model, pool[others], N - len(first)).rows]]
+    calibration = calibrate(base, pool[first], seed=seed)
+    second = advise(calibration, pool[others], NUM_STRIKES - len(first)).rows
+    return np.r_[first, others[second]]
 
 
-WAYS: dict[str, Way] = {"random": _random, "advised": _advised, "advised-5-5": _in_two}
+METHODS: dict[str, Choice] = {
+    "random": _random,
+    "advised": _advised,
+    "advised-5-5": _advised_twice,
+}
 
 
-def run(
-    root: Path | None = None,
-    seeds: int = 10,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    resume: Path | None = None,
-    cache: Path | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of all methods on every set; sets of struck boxes are those that lie in `root`."""
-    present: dict[str, Callable[[], RealDataset]] = {
-        s.replace("_", "-"): partial(load_lab_set, s.replace("_", "-"), s, "resin", "high")
-        for s in lab.SHAPES
-    }
-    if root is not None:
-        present |= {
-            name: partial(datasets.load, name, root)
-            for name in datasets.names(datasets.find_data_root(root))
-            if name.startswith("lasa/")
-        }
-    chosen = choose(sets, [*present][:1] if quick and not sets else [*present])
-    ways = choose(methods, [*WAYS])
-    seeds, done, rows = 1 if quick else seeds, kept(resume), list[Row]()
-    with progress("measuring", len(chosen) * len(ways)) as advance:
+def run(options: BenchOptions = BenchOptions()) -> list[Row]:
+    """Measure all ways of choosing strikes on the laboratory's shapes and on struck boxes.
+
+    Args:
+        options: What to measure; struck boxes are those recordings that lie in `options.root`.
+
+    Returns:
+        One row per data set and method, with accuracies over seeds.
+    """
+    present = _data_sets(options)
+    default = list(present)[:1] if options.quick else list(present)
+    chosen = choose(options.sets or default, list(present))
+    methods = choose(options.methods, list(METHODS), what="method")
+    seeds = options.repetitions(10)
+    done = read_rows(options.resume)
+    rows: list[Row] = []
+    with options.progress("measuring", len(chosen) * len(methods)) as advance:
         for name in chosen:
             with optional(rows, set=name):
                 real = present[name]()
-                base = base_model(Scene.load(real.scene).with_nominal(real.nominal), cache=cache)
-                for method in ways:
-                    head = {"set": name, "method": method, "n": N}
-                    whole = head | {"seeds": seeds}
+                scene = Scene.load(real.scene).with_nominal(real.nominal)
+                base = base_model(scene, cache=options.cache)
+                for method in methods:
+                    head = {"set": name, "method": method, "n": NUM_STRIKES}
                     with optional(rows, **head):
-                        row = next((r for r in done if r | whole == r), None)
+                        row = find_row(done, head | {"seeds": seeds})
                         if row is None:
-                            way = WAYS[method]
-                            errors = [_errors(real, base, way, seed) for seed in range(seeds)]
-                            row = head | summary(errors)
-                            keep(resume, [row])
+                            choice = METHODS[method]
+                            errors = [_errors(real, base, choice, seed) for seed in range(seeds)]
+                            row = head | accuracy_summary(errors)
+                            append_rows(options.resume, [row])
                         rows.append(row)
-                    save(rows)
+                    options.save(rows)
                     advance(1)
     return rows
 
 
-def _errors(real: RealDataset, base: DistilledModel, way: Way, seed: int) -> np.ndarray:
-    """Relative errors of the test, after a calibration with ten strikes of the pool."""
+def _data_sets(options: BenchOptions) -> dict[str, Callable[[], RealDataset]]:
+    """Functions that load a data set, by its name."""
+    present: dict[str, Callable[[], RealDataset]] = {}
+    for shape in lab.SHAPES:
+        name = shape.replace("_", "-")
+        present[name] = partial(load_lab_set, name, shape, "resin", "high")
+    if options.root is not None:
+        for name in datasets.names(datasets.find_data_root(options.root)):
+            if name.startswith("lasa/"):
+                present[name] = partial(datasets.load, name, options.root)
+    return present
+
+
+def _errors(real: RealDataset, base: DistilledModel, choice: Choice, seed: int) -> np.ndarray:
+    """Relative errors (N,) on the test, after a calibration with the chosen strikes."""
     order = np.random.default_rng(seed).permutation(len(real.impacts))
-    size = min(_POOL, len(order) // 2)
-    pool, test = real.impacts[order[:size]], real.impacts[order[size : size + _TESTED]]
-    made = calibrate(base, pool[way(base, pool, seed)], seed=seed)
-    return relative_error(made.predict(test), test.after, real.gyration)
+    size = min(_POOL_SIZE, len(order) // 2)
+    pool = real.impacts[order[:size]]
+    test = real.impacts[order[size : size + _MAX_TESTED]]
+    calibration = calibrate(base, pool[choice(base, pool, seed)], seed=seed)
+    return relative_error(calibration.predict(test), test.after, real.gyration)

@@ -1,16 +1,20 @@
-"""A cube pushed into a bowling array of ten (few-shot paper, Fig. 6): the graph simulator against
-MuJoCo with the same identified contact.
+"""A cube pushed into a bowling array of ten (few-shot paper, Fig. 6).
 
-what `error`: mean distance (% of a cube's width) and turn (degrees) of all cubes between the two,
-after some frames. what `cost`: seconds a step of one scene when `scenes` of them run as one batch,
-and the ratio to MuJoCo (its substeps of a frame, a batch on all cores) in the same process;
-`device` says where the network ran.
+The graph simulator against MuJoCo with the same identified contact.
+
+    what `error`   mean distance (% of a cube's width) and rotation (degrees) of all cubes between
+                   the two, after some frames
+    what `cost`    seconds per step of one scene when `scenes` of them run as one batch, and the
+                   ratio to MuJoCo (all its substeps of a frame, a batch on all cores) in the same
+                   process; `device`: where the network ran
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,133 +25,154 @@ from clashsim.bench.graph_scenes import (
     HALF,
     RATE,
     ROUNDING,
-    in_mujoco,
-    lying,
-    triangle,
+    bowling_array,
+    cubes_at_rest,
+    rollout_in_mujoco,
     unit_contact,
 )
-from clashsim.bench.rows import Row, Save, discard, optional
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row, optional
+from clashsim.bench.timing import wait_for
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
-from clashsim.core.progress import Progress, quiet
 from clashsim.fit.graph_train import all_pairs, rollout_states
 from clashsim.nets.rigid_bodies import RigidBodyState
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim
 
-_FRAMES, _AT = 60, (5, 10, 20, 30, 45, 60)
-_COUNTS = (2, 5, 10, 20)
+OPTIONS = frozenset({"seeds", "device"})
+_NUM_CUBES = 11
+_FRAMES = (5, 10, 20, 30, 45, 60)  # after which errors are measured
+_COST_CUBES = (2, 5, 10, 20)
+_COST_STEPS = 12
+_QUICK_NUM_CUBES = 4
+_QUICK_FRAMES = (6, 12)
+_QUICK_COST_CUBES = (2, 4)
+_QUICK_COST_STEPS = 4
 _SPACING = 0.14  # m, between centres
-_SPEED = 1.6  # m/s
-_SCENES = 128  # in one batch, for the cost on a device
+_SPEED = 1.6  # m/s, of the pushed cube
+_PUSHED_POSITION = (-0.16, 0.01)  # m
+_POSITION_STD = 0.002  # m, of the other cubes
+_YAW_STD = 0.03  # rad
+_BATCH_SCENES = 128  # in one batch, for the cost on a device
+_FRAMES_BEFORE_COST = 10  # so that the cost is that of the first collisions
+_WIDTH = 2 * (HALF + ROUNDING)  # m, of a cube
 
 
-def scene(cubes: int, seed: int = 0) -> np.ndarray:
-    """A start (13 cubes,): the first cube slides along x into the array of the others, whose places
-    are a little uneven.
-    """
-    rows = next(r for r in range(1, 20) if r * (r + 1) // 2 >= cubes - 1)
+def start_state(cubes: int, seed: int = 0) -> np.ndarray:
+    """State (13 cubes,): the first cube slides along x into an uneven array of the others."""
+    others = cubes - 1
+    rows = 1
+    while rows * (rows + 1) // 2 < others:
+        rows += 1
     rng = np.random.default_rng(seed)
-    array = triangle(rows, _SPACING)[: cubes - 1] + rng.normal(size=(cubes - 1, 2)) * 0.002
-    start = lying(
-        np.concatenate([[[-0.16, 0.01]], array]),
-        np.concatenate([[0.0], rng.normal(size=cubes - 1) * 0.03]),
-    )
-    start[7 * cubes] = _SPEED
-    return start
+    noise = _POSITION_STD * rng.normal(size=(others, 2))
+    array = bowling_array(rows, _SPACING)[:others] + noise
+    yaws = _YAW_STD * rng.normal(size=others)
+    state = cubes_at_rest(np.vstack([_PUSHED_POSITION, array]), np.concatenate([[0.0], yaws]))
+    state[7 * cubes] = _SPEED
+    return state
 
 
 def _simulator(cubes: int) -> GraphSim:
-    """With Coal where it is installed; it cannot be on every machine with a GPU."""
+    """The graph simulator, with Coal where it is installed: not every GPU machine can have it."""
     return GraphSim(
         [CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal")
     )
 
 
-def both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def rollout_both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """States (frames + 1, 13 cubes) of MuJoCo and of the graph simulator."""
-    start = scene(cubes, seed)[None]
-    sim = _simulator(cubes)
-    return in_mujoco(start, frames)[0], sim.rollout(start, np.zeros((1, frames, 0)))[0]
+    start = start_state(cubes, seed)[None]
+    in_mujoco = rollout_in_mujoco(start, frames)[0]
+    in_graph = _simulator(cubes).rollout(start, np.zeros((1, frames, 0)))[0]
+    return in_mujoco, in_graph
 
 
-def run(
-    seeds: int = 2,
-    quick: bool = False,
-    *,
-    device: str | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of the bench."""
+def run(options: BenchOptions = BenchOptions()) -> list[Row]:
+    """Measure errors and costs.
+
+    Args:
+        options: Its seeds are the number of scenes, its device is where costs are measured beside
+            the CPU.
+
+    Returns:
+        Rows of what `error` and what `cost`.
+    """
+    device = options.device
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
         raise DataError(f"there is no device {device!r} on this machine")
-    cubes, frames, at, counts = (4, 12, (6, 12), (2, 4)) if quick else (11, _FRAMES, _AT, _COUNTS)
+    cubes = _QUICK_NUM_CUBES if options.quick else _NUM_CUBES
+    frames = _QUICK_FRAMES if options.quick else _FRAMES
+    cost_cubes = _QUICK_COST_CUBES if options.quick else _COST_CUBES
+    cost_steps = _QUICK_COST_STEPS if options.quick else _COST_STEPS
+    seeds = options.repetitions(2)
     pairs = []
-    with progress("bowling", (1 if quick else seeds) + len(counts)) as advance:
-        for seed in range(1 if quick else seeds):
-            pairs.append(both(cubes, frames, seed))
+    with options.progress("bowling", seeds + len(cost_cubes)) as advance:
+        for seed in range(seeds):
+            pairs.append(rollout_both(cubes, frames[-1], seed))
             advance(1)
-        rows: list[Row] = []
-        for f in at:
-            far, turn = (
-                np.mean(v) for v in zip(*(_apart(a[f], b[f], cubes) for a, b in pairs), strict=True)
-            )
-            rows.append(
-                {
-                    "what": "error",
-                    "frame": f,
-                    "seconds": round(f / RATE, 4),
-                    "cubes": cubes,
-                    "position_pct": round(float(far), 2),
-                    "rotation_deg": round(float(turn), 2),
-                    "scenes": len(pairs),
-                }
-            )
-        save(rows)
-        for count in counts:
+        rows = [_error_row(pairs, frame, cubes) for frame in frames]
+        options.save(rows)
+        for count in cost_cubes:
             with optional(rows, what="cost", cubes=count):
-                rows += _costs(count, 4 if quick else 12, device)
-            save(rows)
+                rows += _cost_rows(count, cost_steps, device)
+            options.save(rows)
             advance(1)
     return rows
 
 
-def _apart(a: np.ndarray, b: np.ndarray, cubes: int) -> tuple[float, float]:
-    p, q = (s[: 7 * cubes].reshape(cubes, 7) for s in (a, b))
-    turn = (
-        Rotation.from_quat(p[:, 3:], scalar_first=True).inv()
-        * Rotation.from_quat(q[:, 3:], scalar_first=True)
-    ).magnitude()
-    return float(
-        np.linalg.norm(p[:, :3] - q[:, :3], axis=1).mean() / (2 * (HALF + ROUNDING)) * 100
-    ), float(np.degrees(turn).mean())
+def _error_row(pairs: Sequence[tuple[np.ndarray, np.ndarray]], frame: int, cubes: int) -> Row:
+    """Mean error over scenes after some frames."""
+    errors = []
+    for in_mujoco, in_graph in pairs:
+        errors.append(_pose_errors(in_mujoco[frame], in_graph[frame], cubes))
+    position, rotation = np.mean(errors, axis=0)
+    return {
+        "what": "error",
+        "frame": frame,
+        "seconds": round(frame / RATE, 4),
+        "cubes": cubes,
+        "position_pct": round(float(position), 2),
+        "rotation_deg": round(float(rotation), 2),
+        "scenes": len(pairs),
+    }
 
 
-def _costs(cubes: int, steps: int, device: str | None) -> list[Row]:
-    """Seconds a step around the first collisions, MuJoCo and network side by side."""
-    start = in_mujoco(scene(cubes)[None], 10)[:, -1]
+def _pose_errors(first: np.ndarray, second: np.ndarray, cubes: int) -> tuple[float, float]:
+    """Mean distance (% of the width) and rotation (degrees) between the cubes of two states."""
+    first_poses = first[: 7 * cubes].reshape(cubes, 7)
+    second_poses = second[: 7 * cubes].reshape(cubes, 7)
+    distance = np.linalg.norm(first_poses[:, :3] - second_poses[:, :3], axis=1)
+    first_rotation = Rotation.from_quat(first_poses[:, 3:], scalar_first=True)
+    second_rotation = Rotation.from_quat(second_poses[:, 3:], scalar_first=True)
+    angle = (first_rotation.inv() * second_rotation).magnitude()
+    return float(distance.mean() / _WIDTH * 100), float(np.degrees(angle).mean())
+
+
+def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
+    """Seconds per step around the first collisions, MuJoCo and network side by side."""
+    start = rollout_in_mujoco(start_state(cubes)[None], _FRAMES_BEFORE_COST)[:, -1]
     sim = _simulator(cubes)
-    sim.rollout(start, np.zeros((1, 1, 0)))
+    sim.rollout(start, np.zeros((1, 1, 0)))  # warms up
     begin = time.perf_counter()
     sim.rollout(start, np.zeros((1, steps, 0)))
-    network, alone, many = (
-        (time.perf_counter() - begin) / steps,
-        _in_mujoco(start, 40 * steps),
-        np.repeat(start, _SCENES, 0),
-    )
-    rows = [_cost(cubes, "cpu", 1, network, alone)]
+    network = (time.perf_counter() - begin) / steps
+    mujoco = _mujoco_seconds(start, 40 * steps)
+    rows = [_cost_row(cubes, "cpu", 1, network, mujoco)]
     if device is not None:
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=1):
-            rows.append(_cost(cubes, device, 1, _on_device(sim, start, steps, device), alone))
-        with optional(rows, what="cost", cubes=cubes, device=device, scenes=_SCENES):
-            on_device = _on_device(sim, many, steps, device) / _SCENES
-            in_batch = _in_mujoco(many, 4 * steps) / _SCENES
-            rows.append(_cost(cubes, device, _SCENES, on_device, in_batch))
+            network = _device_seconds(sim, start, steps, device)
+            rows.append(_cost_row(cubes, device, 1, network, mujoco))
+        with optional(rows, what="cost", cubes=cubes, device=device, scenes=_BATCH_SCENES):
+            many = np.repeat(start, _BATCH_SCENES, 0)
+            network = _device_seconds(sim, many, steps, device) / _BATCH_SCENES
+            mujoco_in_batch = _mujoco_seconds(many, 4 * steps) / _BATCH_SCENES
+            rows.append(_cost_row(cubes, device, _BATCH_SCENES, network, mujoco_in_batch))
     return rows
 
 
-def _cost(cubes: int, device: str, scenes: int, network: float, mujoco: float) -> Row:
+def _cost_row(cubes: int, device: str, scenes: int, network: float, mujoco: float) -> Row:
     return {
         "what": "cost",
         "cubes": cubes,
@@ -159,74 +184,83 @@ def _cost(cubes: int, device: str, scenes: int, network: float, mujoco: float) -
     }
 
 
-def _in_mujoco(start: np.ndarray, steps: int) -> float:
-    """Seconds a step; what it takes to set up is not counted."""
-    spent = []
+def _mujoco_seconds(start: np.ndarray, steps: int) -> float:
+    """Seconds per step in MuJoCo; what it takes to set up does not count."""
+    seconds = []
     for frames in (1, 1 + steps):
         begin = time.perf_counter()
-        in_mujoco(start, frames)
-        spent.append(time.perf_counter() - begin)
-    return (spent[1] - spent[0]) / steps
+        rollout_in_mujoco(start, frames)
+        seconds.append(time.perf_counter() - begin)
+    return (seconds[1] - seconds[0]) / steps
 
 
 @torch.no_grad()
-def _on_device(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> float:
-    """Seconds a step of all scenes with the batched collision search, which runs where the network
-    does.
+def _device_seconds(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> float:
+    """Seconds per step of all scenes on a device.
+
+    Contacts are found by the batched collision search, which runs where the network does.
     """
     bodies, _ = sim._bodies(len(start), None)
     state = sim.state(bodies, torch.as_tensor(start, dtype=torch.float64))
     state = RigidBodyState(
-        *(
-            getattr(state, k).to(device)
-            for k in ("position", "orientation", "velocity", "angular_velocity")
-        )
+        state.position.to(device),
+        state.orientation.to(device),
+        state.velocity.to(device),
+        state.angular_velocity.to(device),
     )
-    net, there = sim.net.to(device), bodies.to(device)
-    gravity, pairs = (
-        sim.gravity.to(device).expand(len(there), 3),
-        all_pairs(len(start), len(sim.boxes), device),
-    )
-    begin = 0.0
+    net = sim.net.to(device)
+    bodies = bodies.to(device)
+    gravity = sim.gravity.to(device).expand(len(bodies), 3)
+    pairs = all_pairs(len(start), len(sim.boxes), device)
+    seconds = 0.0
     for count in (1, steps):  # the first warms up
         begin = time.perf_counter()
-        rollout_states(net, there, state, gravity, steps=count, dt=sim.dt, pairs=pairs)
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-    seconds = (time.perf_counter() - begin) / steps
+        rollout_states(net, bodies, state, gravity, steps=count, dt=sim.dt, pairs=pairs)
+        wait_for(device)
+        seconds = time.perf_counter() - begin
     sim.net.to("cpu")
-    return seconds
+    return seconds / steps
 
 
-def plot(rows: list[Row], path: Path) -> None:
-    """MuJoCo above, the graph simulator below, seen from the top at four moments."""
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Draw MuJoCo above and the graph simulator below, from the top, at four moments.
+
+    Args:
+        rows: Of `run`.
+        path: Of the picture.
+    """
     from matplotlib.figure import Figure
+
+    errors = [row for row in rows if row["what"] == "error"]
+    cubes = errors[0]["cubes"]
+    last_frame = max(row["frame"] for row in errors)
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    frames = np.linspace(0, last_frame, 4).astype(int)
+    panels = figure.subplots(2, len(frames), sharex=True, sharey=True)
+    in_mujoco, in_graph = rollout_both(cubes, int(last_frame))
+    for i, frame in enumerate(frames):
+        _draw_scene(panels[0, i], in_mujoco[frame], cubes, f"MuJoCo, {frame / RATE:.2f} s")
+        _draw_scene(panels[1, i], in_graph[frame], cubes, f"graph simulator, {frame / RATE:.2f} s")
+    write_figure(path, figure, dpi=110)
+
+
+def _draw_scene(axes: Any, state: np.ndarray, cubes: int, title: str) -> None:
+    """Draw the outlines of all cubes of a state."""
     from matplotlib.patches import Polygon
 
-    cubes = next(r["cubes"] for r in rows if r["what"] == "error")
-    frames = max(r["frame"] for r in rows if r["what"] == "error")
-    figure = Figure(figsize=(11, 5.2), layout="constrained")
-    moments = np.linspace(0, frames, 4).astype(int)
-    axes = figure.subplots(2, len(moments), sharex=True, sharey=True)
-    square = (HALF + ROUNDING) * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-    for row, (name, states) in enumerate(
-        zip(("MuJoCo", "graph simulator"), both(cubes, int(frames)), strict=True)
-    ):
-        for axis, f in zip(axes[row], moments, strict=True):
-            for i in range(cubes):
-                pose = states[f, 7 * i : 7 * i + 7]
-                turn = Rotation.from_quat(pose[3:], scalar_first=True).as_matrix()[:2, :2]
-                axis.add_patch(
-                    Polygon(
-                        square @ turn.T + pose[:2],
-                        closed=True,
-                        facecolor="#2a66b8" if i == 0 else "#7db486",
-                        edgecolor="black",
-                        linewidth=0.5,
-                    )
-                )
-            axis.set_title(f"{name}, {f / RATE:.2f} s", fontsize=9)
-            axis.set_xlim(-0.25, 0.85)
-            axis.set_ylim(-0.45, 0.45)
-            axis.set_aspect("equal")
-    write_figure(path, figure, dpi=110)
+    square = 0.5 * _WIDTH * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    for i in range(cubes):
+        pose = state[7 * i : 7 * i + 7]
+        rotation = Rotation.from_quat(pose[3:], scalar_first=True).as_matrix()[:2, :2]
+        outline = Polygon(
+            square @ rotation.T + pose[:2],
+            closed=True,
+            facecolor="#2a66b8" if i == 0 else "#7db486",
+            edgecolor="black",
+            linewidth=0.5,
+        )
+        axes.add_patch(outline)
+    axes.set_title(title, fontsize=9)
+    axes.set_xlim(-0.25, 0.85)
+    axes.set_ylim(-0.45, 0.45)
+    axes.set_aspect("equal")

@@ -1,5 +1,6 @@
-"""Impacts and strikes a second on a torch device, beside what the device could do at most. Needs no
-MuJoCo, so that it runs where that is not installed.
+"""Impacts and strikes per second on a torch device, beside the limits of the device.
+
+Needs no MuJoCo, so that it runs where that is not installed.
 """
 
 from __future__ import annotations
@@ -7,7 +8,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,161 +17,230 @@ import torch
 from torch import Tensor
 
 from clashsim.bench.rows import Row, optional
+from clashsim.bench.timing import seconds_per_call
 from clashsim.core.errors import ParamError
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.plan.planner import plan_batch
 from clashsim.plan.tasks import PlanningTask, PlanStatus
 
-_MATRIX = 8192  # side of the matrices whose product tells a device's limit
+_GPU_MATRIX_SIDE = 8192  # of the matrices whose product shows a device's limit
+_CPU_MATRIX_SIDE = 1024
+_GPU_COPY_BYTES = 1 << 30
+_CPU_COPY_BYTES = 1 << 26
+_MAX_COMPARED = 4096  # rows that are compared with double precision
+_ROWS_PER_IMPACT_ROW = 8  # strikes are so much cheaper than networks that so many more are made
+_BYTES_PER_NUMBER = 4  # single precision
+_POSE_NUMBERS = 3
 
 
-def device_available(device: str) -> bool:
-    """Whether torch can compute there."""
-    try:
-        torch.zeros(1, device=device).item()  # the device "meta" has shapes and no numbers
-    except (RuntimeError, AssertionError):
-        return False
-    return True
+@dataclass(frozen=True, eq=False)
+class _Computation:
+    """Something to time on a device.
+
+    Attributes:
+        what: Kind of result: "impacts" or "strikes to rest".
+        method: How it is computed.
+        work: Computes all rows once, (n, k) or (members, n, k).
+        count: Number of rows.
+        limit_share: From rows per second to the share of the device's limit.
+        expected: The first rows in double precision on the CPU, shape as `work` gives them.
+    """
+
+    what: str
+    method: str
+    work: Callable[[], Tensor]
+    count: int
+    limit_share: Callable[[float], float]
+    expected: Tensor
+
+    def measure(self, device: str) -> Row:
+        """The row of this computation."""
+        error = self._error(self.work())
+        per_second = self.count / seconds_per_call(self.work, device)
+        return {
+            "what": self.what,
+            "method": self.method,
+            "per_second": per_second,
+            "limit": self.limit_share(per_second),
+            "off": float(error.quantile(0.99)),
+        }
+
+    def _error(self, computed: Tensor) -> Tensor:
+        """Distance of poses (m), or relative error of twists."""
+        rows = self.expected.shape[-2]
+        expected = self.expected
+        if computed.dim() == 3:  # perhaps of fewer members of the network
+            expected = expected[: computed.shape[0]]
+        gap = computed[..., :rows, :].cpu().double() - expected
+        if self.what == "strikes to rest":
+            return gap[..., :2].norm(dim=-1)
+        return gap.norm(dim=-1) / expected.norm(dim=-1)
+
+
+class _DeviceRates:
+    """Inputs on a device, and what is computed from them."""
+
+    def __init__(self, net: ImpactNet, table: StrikeTable, device: str, n: int) -> None:
+        self.device = device
+        self.is_gpu = torch.device(device).type == "cuda"
+        self.exact_net = copy.deepcopy(net).cpu().double()
+        self.exact_table = copy.deepcopy(table).cpu().double()
+        self.net = copy.deepcopy(net).to(device)
+        self.table = copy.deepcopy(table).to(device).float()
+        assert table.slide is not None
+        self.slide = table.slide
+        self.n = n
+        rng = torch.Generator(device).manual_seed(0)
+        self.inputs = self._draw_inputs(n // _ROWS_PER_IMPACT_ROW, rng)
+        self.strikes = self._draw_strikes(n, rng)
+        self.poses = torch.zeros(n, _POSE_NUMBERS, device=device)
+        compared = min(len(self.inputs), _MAX_COMPARED)
+        self.some_inputs = self.inputs[:compared].cpu().double()
+        self.some_strikes = self.strikes[:compared].cpu().double()
+        self.some_poses = self.poses[:compared].cpu().double()
+
+    def _draw_inputs(self, n: int, rng: torch.Generator) -> Tensor:
+        """Inputs of the network (n, f), distributed as those that it was trained on."""
+        scale = self.net.scale
+        varies = scale > 0
+        std = torch.where(varies, 1 / scale.clamp_min(1e-6), 0)
+        noise = torch.randn(n, len(scale), device=self.device, generator=rng)
+        return noise * std + self.net.mean
+
+    def _draw_strikes(self, n: int, rng: torch.Generator) -> Tensor:
+        """Strikes (n, d), evenly over the table."""
+        low = torch.as_tensor(self.table.low, dtype=torch.float32, device=self.device)
+        high = torch.as_tensor(self.table.high, dtype=torch.float32, device=self.device)
+        share = torch.rand(n, len(self.table.names), device=self.device, generator=rng)
+        return low + (high - low) * share
+
+    @cached_property
+    def operations_per_second(self) -> float:
+        """Of a large matrix product."""
+        side = _GPU_MATRIX_SIDE if self.is_gpu else _CPU_MATRIX_SIDE
+        number = torch.bfloat16 if self.is_gpu else torch.float32
+        matrix = torch.randn(side, side, device=self.device, dtype=number)
+        return 2 * side**3 / seconds_per_call(lambda: matrix @ matrix, self.device)
+
+    @cached_property
+    def bytes_per_second(self) -> float:
+        """Read and written by a large copy."""
+        size = _GPU_COPY_BYTES if self.is_gpu else _CPU_COPY_BYTES
+        source = torch.empty(size, dtype=torch.uint8, device=self.device)
+        target = torch.empty_like(source)
+        return 2 * size / seconds_per_call(lambda: target.copy_(source), self.device)
+
+    def _network_share(self, members: int) -> Callable[[float], float]:
+        """Share of the fastest matrix product that a network of so many members comes to."""
+        operations = 2 * sum(weight[0].numel() for weight in self.net.weights)
+        return lambda rate: rate * members * operations / self.operations_per_second
+
+    def _table_share(self, numbers: int) -> Callable[[float], float]:
+        """Share of the fastest copy; `numbers` have to be read and written per strike."""
+        return lambda rate: rate * _BYTES_PER_NUMBER * numbers / self.bytes_per_second
+
+    def network(self) -> _Computation:
+        """All members of the network in single precision."""
+        members = self.net.shape["members"]
+        return _Computation(
+            "impacts",
+            f"network of {members}, float32 on {self.device}",
+            lambda: self.net(self.inputs),
+            len(self.inputs),
+            self._network_share(members),
+            self.exact_net(self.some_inputs),
+        )
+
+    def fused_network(self, packed: Any, members: int) -> _Computation:
+        """So many members of the network as one kernel."""
+        return _Computation(
+            "impacts",
+            _fused_name(members),
+            partial(packed, self.inputs, members=members),
+            len(self.inputs),
+            self._network_share(members),
+            self.exact_net(self.some_inputs),
+        )
+
+    def tabulated(self) -> list[_Computation]:
+        """Twists after impact and poses at rest by the strike table."""
+        # The least that has to move: a strike and perhaps a pose in, three numbers out.
+        for_twist = len(self.table.names) + _POSE_NUMBERS
+        for_rest = for_twist + _POSE_NUMBERS
+        expected_rest = self.exact_table(self.some_poses, self.some_strikes)
+        twists = _Computation(
+            "impacts",
+            f"strike table on {self.device}",
+            lambda: self.table.twist(self.strikes),
+            self.n,
+            self._table_share(for_twist),
+            self.exact_table.twist(self.some_strikes),
+        )
+        twists_then_slide = _Computation(
+            "strikes to rest",
+            f"table of twists, then slide model on {self.device}",
+            lambda: self.slide.rest(self.poses, self.table.twist(self.strikes)),
+            self.n,
+            self._table_share(for_rest),
+            expected_rest,
+        )
+        rests = _Computation(
+            "strikes to rest",
+            f"strike table on {self.device}",
+            lambda: self.table(self.poses, self.strikes),
+            self.n,
+            self._table_share(for_rest),
+            expected_rest,
+        )
+        return [twists, twists_then_slide, rests]
 
 
 def measure_rates(
     net: ImpactNet, strikes: StrikeTable, device: str, *, n: int = 1 << 22
 ) -> list[dict[str, Any]]:
-    """Rows of what, method, per_second, `limit` (the share of the fastest matrix product for a
-    network, of the fastest copy for a map, that it comes to),
-    and `off`: how far it is from double precision on the CPU, the 99th percentile (of the size of
-    the outcome for impacts, m for poses).
+    """Measure impacts and strikes per second of a network and a strike table on a device.
+
+    Args:
+        net: Predicts impacts.
+        strikes: Strike table with a slide model.
+        device: Torch device, as in "cuda".
+        n: Number of strikes in a call.
+
+    Returns:
+        Rows of what, method, per_second; `limit`, the share of the fastest matrix product (for a
+        network) or of the fastest copy (for a table) that it comes to; and `off`, the 99th
+        percentile of the difference from double precision on the CPU (relative for impacts, m for
+        poses).
     """
-    slide = strikes.slide
-    assert slide is not None
-    card = torch.device(device).type == "cuda"
-    exact, precise = copy.deepcopy(net).cpu().double(), copy.deepcopy(strikes).cpu().double()
-    net, strikes = copy.deepcopy(net).to(device), copy.deepcopy(strikes).to(device).float()
-    product, copied = _product(device, torch.bfloat16 if card else torch.float32), _copied(device)
-    draws = torch.Generator(device).manual_seed(0)
-    live = net.scale > 0
-    x = (
-        torch.randn(n // 8, len(live), device=device, generator=draws)
-        * torch.where(live, 1 / net.scale.clamp_min(1e-6), 0)
-        + net.mean
-    )
-    low, high = (
-        torch.as_tensor(v, dtype=torch.float32, device=device) for v in (strikes.low, strikes.high)
-    )
-    strike = low + (high - low) * torch.rand(n, len(strikes.names), device=device, generator=draws)
-    pose = torch.zeros(n, 3, device=device)
-    few = slice(0, min(n // 8, 4096))
-    seen, struck, at = (a[few].cpu().double() for a in (x, strike, pose))
-    with torch.no_grad():
-        wanted = {
-            "impacts": exact(seen),
-            "twists": precise.twist(struck),
-            "rest": precise(at, struck),
-        }
     rows: list[Row] = []
-
-    def add(
-        what: str,
-        method: str,
-        work: Callable[[], Tensor],
-        count: int,
-        share: Callable[[float], float],
-        against: str,
-    ) -> None:
-        with optional(rows, what=what, method=method):
-            rows.append(measured(what, method, work, count, share, against))
-
-    def measured(
-        what: str,
-        method: str,
-        work: Callable[[], Tensor],
-        count: int,
-        share: Callable[[float], float],
-        against: str,
-    ) -> Row:
-        found, truth = work(), wanted[against]
-        gap = (
-            found[..., few, :].cpu().double() - truth[: found.shape[0]]
-            if found.dim() == 3
-            else found[few].cpu().double() - truth
-        )
-        off = (
-            gap[..., :2].norm(dim=-1)
-            if against == "rest"
-            else gap.norm(dim=-1) / truth[: len(gap)].norm(dim=-1)
-        )
-        per_second = count / _seconds(work, device)
-        return {
-            "what": what,
-            "method": method,
-            "per_second": per_second,
-            "limit": share(per_second),
-            "off": float(off.quantile(0.99)),
-        }
-
-    def flops(members: int) -> Callable[[float], float]:
-        one = 2 * sum(w[0].numel() for w in net.weights)
-        return lambda r: r * members * one / product
-
-    # Bytes that have to move at the least: a strike and a pose in, three numbers out.
-    moved = 4 * (len(strikes.names) + 3)
-    members = net.shape["members"]
     with torch.no_grad():
-        add(
-            "impacts",
-            f"network of {members}, float32 on {device}",
-            lambda: net(x),
-            len(x),
-            flops(members),
-            "impacts",
-        )
-        if card:
-            with optional(
-                rows, what="impacts", method=f"network of {members}, one kernel in half precision"
-            ):
-                fused = _fused()
-                if fused.fits(net):
-                    packed = fused.PackedNet(net)
+        on_device = _DeviceRates(net, strikes, device, n)
+
+        def add(computation: _Computation) -> None:
+            with optional(rows, what=computation.what, method=computation.method):
+                rows.append(computation.measure(device))
+
+        add(on_device.network())
+        if on_device.is_gpu:
+            members = on_device.net.shape["members"]
+            with optional(rows, what="impacts", method=_fused_name(members)):
+                fused = _import_fused()
+                if fused.fits(on_device.net):
+                    packed = fused.PackedNet(on_device.net)
                     for count in sorted({members, 1}, reverse=True):
-                        method = f"network of {count}, one kernel in half precision"
-                        add(
-                            "impacts",
-                            method,
-                            partial(packed, x, members=count),
-                            len(x),
-                            flops(count),
-                            "impacts",
-                        )
-        add(
-            "impacts",
-            f"map of strikes on {device}",
-            lambda: strikes.twist(strike),
-            n,
-            lambda r: r * moved / copied,
-            "twists",
-        )
-        add(
-            "strikes to rest",
-            f"map of twists, then slide model on {device}",
-            lambda: slide.rest(pose, strikes.twist(strike)),
-            n,
-            lambda r: r * (moved + 12) / copied,
-            "rest",
-        )
-        add(
-            "strikes to rest",
-            f"map of strikes on {device}",
-            lambda: strikes(pose, strike),
-            n,
-            lambda r: r * (moved + 12) / copied,
-            "rest",
-        )
+                        add(on_device.fused_network(packed, count))
+        for computation in on_device.tabulated():
+            add(computation)
     return rows
 
 
-def _fused() -> Any:
-    """The network as one kernel, which is compiled by Triton."""
+def _fused_name(members: int) -> str:
+    return f"network of {members}, one kernel in half precision"
+
+
+def _import_fused() -> Any:
+    """Import the network as one kernel, which Triton compiles."""
     try:
         from clashsim.nets import fused
     except ImportError as error:
@@ -177,63 +248,40 @@ def _fused() -> Any:
     return fused
 
 
-def planned(
+def measure_planning(
     strikes: StrikeTable, device: str, *, n: int = 1000, seed: int = 7
 ) -> list[dict[str, Any]]:
-    """A row of so many targets that one strike can reach, planned in one call: per_second, seconds,
-    the share reached, and the median distance (m) that is left.
+    """Plan many targets in one call, each of which one strike can reach.
+
+    Args:
+        strikes: The model to plan in.
+        device: Torch device, as in "cuda".
+        n: Number of targets.
+        seed: Of the targets.
+
+    Returns:
+        One row: per_second, seconds, evaluations, the share of targets reached, and `off`, the
+        median distance (m) that is left.
     """
-    strike = np.random.default_rng(seed).uniform(strikes.low, strikes.high, (n, len(strikes.names)))
-    tasks = [PlanningTask(tuple(pose)) for pose in strikes.rest(np.zeros((n, 3)), strike).tolist()]
-    options: dict[str, Any] = {"device": device, "population": 96, "rounds": 48}
-    plan_batch(strikes, tasks[:2], **options)
+    rng = np.random.default_rng(seed)
+    reachable = rng.uniform(strikes.low, strikes.high, (n, len(strikes.names)))
+    targets = strikes.rest(np.zeros((n, _POSE_NUMBERS)), reachable)
+    tasks = [PlanningTask(tuple(target)) for target in targets.tolist()]
+    search: dict[str, Any] = {"device": device, "population": 96, "rounds": 48}
+    plan_batch(strikes, tasks[:2], **search)  # warms up
     begin = time.perf_counter()
-    plans = plan_batch(strikes, tasks, **options)
+    plans = plan_batch(strikes, tasks, **search)
     seconds = time.perf_counter() - begin
-    left = [float(np.hypot(*(p.predicted[-1][:2] - np.array(p.task.target)[:2]))) for p in plans]
+    ends = np.array([plan.predicted[-1] for plan in plans])
+    distance = np.hypot(ends[:, 0] - targets[:, 0], ends[:, 1] - targets[:, 1])
     return [
         {
             "what": f"{n} targets in one call",
             "method": f"CMA-ES on {device}",
             "per_second": n / seconds,
             "seconds": seconds,
-            "evaluations": sum(p.evaluations for p in plans),
-            "reached": float(np.mean([p.status is PlanStatus.FOUND for p in plans])),
-            "off": float(np.median(left)),
+            "evaluations": sum(plan.evaluations for plan in plans),
+            "reached": float(np.mean([plan.status is PlanStatus.FOUND for plan in plans])),
+            "off": float(np.median(distance)),
         }
     ]
-
-
-def _product(device: str, kind: torch.dtype) -> float:
-    """Operations a second of a large matrix product."""
-    side = _MATRIX if torch.device(device).type == "cuda" else 1024
-    a = torch.randn(side, side, device=device, dtype=kind)
-    return 2 * side**3 / _seconds(lambda: a @ a, device)
-
-
-def _copied(device: str) -> float:
-    """Bytes a second that can be read and written."""
-    a = torch.empty(
-        1 << (30 if torch.device(device).type == "cuda" else 26), dtype=torch.uint8, device=device
-    )
-    b = torch.empty_like(a)
-    return 2 * a.numel() / _seconds(lambda: b.copy_(a), device)
-
-
-def _seconds(work: Callable[[], object], device: str, least: float = 0.5) -> float:
-    """Seconds a call, after warming up."""
-
-    def done() -> None:
-        if torch.device(device).type == "cuda":
-            torch.cuda.synchronize()
-
-    for _ in range(3):
-        work()
-    done()
-    calls, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < least:
-        for _ in range(4):
-            work()
-        done()
-        calls += 4
-    return (time.perf_counter() - begin) / calls

@@ -1,5 +1,6 @@
-"""The pushing task on a torch device: strikes a second of many copies, and a whole training. Needs
-torch and numpy alone, so that it runs on a bare GPU machine.
+"""The pushing task on a torch device: environment steps per second, and a whole training.
+
+Needs torch and numpy alone, so that it runs on a bare GPU machine.
 """
 
 from __future__ import annotations
@@ -7,12 +8,13 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from clashsim.bench.rows import Row, optional
+from clashsim.bench.timing import seconds_per_call, wait_for
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.rl.device_env import DevicePush, play_episodes
 from clashsim.rl.device_ppo import PpoConfig, PpoLearner
@@ -21,9 +23,11 @@ from clashsim.rl.push import StartDistribution
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
 
-SUCCESS = 0.999  # share of episodes that reach the sub-goal at which a training counts as done
-_SECONDS = 1.0
-_EPISODES = 4096  # by which a policy is judged
+SUCCESS = 0.999  # share of episodes that reach the sub-goal, at which a training counts as done
+_SECONDS = 1.0  # to measure environment steps for
+_TEST_EPISODES = 4096
+_TEST_SEED = 2
+_WARM_UP_ROUNDS = 2  # one guided, one not: kernels are compiled and memory is taken at first use
 
 
 def measure_rates(
@@ -34,95 +38,115 @@ def measure_rates(
     *,
     config: PpoConfig = PpoConfig(),
 ) -> list[dict[str, Any]]:
-    """Rows of what, method, per_second: random strikes of so many copies, then a training, whose
-    row has `seconds`, `strikes` and `reached` as well.
+    """Measure environment steps per second, then a training.
 
-    Of the scene its name and which side may be struck matter only. The training is as long as the
-    recipe says; `until`, `until_strikes`: seconds and strikes after which `SUCCESS` was met first,
-    None if it never was.
+    Args:
+        strike_table: The model that strikes are made in.
+        scene: Only its name and the side that may be struck matter.
+        device: Torch device, as in "cuda".
+        num_envs: Numbers of environments that take random steps.
+        config: Of the training, which has its own number of environments.
+
+    Returns:
+        Rows of what, method and per_second. The row of the training has `seconds`, `strikes` and
+        `reached` (share of test episodes that reach the sub-goal) as well, and `until` and
+        `until_strikes`: seconds and strikes after which `SUCCESS` was reached first, None if never.
     """
     model = copy.deepcopy(strike_table).to(device).float()
     rows: list[Row] = []
     for n in num_envs:
-        head = {"what": "environment steps", "method": f"{n} copies on {device}"}
+        head = {"what": "environment steps", "method": f"{n} environments on {device}"}
         with optional(rows, **head):
             task = DevicePush.of(scene, model, n, starts=config.starts, device=device)
-            rows.append(head | {"per_second": n * _steps_a_second(task)})
-    with optional(rows, what="training", method=f"PPO, {config.num_envs} copies on {device}"):
-        rows.append(_trained(model, scene, device, config))
+            rows.append(head | {"per_second": n * _steps_per_second(task)})
+    method = f"PPO, {config.num_envs} environments on {device}"
+    with optional(rows, what="training", method=method):
+        training = _Training(model, scene, device, config)
+        rows.append({"what": "training", "method": method} | training.measure())
     return rows
 
 
 @torch.no_grad()
-def _steps_a_second(task: DevicePush) -> float:
-    """Of all copies, by random actions that are made on the device and counted in the time."""
-    shape, device = (len(task.pose), len(task.low)), task.pose.device
+def _steps_per_second(task: DevicePush) -> float:
+    """Steps per second of all environments at once.
 
-    def some() -> None:
-        for _ in range(4):
-            task.step(2 * torch.rand(shape, generator=task.rng, device=device) - 1)
-        _wait(device)
+    Random actions are made on the device, and their time counts.
+    """
+    shape = (len(task.pose), len(task.low))
+    device = task.pose.device
 
-    for _ in range(3):
-        some()
-    calls, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < _SECONDS:
-        some()
-        calls += 4
-    return calls / (time.perf_counter() - begin)
+    def take_step() -> None:
+        task.step(2 * torch.rand(shape, generator=task.rng, device=device) - 1)
+
+    return 1 / seconds_per_call(take_step, device, at_least=_SECONDS)
 
 
-def _trained(model: StrikeTable, scene: Scene, device: str, config: PpoConfig) -> dict[str, Any]:
-    """A training by the clock, which stands still while its policy is judged."""
-    warm = _learner(
-        model, scene, device, replace(config, steps=4 * config.num_envs * config.horizon), 1
-    )
-    for _ in range(
-        2
-    ):  # a guided round and another: kernels are compiled and memory is taken at first use
-        warm.train_round()
-    a_round = config.num_envs * config.horizon
-    learner, took, until, reached = _learner(model, scene, device, config, 0), 0.0, None, 0.0
-    while learner.rounds_done < config.rounds:
-        _wait(torch.device(device))
-        begin = time.perf_counter()
-        learner.train_round()
-        _wait(torch.device(device))
-        took += time.perf_counter() - begin
-        if until is None or learner.rounds_done == config.rounds:
-            task = DevicePush.of(
-                scene, model, _EPISODES, starts=StartDistribution(noise=1.0), device=device, seed=2
-            )
-            reached = float(play_episodes(task, learner.act)[0].double().mean())
-            until = (
-                (took, learner.rounds_done * a_round)
-                if until is None and reached >= SUCCESS
-                else until
-            )
-    strikes = config.rounds * a_round
-    return {
-        "what": "training",
-        "method": f"PPO, {config.num_envs} copies on {device}",
-        "per_second": strikes / took,
-        "seconds": took,
-        "strikes": strikes,
-        "reached": reached,
-        "until": until and until[0],
-        "until_strikes": until and until[1],
-    }
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """A training whose clock is stopped while the policy is tested."""
 
+    model: StrikeTable
+    scene: Scene
+    device: str
+    config: PpoConfig
 
-def _learner(
-    model: StrikeTable, scene: Scene, device: str, config: PpoConfig, seed: int
-) -> PpoLearner:
-    return PpoLearner(
-        DevicePush.of(
-            scene, model, config.num_envs, starts=config.starts, device=device, seed=seed
-        ),
-        config,
-    )
+    def measure(self) -> Row:
+        """Train, and say how long it took."""
+        self._warm_up()
+        learner = self._learner(self.config, seed=0)
+        strikes_per_round = self.config.num_envs * self.config.horizon
+        seconds = 0.0
+        reached = 0.0
+        seconds_until = None
+        strikes_until = None
+        while learner.rounds_done < self.config.rounds:
+            wait_for(self.device)
+            begin = time.perf_counter()
+            learner.train_round()
+            wait_for(self.device)
+            seconds += time.perf_counter() - begin
+            last = learner.rounds_done == self.config.rounds
+            if seconds_until is None or last:
+                reached = self._test(learner)
+            if seconds_until is None and reached >= SUCCESS:
+                seconds_until = seconds
+                strikes_until = learner.rounds_done * strikes_per_round
+        strikes = self.config.rounds * strikes_per_round
+        return {
+            "per_second": strikes / seconds,
+            "seconds": seconds,
+            "strikes": strikes,
+            "reached": reached,
+            "until": seconds_until,
+            "until_strikes": strikes_until,
+        }
 
+    def _warm_up(self) -> None:
+        strikes = 4 * self.config.num_envs * self.config.horizon
+        learner = self._learner(replace(self.config, steps=strikes), seed=1)
+        for _ in range(_WARM_UP_ROUNDS):
+            learner.train_round()
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    def _test(self, learner: PpoLearner) -> float:
+        """Share of test episodes in which the policy reaches the sub-goal."""
+        task = DevicePush.of(
+            self.scene,
+            self.model,
+            _TEST_EPISODES,
+            starts=StartDistribution(noise=1.0),
+            device=self.device,
+            seed=_TEST_SEED,
+        )
+        reached, _ = play_episodes(task, learner.act)
+        return float(reached.double().mean())
+
+    def _learner(self, config: PpoConfig, *, seed: int) -> PpoLearner:
+        task = DevicePush.of(
+            self.scene,
+            self.model,
+            config.num_envs,
+            starts=config.starts,
+            device=self.device,
+            seed=seed,
+        )
+        return PpoLearner(task, config)

@@ -310,8 +310,8 @@ def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split
     for seed, (rows, test) in enumerate(splits):
         try:
             predicted = method(problem, rows, seed)
-        except Exception as error:  # one method that fails is one row
-            return {"why": why(error)}
+        except Exception as exception:  # one method that fails is one row
+            return {"why": why(exception)}
         error = relative_error(predicted, problem.impacts.after, problem.gyration)
         errors.append(error[test])
     return _figures(errors, (time.perf_counter() - start) / len(splits))

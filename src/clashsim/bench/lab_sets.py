@@ -1,4 +1,4 @@
-"""Impacts of the recorded laboratory strikes, in the form in which benchmarks take real data sets."""
+"""Impacts of the recorded laboratory strikes, in the form of real data sets."""
 
 from __future__ import annotations
 

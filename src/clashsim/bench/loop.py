@@ -1,33 +1,38 @@
-"""The real-sim-real loop in the laboratory, a stand-in for reality, whose block is not as the
-scene's author believes.
+"""The real-sim-real loop in the virtual laboratory, whose block differs from the scene's.
 
-`heavier`: mass and frictions are others, which parameters can tell. `ballast`: a weight has been
-fixed off its middle, which none describes. Methods begin alike, with the author's simulator and a
-policy trained in it, and collect as many strikes a round: the policy paid for what teaches
-(informative), the policy as it is (plain), or strikes at random; domain randomisation trains once
-over wide ranges and collects none. The error of a simulator is told on strikes that the task uses:
-those of a look one strike ahead in the author's simulator, made in the changed laboratory, which no
-method has seen. All simulators are learned in the same way.
+Change `heavier`: mass and friction differ, which parameters can describe. Change `ballast`: a
+weight is fixed off the block's middle, which no parameter describes.
+
+All methods begin with the author's simulator and a policy trained in it, and collect the same
+number of strikes per round:
+
+    informative  strikes of the policy, which is also rewarded for strikes that teach much
+    plain        strikes of the policy
+    random       random strikes
+    randomised   domain randomisation: one training over wide ranges, no strikes
+
+The error of a simulator is measured on strikes that the task uses: those that look best one strike
+ahead in the author's simulator, made in the changed laboratory, which no method has seen. All
+simulators are learned in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, measured, optional
-from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.params import from_unit, to_unit
-from clashsim.core.progress import Progress, quiet
-from clashsim.core.protocols import StrikeModel
+from clashsim.bench.lab_sets import choose
+from clashsim.bench.loop_summary import ALGORITHMS, CHANGES, METHODS, with_summary
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.randomised_model import RandomisedStrikeModel
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, optional
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.core.workers import exit_with_parent
@@ -48,309 +53,232 @@ from clashsim.loop.steps import (
 )
 from clashsim.rl.agents import Agent, AgentTrainingConfig
 from clashsim.rl.push import strikes
-from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.strike_table import strike_table
-from clashsim.slides.law import SlideModel
-from clashsim.slides.support_patch import scene_slide_model
 
-CHANGED = ("heavier", "ballast")
-METHODS = ("informative", "plain", "random", "randomised")
-ALGORITHMS = ("sac", "ppo")
-_MAPS, _WIDE = (
-    6,
-    0.6,
-)  # simulators of domain randomisation, and how much of each parameter's range they span
-_FRICTION = (0.5, 1.5)  # their ground's friction over the author's
+OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
+_SCENE = "semi_cylinder"
+_BODY = "block"
+_TEST_SEED = 99
+_DEFAULT_WORKERS = 2
 
 
-def run(
-    seeds: int = 3,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    rounds: int = 4,
-    each: int = 5,
-    tested: int = 40,
-    trials: int = 5,
-    resume: Path | None = None,
-    workers: int = 2,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of change, algorithm, method, seed, round, strikes made, error of the simulator (mm,
-    rad), and at the end successes of `trials`; sets are changes. Means over seeds follow, and at
-    how many strikes each method reached the error at which random strikes ended.
+@dataclass(frozen=True)
+class LoopSize:
+    """How much a loop does.
+
+    Attributes:
+        rounds: Number of rounds.
+        strikes_per_round: Strikes that are collected in each.
+        tested: Strikes on which simulators are tested.
+        trials: Trials of the last policy.
     """
-    for name, choices in [
-        *((s, CHANGED) for s in sets or ()),
-        *((m, METHODS) for m in methods or ()),
-    ]:
-        if name not in choices:
-            raise DataError(f"the bench has no {name!r}; {did_you_mean(name, choices)}")
-    if quick:
-        seeds, rounds, tested, trials, sets, methods = (
-            1,
-            1,
-            4,
-            1,
-            ["heavier"],
-            ["random", "informative"],
-        )
-    size = {"rounds": rounds, "each": each, "tested": tested, "trials": trials}
-    algorithms = ALGORITHMS[1:] if quick else ALGORITHMS
-    practice = AgentTrainingConfig(4_000, 0, 2_000) if quick else None
-    jobs = [
-        (a, s, list(sets or CHANGED), list(methods or METHODS), size, resume, practice)
-        for s in range(seeds)
-        for a in algorithms
-    ]
-    rows: list[Row] = []
-    for change in sets or CHANGED:
-        _tests(change, tested, resume)  # before the workers, which would each make their own
-    with progress("loops", len(jobs)) as advance:
-        if workers > 1 and len(jobs) > 1:
-            with ProcessPoolExecutor(
-                workers, mp_context=get_context("spawn"), initializer=exit_with_parent
-            ) as pool:
-                for done in as_completed([pool.submit(_job, job) for job in jobs]):
-                    rows += done.result()
-                    save(_with_means(rows))
-                    advance(1)
-        else:
-            for job in jobs:
-                rows += _job(job)
-                save(_with_means(rows))
-                advance(1)
-    return _with_means(rows)
+
+    rounds: int = 4
+    strikes_per_round: int = 5
+    tested: int = 40
+    trials: int = 5
+
+    def as_row(self) -> dict[str, int]:
+        """The size as rows have it."""
+        return {
+            "rounds": self.rounds,
+            "each": self.strikes_per_round,
+            "tested": self.tested,
+            "trials": self.trials,
+        }
 
 
-def _with_means(rows: list[Row]) -> list[Row]:
-    """All rows in order, and after them what they come to."""
-    figures = measured(rows)
-    return sorted(rows, key=_order) + _means(figures) + _needed(figures)
+_QUICK_SIZE = LoopSize(rounds=1, tested=4, trials=1)
+_QUICK_TRAINING = AgentTrainingConfig(4_000, 0, 2_000)
 
 
-def _order(row: Row) -> tuple[int, int, int, int, int]:
-    change = CHANGED.index(row["change"])
-    algorithm = ALGORITHMS.index(row["algorithm"])
-    return change, algorithm, METHODS.index(row["method"]), row["seed"], row.get("round", 0)
-
-
-def _job(job: tuple[Any, ...]) -> list[Row]:
+@dataclass(frozen=True)
+class _Job:
     """All loops of one algorithm and seed, which share the first policy."""
-    algorithm, seed, changes, methods, size, resume, practice = job
-    done, rows = kept(resume), list[Row]()
-    scene = Scene.load("semi_cylinder")
-    usual = LoopConfig(algorithm=algorithm, strikes=size["each"], seed=seed, training=practice)
-    begun: Round | None = None
+
+    algorithm: str
+    seed: int
+    changes: Sequence[str]
+    methods: Sequence[str]
+    size: LoopSize
+    resume: Path | None
+    training: AgentTrainingConfig | None
+
+
+def run(options: BenchOptions = BenchOptions(), *, size: LoopSize = LoopSize()) -> list[Row]:
+    """Run loops of all changes, algorithms, methods and seeds.
+
+    Args:
+        options: What to measure; its sets are changes.
+        size: How much each loop does.
+
+    Returns:
+        Rows of change, algorithm, method, seed, round, strikes made and the error of the simulator
+        (mm, rad); the last round of each loop also has successes of so many trials. Means over
+        seeds follow, and at how many strikes each method reached the error at which random strikes
+        ended.
+    """
+    changes = choose(options.sets, CHANGES, what="change")
+    methods = choose(options.methods, METHODS, what="method")
+    algorithms: tuple[str, ...] = ALGORITHMS
+    training = None
+    if options.quick:
+        size = replace(_QUICK_SIZE, strikes_per_round=size.strikes_per_round)
+        changes = ["heavier"]
+        methods = ["random", "informative"]
+        algorithms = ("ppo",)
+        training = _QUICK_TRAINING
+    jobs = []
+    for seed in range(options.repetitions(3)):
+        for algorithm in algorithms:
+            jobs.append(_Job(algorithm, seed, changes, methods, size, options.resume, training))
     for change in changes:
-        world = LabRig(lab.Setting(change=change))
-        for method in methods:
-            told = [
-                r
-                for r in done
-                if (r["change"], r["algorithm"], r["method"], r["seed"], r["size"])
-                == (change, algorithm, method, seed, size)
-            ]
-            if told:
-                rows += told
+        # Before the workers start, each of which would record its own.
+        _test_strikes(change, size.tested, options.resume)
+    rows: list[Row] = []
+    with options.progress("loops", len(jobs)) as advance:
+        for new in _run_jobs(jobs, options.workers or _DEFAULT_WORKERS):
+            rows += new
+            options.save(with_summary(rows))
+            advance(1)
+    return with_summary(rows)
+
+
+def _run_jobs(jobs: Sequence[_Job], workers: int) -> Iterator[list[Row]]:
+    """Rows of each job, as jobs finish."""
+    if workers == 1 or len(jobs) == 1:
+        for job in jobs:
+            yield _run_job(job)
+        return
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=exit_with_parent
+    ) as pool:
+        for done in as_completed([pool.submit(_run_job, job) for job in jobs]):
+            yield done.result()
+
+
+def _run_job(job: _Job) -> list[Row]:
+    """Rows of all loops of a job; those that an earlier run finished are taken over."""
+    done = read_rows(job.resume)
+    rows: list[Row] = []
+    scene = Scene.load(_SCENE)
+    config = LoopConfig(
+        algorithm=job.algorithm,  # type: ignore[arg-type]
+        strikes=job.size.strikes_per_round,
+        seed=job.seed,
+        training=job.training,
+    )
+    first_round: Round | None = None
+    for change in job.changes:
+        rig = LabRig(lab.Setting(change=change))
+        for method in job.methods:
+            head = {
+                "change": change,
+                "algorithm": job.algorithm,
+                "method": method,
+                "seed": job.seed,
+            }
+            tail = {"size": job.size.as_row()}
+            finished = [row for row in done if row | head | tail == row]
+            if finished:
+                rows += finished
                 continue
-            key = {"change": change, "algorithm": algorithm, "method": method, "seed": seed}
-            with optional(rows, **key):
-                begun = begun or RealSimRealLoop(scene, usual).begin()
-                assert begun.agent is not None
-                test = _tests(change, size["tested"], resume)
+            with optional(rows, **head):
+                if first_round is None:
+                    first_round = RealSimRealLoop(scene, config).begin()
+                test = _test_strikes(change, job.size.tested, job.resume)
+                measurement = _Measurement(first_round, config, rig, test, job.size)
                 if method == "randomised":
-                    found = _randomised(begun, usual, world, test, size)
+                    found = measurement.randomised()
                 else:
-                    found = _looped(begun, replace(usual, collect=method), world, test, size)
-                new = [key | row | {"size": size} for row in found]
-                keep(resume, new)
+                    found = measurement.loop(replace(config, collect=method))  # type: ignore[arg-type]
+                new = [head | row | tail for row in found]
+                append_rows(job.resume, new)
                 rows += new
     return rows
 
 
-def _looped(
-    begun: Round, options: LoopConfig, world: LabRig, test: RecordedStrikes, size: dict[str, int]
-) -> list[Row]:
-    loop = RealSimRealLoop(begun.simulator.scene, options)
-    loop.rounds = [replace(begun, agent=None) if options.collect == "random" else begun]
-    rows = [_row(0, 0, begun.simulator, test)]
-    for turn in range(1, size["rounds"] + 1):
-        done = loop.advance(world)
-        rows.append(_row(turn, size["each"] * turn, done.simulator, test))
-    last = loop.rounds[-1]
-    agent = last.agent or train_agent(
-        last.simulator, replace(options, collect="plain"), options.seed, None, begun.agent
-    )
-    return [*rows[:-1], rows[-1] | _executed(last.simulator, agent, options, world, size)]
+@dataclass(frozen=True, eq=False)
+class _Measurement:
+    """One loop in a changed laboratory, and what is measured of it."""
+
+    first_round: Round
+    config: LoopConfig
+    rig: LabRig
+    test: RecordedStrikes
+    size: LoopSize
+
+    def loop(self, config: LoopConfig) -> list[Row]:
+        """Rows of all rounds of a loop that collects strikes as its config says."""
+        first = self.first_round
+        assert first.agent is not None
+        loop = RealSimRealLoop(first.simulator.scene, config)
+        if config.collect == "random":
+            loop.rounds = [replace(first, agent=None)]
+        else:
+            loop.rounds = [first]
+        rows = [self._error_row(0, first.simulator)]
+        for number in range(1, self.size.rounds + 1):
+            done = loop.advance(self.rig)
+            rows.append(self._error_row(number, done.simulator))
+        last = loop.rounds[-1]
+        agent = last.agent
+        if agent is None:
+            plain = replace(config, collect="plain")
+            agent = train_agent(last.simulator, plain, config.seed, None, first.agent)
+        rows[-1] |= self._successes(last.simulator, agent)
+        return rows
+
+    def randomised(self) -> list[Row]:
+        """The row of a policy trained over wide ranges; its simulator is the author's."""
+        simulator = self.first_round.simulator
+        seed = self.config.seed
+        randomised = RoundSimulator(simulator.scene, RandomisedStrikeModel(simulator.scene, seed))
+        plain = replace(self.config, collect="plain")
+        agent = train_agent(randomised, plain, seed, None, None)
+        return [self._error_row(0, simulator) | self._successes(simulator, agent)]
+
+    def _error_row(self, number: int, simulator: RoundSimulator) -> Row:
+        """How far the simulator of a round is from the test strikes."""
+        distance, angle = self.test.prediction_errors(simulator.model)
+        return {
+            "round": number,
+            "strikes": self.size.strikes_per_round * number,
+            "error_mm": 1e3 * float(distance.mean()),
+            "error_rad": float(angle.mean()),
+        }
+
+    def _successes(self, simulator: RoundSimulator, agent: Agent) -> Row:
+        """How many trials of a policy succeed in the changed laboratory."""
+        trials = self.size.trials
+        return {
+            "success": count_successes(simulator, agent, self.config, self.rig, trials),
+            "trials": trials,
+        }
 
 
-def _randomised(
-    begun: Round, options: LoopConfig, world: LabRig, test: RecordedStrikes, size: dict[str, int]
-) -> list[Row]:
-    """A policy trained over wide ranges at once; its simulator is the author's."""
-    scene = begun.simulator.scene
-    agent = train_agent(
-        RoundSimulator(scene, Randomised(scene, options.seed)),
-        replace(options, collect="plain"),
-        options.seed,
-        None,
-        None,
-    )
-    return [
-        _row(0, 0, begun.simulator, test) | _executed(begun.simulator, agent, options, world, size)
-    ]
-
-
-def _row(turn: int, made: int, simulator: RoundSimulator, test: RecordedStrikes) -> Row:
-    far, off = test.prediction_errors(simulator.model)
-    return {
-        "round": turn,
-        "strikes": made,
-        "error_mm": 1e3 * float(far.mean()),
-        "error_rad": float(off.mean()),
-    }
-
-
-def _executed(
-    simulator: RoundSimulator,
-    agent: Agent,
-    options: LoopConfig,
-    world: LabRig,
-    size: dict[str, int],
-) -> Row:
-    return {
-        "success": count_successes(simulator, agent, options, world, size["trials"]),
-        "trials": size["trials"],
-    }
-
-
-class Randomised:
-    """A `StrikeModel` of several simulators with parameters drawn from wide ranges, each of which
-    moves its share of the bodies.
-    """
-
-    takes_noise = False
-
-    def __init__(self, scene: Scene, seed: int) -> None:
-        rng, base, slide = np.random.default_rng(seed), base_model(scene), scene_slide_model(scene)
-        centre = to_unit(scene.params, scene.nominal)
-        self._maps: list[StrikeModel] = []
-        for _ in range(_MAPS):
-            theta = from_unit(
-                scene.params, np.clip(centre + rng.uniform(-_WIDE, _WIDE, len(centre)), -1, 1)
-            )
-            own = SlideModel(
-                {
-                    "friction": float(scene.base.pair("ground").friction[0])
-                    * rng.uniform(*_FRICTION)
-                },
-                gyration=slide.gyration,
-                centre=slide.centre,
-            )
-            self._maps.append(strike_table(HybridSim(scene, base, theta, slide_model=own)))
-        first = self._maps[0]
-        self.names, self.low, self.high = first.names, first.low, first.high
-
-    def rest(
-        self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Pose at rest (N, 3)."""
-        out = np.empty_like(pose)
-        for i, one in enumerate(self._maps):
-            out[i :: len(self._maps)] = one.rest(
-                pose[i :: len(self._maps)], strike[i :: len(self._maps)]
-            )
-        return out
-
-
-def _tests(change: str, n: int, resume: Path | None) -> RecordedStrikes:
+def _test_strikes(change: str, n: int, resume: Path | None) -> RecordedStrikes:
     """Strikes that the task uses, made in the changed laboratory; kept beside `resume`."""
-    scene = Scene.load("semi_cylinder")
-    task, world, rng = (
-        make_task("push", author_simulator(base_model(scene)), 1),
-        LabRig(lab.Setting(change=change)),
-        np.random.default_rng(99),
-    )
+    scene = Scene.load(_SCENE)
+    task = make_task("push", author_simulator(base_model(scene)), 1)
+    names = task.model.names
     path = None if resume is None else resume.with_name(f"{resume.stem}-{change}-{n}.safetensors")
     if path is not None and path.is_file():
         trials = read_trials(path)
-        return RecordedStrikes.of(
-            np.array([[t.known[name] for name in task.model.names] for t in trials]),
-            trials,
-            "block",
-        )
-    made = record_strikes(
+        made = np.array([[trial.known[name] for name in names] for trial in trials])
+        return RecordedStrikes.of(made, trials, _BODY)
+    rng = np.random.default_rng(_TEST_SEED)
+    recorded = record_strikes(
         task,
         lambda _: strikes(task.model, task.guide(rng))[0],
-        world,
-        RecordingConfig("block", [99], "test-{:03d}"),
+        LabRig(lab.Setting(change=change)),
+        RecordingConfig(_BODY, [_TEST_SEED], "test-{:03d}"),
         n,
         rng,
     )
     if path is not None:
-        known = [dict(zip(task.model.names, row.tolist(), strict=True)) for row in made.strikes]
-        write_trials(
-            path,
-            Trials(
-                tuple(replace(trial, known=k) for trial, k in zip(made.trials, known, strict=True))
-            ),
-        )
-    return made
-
-
-def _means(rows: list[Row]) -> list[Row]:
-    """Means over seeds of each round, and sums of successes."""
-    out = []
-    for key in dict.fromkeys(
-        (r["change"], r["algorithm"], r["method"], r["round"], r["strikes"]) for r in rows
-    ):
-        mine = [
-            r
-            for r in rows
-            if (r["change"], r["algorithm"], r["method"], r["round"], r["strikes"]) == key
-        ]
-        row = dict(zip(("change", "algorithm", "method", "round", "strikes"), key, strict=True)) | {
-            "seed": "mean",
-            "seeds": len(mine),
-        }
-        row |= {k: float(np.mean([r[k] for r in mine])) for k in ("error_mm", "error_rad")}
-        if "success" in mine[0]:
-            row |= {k: sum(r[k] for r in mine) for k in ("success", "trials")}
-        out.append(row)
-    return out
-
-
-def _needed(rows: list[Row]) -> list[Row]:
-    """At how many strikes the mean error of each method is at or below that at which random strikes
-    ended, None where never.
-    """
-    means = [r for r in _means(rows) if r["method"] != "randomised"]
-    out = []
-    for change, algorithm in dict.fromkeys((r["change"], r["algorithm"]) for r in means):
-        mine = [r for r in means if (r["change"], r["algorithm"]) == (change, algorithm)]
-        random = [r for r in mine if r["method"] == "random"]
-        if not random:
-            continue
-        last = random[-1]
-        for method in ("informative", "plain", "random"):
-            there = [
-                r["strikes"]
-                for r in mine
-                if r["method"] == method and r["error_mm"] <= last["error_mm"]
-            ]
-            if any(r["method"] == method for r in mine):
-                out.append(
-                    {
-                        "change": change,
-                        "algorithm": algorithm,
-                        "method": method,
-                        "seed": "needed",
-                        "random_ended_mm": last["error_mm"],
-                        "random_strikes": last["strikes"],
-                        "strikes": min(there, default=None),
-                    }
-                )
-    return out
+        with_strikes = []
+        for trial, row in zip(recorded.trials, recorded.strikes, strict=True):
+            known = dict(zip(names, row.tolist(), strict=True))
+            with_strikes.append(replace(trial, known=known))
+        write_trials(path, Trials(tuple(with_strikes)))
+    return recorded

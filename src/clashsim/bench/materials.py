@@ -1,4 +1,4 @@
-"""CLASH Fig. 4: the semi-cylinder in three materials on two kinds of sand, in the virtual laboratory."""
+"""CLASH Fig. 4: three materials on two kinds of sand, struck in the virtual laboratory."""
 
 from __future__ import annotations
 

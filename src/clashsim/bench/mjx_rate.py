@@ -1,4 +1,4 @@
-"""Strikes a second in MJX on jax's device, and how far their impacts are from MuJoCo's."""
+"""Strikes per second in MJX on jax's device, and how far their impacts are from MuJoCo's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from clashsim.bench.rows import Row, optional
 from clashsim.core.scene import Scene
-from clashsim.fit.sample import sample_strikes
+from clashsim.fit.sample import Strikes, sample_strikes
 from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
-from clashsim.sim.mujoco.impacts import ImpactOutcome, ImpactSimulator
+from clashsim.sim.mujoco.impacts import ImpactSimulator
+
+_MAX_IN_MUJOCO = 4096  # strikes
+_TIMED_CALLS = 2  # of which the faster one counts
 
 
 def measure_rates(
@@ -23,78 +26,87 @@ def measure_rates(
     batches_per_lane: int = 4,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Rows of what, method, per_second, steps_per_second and compile_s: impacts in lanes of
-    `sizes`, `batches_per_lane` to a lane, whole calls from arrays to arrays.
+    """Measure whole calls, from arrays to arrays.
 
-    steps_per_second counts the steps that impacts took, not those of lanes that wait for the last
-    one. The first row is MuJoCo on all cores.
+    Args:
+        scene_name: Name of a shipped scene.
+        sizes: Numbers of lanes, that is of impacts that are simulated at once.
+        single: Whether MJX computes in single precision.
+        batches_per_lane: Impacts per lane in one call.
+        seed: Of the strikes.
+
+    Returns:
+        Rows of what, method, per_second, steps_per_second (steps that impacts took, not those of
+        lanes that wait for the last one) and compile_s. The first row is MuJoCo on all cores.
     """
     scene = Scene.load(scene_name)
     strikes = sample_strikes(scene, batches_per_lane * max(sizes), np.random.default_rng(seed))
-    few = min(4096, len(strikes.before))
-    before, theta = strikes.before[:few], strikes.theta[:few]
-    rows: list[Row] = [
-        _row("strikes in MuJoCo", "all cores", ImpactSimulator(scene, few), before, theta)
-    ]
-    number = "float32" if single else "float64"
+    few = min(_MAX_IN_MUJOCO, len(strikes.before))
+    mujoco_head = {"what": "strikes in MuJoCo", "method": "all cores"}
+    rows: list[Row] = [mujoco_head | _measure(ImpactSimulator(scene, few), strikes, few)]
+    precision = "float32" if single else "float64"
     for lanes in sizes:
-        with optional(rows, what="strikes in MJX", method=f"{lanes} at once, {number}"):
+        with optional(rows, what="strikes in MJX", method=f"{lanes} at once, {precision}"):
             n = batches_per_lane * lanes
-            run = MjxImpactSimulator(scene, n, lanes=lanes, single=single)
-            method = f"{lanes} at once on {run.device}, {number}"
-            rows.append(_row("strikes in MJX", method, run, strikes.before[:n], strikes.theta[:n]))
+            simulator = MjxImpactSimulator(scene, n, lanes=lanes, single=single)
+            method = f"{lanes} at once on {simulator.device}, {precision}"
+            head = {"what": "strikes in MJX", "method": method}
+            rows.append(head | _measure(simulator, strikes, n))
     return rows
 
 
 def compare_with_mujoco(
     scene_name: str, n: int = 4096, *, single: bool = False, seed: int = 0
 ) -> dict[str, Any]:
-    """How far `n` impacts are from MuJoCo's: share with the same end and with as many steps;
-    median, 99th percentile and largest of |twist - MuJoCo's| / |MuJoCo's|.
+    """Compare impacts in MJX with the same impacts in MuJoCo.
+
+    Args:
+        scene_name: Name of a shipped scene.
+        n: Number of impacts.
+        single: Whether MJX computes in single precision.
+        seed: Of the impacts.
+
+    Returns:
+        Shares of impacts with the same end and with the same number of steps; median, 99th
+        percentile and largest relative difference of the twist after impact.
     """
     scene = Scene.load(scene_name)
     strikes = sample_strikes(scene, n, np.random.default_rng(seed))
-    theirs, mine = (
-        run(strikes.before, strikes.theta)
-        for run in (ImpactSimulator(scene, n), MjxImpactSimulator(scene, n, single=single))
-    )
-    kept = theirs.usable & mine.usable
-    off = (
-        np.linalg.norm(mine.after - theirs.after, axis=1) / np.linalg.norm(theirs.after, axis=1)
-    )[kept]
-    middle, high, most = np.percentile(off, [50, 99, 100])
+    in_mujoco = ImpactSimulator(scene, n)(strikes.before, strikes.theta)
+    in_mjx = MjxImpactSimulator(scene, n, single=single)(strikes.before, strikes.theta)
+    usable = in_mujoco.usable & in_mjx.usable
+    gap = np.linalg.norm(in_mjx.after - in_mujoco.after, axis=1)
+    relative = (gap / np.linalg.norm(in_mujoco.after, axis=1))[usable]
+    median, percentile_99, largest = np.percentile(relative, [50, 99, 100])
     return {
         "scene": scene_name,
         "n": n,
         "single": single,
-        "same_end": float((mine.end == theirs.end).mean()),
-        "same_steps": float((mine.steps == theirs.steps).mean()),
-        "median": middle,
-        "percentile_99": high,
-        "largest": most,
+        "same_end": float((in_mjx.end == in_mujoco.end).mean()),
+        "same_steps": float((in_mjx.steps == in_mujoco.steps).mean()),
+        "median": median,
+        "percentile_99": percentile_99,
+        "largest": largest,
     }
 
 
-def _row(
-    what: str,
-    method: str,
-    run: ImpactSimulator | MjxImpactSimulator,
-    before: np.ndarray,
-    theta: np.ndarray,
-) -> dict[str, Any]:
+def _measure(simulator: ImpactSimulator | MjxImpactSimulator, strikes: Strikes, n: int) -> Row:
+    """Rates of the first n strikes."""
+    before = strikes.before[:n]
+    theta = strikes.theta[:n]
     begin = time.perf_counter()
-    run(before[:1], theta[:1], duration=0.0)  # one step: compiles
-    first = time.perf_counter() - begin
-    run(before, theta)  # warms up
-    best, outcome = np.inf, ImpactOutcome(*[np.zeros(0)] * 3)
-    for _ in range(2):
+    simulator(before[:1], theta[:1], duration=0.0)  # one step: compiles
+    compile_seconds = time.perf_counter() - begin
+    simulator(before, theta)  # warms up
+    seconds = np.inf
+    steps = 0.0
+    for _ in range(_TIMED_CALLS):
         begin = time.perf_counter()
-        outcome = run(before, theta)
-        best = min(best, time.perf_counter() - begin)
+        outcome = simulator(before, theta)
+        seconds = min(seconds, time.perf_counter() - begin)
+        steps = float(outcome.steps.sum())
     return {
-        "what": what,
-        "method": method,
-        "per_second": len(before) / best,
-        "steps_per_second": float(outcome.steps.sum()) / best,
-        "compile_s": first,
+        "per_second": n / seconds,
+        "steps_per_second": steps / seconds,
+        "compile_s": compile_seconds,
     }

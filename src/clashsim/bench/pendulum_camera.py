@@ -1,6 +1,4 @@
-"""The double pendulum of `clashsim.data.pendulum`: its MuJoCo scene, the camera before it, and the
-networks that may take part.
-"""
+"""The double pendulum of `clashsim.data.pendulum`: MuJoCo scene, camera and networks."""
 
 from __future__ import annotations
 
@@ -16,14 +14,27 @@ from clashsim.data.pendulum import ARM, RATE, PendulumRun
 from clashsim.fit.shooting import ObservationModel, TrajectoryWindows
 from clashsim.sim.mjx.model import import_mjx
 
-# Masses are not reported and only their ratios move anything, so those of the links are set; where
-# they are centred and how they turn is identified.
-_XML = f"""<mujoco><option timestep="{1 / RATE}" gravity="6.23 0 0" integrator="RK4"><flag contact="disable"/></option><worldbody>
-<geom name="stand" type="sphere" size=".005" pos="0 0 -1"/>
-<body name="upper"><joint name="upper" type="hinge" axis="0 0 1" damping="2e-5"/><geom type="sphere" size=".005" mass="0"/>
-<inertial pos=".0885 0 0" mass=".0884" diaginertia="1e-5 1e-5 1e-5"/>
-<body name="lower" pos="{ARM} 0 0"><joint name="lower" type="hinge" axis="0 0 1" damping="7e-6"/><geom name="bob" type="sphere" size=".005" mass="0"/>
-<inertial pos=".0588 0 0" mass=".016" diaginertia="8e-6 8e-6 8e-6"/></body></body></worldbody></mujoco>"""
+# Masses are not reported, and only their ratios change the motion. So the masses of the links are
+# set; their centres of mass and inertias are identified.
+_XML = f"""
+<mujoco>
+  <option timestep="{1 / RATE}" gravity="6.23 0 0" integrator="RK4">
+    <flag contact="disable"/>
+  </option>
+  <worldbody>
+    <geom name="stand" type="sphere" size=".005" pos="0 0 -1"/>
+    <body name="upper">
+      <joint name="upper" type="hinge" axis="0 0 1" damping="2e-5"/>
+      <geom type="sphere" size=".005" mass="0"/>
+      <inertial pos=".0885 0 0" mass=".0884" diaginertia="1e-5 1e-5 1e-5"/>
+      <body name="lower" pos="{ARM} 0 0">
+        <joint name="lower" type="hinge" axis="0 0 1" damping="7e-6"/>
+        <geom name="bob" type="sphere" size=".005" mass="0"/>
+        <inertial pos=".0588 0 0" mass=".016" diaginertia="8e-6 8e-6 8e-6"/>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>"""
 PARAMS = (
     Param("upper_centre", "body/upper/ipos[0]", 0.0885, 0.07, 0.1, "m"),
     Param("lower_centre", "body/lower/ipos[0]", 0.0588, 0.04, 0.08, "m"),
@@ -36,16 +47,12 @@ PARAMS = (
     Param("lower_across", "body/lower/ipos[1]", 0.0, -0.005, 0.005, "m"),
 )
 SCENE = Scene(_XML, "bob", "stand", params=PARAMS, name="double-pendulum")
-PLAIN = tuple(range(6))  # parameters without the geometry: nothing is across
-READS = ("sin/upper", "cos/upper", "sin/lower", "cos/lower", "qvel/upper", "qvel/lower")
-SIZES = (
-    1.0,
-    1.0,
-    1.0,
-    1.0,
-    8.0,
-    16.0,
-)  # of what is read: half turns, and rad/s that the middle half of the frames of the runs to fit on stay below
+PLAIN_PARAMS = tuple(range(6))  # parameters without the geometry: nothing is off the links' axes
+NETWORK_INPUTS = ("sin/upper", "cos/upper", "sin/lower", "cos/lower", "qvel/upper", "qvel/lower")
+# Sines and cosines as they are; velocities (rad/s) by what half of the frames to fit on stay below.
+INPUT_SCALES = (1.0, 1.0, 1.0, 1.0, 8.0, 16.0)
+# One unit of a network's output, N m: a hundredth of the torque of gravity on the joint.
+_TORQUE_SCALES = {"upper": 4e-4, "lower": 4e-5}
 # Distances of the markers from their joints (m), offsets of the markers in the image (m), aspect,
 # shear, perspective (1/m) and lens (1/m^2) of the camera.
 CAMERA = (
@@ -63,44 +70,73 @@ CAMERA = (
     "lens",
 )
 INITIAL_CAMERA = np.array([ARM, 0.0696, *np.zeros(10)])
-RADII = (0, 1)
-NOISE = np.array(
-    [7e-5, 7e-5, 6e-5, 6e-5, 6e-5, 6e-5]
-)  # m: of the pivot's marker (which trembles) and of the bobs'
-_AWAY = 1e-3  # m: how far the pivot may be from the mean of its marker in the frames observed
+RADII = (0, 1)  # entries of the camera that are fitted without the geometry
+# Standard deviation of the markers' image, m: of the pivot (which trembles) and of both bobs.
+NOISE = np.array([7e-5, 7e-5, 6e-5, 6e-5, 6e-5, 6e-5])
+_PIVOT_STD = 1e-3  # m, of the pivot from the mean of its marker in the observed frames
+_SPEED_FRAMES = 12  # observed frames from which the first velocity is estimated
+_COMPILED_ROWS = 32  # numbers of windows are rounded up to this, as each number is compiled anew
 
 
 def augmentation(units: int = 8) -> tuple[NeuralScalar, ...]:
-    """A torque in each joint that may depend on all of the state; one unit of output is a hundredth
-    of the torque of gravity on the joint.
+    """A torque by a network in each joint, which may depend on all of the state.
+
+    Args:
+        units: Of each network.
     """
-    return tuple(
-        NeuralScalar(f"force/{joint}", READS, units=units, scale=scale, input_scales=SIZES)
-        for joint, scale in (("upper", 4e-4), ("lower", 4e-5))
-    )
+    scalars = []
+    for joint, scale in _TORQUE_SCALES.items():
+        scalars.append(
+            NeuralScalar(
+                f"force/{joint}",
+                NETWORK_INPUTS,
+                units=units,
+                scale=scale,
+                input_scales=INPUT_SCALES,
+            )
+        )
+    return tuple(scalars)
 
 
 def trajectory_windows(windows: np.ndarray, *, observed: int, skip: int = 1) -> TrajectoryWindows:
-    """Windows (N, T, 3, 2), m, of which every `skip`th frame is taken, with first guesses from the
-    frames observed, of which the first twelve tell the speed.
+    """Make windows to fit, with first guesses of their starts.
 
-    All three markers tremble together, by a tenth of a millimetre at 8 to 16 Hz, so frames are held
-    still by the pivot's: a start told from frames that drift is worse than what their noise allows.
+    All three markers tremble together, by a tenth of a millimetre at 8 to 16 Hz. So each frame is
+    shifted such that the pivot does not move: a start that is estimated from frames that drift is
+    worse than their noise allows.
+
+    Args:
+        windows: Positions of pivot and both bobs in the image, (N, T, 3, 2), m.
+        observed: Number of frames at the beginning from which starts are guessed.
+        skip: Every so many frames are taken.
     """
     pivot = windows[:, :observed, 0].mean(1)
-    windows = windows - (windows[:, :, :1] - pivot[:, None, None])
-    arm, windows = np.diff(windows[:, :observed], axis=2), windows[:, ::skip]
-    angle, n = np.unwrap(np.arctan2(arm[..., 1], arm[..., 0]), axis=1), 12
-    powers = np.vander(np.arange(n) / RATE, 3)
-    fitted = np.linalg.lstsq(powers, angle[:, :n].transpose(1, 0, 2).reshape(n, -1), rcond=None)[
-        0
-    ].reshape(3, -1, 2)
-    place, speed = fitted[2], fitted[1]
-    start = np.column_stack(
-        [place[:, 0], place[:, 1] - place[:, 0], speed[:, 0], speed[:, 1] - speed[:, 0]]
-    )
-    return TrajectoryWindows(
-        windows.reshape(*windows.shape[:2], 6), NOISE, start, pivot, np.full(2, _AWAY)
+    drift = windows[:, :, :1] - pivot[:, None, None]
+    still = windows - drift
+    start = _guess_starts(still[:, :observed])
+    taken = still[:, ::skip]
+    flat = taken.reshape(*taken.shape[:2], 6)
+    return TrajectoryWindows(flat, NOISE, start, pivot, np.full(2, _PIVOT_STD))
+
+
+def _guess_starts(windows: np.ndarray) -> np.ndarray:
+    """States (N, 4) at the first frame, by a parabola through the first angles."""
+    arm = np.diff(windows, axis=2)
+    angle = np.unwrap(np.arctan2(arm[..., 1], arm[..., 0]), axis=1)
+    n = _SPEED_FRAMES
+    powers = np.vander(np.arange(n) / RATE, 3)  # t^2, t, 1
+    columns = angle[:, :n].transpose(1, 0, 2).reshape(n, -1)
+    coefficients = np.linalg.lstsq(powers, columns, rcond=None)[0].reshape(3, -1, 2)
+    first_angle = coefficients[2]
+    first_velocity = coefficients[1]
+    # The second joint's angle is relative to the first link.
+    return np.column_stack(
+        [
+            first_angle[:, 0],
+            first_angle[:, 1] - first_angle[:, 0],
+            first_velocity[:, 0],
+            first_velocity[:, 1] - first_velocity[:, 0],
+        ]
     )
 
 
@@ -112,72 +148,107 @@ def cut_windows(
     limit: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Windows (N, frames, 3, 2) that begin at every so many frames, and the recording (N,) of each;
-    at most `limit`, drawn by `rng`.
+    """Cut recordings into windows.
+
+    Args:
+        runs: The recordings.
+        frames: Length of a window.
+        every: Frames between the beginnings of two windows.
+        limit: The most windows; more are drawn by `rng`.
+        rng: Needed with a limit.
+
+    Returns:
+        Windows (N, frames, 3, 2), m, and the number of the recording of each, (N,).
     """
-    begins = [
-        (i, k)
-        for i, run in enumerate(runs)
-        for k in range(0, len(run.marker_positions) - frames + 1, every)
-    ]
+    begins = []
+    for i, run in enumerate(runs):
+        for frame in range(0, len(run.marker_positions) - frames + 1, every):
+            begins.append((i, frame))
     if limit is not None and rng is not None and len(begins) > limit:
-        begins = [begins[j] for j in np.sort(rng.permutation(len(begins))[:limit])]
-    windows = np.array([runs[i].marker_positions[k : k + frames] for i, k in begins]).reshape(
-        -1, frames, 3, 2
-    )
-    return windows, np.array([runs[i].recording for i, _ in begins], int)
+        drawn = np.sort(rng.permutation(len(begins))[:limit])
+        begins = [begins[j] for j in drawn]
+    windows = [runs[i].marker_positions[frame : frame + frames] for i, frame in begins]
+    recording = [runs[i].recording for i, _ in begins]
+    return np.array(windows).reshape(-1, frames, 3, 2), np.array(recording, int)
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> Any:
+def _compiled() -> tuple[Any, Any]:
+    """The camera compiled for arrays: its image with Jacobians, and its image alone."""
     jax, _ = import_mjx()
     jnp = jax.numpy
 
-    def see(state: Any, camera: Any, own: Any) -> Any:
-        r1, r2, across, pivot_x, pivot_y, bob_x, bob_y, aspect, shear, tilt_x, tilt_y, lens = camera
+    def direction(angle: Any) -> Any:
+        return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
-        def image(place: Any) -> Any:
-            x, y = (
-                place[0] * (1 + aspect) + place[1] * shear,
-                place[1] * (1 - aspect) + place[0] * shear,
-            )
-            return jnp.stack([x, y]) / (1 - tilt_x * x - tilt_y * y) * (1 + lens * (x**2 + y**2))
+    def project(position: Any, camera: dict[str, Any]) -> Any:
+        """From the pendulum's plane to the image."""
+        aspect = camera["aspect"]
+        x = position[0] * (1 + aspect) + position[1] * camera["shear"]
+        y = position[1] * (1 - aspect) + position[0] * camera["shear"]
+        perspective = 1 - camera["tilt_x"] * x - camera["tilt_y"] * y
+        lens = 1 + camera["lens"] * (x**2 + y**2)
+        return jnp.stack([x, y]) / perspective * lens
 
-        along = lambda a: jnp.stack([jnp.cos(a), jnp.sin(a)])  # noqa: E731
-        first, second = state[0], state[0] + state[1]
-        marker = r1 * along(first) + across * along(first + jnp.pi / 2)
+    def view(state: Any, values: Any, pivot: Any) -> Any:
+        """Image (6,) of pivot and both bobs in one frame."""
+        camera = dict(zip(CAMERA, values, strict=True))
+        upper = state[0]
+        lower = state[0] + state[1]
+        first = camera["radius_1"] * direction(upper)
+        first = first + camera["across_1"] * direction(upper + jnp.pi / 2)
+        second = ARM * direction(upper) + camera["radius_2"] * direction(lower)
+        pivot_offset = jnp.stack([camera["pivot_x"], camera["pivot_y"]])
+        bob_offset = jnp.stack([camera["bob_x"], camera["bob_y"]])
         return jnp.concatenate(
             [
-                own + jnp.stack([pivot_x, pivot_y]),
-                own + image(marker),
-                own + image(ARM * along(first) + r2 * along(second)) + jnp.stack([bob_x, bob_y]),
+                pivot + pivot_offset,
+                pivot + project(first, camera),
+                pivot + project(second, camera) + bob_offset,
             ]
         )
 
-    def both(state: Any, camera: Any, own: Any) -> Any:
-        return see(state, camera, own), *jax.jacfwd(see, argnums=(0, 1, 2))(state, camera, own)
+    def view_with_jacobian(state: Any, values: Any, pivot: Any) -> Any:
+        jacobians = jax.jacfwd(view, argnums=(0, 1, 2))(state, values, pivot)
+        return view(state, values, pivot), *jacobians
 
-    over = lambda f: jax.jit(jax.vmap(jax.vmap(f, (0, None, None)), (0, None, 0)))  # noqa: E731
-    return over(both), over(see)
+    def over_windows(function: Any) -> Any:
+        over_frames = jax.vmap(function, (0, None, None))
+        return jax.jit(jax.vmap(over_frames, (0, None, 0)))
+
+    return over_windows(view_with_jacobian), over_windows(view)
 
 
 def camera_view_with_jacobian(
-    states: np.ndarray, camera: np.ndarray, own: np.ndarray
+    states: np.ndarray, camera: np.ndarray, pivot: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """What the camera sees (N, T, 6), m, of states (N, T, 4) with the pivot at own (N, 2), and its
-    slopes; see `clashsim.fit.shooting.Observe`.
+    """What the camera sees, and its Jacobians.
+
+    Args:
+        states: Of the pendulum, (N, T, 4).
+        camera: Values by the names in `CAMERA`, (12,).
+        pivot: Position of the pivot in each window, (N, 2), m.
+
+    Returns:
+        Images (N, T, 6), m, and their Jacobians by state (N, T, 6, 4), camera (N, T, 6, 12) and
+        pivot (N, T, 6, 2).
     """
-    n = -(-len(states) // 32) * 32  # of a few sizes only, for each one compiles
-    filled = lambda a: np.concatenate([a, np.repeat(a[:1], n - len(a), 0)])  # noqa: E731
-    value, by_state, by_camera, by_own = (
-        np.asarray(a)[: len(states)] for a in _compiled()[0](filled(states), camera, filled(own))
-    )
-    return value, by_state, by_camera, by_own
+    count = len(states)
+    rows = -(-count // _COMPILED_ROWS) * _COMPILED_ROWS
+
+    def pad(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, np.repeat(array[:1], rows - count, 0)])
+
+    compiled, _ = _compiled()
+    results = compiled(pad(states), camera, pad(pivot))
+    view, by_state, by_camera, by_pivot = (np.asarray(array)[:count] for array in results)
+    return view, by_state, by_camera, by_pivot
 
 
-def seen(states: np.ndarray, camera: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The same without slopes."""
-    return np.asarray(_compiled()[1](states, camera, own))
+def camera_view(states: np.ndarray, camera: np.ndarray, pivot: np.ndarray) -> np.ndarray:
+    """What the camera sees, (N, T, 6), m; see `camera_view_with_jacobian`."""
+    _, compiled = _compiled()
+    return np.asarray(compiled(states, camera, pivot))
 
 
-EYE = ObservationModel(seen, camera_view_with_jacobian)
+OBSERVATION = ObservationModel(camera_view, camera_view_with_jacobian)

@@ -1,110 +1,216 @@
-"""A pushed cube that must stop a second one at a target (few-shot paper, Fig. 1): gradient descent
-on the initial velocity through the graph simulator.
+"""A pushed cube that must stop a second one at a target (few-shot paper, Fig. 1).
 
-Cube 0 slides along x into cube 1, which shall come to rest at the target. A start is a first guess
-of the pushing velocity; it converges if the final distance is below 10 mm within 10 epochs; the
-search ends when all have. When in a frame cubes meet changes where the second one stops by some
-millimetres, so slopes are means over three first gaps within the way of a frame; distances are
-those of the gap as it is. `mujoco_mm`: the same velocities executed in MuJoCo with the same
-contact.
+Cube 0 slides along x into cube 1, which should come to rest at the target. The pushing velocity is
+found by gradient descent through the graph simulator. A start is a first guess of this velocity; it
+converges if the final distance is below 10 mm within 10 epochs. The search ends when all starts
+have converged.
+
+When in a frame the cubes meet changes where the second one stops by some millimetres. So gradients
+are means over three first gaps that differ by less than the way of a frame; distances are those of
+the nominal gap. `mujoco_mm`: the same velocities executed in MuJoCo with the same contact.
+
+Figures over all starts come twice: of each start's best epoch (`distance_mm`, `mujoco_mm`) and of
+the last epoch (`last_converged`, `last_distance_mm`, `last_mujoco_mm`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import torch
+from torch import Tensor
 
-from clashsim.bench.graph_scenes import CUBE, RATE, ROUNDING, in_mujoco, lying, unit_contact
-from clashsim.bench.rows import Row, Save, discard
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench.graph_scenes import (
+    CUBE,
+    RATE,
+    ROUNDING,
+    cubes_at_rest,
+    rollout_in_mujoco,
+    unit_contact,
+)
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row
 from clashsim.sim.graph.simulator import GraphSim
 
-EPOCHS, CLOSE = 10, 0.010  # m
+OPTIONS = frozenset({"seeds"})
+EPOCHS = 10
+CLOSE = 0.010  # m: a start that gets closer has converged
 _FRAMES = 64
 _GAP = 0.14  # m, between the centres at the start
-_STEP = 0.06  # m/s, the first one
-_JITTER = (0.0, 0.0023, -0.0023)  # m
+_GAP_OFFSETS = (0.0, 0.0023, -0.0023)  # m; the first is the nominal gap
+_FIRST_STEP = 0.06  # m/s
+_VELOCITIES = (0.1, 2.5)  # m/s, the range of pushing velocities
+_QVEL_X = 14  # column of the first cube's velocity in x: two cubes have 14 columns of qpos
+_SECOND_CUBE_X = 7  # column of the second cube's position in x
 
 
-def problems(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """First velocities (count,) m/s and targets (count,) m, how far cube 1 shall go."""
+@dataclass(frozen=True, eq=False)
+class _History:
+    """What each epoch gave for all starts.
+
+    Attributes:
+        target: How far cube 1 should go, (starts,), m.
+        velocities: Pushing velocities (starts,), m/s, of each epoch.
+        distances: Of cube 1 from the target (starts,), m, of each epoch.
+    """
+
+    target: np.ndarray
+    velocities: list[np.ndarray] = field(default_factory=list)
+    distances: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def converged_so_far(self) -> np.ndarray:
+        """Whether each start was close in some epoch, (starts,)."""
+        return np.asarray((np.array(self.distances) <= CLOSE).any(0))
+
+    def rows(self) -> list[Row]:
+        """One row per start and epoch."""
+        rows: list[Row] = []
+        epochs = list(zip(self.velocities, self.distances, strict=True))
+        for start, target in enumerate(self.target):
+            for epoch, (velocity, distance) in enumerate(epochs):
+                rows.append(
+                    {
+                        "start": start,
+                        "epoch": epoch,
+                        "velocity": round(float(velocity[start]), 4),
+                        "distance_mm": _millimetres(distance[start]),
+                        "target_m": round(float(target), 4),
+                    }
+                )
+        return rows
+
+
+def sample_starts(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw first guesses and targets.
+
+    Returns:
+        Pushing velocities (count,), m/s, and how far cube 1 should go (count,), m.
+    """
     rng = np.random.default_rng(seed)
-    return rng.uniform(0.7, 1.2, count), rng.uniform(0.04, 0.1, count)
+    velocity = rng.uniform(0.7, 1.2, count)
+    target = rng.uniform(0.04, 0.1, count)
+    return velocity, target
 
 
-def run(
-    seeds: int = 10, quick: bool = False, *, progress: Progress = quiet, save: Save = discard
-) -> list[Row]:
-    """One row a start and epoch, and one for all; `seeds` is the number of starts."""
-    count, epochs, frames = (2, 2, 40) if quick else (seeds, EPOCHS, _FRAMES)
-    sim = GraphSim([CUBE, CUBE], unit_contact(), dt=1 / RATE, rounding=ROUNDING)
-    first, target = problems(count, 0)
-    velocity = torch.tensor(first)
-    rows_at = [lying(np.array([[-_GAP + j, 0.0], [0.0, 0.0]])) for j in _JITTER]
-    still = torch.tensor(np.repeat(np.array(rows_at), count, 0))
-    history: list[tuple[np.ndarray, np.ndarray]] = []
-    step, last = torch.full((count,), _STEP, dtype=torch.float64), None
-    with progress("epochs", epochs + 1) as advance:
-        for _ in range(epochs + 1):
-            pushed = velocity.clone().requires_grad_(True)
-            start = torch.cat(
-                [still[:, :14], pushed.repeat(len(_JITTER))[:, None], still[:, 15:]], 1
-            )
-            end = sim.path(start, frames)[-1].position.reshape(len(_JITTER), count, 2, 3)[
-                :, :, 1, 0
-            ]
-            short = torch.tensor(target) - end
-            (slope,) = torch.autograd.grad((0.5 * short**2).mean(0).sum(), pushed)
-            short = short[0]
-            history.append((velocity.numpy().copy(), short.detach().abs().numpy()))
-            save(_epochs(history, target))
-            advance(1)
-            if (np.array([d for _, d in history]) <= CLOSE).any(0).all():
-                break
-            # Rprop (Riedmiller and Braun 1993): through an impact the size of a slope says little,
-            # its sign is right.
-            sign = torch.sign(slope)
-            step = torch.where(sign == last, 1.3 * step, 0.5 * step) if last is not None else step
-            velocity, last = (velocity - step * sign).clamp(0.1, 2.5), sign
-    rows = _epochs(history, target)
-    best = np.array([d for _, d in history])
-    reached = np.asarray((best <= CLOSE).any(0))
-    chosen = np.array([history[int(e)][0][i] for i, e in enumerate(best.argmin(0))])
-    starts = still[:count].numpy().copy()
-    starts[:, 14] = chosen
-    real = in_mujoco(starts, frames)[:, -1, 7]
-    needed = (best <= CLOSE).argmax(0)[reached]
-    rows.append(
-        {
-            "start": "all",
-            "epoch": len(history) - 1,
-            "converged": int(reached.sum()),
-            "of": count,
-            "distance_mm": round(1e3 * float(best.min(0).mean()), 2),
-            "mujoco_mm": round(1e3 * float(np.abs(real - target).mean()), 2),
-            "epochs_needed": round(float(needed.mean()), 2) if len(needed) else None,
-        }
-    )
-    return rows
-
-
-def _epochs(history: list[tuple[np.ndarray, np.ndarray]], target: np.ndarray) -> list[Row]:
-    """One row per start and epoch.
+def run(options: BenchOptions = BenchOptions()) -> list[Row]:
+    """Search pushing velocities from several starts.
 
     Args:
-        history: Velocities (count,) m/s and distances (count,) m of each epoch.
-        target: How far cube 1 should go (count,), m.
+        options: Its seeds are the number of starts.
+
+    Returns:
+        One row per start and epoch, and one over all starts.
     """
-    rows: list[Row] = []
-    for start, goal in enumerate(target):
-        for epoch, (velocity, distance) in enumerate(history):
-            rows.append(
-                {
-                    "start": start,
-                    "epoch": epoch,
-                    "velocity": round(float(velocity[start]), 4),
-                    "distance_mm": round(1e3 * float(distance[start]), 2),
-                    "target_m": round(float(goal), 4),
-                }
-            )
-    return rows
+    count = 2 if options.quick else options.seeds or 10
+    epochs = 2 if options.quick else EPOCHS
+    frames = 40 if options.quick else _FRAMES
+    velocity, target = sample_starts(count, 0)
+    history = _History(target)
+    search = _VelocitySearch(velocity)
+    pushing = _Pushing(count, frames)
+    with options.progress("epochs", epochs + 1) as advance:
+        for _ in range(epochs + 1):
+            distance, gradient = pushing.evaluate(search.velocity, target)
+            history.velocities.append(search.velocity.numpy().copy())
+            history.distances.append(distance)
+            options.save(history.rows())
+            advance(1)
+            if history.converged_so_far.all():
+                break
+            search.step(gradient)
+    return [*history.rows(), _summary(history, pushing)]
+
+
+class _Pushing:
+    """Two cubes in the graph simulator and in MuJoCo, of which the first is pushed."""
+
+    def __init__(self, count: int, frames: int) -> None:
+        self.count = count
+        self.frames = frames
+        self.sim = GraphSim([CUBE, CUBE], unit_contact(), dt=1 / RATE, rounding=ROUNDING)
+        states = []
+        for offset in _GAP_OFFSETS:
+            states.append(cubes_at_rest(np.array([[-_GAP + offset, 0.0], [0.0, 0.0]])))
+        # All starts of the nominal gap first, then those of the other gaps.
+        self.at_rest = torch.tensor(np.repeat(np.array(states), count, 0))
+
+    def evaluate(self, velocity: Tensor, target: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Push in the graph simulator.
+
+        Args:
+            velocity: Of each start, (count,), m/s.
+            target: Of each start, (count,), m.
+
+        Returns:
+            Distances from the target (count,), m, and the gradient (count,) of half the squared
+            distance by the velocity, which is a mean over all gaps.
+        """
+        pushed = velocity.clone().requires_grad_(True)
+        column = pushed.repeat(len(_GAP_OFFSETS))[:, None]
+        start = torch.cat([self.at_rest[:, :_QVEL_X], column, self.at_rest[:, _QVEL_X + 1 :]], 1)
+        last = self.sim.path(start, self.frames)[-1]
+        positions = last.position.reshape(len(_GAP_OFFSETS), self.count, 2, 3)
+        end = positions[:, :, 1, 0]
+        missing = torch.tensor(target) - end
+        loss = (0.5 * missing**2).mean(0).sum()
+        (gradient,) = torch.autograd.grad(loss, pushed)
+        return missing[0].detach().abs().numpy(), gradient
+
+    def distance_in_mujoco(self, velocity: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Distances from the target (count,), m, of the same pushes in MuJoCo."""
+        start = self.at_rest[: self.count].numpy().copy()
+        start[:, _QVEL_X] = velocity
+        end = rollout_in_mujoco(start, self.frames)[:, -1, _SECOND_CUBE_X]
+        return np.abs(end - target)
+
+
+class _VelocitySearch:
+    """Rprop (Riedmiller and Braun 1993) on the velocity of each start.
+
+    Through an impact the size of a gradient says little, but its sign is right.
+    """
+
+    def __init__(self, velocity: np.ndarray) -> None:
+        self.velocity = torch.tensor(velocity)
+        self._step = torch.full((len(velocity),), _FIRST_STEP, dtype=torch.float64)
+        self._last_sign: Tensor | None = None
+
+    def step(self, gradient: Tensor) -> None:
+        """Move all velocities against their gradients (count,)."""
+        sign = torch.sign(gradient)
+        if self._last_sign is not None:
+            same_sign = sign == self._last_sign
+            self._step = torch.where(same_sign, 1.3 * self._step, 0.5 * self._step)
+        self._last_sign = sign
+        self.velocity = (self.velocity - self._step * sign).clamp(*_VELOCITIES)
+
+
+def _summary(history: _History, pushing: _Pushing) -> Row:
+    """Figures over all starts: of the best epoch of each, and of the last epoch."""
+    velocities = np.array(history.velocities)
+    distances = np.array(history.distances)
+    count = len(history.target)
+    best_velocity = velocities[distances.argmin(0), np.arange(count)]
+    converged = history.converged_so_far
+    first_close_epoch = (distances <= CLOSE).argmax(0)[converged]
+    needed = round(float(first_close_epoch.mean()), 2) if len(first_close_epoch) else None
+    in_mujoco = pushing.distance_in_mujoco(best_velocity, history.target)
+    last_in_mujoco = pushing.distance_in_mujoco(velocities[-1], history.target)
+    return {
+        "start": "all",
+        "epoch": len(distances) - 1,
+        "converged": int(converged.sum()),
+        "of": count,
+        "distance_mm": _millimetres(distances.min(0).mean()),
+        "mujoco_mm": _millimetres(in_mujoco.mean()),
+        "epochs_needed": needed,
+        "last_converged": int((distances[-1] <= CLOSE).sum()),
+        "last_distance_mm": _millimetres(distances[-1].mean()),
+        "last_mujoco_mm": _millimetres(last_in_mujoco.mean()),
+    }
+
+
+def _millimetres(metres: float | np.floating) -> float:
+    return round(1e3 * float(metres), 2)

@@ -1,383 +1,257 @@
-"""A real double pendulum (BENCHMARKS.md, real-pendulum): 40 frames observed, the second bob
-predicted, on whole recordings held out.
+"""A real double pendulum (BENCHMARKS.md, real-pendulum).
 
-    analytic           MuJoCo's double pendulum with identified parameters and the mean lengths of
-                       the arms
-    analytic-geometry  the same with a calibrated camera: offsets of the markers, tilt, lens, and
-                       where the links are centred across
-    neural             the same with a neural scalar in each joint's torque (`AugmentedSim`)
-    neural-without-upper, neural-without-lower  that with one of the two silenced: which of them
-      mattered
-    recurrent          a recurrent network without physics
-    floor              what neural would get were it the truth: its own trajectories, seen with the
-                       camera's noise
+40 frames are observed and the second bob is predicted, on whole recordings held out.
+
+    analytic              MuJoCo's double pendulum with identified parameters and the mean lengths
+                          of the arms
+    analytic-geometry     the same with a calibrated camera: offsets of the markers, tilt, lens, and
+                          how far the links' centres of mass are off their axes
+    neural                the same with a neural scalar in each joint's torque (`AugmentedSim`)
+    neural-without-upper, neural-without-lower
+                          the same with one of the two networks silenced: which of them mattered
+    recurrent             a recurrent network without physics
+    floor                 what `neural` would reach if it were the truth: its own trajectories, seen
+                          with the camera's noise
 
 Frames are counted after the observed ones; `within_mm` is the error at that frame counted from the
-first observed one. Whatever had to be chosen was chosen on a split inside of the runs to fit on.
+first observed one. Whatever had to be chosen was chosen on a split of the recordings to fit on.
 Seeds draw windows and first weights, never what is held out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from clashsim.bench import pendulum_recurrent
 from clashsim.bench.lab_sets import choose
-from clashsim.bench.pendulum_camera import (
-    CAMERA,
-    EYE,
-    INITIAL_CAMERA,
-    NOISE,
-    PARAMS,
-    PLAIN,
-    RADII,
-    SCENE,
-    augmentation,
-    cut_windows,
-    seen,
-    trajectory_windows,
-)
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.augmentation_spec import initial_weights, silence_networks
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.pendulum_camera import NOISE, augmentation, cut_windows, trajectory_windows
+from clashsim.bench.pendulum_models import FRAMES, OBSERVED, UNITS, PendulumModels
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, optional
+from clashsim.core.augmentation_spec import silence_networks
 from clashsim.core.errors import DataError
-from clashsim.core.progress import Progress, quiet
-from clashsim.data.pendulum import RATE, PendulumRun, load, split
-from clashsim.fit.shooting import (
-    FreeParameters,
-    ShootingFit,
-    fit_by_shooting,
-    predicted,
-    shorten_windows,
-)
+from clashsim.data.pendulum import load, split
+from clashsim.fit.shooting import ShootingFit
 from clashsim.report.neural_scalar_plots import plot_scalar_quantiles
-from clashsim.sim.augmented.simulator import AugmentedSim
 
-OBSERVED, FRAMES, EVERY = 40, (50, 100, 200, 400), 200
-FAR = 5.0  # mm
-# Units of each network, R, windows to fit on and the lengths they are fitted at: chosen on
-# recordings kept aside of those to fit on (docs/augmented.md).
-UNITS, RIDGE, WINDOWS, LENGTHS = 8, 1e-5, 512, (64, 160, 320)
-STEPS, TRAINING = (
-    15,
-    (12, 12, 30),
-)  # of Levenberg-Marquardt, at most: without weights, and with them at each length
-# Frames a step in fitting, which is as exact and half the work; predictions step frame by frame
-SKIP = 2
-_DRAWS = 1000  # of the bootstrap
-_WHOLE = tuple(range(len(PARAMS)))
+OPTIONS = frozenset({"root", "seeds", "methods", "resume"})
+FAR = 5.0  # mm: how long a prediction stays closer is measured
+_NUM_BOOTSTRAP = 1000
+_BASELINE = "analytic-geometry"  # method that ratios refer to
+_LOST = 1e3  # mm, error of a prediction that is not finite
 
 
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Runs to fit on and to test on, and how large everything is."""
-
-    fit: list[PendulumRun]
-    held: list[PendulumRun]
-    seed: int
-    quick: bool
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Frames of a window, one after the other: short ones first, for long ones have many
-        basins.
-        """
-        return LENGTHS[:1] if self.quick else LENGTHS
-
-    @property
-    def augmentation(self) -> Any:
-        """Both networks."""
-        return augmentation(2 if self.quick else UNITS)
-
-    @cached_property
-    def windows(self) -> np.ndarray:
-        """Windows to fit on."""
-        rng = np.random.default_rng([self.seed, 1])
-        return cut_windows(
-            self.fit,
-            frames=self.lengths[-1] + 1,
-            every=60,
-            limit=24 if self.quick else WINDOWS,
-            rng=rng,
-        )[0]
-
-    @cached_property
-    def tested(self) -> tuple[np.ndarray, np.ndarray]:
-        """Windows to test on, and their recordings."""
-        windows, recording = cut_windows(
-            self.held, frames=OBSERVED + FRAMES[-1], every=4000 if self.quick else EVERY
-        )
-        if not len(windows):
-            raise DataError(f"no run that is held out has {OBSERVED + FRAMES[-1]} frames")
-        return windows, recording
-
-    @cached_property
-    def analytic(self) -> ShootingFit:
-        """Identified without geometry."""
-        weights = initial_weights(self.augmentation, seed=self.seed)
-        sim = AugmentedSim(
-            SCENE, self.augmentation, theta=SCENE.nominal, weights=weights, timestep=SKIP / RATE
-        )
-        begun = trajectory_windows(self.windows, observed=OBSERVED, skip=SKIP)
-        return self.fitted(
-            ShootingFit(sim, INITIAL_CAMERA, begun.start, begun.own, np.zeros(0)),
-            FreeParameters(PLAIN, RADII),
-        )
-
-    @cached_property
-    def geometry(self) -> ShootingFit:
-        """With the camera calibrated; the lens waits until the rest is near."""
-        return self.fitted(self.analytic, FreeParameters(_WHOLE, tuple(range(len(CAMERA)))))
-
-    @cached_property
-    def neural(self) -> ShootingFit:
-        """With networks trained."""
-        return self.fitted(
-            self.geometry,
-            FreeParameters(_WHOLE, tuple(range(len(CAMERA))), train=True, ridge=RIDGE),
-        )
-
-    def fitted(self, before: ShootingFit, free: FreeParameters) -> ShootingFit:
-        """Fitted at one length after the other."""
-        begun, origin = (
-            trajectory_windows(self.windows, observed=OBSERVED, skip=SKIP),
-            before.sim.weights,
-        )
-        lengths = (
-            list(zip(self.lengths, TRAINING, strict=False))
-            if free.train
-            else [(n, STEPS) for n in sorted({self.lengths[0], self.lengths[-1]})]
-        )
-        for length, steps in lengths:
-            start = fit_by_shooting(
-                before.sim,
-                shorten_windows(begun, OBSERVED // SKIP),
-                EYE,
-                camera=before.camera,
-                steps=5,
-            ).start
-            most = 2 if self.quick else steps
-            before = fit_by_shooting(
-                before.sim,
-                shorten_windows(begun, length // SKIP + 1, start=start),
-                EYE,
-                camera=before.camera,
-                free=free,
-                steps=most,
-                origin=origin,
-            )
-        return before
-
-    @cached_property
-    def by_frame(self) -> AugmentedSim:
-        """The simulator that steps frame by frame, untrained."""
-        return AugmentedSim(SCENE, self.augmentation)
-
-    def predicted(self, model: ShootingFit, windows: np.ndarray) -> np.ndarray:
-        """What the camera would see (N, T, 6), m, by a model that saw the first frames of windows
-        (N, T, 3, 2).
-        """
-        sim = self.by_frame.with_weights(model.sim.weights, model.sim.theta)
-        at = fit_by_shooting(
-            sim,
-            shorten_windows(trajectory_windows(windows, observed=OBSERVED), OBSERVED),
-            EYE,
-            camera=model.camera,
-            steps=8,
-        )
-        return seen(predicted(sim, at.start, steps=windows.shape[1] - 1), model.camera, at.own)
-
-    def errors(self, model: ShootingFit, windows: np.ndarray | None = None) -> np.ndarray:
-        """Distances (N, frames), mm, of the second bob from where it was."""
-        windows = self.tested[0] if windows is None else windows
-        return 1e3 * np.linalg.norm(
-            self.predicted(model, windows)[..., 4:] - windows[:, :, 2], axis=-1
-        )
+def _silenced(models: PendulumModels, network: int) -> np.ndarray:
+    """Errors of the neural model with one network silenced."""
+    model = models.neural
+    weights = silence_networks(model.sim.augmentation, model.sim.weights, [network])
+    return models.errors(replace(model, sim=model.sim.with_weights(weights)))
 
 
-def _silenced(setting: Setting, which: int) -> np.ndarray:
-    model = setting.neural
-    sim = model.sim.with_weights(
-        silence_networks(model.sim.augmentation, model.sim.weights, [which])
-    )
-    return setting.errors(ShootingFit(sim, model.camera, model.start, model.own, model.error))
-
-
-def _recurrent(setting: Setting) -> np.ndarray:
-    """Its own runs kept aside to know when to stop, of those to fit on."""
-    fit, aside = split(setting.fit, seed=1)
+def _recurrent(models: PendulumModels) -> np.ndarray:
+    """Errors of the recurrent network; a part of the recordings to fit on tells when to stop."""
+    fit, validation = split(models.fit, seed=1)
     model = pendulum_recurrent.train(
-        fit, aside, seed=setting.seed, observed=OBSERVED, quick=setting.quick
+        fit, validation, seed=models.seed, observed=OBSERVED, quick=models.quick
     )
-    windows = setting.tested[0]
-    places = model(windows, observed=OBSERVED, steps=windows.shape[1] - OBSERVED)
-    after = 1e3 * np.linalg.norm(places - windows[:, OBSERVED:, 2], axis=-1)
-    return np.concatenate([np.zeros((len(after), OBSERVED)), after], 1)
+    windows = models.test_windows
+    second_bob = model(windows, observed=OBSERVED, steps=windows.shape[1] - OBSERVED)
+    error = 1e3 * np.linalg.norm(second_bob - windows[:, OBSERVED:, 2], axis=-1)
+    error_while_observed = np.zeros((len(error), OBSERVED))
+    return np.concatenate([error_while_observed, error], 1)
 
 
-def _floor(setting: Setting) -> np.ndarray:
-    """Trajectories of the neural model from the starts that the windows seem to have, seen with
-    noise.
+def _floor(models: PendulumModels) -> np.ndarray:
+    """Errors of the neural model on its own trajectories, seen with noise.
+
+    They begin where the windows to test on seem to begin.
     """
-    model, windows = setting.neural, setting.tested[0]
-    true = setting.predicted(model, windows)
-    noisy = true + NOISE * np.random.default_rng([setting.seed, 2]).normal(size=true.shape)
-    return setting.errors(model, noisy.reshape(windows.shape))
+    windows = models.test_windows
+    true = models.predict(models.neural, windows)
+    rng = np.random.default_rng([models.seed, 2])
+    noisy = true + NOISE * rng.normal(size=true.shape)
+    return models.errors(models.neural, noisy.reshape(windows.shape))
 
 
-METHODS: dict[str, Callable[[Setting], np.ndarray]] = {
-    "analytic": lambda s: s.errors(s.analytic),
-    "analytic-geometry": lambda s: s.errors(s.geometry),
-    "neural": lambda s: s.errors(s.neural),
-    "neural-without-upper": lambda s: _silenced(s, 0),
-    "neural-without-lower": lambda s: _silenced(s, 1),
+# From fitted models to errors (N, T), mm, of the second bob in all windows to test on.
+METHODS: dict[str, Callable[[PendulumModels], np.ndarray]] = {
+    "analytic": lambda models: models.errors(models.analytic),
+    "analytic-geometry": lambda models: models.errors(models.geometry),
+    "neural": lambda models: models.errors(models.neural),
+    "neural-without-upper": lambda models: _silenced(models, 0),
+    "neural-without-lower": lambda models: _silenced(models, 1),
     "recurrent": _recurrent,
     "floor": _floor,
 }
 
 
-def run(
-    root: Path,
-    seeds: int = 1,
-    quick: bool = False,
-    *,
-    methods: Sequence[str] | None = None,
-    resume: Path | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of every method and frame: median and mean over windows and seeds, the median's 95 %
-    interval by drawing recordings anew, and the ratio to analytic-geometry.
+def run(options: BenchOptions) -> list[Row]:
+    """Measure all methods.
+
+    Args:
+        options: What to measure; the folder of recordings is needed.
+
+    Returns:
+        One row per method and frame: median and mean over windows and seeds, the 95 % interval of
+        the median by bootstrap over recordings, and the ratio to analytic-geometry.
     """
-    ways, seeds = choose(methods, [*METHODS]), 1 if quick else seeds
-    fit, held = split(load(root))
-    done, found = kept(resume), dict[str, list[np.ndarray]]()
-    recording = Setting(fit, held, 0, quick).tested[1]
-    names = [run.name for run in held]
+    root = options.recordings()
+    methods = choose(options.methods, list(METHODS), what="method")
+    seeds = options.repetitions(1)
+    fit, held_out = split(load(root))
+    done = read_rows(options.resume)
+    recording = PendulumModels(fit, held_out, 0, options.quick).test_recordings
+    held_out_names = [run.name for run in held_out]
+    found: dict[str, list[np.ndarray]] = {}
     missing: list[Row] = []
-    with progress("pendulum", len(ways) * seeds) as advance:
+    with options.progress("pendulum", len(methods) * seeds) as advance:
         for seed in range(seeds):
-            setting = Setting(fit, held, seed, quick)
-            for method in ways:
-                at = {"method": method, "seed": seed, "quick": quick, "held": names}
+            models = PendulumModels(fit, held_out, seed, options.quick)
+            for method in methods:
+                head = {
+                    "method": method,
+                    "seed": seed,
+                    "quick": options.quick,
+                    "held": held_out_names,
+                }
                 with optional(missing, method=method, seed=seed):
-                    one = next((r for r in done if {k: r.get(k) for k in at} == at), None)
-                    if one is None:
-                        one = (
-                            at
-                            | _measure(METHODS[method](setting))
-                            | (_kept(setting.neural) if method == "neural" else {})
-                        )
-                        keep(resume, [one])
-                    found.setdefault(method, []).append(np.array(one["errors"], float))
-                save(_compared(found, recording) + missing)
+                    row = _finished_row(done, head)
+                    if row is None:
+                        row = head | _measure(METHODS[method](models))
+                        if method == "neural":
+                            row |= _trained_values(models.neural)
+                        append_rows(options.resume, [row])
+                    found.setdefault(method, []).append(np.array(row["errors"], float))
+                options.save(_compare(found, recording) + missing)
                 advance(1)
-    return _compared(found, recording) + missing
+    return _compare(found, recording) + missing
 
 
-def _compared(found: dict[str, list[np.ndarray]], recording: np.ndarray) -> list[Row]:
-    """Rows of all methods, with the ratio to analytic-geometry where that was measured."""
-    rows = [row for method, errors in found.items() for row in _rows(method, errors, recording)]
-    base = {r["frame"]: r["error_mm"] for r in rows if r["method"] == "analytic-geometry"}
-    return [
-        row | ({"ratio": round(row["error_mm"] / base[row["frame"]], 3)} if base else {})
-        for row in rows
-    ]
+def _finished_row(done: list[Row], head: Row) -> Row | None:
+    for row in done:
+        if all(row.get(key) == value for key, value in head.items()):
+            return row
+    return None
 
 
-def _kept(model: ShootingFit) -> Row:
+def _compare(found: dict[str, list[np.ndarray]], recording: np.ndarray) -> list[Row]:
+    """Rows of all methods, with the ratio to the baseline where that was measured."""
+    rows: list[Row] = []
+    for method, errors in found.items():
+        rows += _rows(method, errors, recording)
+    baseline = {row["frame"]: row["error_mm"] for row in rows if row["method"] == _BASELINE}
+    if baseline:
+        for row in rows:
+            row["ratio"] = round(row["error_mm"] / baseline[row["frame"]], 3)
+    return rows
+
+
+def _trained_values(model: ShootingFit) -> Row:
     """What the resume file holds of a trained model, for `draw`."""
+    sim = model.sim
+    assert sim.theta is not None
     return {
-        "theta": model.sim.theta.tolist(),
-        "weights": model.sim.weights.tolist(),
+        "theta": sim.theta.tolist(),
+        "weights": sim.weights.tolist(),
         "camera": model.camera.tolist(),
-    }  # type: ignore[union-attr]
+    }
 
 
 def draw(root: Path, resume: Path, picture: Path) -> None:
-    """What both networks of a run have learnt, over the speeds and turns of the runs they were
-    fitted on; `resume` is the file of `run`.
+    """Draw what both networks have learnt, over velocities and angles of the fitted recordings.
+
+    Args:
+        root: Folder of the public recordings.
+        resume: The file of `run`.
+        picture: To write.
     """
-    row = next(
-        (r for r in kept(resume) if r["method"] == "neural" and not r["quick"] and "weights" in r),
-        None,
-    )
-    if row is None:
+    trained = []
+    for row in read_rows(resume):
+        if row["method"] == "neural" and not row["quick"] and "weights" in row:
+            trained.append(row)
+    if not trained:
         raise DataError(
             f"{resume.name} holds no trained model: run the bench with --resume {resume.name} first"
         )
-    start = trajectory_windows(
-        cut_windows(split(load(root))[0], frames=OBSERVED, every=400)[0], observed=OBSERVED
-    ).start
-    recorded = np.column_stack(
-        [
-            np.sin(start[:, 0]),
-            np.cos(start[:, 0]),
-            np.sin(start[:, 1]),
-            np.cos(start[:, 1]),
-            start[:, 2:],
-        ]
-    )
-    reach = np.quantile(np.abs(start[:, 2:]), 0.95, axis=0)
-    turn = np.linspace(-np.pi, np.pi, 121)
+    fit, _ = split(load(root))
+    windows, _ = cut_windows(fit, frames=OBSERVED, every=400)
+    start = trajectory_windows(windows, observed=OBSERVED).start
+    angles = start[:, :2]
+    velocities = start[:, 2:]
+    sines = np.sin(angles)
+    cosines = np.cos(angles)
+    recorded = np.column_stack([sines[:, 0], cosines[:, 0], sines[:, 1], cosines[:, 1], velocities])
+    fastest = np.quantile(np.abs(velocities), 0.95, axis=0)
+    angle = np.linspace(-np.pi, np.pi, 121)
     over = {
-        "qvel/upper": np.linspace(-reach[0], reach[0], 121),
-        "qvel/lower": np.linspace(-reach[1], reach[1], 121),
-        "angle/upper": turn,
-        "angle/lower": turn,
+        "qvel/upper": np.linspace(-fastest[0], fastest[0], 121),
+        "qvel/lower": np.linspace(-fastest[1], fastest[1], 121),
+        "angle/upper": angle,
+        "angle/lower": angle,
     }
-    plot_scalar_quantiles(
-        picture, augmentation(UNITS), np.array(row["weights"]), recorded=recorded, over=over
-    )
+    weights = np.array(trained[0]["weights"])
+    plot_scalar_quantiles(picture, augmentation(UNITS), weights, recorded=recorded, over=over)
 
 
 def _measure(error: np.ndarray) -> Row:
-    """Errors (N, 9) of each window: at every frame counted from either end of what is observed, and
-    how many frames until it is far off.
+    """Figures of each window, (N, 9), from errors (N, T), mm.
+
+    Errors at all of FRAMES counted after the observed frames, then counted from the first frame,
+    then the number of frames until the error is above FAR.
     """
-    after = error[:, OBSERVED:] > FAR
-    until = np.where(after.any(1), after.argmax(1), after.shape[1])
-    columns = [
-        *(error[:, OBSERVED + f - 1] for f in FRAMES),
-        *(error[:, f - 1] for f in FRAMES),
-        until,
-    ]
-    return {
-        "errors": np.round(np.nan_to_num(np.stack(columns, 1), nan=1e3, posinf=1e3), 4).tolist()
-    }
+    is_far = error[:, OBSERVED:] > FAR
+    until_far = np.where(is_far.any(1), is_far.argmax(1), is_far.shape[1])
+    after_observed = [error[:, OBSERVED + frame - 1] for frame in FRAMES]
+    after_first = [error[:, frame - 1] for frame in FRAMES]
+    columns = np.stack([*after_observed, *after_first, until_far], 1)
+    finite = np.nan_to_num(columns, nan=_LOST, posinf=_LOST)
+    return {"errors": np.round(finite, 4).tolist()}
 
 
 def _rows(method: str, errors: list[np.ndarray], recording: np.ndarray) -> list[Row]:
-    table, labels = np.concatenate(errors), np.tile(recording, len(errors))
-    groups = [table[labels == r] for r in np.unique(labels)]
+    """Rows of one method.
+
+    Args:
+        method: Its name.
+        errors: As `_measure` gives them, of each seed.
+        recording: Of each window, (N,).
+    """
+    table = np.concatenate(errors)
+    low, high = _median_interval(table, np.tile(recording, len(errors)))
+    until_far = table[:, 2 * len(FRAMES)]
+    rows = []
+    for i, frame in enumerate(FRAMES):
+        after_observed = table[:, i]
+        after_first = table[:, len(FRAMES) + i]
+        rows.append(
+            {
+                "method": method,
+                "frame": frame,
+                "error_mm": round(float(np.median(after_observed)), 3),
+                "mean_mm": round(float(after_observed.mean()), 3),
+                "low_mm": round(float(low[i]), 3),
+                "high_mm": round(float(high[i]), 3),
+                "within_mm": round(float(np.median(after_first)), 3),
+                "until_5mm": float(np.median(until_far)),
+                "windows": len(table),
+                "seeds": len(errors),
+            }
+        )
+    return rows
+
+
+def _median_interval(table: np.ndarray, recording: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """95 % interval of the median of each column, by bootstrap over recordings."""
+    groups = [table[recording == number] for number in np.unique(recording)]
     rng = np.random.default_rng(0)
-    drawn = np.array(
-        [
-            np.median(
-                np.concatenate([groups[i] for i in rng.integers(0, len(groups), len(groups))]), 0
-            )
-            for _ in range(_DRAWS)
-        ]
-    )
-    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-    return [
-        {
-            "method": method,
-            "frame": f,
-            "error_mm": round(float(np.median(table[:, i])), 3),
-            "mean_mm": round(float(table[:, i].mean()), 3),
-            "low_mm": round(float(low[i]), 3),
-            "high_mm": round(float(high[i]), 3),
-            "within_mm": round(float(np.median(table[:, 4 + i])), 3),
-            "until_5mm": float(np.median(table[:, 8])),
-            "windows": len(table),
-            "seeds": len(errors),
-        }
-        for i, f in enumerate(FRAMES)
-    ]
+    medians = []
+    for _ in range(_NUM_BOOTSTRAP):
+        drawn = rng.integers(0, len(groups), len(groups))
+        medians.append(np.median(np.concatenate([groups[i] for i in drawn]), 0))
+    low, high = np.percentile(np.array(medians), [2.5, 97.5], axis=0)
+    return low, high

@@ -1,240 +1,34 @@
-"""Tosses of a real cube (BENCHMARKS.md, real-tosses): identified on n of them, the others rolled
-out from their first frame.
+"""Tosses of a real cube (BENCHMARKS.md, real-tosses).
 
-All that a method may use of the recordings are the n tosses of its repetition. Errors are means
-over tosses and repetitions: time mean of the position in % of the cube's width and of the rotation
-in degrees, their medians, both 10 frames after the first contact, the share that ends on another
-face.
+Methods use n tosses; the others are rolled out from their first frame. Errors are means over tosses
+and repetitions: the time mean of position (% of the cube's width) and rotation (degrees), their
+medians, both 10 frames after the first contact, and the share that ends on another face.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from clashsim.bench import toss_set
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.core.box import SUBSTEPS
-from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.floor_scenes import (
-    box_contact_params,
-    box_inertia_params,
-    box_scene,
-    box_shape_params,
-)
-from clashsim.core.params import Param
-from clashsim.core.progress import Progress, quiet
-from clashsim.core.scene import Scene
-from clashsim.data.segmentation.free_flight import Flight, fit_flight, gravity
-from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
-from clashsim.fit.toss_cmaes import TossErrors, Tosses, TossRollouts, by_name, identify_tosses
-from clashsim.nets.mesh_graph import GraphNet
-from clashsim.nets.network_file import shipped_net
+from clashsim.bench.lab_sets import choose
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, optional
+from clashsim.bench.toss_methods import METHODS, TossProblem, TossResult
+from clashsim.core.errors import DataError
+from clashsim.data.segmentation.free_flight import fit_flight
 
+OPTIONS = frozenset({"root", "seeds", "methods", "resume"})
 NS = (4, 16)
-LONGEST = 100  # frames of a toss that identification rolls out
-Found = tuple[TossErrors, dict[str, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """One repetition: the tosses that may be used, those to predict, and what methods hand on to
-    later ones (theta by method).
-    """
-
-    fit: tuple[Flight, ...]
-    test: tuple[Flight, ...]
-    seed: int
-    quick: bool
-    thetas: dict[str, dict[str, float]]
-
-    @cached_property
-    def gravity(self) -> float:
-        """Of the flights that may be used, m/s^2 in recorded metres."""
-        return gravity(self.fit)
-
-    def tosses(self, flights: Sequence[Flight], longest: int = 10_000) -> Tosses:
-        return Tosses(tuple(flights), 2 * toss_set.HALF, longest)
-
-
-def scene_of(params: Sequence[Param]) -> Scene:
-    """The cube and its floor."""
-    return box_scene(toss_set.CUBE, params, timestep=1 / toss_set.RATE / SUBSTEPS)
-
-
-def _judged(problem: Problem, scene: Scene, theta: np.ndarray) -> Found:
-    """MuJoCo at theta (p,) on the tosses to predict."""
-    rollouts = TossRollouts(scene, problem.tosses(problem.test), gravity=problem.gravity)
-    return rollouts.tosses.errors(rollouts.states(theta[None])), by_name(scene.params, theta)
-
-
-def _default(problem: Problem) -> Found:
-    """MuJoCo's own contact, the cube as it is said to be."""
-    standard = [
-        p
-        for p in box_contact_params("standard")
-        if p.name in ("friction", "time_constant", "damping_ratio")
-    ]
-    scene = scene_of(standard)
-    return _judged(problem, scene, np.array([1.0, 0.02, 1.0]))
-
-
-def _identified(params: Sequence[Param]) -> Callable[[Problem], Found]:
-    def run(problem: Problem) -> Found:
-        scene = scene_of(params)
-        generations = 3 if problem.quick else 100
-        rollouts = TossRollouts(
-            scene,
-            problem.tosses(problem.fit, 30 if problem.quick else LONGEST),
-            gravity=problem.gravity,
-        )
-        found = identify_tosses(rollouts, seed=problem.seed, generations=generations)
-        return _judged(problem, scene, found.theta)
-
-    return run
-
-
-def _mjx(params: Sequence[Param]) -> Callable[[Problem], Found]:
-    """Identified by slopes of MJX; what was found is rolled out in MuJoCo, whose states MJX's agree
-    with.
-    """
-
-    def run(problem: Problem) -> Found:
-        from clashsim.fit.toss_mjx import identify_tosses_mjx
-
-        scene = scene_of(params)
-        starts, steps = (1, 1) if problem.quick else (2, 8)
-        found = identify_tosses_mjx(
-            TossRollouts(scene, problem.tosses(problem.fit), gravity=problem.gravity),
-            seed=problem.seed,
-            starts=starts,
-            steps=steps,
-        )
-        return _judged(problem, scene, found.theta)
-
-    return run
-
-
-def _graph(problem: Problem) -> Found:
-    """The shipped network, trained on scaled data, told the cube and contact that MuJoCo identified
-    on the same tosses.
-    """
-    theta = problem.thetas.get("mujoco-shape") or METHODS["mujoco-shape"](problem)[1]
-    return _rolled(problem, shipped_net(), BoxParameters(theta, toss_set.CUBE)), theta
-
-
-def _augmented(problem: Problem) -> Found:
-    """A network that has seen nothing but the n tosses. Turning them about the vertical adds
-    nothing: the network gives turned answers to turned questions.
-    """
-    torch.manual_seed(problem.seed)
-    theta = {"gravity": problem.gravity, **{p.name: p.nominal for p in box_contact_params()}}
-    config = AdaptationConfig(
-        epochs=2 if problem.quick else 60, values=0.0, weights=1e-3, anchor=0.0, horizons=(3, 6, 12)
-    )
-    net, values = adapt(GraphNet(5), theta, toss_set.CUBE, problem.fit, config)
-    return _rolled(problem, net, values), theta
-
-
-def _rolled(problem: Problem, net: GraphNet, values: BoxParameters) -> TossErrors:
-    tosses = problem.tosses(problem.test)
-    return tosses.errors(
-        predict_tosses(net, [values], problem.test)
-        if not problem.quick
-        else _padded(predict_tosses(net, [values], problem.test, longest=30), tosses.length)
-    )
-
-
-def _padded(states: np.ndarray, length: int) -> np.ndarray:
-    return np.concatenate([states, np.repeat(states[:, :, -1:], length - states.shape[2], 2)], 2)
-
-
-_CUBE = toss_set.CUBE
-METHODS: dict[str, Callable[[Problem], Found]] = {
-    "mujoco-default": _default,
-    "mujoco-table-ii": _identified(box_contact_params("standard")),
-    "mujoco-contact": _identified(box_contact_params()),
-    "mujoco-inertia": _identified((*box_contact_params(), *box_inertia_params(_CUBE))),
-    "mujoco-shape": _identified(
-        (*box_contact_params(), *box_inertia_params(_CUBE), *box_shape_params(_CUBE))
-    ),
-    "mjx-inertia": _mjx((*box_contact_params(), *box_inertia_params(_CUBE))),
-    "graph": _graph,
-    "graph-augmented": _augmented,
-}
-
-
-def run(
-    root: Path,
-    seeds: int = 3,
-    quick: bool = False,
-    *,
-    methods: Sequence[str] | None = None,
-    ns: Sequence[int] | None = None,
-    resume: Path | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of the bench. With `resume`, finished repetitions are kept in that file (JSON lines) and
-    a later call goes on from them.
-    """
-    for name in methods or ():
-        if name not in METHODS:
-            raise DataError(f"the bench has no method {name!r}; {did_you_mean(name, METHODS)}")
-    flights = [
-        fit_flight(trial, toss_set.BODY, 0.98 * toss_set.CUBE.corners)
-        for trial in toss_set.load(root)
-    ]
-    counts = list(ns or ((4,) if quick else NS))
-    if len(flights) < max(counts) + 4:
-        raise DataError(
-            f"the data root holds {len(flights)} tosses; at least {max(counts) + 4} are needed"
-        )
-    chosen = list(methods or (METHODS if not quick else list(METHODS)[:3]))
-    done, missing = kept(resume), list[Row]()
-    with progress("tosses", len(counts) * len(chosen) * (1 if quick else seeds)) as advance:
-        for n in counts:
-            for seed in range(1 if quick else seeds):
-                order = np.random.default_rng(seed).permutation(len(flights))
-                test = order[n:][:12] if quick else order[n:]
-                old = {row["method"]: row for row in done if (row["n"], row["seed"]) == (n, seed)}
-                problem = Problem(
-                    tuple(flights[i] for i in order[:n]),
-                    tuple(flights[i] for i in test),
-                    seed,
-                    quick,
-                    {m: row["theta"] for m, row in old.items()},
-                )
-                for method in chosen:
-                    if method not in old:
-                        with optional(missing, method=method, n=n, seed=seed):
-                            errors, theta = METHODS[method](problem)
-                            problem.thetas[method] = theta
-                            done.append(_repetition(method, n, seed, errors, theta))
-                            keep(resume, done[-1:])
-                        save(_means(done, counts, chosen) + missing)
-                    advance(1)
-    return _means(done, counts, chosen) + missing
-
-
-def _means(done: list[Row], counts: Sequence[int], methods: Sequence[str]) -> list[Row]:
-    """One row per method and number of tosses, from the repetitions that are done."""
-    rows = []
-    for n in counts:
-        for method in methods:
-            repetitions = [r for r in done if (r["method"], r["n"]) == (method, n)]
-            if repetitions:
-                rows.append(_row(method, n, repetitions))
-    return rows
-
-
+_QUICK_NS = (4,)
+_QUICK_METHODS = 3  # the first ones
+_QUICK_TESTED = 12  # tosses
+_FEWEST_TESTED = 4  # tosses
+# The cube is this much smaller than stated, or it would touch the floor too early: recorded lengths
+# are about 2.2 % short.
+_RECORDED_SIZE = 0.98
 _KEYS = (
     "position_pct",
     "rotation_deg",
@@ -246,34 +40,91 @@ _KEYS = (
 )
 
 
-def _repetition(method: str, n: int, seed: int, e: TossErrors, theta: dict[str, Any]) -> Row:
+def run(options: BenchOptions, *, ns: Sequence[int] | None = None) -> list[Row]:
+    """Measure all methods.
+
+    Args:
+        options: What to measure; the folder of recordings is needed.
+        ns: Numbers of tosses that a method may use.
+
+    Returns:
+        One row per method and number of tosses.
+    """
+    default = list(METHODS)[:_QUICK_METHODS] if options.quick else list(METHODS)
+    methods = choose(options.methods or default, list(METHODS), what="method")
+    counts = list(ns or (_QUICK_NS if options.quick else NS))
+    seeds = options.repetitions(3)
+    flights = []
+    for trial in toss_set.load(options.recordings()):
+        flights.append(fit_flight(trial, toss_set.BODY, _RECORDED_SIZE * toss_set.CUBE.corners))
+    needed = max(counts) + _FEWEST_TESTED
+    if len(flights) < needed:
+        raise DataError(f"the data root holds {len(flights)} tosses; at least {needed} are needed")
+    done = read_rows(options.resume)
+    missing: list[Row] = []
+    with options.progress("tosses", len(counts) * len(methods) * seeds) as advance:
+        for n in counts:
+            for seed in range(seeds):
+                order = np.random.default_rng(seed).permutation(len(flights))
+                test = order[n:][:_QUICK_TESTED] if options.quick else order[n:]
+                finished = {
+                    row["method"]: row for row in done if (row["n"], row["seed"]) == (n, seed)
+                }
+                problem = TossProblem(
+                    fit=tuple(flights[i] for i in order[:n]),
+                    test=tuple(flights[i] for i in test),
+                    seed=seed,
+                    quick=options.quick,
+                    thetas={method: row["theta"] for method, row in finished.items()},
+                )
+                for method in methods:
+                    if method not in finished:
+                        with optional(missing, method=method, n=n, seed=seed):
+                            result = METHODS[method](problem)
+                            problem.thetas[method] = result.theta
+                            head = {"method": method, "n": n, "seed": seed}
+                            done.append(head | _figures(result))
+                            append_rows(options.resume, done[-1:])
+                        options.save(_means(done, counts, methods) + missing)
+                    advance(1)
+    return _means(done, counts, methods) + missing
+
+
+def _figures(result: TossResult) -> Row:
+    """Figures of one repetition."""
+    errors = result.errors
     values = (
-        e.position.mean(),
-        e.rotation.mean(),
-        np.median(e.position),
-        np.median(e.rotation),
-        e.soon_position.mean(),
-        e.soon_rotation.mean(),
-        e.wrong.mean(),
+        errors.position.mean(),
+        errors.rotation.mean(),
+        np.median(errors.position),
+        np.median(errors.rotation),
+        errors.soon_position.mean(),
+        errors.soon_rotation.mean(),
+        errors.wrong.mean(),
     )
-    return {
-        "method": method,
-        "n": n,
-        "seed": seed,
-        **{k: round(float(v), 4) for k, v in zip(_KEYS, values, strict=True)},
-        "tosses": int(e.position.size),
-        "theta": theta,
-    }
+    figures: Row = {}
+    for key, value in zip(_KEYS, values, strict=True):
+        figures[key] = round(float(value), 4)
+    return figures | {"tosses": int(errors.position.size), "theta": result.theta}
 
 
-def _row(method: str, n: int, found: list[Row]) -> Row:
-    means = {k: round(float(np.mean([r[k] for r in found])), 3) for k in _KEYS}
-    worst = {f"{k}_worst": round(max(r[k] for r in found), 3) for k in _KEYS[:2]}
-    return {
-        "method": method,
-        "n": n,
-        **means,
-        **worst,
-        "seeds": len(found),
-        "tosses": found[0]["tosses"],
-    }
+def _means(done: list[Row], counts: Sequence[int], methods: Sequence[str]) -> list[Row]:
+    """One row per method and number of tosses, from the repetitions that are done."""
+    rows = []
+    for n in counts:
+        for method in methods:
+            repetitions = [row for row in done if (row["method"], row["n"]) == (method, n)]
+            if repetitions:
+                rows.append(_mean(repetitions))
+    return rows
+
+
+def _mean(repetitions: list[Row]) -> Row:
+    """Means and worst repetitions of one method and number of tosses."""
+    first = repetitions[0]
+    row: Row = {"method": first["method"], "n": first["n"]}
+    for key in _KEYS:
+        row[key] = round(float(np.mean([repetition[key] for repetition in repetitions])), 3)
+    for key in _KEYS[:2]:
+        row[f"{key}_worst"] = round(max(repetition[key] for repetition in repetitions), 3)
+    return row | {"seeds": len(repetitions), "tosses": first["tosses"]}

@@ -1,141 +1,171 @@
-"""Sequential pushing (CLASH, Table VI): policies trained in MuJoCo and in the hybrid simulator,
-executed in the laboratory, a stand-in for reality.
+"""Sequential pushing (CLASH, Table VI): policies executed in the virtual laboratory.
 
-Both simulators are identified from the same ten recorded strikes and their slides, and both
-policies are trained by the same recipe. MuJoCo makes some twenty strikes a second on two cores, so
-that 200,000 would take hours: it is asked once at every point of the grid that the map of strikes
-uses, and the policy is trained in that table. 60,000 strikes will do: policies arrive in every
-episode after 30,000.
+One policy is trained in MuJoCo, one in the hybrid simulator. Both simulators are identified from
+the same ten recorded strikes and their slides, and both policies are trained alike. MuJoCo makes
+some twenty strikes per second on two cores, so that 200,000 would take hours: it simulates every
+point of the grid of the strike table once, and the policy is trained in that table. 60,000 strikes
+are enough: policies reach the sub-goal in every episode after 30,000.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from clashsim import lab
-from clashsim.bench import planning, slide_sets
-from clashsim.bench.resume import keep, kept
-from clashsim.bench.rows import Row, Save, discard, measured, optional
-from clashsim.commands.push import in_lab
-from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench import slide_sets
+from clashsim.bench.lab_sets import choose
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.planning_methods import METHODS as PLANNING_METHODS
+from clashsim.bench.planning_methods import PlanningProblem
+from clashsim.bench.resume import append_rows, read_rows
+from clashsim.bench.rows import Row, find_row, measured, optional
+from clashsim.core.protocols import StrikeModel
 from clashsim.core.workers import exit_with_parent
+from clashsim.loop.lab_routes import follow_in_lab
+from clashsim.rl.follow import RouteResult
 from clashsim.rl.policy import Policy
 from clashsim.rl.routes import ROUTES
 from clashsim.rl.sac_training import SacConfig, train
 from clashsim.sim.hybrid.strike_table import tabulate_strikes
 
+OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
 METHODS = ("mujoco-grid", "clashsim")
+_SHAPE = "semi_cylinder"
+_FIRST_LAB_SEED = 1000
+_DEFAULT_WORKERS = 2
+_QUICK_STEPS = 4_000
+_SUMS = ("success", "trials", "subgoals", "subgoals_of")
 
 
 def run(
-    seeds: int = 3,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    trials: int = 10,
-    steps: int = 60_000,
-    resume: Path | None = None,
-    cache: Path | None = None,
-    workers: int = 2,
-    progress: Progress = quiet,
-    save: Save = discard,
+    options: BenchOptions = BenchOptions(), *, trials: int = 10, steps: int = 60_000
 ) -> list[Row]:
-    """Rows of route, method, seed of training, successes of `trials` and sub-goals reached; sets
-    are routes. Policies are kept beside `resume`.
+    """Train policies and let them follow routes.
+
+    Args:
+        options: Its sets are routes, its seeds those of training. Policies are kept in files
+            beside `options.resume`.
+        trials: Number of times that each policy follows a route.
+        steps: Strikes of a training.
+
+    Returns:
+        Rows of route, method, seed, successes of so many trials and sub-goals reached; sums over
+        seeds follow.
     """
-    for name, choices in [
-        *((s, list(ROUTES)) for s in sets or ()),
-        *((m, METHODS) for m in methods or ()),
-    ]:
-        if name not in choices:
-            raise DataError(f"the bench has no {name!r}; {did_you_mean(name, choices)}")
-    if quick:
-        seeds, trials, steps, sets, methods = 1, 1, 4_000, ["1"], ["clashsim"]
-    done, rows = kept(resume), list[Row]()
-    setting = lab.Setting("semi_cylinder")
-    problem = planning.Problem(setting, slide_sets.load("lab/semi-cylinder", None), cache)
-    with progress("routes", len(methods or METHODS) * seeds * (1 + len(sets or ROUTES))) as advance:
-        for method in methods or METHODS:
-            model = None
+    routes = choose(options.sets, list(ROUTES), what="route")
+    methods = choose(options.methods, METHODS, what="method")
+    seeds = options.repetitions(3)
+    workers = options.workers or _DEFAULT_WORKERS
+    if options.quick:
+        trials = 1
+        steps = _QUICK_STEPS
+        routes = ["1"]
+        methods = ["clashsim"]
+    done = read_rows(options.resume)
+    rows: list[Row] = []
+    setting = lab.Setting(_SHAPE)
+    data = slide_sets.load("lab/semi-cylinder", None)
+    problem = PlanningProblem(setting, data, options.cache)
+    config = replace(SacConfig(), steps=steps)
+    with options.progress("routes", len(methods) * seeds * (1 + len(routes))) as advance:
+        for method in methods:
+            training = _Training(problem, method, config, options.resume)
             for seed in range(seeds):
-                path = (
-                    None
-                    if resume is None
-                    else resume.with_name(f"{resume.stem}-{method}-{seed}.safetensors")
-                )
-                config = replace(SacConfig(), steps=steps)
                 with optional(rows, method=method, seed=seed):
-                    if (
-                        path is not None
-                        and path.is_file()
-                        and Policy.load(path).notes["recipe"] == asdict(config)
-                    ):
-                        policy = Policy.load(path)
-                    else:
-                        if model is None:
-                            model = planning.WAYS[method](problem, 0)
-                            model = model if model.takes_noise else tabulate_strikes(model)
-                        policy = train(problem.scene, model, config=config, seed=seed)
-                        if path is not None:
-                            policy.save(path)
+                    policy = training.policy(seed)
                     advance(1)
-                    for name in sets or ROUTES:
-                        head = {"route": name, "method": method, "seed": seed}
-                        whole = head | {"trials": trials}
+                    for route in routes:
+                        head = {"route": route, "method": method, "seed": seed}
                         with optional(rows, **head):
-                            row = next((r for r in done if r | whole == r), None)
+                            row = find_row(done, head | {"trials": trials})
                             if row is None:
-                                row = head | _executed(policy, name, setting, trials, workers)
-                                keep(resume, [row])
+                                results = _execute(policy, route, setting, trials, workers)
+                                row = head | _figures(results, route)
+                                append_rows(options.resume, [row])
                             rows.append(row)
-                        save(rows + _summed(measured(rows)))
+                        options.save(rows + _sums(measured(rows)))
                         advance(1)
-    return rows + _summed(measured(rows))
+    return rows + _sums(measured(rows))
 
 
-def _executed(policy: Policy, name: str, setting: lab.Setting, trials: int, workers: int) -> Row:
-    jobs = [(policy, name, setting, 1000 + i) for i in range(trials)]
-    if workers > 1 and trials > 1:
-        with ProcessPoolExecutor(
-            workers, mp_context=get_context("spawn"), initializer=exit_with_parent
-        ) as pool:
-            found = list(pool.map(_trial, jobs))
-    else:
-        found = [_trial(job) for job in jobs]
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """Policies of one method, kept in files beside `resume`."""
+
+    problem: PlanningProblem
+    method: str
+    config: SacConfig
+    resume: Path | None
+
+    @cached_property
+    def model(self) -> StrikeModel:
+        """The strike table to train in."""
+        model = PLANNING_METHODS[self.method](self.problem, 0)
+        return model if model.takes_noise else tabulate_strikes(model)
+
+    def policy(self, seed: int) -> Policy:
+        """The policy of a seed: from its file if it was trained with the same config, else new."""
+        if self.resume is None:
+            return self._train(seed)
+        path = self.resume.with_name(f"{self.resume.stem}-{self.method}-{seed}.safetensors")
+        if path.is_file():
+            policy = Policy.load(path)
+            if policy.notes["recipe"] == asdict(self.config):
+                return policy
+        policy = self._train(seed)
+        policy.save(path)
+        return policy
+
+    def _train(self, seed: int) -> Policy:
+        return train(self.problem.scene, self.model, config=self.config, seed=seed)
+
+
+def _execute(
+    policy: Policy, route: str, setting: lab.Setting, trials: int, workers: int
+) -> list[RouteResult]:
+    """Let a policy follow a route several times."""
+    jobs = [(policy, route, setting, _FIRST_LAB_SEED + i) for i in range(trials)]
+    if workers == 1 or trials == 1:
+        return [_follow(job) for job in jobs]
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=exit_with_parent
+    ) as pool:
+        return list(pool.map(_follow, jobs))
+
+
+def _follow(job: tuple[Policy, str, lab.Setting, int]) -> RouteResult:
+    policy, route, setting, seed = job
+    return follow_in_lab(policy, ROUTES[route], setting, seed=seed)
+
+
+def _figures(results: Sequence[RouteResult], route: str) -> Row:
+    """Figures over all trials of one policy on one route."""
     return {
-        "success": sum(s for s, _, _ in found),
-        "trials": trials,
-        "subgoals": sum(g for _, g, _ in found),
-        "subgoals_of": trials * len(ROUTES[name]),
-        "strikes": float(np.mean([k for _, _, k in found])),
+        "success": sum(result.success for result in results),
+        "trials": len(results),
+        "subgoals": sum(result.reached for result in results),
+        "subgoals_of": len(results) * len(ROUTES[route]),
+        "strikes": float(np.mean([len(result.strikes) for result in results])),
     }
 
 
-def _trial(job: tuple[Policy, str, lab.Setting, int]) -> tuple[bool, int, int]:
-    policy, name, setting, seed = job
-    done = in_lab(policy, ROUTES[name], setting, seed)
-    return done.success, done.reached, len(done.strikes)
-
-
-def _summed(rows: list[Row]) -> list[Row]:
-    """Sums over the seeds of training."""
-    out = []
-    for route, method in dict.fromkeys((r["route"], r["method"]) for r in rows):
-        mine = [r for r in rows if (r["route"], r["method"]) == (route, method)]
-        if len(mine) > 1:
-            out.append(
-                {"route": route, "method": method, "seed": "all"}
-                | {
-                    k: sum(r[k] for r in mine)
-                    for k in ("success", "trials", "subgoals", "subgoals_of")
-                }
-            )
-    return out
+def _sums(rows: list[Row]) -> list[Row]:
+    """Sums over the seeds of training, where there are several."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["route"], row["method"]), []).append(row)
+    sums = []
+    for (route, method), group in groups.items():
+        if len(group) > 1:
+            total: Row = {"route": route, "method": method, "seed": "all"}
+            for key in _SUMS:
+                total[key] = sum(row[key] for row in group)
+            sums.append(total)
+    return sums

@@ -1,5 +1,6 @@
-"""How much sampling costs beyond MuJoCo itself: strikes a second against bare `Batch.step` of the
-same steps, side by side.
+"""What sampling costs beyond MuJoCo itself.
+
+Strikes per second against bare `Batch.step` of the same steps, side by side.
 """
 
 from __future__ import annotations
@@ -11,86 +12,115 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
-from clashsim.bench.rows import Row, Save, discard
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row
 from clashsim.core.contact_geometry import PairPoser
-from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import run_shard, sample_strikes
 from clashsim.sim.mujoco.impacts import ImpactSimulator, rest_height, velocity_servos
 
-_SIZE = 4096
+OPTIONS: frozenset[str] = frozenset()
+_SHARD_SIZE = 4096
+_QUICK_STRIKES = 8192
 
 
 def run(
+    options: BenchOptions = BenchOptions(),
     *,
     n: int = 100_000,
     scene: str = "semi_cylinder",
     seed: int = 0,
-    progress: Progress = quiet,
-    save: Save = discard,
 ) -> list[Row]:
-    """Sample `n` strikes shard by shard, each followed by a bare replay of its steps; rows of what,
-    method, per_second, ratio.
+    """Sample strikes shard by shard, and replay the steps of each shard without clashsim.
+
+    Args:
+        options: What to do with the rows.
+        n: Number of strikes.
+        scene: Name of a shipped scene.
+        seed: Of the strikes.
+
+    Returns:
+        Two rows of what, method, per_second, ratio (of the time of bare steps), n, steps and
+        peak_mb.
     """
-    world = Scene.load(scene)
-    striker, bare = ImpactSimulator(world, min(n, _SIZE)), _Bare(world, min(n, _SIZE))
-    sampling = stepping = 0.0
+    if options.quick:
+        n = _QUICK_STRIKES
+    loaded = Scene.load(scene)
+    simulator = ImpactSimulator(loaded, min(n, _SHARD_SIZE))
+    bare = _BareMujoco(loaded, min(n, _SHARD_SIZE))
+    sampling_seconds = 0.0
+    stepping_seconds = 0.0
     steps = 0
     rows: list[Row] = []
-    with progress("sampling", n) as advance:
-        for i in range(-(-n // _SIZE)):
-            size = min(_SIZE, n - i * _SIZE)
+    with options.progress("sampling", n) as advance:
+        for i in range(-(-n // _SHARD_SIZE)):
+            size = min(_SHARD_SIZE, n - i * _SHARD_SIZE)
             begin = time.perf_counter()
-            shard = run_shard(world, striker, size, np.random.default_rng([seed, i]))
-            sampling += time.perf_counter() - begin
-            strikes = sample_strikes(
-                world, size, np.random.default_rng([seed, i])
-            )  # as they were run; the shard holds them as a recording would show them
-            stepping += bare.replay(strikes.before, strikes.theta, shard["steps"])
+            shard = run_shard(loaded, simulator, size, np.random.default_rng([seed, i]))
+            sampling_seconds += time.perf_counter() - begin
+            # The same strikes as they were simulated; the shard holds what a recording would show.
+            strikes = sample_strikes(loaded, size, np.random.default_rng([seed, i]))
+            stepping_seconds += bare.replay(strikes.before, strikes.theta, shard["steps"])
             steps += int(shard["steps"].sum())
-            done = i * _SIZE + size
+            done = i * _SHARD_SIZE + size
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            size_of = {"n": done, "steps": steps, "peak_mb": peak}
             head = {"what": f"strikes of {scene}"}
-            ours = {
+            clashsim = {
                 "method": "clashsim",
-                "per_second": done / sampling,
-                "ratio": stepping / sampling,
+                "per_second": done / sampling_seconds,
+                "ratio": stepping_seconds / sampling_seconds,
             }
-            bare_steps = {"method": "bare Batch.step", "per_second": done / stepping, "ratio": 1.0}
-            rows = [head | ours | size_of, head | bare_steps | size_of]
-            save(rows)
+            bare_steps = {
+                "method": "bare Batch.step",
+                "per_second": done / stepping_seconds,
+                "ratio": 1.0,
+            }
+            sizes = {"n": done, "steps": steps, "peak_mb": peak}
+            rows = [head | clashsim | sizes, head | bare_steps | sizes]
+            options.save(rows)
             advance(size)
     return rows
 
 
-class _Bare:
-    """The author's own model, without clashsim's sensors, in a batch of its own."""
+class _BareMujoco:
+    """The scene's own model, without clashsim's sensors, in a batch of its own."""
 
     def __init__(self, scene: Scene, size: int) -> None:
         self.scene = scene
         model = mujoco.MjModel.from_xml_string(scene.xml, dict(scene.assets))
-        self.engine = batch.Batch(model, size)
-        self.qpos, self.qvel, self.ctrl = (self.engine.bind(k) for k in ("qpos", "qvel", "ctrl"))
-        self.drives = velocity_servos(scene)
+        self.batch = batch.Batch(model, size)
+        self.qpos = self.batch.bind("qpos")
+        self.qvel = self.batch.bind("qvel")
+        self.ctrl = self.batch.bind("ctrl")
+        self.servos = velocity_servos(scene)
 
     def replay(self, before: np.ndarray, theta: np.ndarray, steps: np.ndarray) -> float:
-        """Seconds spent in `step` when every simulation takes as many steps as it took in its
-        shard.
+        """Step every simulation as often as it was stepped in its shard.
+
+        Args:
+            before: States before impact, (n, d).
+            theta: Parameters, (n, p).
+            steps: Numbers of steps, (n,).
+
+        Returns:
+            Seconds spent in `step`.
         """
         n = len(before)
-        self.scene.write(theta, lambda name: self.engine.expand(name)[:n])
-        self.engine.reset(stage=0)
-        qpos, qvel = self.qpos[:n].copy(), self.qvel[:n].copy()
+        self.scene.write(theta, lambda name: self.batch.expand(name)[:n])
+        self.batch.reset(stage=0)
+        qpos = self.qpos[:n].copy()
+        qvel = self.qvel[:n].copy()
         PairPoser(self.scene, rest_height(self.scene, theta)).write(before, qpos, qvel)
-        self.qpos[:n], self.qvel[:n] = qpos, qvel
-        for actuator, dof in self.drives:
+        self.qpos[:n] = qpos
+        self.qvel[:n] = qvel
+        for actuator, dof in self.servos:
             self.ctrl[:n, actuator] = qvel[:, dof]
-        active = [np.flatnonzero(steps > i) for i in range(int(steps.max()))]
-        still = [
-            None if len(ids) == self.engine.nsim else ids for ids in active
-        ]  # as the sampler does: no list where all of them step
+        ids_of_steps: list[np.ndarray | None] = []
+        for i in range(int(steps.max())):
+            stepping = np.flatnonzero(steps > i)
+            # As the sampler does: no list where all simulations step.
+            ids_of_steps.append(None if len(stepping) == self.batch.nsim else stepping)
         begin = time.perf_counter()
-        for ids in still:
-            self.engine.step(ids=ids)
+        for ids in ids_of_steps:
+            self.batch.step(ids=ids)
         return time.perf_counter() - begin

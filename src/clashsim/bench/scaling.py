@@ -46,7 +46,7 @@ class _Sampling:
     what: str = "sampling"
 
     def __call__(self, executor: Executor) -> np.ndarray:
-        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, executor=executor)
+        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, engine=executor)
         assert impacts.theta is not None
         return np.concatenate([impacts.before, impacts.after, impacts.theta], 1)
 
@@ -188,9 +188,7 @@ def _order(row: Row) -> tuple[bool, bool, int, bool]:
     return row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]
 
 
-def _time_job(
-    job: _Job | _EmptyTasks, executor: Executor, workers: int
-) -> tuple[np.ndarray, Row]:
+def _time_job(job: _Job | _EmptyTasks, executor: Executor, workers: int) -> tuple[np.ndarray, Row]:
     """Result of a job, and a row of how long it took."""
     load = os.getloadavg()[0]
     start = time.perf_counter()

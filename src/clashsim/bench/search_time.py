@@ -1,127 +1,161 @@
-"""How long a plan takes (CLASH, Table IV): the same search with the same evaluations in MuJoCo and
-in the hybrid simulator, on the same cores.
+"""How long a plan takes (CLASH, Table IV).
+
+The same search with the same evaluations in MuJoCo and in the hybrid simulator, on the same cores.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from clashsim import lab
 from clashsim.bench.lab_sets import choose
-from clashsim.bench.rows import Row, Save, discard, optional
-from clashsim.bench.throughput import slide_of_mujoco
-from clashsim.core.progress import Progress, quiet
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row, optional
+from clashsim.bench.strike_models import StrikeModels
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
 from clashsim.plan.planner import plan_batch
 from clashsim.plan.tasks import PlanningTask, pose_error
-from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_table
-from clashsim.sim.mujoco.simulator import MujocoSim
-from clashsim.sim.stepped_strikes import SteppedStrikes
 
-_SECONDS = 0.8  # as in throughput
-# S: only collisions need the author's step; what a longer one costs is told in `coarse_mm`
-_COARSE = 0.01
-_CHECKED = 32  # strikes whose pose at rest is compared between the steps
-_AT_ONCE = 16  # targets in one call: small populations leave cores idle that large ones fill
+OPTIONS = frozenset({"seeds", "sets"})
+# S: only collisions need the scene's own timestep; what a longer one costs is in `coarse_mm`.
+_HYBRID_TIMESTEP = 0.01
+_SLIDE_SEED = 1
+_CHECKED_STRIKES = 32  # whose poses at rest are compared between the timesteps
+_TARGETS_AT_ONCE = 16  # in one call: small populations leave cores idle that large ones fill
+_METHODS_PER_SHAPE = 5
+_ROUNDS = 24  # of the search
+_QUICK_ROUNDS = 2
 
 
-def run(
-    seeds: int = 2,
-    quick: bool = False,
-    *,
-    sets: Sequence[str] | None = None,
-    progress: Progress = quiet,
-    save: Save = discard,
-) -> list[Row]:
-    """Rows of what, method, seconds a plan, per_second and ratio (to MuJoCo); sets are shapes,
-    `seeds` the targets that are planned one by one.
+@dataclass(frozen=True, eq=False)
+class _Method:
+    """One way to plan.
 
-    expected_mm: how far from the target the plans end in their own simulator (mean). setup_s: what
-    is paid once, before the first plan.
-    coarse_mm: how far bodies come to rest with the hybrid's long step from where they do with
-    MuJoCo's own (mean over strikes).
+    Attributes:
+        name: In the table.
+        model: What is planned in.
+        targets: Number of targets.
+        at_once: Number of targets in one call.
+        setup_seconds: Paid once, before the first plan.
+        coarse_error: How far the model's long timestep moves poses at rest, mm; None if it has
+            none.
     """
-    chosen = [s.replace("-", "_") for s in choose(sets, [s.replace("_", "-") for s in lab.SHAPES])][
-        : 1 if quick else None
-    ]
+
+    name: str
+    model: StrikeModel
+    targets: int
+    at_once: int
+    setup_seconds: float = 0.0
+    coarse_error: float | None = None
+
+
+class _Timing(NamedTuple):
+    """Seconds per plan, mean distance (m) from the target, and evaluations per plan."""
+
+    seconds: float
+    distance: float
+    evaluations: int
+
+
+def run(options: BenchOptions = BenchOptions()) -> list[Row]:
+    """Measure the time of a plan.
+
+    Args:
+        options: Its sets are shapes, its seeds the number of targets that are planned one by one.
+
+    Returns:
+        Rows of what, method, seconds per plan, per_second, ratio (to MuJoCo); evaluations;
+        expected_mm, how far from the target the plans end in their own simulator (mean); setup_s,
+        what is paid once before the first plan; plans; and coarse_mm, how far bodies come to rest
+        with the hybrid's long timestep from where they do with the scene's own (mean).
+    """
+    names = [shape.replace("_", "-") for shape in lab.SHAPES]
+    chosen = choose(options.sets, names, what="shape")
+    if options.quick:
+        chosen = chosen[:1]
     rows: list[Row] = []
-    with progress("planning", 5 * len(chosen)) as advance:
-        for shape in chosen:
-            scene = Scene.load(shape)
-            theta = scene.nominal.copy()
-            theta[[i for i, p in enumerate(scene.params) if p.target == "effect/drag"]] = (
-                0.0  # MuJoCo has none
-            )
-            base = base_model(scene)
-            plain = SteppedStrikes(MujocoSim(scene, theta), scene, theta, seconds=_SECONDS)
-            hybrid = SteppedStrikes(
-                HybridSim(scene, base, theta, timestep=_COARSE), scene, theta, seconds=_SECONDS
-            )
-            slide = slide_of_mujoco(hybrid, seed=1)
-            begin = time.perf_counter()
-            table = strike_table(HybridSim(scene, base, theta, slide_model=slide))
-            setup = time.perf_counter() - begin
-            n, many = (1, 2) if quick else (seeds, _AT_ONCE)
-            strike = np.random.default_rng(0).uniform(
-                table.low, table.high, (max(many, 5 * n), len(table.names))
-            )
-            targets = table.rest(np.zeros((len(strike), 3)), strike)
-            some, still = strike[:_CHECKED], np.zeros((min(_CHECKED, len(strike)), 3))
-            fine = SteppedStrikes(
-                HybridSim(scene, base, theta), scene, theta, seconds=_SECONDS
-            ).rest(still, some)
-            coarse = float(pose_error(hybrid.rest(still, some), fine)[0].mean())
-            first = None
-            ways = (
-                ("MuJoCo", plain, n, 1, 0.0),
-                ("hybrid, MuJoCo's slide", hybrid, n, 1, 0.0),
-                (f"hybrid, MuJoCo's slide, {many} targets at once", hybrid, many, many, 0.0),
-                ("map of strikes", table, 5 * n, 1, setup),
-                (f"map of strikes, {many} targets at once", table, many, many, setup),
-            )
-            for method, model, count, together, paid in ways:
-                head = {"what": f"plan of {shape.replace('_', '-')}", "method": method}
+    with options.progress("planning", _METHODS_PER_SHAPE * len(chosen)) as advance:
+        for name in chosen:
+            models = StrikeModels(Scene.load(name.replace("-", "_")), _HYBRID_TIMESTEP, _SLIDE_SEED)
+            methods, targets = _methods(models, options)
+            mujoco_seconds = None
+            for method in methods:
+                head = {"what": f"plan of {name}", "method": method.name}
                 with optional(rows, **head):
-                    seconds, far, evaluations = _timed(
-                        model, targets[:count], together, rounds=2 if quick else 24
+                    rounds = _QUICK_ROUNDS if options.quick else _ROUNDS
+                    timing = _time_plans(
+                        method.model, targets[: method.targets], method.at_once, rounds=rounds
                     )
-                    if model is plain:
-                        first = seconds
-                    ratio = None if first is None else first / seconds
-                    speed = {"seconds": seconds, "per_second": 1 / seconds, "ratio": ratio}
-                    plans = {
-                        "evaluations": evaluations,
-                        "expected_mm": 1e3 * far,
-                        "setup_s": paid,
-                        "plans": count,
-                    }
-                    steps = {"coarse_mm": 1e3 * coarse} if model is hybrid else {}
-                    rows.append(head | speed | plans | steps)
-                save(rows)
+                    if method.model is models.mujoco:
+                        mujoco_seconds = timing.seconds
+                    rows.append(head | _row(method, timing, mujoco_seconds))
+                options.save(rows)
                 advance(1)
     return rows
 
 
-def _timed(
-    model: StrikeModel, targets: np.ndarray, together: int, rounds: int
-) -> tuple[float, float, int]:
-    """Seconds a plan, mean distance (m) from the target, and evaluations a plan; `together`:
-    targets in one call. Engines are made before the clock runs.
-    """
-    tasks = [PlanningTask(tuple(t)) for t in targets]
-    plan_batch(model, tasks[:together], rounds=0)
+def _methods(models: StrikeModels, options: BenchOptions) -> tuple[list[_Method], np.ndarray]:
+    """All ways to plan in one scene, and targets (N, 3) that one strike can reach."""
+    hybrid = models.hybrid
+    with_slide_model = models.with_slide_model()
     begin = time.perf_counter()
-    plans = [
-        p
-        for i in range(0, len(tasks), together)
-        for p in plan_batch(model, tasks[i : i + together], rounds=rounds)
+    table = strike_table(with_slide_model)
+    setup = time.perf_counter() - begin
+    one_by_one = 1 if options.quick else options.seeds or 2
+    at_once = 2 if options.quick else _TARGETS_AT_ONCE
+    shape = (max(at_once, 5 * one_by_one), len(table.names))
+    strikes = np.random.default_rng(0).uniform(table.low, table.high, shape)
+    targets = table.rest(np.zeros((len(strikes), 3)), strikes)
+    coarse = _coarse_error(models, strikes[:_CHECKED_STRIKES])
+    slide_name = "hybrid, MuJoCo's slide"
+    together = f"{at_once} targets at once"
+    methods = [
+        _Method("MuJoCo", models.mujoco, one_by_one, 1),
+        _Method(slide_name, hybrid, one_by_one, 1, coarse_error=coarse),
+        _Method(f"{slide_name}, {together}", hybrid, at_once, at_once, coarse_error=coarse),
+        _Method("strike table", table, 5 * one_by_one, 1, setup),
+        _Method(f"strike table, {together}", table, at_once, at_once, setup),
     ]
+    return methods, targets
+
+
+def _coarse_error(models: StrikeModels, strikes: np.ndarray) -> float:
+    """Mean distance (mm) between poses at rest with long and with the scene's own timesteps."""
+    pose = np.zeros((len(strikes), 3))
+    fine = models.fine_hybrid().rest(pose, strikes)
+    distance, _ = pose_error(models.hybrid.rest(pose, strikes), fine)
+    return 1e3 * float(distance.mean())
+
+
+def _row(method: _Method, timing: _Timing, mujoco_seconds: float | None) -> Row:
+    row = {
+        "seconds": timing.seconds,
+        "per_second": 1 / timing.seconds,
+        "ratio": None if mujoco_seconds is None else mujoco_seconds / timing.seconds,
+        "evaluations": timing.evaluations,
+        "expected_mm": 1e3 * timing.distance,
+        "setup_s": method.setup_seconds,
+        "plans": method.targets,
+    }
+    if method.coarse_error is not None:
+        row["coarse_mm"] = method.coarse_error
+    return row
+
+
+def _time_plans(model: StrikeModel, targets: np.ndarray, at_once: int, *, rounds: int) -> _Timing:
+    """Plan all targets (N, 3), `at_once` in one call."""
+    tasks = [PlanningTask(tuple(target)) for target in targets]
+    plan_batch(model, tasks[:at_once], rounds=0)  # makes batches before the clock runs
+    plans = []
+    begin = time.perf_counter()
+    for i in range(0, len(tasks), at_once):
+        plans += plan_batch(model, tasks[i : i + at_once], rounds=rounds)
     seconds = (time.perf_counter() - begin) / len(targets)
-    far, _ = pose_error(np.array([p.predicted[-1] for p in plans]), targets)
-    return seconds, float(far.mean()), plans[0].evaluations
+    distance, _ = pose_error(np.array([plan.predicted[-1] for plan in plans]), targets)
+    return _Timing(seconds, float(distance.mean()), plans[0].evaluations)

@@ -14,51 +14,56 @@ from clashsim.core.errors import DataError
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.readers.sources import read_zip_members
 
-FILE, SOURCE = "contactnets_cube/tosses_processed.zip", "DAIRLab/contact-nets"
-RATE, HALF = 148.0, 0.0524  # frames a second; m, the unit of recorded lengths
+FILE = "contactnets_cube/tosses_processed.zip"
+SOURCE = "DAIRLab/contact-nets"
+RATE = 148.0  # frames per second
+HALF = 0.0524  # m, half side of the cube, the unit of recorded lengths
 CUBE = Box((HALF, HALF, HALF), 0.37, (8.1e-4, 8.1e-4, 8.1e-4))
 BODY = "box0"
+_FEWEST_FRAMES = 8
+_POSE_COLUMNS = 7  # position, then quaternion wxyz
 
 
 def load(root: Path) -> Trials:
-    """All tosses of the data root, by the number in their names."""
+    """Load all tosses of the data root, by the number in their names."""
     path = root / FILE
     if not path.is_file():
         raise DataError(
-            f"the data root {str(root)!r} holds no {FILE}; it is to be had from github.com/{SOURCE}"
+            f"the data root {str(root)!r} holds no {FILE}; download it from github.com/{SOURCE}"
         )
     contents = read_zip_members(path, ".pt")
     if not contents:
         raise DataError(f"{path.name} holds no toss (*.pt)")
-    return Trials(
-        tuple(
-            _toss(n, contents[n])
-            for n in sorted(contents, key=lambda n: (int((re.findall(r"\d+", n) or ["0"])[-1]), n))
-        )
-    )
+    names = sorted(contents, key=lambda name: (_number(name), name))
+    return Trials(tuple(_read_toss(name, contents[name]) for name in names))
 
 
-def _toss(name: str, content: bytes) -> Trial:
+def _number(name: str) -> int:
+    """The last number in a name, 0 if there is none."""
+    numbers = re.findall(r"\d+", name) or ["0"]
+    return int(numbers[-1])
+
+
+def _read_toss(name: str, content: bytes) -> Trial:
+    """One toss from the content of its file."""
     try:
-        table = torch.load(io.BytesIO(content), weights_only=True)
-        rows = np.asarray(table, dtype=float)
+        table = np.asarray(torch.load(io.BytesIO(content), weights_only=True), dtype=float)
     except Exception as error:  # torch's reader raises almost anything on a damaged file
+        reason = " ".join(str(error).split())[:80]
+        raise DataError(f"toss {name!r} cannot be read ({reason})") from None
+    whole = table.ndim == 3 and table.shape[0] == 1
+    if not whole or table.shape[1] < _FEWEST_FRAMES or table.shape[2] < _POSE_COLUMNS:
         raise DataError(
-            f"toss {name!r} cannot be read ({' '.join(str(error).split())[:80]})"
-        ) from None
-    if rows.ndim != 3 or rows.shape[0] != 1 or rows.shape[2] < 7 or rows.shape[1] < 8:
-        raise DataError(
-            f"toss {name!r} should have shape (1, T, 19) with T at least 8, got {rows.shape}"
+            f"toss {name!r} should have shape (1, T, 19) with T at least {_FEWEST_FRAMES}, "
+            f"got {table.shape}"
         )
-    pose = rows[0, :, :7].copy()
-    if (
-        not np.isfinite(pose).all()
-        or (np.abs(np.linalg.norm(pose[:, 3:], axis=1) - 1) > 1e-2).any()
-    ):
+    pose = table[0, :, :_POSE_COLUMNS].copy()
+    length_error = np.abs(np.linalg.norm(pose[:, 3:], axis=1) - 1)
+    if not np.isfinite(pose).all() or (length_error > 1e-2).any():
         raise DataError(
-            f"toss {name!r} holds values that are not finite or quaternions that are not of length 1"
+            f"toss {name!r} holds values that are not finite, "
+            "or quaternions that are not of length 1"
         )
     pose[:, :3] *= HALF
-    return Trial(
-        name.rsplit("/", 1)[-1].removesuffix(".pt"), np.arange(len(pose)) / RATE, {BODY: pose}
-    )
+    short_name = name.rsplit("/", 1)[-1].removesuffix(".pt")
+    return Trial(short_name, np.arange(len(pose)) / RATE, {BODY: pose})

@@ -49,7 +49,7 @@ class TrustMap:
     rate: float = float("nan")
 
     def sentence(self) -> str:
-        """How sure the model is of these strikes, and how many fitted impacts it extrapolates to."""
+        """How sure the model is of these strikes, and whether it extrapolates to fitted ones."""
         low, median, high = (100 * float(q) for q in np.quantile(self.std, (0.05, 0.5, 0.95)))
         sure = 100 * float(np.mean(self.std < 0.1))
         text = (

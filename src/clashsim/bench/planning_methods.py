@@ -1,0 +1,193 @@
+"""Strike models to plan in, each made from the same ten recorded strikes of a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from clashsim import lab
+from clashsim.bench.recorded_slides import SlideSet
+from clashsim.bench.slide_problem import MujocoFriction, SlideProblem
+from clashsim.bench.strike_models import states_before
+from clashsim.core.impacts import Impacts
+from clashsim.core.protocols import StrikeModel
+from clashsim.core.scene import GROUND, Scene
+from clashsim.core.strike_geometry import move_pair_to, strike_ranges
+from clashsim.evaluate import baselines, methods
+from clashsim.evaluate.few_shot_problem import FewShotProblem
+from clashsim.fit.base import base_model
+from clashsim.fit.calibrate import calibrate
+from clashsim.fit.identify import identify_rows
+from clashsim.nets.spline_table import SplineTable
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.hybrid.strike_table import strike_grid, strike_table
+from clashsim.sim.mujoco.simulator import MujocoSim
+from clashsim.sim.stepped_strikes import SteppedStrikes
+from clashsim.slides.identify import SlideFit, delay, fit_slides
+
+NUM_FITTED = 10  # recorded strikes that methods may use
+_SECONDS_TO_REST = 0.8  # after which every block lies still in MuJoCo
+
+
+@dataclass(frozen=True, eq=False)
+class PlanningProblem:
+    """Recorded strikes of one shape, and what several methods compute from them, once.
+
+    Attributes:
+        setting: Of the laboratory.
+        data: All recorded strikes; methods may use `fitted` only.
+        cache: Folder of base models.
+    """
+
+    setting: lab.Setting
+    data: SlideSet
+    cache: Path | None = None
+
+    @cached_property
+    def fitted(self) -> SlideSet:
+        """The strikes that methods may use."""
+        return self.data.subset(np.arange(NUM_FITTED))
+
+    @property
+    def scene(self) -> Scene:
+        """The scene of the shape."""
+        return self.data.scene
+
+    @cached_property
+    def slide(self) -> SlideFit:
+        """clashsim's slide model, with its delay."""
+        data = self.fitted
+        fit = fit_slides(data.slides, data.support_patch, twists=data.twist)
+        seconds = delay(fit.model, data.impacts.pose, data.impacts.after, data.rest)
+        return replace(fit, model=fit.model.delayed(seconds))
+
+    @cached_property
+    def friction(self) -> MujocoFriction:
+        """Friction of the ground, identified in MuJoCo on the slides."""
+        return SlideProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
+
+    def targets(self, n: int, seed: int) -> np.ndarray:
+        """Poses at rest (n, 3) of strikes that no method uses, if struck at the origin."""
+        unused = np.arange(NUM_FITTED, len(self.data))
+        rows = np.random.default_rng(seed).choice(unused, n, replace=False)
+        # The pose at rest takes the place of the striker's, and is moved along with the body.
+        pair = np.zeros((n, 12))
+        pair[:, :3] = self.data.impacts.pose[rows]
+        pair[:, 6:9] = self.data.rest[rows]
+        return move_pair_to(pair, np.zeros(3))[:, 6:9]
+
+
+# (problem, seed) -> the model to plan in
+Method = Callable[[PlanningProblem, int], StrikeModel]
+
+
+class TabulatedCollision:
+    """A `StrikeModel` as in the paper's hybrid simulator: learned collision, slide by MuJoCo.
+
+    Collisions are kept as a table over all strikes.
+    """
+
+    takes_noise = False
+
+    def __init__(self, problem: PlanningProblem, predict: Callable[[Impacts], np.ndarray]) -> None:
+        """Tabulate a collision model.
+
+        Args:
+            problem: Gives the scene, the slides in MuJoCo and their friction.
+            predict: From N impacts to twists after impact, (N, 3).
+        """
+        self.problem = problem
+        ranges = strike_ranges(problem.scene)
+        self.names = tuple(ranges)
+        self.low, self.high = np.array(list(ranges.values())).T
+        grids, strikes = strike_grid(self.names, self.low, self.high)
+        before = states_before(problem.scene, self.names, strikes, np.zeros(3))
+        after = predict(Impacts(True, before, np.zeros((len(before), 3))))
+        after_over_speed = after / self._speed(strikes)
+        shape = [len(grid) for grid in grids]
+        self._table = SplineTable(
+            self.low.tolist(), self.high.tolist(), after_over_speed.reshape(*shape, 3)
+        )
+
+    def _speed(self, strikes: np.ndarray) -> np.ndarray:
+        """Speeds (N, 1) of strikes (N, d), m/s."""
+        return strikes[:, self.names.index("speed"), None]
+
+    def rest(
+        self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Poses at rest (N, 3) of bodies struck at pose (N, 3) by strikes (N, d)."""
+        in_body = self._table.read(strike) * self._speed(strike)
+        cos = np.cos(pose[:, 2])
+        sin = np.sin(pose[:, 2])
+        velocity_x = cos * in_body[:, 0] - sin * in_body[:, 1]
+        velocity_y = sin * in_body[:, 0] + cos * in_body[:, 1]
+        twist = np.stack([velocity_x, velocity_y, in_body[:, 2]], 1)
+        friction = self.problem.friction
+        return self.problem.fitted.slider.rest(
+            pose + self.problem.slide.model.delay * twist,
+            twist,
+            np.array([friction.sliding, friction.torsional]),
+            longest=_SECONDS_TO_REST,
+        )
+
+
+def _mujoco_grid(problem: PlanningProblem, seed: int) -> StrikeModel:
+    """MuJoCo by grid search on the strikes, with the ground's friction from the slides."""
+    scene = problem.scene
+    few_shot = FewShotProblem(
+        scene,
+        problem.fitted.impacts,
+        problem.fitted.support_patch.gyration,
+        tabulate_grid=False,
+    )
+    rows = np.arange(NUM_FITTED)
+    theta = identify_rows(few_shot.identification_problem, rows, "grid", seed=seed).theta
+    for i, param in enumerate(scene.params):
+        if param.target == f"pair/{GROUND}/friction[0:2]":
+            theta[i] = problem.friction.sliding
+    simulator = MujocoSim(scene, theta)
+    simulator.model.pair(GROUND).friction[2] = problem.friction.torsional
+    return SteppedStrikes(simulator, scene, theta, seconds=_SECONDS_TO_REST)
+
+
+def _hybrid(baseline: methods.Method) -> Method:
+    """A baseline's collision, with slides stepped by MuJoCo."""
+
+    def make_model(problem: PlanningProblem, seed: int) -> StrikeModel:
+        fitted = problem.fitted.impacts
+
+        def predict(asked: Impacts) -> np.ndarray:
+            # Baselines predict all impacts of a data set, of which they use some rows.
+            both = Impacts(
+                True,
+                np.vstack([fitted.before, asked.before]),
+                np.vstack([fitted.after, asked.after]),
+            )
+            gyration = problem.fitted.support_patch.gyration
+            few_shot = FewShotProblem(problem.scene, both, gyration, cache=problem.cache)
+            return baseline(few_shot, np.arange(NUM_FITTED), seed)[NUM_FITTED:]
+
+        return TabulatedCollision(problem, predict)
+
+    return make_model
+
+
+def _clashsim(problem: PlanningProblem, seed: int) -> StrikeModel:
+    """clashsim's calibration and slide model as a strike table."""
+    base = base_model(problem.scene, cache=problem.cache)
+    calibration = calibrate(base, problem.fitted.impacts, seed=seed)
+    hybrid = HybridSim(problem.scene, calibration, slide_model=problem.slide.model)
+    return strike_table(hybrid)
+
+
+METHODS: dict[str, Method] = {
+    "mujoco-grid": _mujoco_grid,
+    "hybrid-scratch": _hybrid(baselines.scratch),
+    "hybrid-paper": _hybrid(baselines.clash_paper),
+    "clashsim": _clashsim,
+}

@@ -1,0 +1,97 @@
+"""Recorded slides: where each began, how fast, and where the body came to rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import mujoco
+import numpy as np
+
+from clashsim.bench.mujoco_slider import MujocoSlider
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.slides.slide import Slide
+from clashsim.slides.support_patch import SupportPatch
+
+REST_FRAMES = 10  # at the end of a recording, whose median is the pose at rest
+
+
+@dataclass(frozen=True, eq=False)
+class SlideSet:
+    """N slides of one body.
+
+    Attributes:
+        name: Of the data set.
+        scene: With the struck body and its striker.
+        support_patch: Where the body touches the ground.
+        model: The body on its ground in MuJoCo.
+        slides: Recorded paths, N.
+        pose: Of the body's origin where the slide begins, (N, 3): x, y (m), yaw (rad).
+        twist: There, (N, 3).
+        rest: Pose at rest, (N, 3).
+        impacts: The strikes before the slides.
+        session: Name of the recording session of each slide, (N,).
+    """
+
+    name: str
+    scene: Scene
+    support_patch: SupportPatch
+    model: mujoco.MjModel
+    slides: tuple[Slide, ...]
+    pose: np.ndarray
+    twist: np.ndarray
+    rest: np.ndarray
+    impacts: Impacts
+    session: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.slides)
+
+    def subset(self, rows: np.ndarray) -> SlideSet:
+        """The slides of some rows."""
+        return replace(
+            self,
+            slides=tuple(self.slides[i] for i in rows),
+            pose=self.pose[rows],
+            twist=self.twist[rows],
+            rest=self.rest[rows],
+            impacts=self.impacts[rows],
+            session=self.session[rows],
+        )
+
+    def thinned(self, most: int) -> SlideSet:
+        """At most `most` slides, chosen evenly."""
+        rows = np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)
+        return self.subset(np.unique(rows))
+
+    @cached_property
+    def slider(self) -> MujocoSlider:
+        """MuJoCo's slides of this body."""
+        return MujocoSlider(self.model)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedSlide:
+    """One slide: its path, and the pose at rest (3,)."""
+
+    path: Slide
+    rest: np.ndarray
+
+    @staticmethod
+    def of(time: np.ndarray, poses: np.ndarray, start: float, first: np.ndarray) -> RecordedSlide:
+        """Cut a slide out of a recording.
+
+        Args:
+            time: Of the frames, (T,), s.
+            poses: Of the body, (T, 3).
+            start: When the slide begins, s.
+            first: Pose then, (3,), which replaces what was recorded before.
+        """
+        later = time > start
+        path = Slide(
+            np.append(start, time[later]),
+            np.vstack([first[:2], poses[later, :2]]),
+            np.append(first[2], poses[later, 2]),
+        )
+        return RecordedSlide(path, np.median(poses[-REST_FRAMES:], 0))

@@ -1,0 +1,125 @@
+"""The same strikes of one scene by MuJoCo, by the hybrid simulator and by a strike table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
+from clashsim.fit.base import base_model
+from clashsim.fit.distil import DistilledModel
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.sim.mujoco.simulator import MujocoSim
+from clashsim.sim.stepped_strikes import SteppedStrikes, planar_pose
+from clashsim.slides.identify import fit_slides
+from clashsim.slides.law import SlideModel
+from clashsim.slides.slide import Slide
+from clashsim.slides.support_patch import support_patch
+
+_SECONDS_TO_REST = 0.8  # after which every block lies still
+_SLIDE_STRIKES = 32  # strikes from which a slide model of MuJoCo's slides is fitted
+_AFTER_IMPACT = 1e-3  # s: states earlier than this are not part of a slide
+_TWIST_STD = (1e-3, 1e-3, 1e-2)  # m/s, m/s, rad/s: of twists that a simulator states exactly
+
+
+@dataclass(frozen=True, eq=False)
+class StrikeModels:
+    """Simulators of one scene at its nominal parameters, without drag, which MuJoCo does not have.
+
+    Attributes:
+        scene: The scene.
+        timestep: Of the hybrid simulator, s. MuJoCo itself needs the scene's own for collisions.
+        slide_seed: Of the strikes from which the slide model is fitted.
+    """
+
+    scene: Scene
+    timestep: float
+    slide_seed: int
+
+    @cached_property
+    def theta(self) -> np.ndarray:
+        """Parameters of all simulators, (p,)."""
+        theta = self.scene.nominal.copy()
+        for i, param in enumerate(self.scene.params):
+            if param.target == "effect/drag":
+                theta[i] = 0.0
+        return theta
+
+    @cached_property
+    def base(self) -> DistilledModel:
+        """The learned collision."""
+        return base_model(self.scene)
+
+    @cached_property
+    def mujoco(self) -> SteppedStrikes:
+        """Collision and slide by MuJoCo."""
+        return self._stepped(MujocoSim(self.scene, self.theta))
+
+    @cached_property
+    def hybrid(self) -> SteppedStrikes:
+        """Learned collision, slide by MuJoCo with long steps."""
+        return self._stepped(HybridSim(self.scene, self.base, self.theta, timestep=self.timestep))
+
+    def fine_hybrid(self) -> SteppedStrikes:
+        """Learned collision, slide by MuJoCo with the scene's own steps."""
+        return self._stepped(HybridSim(self.scene, self.base, self.theta))
+
+    def with_slide_model(self) -> HybridSim:
+        """Learned collision, then a slide model that was fitted to MuJoCo's slides."""
+        slide = slide_model_of(self.hybrid, self.slide_seed)
+        return HybridSim(self.scene, self.base, self.theta, slide_model=slide)
+
+    def _stepped(self, simulator: MujocoSim | HybridSim) -> SteppedStrikes:
+        return SteppedStrikes(simulator, self.scene, self.theta, seconds=_SECONDS_TO_REST)
+
+
+def states_before(
+    scene: Scene, names: tuple[str, ...], strikes: np.ndarray, pose: np.ndarray
+) -> np.ndarray:
+    """States of both bodies just before impact.
+
+    Args:
+        scene: The scene.
+        names: Of the columns of `strikes`.
+        strikes: Strikes, (N, d).
+        pose: Of the struck body, (N, 3).
+
+    Returns:
+        States as `Impacts.before` has them, (N, 12).
+    """
+    by_name = dict(zip(names, strikes.T, strict=True))
+    before, *_ = before_from_strikes(scene, by_name)
+    return move_pair_to(before, pose)
+
+
+def slide_model_of(stepped: SteppedStrikes, seed: int) -> SlideModel:
+    """Fit a slide model to the slides after some random strikes.
+
+    Args:
+        stepped: Strikes of the hybrid simulator, whose slides are MuJoCo's.
+        seed: Of the strikes.
+    """
+    shape = (_SLIDE_STRIKES, len(stepped.names))
+    strikes = np.random.default_rng(seed).uniform(stepped.low, stepped.high, shape)
+    pose = np.zeros((_SLIDE_STRIKES, 3))
+    before = states_before(stepped.scene, stepped.names, strikes, pose)
+    impacts = Impacts(True, before, np.zeros((len(before), 3)))
+    after = stepped.simulator.outcome(before)  # type: ignore[attr-defined]
+    paths = planar_pose(stepped.scene, stepped.path(pose, strikes))
+    start_states, _ = stepped.starts(pose, strikes)
+    striker = stepped.scene.striker_body
+    start_positions = start_states[:, striker.qpos[:2]] + striker.position[:2]
+    run_up = np.linalg.norm(start_positions - impacts.striker_pose[:, :2], axis=1)
+    impact_time = run_up / np.linalg.norm(impacts.striker_twist[:, :2], axis=1)
+    slides = []
+    for path, first_pose, impact in zip(paths, impacts.pose, impact_time, strict=True):
+        time = np.arange(len(path)) * stepped.dt - impact
+        sliding = time > _AFTER_IMPACT
+        poses = np.vstack([first_pose, path[sliding]])
+        slides.append(Slide(np.r_[0.0, time[sliding]], poses[:, :2], np.unwrap(poses[:, 2])))
+    patch = support_patch(stepped.scene)
+    return fit_slides(slides, patch, twists=after, twist_sd=_TWIST_STD).model
