@@ -51,7 +51,7 @@ def make(
 
 
 def _strike_model(calibrated: CalibratedRun | None, scene: Scene, physics: Physics) -> StrikeModel:
-    """What says where strikes bring the body."""
+    """The model that predicts where strikes bring the body."""
     if physics not in get_args(Physics):
         hint = did_you_mean(str(physics), get_args(Physics))
         raise DataError(f"there is no physics {physics!r}; {hint}")

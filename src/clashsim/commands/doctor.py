@@ -36,7 +36,7 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "dev": ("the tests", ("pytest",)),
     "docs": ("this documentation as a site", ("mkdocs",)),
 }
-_LONGEST_REASON = 100  # characters of what an import says when it fails
+_LONGEST_REASON = 100  # characters of the message of an import that fails
 
 
 @dataclass(frozen=True)

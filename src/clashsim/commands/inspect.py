@@ -52,7 +52,7 @@ class InspectOptions:
 
 @dataclass(frozen=True, eq=False)
 class _Inspected:
-    """Trials, and what was found in them; no segmentation where nobody said what is struck."""
+    """Trials, and what was found in them; no segmentation where the struck body is not named."""
 
     trials: Trials
     scene: Scene | None

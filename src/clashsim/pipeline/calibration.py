@@ -15,17 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
-from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.core.trials import Trials
 from clashsim.data.folders import check_output_folder
-from clashsim.data.impact_files import read_impacts
 from clashsim.data.mjcf import EditedMjcf
-from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
 from clashsim.fit import base as base_models
@@ -42,15 +37,8 @@ from clashsim.pipeline.arguments import (
     load_scene,
     model_cache,
 )
-from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
-from clashsim.pipeline.recordings import (
-    find_impacts,
-    friction_of_ground,
-    holds_trials,
-    impacts_with_known,
-    read_recording,
-    segmentation_summary,
-)
+from clashsim.pipeline.calibration_data import CalibrationData
+from clashsim.pipeline.recorded_impacts import read_recorded_impacts, split_impacts
 from clashsim.pipeline.run_report import RunFindings, report_page
 from clashsim.slides.identify import SlideFit
 
@@ -160,9 +148,15 @@ def calibrate_run(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
         )
     compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
-    recorded = _read(recording, compiled, config.known, notify)
+    recorded = read_recorded_impacts(recording, compiled, config.known, notify)
     check_output_folder(out, overwrite=config.overwrite)
-    data = _split(recorded, compiled, config, name=recording.name)
+    data = split_impacts(
+        recorded,
+        compiled,
+        hold_out=config.hold_out,
+        seed=config.seed,
+        name=recording.name,
+    )
     warning = outside_strike_ranges(compiled, recorded.impacts)
     if warning:
         notify(warning)
@@ -250,75 +244,6 @@ def fit_and_save(
         folder=out,
         metrics=metrics,
         slide=None if slide is None else slide.content(),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Recorded:
-    """What a recording holds: impacts and, if they were found in trials, how they were found."""
-
-    impacts: Impacts
-    trials: Trials | None = None
-    found: tuple[MeasuredImpact, ...] = ()
-    notes: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _read(
-    path: Path, scene: Scene, known: tuple[str, ...], notify: Callable[[str], object]
-) -> _Recorded:
-    """Read the impacts of a file, or find them in its trials."""
-    if not holds_trials(path):
-        columns = [*(param.name for param in scene.params), *known]
-        return _Recorded(read_impacts(path, known=columns).checked())
-    trials = read_recording(path)
-    segmentation = find_impacts(trials, scene)
-    impacts = impacts_with_known(segmentation, scene, known, trials).checked()
-    friction = friction_of_ground(segmentation, scene)
-    summary = segmentation_summary(segmentation, trials)
-    notify("\n".join(summary))
-    notes: dict[str, Any] = {"segmented": summary}
-    if friction:
-        notes["ground"] = friction
-    if trials.notes:
-        notes["import"] = list(trials.notes)
-    return _Recorded(impacts, trials, segmentation.found, notes)
-
-
-def _split(
-    recorded: _Recorded, scene: Scene, config: CalibrationConfig, *, name: str
-) -> CalibrationData:
-    """Divide impacts at random into those that are fitted and those held out.
-
-    This computes the contact frames, which refuses bodies that never meet before minutes are spent
-    on sampling.
-    """
-    impacts = recorded.impacts
-    order = np.random.default_rng(config.seed).permutation(len(impacts))
-    num_fitted = len(impacts) - round(config.hold_out * len(impacts))
-    if num_fitted < 1:
-        raise ParamError(
-            f"holding out a share of {config.hold_out} leaves none of the {len(impacts)} impacts "
-            "to fit"
-        )
-    fitted_rows = np.sort(order[:num_fitted])
-    held_out_rows = np.sort(order[num_fitted:])
-    frame = contact_frame(scene, impacts)
-    segmented = None
-    if recorded.trials is not None:
-        segmented = SegmentedTrials(
-            recorded.trials,
-            fitted=[recorded.found[row] for row in fitted_rows],
-            held_out=[recorded.found[row] for row in held_out_rows],
-        )
-    return CalibrationData(
-        name=name,
-        source=impacts.source,
-        fitted=impacts[fitted_rows],
-        held_out=impacts[held_out_rows],
-        fitted_frame=frame[fitted_rows],
-        held_out_frame=frame[held_out_rows],
-        segmented=segmented,
-        notes=recorded.notes,
     )
 
 
