@@ -1,6 +1,6 @@
 """`plan_run`: strikes that bring the struck body of a run to a target pose.
 
-`plan_targets` does the same for many targets, in batches that an executor may run on several workers.
+`plan_targets` does the same for many targets, in batches that an executor runs on its workers.
 """
 
 from __future__ import annotations
