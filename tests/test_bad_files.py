@@ -17,9 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from clashsim.cli import Sweep
-from clashsim.commands.recorded import holds_trials, read_recorded
-from clashsim.commands.sweep import _jobs
+from clashsim.commands.sweep import SweepOptions, read_jobs
 from clashsim.core.errors import ClashError, DataError, RunError, quoted
 from clashsim.core.npz import MIN_ROOM, Npz
 from clashsim.core.parsing import parse_json, parse_toml, read_bounded
@@ -29,6 +27,7 @@ from clashsim.data.logs import read_logs
 from clashsim.data.readers import sources
 from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from clashsim.data.trial_files import read_trials, write_trials
+from clashsim.pipeline.recordings import holds_trials, read_recording
 from clashsim.plan.execution import plan_from_json
 from fuzz.cases import FINDING, READ, Corpus, write_corpus
 from fuzz.command import main as fuzz
@@ -129,7 +128,7 @@ def test_an_archive_without_its_first_bytes(tmp_path, missing):
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[missing:])
     refused(lambda: read_impacts(tmp_path / "a.npz"), "cut off or damaged")
     refused(lambda: read_logs([tmp_path / "a.npz"], guess=True), "cut off or damaged")
-    refused(lambda: read_recorded(tmp_path / "a.npz"), "cut off or damaged")
+    refused(lambda: read_recording(tmp_path / "a.npz"), "cut off or damaged")
 
 
 def packed(method: int, content: bytes) -> bytes:
@@ -184,7 +183,7 @@ def test_recorded_trials_whose_parts_do_not_fit(tmp_path):
     }
     for name, value in bad.items():
         np.savez(tmp_path / "a.npz", **(parts | {name: value}))
-        refused(lambda: read_recorded(tmp_path / "a.npz"), "cut off or damaged")
+        refused(lambda: read_recording(tmp_path / "a.npz"), "cut off or damaged")
 
 
 def test_archives_unpack_in_small_blocks(tmp_path, monkeypatch):
@@ -343,7 +342,7 @@ def test_lists_of_sweeps(tmp_path, line, words):
     name, _, value = line.partition(" = ")
     text = "\n".join(f"{key} = {item}" for key, item in (whole | {name: value}).items())
     (tmp_path / "list.toml").write_text(f"[[run]]\n{text}\n" * 2)
-    refused(lambda: _jobs(Sweep(pairs=tmp_path / "list.toml")), words, error=ClashError)
+    refused(lambda: read_jobs(SweepOptions(pairs=tmp_path / "list.toml")), words, error=ClashError)
 
 
 def test_messages_are_one_printable_line():

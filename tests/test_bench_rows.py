@@ -111,7 +111,7 @@ def test_a_missing_row_is_no_failure_unless_all_are_missing(run_bench, capsys):
     code, rows = run_bench(lambda *, save: [{"what": "impacts", "why": "there is no device"}])
     assert code == 2 and rows[0]["why"] == "there is no device"
     assert (
-        "no row of the bench sampling could be measured: there is no device"
+        "no row of the benchmark sampling could be measured: there is no device"
         in capsys.readouterr().err
     )
 

@@ -1,5 +1,6 @@
-"""Examples run, links hold, and no file names a machine; commands and snippets are run by
-test_snippets.py.
+"""Examples run, pages keep to their width, and no file names a path of a machine.
+
+Commands and snippets of the pages are run by test_snippets.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+WIDTH = 100
+README_LINES = 120
 
 SLOW = "hybrid_strike.py"  # calibrates first, as the README's commands do
 EXAMPLES = [
@@ -35,3 +41,27 @@ def test_no_file_names_a_machine_path() -> None:
         path = ROOT / name
         if path.suffix in (".py", ".md", ".toml", ".txt", ".xml", "") and path.is_file():
             assert "/work/" + "main" not in path.read_text(errors="ignore"), name
+
+
+def prose(text: str) -> list[str]:
+    """Lines of a page that can be wrapped: no tables, code blocks or pictures."""
+    lines = []
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith(("|", "    ", "![")):
+            lines.append(line)
+    return lines
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_pages_are_wrapped(path: Path) -> None:
+    long = [line for line in prose(path.read_text()) if len(line) > WIDTH]
+    assert not long
+
+
+def test_the_readme_is_one_short_page() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES
+    assert max(map(len, lines)) <= WIDTH

@@ -21,9 +21,10 @@ def trials() -> Trials:
     gone = np.clip(t - 0.4, 0, 0.2)
     x = 0.6 * gone - 1.5 * gone**2
     made = []
-    for name, way in (("one <b>", x), ("still", 0 * x)):
-        place = np.column_stack([way, 0 * x, 0 * x]) + 3e-4 * rng.normal(size=(len(t), 3))
-        pose = np.column_stack([place, quaternion(0.3 * way)])
+    for name, travel in (("one <b>", x), ("still", 0 * x)):
+        noise = 3e-4 * rng.normal(size=(len(t), 3))
+        position = np.column_stack([travel, 0 * x, 0 * x]) + noise
+        pose = np.column_stack([position, quaternion(0.3 * travel)])
         pose[50:53] = np.nan
         made.append(
             Trial(name, t, {"block": pose, "tool": np.where(np.isfinite(pose), pose, 0.0) + 0.1})

@@ -147,7 +147,8 @@ def test_an_archive_that_finds_no_room_is_told(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it is Linux's")
 def test_output_that_cannot_be_written_is_told(monkeypatch, capsys):
-    monkeypatch.setitem(cli.COMMANDS, cli.Show, lambda verb: print("a table"))
+    command = cli.COMMANDS["show"]._replace(run=lambda options: print("a table"))
+    monkeypatch.setitem(cli.COMMANDS, "show", command)
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert cli.main(["show", "run"]) == 2
@@ -345,7 +346,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 OPTIONS = {
     "sac": ["--steps", "1024"],
-    "device": ["--device", "cpu", "--copies", "64", "--steps", "8192"],
+    "device": ["--device", "cpu", "--num-envs", "64", "--steps", "8192"],
 }
 
 
@@ -391,7 +392,7 @@ def test_a_loop_that_is_killed_goes_on_to_the_same_bytes(tmp_path):
     pytest.importorskip("stable_baselines3", reason="policies need the extra rl")
     from clashsim import lab
 
-    options = ["--in", "folder", "--algorithm", "ppo", "--rounds", "1", "--strikes", "6"]
+    options = ["--env", "folder", "--algorithm", "ppo", "--rounds", "1", "--strikes", "6"]
 
     def looped(out: str, **stop) -> int:
         env = killed.environment(tmp_path / "stop", **stop)

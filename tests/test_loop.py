@@ -1,5 +1,6 @@
-"""The real-sim-real loop: what a strike would teach on cases with known answers, a second task, and
-rounds that survive a kill.
+"""The real-sim-real loop.
+
+The information bonus on cases with known answers, a second task, and rounds that survive a kill.
 """
 
 from __future__ import annotations
@@ -68,16 +69,16 @@ def test_a_simulator_that_is_right_has_nothing_to_learn():
 
 
 def test_disagreement_is_what_it_is_made_of():
-    """Wrong by a known share of the usual size on one side of action space, and right on the other."""
+    """A simulator that is wrong by a known share on one side of action space, and else right."""
     rng = np.random.default_rng(0)
     actions = np.column_stack([rng.uniform(-1, 1, 400), np.zeros((400, 2))])
     simulated = np.tile(
         [0.05, 0.0, 0.0], (400, 1)
     )  # the same move everywhere, so that its size is 0.05 and only actions differ
     real = simulated + np.where(actions[:, :1] > 0, [0.01, 0.0, 0.0], 0.0)
-    told = InformationBonus.of(actions, real, simulated, gyration=GYRATION)
+    bonus = InformationBonus.of(actions, real, simulated, gyration=GYRATION)
     asked = np.array([[0.95, 0, 0], [-0.95, 0, 0]])
-    disagreement, _ = told.disagreement_and_novelty(asked, simulated[:2])
+    disagreement, _ = bonus.disagreement_and_novelty(asked, simulated[:2])
     # By hand: the kernel's weight of the wrong side, seen from 0.95 in an even density on [-1, 1].
     x = np.linspace(-1, 1, 4001)
     k = np.exp(-0.5 * ((x - 0.95) / _LENGTH_SCALE) ** 2)
@@ -89,43 +90,43 @@ def test_disagreement_is_what_it_is_made_of():
 def test_novelty_counts_what_lies_near():
     place = np.zeros((1, 3))
     for n in (1, 3, 10):
-        told = InformationBonus.of(
+        bonus = InformationBonus.of(
             np.zeros((n, 3)), np.full((n, 3), 0.1), np.zeros((n, 3)), gyration=GYRATION
         )
-        disagreement, novelty = told.disagreement_and_novelty(place, place)
+        disagreement, novelty = bonus.disagreement_and_novelty(place, place)
         assert novelty[0] == pytest.approx(1 / (1 + n))
-        assert disagreement[0] == pytest.approx(told.typical_error)
+        assert disagreement[0] == pytest.approx(bonus.typical_error)
     # A density of n points on a line of length 2: the sum of the kernel is n / 2 * reach * sqrt(2
     # pi) far from its ends.
     actions = np.column_stack([np.linspace(-3, 3, 301), np.zeros((301, 2))])
     still = np.tile([0.05, 0, 0], (301, 1))
-    told = InformationBonus.of(actions, still * 1.1, still, gyration=GYRATION)
-    _, novelty = told.disagreement_and_novelty(place, still[:1])
+    bonus = InformationBonus.of(actions, still * 1.1, still, gyration=GYRATION)
+    _, novelty = bonus.disagreement_and_novelty(place, still[:1])
     assert 1 / novelty[0] - 1 == pytest.approx(
         301 / 6 * _LENGTH_SCALE * np.sqrt(2 * np.pi), rel=0.01
     )
-    far = told.disagreement_and_novelty(np.array([[50.0, 0, 0]]), still[:1])
+    far = bonus.disagreement_and_novelty(np.array([[50.0, 0, 0]]), still[:1])
     assert (
         far[1][0] == pytest.approx(1)
-        and far[0][0] == pytest.approx(told.typical_error)
+        and far[0][0] == pytest.approx(bonus.typical_error)
         and _PRIOR_COUNT > 0
     )  # nothing is near: the usual error
 
 
 def test_the_cost_of_a_call_does_not_grow_with_what_was_collected():
     actions, moves = some(5000)
-    told = InformationBonus.of(actions, 1.1 * moves, moves, gyration=GYRATION)
-    assert len(told.transitions) == len(told.misses) == 512
+    bonus = InformationBonus.of(actions, 1.1 * moves, moves, gyration=GYRATION)
+    assert len(bonus.places) == len(bonus.misses) == 512
     few = farthest_point_rows(np.array([[0.0], [0.1], [5.0], [2.0], [5.1]]), 3)
     assert few.tolist() == [0, 4, 3]
 
 
 def test_the_bonus_is_added_to_the_reward_and_to_nothing_else():
     actions, moves = some(10)
-    told = InformationBonus.of(actions, 1.2 * moves, moves, gyration=GYRATION)
+    bonus = InformationBonus.of(actions, 1.2 * moves, moves, gyration=GYRATION)
     plain, paid = (
         StrikeVecEnv(ToPose.of(Cart(), 4), seed=3),
-        InformativeVecEnv(StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), told, 2.0),
+        InformativeVecEnv(StrikeVecEnv(ToPose.of(Cart(), 4), seed=3), bonus, 2.0),
     )
     np.testing.assert_array_equal(plain.reset(), paid.reset())
     action = some(4, 7)[0]
@@ -134,7 +135,7 @@ def test_the_bonus_is_added_to_the_reward_and_to_nothing_else():
     (a, r, d, _), (b, s, e, _) = plain.step_wait(), paid.step_wait()
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(d, e)
-    np.testing.assert_allclose(s - r, 2.0 * told(action, plain.moves), atol=1e-5)
+    np.testing.assert_allclose(s - r, 2.0 * bonus(action, plain.moves), atol=1e-5)
     assert (s > r).all()
 
 
@@ -207,7 +208,7 @@ def test_misses_of_recorded_strikes():
     made = RecordedStrikes.of(
         np.array([[1.0, -np.pi, 0.0]]), Trials((Trial("a", t, {"block": pose}),)), "block"
     )
-    far, off = made.misses(Cart())
+    far, off = made.prediction_errors(Cart())
     assert far[0] == pytest.approx(0, abs=1e-12) and off[0] == pytest.approx(0.1)
 
 
@@ -221,7 +222,9 @@ from clashsim.loop.rounds import RealSimRealLoop
 from clashsim.loop.steps import LoopConfig
 from clashsim.rl.agents import AgentTrainingConfig
 if __name__ == "__main__":
-    loop = RealSimRealLoop(Scene.load("semi_cylinder"), LoopConfig(algorithm="ppo", strikes=5, training=AgentTrainingConfig(2048, 0, 1024)), Path(sys.argv[1]))
+    training = AgentTrainingConfig(2048, 0, 1024)
+    config = LoopConfig(algorithm="ppo", strikes=5, training=training)
+    loop = RealSimRealLoop(Scene.load("semi_cylinder"), config, Path(sys.argv[1]))
     loop.begin()
     loop.advance(LabRig(lab.Setting(change="heavier")))
 """
@@ -253,8 +256,8 @@ def test_a_killed_loop_goes_on_to_the_same_result(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsys, monkeypatch):
-    """Recorded strikes of the laboratory stand for those of a bench."""
+def test_a_rig_of_the_user_is_asked_for_strikes_and_waited_for(tmp_path, capsys, monkeypatch):
+    """Recorded strikes of the laboratory stand in for those of a rig."""
     from clashsim import lab
     from clashsim.data.trial_files import write_trials
     from clashsim.loop import steps
@@ -262,28 +265,15 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
 
     monkeypatch.setitem(steps.AGENT_TRAINING, "ppo", AgentTrainingConfig(2048, 0, 1024))
     out = tmp_path / "loop"
-    command = [
-        "loop",
-        "semi_cylinder",
-        "--in",
-        "folder",
-        "--algorithm",
-        "ppo",
-        "--rounds",
-        "1",
-        "--strikes",
-        "6",
-        "-o",
-        str(out),
-    ]
+    options = ["--env", "folder", "--algorithm", "ppo", "--rounds", "1", "--strikes", "6"]
+    command = ["loop", "semi_cylinder", *options, "-o", str(out)]
     assert cli.main(command) == 0
     assert "make the strikes of" in capsys.readouterr().out
-    asked = (out / "round-01" / "strikes.csv").read_text().splitlines()
-    assert asked[0] == "speed,point,deflection" and len(asked) == 7
-    made = lab.recorded_strikes()[:6]
-    (out / "round-01" / "strikes.csv").write_text(
-        "speed,point,deflection\n" + "".join(f"{s.speed},{s.point},{s.deflection}\n" for s in made)
-    )
+    strikes_file = out / "round-01" / "strikes.csv"
+    lines = strikes_file.read_text().splitlines()
+    assert lines[0] == "speed,point,deflection" and len(lines) == 7
+    rows = [f"{s.speed},{s.point},{s.deflection}\n" for s in lab.recorded_strikes()[:6]]
+    strikes_file.write_text("speed,point,deflection\n" + "".join(rows))
     write_trials(out / "round-01" / "trials.safetensors", lab.recorded()[:5])
     assert cli.main(command) == 2
     assert "5 recordings of 6 strikes" in capsys.readouterr().err
@@ -297,22 +287,23 @@ def test_a_bench_of_ones_own_is_asked_for_strikes_and_waited_for(tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    ("arguments", "expected"),
     [
         (["loop", "puck", "-o", "{out}"], "the laboratory has no block"),
-        (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "--rounds must be at least 1"),
+        (["loop", "semi_cylinder", "-o", "{out}", "--rounds", "0"], "rounds must be at least 1"),
         (
             ["loop", "semi_cylinder", "-o", "{out}", "--strikes", "2"],
-            "--strikes must be at least 5",
+            "strikes must be at least 5",
         ),
         (["loop", "semi_cylinder", "-o", "{out}", "--change", "haevier"], "did you mean heavier"),
         (["bench", "loop", "--sets", "lighter"], "has no change 'lighter'"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(words, said, tmp_path, capsys):
-    assert cli.main([w.format(out=tmp_path / "loop") for w in words]) == 2
+def test_mistakes_are_one_sentence(arguments, expected, tmp_path, capsys):
+    out = tmp_path / "loop"
+    assert cli.main([argument.format(out=out) for argument in arguments]) == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert expected in err and err.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -320,17 +311,16 @@ def test_bench_in_short_form():
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     rows = bench.run(BenchOptions(quick=True))
     assert {r["method"] for r in rows} == {"informative", "random"}
-    told = {(r["method"], r["round"]): r for r in rows if r["seed"] == 0}
-    assert (
-        told["random", 0]["error_mm"]
-        == told["informative", 0]["error_mm"]
-        > told["random", 1]["error_mm"]
-    )  # five strikes beat the author's belief
-    assert "success" in told["informative", 1]
-    assert [r["strikes"] for r in rows if r["seed"] == "needed" and r["method"] == "random"] == [5]
+    of_seed = {(row["method"], row["round"]): row for row in rows if row["seed"] == 0}
+    before = of_seed["random", 0]["error_mm"]
+    assert of_seed["informative", 0]["error_mm"] == before
+    assert of_seed["random", 1]["error_mm"] < before  # five strikes beat the author's values
+    assert "success" in of_seed["informative", 1]
+    needed = [row for row in rows if row["seed"] == "needed" and row["method"] == "random"]
+    assert [row["strikes"] for row in needed] == [5]
 
 
-def test_the_block_is_changed_as_told():
+def test_the_block_changes_with_the_setting():
     pytest.importorskip("pydrake", reason="the laboratory needs Drake")
     from clashsim import lab
     from clashsim.lab.plant import Plant

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from clashsim.bench.mjx_rate import compare_with_mujoco, measure_rates
-from clashsim.cli import Sample, Where
 from clashsim.commands import sample as command
+from clashsim.commands.option_types import ExecutionOptions
+from clashsim.commands.sample import SampleOptions
+from clashsim.commands.option_types import ExecutionOptions
+from clashsim.commands.sample import SampleOptions
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
@@ -242,7 +245,15 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
     monkeypatch.setattr(MjxImpactSimulator, "__call__", call)
     for by in ("mjx", "auto"):  # what was begun by MJX goes on in MJX, without measuring again
         command.run(
-            Sample("ellipse", out, samples=n, seed=5, by=by, parts=str(parts), overwrite=True)
+            SampleOptions(
+                "ellipse",
+                out,
+                samples=n,
+                seed=5,
+                engine=by,
+                checkpoint_dir=str(parts),
+                overwrite=True,
+            )
         )
         again = read_impacts(out)
         assert (again.after == whole.after).all() and again.source == "simulated in MJX"
@@ -250,9 +261,14 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
         sample(ellipse.scene, n, 5, engine=StrikeEngine("mjx"), checkpoint_dir=parts)
         calls = n + SIZE
     assert "were made by mjx" in capsys.readouterr().out
-    with pytest.raises(ParamError, match="leave out --threads and --on"):
+    with pytest.raises(ParamError, match="leave out --threads and --executor"):
         command.run(
-            Sample("ellipse", tmp_path / "other.safetensors", by="mjx", where=Where(on="ray"))
+            SampleOptions(
+                "ellipse",
+                tmp_path / "other.safetensors",
+                engine="mjx",
+                execution=ExecutionOptions("ray"),
+            )
         )
 
 

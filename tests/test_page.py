@@ -1,6 +1,4 @@
-"""The report page: well-formed, whole in itself, safe against hostile names, and true to the
-figures it was given.
-"""
+"""The report page is well-formed, self-contained, safe and true to its input."""
 
 from __future__ import annotations
 
@@ -19,13 +17,17 @@ import pytest
 from clashsim.core.errors import DataError
 from clashsim.core.params import Param
 from clashsim.evaluate.metrics import accuracy, relative_error
-from clashsim.report.charts import ticks
+from clashsim.report.chart_frame import ticks
 from clashsim.report.comparison import Comparison, coverage_sentence
+from clashsim.report.content import ReportContent
 from clashsim.report.markup import Markup, tag
 from clashsim.report.page import report, write_report
 
 VOID = {"meta"}
-HOSTILE = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">$body ${allowed} {data} %s & '"
+HOSTILE = (
+    "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">"
+    "$body ${allowed} {data} %s & '"
+)
 GYRATION = 0.05
 
 
@@ -61,31 +63,28 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += (
-            " " + data.replace("\u00a0", " ")
-            if self.open and self.open[-1] not in ("style", "script")
-            else ""
-        )
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += " " + data.replace("\u00a0", " ")
 
     def of(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 def inputs(n: int = 100, k: int = 3, seed: int = 0) -> dict[str, Any]:
-    """A made-up calibration whose method errs less than its rival."""
+    """A made-up calibration whose method errs less than its baseline."""
     rng = np.random.default_rng(seed)
-    measured = rng.normal(size=(n, k)) * np.where(np.arange(k) < (2 if k == 3 else 3), 0.5, 5.0)
-    size = np.linalg.norm(
-        measured * np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, GYRATION),
-        axis=1,
-        keepdims=True,
-    )
-    unit = np.where(np.arange(k) < (2 if k == 3 else 3), 1.0, 1 / GYRATION)
-    spread = 0.05 * size * unit
+    is_linear = np.arange(k) < (2 if k == 3 else 3)
+    measured = rng.normal(size=(n, k)) * np.where(is_linear, 0.5, 5.0)
+    weighted = measured * np.where(is_linear, 1.0, GYRATION)
+    size = np.linalg.norm(weighted, axis=1, keepdims=True)
+    relative_unit = size * np.where(is_linear, 1.0, 1 / GYRATION)  # an error of 100 %
+    std = 0.05 * relative_unit
     predicted = {
-        "MuJoCo, nominal": measured + 0.3 * size * unit * rng.normal(size=(n, k)),
-        "clashsim": measured + spread * rng.normal(size=(n, k)),
-        "MuJoCo, identified by grid search": measured + 0.1 * size * unit * rng.normal(size=(n, k)),
+        "MuJoCo, nominal": measured + 0.3 * relative_unit * rng.normal(size=(n, k)),
+        "clashsim": measured + std * rng.normal(size=(n, k)),
+        "MuJoCo, identified by grid search": (
+            measured + 0.1 * relative_unit * rng.normal(size=(n, k))
+        ),
     }
     params = (
         Param("friction", "pair/strike/friction[0:2]", 0.3, 0.05, 1.0),
@@ -105,9 +104,9 @@ def inputs(n: int = 100, k: int = 3, seed: int = 0) -> dict[str, Any]:
         "measured": measured,
         "predicted": predicted,
         "gyration": GYRATION,
-        "fitted": 10,
-        "spread": spread,
-        "circumstances": {"approach speed, m/s": rng.uniform(0.2, 0.8, n)},
+        "num_fitted": 10,
+        "std": std,
+        "conditions": {"approach speed, m/s": rng.uniform(0.2, 0.8, n)},
         "params": params,
         "estimates": estimates,
         "restitution": {
@@ -116,23 +115,30 @@ def inputs(n: int = 100, k: int = 3, seed: int = 0) -> dict[str, Any]:
             "identified": [0.71, 0.69, 0.66],
         },
         "notes": ["trial 3: no impact"],
-        "seconds": {"calibrate": 12.34},
+        "durations": {"calibrate": 12.34},
         "versions": {"clashsim": "0.1.0", "mujoco": "4.0.0"},
     }
 
 
+def page_text(**fields: Any) -> str:
+    """The page with the given fields of its content."""
+    return report(ReportContent(**fields))
+
+
 def test_says_what_was_computed() -> None:
     given = inputs()
-    page = Page(report(**given))
+    page = Page(page_text(**given))
     errors = {
         name: relative_error(p, given["measured"], GYRATION)
         for name, p in given["predicted"].items()
     }
-    ours, baseline = errors["clashsim"], errors["MuJoCo, identified by grid search"]
-    assert (
-        f"clashsim predicts {np.sum(ours < 0.1)} of 100 held-out impacts to within 10 %; MuJoCo, identified by grid search: {np.sum(baseline < 0.1)}."
-        in page.text
+    ours = errors["clashsim"]
+    baseline = errors["MuJoCo, identified by grid search"]
+    headline = (
+        f"clashsim predicts {np.sum(ours < 0.1)} of 100 held-out impacts to within 10 %; "
+        f"MuJoCo, identified by grid search: {np.sum(baseline < 0.1)}."
     )
+    assert headline in page.text
     assert f"Its median error is {100 * np.median(ours):.1f} % of the motion" in page.text
     gap = given["predicted"]["clashsim"] - given["measured"]
     speed = float(f"{np.median(np.linalg.norm(gap[:, :2], axis=1)):.2g}")
@@ -142,7 +148,7 @@ def test_says_what_was_computed() -> None:
         for alpha in (0.1, 0.2):
             assert f" {100 * accuracy(error, alpha):.0f} %" in page.text
         assert f" {100 * np.median(error):.1f} %" in page.text
-    for said in (
+    for expected in (
         "0.37 to 0.48",
         "10000 to 20000",
         "1e6",
@@ -157,15 +163,15 @@ def test_says_what_was_computed() -> None:
         "resin.csv",
         "trial 3",
     ):
-        assert said in page.text
-    for share in (np.abs(gap) <= given["spread"]).mean(0):
+        assert expected in page.text
+    for share in (np.abs(gap) <= given["std"]).mean(0):
         assert f" {100 * share:.0f} %" in page.text
     assert "recorded" in page.text and "stand-in" not in page.text
 
 
 def test_every_impact_is_drawn_and_named_for_every_output_and_method() -> None:
     given = inputs(20)
-    page = Page(report(**given, labels=[f"strike {i}" for i in range(20)]))
+    page = Page(page_text(**given, labels=[f"strike {i}" for i in range(20)]))
     dots = [a for a in page.of("path") if "data-i" in a]
     assert len(dots) == 20 * 3 * (3 + 1)  # three outputs and the errors over speed
     assert {a["data-l"] for a in dots} == {f"strike {i}" for i in range(20)}
@@ -176,7 +182,7 @@ def test_every_impact_is_drawn_and_named_for_every_output_and_method() -> None:
 def test_the_curve_holds_the_accuracies() -> None:
     given = inputs()
     curve = next(
-        json.loads(a["data-curve"]) for a in Page(report(**given)).of("svg") if "data-curve" in a
+        json.loads(a["data-curve"]) for a in Page(page_text(**given)).of("svg") if "data-curve" in a
     )
     error = relative_error(given["predicted"]["clashsim"], given["measured"], GYRATION)
     assert (
@@ -188,7 +194,7 @@ def test_the_curve_holds_the_accuracies() -> None:
 
 
 def test_needs_no_network() -> None:
-    text = report(**inputs())
+    text = page_text(**inputs())
     assert (
         not re.search(r"https?:|//[a-z]|@import|url\(", text.split("<body>")[0])
         and "http" not in text.split("<body>")[1]
@@ -220,13 +226,13 @@ def test_hostile_names_stay_text(source: str) -> None:
         "notes": [HOSTILE] * 30,
         "labels": [HOSTILE] * 8,
         "versions": {HOSTILE: HOSTILE},
-        "seconds": {HOSTILE: 1.0},
-        "circumstances": {HOSTILE: np.arange(8.0)},
-        "judged": HOSTILE,
+        "durations": {HOSTILE: 1.0},
+        "conditions": {HOSTILE: np.arange(8.0)},
+        "test_description": HOSTILE,
         "source": source,
     }
-    text = report(**given)
-    page, plain = Page(text), Page(report(**inputs(8)))
+    text = page_text(**given)
+    page, plain = Page(text), Page(page_text(**inputs(8)))
     assert len(page.of("script")) == 1 and not page.of("img")
     assert {name for name, _ in page.elements} == {name for name, _ in plain.elements} | {
         "details",
@@ -238,7 +244,7 @@ def test_hostile_names_stay_text(source: str) -> None:
 
 
 def test_the_only_script_is_the_one_that_the_page_allows() -> None:
-    text = report(**inputs(8))
+    text = page_text(**inputs(8))
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
     assert script is not None
     digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
@@ -252,11 +258,11 @@ def test_the_only_script_is_the_one_that_the_page_allows() -> None:
 
 def test_same_input_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_report(tmp_path / f"{name}.html", **inputs())
+        write_report(tmp_path / f"{name}.html", ReportContent(**inputs()))
     assert (
         (tmp_path / "a.html").read_bytes()
         == (tmp_path / "b.html").read_bytes()
-        == report(**inputs()).encode()
+        == page_text(**inputs()).encode()
     )
 
 
@@ -264,7 +270,7 @@ def test_same_input_same_bytes(tmp_path: Path) -> None:
     ("n", "k", "most"), [(100, 3, 400_000), (20_000, 3, 1_500_000), (20_000, 6, 2_500_000)]
 )
 def test_stays_small(n: int, k: int, most: int) -> None:
-    text = report(**inputs(n, k))
+    text = page_text(**inputs(n, k))
     assert len(text.encode()) < most
     assert ("500 of 20000 impacts are drawn" in text) == (n == 20_000)
 
@@ -272,13 +278,13 @@ def test_stays_small(n: int, k: int, most: int) -> None:
 def test_speaks_of_a_stand_in_as_such() -> None:
     assert (
         "the virtual laboratory, a stand-in for reality: resin.csv"
-        in Page(report(**inputs(8), source="lab")).text
+        in Page(page_text(**inputs(8), source="lab")).text
     )
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_few_impacts_make_a_page(n: int) -> None:
-    page = Page(report(**inputs(n)))
+    page = Page(page_text(**inputs(n)))
     assert ("No impacts were held out" in page.text) == (n == 0)
     assert "Parameters" in page.text
 
@@ -287,23 +293,24 @@ def test_methods_without_outcomes_count_as_wrong() -> None:
     given = inputs(10)
     given["predicted"]["MuJoCo, nominal"][:4] = np.nan
     assert (
-        "MuJoCo, nominal gave no outcome for 4, which count as wrong." in Page(report(**given)).text
+        "MuJoCo, nominal predicted no outcome for 4, which count as wrong."
+        in Page(page_text(**given)).text
     )
     given["predicted"]["clashsim"][:] = np.nan
-    page = Page(report(**given))
-    assert "clashsim gives no outcome for most of them." in page.text and "nan" not in page.text
+    page = Page(page_text(**given))
+    assert "clashsim predicts no outcome for most of them." in page.text and "nan" not in page.text
 
 
 def test_bare_minimum_and_identical_values() -> None:
     still = np.tile([0.3, 0.0, 0.0], (4, 1))
     page = Page(
-        report(
+        page_text(
             title="t",
             data="d",
             measured=still,
             predicted={"clashsim": still},
             gyration=GYRATION,
-            fitted=3,
+            num_fitted=3,
         )
     )
     assert "clashsim predicts 4 of 4 held-out impacts to within 10 %." in page.text
@@ -311,38 +318,52 @@ def test_bare_minimum_and_identical_values() -> None:
 
 def test_says_when_it_does_worse_and_when_it_cannot_tell() -> None:
     given = inputs()
-    names = {"ours": "MuJoCo, nominal", "rival": "clashsim"}
-    assert "so it does worse here" in Page(report(**given, **names)).text
-    given["predicted"]["rival"] = (
-        given["measured"]
-        + (given["predicted"]["clashsim"] - given["measured"])[:, ::1]
-        * np.where(np.arange(100) % 2, 0.9, 1.1)[:, None]
-    )
-    assert "which chance alone could give" in Page(report(**given, baseline="rival")).text
+    names = {"ours": "MuJoCo, nominal", "baseline": "clashsim"}
+    assert "so it is worse here" in Page(page_text(**given, **names)).text
+    error = given["predicted"]["clashsim"] - given["measured"]
+    better_or_worse = np.where(np.arange(100) % 2, 0.9, 1.1)
+    given["predicted"]["other"] = given["measured"] + error * better_or_worse[:, None]
+    assert "which is not significant" in Page(page_text(**given, baseline="other")).text
 
 
-def test_verdict_on_the_spread() -> None:
-    assert "as large as stated" in coverage_sentence(np.array([0.68, 0.95]), 100)
-    assert "surer than it should be" in coverage_sentence(np.array([0.4, 0.7]), 100)
-    assert "more cautious" in coverage_sentence(np.array([0.9, 0.99]), 100)
-    assert "as large as stated" in coverage_sentence(np.array([0.5, 0.9]), 5)
+def test_sentence_on_the_coverage() -> None:
+    assert "as large as predicted" in coverage_sentence(np.array([0.68, 0.95]), 100)
+    assert "overconfident" in coverage_sentence(np.array([0.4, 0.7]), 100)
+    assert "too cautious" in coverage_sentence(np.array([0.9, 0.99]), 100)
+    assert "as large as predicted" in coverage_sentence(np.array([0.5, 0.9]), 5)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"ours": "clashsin"}, "clashsim"),
-        ({"spread": np.ones((5, 3))}, "spread"),
+        ({"std": np.ones((5, 3))}, "std"),
         ({"labels": ["a"]}, "labels"),
         ({"estimates": ()}, "one estimate for each"),
         ({"measured": np.ones((100, 4))}, "measured"),
         ({"predicted": {"clashsim": np.ones((3, 3))}}, "shape"),
-        ({"circumstances": {"speed": np.ones(3)}}, "speed"),
+        ({"conditions": {"speed": np.ones(3)}}, "speed"),
     ],
 )
-def test_refuses_what_does_not_fit_together(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        report(**(inputs() | change))
+def test_refuses_what_does_not_fit_together(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
+        page_text(**(inputs() | change))
+
+
+def test_the_default_baseline_is_the_best_mujoco_row() -> None:
+    measured = np.tile([1.0, 0.0, 0.0], (100, 1))
+    predicted = {
+        "clashsim": 1.01 * measured,
+        "network without pre-training": 1.02 * measured,
+        "MuJoCo, grid search": 1.2 * measured,
+        "MuJoCo, identified": 1.05 * measured,
+    }
+    for names in (list(predicted), ["clashsim", "network without pre-training"]):
+        given = {name: predicted[name] for name in names}
+        compared = Comparison.of(measured, given, gyration=GYRATION, ours="clashsim", baseline=None)
+        mujoco = "MuJoCo, identified" in names
+        best = "MuJoCo, identified" if mujoco else "network without pre-training"
+        assert compared.baseline == best
 
 
 def test_interval_of_a_share() -> None:

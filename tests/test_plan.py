@@ -316,11 +316,10 @@ def test_outlines_enclose_what_touches(name):
 
 
 def test_a_picture_of_a_plan_is_drawn(tmp_path):
-    from clashsim.report.plan_picture import draw_plan
+    from clashsim.report.plan_picture import PlanPicture, draw_plan
 
     ring = np.stack([np.cos(np.linspace(0, 6, 20)), np.sin(np.linspace(0, 6, 20))], 1)
-    draw_plan(
-        tmp_path / "plan.svg",
+    picture = PlanPicture(
         body=0.05 * ring,
         tip=0.01 * ring,
         starts=np.zeros((2, 3)),

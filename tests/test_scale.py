@@ -327,7 +327,7 @@ def working(command: list[str], stop: Path) -> tuple[subprocess.Popen, set[int]]
 
 def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
     n, parts = 4 * 4096, Path("s.safetensors.parts")
-    command = ["sample", "puck", "-n", str(n), "-o", "s.safetensors", "--on"]
+    command = ["sample", "puck", "-n", str(n), "-o", "s.safetensors", "--executor"]
     head, workers = working([*command, "local", "--workers", "2"], folder / "stop")
     head.send_signal(signal.SIGKILL)
     head.wait()
@@ -354,7 +354,7 @@ def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
 @pytest.mark.slow
 def test_ctrl_c_is_one_sentence(folder):
     command = ["sample", "puck", "-n", str(4 * 4096), "-o", "s.safetensors"]
-    job, _ = working([*command, "--on", "local", "--workers", "2"], folder / "stop")
+    job, _ = working([*command, "--executor", "local", "--workers", "2"], folder / "stop")
     os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to all of them
     out = job.communicate()[0]
     assert (
@@ -376,7 +376,7 @@ def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     )
     Path("pairs.csv").write_text(lines)
     sweep = ["sweep", "pairs.csv", "--hold-out", "0.5"]
-    assert cli.main([*sweep, "--on", "ray"]) == 2
+    assert cli.main([*sweep, "--executor", "ray"]) == 2
     out, err = capsys.readouterr()
     assert "there is no file" in out and "runs/c: " in out and "2 runs made, 0 were there" in out
     assert (
@@ -452,18 +452,18 @@ def test_tasks_of_a_bench_go_through_the_engine(two, tmp_path):
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["sample", "puck", "-o", "s.safetensors", "--workers", "2"], "give --on as well"),
-        (["sample", "puck", "-o", "s.safetensors", "--on", "rya"], "--on must be ray"),
+        (["sample", "puck", "-o", "s.safetensors", "--workers", "2"], "give --executor as well"),
+        (["sample", "puck", "-o", "s.safetensors", "--executor", "rya"], "--executor must be ray"),
         (
-            ["sample", "puck", "-o", "s.safetensors", "--on", "ray", "--workers", "-1"],
+            ["sample", "puck", "-o", "s.safetensors", "--executor", "ray", "--workers", "-1"],
             "must not be negative",
         ),
         (
-            ["sample", "puck", "-o", "s.safetensors", "--on", "ray", "--threads", "2"],
-            "with --on each worker has one",
+            ["sample", "puck", "-o", "s.safetensors", "--executor", "ray", "--threads", "2"],
+            "with --executor each worker has one",
         ),
-        (["bench", "sampling", "--on", "ray"], "has no option --on"),
-        (["train", "none", "-o", "push", "--on", "ray"], "--seeds"),
+        (["bench", "sampling", "--executor", "ray"], "has no option --executor"),
+        (["train", "none", "-o", "push", "--executor", "ray"], "--seeds"),
         (["train", "none", "-o", "push", "--seeds", "0"], "at least 1"),
     ],
 )
@@ -495,7 +495,7 @@ def test_what_stands_in_the_way_of_a_cluster_is_told(monkeypatch):
 def test_policies_of_several_seeds(two, folder, capsys):
     assert cli.main(["demo", "-o", "run", "--samples", "300", "--steps", "20"]) == 0
     train = ["train", "run", "-o", "push", "--steps", "1000", "--seeds", "2"]
-    assert cli.main([*train, "--on", "ray"]) == 0
+    assert cli.main([*train, "--executor", "ray"]) == 0
     made = {seed: Path(f"push/seed-{seed}/policy.safetensors").read_bytes() for seed in (0, 1)}
     for path in Path("push/seed-1").glob("*.*"):
         path.unlink()

@@ -1,13 +1,16 @@
-"""The documentation site: it builds without a warning, needs no network, its links hold, and its
-pages of verbs say what --help says.
+"""The documentation site builds without a warning, needs no network and has no broken links.
+
+The pages of commands have every option that --help has.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
 import sys
+import typing
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,13 +25,13 @@ import docs_hooks
 
 
 class Page(HTMLParser):
-    """Links, names that can be linked to, and files that a page asks for."""
+    """Links of a page, names on it that can be linked to, and files that it loads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.names: set[str] = set()
-        self.asked: list[str] = []
+        self.loaded: list[str] = []
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -37,9 +40,9 @@ class Page(HTMLParser):
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
         elif tag in ("script", "img", "iframe") and "src" in given:
-            self.asked.append(given["src"])
+            self.loaded.append(given["src"])
         elif tag == "link" and given.get("rel") in ("stylesheet", "icon", "preconnect"):
-            self.asked.append(given["href"])
+            self.loaded.append(given["href"])
 
 
 @pytest.fixture(scope="module")
@@ -52,25 +55,30 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {path: Page(path) for path in sorted(out.rglob("*.html"))}
 
 
+def check_link(link: str, path: Path, site: dict[Path, Page], root: Path) -> None:
+    """A link to another page of the site leads to a file in it, and to a name on that page."""
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    if target.is_dir():
+        target = target / "index.html"
+    message = f"{path.name} links to {link}"
+    assert target.is_file() and target.is_relative_to(root), message
+    if parts.fragment and parts.fragment != "__skip" and target in site:
+        assert unquote(parts.fragment) in site[target].names, message
+
+
 @pytest.mark.slow
 def test_links_hold_and_nothing_is_fetched(site: dict[Path, Page]) -> None:
     root = min(site, key=lambda p: len(p.parts)).parent
     for path, page in site.items():
-        for link in page.asked:
-            assert not urlsplit(link).netloc, f"{path.name} asks for {link}"
+        for link in page.loaded:
+            assert not urlsplit(link).netloc, f"{path.name} loads {link}"
         if path.name == "404.html":  # its links are for the root of a server
             continue
-        for link in (*page.links, *page.asked):
-            parts = urlsplit(link)
-            if parts.scheme or parts.netloc:
-                continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            target = target / "index.html" if target.is_dir() else target
-            assert target.is_file() and target.is_relative_to(root), f"{path.name} links to {link}"
-            if parts.fragment and target in site:
-                assert (
-                    unquote(parts.fragment) in site[target].names or parts.fragment == "__skip"
-                ), f"{path.name} links to {link}"
+        for link in (*page.links, *page.loaded):
+            check_link(link, path, site, root)
 
 
 @pytest.mark.slow
@@ -78,47 +86,42 @@ def test_every_page_and_public_name_is_there(site: dict[Path, Page]) -> None:
     import clashsim
 
     names = {name for page in site.values() for name in page.names}
-    for name, place in clashsim._PLACES.items():
-        assert f"clashsim.{place}.{name}" in names, name
+    for name, module in clashsim._HOMES.items():
+        assert f"clashsim.{module}.{name}" in names, name
     titles = {path.stem for path in site}
-    assert {
+    pages = {
         "tutorial",
         "methods",
         "not",
         "how-it-works",
+        "architecture",
+        "glossary",
         "benchmarks",
         "calibration",
-        *docs_hooks.verbs(),
-    } <= titles
+    }
+    assert pages | set(docs_hooks.command_names()) <= titles
 
 
-@pytest.mark.parametrize("verb", docs_hooks.verbs())
-def test_pages_of_verbs_have_every_flag(verb: str) -> None:
+# Arguments without a flag.
+POSITIONAL = {"logs", "scene", "impacts", "trials", "run", "plan", "policy", "name", "pairs"}
+
+
+@pytest.mark.parametrize("command", docs_hooks.command_names())
+def test_pages_of_commands_have_every_option(command: str) -> None:
     from clashsim import cli
 
-    page = docs_hooks.verb_page(verb)
-    assert page.startswith(f"# clashsim {verb}\n") and f"    clashsim {verb}" in page
-    kind = next(c for c in cli.COMMANDS if c.__name__.lower() == verb)
+    page = docs_hooks.command_page(command)
+    assert page.startswith(f"# clashsim {command}\n") and f"    clashsim {command}" in page
     shown = set(re.findall(r"--[a-z][a-z.-]*", page))
-    for name in kind.__dataclass_fields__:
-        flag = "--" + {"world": "in"}.get(name, name).replace("_", "-")
-        positional = f"| `{name.upper()}" in page or name in (
-            "logs",
-            "scene",
-            "impacts",
-            "trials",
-            "run",
-            "plan",
-            "policy",
-            "name",
-            "pairs",
-        )
-        assert flag in shown or positional or name in ("pair", "bodies", "limits", "where"), (
-            f"{verb}: {name}"
-        )
+    for name, kind in typing.get_type_hints(cli.COMMANDS[command].options).items():
+        is_group = dataclasses.is_dataclass(kind)  # whose members have flags of their own
+        positional = f"| `{name.upper()}" in page or name in POSITIONAL
+        flag = "--" + name.replace("_", "-")
+        assert flag in shown or positional or is_group, f"{command}: {name}"
     assert "None" not in page and "(default" not in page
 
 
 def test_links_of_the_readme_hold() -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)", (ROOT / "README.md").read_text()):
-        assert urlsplit(link).scheme or (ROOT / link).exists(), link
+    for name in ("README.md", "CONTRIBUTING.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)", (ROOT / name).read_text()):
+            assert urlsplit(link).scheme or (ROOT / link).exists(), f"{name}: {link}"

@@ -1,10 +1,13 @@
-"""Every command and snippet of the README and the docs runs, in short form; one that no test runs
-fails here, unless it is listed with a reason.
+"""Every command and snippet of the README and the docs runs, in short form.
+
+A command that no test runs fails here, unless it is listed with a reason.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -31,37 +34,35 @@ from snippets import PAGES, ROOT, Block, blocks, inline
 ALL = [block for path in PAGES for block in blocks(path)]
 TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 
-MAPS: dict[str, StrikeTable] = {}
+STRIKE_TABLES: dict[str, StrikeTable] = {}  # by name of scene
 
 # Commands that are not run here, and why.
 NOT_RUN = {
-    r"make .*": "runs this very suite, or what it runs; that the targets exist is tested below",
+    r"make .*": "runs this very suite, or what it runs; the test below checks that targets exist",
     r"pip .*": "changes the environment",
-    r"clashsim demo -o runs/demo": "run whole by test_cli.py; here runs/demo is a calibration on the shipped example logs",
-    r"clashsim (train|evaluate) .*": "minutes of training; test_push.py and the slow test below run them",
+    r"clashsim demo -o runs/demo": "test_cli.py runs it; runs/demo is a smaller calibration here",
+    r"clashsim (train|evaluate) .*": "trains for minutes; test_push.py and a slow test run them",
     r"clashsim loop .*": "trains policies, round after round; test_loop.py runs it",
-    r"clashsim (view|doctor).*": "serves a page until it is stopped, or looks at the machine; they have tests of their own",
-    r"clashsim .*--on .*": "starts a cluster; test_scale.py runs them on two workers",
+    r"clashsim (view|doctor).*": "serves a page or inspects the machine; has tests of its own",
+    r"clashsim .*--executor .*": "starts a cluster; test_scale.py runs them on two workers",
     r"clashsim .*--device cuda.*": "needs a GPU; tests run the same with --device cpu",
-    r"clashsim sample .*--by auto": "a million strikes; test_mjx_striker.py samples both ways in short form",
+    r"clashsim sample .*--engine auto": "a million strikes; test_mjx_striker.py samples a few",
     r"ray start .*": "starts a cluster on the reader's machines",
-    r"clashsim bench .*": "minutes to hours; the benches run with --quick in tests of their own",
-    r"python tools/train_graph\.py .*": "minutes on a GPU; test_graph.py runs its parts",
+    r"clashsim bench .*": "takes minutes to hours; other tests run benchmarks with --quick",
+    r"python tools/train_graph\.py .*": "takes minutes on a GPU; test_graph.py runs its parts",
 }
-# Sketches on recordings of the reader's own: their imports are run here, the calls by the tests
-# named.
+# Sketches that need the reader's own recordings: their imports are run here, and the calls by the
+# tests named.
 SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augmented.py"}
-# What is no code.
+# Blocks that are formulas and not code.
 PROSE = {("docs/slides.md", "s^2 = u.A u")}
-# What makes a command short without changing what it does.
-SHORT = {"execute": ["--times", "1"], "calibrate": ["--samples", "200"], "advise": ["-k", "1"]}
+# Options that make a command fast without changing what it does.
+SHORT = {"execute": ["--repeats", "1"], "calibrate": ["--samples", "200"], "advise": ["-k", "1"]}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where commands are run: the shipped examples, and a scene with recorded impacts of the user's
-    own.
-    """
+    """The folder that commands run in: the shipped examples, and a user's scene and impacts."""
     out = tmp_path_factory.mktemp("snippets")
     shutil.copytree(ROOT / "examples", out / "examples")
     scene = Scene.load("square")
@@ -78,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models():
-    """Small distilled models by name of scene, made once; shipped scenes keep their own."""
+    """Small distilled models, made once per scene; shipped scenes keep their own."""
     made: dict = {}
     whole = base_module.base_model
 
@@ -95,18 +96,18 @@ def models():
 @pytest.fixture
 def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(base_module, "base_model", models)
-    monkeypatch.setattr(
-        run_module, "strike_map", kept
-    )  # of one run there is one map, and it takes seconds
+    # Making a strike table takes seconds, and several commands need that of the same run.
+    monkeypatch.setattr(run_module, "strike_table", cached_strike_table)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return folder
 
 
-def kept(hybrid: HybridSim) -> StrikeTable:
-    """The map of strikes of a scene, made once."""
-    if hybrid.scene.name not in MAPS:
-        MAPS[hybrid.scene.name] = strike_table(hybrid)
-    return MAPS[hybrid.scene.name]
+def cached_strike_table(hybrid: HybridSim) -> StrikeTable:
+    """The strike table of a scene, made once."""
+    name = hybrid.scene.name
+    if name not in STRIKE_TABLES:
+        STRIKE_TABLES[name] = strike_table(hybrid)
+    return STRIKE_TABLES[name]
 
 
 def run(line: str) -> None:
@@ -117,26 +118,30 @@ def run(line: str) -> None:
     elif program == "python":
         import runpy
 
-        before, sys.argv = sys.argv, args
+        arguments_before = sys.argv
+        sys.argv = args
         try:
             runpy.run_path(args[0], run_name="__main__")
         finally:
-            sys.argv = before
+            sys.argv = arguments_before
     else:
         assert program == "clashsim", line
         short = SHORT.get(args[0], [])
         if short and short[0] in args:
-            args = [*args[: args.index(short[0])], *args[args.index(short[0]) + 2 :]]
+            flag = args.index(short[0])
+            del args[flag : flag + 2]
         assert cli.main([*args, *short]) == 0, line
 
 
-def done(line: str) -> bool:
+def not_run(line: str) -> bool:
+    """Whether a command is listed as not run here."""
     return any(re.fullmatch(pattern, line) for pattern in NOT_RUN)
 
 
 def follow(pages: list[str], start: Path, monkeypatch: pytest.MonkeyPatch, ran: set[str]) -> None:
-    """Run commands and Python of pages in order; each command once, for a second plan or run would
-    be refused.
+    """Run commands and Python of pages in order.
+
+    Each command runs once, because a second one would be refused: its output exists.
     """
     monkeypatch.chdir(start)
     for block in ALL:
@@ -144,7 +149,7 @@ def follow(pages: list[str], start: Path, monkeypatch: pytest.MonkeyPatch, ran: 
             continue
         if block.kind == "sh":
             for line in block.lines:
-                if not done(line) and line not in ran:
+                if not not_run(line) and line not in ran:
                     ran.add(line)
                     run(line)
         elif block.kind == "python":
@@ -193,10 +198,8 @@ def test_the_tutorial(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(quick)
     if not Path("runs/demo").is_dir():
-        run(
-            "clashsim import examples/strikes --mapping examples/strikes.toml -o trials-2.safetensors"
-        )
-        run("clashsim calibrate semi_cylinder trials-2.safetensors -o runs/demo")
+        run("clashsim import examples/strikes --mapping examples/strikes.toml -o t.safetensors")
+        run("clashsim calibrate semi_cylinder t.safetensors -o runs/demo")
     assert cli.main(["train", "runs/demo", "-o", "runs/push", "--steps", "2000"]) == 0
     assert (
         cli.main(
@@ -205,7 +208,7 @@ def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "runs/push/policy.safetensors",
                 "--route",
                 "3",
-                "--times",
+                "--repeats",
                 "1",
                 "-o",
                 "route.gif",
@@ -219,7 +222,9 @@ def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_block_is_of_a_kind_that_is_tested(block: Block) -> None:
     if block.kind == "sh":
         for line in block.lines:
-            assert done(line) or line.split()[0] in ("clashsim", "python", "cd"), line
+            assert not_run(line) or line.split()[0] in ("clashsim", "python", "cd"), line
+    elif block.kind == "text":
+        assert block.page == "docs/architecture.md"  # drawings of packages and data flow
     elif block.kind == "toml":
         tomllib.loads(block.text)
     elif block.kind == "python":
@@ -245,15 +250,20 @@ def test_the_exceptions_are_needed() -> None:
         assert not line.startswith("make ") or line.split()[1] in targets
 
 
+@pytest.fixture(scope="module")
+def flags() -> set[str]:
+    """All options that the help texts of the commands name."""
+    out = io.StringIO()
+    for command in cli.COMMANDS:
+        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            cli.main([command, "--help"])
+    return set(re.findall(r"--[a-z][a-z.-]*", out.getvalue()))
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
-def test_commands_in_the_text_have_verbs_and_flags_that_exist(path: Path) -> None:
-    source = (ROOT / "src" / "clashsim" / "cli.py").read_text()
-    verbs = {kind.__name__.lower() for kind in cli.COMMANDS}
-    flags = {
-        f"--{name.replace('_', '-')}" for name in re.findall(r"^    (\w+): ", source, re.M)
-    } | {"--in", "--help", "--limits.speed"}
+def test_commands_in_the_text_exist_with_their_options(path: Path, flags: set[str]) -> None:
     for line in inline(path):
         words = line.split()
-        assert words[1] in verbs or words[1] == "VERB", line
+        assert words[1] in cli.COMMANDS or words[1] == "COMMAND", line
         for flag in re.findall(r"--[a-z][a-z.-]*", line):
             assert flag in flags, line

@@ -240,12 +240,12 @@ def test_runs_without_trajectories_say_so(runs, tmp_path):
     scene = plain.scene
     impacts = clashsim.sample(scene, 4, seed=1)
     clashsim.write_impacts(tmp_path / "some.csv", replace(impacts, theta=None))
-    source = view.source_of(
+    source = view.strike_source(
         clashsim.load(runs / "plain"), {"options": {"impacts": str(tmp_path / "some.csv")}}, None
     )
     assert "some.csv" in source.words and np.allclose(source[2].after, impacts.after[2], atol=1e-6)
-    gone = view.source_of(clashsim.load(runs / "plain"), {"options": {"impacts": "gone.csv"}}, None)
-    assert "gone.csv" in gone.words and "drawn" in gone.words
+    gone = view.strike_source(clashsim.load(runs / "plain"), {"options": {"impacts": "gone.csv"}}, None)
+    assert "gone.csv" in gone.words and "sampled" in gone.words
     write_trials(tmp_path / "t.safetensors", lab.recorded()[:2])
     with_trials = view.viewer_session(runs / "plain", trials=tmp_path / "t.safetensors")
     assert "t.safetensors" in with_trials.source.words
@@ -313,9 +313,9 @@ def test_mistakes_are_one_sentence(runs, tmp_path, capsys, monkeypatch):
 
 
 def test_it_says_where_it_is():
-    url, ssh = view.told("127.0.0.1", 8080)
+    url, ssh = view.access_instructions("127.0.0.1", 8080)
     assert "http://localhost:8080" in url and "ssh -L 8080:localhost:8080" in ssh
-    assert "whoever" in view.told("0.0.0.0", 80)[1]
+    assert "whoever" in view.access_instructions("0.0.0.0", 80)[1]
 
 
 def test_it_listens_on_the_loopback_and_stops_on_ctrl_c(runs):

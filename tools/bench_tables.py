@@ -1,5 +1,6 @@
-"""Fill the tables of docs/benchmarks.md from the JSON files of `clashsim bench`; a table whose file
-is not there stays as it is.
+"""Fill the tables of docs/benchmarks.md from the JSON files of `clashsim bench`.
+
+A table whose file is not there stays as it is.
 
     python tools/bench_tables.py runs docs/benchmarks.md
 
@@ -28,166 +29,141 @@ SHAPES = ["semi-cylinder", "square", "triangle"]
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
-    return "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---"] * len(head), *rows])
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def name(method: str) -> str:
-    """Ours in bold."""
+    """Name of a method; clashsim's is bold."""
     return f"**{method}**" if method.startswith("clashsim") else method
 
 
 def accuracies(rows: list[dict]) -> str:
-    """Accuracy of every method on every set and number of impacts, one table a set and draw."""
-    out = []
-    for draw in ("random", "block"):
-        for of in sorted({r["set"] for r in rows}):
-            mine = [r for r in rows if r["set"] == of and r["draw"] == draw]
-            counts = sorted({r["n"] for r in mine if r["n"]})
-            if not counts:
-                continue
-            body = []
-            for method in [*METHODS, *sorted({r["method"] for r in mine} - set(METHODS))]:
-                own = {r["n"]: r for r in mine if r["method"] == method}
-                if own:
-                    cells = [own.get(n, own.get(0)) for n in counts]
-                    body.append(
-                        [
-                            name(method),
-                            *(
-                                ""
-                                if r is None
-                                else "cannot"
-                                if "why" in r
-                                else f"{r['accuracy_0.1']:.3f} ({r['worst_0.1']:.2f})"
-                                for r in cells
-                            ),
-                        ]
-                    )
-            out.append(
-                f"**{of}**, {draw} draw: accuracy(0.1), in brackets the worst repetition\n\n"
-                + table(["method", *(f"N = {n}" for n in counts)], body)
-            )
-    whys = {(r["set"], r["method"]): r["why"] for r in rows if "why" in r}
-    return "\n\n".join(
-        out + [f"{of}, {method}: cannot, {why}" for (of, method), why in whys.items()]
-    )
+    """Accuracy of every method and number of impacts, with a table per data set and split."""
+    parts = []
+    for split in ("random", "block"):
+        for data_set in sorted({r["set"] for r in rows}):
+            own = [r for r in rows if r["set"] == data_set and r["draw"] == split]
+            counts = sorted({r["n"] for r in own if r["n"]})
+            if counts:
+                title = (
+                    f"**{data_set}**, {split} split: accuracy(0.1), "
+                    "in brackets the worst repetition"
+                )
+                head = ["method", *(f"N = {n}" for n in counts)]
+                parts.append(f"{title}\n\n{table(head, accuracy_rows(own, counts))}")
+    reasons = {(r["set"], r["method"]): r["why"] for r in rows if "why" in r}
+    for (data_set, method), why in reasons.items():
+        parts.append(f"{data_set}, {method}: cannot, {why}")
+    return "\n\n".join(parts)
 
 
-def laboratory(rows: list[dict], draw: str) -> str:
-    """Accuracy(0.1) / accuracy(0.05) / median error of sets of the laboratory."""
-    sets = sorted(
-        {r["set"] for r in rows}, key=lambda s: (SHAPES.index(s) if s in SHAPES else 9, s)
-    )
+def accuracy_rows(rows: list[dict], counts: list[int]) -> list[list[str]]:
+    """Rows of a table of accuracies: a row per method, a column per number of impacts."""
+    others = sorted({r["method"] for r in rows} - set(METHODS))
+    body = []
+    for method in [*METHODS, *others]:
+        by_count = {r["n"]: r for r in rows if r["method"] == method}
+        if not by_count:
+            continue
+        cells = [name(method)]
+        for n in counts:
+            # A method that fits nothing has one row, with n = 0.
+            row = by_count.get(n, by_count.get(0))
+            cells.append(accuracy_cell(row))
+        body.append(cells)
+    return body
+
+
+def accuracy_cell(row: dict | None) -> str:
+    """Mean accuracy(0.1) and that of the worst repetition."""
+    if row is None:
+        return ""
+    if "why" in row:
+        return "cannot"
+    return f"{row['accuracy_0.1']:.3f} ({row['worst_0.1']:.2f})"
+
+
+def laboratory(rows: list[dict], split: str) -> str:
+    """Accuracy(0.1) / accuracy(0.05) / median error on data sets of the laboratory."""
+    data_sets = sorted({r["set"] for r in rows}, key=shape_order)
     body = []
     for method in METHODS:
-        own = {
-            r["set"]: r
-            for r in rows
-            if r["method"] == method
-            and r["draw"] == ("random" if method == "mujoco-default" else draw)
-        }
+        # MuJoCo with default parameters fits nothing, so it has no rows for other splits.
+        own_split = "random" if method == "mujoco-default" else split
+        own = {r["set"]: r for r in rows if r["method"] == method and r["draw"] == own_split}
         if own:
-            cells = [own.get(s, {"why": ""}) for s in sets]
-            body.append(
-                [
-                    name(method),
-                    *(
-                        "cannot"
-                        if "why" in r
-                        else f"{r['accuracy_0.1']:.3f} / {r['accuracy_0.05']:.2f} / {r['median']:.3f}"
-                        for r in cells
-                    ),
-                ]
-            )
-    return table(["method", *sets], body)
+            cells = [laboratory_cell(own.get(data_set)) for data_set in data_sets]
+            body.append([name(method), *cells])
+    return table(["method", *data_sets], body)
+
+
+def shape_order(data_set: str) -> tuple[int, str]:
+    """Sort key: shapes in their usual order, then everything else by name."""
+    return (SHAPES.index(data_set) if data_set in SHAPES else len(SHAPES), data_set)
+
+
+def laboratory_cell(row: dict | None) -> str:
+    """Accuracy(0.1) / accuracy(0.05) / median error of one method on one data set."""
+    if row is None or "why" in row:
+        return "cannot"
+    return f"{row['accuracy_0.1']:.3f} / {row['accuracy_0.05']:.2f} / {row['median']:.3f}"
 
 
 def planning(rows: list[dict]) -> str:
     """Position and orientation error of executed plans."""
 
     def cell(r: dict | None) -> str:
-        if r is not None and "why" in r:
+        if r is None:
+            return ""
+        if "why" in r:
             return "cannot"
-        return (
-            ""
-            if r is None
-            else f"{1e3 * r['position_m']:.1f} ± {1e3 * r['position_sd']:.1f} mm, {r['orientation_rad']:.3f} ± {r['orientation_sd']:.3f} rad"
-        )
+        position = f"{1e3 * r['position_m']:.1f} ± {1e3 * r['position_sd']:.1f} mm"
+        return f"{position}, {r['orientation_rad']:.3f} ± {r['orientation_sd']:.3f} rad"
 
-    body = [
-        [
-            name(m),
-            *(
-                cell(next((r for r in rows if (r["shape"], r["method"]) == (s, m)), None))
-                for s in SHAPES
-            ),
-        ]
-        for m in dict.fromkeys(r["method"] for r in rows)
-    ]
+    body = []
+    for method in dict.fromkeys(r["method"] for r in rows):
+        own = {r["shape"]: r for r in rows if r["method"] == method}
+        body.append([name(method), *(cell(own.get(shape)) for shape in SHAPES)])
     return table(["method", *SHAPES], body)
 
 
 def loops(rows: list[dict]) -> str:
-    """Error of the simulator over the strikes made, when random strikes' last error was reached,
-    and successes.
-    """
+    """Errors of the simulator over the number of strikes, strikes needed, and successes."""
+
+    def setting(row: dict) -> tuple[str, str, str]:
+        return row["change"], row["algorithm"], row["method"]
+
     means = [r for r in rows if r["seed"] == "mean"]
+    needed = {setting(r): r["strikes"] for r in rows if r["seed"] == "needed"}
     counts = sorted({r["strikes"] for r in means})
     body = []
-    for change, algorithm, method in dict.fromkeys(
-        (r["change"], r["algorithm"], r["method"]) for r in means
-    ):
-        mine = {
-            r["strikes"]: r
-            for r in means
-            if (r["change"], r["algorithm"], r["method"]) == (change, algorithm, method)
-        }
-        needed = [
-            r["strikes"]
-            for r in rows
-            if r["seed"] == "needed"
-            and (r["change"], r["algorithm"], r["method"]) == (change, algorithm, method)
-        ]
-        last = mine[max(mine)]
-        body.append(
-            [
-                change,
-                algorithm,
-                method,
-                *(f"{mine[n]['error_mm']:.2f}" if n in mine else "" for n in counts),
-                f"{last['error_rad']:.3f}",
-                "" if not needed else "never" if needed[0] is None else str(needed[0]),
-                f"{last['success']} of {last['trials']}",
-            ]
-        )
-    return table(
-        [
-            "change",
-            "algorithm",
-            "method",
-            *(f"{n}, mm" for n in counts),
-            "last, rad",
-            "strikes needed",
-            "success",
-        ],
-        body,
-    )
+    for key in dict.fromkeys(map(setting, means)):
+        by_count = {r["strikes"]: r for r in means if setting(r) == key}
+        last = by_count[max(by_count)]
+        errors = [f"{by_count[n]['error_mm']:.2f}" if n in by_count else "" for n in counts]
+        strikes_needed = ""
+        if key in needed:
+            strikes_needed = "never" if needed[key] is None else str(needed[key])
+        success = f"{last['success']} of {last['trials']}"
+        body.append([*key, *errors, f"{last['error_rad']:.3f}", strikes_needed, success])
+    head = ["change", "algorithm", "method", *(f"{n}, mm" for n in counts)]
+    return table([*head, "last, rad", "strikes needed", "success"], body)
 
 
 def pendulum(rows: list[dict]) -> str:
-    """Median error at each frame with its interval, the mean, the ratio to the analytic model, and
-    how long a prediction is good for.
-    """
+    """Median errors with intervals, means, ratios to the analytic model, and frames until 5 mm."""
     rows = [r for r in rows if "why" not in r]
     frames = sorted({r["frame"] for r in rows})
     body = []
     for method in dict.fromkeys(r["method"] for r in rows):
         own = {r["frame"]: r for r in rows if r["method"] == method}
-        cells = [
-            f"{own[f]['error_mm']:.2f} ({own[f]['low_mm']:.2f} to {own[f]['high_mm']:.2f}), {own[f]['mean_mm']:.2f}"
-            for f in frames
-        ]
+        cells = []
+        for frame in frames:
+            row = own[frame]
+            interval = f"({row['low_mm']:.2f} to {row['high_mm']:.2f})"
+            cells.append(f"{row['error_mm']:.2f} {interval}, {row['mean_mm']:.2f}")
         body.append(
             [
                 method,

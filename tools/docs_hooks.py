@@ -1,7 +1,7 @@
-"""Pages of the documentation that are made while it is built: one a verb, from its --help, and the
-API, from docstrings.
+"""Pages of the documentation that are generated while it is built.
 
-mkdocs.yml names this file as a hook; `python tools/docs_hooks.py plan` prints the page of a verb.
+There is one page per command, from its --help, and the API pages, from docstrings. mkdocs.yml names
+this file as a hook; `python tools/docs_hooks.py plan` prints the page of a command.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 SRC = Path(__file__).parent.parent / "src"
-# Where a verb is explained at length.
+# Pages that explain a command at length.
 GUIDES = {
     "import": ["logs"],
     "inspect": ["tutorial", "logs"],
@@ -35,8 +35,7 @@ GUIDES = {
     "record": ["laboratory"],
     "bench": ["benchmarks"],
 }
-# What users call from Python, in the order of the way through it; the public names of `clashsim`
-# come first.
+# Further modules that users call from Python, by page, in the order in which data moves.
 API = {
     "Data": [
         "clashsim.core.impacts",
@@ -95,7 +94,7 @@ API = {
         "clashsim.rl.informative",
     ],
     "Laboratory": ["clashsim.lab"],
-    "Many machines": [
+    "Executors": [
         "clashsim.core.executor",
         "clashsim.scale.ray_executor",
         "clashsim.scale.cluster",
@@ -105,118 +104,134 @@ API = {
 }
 
 
-def verbs() -> list[str]:
-    """Names of all verbs, in the order of --help."""
+def command_names() -> list[str]:
+    """Names of all commands, in the order of --help."""
     from clashsim.cli import COMMANDS
 
-    return [kind.__name__.lower() for kind in COMMANDS]
+    return list(COMMANDS)
 
 
-def help_of(verb: str) -> str:
-    """What `clashsim VERB --help` prints on a terminal so wide that no line is folded."""
+def help_text(command: str) -> str:
+    """What `clashsim COMMAND --help` prints on a terminal so wide that no line is folded."""
     from clashsim import cli
 
-    raw, before = io.BytesIO(), os.environ.get("COLUMNS")
-    out = io.TextIOWrapper(
-        raw, encoding="utf-8"
-    )  # what it prints depends on what the stream can show
+    raw = io.BytesIO()
+    # The command prints what the encoding of its stream can show.
+    out = io.TextIOWrapper(raw, encoding="utf-8")
+    columns_before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "2000"
     try:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            cli.main([verb, "--help"])
+            cli.main([command, "--help"])
     finally:
-        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+        if columns_before is None:
+            os.environ.pop("COLUMNS")
+        else:
+            os.environ["COLUMNS"] = columns_before
     out.flush()
     return re.sub(r"\x1b\[[0-9;]*m", "", raw.getvalue().decode())
 
 
-def verb_page(verb: str) -> str:
-    """A page of Markdown: what the verb does, its example, and tables of its arguments."""
-    text = help_of(verb)
-    about, boxes = text[: text.index("╭")], re.findall(r"╭─ (.+?) ─+╮\n(.*?)╰", text, re.S)
+def command_page(command: str) -> str:
+    """A page of Markdown: what the command does, its example, and tables of its arguments."""
+    text = help_text(command)
+    about = text[: text.index("╭")]
+    boxes = re.findall(r"╭─ (.+?) ─+╮\n(.*?)╰", text, re.S)
     usage, *paragraphs = [" ".join(p.split()) for p in about.strip().split("\n\n")]
-    lines = [f"# clashsim {verb}", ""]
+    lines = [f"# clashsim {command}", ""]
     for paragraph in paragraphs:
         example = re.fullmatch(r"Example: (.+)", paragraph)
         lines += ["    " + example[1] if example else _linked(paragraph), ""]
     lines += [f"Usage: `{usage.removeprefix('usage: ')}`", ""]
     for name, content in boxes:
-        rows, said = _rows(content)
-        lines += [
-            f"## {name.capitalize()}",
-            "",
-            *([said, ""] if said else []),
-            "| argument | meaning | default |",
-            "|---|---|---|",
-        ]
-        lines += [
-            f"| `{arg}` | {_linked(meaning)} | {default} |" for arg, meaning, default in rows
-        ] + [""]
-    pages = [(guide, SRC.parent / "docs" / f"{guide}.md") for guide in GUIDES.get(verb, ())]
-    seen = [
-        f"[{path.read_text().splitlines()[0].lstrip('# ')}](../{guide}.md)"
-        for guide, path in pages
-        if path.is_file()
-    ]
-    return "\n".join([*lines, *(["More: " + ", ".join(seen) + "."] if seen else [])]) + "\n"
+        lines += _argument_table(name, content)
+    guides = _guide_links(command)
+    if guides:
+        lines.append("More: " + ", ".join(guides) + ".")
+    return "\n".join(lines) + "\n"
+
+
+def _argument_table(name: str, content: str) -> list[str]:
+    """Lines of a section with the arguments of one box of the help text."""
+    rows, introduction = _rows(content)
+    lines = [f"## {name.capitalize()}", ""]
+    if introduction:
+        lines += [introduction, ""]
+    lines += ["| argument | meaning | default |", "|---|---|---|"]
+    for argument, meaning, default in rows:
+        lines.append(f"| `{argument}` | {_linked(meaning)} | {default} |")
+    return [*lines, ""]
+
+
+def _guide_links(command: str) -> list[str]:
+    """Links to the pages that explain a command, with their titles."""
+    links = []
+    for guide in GUIDES.get(command, ()):
+        path = SRC.parent / "docs" / f"{guide}.md"
+        if path.is_file():
+            title = path.read_text().splitlines()[0].lstrip("# ")
+            links.append(f"[{title}](../{guide}.md)")
+    return links
 
 
 def _rows(content: str) -> tuple[list[tuple[str, str, str]], str]:
-    """Arguments with their meanings and defaults, and what stands above them."""
+    """Arguments with their meanings and defaults, and the text above them."""
     rows: list[list[str]] = []
-    said = ""
+    introduction = ""
     for line in content.splitlines():
         inner = line.strip().removeprefix("│").removesuffix("│")[1:].rstrip()
-        if not inner or set(inner) == {"─"}:
-            if inner:
-                said, rows = " ".join(" ".join(r).strip() for r in rows), []
+        if not inner:
+            continue
+        if set(inner) == {"─"}:
+            # What came before a rule was text and not arguments.
+            introduction = " ".join(" ".join(row).strip() for row in rows)
+            rows = []
         elif inner[0] == " " and rows:
             rows[-1][1] += " " + inner.strip()
         else:
             rows.append([*re.split(r"\s{2,}", inner, maxsplit=1), ""][:2])
     out = []
-    for arg, meaning in rows:
-        default = re.search(r"\s*\((?:default: (.*)|(required))\)$", meaning)
-        told = (
-            ""
-            if default is None
-            else "required"
-            if default[2]
-            else ""
-            if default[1] in ("None", "False")
-            else f"`{default[1]}`"
-        )
-        out.append(
-            (
-                arg.replace("|", "\\|"),
-                (meaning if default is None else meaning[: default.start()]).strip(),
-                told,
-            )
-        )
-    return [row for row in out if not row[0].startswith("-h,")], said
+    for argument, text in rows:
+        if argument.startswith("-h,"):
+            continue
+        meaning, default = _meaning_and_default(text)
+        out.append((argument.replace("|", "\\|"), meaning, default))
+    return out, introduction
+
+
+def _meaning_and_default(text: str) -> tuple[str, str]:
+    """The meaning of an argument, and its default as a table shows it."""
+    found = re.search(r"\s*\((?:default: (.*)|(required))\)$", text)
+    if found is None:
+        return text.strip(), ""
+    meaning = text[: found.start()].strip()
+    if found[2]:
+        return meaning, "required"
+    if found[1] in ("None", "False"):
+        return meaning, ""
+    return meaning, f"`{found[1]}`"
 
 
 def _linked(text: str) -> str:
-    """Pages of the docs as links; a bar would end a cell, and what is in brackets is no link."""
+    """Text for a table cell: pages of the docs become links, and bars and brackets are escaped."""
     text = text.replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
     return re.sub(r"docs/([\w-]+)\.md", r"[\1](../\1.md)", text)
 
 
 def overview() -> str:
-    """All verbs with their first sentences."""
+    """A page that lists all commands with their first sentences."""
     lines = [
-        "# Verbs",
+        "# Commands",
         "",
-        "Each page is made from what `clashsim VERB --help` prints.",
+        "Each page is made from the output of `clashsim COMMAND --help`.",
         "",
-        "| verb | what it does |",
+        "| command | what it does |",
         "|---|---|",
     ]
-    for verb in verbs():
-        text = help_of(verb)
-        lines.append(
-            f"| [`{verb}`]({verb}.md) | {_linked(' '.join(text.strip().split(chr(10) + chr(10))[1].split()))} |"
-        )
+    for command in command_names():
+        paragraphs = help_text(command).strip().split("\n\n")
+        summary = _linked(" ".join(paragraphs[1].split()))
+        lines.append(f"| [`{command}`]({command}.md) | {summary} |")
     return "\n".join(lines) + "\n"
 
 
@@ -226,34 +241,43 @@ def api_page(modules: list[str], title: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add what is generated to the navigation, after the guides."""
+    """Add the generated pages to the navigation, after the guides."""
     assert config.nav is not None
+    docs = Path(config.docs_dir)
     named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
     for entry in config.nav:
-        if "Guides" in entry:  # a page that is new is a guide until mkdocs.yml says otherwise
-            entry["Guides"] += sorted(
-                p.name for p in Path(config.docs_dir).glob("*.md") if p.name not in named
-            )
-        if "Verbs" in entry:
-            entry["Verbs"] = ["verbs/index.md", *(f"verbs/{verb}.md" for verb in verbs())]
+        if "Guides" in entry:  # a new page is a guide until mkdocs.yml says otherwise
+            entry["Guides"] += sorted(p.name for p in docs.glob("*.md") if p.name not in named)
+        if "Commands" in entry:
+            pages = [f"commands/{command}.md" for command in command_names()]
+            entry["Commands"] = ["commands/index.md", *pages]
         if "Python" in entry:
-            entry["Python"] = [f"api/{_slug(title)}.md" for title in API]
+            entry["Python"] = [f"api/{_slug(title)}.md" for title in api_pages()]
         if "Decisions" in entry:
-            entry["Decisions"] = sorted(
-                f"decisions/{p.name}" for p in (Path(config.docs_dir) / "decisions").glob("*.md")
-            )
+            records = (docs / "decisions").glob("*.md")
+            entry["Decisions"] = sorted(f"decisions/{p.name}" for p in records)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    made = {"verbs/index.md": overview()} | {
-        f"verbs/{verb}.md": verb_page(verb) for verb in verbs()
-    }
-    made |= {f"api/{_slug(title)}.md": api_page(modules, title) for title, modules in API.items()}
-    for path, content in made.items():
+    pages = {"commands/index.md": overview()}
+    for command in command_names():
+        pages[f"commands/{command}.md"] = command_page(command)
+    for title, modules in api_pages().items():
+        pages[f"api/{_slug(title)}.md"] = api_page(modules, title)
+    for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def api_pages() -> dict[str, list[str]]:
+    """Modules by title of their page; the library functions behind the commands come first."""
+    import clashsim
+
+    pipeline = sorted({home for home in clashsim._HOMES.values() if home.startswith("pipeline")})
+    pages = {"Runs from start to end": [f"clashsim.{home}" for home in pipeline]}
+    return pages | API
 
 
 def _slug(title: str) -> str:
@@ -261,4 +285,4 @@ def _slug(title: str) -> str:
 
 
 if __name__ == "__main__":
-    print(verb_page(sys.argv[1]))
+    print(command_page(sys.argv[1]))

@@ -1,6 +1,4 @@
-"""Draw the figures of docs/how-it-works.md and docs/index.md: python tools/draw_figures.py
-docs/figures.
-"""
+"""Draw the figures of the documentation: python tools/draw_figures.py docs/figures."""
 
 import sys
 from pathlib import Path
@@ -59,10 +57,10 @@ def arrow(
 
 
 def flow() -> Figure:
-    """From recordings and a scene to strikes, with the verbs."""
+    """From recordings and a scene to planned strikes, with the commands."""
     figure, axes = blank(8.6, 3.3, (0, 8.6), (0, 3.3))
 
-    def box(x: float, y: float, text: str, verb: str = "", colour: str = TEAL) -> None:
+    def box(x: float, y: float, text: str, command: str = "", colour: str = TEAL) -> None:
         axes.add_patch(
             FancyBboxPatch(
                 (x, y),
@@ -75,11 +73,11 @@ def flow() -> Figure:
             )
         )
         axes.text(x + 0.675, y + 0.31, text, ha="center", va="center", color=INK, fontsize=9)
-        if verb:
+        if command:
             axes.text(
                 x + 0.675,
                 y - 0.16,
-                verb,
+                command,
                 ha="center",
                 va="center",
                 color=colour,
@@ -93,14 +91,14 @@ def flow() -> Figure:
     box(0.05, 0.8, "scene\nMJCF", colour=GREY)
     box(1.85, 0.8, "100,000 strikes\nin MuJoCo", "sample")
     box(3.65, 0.8, "network\ndistilled")
-    box(5.4, 1.55, "calibrated model\nreport, verdicts", "calibrate, show, view", ORANGE)
-    for y, words, verb in (
+    box(5.4, 1.55, "calibrated model\nreport, intervals", "calibrate, show, view", ORANGE)
+    for y, text, command in (
         (2.65, "which strikes next", "advise"),
         (1.75, "strikes to a target", "plan, execute"),
         (0.85, "policies", "train, evaluate"),
         (-0.05, "MJCF, ranges", "export"),
     ):
-        box(7.15, y + 0.02, words, verb)
+        box(7.15, y + 0.02, text, command)
         arrow(axes, (6.82, 1.86), (7.1, y + 0.33), GREY, 1.2)
     for start, end in (
         ((1.45, 2.61), (1.8, 2.61)),
@@ -112,6 +110,82 @@ def flow() -> Figure:
     ):
         arrow(axes, start, end)
     axes.set(ylim=(-0.35, 3.35))
+    return figure
+
+
+# Centre of each package's box in the figure of packages.
+PACKAGES = {
+    "commands": (4.0, 8.0),
+    "bench": (4.0, 7.1),
+    "pipeline": (4.0, 6.2),
+    "report": (2.0, 5.3),
+    "view": (4.6, 5.3),
+    "loop": (6.6, 5.3),
+    "evaluate": (2.0, 4.4),
+    "fit": (3.1, 3.5),
+    "sim": (1.5, 2.6),
+    "nets": (1.5, 1.8),
+    "data": (3.1, 2.2),
+    "slides": (2.4, 1.0),
+    "plan": (4.6, 2.6),
+    "optim": (3.6, 0.2),
+    "rl": (5.8, 2.0),
+    "lab": (7.0, 2.0),
+    "scale": (8.4, 2.6),
+    "core": (4.9, -0.7),
+}
+# From each package to those that it imports, without those that follow by way of others.
+IMPORTS = {
+    "commands": ["bench"],
+    "bench": ["pipeline"],
+    "pipeline": ["report", "view", "loop", "scale"],
+    "report": ["evaluate"],
+    "view": ["fit", "plan", "rl"],
+    "loop": ["fit", "rl", "lab"],
+    "evaluate": ["fit"],
+    "fit": ["sim", "data"],
+    "sim": ["nets"],
+    "nets": ["slides"],
+    "data": ["slides"],
+    "slides": ["optim"],
+    "plan": ["optim"],
+    "optim": ["core"],
+    "rl": ["core"],
+    "lab": ["core"],
+    "scale": ["core"],
+}
+
+
+def packages() -> Figure:
+    """Which package imports which; arrows point to what is imported."""
+    figure, axes = blank(8.4, 6.6, (0.6, 9.0), (-1.1, 8.4), equal=False)
+    half_height = 0.25
+    for package, (x, y) in PACKAGES.items():
+        for imported in IMPORTS.get(package, []):
+            end_x, end_y = PACKAGES[imported]
+            start = (x, y - half_height)
+            end = (end_x, end_y + half_height + 0.05)
+            if (
+                end_x - x > 3
+            ):  # far to the right: begins beside the box, so that it crosses no other
+                start = (x + 0.52, y)
+            if x - end_x > 3:
+                end = (end_x + 0.54, end_y)
+            arrow(axes, start, end, GREY, 1.1)
+    for package, (x, y) in PACKAGES.items():
+        colour = ORANGE if package in ("commands", "bench", "pipeline") else TEAL
+        axes.add_patch(
+            FancyBboxPatch(
+                (x - 0.5, y - half_height),
+                1.0,
+                2 * half_height,
+                boxstyle="round,pad=0.02,rounding_size=0.08",
+                facecolor="white",
+                edgecolor=colour,
+                linewidth=1.5,
+            )
+        )
+        axes.text(x, y, package, ha="center", va="center", color=INK, family="monospace")
     return figure
 
 
@@ -176,11 +250,11 @@ def fields() -> Figure:
     mean = seen.mean() + k(x, at) @ inverse @ (seen - seen.mean())
     sd = np.sqrt(np.maximum(0.12**2 - np.einsum("ij,jk,ik->i", k(x, at), inverse, k(x, at)), 0))
     axes.fill_between(x, mean - 2 * sd, mean + 2 * sd, color=TEAL, alpha=0.15, linewidth=0)
-    axes.plot(x, truth, color=GREY, linestyle="--", label="what the floor is")
-    axes.axhline(seen.mean(), color=ORANGE, label="constant: what a MuJoCo model can hold")
+    axes.plot(x, truth, color=GREY, linestyle="--", label="true value")
+    axes.axhline(seen.mean(), color=ORANGE, label="constant, as in a MuJoCo model")
     axes.plot(x, mean, color=TEAL, label="constant plus field, two standard deviations")
-    axes.plot(at, seen, "o", color=INK, markersize=4, label="what ten impacts tell")
-    axes.set(xlabel="where the bodies meet", ylabel="a parameter", xticks=[], yticks=[])
+    axes.plot(at, seen, "o", color=INK, markersize=4, label="ten impacts")
+    axes.set(xlabel="contact point", ylabel="parameter", xticks=[], yticks=[])
     axes.legend(frameon=False, fontsize=8, loc="lower left", ncols=2)
     axes.set_ylim(0.1, 0.85)
     return figure
@@ -217,7 +291,7 @@ def rewind() -> Figure:
 def main(out: Path) -> None:
     """Write all figures as SVG."""
     out.mkdir(parents=True, exist_ok=True)
-    for draw in (flow, contact_frame, fields, rewind):
+    for draw in (flow, packages, contact_frame, fields, rewind):
         draw().savefig(out / f"{draw.__name__.replace('_', '-')}.svg", metadata={"Date": None})
 
 

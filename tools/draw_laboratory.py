@@ -98,8 +98,16 @@ def draw_restitution(folder: Path) -> None:
 
 
 def mujoco_slide(shape: str, start: np.ndarray, friction: float, duration: float) -> np.ndarray:
-    """Speed and spin (M, 2) each millisecond of the MuJoCo twin's block sliding from pose (x, y,
-    yaw) and twist, start (6,).
+    """Linear and angular speed of a block that slides in MuJoCo, every millisecond.
+
+    Args:
+        shape: Name of the scene.
+        start: Pose (x, y, yaw) and twist (vx, vy, w) of the block, (6,).
+        friction: Of the ground.
+        duration: s.
+
+    Returns:
+        Speeds, (M, 2), m/s and rad/s.
     """
     scene = Scene.load(shape)
     theta = scene.nominal.copy()
@@ -118,8 +126,8 @@ def mujoco_slide(shape: str, start: np.ndarray, friction: float, duration: float
     return np.array(rows)
 
 
-def draw_spin(folder: Path) -> None:
-    """Decay of speed and spin after a strike off the centre, as Fig. 5 of the paper."""
+def draw_angular_velocity(folder: Path) -> None:
+    """Decay of linear and angular speed after a strike off the centre, as Fig. 5 of the paper."""
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     grid = figure.subplots(2, 3, sharex="col")
     for column, (shape, point) in enumerate(
@@ -143,7 +151,7 @@ def draw_spin(folder: Path) -> None:
         twist = (later - place) / (true.t[1] - true.t[0])
         slide = mujoco_slide(
             shape,
-            np.concatenate([place, twist]),
+            np.concatenate([pose_after, twist]),
             lab.SURFACES["high"].friction["resin"],
             true.t[-1] - true.t[first],
         )
@@ -161,11 +169,15 @@ def draw_spin(folder: Path) -> None:
             axes.plot(at, slide[:, row], "--", color="#d1495b", label="MuJoCo from the same start")
         grid[0, column].set_title(shape, fontsize=10)
         grid[1, column].set_xlabel("t, s")
-        spin = np.abs(true.rates[first:, 1])
-        half = [float(np.argmax(np.abs(w) < 0.5 * spin[0])) for w in (spin, slide[:, 1])]
-        print(f"spin halves, {shape}: laboratory {half[0]:.0f} ms, MuJoCo {half[1]:.0f} ms")
+        angular_speed = np.abs(true.rates[first:, 1])
+        half = []
+        for w in (angular_speed, slide[:, 1]):
+            half.append(float(np.argmax(np.abs(w) < 0.5 * angular_speed[0])))
+        print(
+            f"angular speed halves, {shape}: laboratory {half[0]:.0f} ms, MuJoCo {half[1]:.0f} ms"
+        )
     grid[0, 0].set_ylabel("speed, m/s")
-    grid[1, 0].set_ylabel("spin, rad/s")
+    grid[1, 0].set_ylabel("angular velocity, rad/s")
     figure.legend(
         *grid[0, 0].get_legend_handles_labels(),
         loc="outside lower center",
@@ -173,10 +185,10 @@ def draw_spin(folder: Path) -> None:
         frameon=False,
         fontsize=8,
     )
-    save(figure, folder / "laboratory-spin.png")
+    save(figure, folder / "laboratory-angular-velocity.png")
 
 
-def draw_spread(folder: Path, repeats: int = 30) -> None:
+def draw_repeatability(folder: Path, repeats: int = 30) -> None:
     """Where a block ends when the same strike is repeated."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     for axes, (shape, point) in zip(
@@ -188,27 +200,30 @@ def draw_spread(folder: Path, repeats: int = 30) -> None:
         ends = []
         for trial in lab.execute_independently([strike] * repeats, setting, 0, workers=1):
             _, pose = trial.seen("block")
-            turn = yaw(pose[:, 3:])
+            angle = yaw(pose[:, 3:])
             ends.append(
                 [
                     *(pose[-6:, :2].mean(0) - pose[:8, :2].mean(0)),
-                    turn[-6:].mean() - turn[:8].mean(),
+                    angle[-6:].mean() - angle[:8].mean(),
                 ]
             )
-        x, y, turn = np.array(ends).T
-        way = np.hypot(x, y)
+        x, y, rotation = np.array(ends).T
+        distance = np.hypot(x, y)
+        relative_std = 100 * distance.std() / distance.mean()
         print(
-            f"spread of {repeats}, {shape}: way {1e3 * way.mean():.1f} mm +- {100 * way.std() / way.mean():.1f} %, turn {turn.mean():.3f} +- {turn.std():.3f} rad"
+            f"{repeats} repeats, {shape}: "
+            f"distance {1e3 * distance.mean():.1f} mm +- {relative_std:.1f} %, "
+            f"rotation {rotation.mean():.3f} +- {rotation.std():.3f} rad"
         )
-        axes.scatter(1e3 * way, turn, s=12, color="#00798c")
-        axes.set(xlabel="way, mm", title=shape)
+        axes.scatter(1e3 * distance, rotation, s=12, color="#00798c")
+        axes.set(xlabel="distance, mm", title=shape)
         axes.title.set_fontsize(10)
-    figure.axes[0].set_ylabel("turn, rad")
-    save(figure, folder / "laboratory-spread.png")
+    figure.axes[0].set_ylabel("rotation, rad")
+    save(figure, folder / "laboratory-repeatability.png")
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     draw_restitution(target)
-    draw_spin(target)
-    draw_spread(target)
+    draw_angular_velocity(target)
+    draw_repeatability(target)

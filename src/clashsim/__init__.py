@@ -33,6 +33,20 @@ if TYPE_CHECKING:
     from clashsim.fit.run_folder import load as load
     from clashsim.fit.run_folder import save_run as save_run
     from clashsim.fit.sample import sample as sample
+    from clashsim.pipeline.calibration import CalibrationConfig as CalibrationConfig
+    from clashsim.pipeline.calibration import CalibrationResult as CalibrationResult
+    from clashsim.pipeline.calibration import calibrate_run as calibrate_run
+    from clashsim.pipeline.log_import import ImportConfig as ImportConfig
+    from clashsim.pipeline.log_import import import_logs as import_logs
+    from clashsim.pipeline.planning import PlanConfig as PlanConfig
+    from clashsim.pipeline.planning import PlanResult as PlanResult
+    from clashsim.pipeline.planning import plan_run as plan_run
+    from clashsim.pipeline.real_sim_real import LoopResult as LoopResult
+    from clashsim.pipeline.real_sim_real import LoopRunConfig as LoopRunConfig
+    from clashsim.pipeline.real_sim_real import loop_run as loop_run
+    from clashsim.pipeline.training import TrainingConfig as TrainingConfig
+    from clashsim.pipeline.training import TrainingResult as TrainingResult
+    from clashsim.pipeline.training import train_run as train_run
     from clashsim.sim.augmented.simulator import AugmentedSim as AugmentedSim
     from clashsim.sim.graph.simulator import GraphSim as GraphSim
     from clashsim.sim.hybrid.pairs import LearnedPair as LearnedPair
@@ -45,6 +59,20 @@ if TYPE_CHECKING:
 # Where each public name lives; looked up on first use, so that `import clashsim` costs nothing and
 # torch loads only when needed.
 _HOMES = {
+    "calibrate_run": "pipeline.calibration",
+    "CalibrationConfig": "pipeline.calibration",
+    "CalibrationResult": "pipeline.calibration",
+    "plan_run": "pipeline.planning",
+    "PlanConfig": "pipeline.planning",
+    "PlanResult": "pipeline.planning",
+    "train_run": "pipeline.training",
+    "TrainingConfig": "pipeline.training",
+    "TrainingResult": "pipeline.training",
+    "loop_run": "pipeline.real_sim_real",
+    "LoopRunConfig": "pipeline.real_sim_real",
+    "LoopResult": "pipeline.real_sim_real",
+    "import_logs": "pipeline.log_import",
+    "ImportConfig": "pipeline.log_import",
     "StrikeDistribution": "core.strike_distribution",
     "ClashError": "core.errors",
     "Impacts": "core.impacts",

@@ -173,8 +173,8 @@ _IMPACTS: dict[str, Callable[[Path], object]] = {
 
 
 def _read_impacts(folder: Path, rng: random.Random) -> object:
-    from clashsim.commands.recorded import holds_trials
     from clashsim.data.impact_files import read_impacts
+    from clashsim.pipeline.recordings import holds_trials
 
     path = next(folder.iterdir())
     holds_trials(path)
@@ -212,11 +212,11 @@ _TRIALS: dict[str, Callable[[Path], object]] = {"safetensors": _write_trials, "n
 
 
 def _read_trials(folder: Path, rng: random.Random) -> object:
-    from clashsim.commands.recorded import holds_trials, read_recorded
+    from clashsim.pipeline.recordings import holds_trials, read_recording
 
     path = next(folder.iterdir())
     holds_trials(path)
-    return read_recorded(path)
+    return read_recording(path)
 
 
 # --- settings, mappings, lists --------------------------------------------------------------------
@@ -311,10 +311,9 @@ def _write_sweep(folder: Path, *, suffix: str) -> None:
 
 
 def _read_sweep(folder: Path, rng: random.Random) -> object:
-    from clashsim.cli import Sweep
-    from clashsim.commands.sweep import _jobs
+    from clashsim.commands.sweep import SweepOptions, read_jobs
 
-    return _jobs(Sweep(pairs=next(folder.iterdir())))
+    return read_jobs(SweepOptions(pairs=next(folder.iterdir())))
 
 
 def _write_targets(folder: Path) -> None:
@@ -324,7 +323,7 @@ def _write_targets(folder: Path) -> None:
 
 
 def _read_targets(folder: Path, rng: random.Random) -> object:
-    from clashsim.commands.plan_targets import read_targets
+    from clashsim.commands.target_files import read_targets
     from clashsim.plan.tasks import PlanningTask
 
     return read_targets(folder / "targets.csv", PlanningTask((0.1, 0.1, 0.0)))
@@ -369,11 +368,11 @@ def _write_plan(folder: Path) -> None:
 
 
 def _read_plan(folder: Path, rng: random.Random) -> object:
-    from clashsim.commands.plan import _shape
+    from clashsim.commands.execute import block_shape
     from clashsim.plan.execution import plan_from_json
 
     text = (folder / "plan.json").read_bytes().decode(errors="replace")
-    return plan_from_json(text), _shape(text)
+    return plan_from_json(text), blockblock_shape(text)
 
 
 def _write_policy(folder: Path) -> None:
@@ -494,11 +493,10 @@ def _list_again(files: Files, changed: str) -> None:
 
 
 def _read_run(folder: Path, rng: random.Random) -> object:
-    from clashsim.cli import Show
-    from clashsim.commands.show import run
+    from clashsim.commands.show import ShowOptions, run
 
     with contextlib.redirect_stdout(io.StringIO()):
-        return run(Show(run=folder / "run"))
+        return run(ShowOptions(run=folder / "run"))
 
 
 def changeable(kind: Kind, files: Mapping[str, bytes]) -> list[str]:

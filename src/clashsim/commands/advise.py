@@ -1,76 +1,85 @@
-"""`clashsim advise`."""
+"""`clashsim advise`: which strikes to record next."""
 
 from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from tyro.conf import arg
 
-from clashsim.commands.shared import cache, console, load_scene, not_negative, refuse_file
+from clashsim.commands.option_types import OptionalOutputPath, RunArgument
+from clashsim.commands.shared import check_output_file, console
 from clashsim.core.errors import ParamError, RunError
 
 if TYPE_CHECKING:
-    from clashsim.cli import Advise
     from clashsim.core.scene import Scene
     from clashsim.fit.advise import Advice
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.candidates import Candidates
     from clashsim.fit.distil import DistilledModel
 
-_MOST = 100
+_MAX_STRIKES = 100
+AdvisedStrike = dict[str, float]
 
 
-def run(verb: Advise) -> None:
-    """`clashsim advise`."""
-    from clashsim.core.files import write_atomic
+@dataclass(frozen=True)
+class AdviseOptions:
+    """Say which strikes to make next, what error is expected after each, and whether ten more would
+    help.
+
+    Example: clashsim advise runs/demo -k 5 -o next.csv
+    """
+
+    run: RunArgument
+    """Run folder of clashsim calibrate or demo; or a scene, before any strike was recorded."""
+    strikes: Annotated[int, arg(aliases=["-k"])] = 5
+    """How many strikes, 1 to 100."""
+    side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
+    """Side from which strikes are made: bearings of the tip seen from the body, degrees,
+    counter-clockwise.
+    """
+    speed: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
+    """Speeds that the task uses, m/s."""
+    seed: int = 0
+    """Seed of the strikes to choose from."""
+    out: OptionalOutputPath = None
+    """File to write the strikes to, .csv or .json."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+
+def run(options: AdviseOptions) -> None:
+    """Run `clashsim advise`."""
     from clashsim.fit.advise import advise
-    from clashsim.fit.calibrate import Calibration
-    from clashsim.fit.candidates import candidates
+    from clashsim.pipeline.advice import advice_sentence
+    from clashsim.pipeline.arguments import check_not_negative
 
-    not_negative(seed=verb.seed)
-    if not 1 <= verb.strikes <= _MOST:
-        raise ParamError(f"--strikes must be 1 to {_MOST}, got {verb.strikes}")
-    if verb.out is not None:
-        refuse_file(verb.out, (".csv", ".json"), overwrite=verb.overwrite)
-    side = (
-        None
-        if verb.side is None
-        else (float(np.radians(verb.side[0])), float(np.radians(verb.side[1])))
-    )
-    model, scene = _model(verb.run)
-    known: dict[str, float] = {}
-    if isinstance(model, Calibration):  # what was measured with each impact is at its median
-        known = model.scaling.median_extras()
-    choice = candidates(scene, verb.seed, speed=verb.speed, side=side, known=known)
-    if verb.strikes > len(choice.strikes):
-        raise ParamError(f"{verb.strikes} strikes cannot be chosen from {len(choice.strikes)}")
-    advice = advise(model, choice.impacts, verb.strikes)
-    strikes = _strikes(choice, advice)
+    check_not_negative(seed=options.seed)
+    if not 1 <= options.strikes <= _MAX_STRIKES:
+        raise ParamError(f"--strikes must be 1 to {_MAX_STRIKES}, got {options.strikes}")
+    if options.out is not None:
+        check_output_file(options.out, (".csv", ".json"), overwrite=options.overwrite)
+    model, scene = _model(options.run)
+    choice = _candidates(options, model, scene)
+    if options.strikes > len(choice.strikes):
+        raise ParamError(f"{options.strikes} strikes cannot be chosen from {len(choice.strikes)}")
+    advice = advise(model, choice.impacts, options.strikes)
+    strikes = _advised_strikes(choice, advice)
     console().print(_table(strikes, scene, choice.names), markup=False)
+    now = 100 * advice.error[0]
+    afterwards = 100 * advice.error[-1]
     print(
-        f"expected error of predictions now: {100 * advice.error[0]:.1f} % of the twist after impact; after these {verb.strikes}: {100 * advice.error[-1]:.1f} %"
+        f"expected error of predictions now: {now:.1f} % of the twist after impact; "
+        f"after these {options.strikes}: {afterwards:.1f} %"
     )
-    print(said(advice))
-    if verb.out is not None:
-        write_atomic(
-            verb.out,
-            _csv(strikes)
-            if verb.out.suffix == ".csv"
-            else _json(strikes, advice, scene, choice.names),
-        )
-        print(f"written to {verb.out}")
-
-
-def said(advice: Advice) -> str:
-    """Whether ten more strikes would help, as a sentence."""
-    after, now, floor = (
-        f"{100 * v:.1f} %" for v in (advice.after_ten, advice.error[0], advice.floor)
-    )
-    # What a calibration states is cautious: errors that were measured may well be smaller.
-    return f"ten more strikes would {'help' if advice.worthwhile else 'not help'}: by its own cautious account it errs by {now} now, by {after} after ten, by {floor} at best"
+    print(advice_sentence(advice))
+    if options.out is not None:
+        _write(options.out, strikes, advice, scene, choice.names)
+        print(f"written to {options.out}")
 
 
 def _model(path: Path) -> tuple[Calibration | DistilledModel, Scene]:
@@ -79,34 +88,53 @@ def _model(path: Path) -> tuple[Calibration | DistilledModel, Scene]:
     from clashsim.core.scene import shipped_scenes
     from clashsim.fit.base import base_model
     from clashsim.fit.run_folder import load
+    from clashsim.pipeline.arguments import load_scene, model_cache
 
-    if path.suffix == ".xml" or (str(path) in shipped_scenes() and not path.exists()):
+    is_shipped_scene = str(path) in shipped_scenes() and not path.exists()
+    if path.suffix == ".xml" or is_shipped_scene:
         scene = load_scene(str(path))
-        return base_model(scene, cache=cache(), progress=bar), scene
+        return base_model(scene, cache=model_cache(), progress=bar), scene
     if not path.is_dir():
         raise RunError(
-            f"there is no run folder {str(path)!r}, nor a scene of that name: give the folder of clashsim calibrate, or one of {', '.join(shipped_scenes())}"
+            f"there is no run folder {str(path)!r}, nor a scene of that name: give the folder of "
+            f"clashsim calibrate, or one of {', '.join(shipped_scenes())}"
         )
-    made = load(path)
-    return made.calibration, made.scene
+    calibrated = load(path)
+    return calibrated.calibration, calibrated.scene
 
 
-def _strikes(choice: Candidates, advice: Advice) -> list[dict[str, float]]:
+def _candidates(
+    options: AdviseOptions, model: Calibration | DistilledModel, scene: Scene
+) -> Candidates:
+    """Strikes to choose from."""
+    from clashsim.fit.calibrate import Calibration
+    from clashsim.fit.candidates import candidates
+    from clashsim.pipeline.advice import known_at_medians
+
+    known = known_at_medians(model) if isinstance(model, Calibration) else {}
+    side = None
+    if options.side is not None:
+        first, second = np.radians(options.side)
+        side = (float(first), float(second))
+    return candidates(scene, options.seed, speed=options.speed, side=side, known=known)
+
+
+def _advised_strikes(choice: Candidates, advice: Advice) -> list[AdvisedStrike]:
     """Each strike: its numbers by name, the point touched in the body's frame (m), and the error
     expected after it.
     """
-    out = []
-    for i, error in zip(advice.rows, advice.error[1:], strict=True):
-        touch = {"touch_x": float(choice.touch[i, 0]), "touch_y": float(choice.touch[i, 1])}
-        out.append(
-            dict(zip(choice.names, map(float, choice.strikes[i]), strict=True))
-            | touch
-            | {"expected_error": float(error)}
-        )
-    return out
+    strikes = []
+    for row, error in zip(advice.rows, advice.error[1:], strict=True):
+        strike = dict(zip(choice.names, map(float, choice.strikes[row]), strict=True))
+        strike["touch_x"] = float(choice.touch[row, 0])
+        strike["touch_y"] = float(choice.touch[row, 1])
+        strike["expected_error"] = float(error)
+        strikes.append(strike)
+    return strikes
 
 
-def _table(strikes: list[dict[str, float]], scene: Scene, names: tuple[str, ...]) -> Any:
+def _table(strikes: list[AdvisedStrike], scene: Scene, names: tuple[str, ...]) -> Any:
+    """The strikes as a table for the terminal."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -114,24 +142,39 @@ def _table(strikes: list[dict[str, float]], scene: Scene, names: tuple[str, ...]
 
     title = escape(f"Strikes of {scene.name} to make next, best first")
     table = Table(title=title, title_justify="left")
-    for name in (
-        "",
-        *(f"{n}, {UNITS[n]}" for n in names),
-        "touch x, y on the body, mm",
-        "expected error after it, %",
-    ):
-        table.add_column(name, justify="right")
-    for k, s in enumerate(strikes, 1):
+    table.add_column("", justify="right")
+    for name in names:
+        table.add_column(f"{name}, {UNITS[name]}", justify="right")
+    table.add_column("touch x, y on the body, mm", justify="right")
+    table.add_column("expected error after it, %", justify="right")
+    for number, strike in enumerate(strikes, start=1):
         table.add_row(
-            str(k),
-            *(f"{s[n]:.3f}" for n in names),
-            f"{1e3 * s['touch_x']:.1f}, {1e3 * s['touch_y']:.1f}",
-            f"{100 * s['expected_error']:.2f}",
+            str(number),
+            *(f"{strike[name]:.3f}" for name in names),
+            f"{1e3 * strike['touch_x']:.1f}, {1e3 * strike['touch_y']:.1f}",
+            f"{100 * strike['expected_error']:.2f}",
         )
     return table
 
 
-def _csv(strikes: list[dict[str, float]]) -> bytes:
+def _write(
+    path: Path,
+    strikes: list[AdvisedStrike],
+    advice: Advice,
+    scene: Scene,
+    names: tuple[str, ...],
+) -> None:
+    """Write strikes as CSV or JSON, by the ending of the file."""
+    from clashsim.core.files import write_atomic
+
+    if path.suffix == ".csv":
+        write_atomic(path, _csv(strikes))
+    else:
+        write_atomic(path, _json(strikes, advice, scene, names))
+
+
+def _csv(strikes: list[AdvisedStrike]) -> bytes:
+    """One line per strike below a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(strikes[0]), lineterminator="\n")
     writer.writeheader()
@@ -140,16 +183,16 @@ def _csv(strikes: list[dict[str, float]]) -> bytes:
 
 
 def _json(
-    strikes: list[dict[str, float]], advice: Advice, scene: Scene, names: tuple[str, ...]
+    strikes: list[AdvisedStrike], advice: Advice, scene: Scene, names: tuple[str, ...]
 ) -> bytes:
+    """All strikes with their units, and what is expected of more."""
     from clashsim.data.folders import dumps
     from clashsim.plan.execution import UNITS
 
-    units = {n: UNITS[n] for n in names} | {
-        "touch_x": "m",
-        "touch_y": "m",
-        "expected_error": "relative to the twist after impact",
-    }
+    units = {name: UNITS[name] for name in names}
+    units["touch_x"] = "m"
+    units["touch_y"] = "m"
+    units["expected_error"] = "relative to the twist after impact"
     return dumps(
         {
             "scene": scene.name,

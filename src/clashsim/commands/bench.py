@@ -1,4 +1,4 @@
-"""`clashsim bench`."""
+"""`clashsim bench`: measure what the README claims."""
 
 from __future__ import annotations
 
@@ -10,66 +10,148 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
+from tyro.conf import OmitArgPrefixes, Positional
 
-from clashsim.commands.shared import cache, console, engine
+from clashsim.commands.option_types import (
+    ExecutionOptions,
+    Names,
+    OptionalInt,
+    OptionalName,
+    OptionalPath,
+)
+from clashsim.commands.shared import console, open_executor
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.progress import bar
 
-if TYPE_CHECKING:
-    from clashsim.cli import Bench
+
+@dataclass(frozen=True)
+class BenchCommandOptions:
+    """Measure what the README claims.
+
+    Example: clashsim bench real-impacts --data data --json real-impacts.json
+    """
+
+    name: Positional[
+        Literal[
+            "real-impacts",
+            "shapes",
+            "materials",
+            "real-slides",
+            "sampling",
+            "base",
+            "throughput",
+            "planning",
+            "search-time",
+            "routes",
+            "loop",
+            "advise",
+            "basin-hopping",
+            "real-pendulum",
+            "real-tosses",
+            "push-to-stop",
+            "bowling",
+            "scaling",
+        ]
+    ]
+    """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
+    virtual laboratory, a stand-in for reality; real-slides: where a struck object stops; sampling:
+    rate against bare MuJoCo; base: accuracy before any real data;
+    throughput: strikes per second of MuJoCo and of the hybrid simulator; planning: planned strikes
+    executed in the laboratory; search-time: how long planning takes in MuJoCo and in the hybrid
+    simulator; routes: trained policies executed in the laboratory;
+    loop: the real-sim-real loop where the laboratory differs from the scene; advise: ten advised
+    strikes against ten random ones; basin-hopping: identification in MJX from poor initial values,
+    against descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted from 40
+    frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on public
+    recordings; push-to-stop: a pushing velocity found by gradients through the graph simulator;
+    bowling: the graph simulator against MuJoCo with ten cubes;
+    scaling: sampling and calibration with one and two workers of Ray, and with one of them killed.
+    """
+    data: OptionalPath = None
+    """Folder of the public sets; by default the environment variable CLASHSIM_DATA."""
+    seeds: OptionalInt = None
+    """Repetitions; by default as many as the benchmark needs."""
+    sets: Names = ()
+    """Only these sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
+    methods: Names = ()
+    """Only these methods, as in: --methods gp clashsim (accuracy benchmarks only)."""
+    resume: OptionalPath = None
+    """File that keeps finished rows, so that an interrupted run continues from them (accuracy
+    benchmarks only).
+    """
+    device: OptionalName = None
+    """Device of torch to measure on as well, as in: --device cuda (throughput and bowling only)."""
+    quick: bool = False
+    """A small version, to see that it runs."""
+    json: OptionalPath = None
+    """File to write the rows to as they are measured; a row that cannot be measured says why."""
+    plot: OptionalPath = None
+    """File to draw accuracy against the number of impacts to (accuracy benchmarks only)."""
+    execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 
-def run(verb: Bench) -> None:
-    """`clashsim bench`."""
+def run(options: BenchCommandOptions) -> None:
+    """Run `clashsim bench`."""
     from clashsim.bench.catalogue import check_options, given_options, load_benchmark, run_benchmark
     from clashsim.bench.options import BenchOptions
+    from clashsim.pipeline.arguments import model_cache
 
-    if verb.seeds is not None and verb.seeds < 1:
-        raise ParamError(f"--seeds must be at least 1, got {verb.seeds}")
-    module = load_benchmark(verb.name)
-    if verb.plot is not None and not hasattr(module, "plot"):
-        raise ParamError(f"the bench {verb.name} has no option --plot")
-    if verb.json is not None and verb.json.is_dir():
-        raise DataError(f"--json {str(verb.json)!r} is a folder, not a file")
-    results = Results(verb.name, verb.json)
-    data = os.environ.get("CLASHSIM_DATA")
-    options = BenchOptions(
-        root=verb.data or (Path(data) if data else None),
-        seeds=verb.seeds,
-        quick=verb.quick,
-        sets=verb.sets,
-        methods=verb.methods,
-        resume=verb.resume,
-        device=verb.device,
-        cache=cache(),
+    if options.seeds is not None and options.seeds < 1:
+        raise ParamError(f"--seeds must be at least 1, got {options.seeds}")
+    benchmark = load_benchmark(options.name)
+    if options.plot is not None and not hasattr(benchmark, "plot"):
+        raise ParamError(f"the benchmark {options.name} has no option --plot")
+    if options.json is not None and options.json.is_dir():
+        raise DataError(f"--json {str(options.json)!r} is a folder, not a file")
+    results = Results(options.name, options.json)
+    to_measure = BenchOptions(
+        root=options.data or _data_from_environment(),
+        seeds=options.seeds,
+        quick=options.quick,
+        sets=options.sets,
+        methods=options.methods,
+        resume=options.resume,
+        device=options.device,
+        cache=model_cache(),
         progress=bar,
         save=results.save,
     )
-    remote = verb.where.on is not None
-    check_options(verb.name, given_options(options) + (["executor"] if remote else []))
+    uses_executor = options.execution.executor is not None
+    given = given_options(to_measure)
+    if uses_executor:
+        given.append("executor")
+    check_options(options.name, given)
     try:
-        with engine(verb.where) as executor:
-            if remote:
-                options = replace(options, executor=executor)
-            results.save(run_benchmark(verb.name, options))
+        with open_executor(options.execution) as executor:
+            if uses_executor:
+                to_measure = replace(to_measure, executor=executor)
+            results.save(run_benchmark(options.name, to_measure))
     finally:
-        # Whatever ended the bench, an interrupt included: what was measured is shown.
+        # Whatever ended the benchmark, an interrupt included: what was measured is shown.
         results.show()
     results.refuse_empty()
-    if verb.plot is not None:
-        module.plot(results.rows, verb.plot)
+    if options.plot is not None:
+        benchmark.plot(results.rows, options.plot)
+
+
+def _data_from_environment() -> Path | None:
+    """The folder of the public recordings that CLASHSIM_DATA names, if it is set."""
+    folder = os.environ.get("CLASHSIM_DATA")
+    return Path(folder) if folder else None
 
 
 @dataclass
 class Results:
-    """Rows of a bench so far: in its JSON file as they are made, in tables when it ends.
+    """Rows of a benchmark so far: in its JSON file as they are measured, in tables when it ends.
 
-    Args:
-        bench: Name of the bench.
-        file: JSON file that is replaced whenever there are more rows; none is written without.
+    Attributes:
+        bench: Name of the benchmark.
+        file: JSON file that is replaced whenever there are more rows; None writes none.
+        rows: All rows so far.
+        start: When the benchmark began, s of `time.perf_counter`.
     """
 
     bench: str
@@ -79,11 +161,11 @@ class Results:
 
     @property
     def seconds(self) -> float:
-        """Since the bench began."""
+        """Seconds since the benchmark began."""
         return time.perf_counter() - self.start
 
     def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take over all rows that there are, and write them."""
+        """Replace the rows by all that there are now, and write them."""
         from clashsim.core.files import write_atomic
         from clashsim.fit.run_folder import versions
 
@@ -109,25 +191,26 @@ class Results:
         from clashsim.report.tables import tabulate_rows
 
         if self.rows:
-            out = console()
-            out.print(
-                tabulate_rows(f"{self.bench}, {self.seconds:.0f} s", self.rows, width=out.width)
-            )
+            screen = console()
+            title = f"{self.bench}, {self.seconds:.0f} s"
+            screen.print(tabulate_rows(title, self.rows, width=screen.width))
 
     def refuse_empty(self) -> None:
         """Fail where every row is missing: some may be, for what is not installed here."""
         if self.rows and all("why" in row for row in self.rows):
             raise ClashError(
-                f"no row of the bench {self.bench} could be measured: {self.rows[0]['why']}"
+                f"no row of the benchmark {self.bench} could be measured: {self.rows[0]['why']}"
             )
 
 
 def _plain_numbers(value: Any) -> Any:
     """What JSON can hold: numpy numbers as Python's, those that are not finite as null."""
     if isinstance(value, Mapping):
-        return {k: _plain_numbers(v) for k, v in value.items()}
+        return {key: _plain_numbers(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_numbers(v) for v in value]
+        return [_plain_numbers(entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

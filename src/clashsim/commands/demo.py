@@ -1,111 +1,166 @@
-"""`clashsim demo`."""
+"""`clashsim demo`: a calibration on recordings that ship with clashsim."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clashsim.commands.recorded import Recorded
-from clashsim.commands.results import Clock, finish, report
-from clashsim.commands.shared import cache, console, enough_samples, not_negative
+from clashsim.commands.option_types import OutputPath
+from clashsim.commands.run_tables import print_run
+from clashsim.commands.shared import console
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
-from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 
 if TYPE_CHECKING:
-    from clashsim.cli import Demo
+    from clashsim.core.scene import Scene
+    from clashsim.core.trials import Trials
     from clashsim.data.segmentation.result import Segmentation
+    from clashsim.pipeline.calibration_data import CalibrationData
 
-_RIVALS = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
+# Methods that the demo is compared with, by their names in the report.
+_BASELINES = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
+_SETTING = ("semi_cylinder", "resin", "high")  # shape, material, friction of the sand
+_INTRODUCTION = (
+    "[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's "
+    "virtual laboratory (another engine, another contact\n"
+    "model, motion capture with noise and drop-outs). {num_fitted} are used to calibrate, the "
+    "others to judge. On real recordings: clashsim bench real-impacts."
+)
 
 
-def run(verb: Demo) -> None:
-    """`clashsim demo`."""
+@dataclass(frozen=True)
+class DemoOptions:
+    """Calibrate the semi-cylinder on ten strikes recorded in the virtual laboratory, a stand-in for
+    reality, and judge it on a hundred.
+
+    Example: clashsim demo -o runs/demo
+    """
+
+    out: OutputPath = Path("runs/demo")
+    """Folder to write the run and its report to."""
+    impacts: int = 10
+    """Strikes to calibrate with."""
+    seed: int = 0
+    """Seed of everything random."""
+    overwrite: bool = False
+    """Replace the run if it exists."""
+    samples: int = 30_000
+    """Simulated strikes to distil from."""
+    steps: int = 2000
+    """Steps of distillation."""
+
+
+def run(options: DemoOptions) -> None:
+    """Run `clashsim demo`."""
     from clashsim import lab
-    from clashsim.core.contact_frame import inertia
     from clashsim.core.scene import Scene
     from clashsim.data.folders import check_output_folder
-    from clashsim.data.segmentation.segment import segment
-    from clashsim.evaluate.few_shot_problem import FewShotProblem
-    from clashsim.evaluate.methods import METHODS
-    from clashsim.fit.base import base_model
+    from clashsim.fit import base as base_models
     from clashsim.fit.distil import DistillationConfig
-    from clashsim.fit.run_folder import read_notes
+    from clashsim.pipeline.arguments import check_not_negative, check_samples, model_cache
+    from clashsim.pipeline.calibration import Stopwatch, fit_and_save
 
-    not_negative(seed=verb.seed)
-    enough_samples(verb.samples)
-    if not 1 <= verb.impacts <= 100 or verb.steps < 1:
+    check_not_negative(seed=options.seed)
+    check_samples(options.samples)
+    if not 1 <= options.impacts <= 100 or options.steps < 1:
         raise ParamError(
-            f"--impacts must be 1 to 100 and --steps at least 1, got {verb.impacts} and {verb.steps}"
+            f"--impacts must be 1 to 100 and --steps at least 1, "
+            f"got {options.impacts} and {options.steps}"
         )
-    check_output_folder(verb.out, overwrite=verb.overwrite)
-    started = time.perf_counter()
-    console().print(
-        "[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's virtual laboratory (another engine, another contact\n"
-        f"model, motion capture with noise and drop-outs). {verb.impacts} are used to calibrate, the others to judge. On real recordings: clashsim bench real-impacts."
-    )
-    setting = ("semi_cylinder", "resin", "high")
-    trials, scene, clock = lab.recorded(*setting), Scene.load("semi_cylinder"), Clock()
-    # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in
-    # what is fitted.
-    with clock("finding impacts"):
-        parts = [
-            segment(part, scene=scene) for part in (trials[: verb.impacts], trials[verb.impacts :])
-        ]
-        found = [[part.found[i] for i in _first(part)] for part in parts]
-        fitted, held_out = (replace(part.impacts[_first(part)], source="lab") for part in parts)
-    whole = replace(
-        fitted,
-        before=np.concatenate([fitted.before, held_out.before]),
-        after=np.concatenate([fitted.after, held_out.after]),
-    )
-    with clock("base model"):
-        base = base_model(
+    check_output_folder(options.out, overwrite=options.overwrite)
+    start = time.perf_counter()
+    console().print(_INTRODUCTION.format(num_fitted=options.impacts))
+    trials = lab.recorded(*_SETTING)
+    scene = Scene.load("semi_cylinder")
+    stopwatch = Stopwatch()
+    with stopwatch.measure("finding impacts"):
+        data = _data(trials, scene, num_fitted=options.impacts)
+    with stopwatch.measure("base model"):
+        base = base_models.base_model(
             scene,
-            config=DistillationConfig(width=128, layers=4, members=2, steps=verb.steps),
-            n=verb.samples,
-            seed=verb.seed,
-            cache=cache(),
+            config=DistillationConfig(width=128, layers=4, members=2, steps=options.steps),
+            n=options.samples,
+            seed=options.seed,
+            cache=model_cache(),
             progress=bar,
         )
-    gyration = inertia(scene, scene.struck_body).gyration
-    problem = FewShotProblem(scene, whole, gyration, tabulate_grid=False)
-    rivals = {}
-    with bar("rivals", len(_RIVALS)) as advance:
-        for name, method in _RIVALS.items():
-            predicted = METHODS[method](problem, np.arange(len(fitted)), verb.seed)
-            rivals[name] = predicted[len(fitted) :]
-            advance(1)
-    options = asdict(verb) | {
-        "out": str(verb.out),
-        "recorded": list(setting),
-    }  # what a viewer replays
-    with clock("slide model"):
-        slide, figures = fit_slides_of_impacts(scene, *found)
-    made = finish(
+    # The viewer replays what "recorded" names.
+    saved_options = asdict(options) | {"out": str(options.out), "recorded": list(_SETTING)}
+    result = fit_and_save(
         base,
-        fitted,
-        held_out,
-        verb.out,
-        options=options,
+        data,
+        options.out,
+        options=saved_options,
+        overwrite=options.overwrite,
+        baselines=_predict_with_baselines(scene, data, options.seed),
+        stopwatch=stopwatch,
+    )
+    print_run(result.run, result.metrics, result.slide)
+    seconds = time.perf_counter() - start
+    page = options.out / "report.html"
+    print(f"run written to {options.out} in {seconds:.0f} s; open {page} in a browser")
+
+
+def _data(trials: Trials, scene: Scene, *, num_fitted: int) -> CalibrationData:
+    """The first impact of each trial; the first trials are fitted, the others held out."""
+    from clashsim.core.contact_frame import contact_frame
+    from clashsim.data.segmentation.segment import segment
+    from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
+
+    # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in
+    # what is fitted.
+    to_fit = segment(trials[:num_fitted], scene=scene)
+    to_judge = segment(trials[num_fitted:], scene=scene)
+    fitted_rows = _first_impacts(to_fit)
+    held_out_rows = _first_impacts(to_judge)
+    fitted = replace(to_fit.impacts[fitted_rows], source="lab")
+    held_out = replace(to_judge.impacts[held_out_rows], source="lab")
+    segmented = SegmentedTrials(
+        trials,
+        fitted=[to_fit.found[row] for row in fitted_rows],
+        held_out=[to_judge.found[row] for row in held_out_rows],
+    )
+    return CalibrationData(
         name="semi-cylinder, resin on high-friction sand",
-        overwrite=verb.overwrite,
-        found={"slide": figures},
-        slide=slide,
         source="lab",
-        rivals=rivals,
-        recorded=Recorded(trials, *found),
-        seconds=clock.seconds,
-    )
-    report(made, read_notes(verb.out))
-    print(
-        f"run written to {verb.out} in {time.perf_counter() - started:.0f} s; open {verb.out / 'report.html'} in a browser"
+        fitted=fitted,
+        held_out=held_out,
+        fitted_frame=contact_frame(scene, fitted),
+        held_out_frame=contact_frame(scene, held_out),
+        segmented=segmented,
     )
 
 
-def _first(found: Segmentation) -> np.ndarray:
+def _first_impacts(segmentation: Segmentation) -> np.ndarray:
     """Rows of the first impact of each trial."""
-    return np.sort(np.unique(found.trial, return_index=True)[1])
+    _, first_rows = np.unique(segmentation.trial, return_index=True)
+    return np.sort(first_rows)
+
+
+def _predict_with_baselines(
+    scene: Scene, data: CalibrationData, seed: int
+) -> dict[str, np.ndarray]:
+    """Twists (N, 3) after the impacts held out, as the methods to compare with predict them."""
+    from clashsim.core.contact_frame import inertia
+    from clashsim.evaluate.few_shot_problem import FewShotProblem
+    from clashsim.evaluate.methods import METHODS
+
+    num_fitted = len(data.fitted)
+    all_impacts = replace(
+        data.fitted,
+        before=np.concatenate([data.fitted.before, data.held_out.before]),
+        after=np.concatenate([data.fitted.after, data.held_out.after]),
+    )
+    gyration = inertia(scene, scene.struck_body).gyration
+    problem = FewShotProblem(scene, all_impacts, gyration, tabulate_grid=False)
+    predicted = {}
+    with bar("baselines", len(_BASELINES)) as advance:
+        for name, method in _BASELINES.items():
+            after = METHODS[method](problem, np.arange(num_fitted), seed)
+            predicted[name] = after[num_fitted:]
+            advance(1)
+    return predicted

@@ -1,4 +1,4 @@
-"""`clashsim doctor`."""
+"""`clashsim doctor`: what is installed, what is missing, and whether the main path works."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from packaging.requirements import Requirement
 
-from clashsim.commands.shared import cache, console
+from clashsim.commands.shared import console
 from clashsim.core.errors import ClashError
-
-if TYPE_CHECKING:
-    from clashsim.cli import Doctor
 
 # What each extra is for, and the modules that must be importable for it.
 _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -33,11 +31,29 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
     "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx")),
     "graph": ("GraphSim", ("coal",)),
-    "scale": ("--on ray, shards on any file system", ("ray", "fsspec")),
+    "scale": ("--executor ray, shards on any file system", ("ray", "fsspec")),
     "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
     "dev": ("the tests", ("pytest",)),
     "docs": ("this documentation as a site", ("mkdocs",)),
 }
+_LONGEST_REASON = 100  # characters of the message of an import that fails
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Report what is installed, which extras are missing and how to install them, and test the main
+    path.
+
+    Example: clashsim doctor
+
+    The self-test samples, calibrates on recorded strikes, plans and steps for real; if it fails,
+    the exit code is not 0.
+    """
+
+    quick: bool = False
+    """Leave the self-test out."""
+    json: bool = False
+    """Print everything as JSON."""
 
 
 class Say(Protocol):
@@ -48,7 +64,14 @@ class Say(Protocol):
 
 @dataclass(frozen=True)
 class Extra:
-    """An extra: what it is for, versions of its packages, and what is missing, too old or broken."""
+    """An optional set of packages.
+
+    Attributes:
+        name: As in `pip install 'clashsim[name]'`.
+        purpose: What it is for.
+        versions: Installed versions by package.
+        lacks: What is missing, too old or broken, as sentences.
+    """
 
     name: str
     purpose: str
@@ -57,27 +80,78 @@ class Extra:
 
     @property
     def install(self) -> str:
-        """What gives it."""
+        """The command that installs it."""
         return f"pip install 'clashsim[{self.name}]'"
 
 
-def run(verb: Doctor) -> None:
-    """`clashsim doctor`."""
-    say = _silent if verb.json else _say
-    about: dict[str, Any] = {"clashsim": _clashsim(), "packages": _core()}
-    _say_about(about, say)
-    about["extras"] = _described(extras(say))
-    about["machine"] = machine()
-    if not verb.json:
-        _print(about)
-    checks = [] if verb.quick else _self_test(say)
-    failed = [str(c["name"]) for c in checks if not c["passed"]]
-    if verb.json:
-        print(json.dumps(about | {"self_test": checks, "healthy": not failed}, indent=1))
+def run(options: DoctorOptions) -> None:
+    """Run `clashsim doctor`."""
+    say = _say_nothing if options.json else _say
+    report: dict[str, Any] = {"clashsim": _clashsim(), "packages": _required_packages()}
+    _say_versions(report, say)
+    report["extras"] = [_describe(extra) for extra in extras(say)]
+    report["machine"] = machine()
+    if not options.json:
+        _print_machine(report["machine"])
+        _print_extras(report["extras"])
+    checks = [] if options.quick else _self_test(say)
+    failed = [str(check["name"]) for check in checks if not check["passed"]]
+    if options.json:
+        print(json.dumps(report | {"self_test": checks, "healthy": not failed}, indent=1))
     elif checks and not failed:
         print("all is well")
     if failed:
         raise ClashError(f"the self-test failed: {'; '.join(failed)}")
+
+
+def extras(say: Say | None = None) -> list[Extra]:
+    """The extras of this installation, those that are ready first.
+
+    Args:
+        say: Prints which extra is imported and how long that took; None prints nothing.
+    """
+    say = say or _say_nothing
+    say("importing the packages of the extras, with the seconds each takes:", end="\n ")
+    found = []
+    for name, requirements in _requirements_by_extra().items():
+        start = time.perf_counter()
+        say(f" {name}")
+        found.append(_extra(name, requirements))
+        say(f"{time.perf_counter() - start:.1f}", end="")
+    say("", end="\n")
+    return sorted(found, key=lambda extra: (bool(extra.lacks), extra.name))
+
+
+def machine() -> dict[str, Any]:
+    """Cores, threads, memory, GPU and folders, as clashsim will use them."""
+    import torch
+
+    from clashsim.pipeline.arguments import model_cache
+
+    if hasattr(os, "sched_getaffinity"):
+        cores: int | None = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count()
+    gpus = []
+    if torch.cuda.is_available():
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    memory_gb = None
+    if hasattr(os, "sysconf"):
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory_gb = round(memory_bytes / 1e9, 1)
+    cache = model_cache()
+    models = list(cache.glob("*.safetensors")) if cache.is_dir() else []
+    return {
+        "system": platform.platform(),
+        "cores": cores,
+        "threads_of_torch": torch.get_num_threads(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+        "memory_gb": memory_gb,
+        "gpus": gpus,
+        "cache": str(cache),
+        "cached_models": len(models),
+        "CLASHSIM_DATA": os.environ.get("CLASHSIM_DATA"),
+    }
 
 
 def _say(text: str, end: str = " ") -> None:
@@ -85,100 +159,69 @@ def _say(text: str, end: str = " ") -> None:
     print(text, end=end, flush=True)
 
 
-def _silent(text: str, end: str = " ") -> None:
+def _say_nothing(text: str, end: str = " ") -> None:
     """Print nothing."""
 
 
 def _self_test(say: Say) -> list[dict[str, Any]]:
-    """Run the checks; each is named when it begins, and what it found follows when it ends."""
+    """Run the checks; each is named when it begins, and its result follows when it ends."""
     from clashsim.commands.self_test import SelfTest
 
     say("self-test:", end="\n")
     checks = []
     for check in SelfTest(begin=lambda name: say(f"  {name} ...")):
         checks.append(asdict(check))
-        say(
-            f"{'pass' if check.passed else 'FAIL'}: {check.found} ({check.seconds:.1f} s)", end="\n"
-        )
+        outcome = "pass" if check.passed else "FAIL"
+        say(f"{outcome}: {check.found} ({check.seconds:.1f} s)", end="\n")
     return checks
 
 
-def _described(found: list[Extra]) -> list[dict[str, Any]]:
-    return [asdict(e) | {"ready": not e.lacks, "install": e.install} for e in found]
+def _describe(extra: Extra) -> dict[str, Any]:
+    """An extra as the JSON has it."""
+    return asdict(extra) | {"ready": not extra.lacks, "install": extra.install}
 
 
-def extras(say: Say = _silent) -> list[Extra]:
-    """The extras of this installation, those that are ready first.
-
-    Args:
-        say: Prints which extra is imported and how long that took.
-    """
-    wanted: dict[str, list[Requirement]] = {
-        name: [] for name in metadata.metadata("clashsim").get_all("Provides-Extra") or ()
-    }
+def _requirements_by_extra() -> dict[str, list[Requirement]]:
+    """The packages that each extra needs beyond those that clashsim always needs."""
+    names = metadata.metadata("clashsim").get_all("Provides-Extra") or ()
+    requirements: dict[str, list[Requirement]] = {name: [] for name in names}
     for line in metadata.requires("clashsim") or ():
-        need = Requirement(line)
-        for name, needs in wanted.items():
-            if (
-                need.marker is not None
-                and need.marker.evaluate({"extra": name})
-                and not need.marker.evaluate({"extra": ""})
-            ):
-                needs.append(need)
-    say("importing the packages of the extras, with the seconds each takes:", end="\n ")
-    found = []
-    for name, needs in wanted.items():
-        start = time.perf_counter()
-        say(f" {name}")
-        found.append(_extra(name, needs))
-        say(f"{time.perf_counter() - start:.1f}", end="")
-    say("", end="\n")
-    return sorted(found, key=lambda e: (bool(e.lacks), e.name))
+        requirement = Requirement(line)
+        if requirement.marker is None or _applies(requirement, ""):
+            continue
+        for name in requirements:
+            if _applies(requirement, name):
+                requirements[name].append(requirement)
+    return requirements
 
 
-def _extra(name: str, needs: list[Requirement]) -> Extra:
+def _applies(requirement: Requirement, extra: str) -> bool:
+    """Whether a requirement with a marker applies with an extra."""
+    assert requirement.marker is not None
+    return requirement.marker.evaluate({"extra": extra})
+
+
+def _extra(name: str, requirements: Sequence[Requirement]) -> Extra:
+    """Check the packages of an extra."""
     purpose, modules = _EXTRAS.get(name, ("", ()))
-    versions, lacks = {}, []
-    for need in needs:
-        version = _version(need.name)
+    versions: dict[str, str] = {}
+    lacks: list[str] = []
+    for requirement in requirements:
+        version = _version(requirement.name)
         if version is None:
-            lacks.append(f"{need.name} is not installed")
-        else:
-            versions[need.name] = version
-            if not need.specifier.contains(version, prereleases=True):
-                lacks.append(f"{need.name} is {version}, needed is {need.specifier}")
+            lacks.append(f"{requirement.name} is not installed")
+            continue
+        versions[requirement.name] = version
+        if not requirement.specifier.contains(version, prereleases=True):
+            lacks.append(f"{requirement.name} is {version}, needed is {requirement.specifier}")
     if not lacks:
-        lacks = [why for module in modules if (why := _broken(module))]
+        problems = [_broken(module) for module in modules]
+        lacks = [problem for problem in problems if problem is not None]
     return Extra(name, purpose, versions, tuple(lacks))
 
 
-def machine() -> dict[str, Any]:
-    """Cores, threads, memory, GPU and folders, as clashsim will use them."""
-    import torch
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gpus = (
-        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        if torch.cuda.is_available()
-        else []
-    )
-    kept = cache()
-    return {
-        "system": platform.platform(),
-        "cores": cores,
-        "threads_of_torch": torch.get_num_threads(),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
-        if hasattr(os, "sysconf")
-        else None,
-        "gpus": gpus,
-        "cache": str(kept),
-        "cached_models": len(list(kept.glob("*.safetensors"))) if kept.is_dir() else 0,
-        "CLASHSIM_DATA": os.environ.get("CLASHSIM_DATA"),
-    }
-
-
 def _clashsim() -> dict[str, str]:
+    """Versions of clashsim and Python, and where Python is."""
     import clashsim
 
     return {
@@ -188,17 +231,18 @@ def _clashsim() -> dict[str, str]:
     }
 
 
-def _core() -> dict[str, str | None]:
-    """Versions of what clashsim always needs."""
-    needs = [Requirement(line) for line in metadata.requires("clashsim") or ()]
-    return {
-        n.name: _version(n.name)
-        for n in needs
-        if n.marker is None or n.marker.evaluate({"extra": ""})
-    }
+def _required_packages() -> dict[str, str | None]:
+    """Versions of the packages that clashsim always needs."""
+    versions = {}
+    for line in metadata.requires("clashsim") or ():
+        requirement = Requirement(line)
+        if requirement.marker is None or _applies(requirement, ""):
+            versions[requirement.name] = _version(requirement.name)
+    return versions
 
 
 def _version(package: str) -> str | None:
+    """The installed version of a package; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -206,45 +250,53 @@ def _version(package: str) -> str | None:
 
 
 def _broken(module: str) -> str | None:
-    """Why a module that is installed cannot be used."""
+    """Why a module that is installed cannot be used; None where it can."""
+    ignored = io.StringIO()  # some modules print a lot when they are imported
     try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):  # some have much to say
+        with contextlib.redirect_stdout(ignored), contextlib.redirect_stderr(ignored):
             importlib.import_module(module)
     except Exception as error:  # compiled packages fail in many ways
-        return f"{module} is installed but does not import ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        return f"{module} is installed but does not import ({type(error).__name__}: {reason})"
     return None
 
 
-def _say_about(found: dict[str, Any], say: Say) -> None:
-    about = found["clashsim"]
-    packages = ", ".join(f"{name} {version}" for name, version in found["packages"].items())
+def _say_versions(report: dict[str, Any], say: Say) -> None:
+    """Print the versions of clashsim and of the packages that it needs."""
+    about = report["clashsim"]
+    packages = ", ".join(f"{name} {version}" for name, version in report["packages"].items())
     say(f"clashsim {about['version']}, Python {about['python']}; {packages}", end="\n")
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print_machine(machine: dict[str, Any]) -> None:
+    """Print what `machine` found."""
+    threads = f"{machine['cores']} cores, torch uses {machine['threads_of_torch']} threads"
+    if machine["OMP_NUM_THREADS"]:
+        threads += f" (OMP_NUM_THREADS={machine['OMP_NUM_THREADS']})"
+    gpus = ", ".join(machine["gpus"]) or "none that torch can use, and none is needed"
+    print(f"{machine['system']}; {threads}; {machine['memory_gb']} GB of memory; GPU: {gpus}")
+    data = machine["CLASHSIM_DATA"] or "CLASHSIM_DATA is not set"
+    print(
+        f"distilled models are kept in {machine['cache']} ({machine['cached_models']} there); "
+        f"public sets: {data}"
+    )
+
+
+def _print_extras(extras: Sequence[dict[str, Any]]) -> None:
+    """Print the extras as a table."""
     from rich.markup import escape
     from rich.table import Table
 
-    here = found["machine"]
-    threads = f"{here['cores']} cores, torch uses {here['threads_of_torch']} threads" + (
-        f" (OMP_NUM_THREADS={here['OMP_NUM_THREADS']})" if here["OMP_NUM_THREADS"] else ""
-    )
-    print(
-        f"{here['system']}; {threads}; {here['memory_gb']} GB of memory; GPU: {', '.join(here['gpus']) or 'none that torch can use, and none is needed'}"
-    )
-    print(
-        f"distilled models are kept in {here['cache']} ({here['cached_models']} there); public sets: {here['CLASHSIM_DATA'] or 'CLASHSIM_DATA is not set'}"
-    )
     table = Table(title="Extras", title_justify="left")
     for column in ("extra", "for", "", "packages"):
         table.add_column(column)
-    for e in found["extras"]:
-        packages = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
-        rest = packages if e["ready"] else f"{'; '.join(e['lacks'])}: {e['install']}"
-        table.add_row(
-            e["name"], e["purpose"], "ready" if e["ready"] else "missing", escape(rest)
-        )  # [viser] is no markup
+    for extra in extras:
+        if extra["ready"]:
+            state = "ready"
+            packages = ", ".join(f"{name} {ver}" for name, ver in extra["versions"].items())
+        else:
+            state = "missing"
+            packages = f"{'; '.join(extra['lacks'])}: {extra['install']}"
+        # As text: [viser] is no markup.
+        table.add_row(extra["name"], extra["purpose"], state, escape(packages))
     console().print(table)

@@ -1,4 +1,4 @@
-"""`clashsim export`."""
+"""`clashsim export`: write a run as files for other tools."""
 
 from __future__ import annotations
 
@@ -6,91 +6,117 @@ import csv
 import io
 import posixpath
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from clashsim.commands.shared import not_negative
+from clashsim.commands.option_types import OutputPath, RunArgument
+from clashsim.commands.run_tables import unwritten_params
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from clashsim.cli import Export
-    from clashsim.data.mjcf import EditedMjcf
     from clashsim.fit.calibrated_run import CalibratedRun
 
 
-def run(verb: Export) -> None:
-    """`clashsim export`."""
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write a run as files for other tools: the scene with identified values, ranges for domain
+    randomisation, and samples from them.
+
+    Example: clashsim export runs/first -o first --draws 100
+
+    scene.xml is your own file with the identified values in it, beside its meshes; ranges.json has
+    each parameter's value, 90 % interval and status; draws.csv has one set of parameters per row;
+    slide.json is there if the run has a slide model. In Python: clashsim.load("runs/first").
+    """
+
+    run: RunArgument
+    """Run folder of clashsim calibrate or demo."""
+    out: OutputPath
+    """Folder to write to."""
+    draws: int = 0
+    """Sets of parameters to sample for domain randomisation."""
+    seed: int = 0
+    """Seed of the samples."""
+    overwrite: bool = False
+    """Replace the export if it exists."""
+
+
+def run(options: ExportOptions) -> None:
+    """Run `clashsim export`."""
     from clashsim.data.folders import dumps, write_folder
     from clashsim.fit.run_folder import load, read_notes
+    from clashsim.pipeline.arguments import check_not_negative
 
-    not_negative(draws=verb.draws, seed=verb.seed)
-    made, slide = load(verb.run), read_notes(verb.run)["slide"]
-    edited = made.mjcf()
-    assets, folder = _beside(made.scene.assets)
-    name = f"{folder}scene.xml"
-    if name in assets:
-        name = f"{folder}{made.scene.name}.xml"  # its own name is free: a file is not its own asset
-    files = {name: edited.xml.encode(), "ranges.json": dumps(_ranges(made))}
-    if verb.draws:
-        files["draws.csv"] = _table(
-            [p.name for p in made.scene.params], made.posterior_samples(verb.draws, verb.seed)
-        )
+    check_not_negative(draws=options.draws, seed=options.seed)
+    calibrated = load(options.run)
+    slide = read_notes(options.run)["slide"]
+    scene = calibrated.scene
+    edited = calibrated.mjcf()
+    assets, folder = _asset_paths(scene.assets)
+    scene_path = f"{folder}scene.xml"
+    if scene_path in assets:
+        # The scene's own name is free: a file is not its own asset.
+        scene_path = f"{folder}{scene.name}.xml"
+    files = {scene_path: edited.xml.encode(), "ranges.json": dumps(_ranges(calibrated))}
+    if options.draws:
+        samples = calibrated.posterior_samples(options.draws, options.seed)
+        files["draws.csv"] = _csv([param.name for param in scene.params], samples)
     if slide is not None:
         files["slide.json"] = dumps(slide)
-    write_folder(verb.out, files | assets, overwrite=verb.overwrite, kind="export")
-    print(f"{', '.join(files)} written to {verb.out}{left_sentence(made, edited)}")
-    away = [asset for asset in made.scene.assets if PurePosixPath(asset).is_absolute()]
-    if away:
-        print(f"files that the scene names by absolute paths are not in it: {', '.join(away)}")
+    write_folder(options.out, files | assets, overwrite=options.overwrite, kind="export")
+    missing = unwritten_params(calibrated, edited)
+    print(f"{', '.join(files)} written to {options.out}{missing}")
+    absolute = [name for name in scene.assets if PurePosixPath(name).is_absolute()]
+    if absolute:
+        print(f"files that the scene names by absolute paths are not in it: {', '.join(absolute)}")
 
 
-def _beside(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
-    """Files of a scene by their places in an export, and the folder of the scene itself there.
+def _asset_paths(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
+    """Files of a scene by their paths in an export, and the folder of the scene itself there.
 
-    A scene that names files of folders above its own is put as deep, so that its text can stay as
-    it is. Files with absolute paths are left out.
+    A scene that names files of folders above its own is put as deep, so that its text can stay
+    unchanged. Files with absolute paths are left out.
     """
-    above = [PurePosixPath(name).parts.count("..") for name in assets]
-    folder = "scene/" * max(above, default=0)
-    places = {}
+    levels_up = [PurePosixPath(name).parts.count("..") for name in assets]
+    folder = "scene/" * max(levels_up, default=0)
+    paths = {}
     for name, content in assets.items():
         if not PurePosixPath(name).is_absolute():
-            places[posixpath.normpath(folder + name)] = content
-    return places, folder
+            paths[posixpath.normpath(folder + name)] = content
+    return paths, folder
 
 
-def left_sentence(made: CalibratedRun, edited: EditedMjcf) -> str:
-    """The tail of a sentence on a written scene: which parameters are not in it, and why."""
-    left = [p.name for i, p in enumerate(made.scene.params) if i not in made.written_params]
-    return (f"; left as they were: {', '.join(left)}" if left else "") + (
-        f"; MJCF has no place for: {', '.join(edited.unwritten)}" if edited.unwritten else ""
-    )
+def _ranges(run: CalibratedRun) -> list[dict[str, Any]]:
+    """One entry per parameter of ranges.json; MuJoCo holds sign times the value."""
+    ranges = run.ranges()
+    entries = []
+    for param, estimate, value in zip(
+        run.scene.params, run.calibration.theta, run.theta, strict=True
+    ):
+        low, high = ranges[param.name]
+        entries.append(
+            {
+                "name": param.name,
+                "target": param.target,
+                "unit": param.unit,
+                "scale": param.scale,
+                "sign": param.sign,
+                "value": float(value),
+                "low": low,
+                "high": high,
+                "status": estimate.status.value,
+            }
+        )
+    return entries
 
 
-def _ranges(made: CalibratedRun) -> list[dict[str, Any]]:
-    """One entry a parameter; MuJoCo holds sign times the value."""
-    ends = made.ranges()
-    return [
-        {
-            "name": p.name,
-            "target": p.target,
-            "unit": p.unit,
-            "scale": p.scale,
-            "sign": p.sign,
-            "value": float(value),
-            "low": ends[p.name][0],
-            "high": ends[p.name][1],
-            "status": e.status.value,
-        }
-        for p, e, value in zip(made.scene.params, made.calibration.theta, made.theta, strict=True)
-    ]
-
-
-def _table(names: list[str], rows: np.ndarray) -> bytes:
-    """CSV with a header of names, and rows (n, p) to the last bit."""
+def _csv(names: list[str], rows: np.ndarray) -> bytes:
+    """CSV with a header of names, and rows (n, p) with all digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([repr(float(x)) for x in row] for row in rows)
+    for row in rows:
+        writer.writerow([repr(float(value)) for value in row])
     return text.getvalue().encode()

@@ -1,96 +1,107 @@
-"""`clashsim import`."""
+"""`clashsim import`: read a laboratory's logs as trials."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from clashsim.commands.shared import console, not_negative, refuse_file
+from tyro.conf import Positional, arg
+
+from clashsim.commands.option_types import Names, OptionalOutputPath, OptionalPath
+from clashsim.commands.shared import check_output_file, console
 from clashsim.core.errors import DataError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
-    from clashsim.cli import Import
+    from clashsim.data.checks.findings import Finding
 
 
-def run(verb: Import) -> None:
-    """`clashsim import`."""
-    from clashsim.data import logs
-    from clashsim.data.checks.findings import FINDING_NAMES, check_finding_names
+@dataclass(frozen=True)
+class ImportOptions:
+    """Read a laboratory's logs as trials: SI units, one clock, named bodies, and a table of what is
+    wrong with them.
+
+    Example: clashsim import logs/ --mapping lab.toml -o trials.safetensors
+
+    Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, C3D, ROS bags or MCAP: files, folders or
+    archives (.zip, .gz). A mapping file says which column is what (docs/logs.md); --guess proposes
+    one: clashsim import logs/ --guess -o lab.toml
+    """
+
+    logs: Positional[Annotated[tuple[Path, ...], arg(metavar="LOG...")]]
+    """Files, folders and archives with logs."""
+    out: OptionalOutputPath = None
+    """File to write: trials (.safetensors), or with --guess a proposed mapping (.toml)."""
+    mapping: OptionalPath = None
+    """Mapping file (.toml); formats that describe themselves need none."""
+    guess: bool = False
+    """Guess the mapping from names and numbers; without -o it is printed."""
+    rate: float = 0.0
+    """Frames per second, for --guess where the logs count frames and have no times."""
+    accept: Names = ()
+    """Serious findings to continue with, by name, as in: --accept up_axis swapped"""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+
+def run(options: ImportOptions) -> None:
+    """Run `clashsim import`."""
     from clashsim.data.readers import mapping
-    from clashsim.data.trial_files import write_trials
-    from clashsim.report.findings import finding_sentences, findings_table
+    from clashsim.pipeline.log_import import ImportConfig, RefusedLogsError, import_logs
 
-    check_finding_names(verb.accept)
-    not_negative(rate=verb.rate)
-    if verb.rate and not verb.guess:
-        raise DataError("--rate is for --guess; in a mapping file it is rate = 120.0")
-    if verb.guess and verb.mapping is not None:
-        raise DataError("--guess proposes a mapping, so it cannot go with --mapping")
-    if verb.out is None or verb.out.suffix == ".toml":
-        _propose(verb)
+    config = ImportConfig(options.mapping, options.guess, options.rate, options.accept)
+    if options.out is None or options.out.suffix == ".toml":
+        _propose_mapping(options)
         return
-    refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
-    how = None if verb.mapping is None else mapping.load(verb.mapping)
+    check_output_file(options.out, (".safetensors",), overwrite=options.overwrite)
     try:
-        got = logs.read_logs(
-            verb.logs,
-            mapping=how,
-            guess=verb.guess,
-            rate=verb.rate,
-            accept=verb.accept,
-            progress=bar,
-        )
-    except DataError:
-        with suppress(
-            DataError
-        ):  # the sentence has room for the first few findings; the table has them all
-            if findings := logs.read_logs(
-                verb.logs,
-                mapping=how,
-                guess=verb.guess,
-                rate=verb.rate,
-                accept=tuple(FINDING_NAMES),
-            ).findings:
-                console().print(findings_table(findings), markup=False)
+        imported = import_logs(options.logs, options.out, config=config, progress=bar)
+    except RefusedLogsError as error:
+        _print_findings(error.findings)
         raise
-    if got.findings:
-        console().print(findings_table(got.findings), markup=False)
-    write_trials(verb.out, replace(got.trials, notes=finding_sentences(got.findings)))
-    if verb.guess:
+    _print_findings(imported.findings)
+    if options.guess:
         print(
-            f"the mapping was guessed; if it is wrong, write it to a file with --guess -o mapping.toml, mend it, and give it as --mapping\n\n{mapping.dump(got.mapping)}"
+            "the mapping was guessed; if it is wrong, write it to a file with "
+            "--guess -o mapping.toml, correct it, and give it as --mapping\n\n"
+            f"{mapping.dump(imported.mapping)}"
         )
-    print(f"{len(got.trials)} trials of {', '.join(got.trials.bodies)} written to {verb.out}")
+    trials = imported.trials
+    print(f"{len(trials)} trials of {', '.join(trials.bodies)} written to {options.out}")
 
 
-def _propose(verb: Import) -> None:
-    """Print or write a guessed mapping."""
-    from clashsim.core.files import write_atomic
-    from clashsim.data import logs
-    from clashsim.data.readers import mapping
+def _print_findings(findings: Sequence[Finding]) -> None:
+    """Print a table of what is wrong with the logs, if anything is."""
+    from clashsim.report.findings import findings_table
 
-    if not verb.guess:
+    if findings:
+        console().print(findings_table(findings), markup=False)
+
+
+def _propose_mapping(options: ImportOptions) -> None:
+    """Print a guessed mapping, or write it to a file."""
+    from clashsim.pipeline.log_import import propose_mapping
+
+    if not options.guess:
         raise DataError(
-            "say where the trials are to go, as in -o trials.safetensors, or ask for a mapping to be proposed with --guess"
+            "say where to write the trials, as in -o trials.safetensors, "
+            "or ask for a proposed mapping with --guess"
         )
-    if verb.out is not None:
-        refuse_file(verb.out, (".toml",), overwrite=verb.overwrite)
-    guessed = logs.guess_mapping(verb.logs, rate=verb.rate)
-    text = mapping.dump(guessed)
-    if verb.out is None:
-        print(text, end="")
+    if options.out is not None:
+        check_output_file(options.out, (".toml",), overwrite=options.overwrite)
+    proposed = propose_mapping(options.logs, options.out, rate=options.rate)
+    if options.out is None:
+        print(proposed.text, end="")
         return
-    write_atomic(verb.out, text.encode())
-    print(f"proposed mapping written to {verb.out}; look at it, mend it, and give it as --mapping")
-    bare = [
-        body.name
-        for log in guessed.logs
-        for body in log.bodies
-        if not (body.quaternion or body.euler or body.yaw or body.source or body.markers)
-    ]
-    if bare:
+    print(
+        f"proposed mapping written to {options.out}; look at it, correct it, "
+        "and give it as --mapping"
+    )
+    if proposed.without_orientation:
+        bodies = ", ".join(proposed.without_orientation)
         print(
-            f"no columns were taken for the orientation of {', '.join(bare)}, which counts as never turned; if the logs have them, write them in as quaternion, euler or yaw"
+            f"no columns were found for the orientation of {bodies}, which counts as never turned; "
+            "if the logs have them, write them in as quaternion, euler or yaw"
         )

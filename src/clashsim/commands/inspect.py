@@ -1,67 +1,129 @@
-"""`clashsim inspect`."""
+"""`clashsim inspect`: tables and pictures of trials, and settings proposed for a scene."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from clashsim.commands.recorded import impacts_of, read_recorded, scene_of, segmented, sentences
-from clashsim.commands.shared import console, refuse_file
+from tyro.conf import OmitArgPrefixes, arg
+
+from clashsim.commands.option_types import (
+    BodyOptions,
+    OptionalOutputPath,
+    OptionalPath,
+    TrialsArgument,
+)
+from clashsim.commands.shared import check_output_file, console
 from clashsim.core.errors import SceneError
 from clashsim.core.files import write_atomic
 
 if TYPE_CHECKING:
-    from clashsim.cli import Inspect
+    from clashsim.core.scene import Scene
+    from clashsim.core.trials import Trials
     from clashsim.data.segmentation.result import Segmentation
 
+_PICTURES = (".png", ".svg", ".pdf", ".html")
 
-def run(verb: Inspect) -> None:
-    """`clashsim inspect`."""
-    from clashsim.fit.settings import propose_settings
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """Look at trials: what was recorded, which impacts are in it, and pictures of both.
+
+    Example: clashsim inspect trials.safetensors --scene semi_cylinder -o trials.html
+
+    For a scene of your own, --settings scene.toml proposes the file that belongs beside scene.xml.
+    """
+
+    trials: TrialsArgument
+    """File of clashsim import (.safetensors) or record (.npz)."""
+    out: OptionalOutputPath = None
+    """Picture (.png, .svg, .pdf) or page (.html) to write."""
+    scene: Annotated[str | None, arg(metavar="SCENE")] = None
+    """Scene with which to find impacts; without one, --struck is enough."""
+    settings: OptionalPath = None
+    """File (.toml) to propose the scene's settings in: which geoms collide, ranges of strikes that
+    hold the impacts found, parameters.
+    """
+    overwrite: bool = False
+    """Replace the files if they exist."""
+    bodies: OmitArgPrefixes[BodyOptions] = BodyOptions()
+
+
+@dataclass(frozen=True, eq=False)
+class _Inspected:
+    """Trials, and what was found in them; no segmentation where the struck body is not named."""
+
+    trials: Trials
+    scene: Scene | None
+    struck: str | None
+    segmentation: Segmentation | None
+
+
+def run(options: InspectOptions) -> None:
+    """Run `clashsim inspect`."""
+    from clashsim.pipeline.recordings import segmentation_summary
     from clashsim.report.trial_pictures import draw_trials, trials_table
 
-    if verb.out is not None:
-        refuse_file(verb.out, (".png", ".svg", ".pdf", ".html"), overwrite=verb.overwrite)
-    if verb.settings is not None:
-        if verb.scene is None:
+    if options.out is not None:
+        check_output_file(options.out, _PICTURES, overwrite=options.overwrite)
+    if options.settings is not None:
+        if options.scene is None:
             raise SceneError("--settings proposes settings for a scene: name it with --scene")
-        refuse_file(verb.settings, (".toml",), overwrite=verb.overwrite)
-    trials = read_recorded(verb.trials)
-    found: Segmentation | None
-    if verb.scene is not None:
-        scene, struck, striker = scene_of(verb.scene, verb.bodies, trials)
-        found = segmented(trials, scene, struck, striker)
-        struck = struck or scene.struck_body.name
+        check_output_file(options.settings, (".toml",), overwrite=options.overwrite)
+    inspected = _inspect(options)
+    trials = inspected.trials
+    segmentation = inspected.segmentation
+    impacts = () if segmentation is None else segmentation.found
+    console().print(trials_table(trials, impacts), markup=False)
+    if segmentation is None:
+        print("name the struck body with --struck, or a scene with --scene, to find impacts")
     else:
-        struck, striker = verb.bodies.struck, verb.bodies.striker
-        if struck is None and len(trials.bodies) == 1:
-            struck = trials.bodies[0]
-        found = segmented(trials, None, struck, striker) if struck is not None else None
-    console().print(trials_table(trials, found.found if found is not None else ()), markup=False)
-    for sentence in (
-        ["name the struck body with --struck, or a scene with --scene, to have impacts looked for"]
-        if found is None
-        else sentences(found, trials)
-    ):
-        print(sentence)
-    if verb.out is not None:
-        draw_trials(
-            verb.out,
-            trials,
-            found.found if found is not None else (),
-            struck=struck,
-            notes=found.notes if found is not None else (),
-        )
-        print(f"pictures written to {verb.out}")
-    if verb.settings is not None and found is not None and verb.scene is not None:
-        write_atomic(
-            verb.settings,
-            propose_settings(scene, impacts_of(found, scene, (), trials).checked()).encode(),
-        )
-        beside = Path(verb.scene).with_suffix(".toml")
-        put = (
-            ""
-            if verb.settings.resolve() == beside.resolve()
-            else f"; it counts as {beside.name} beside {Path(verb.scene).name}"
-        )
-        print(f"proposed settings written to {verb.settings}: look at them and mend them{put}")
+        for sentence in segmentation_summary(segmentation, trials):
+            print(sentence)
+    if options.out is not None:
+        notes = () if segmentation is None else segmentation.notes
+        draw_trials(options.out, trials, impacts, struck=inspected.struck, notes=notes)
+        print(f"pictures written to {options.out}")
+    if options.settings is not None:
+        _propose_settings(inspected, options.settings, Path(str(options.scene)))
+
+
+def _inspect(options: InspectOptions) -> _Inspected:
+    """Read the trials and find their impacts."""
+    from clashsim.pipeline import recordings
+
+    trials = recordings.read_recording(options.trials)
+    names = recordings.BodyNames(
+        options.bodies.struck, options.bodies.striker, options.bodies.ground
+    )
+    if options.scene is not None:
+        scene, names = recordings.scene_for_trials(options.scene, names, trials)
+        segmentation = recordings.find_impacts(trials, scene, names)
+        struck = names.struck or scene.struck_body.name
+        return _Inspected(trials, scene, struck, segmentation)
+    struck_body = names.struck
+    if struck_body is None and len(trials.bodies) == 1:
+        struck_body = trials.bodies[0]
+    if struck_body is None:
+        return _Inspected(trials, None, None, None)
+    names = recordings.BodyNames(struck_body, names.striker)
+    segmentation = recordings.find_impacts(trials, None, names)
+    return _Inspected(trials, None, struck_body, segmentation)
+
+
+def _propose_settings(inspected: _Inspected, settings: Path, scene_file: Path) -> None:
+    """Write settings proposed for a scene from the impacts that were found."""
+    from clashsim.fit.settings import propose_settings
+    from clashsim.pipeline.recordings import impacts_with_known
+
+    scene = inspected.scene
+    segmentation = inspected.segmentation
+    assert scene is not None and segmentation is not None, "--settings comes with --scene"
+    impacts = impacts_with_known(segmentation, scene, (), inspected.trials).checked()
+    write_atomic(settings, propose_settings(scene, impacts).encode())
+    beside_scene = scene_file.with_suffix(".toml")
+    hint = ""
+    if settings.resolve() != beside_scene.resolve():
+        hint = f"; clashsim reads them from {beside_scene.name} beside {scene_file.name}"
+    print(f"proposed settings written to {settings}: look at them and correct them{hint}")

@@ -1,114 +1,136 @@
-"""`clashsim loop`."""
+"""`clashsim loop`: the real-sim-real loop."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from clashsim.commands.shared import cache, console, load_scene, needs_drake, not_negative
-from clashsim.core.errors import DataError, ParamError, SceneError
+from clashsim.commands.option_types import OutputPath, SceneArgument
+from clashsim.commands.shared import console
 from clashsim.core.extras import require
-from clashsim.core.files import complete_files
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
-    from clashsim.cli import Loop
-    from clashsim.loop.rounds import RealSimRealLoop
+    from clashsim.loop.rounds import Round
+    from clashsim.pipeline.real_sim_real import LoopResult
 
 
-def run(verb: Loop) -> None:
-    """`clashsim loop`."""
+@dataclass(frozen=True)
+class LoopOptions:
+    """Real-sim-real: strike with the current policy, learn the simulator from that, train the
+    policy further in it, round after round.
+
+    Example: clashsim loop semi_cylinder --env lab --rounds 4 -o runs/loop
+
+    Each round is a folder with its strikes, recordings, run and policy; interrupted, the same
+    command continues. It ends before --rounds when the error on fresh strikes has stopped falling.
+    With --env folder it stops at a file of strikes to make on a rig of your own, and continues when
+    their recordings are beside it. Needs clashsim[rl], and clashsim[lab] for the laboratory.
+    """
+
+    scene: SceneArgument
+    """A shipped scene or an MJCF file ending in .xml; the first simulator has its values."""
+    out: OutputPath
+    """Folder of the loop."""
+    rounds: int = 4
+    """Rounds at most."""
+    env: Literal["lab", "folder"] = "lab"
+    """Where strikes are made: in the virtual laboratory, a stand-in for reality, or on a rig of
+    your own.
+    """
+    task: Literal["push", "pose"] = "push"
+    """push: along a corridor; pose: to a pose, for bodies that may be struck from all sides."""
+    algorithm: Literal["sac", "ppo"] = "sac"
+    """How policies are trained."""
+    collect: Literal["informative", "plain", "random"] = "informative"
+    """Strikes of a policy rewarded for informative strikes, of the plain policy, or random ones
+    (without a policy).
+    """
+    strikes: int = 6
+    """Strikes per round."""
+    material: str = "resin"
+    """Of the laboratory's block: resin, nylon or petg_cf."""
+    surface: str = "high"
+    """High or low friction."""
+    change: str = "none"
+    """What differs in the laboratory from the scene: none, heavier or ballast."""
+    all_rounds: bool = False
+    """Continue to the last round although another is not expected to pay."""
+    seed: int = 0
+    """Seed of everything random."""
+
+
+def run(options: LoopOptions) -> None:
+    """Run `clashsim loop`."""
     require("stable_baselines3", "Stable-Baselines3", "rl")
-    from clashsim import lab
-    from clashsim.loop.lab_rig import LabRig
-    from clashsim.loop.rounds import RealSimRealLoop
     from clashsim.loop.steps import LoopConfig
+    from clashsim.pipeline.real_sim_real import LoopRunConfig, loop_run
 
-    not_negative(seed=verb.seed)
-    for name, least in (("rounds", 1), ("strikes", 5)):
-        if getattr(verb, name) < least:
-            raise ParamError(f"--{name} must be at least {least}, got {getattr(verb, name)}")
-    if verb.out.exists() and not verb.out.is_dir():
-        raise DataError(f"{str(verb.out)!r} already exists and is not a folder")
-    begun = (verb.out / "loop.json").is_file()
-    if verb.out.is_dir() and not begun and complete_files(verb.out):
-        raise DataError(f"{str(verb.out)!r} holds other files; choose another folder")
-    scene = load_scene(verb.scene)
-    if verb.world == "lab":
-        needs_drake()
-        if scene.name not in lab.SHAPES:
-            raise SceneError(
-                f"the laboratory has no block of scene {scene.name!r}: it has {', '.join(lab.SHAPES)}; for a bench of your own: --in folder"
-            )
-    world = (
-        LabRig(lab.Setting(scene.name, verb.material, verb.surface, verb.change))
-        if verb.world == "lab"
-        else None
+    config = LoopRunConfig(
+        env=options.env,
+        rounds=options.rounds,
+        all_rounds=options.all_rounds,
+        material=options.material,
+        surface=options.surface,
+        change=options.change,
+        loop=LoopConfig(
+            task=options.task,
+            algorithm=options.algorithm,
+            collect=options.collect,
+            strikes=options.strikes,
+            seed=options.seed,
+        ),
     )
-    options = LoopConfig(
-        task=verb.task,
-        algorithm=verb.algorithm,
-        collect=verb.collect,
-        strikes=verb.strikes,
-        seed=verb.seed,
-    )
-    loop = RealSimRealLoop(scene, options, verb.out, cache=cache(), progress=bar)
-    with bar("rounds", verb.rounds) as advance:
-        loop.begin()
-        while loop.rounds[-1].turn < verb.rounds:
-            if world is None and not loop.recorded:
-                _ask(loop)
-                return
-            loop.advance(world)
-            advance(1)
-            if not loop.another_pays and not verb.all_rounds:
-                break
-    _tell(loop)
-    if not loop.another_pays:
+    result = loop_run(options.scene, options.out, config=config, progress=bar)
+    if result.requested_strikes is not None:
+        _print_request(result)
+        return
+    console().print(_table(result.rounds))
+    if not result.another_pays:
         print(
             "another round is not expected to pay: the error on fresh strikes has stopped falling"
         )
-    last = verb.out / f"round-{loop.rounds[-1].turn:02d}"
+    policy = "" if result.agent is None else f", last policy in {result.agent}"
+    print(f"last run in {result.run}{policy}")
+
+
+def _print_request(result: LoopResult) -> None:
+    """Print what a person at a rig should do next."""
+    from clashsim.loop.rounds import TRIALS_FILE
+
+    strikes = result.requested_strikes
+    assert strikes is not None
+    if len(result.rounds) > 1:
+        console().print(_table(result.rounds))
+    number = result.rounds[-1].number + 1
     print(
-        f"last run in {last / 'run'}, last policy in {last / 'agent.safetensors'}"
-        if options.collect != "random"
-        else f"last run in {last / 'run'}"
+        f"round {number}: make the strikes of {strikes}, one after the other, "
+        "with the body put back before each"
+    )
+    print(
+        "then import the recordings, one trial for each strike in their order, as "
+        f"{strikes.with_name(TRIALS_FILE)}, and give the same command again"
     )
 
 
-def _ask(loop: RealSimRealLoop) -> None:
-    """Tell a person at a bench what to do next."""
-    path = loop.asked()
-    if len(loop.rounds) > 1:
-        _tell(loop)
-    turn = loop.rounds[-1].turn + 1
-    print(
-        f"round {turn}: make the strikes of {path}, one after the other, with the body put back before each"
-    )
-    print(
-        f"then import the recordings, one trial for each strike in their order, as {_recordings(path)}, and give the same command again"
-    )
-
-
-def _recordings(path: Path) -> Path:
-    return path.with_name("trials.safetensors")
-
-
-def _tell(loop: RealSimRealLoop) -> None:
+def _table(rounds: Sequence[Round]) -> Any:
+    """One row per round with strikes, as a table for the terminal."""
     from rich.table import Table
 
-    table = Table(
-        title="RealSimRealLoop: how far the simulator of the round before was off on fresh strikes",
-        title_justify="left",
-    )
+    title = "Rounds: error of the last round's simulator on fresh strikes"
+    table = Table(title=title, title_justify="left")
     for column in ("round", "strikes so far", "off by, mm", "degrees"):
         table.add_column(column, justify="right")
-    for done in loop.rounds:
-        if done.miss is not None and done.made is not None:
-            table.add_row(
-                str(done.turn),
-                str(len(done.made.strikes)),
-                f"{1e3 * done.miss[0]:.1f}",
-                f"{57.29578 * done.miss[1]:.1f}",
-            )
-    console().print(table)
+    for done in rounds:
+        if done.error is None or done.recorded is None:
+            continue
+        distance, angle = done.error
+        table.add_row(
+            str(done.number),
+            str(len(done.recorded.strikes)),
+            f"{1e3 * distance:.1f}",
+            f"{math.degrees(angle):.1f}",
+        )
+    return table

@@ -1,238 +1,221 @@
-"""`clashsim plan` and `clashsim execute`."""
+"""`clashsim plan`: strikes that bring the struck body to a target."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from tyro.conf import OmitArgPrefixes, arg
 
-from clashsim.commands.shared import console, needs_drake, not_negative, refuse_file
-from clashsim.core.errors import DataError, ParamError
-from clashsim.core.parsing import JSON_BYTES, parse_json, read_bounded
+from clashsim.commands.option_types import (
+    ExecutionOptions,
+    OptionalInt,
+    OptionalOutputPath,
+    OptionalPath,
+    RunArgument,
+)
+from clashsim.commands.shared import console, open_executor
+from clashsim.core.errors import ParamError
+from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
-    from clashsim.cli import Execute
-    from clashsim.cli import Plan as PlanVerb
     from clashsim.core.scene import Scene
+    from clashsim.pipeline.planning import PlanConfig, PlanResult
     from clashsim.plan.tasks import Plan
 
-PLAN, PICTURE, OUTCOME = "plan.json", "plan.png", "outcome.png"
+# Share of the strikes to choose from of which a model may be unsure without a warning.
+_UNTRUSTED = 0.05
+PoseInDegrees = tuple[float, float, float]
 
 
-def run(verb: PlanVerb) -> None:
-    """`clashsim plan`."""
-    from clashsim.fit.run_folder import load
-    from clashsim.plan.execution import strikes_at_corners
-    from clashsim.plan.path import Limits
-    from clashsim.plan.planner import PlannerConfig, plan, plan_fewest_strikes
-    from clashsim.plan.tasks import PlanningTask, Reach
+@dataclass(frozen=True)
+class ArmLimits:
+    """What the arm allows at its tip."""
 
-    not_negative(seed=verb.seed, draws=verb.draws)
-    if (verb.target is None) == (verb.targets is None):
-        raise ParamError(
-            "say where the body shall come to rest: --target X Y YAW, or --targets FILE.csv, one of them"
-        )
-    if verb.targets is None and (verb.where.on is not None or verb.where.workers):
-        raise ParamError("--on and --workers are for many targets: give --targets as well")
-    made = load(verb.run)
-    if verb.draws > 10_000:
-        raise ParamError(f"--draws must be at most 10000, got {verb.draws}")
-    limits = Limits(verb.limits.speed, verb.limits.acceleration, verb.limits.jerk)
-    low = float(made.scene.strikes.speed[0])
-    if limits.speed <= low:
-        raise ParamError(
-            f"the arm's speed of {limits.speed:g} m/s is not above the slowest strike that was calibrated, {low:g} m/s"
-        )
-    side = None if verb.side is None else tuple(np.radians(verb.side).tolist())
-    reach = Reach(speed=(low, limits.speed), bearing=side, workspace=verb.workspace)  # type: ignore[arg-type]
-    target, start = (
-        (*pose[:2], float(np.radians(pose[2])))
-        for pose in (verb.target or (0.0, 0.0, 0.0), verb.start)
+    speed: float = 0.8
+    """m/s"""
+    acceleration: float = 10.0
+    """m/s^2"""
+    jerk: float = 500.0
+    """m/s^3"""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Plan the strike, or the strikes, that bring the struck body to a target, and write them as a
+    robot executes them.
+
+    Example: clashsim plan runs/demo --target -0.05 -0.02 -20 -o plan
+
+    The folder gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as
+    path-1.csv and path-1.json.
+    Many targets at once: clashsim plan runs/demo --targets targets.csv -o plans.csv
+    """
+
+    run: RunArgument
+    """Run folder of clashsim calibrate or demo, with a slide model."""
+    target: Annotated[PoseInDegrees | None, arg(metavar="X Y YAW")] = None
+    """Where the body should come to rest: m, m, degrees."""
+    targets: OptionalPath = None
+    """Instead of one: a .csv file with the columns x, y (m), yaw (degrees), and start_x, start_y,
+    start_yaw if they differ.
+    """
+    start: Annotated[PoseInDegrees, arg(metavar="X Y YAW")] = (0.0, 0.0, 0.0)
+    """Where it lies: m, m, degrees."""
+    out: OptionalOutputPath = None
+    """Folder to write to; with --targets a file, .csv or .json."""
+    strikes: OptionalInt = None
+    """How many strikes, 1 to 3; by default as few as reach the target."""
+    method: Literal["cmaes", "cem", "gradient"] = "cmaes"
+    """How to search."""
+    side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
+    """Side from which the arm can strike: bearings of the tip seen from the body, degrees,
+    counter-clockwise.
+    """
+    workspace: Annotated[tuple[float, float, float, float] | None, arg(metavar="X0 X1 Y0 Y1")] = (
+        None
     )
-    task = PlanningTask(
-        target, start, strikes=1 if verb.strikes is None else verb.strikes, reach=reach
-    )
-    options: dict[str, Any] = {
-        "method": verb.method,
-        "noise_samples": verb.draws,
-        "seed": verb.seed,
-    }
-    if verb.targets is not None:
-        from clashsim.commands import plan_targets
+    """Rectangle that the body may not leave, m."""
+    draws: int = 0
+    """Plan for the mean over so many samples of the model's noise, instead of for the expected
+    outcome.
+    """
+    seed: int = 0
+    """Seed of the search."""
+    overwrite: bool = False
+    """Replace the folder or file if it exists."""
+    device: Annotated[str | None, arg(metavar="DEVICE")] = None
+    """Where torch searches, all targets and populations in one batch: cpu or cuda."""
+    execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
+    limits: ArmLimits = ArmLimits()
 
-        plan_targets.run(verb, made.scene, task, options)
+
+def run(options: PlanOptions) -> None:
+    """Run `clashsim plan`."""
+    from clashsim.pipeline.planning import plan_run, write_plan
+
+    execution = options.execution
+    if (options.target is None) == (options.targets is None):
+        raise ParamError(
+            "say where the body should come to rest: --target X Y YAW, or --targets FILE.csv, "
+            "one of them"
+        )
+    if options.target is None:
+        _plan_targets(options)
         return
-    options["device"] = verb.device
-    model = made.strikes()
-    found = (
-        plan_fewest_strikes(model, task, PlannerConfig(**options))
-        if verb.strikes is None
-        else plan(model, task, PlannerConfig(**options))
+    if execution.executor is not None or execution.workers:
+        raise ParamError("--executor and --workers are for many targets: give --targets as well")
+    result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
+    console().print(_table(result.plan, result.scene), markup=False)
+    _print_warnings(result)
+    if options.out is not None:
+        files = write_plan(result, options.out, overwrite=options.overwrite)
+        print(f"{', '.join(files)} written to {options.out}")
+
+
+def _plan_targets(options: PlanOptions) -> None:
+    """Plan for all targets of a file."""
+    from clashsim.commands import target_files
+    from clashsim.commands.shared import check_output_file
+    from clashsim.fit.run_folder import load
+    from clashsim.pipeline.planning import plan_targets, planning_task
+
+    config = _config(options)
+    scene = load(options.run).scene
+    task = planning_task(scene, (0.0, 0.0, 0.0), config)
+    if options.out is not None:
+        check_output_file(options.out, (".csv", ".json"), overwrite=options.overwrite)
+    tasks = target_files.read_targets(Path(str(options.targets)), task)
+    with open_executor(options.execution) as executor:
+        plans = plan_targets(options.run, tasks, config=config, executor=executor, progress=bar)
+    for sentence in target_files.summary(plans):
+        print(sentence)
+    if options.out is not None:
+        target_files.write_plans(options.out, plans, scene)
+        print(f"written to {options.out}")
+
+
+def _config(options: PlanOptions) -> PlanConfig:
+    """The library's configuration for options of the command line."""
+    from clashsim.pipeline.planning import PlanConfig
+    from clashsim.plan.path import Limits
+
+    side = None
+    if options.side is not None:
+        first, second = np.radians(options.side).tolist()
+        side = (first, second)
+    limits = options.limits
+    return PlanConfig(
+        start=_pose_in_radians(options.start),
+        strikes=options.strikes,
+        method=options.method,
+        side=side,
+        workspace=options.workspace,
+        draws=options.draws,
+        seed=options.seed,
+        device=options.device,
+        limits=Limits(limits.speed, limits.acceleration, limits.jerk),
     )
-    console().print(_table(found, made.scene), markup=False)
-    print(f"{found.status}: {found.reason}")
-    if corners := strikes_at_corners(made.scene, found):
+
+
+def _pose_in_radians(pose: PoseInDegrees) -> tuple[float, float, float]:
+    """A pose x, y (m), yaw (degrees) with its yaw in rad."""
+    x, y, yaw = pose
+    return x, y, float(np.radians(yaw))
+
+
+def _print_warnings(result: PlanResult) -> None:
+    """Print how planning ended, and what to know before executing the plan."""
+    print(f"{result.plan.status}: {result.plan.reason}")
+    if result.corner_strikes:
+        numbers = " and ".join(map(str, result.corner_strikes))
         print(
-            f"strike {' and '.join(map(str, corners))} touches a corner, where bodies end further off than the spread says: try --strikes, --side or another target"
+            f"strike {numbers} touches a corner, where bodies end further off than the stated "
+            "standard deviation: try --strikes, --side or another target"
         )
-    if model.fidelity is not None and model.fidelity.untrusted_share > 0.05:
+    if result.untrusted_share > _UNTRUSTED:
         print(
-            f"the model doubts itself on {100 * model.fidelity.untrusted_share:.0f} % of the strikes it may choose from: record more of them"
+            f"the model is not sure of {100 * result.untrusted_share:.0f} % of the strikes to "
+            "choose from: record more of them"
         )
-    if verb.out is not None:
-        _write(verb.out, found, made.scene, limits, overwrite=verb.overwrite)
-
-
-def execute(verb: Execute) -> None:
-    """`clashsim execute`."""
-    from clashsim import lab
-    from clashsim.core.scene import Scene
-    from clashsim.core.trials import Trials, yaw
-    from clashsim.data.trial_files import write_trials
-    from clashsim.plan.execution import plan_from_json
-    from clashsim.plan.tasks import pose_error
-
-    not_negative(seed=verb.seed)
-    needs_drake()
-    if verb.times < 1:
-        raise ParamError(f"--times must be at least 1, got {verb.times}")
-    if verb.out is not None:
-        refuse_file(verb.out, (".png", ".svg", ".pdf", ".safetensors"), overwrite=verb.overwrite)
-    path = verb.plan / PLAN if verb.plan.is_dir() else verb.plan
-    if not path.is_file():
-        raise DataError(f"there is no plan at {str(path)!r}: make one with clashsim plan -o FOLDER")
-    text = read_bounded(path, f"plan {str(path)!r}", limit=JSON_BYTES).decode(errors="replace")
-    plan, shape = plan_from_json(text), _shape(text)
-    setting = lab.Setting(shape, verb.material, verb.surface)
-    if set(plan.names) != {"speed", "point", "deflection"}:
-        raise DataError(
-            f"the laboratory takes speed, point and deflection of a strike, but the plan has {', '.join(plan.names)}"
-        )
-    strikes = [lab.Strike(**dict(zip(plan.names, s.tolist(), strict=True))) for s in plan.strikes]
-    trials = [
-        lab.execute(strikes, setting, verb.seed + i, start=plan.task.start)
-        for i in range(verb.times)
-    ]
-    ends = []
-    for done in trials:
-        _, seen = done[-1].seen("block")
-        ends.append(
-            [*np.median(seen[-10:, :2], 0), float(np.median(np.unwrap(yaw(seen[-10:, 3:]))))]
-        )
-    outcomes = np.array(ends)
-    scene = Scene.load(shape)
-    for words, pose in (
-        ("from the target", np.array(plan.task.target)),
-        ("from what was expected", plan.predicted[-1]),
-    ):
-        far, turn = pose_error(outcomes, pose)
-        print(
-            f"came to rest {1e3 * far.mean():.1f} mm and {np.degrees(np.abs(turn)).mean():.1f} degrees {words}"
-            + (f" (mean of {verb.times})" if verb.times > 1 else "")
-        )
-    print(
-        f"executed in the laboratory, a stand-in for reality: {shape}, {verb.material} on {verb.surface}-friction sand"
-    )
-    if verb.out is not None:
-        verb.out.parent.mkdir(parents=True, exist_ok=True)
-        if verb.out.suffix == ".safetensors":
-            write_trials(
-                verb.out,
-                Trials(
-                    tuple(
-                        replace(t, name=f"{t.name}-{i}")
-                        for i, done in enumerate(trials)
-                        for t in done
-                    )
-                ),
-            )
-        else:
-            _picture(verb.out, plan, scene, outcomes)
-        print(f"written to {verb.out}")
-
-
-def _shape(text: str) -> str:
-    from clashsim import lab
-
-    name = str(parse_json(text, "the plan").get("scene"))
-    if name not in lab.SHAPES:
-        raise DataError(
-            f"the laboratory has no block of scene {name!r}: it has {', '.join(lab.SHAPES)}"
-        )
-    return name
 
 
 def _table(plan: Plan, scene: Scene) -> Any:
+    """The strikes of a plan as a table for the terminal."""
     from rich.markup import escape
     from rich.table import Table
 
     from clashsim.plan.execution import UNITS, touches
 
-    count = "Strike" if len(plan.strikes) == 1 else f"{len(plan.strikes)} strikes"
+    num_strikes = len(plan.strikes)
+    count = "Strike" if num_strikes == 1 else f"{num_strikes} strikes"
     table = Table(title=escape(f"{count} of {scene.name}"), title_justify="left")
-    for name in (
+    columns = [
         "",
-        *(f"{n}, {UNITS[n]}" for n in plan.names),
+        *(f"{name}, {UNITS[name]}" for name in plan.names),
         "touch x, y, mm",
         "velocity, m/s",
         "then at x, y, mm",
         "yaw, deg",
-    ):
-        table.add_column(name, justify="right")
-    for k, (strike, touch, end) in enumerate(
-        zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)
-    ):
-        sd = plan.std if k + 1 == len(plan.strikes) and plan.std.any() else None
-        place = f"{1e3 * end[0]:.1f}, {1e3 * end[1]:.1f}" + (
-            "" if sd is None else f" ± {1e3 * float(np.linalg.norm(sd[:2])):.1f}"
-        )
-        turn = f"{np.degrees(end[2]):.1f}" + ("" if sd is None else f" ± {np.degrees(sd[2]):.1f}")
+    ]
+    for column in columns:
+        table.add_column(column, justify="right")
+    strikes = zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)
+    for number, (strike, touch, rest) in enumerate(strikes, start=1):
+        position = f"{1e3 * rest[0]:.1f}, {1e3 * rest[1]:.1f}"
+        yaw = f"{np.degrees(rest[2]):.1f}"
+        # The standard deviation is that of the pose after the last strike.
+        if number == num_strikes and plan.std.any():
+            position += f" ± {1e3 * float(np.linalg.norm(plan.std[:2])):.1f}"
+            yaw += f" ± {np.degrees(plan.std[2]):.1f}"
         table.add_row(
-            str(k + 1),
-            *(f"{v:.3f}" for v in strike),
+            str(number),
+            *(f"{value:.3f}" for value in strike),
             f"{1e3 * touch[0]:.1f}, {1e3 * touch[1]:.1f}",
             f"{touch[3]:.3f}, {touch[4]:.3f}",
-            place,
-            turn,
+            position,
+            yaw,
         )
     return table
-
-
-def _write(out: Path, plan: Plan, scene: Scene, limits: Any, *, overwrite: bool) -> None:
-    """The plan, the arm's paths as CSV and JSON, and a picture, as one folder."""
-    import tempfile
-
-    from clashsim.data.folders import dumps, write_folder
-    from clashsim.plan.execution import plan_to_dict, tip_paths
-    from clashsim.plan.robot_files import write_path
-
-    files = {PLAN: dumps(plan_to_dict(plan, scene))}
-    with tempfile.TemporaryDirectory() as made:
-        for k, path in enumerate(tip_paths(scene, plan, limits), 1):
-            for suffix in ("csv", "json"):
-                write_path(path, Path(made) / f"path-{k}.{suffix}")
-        _picture(Path(made) / PICTURE, plan, scene)
-        files |= {p.name: p.read_bytes() for p in sorted(Path(made).iterdir())}
-    write_folder(out, files, overwrite=overwrite, kind="plan")
-    print(f"{', '.join(files)} written to {out}")
-
-
-def _picture(path: Path, plan: Plan, scene: Scene, outcomes: np.ndarray | None = None) -> None:
-    from clashsim.core.outline import outline
-    from clashsim.plan.execution import touches
-    from clashsim.report.plan_picture import draw_plan
-
-    draw_plan(
-        path,
-        body=outline(scene, scene.struck, scene.struck_body),
-        tip=outline(scene, scene.striker, scene.striker_body),
-        starts=plan.starts,
-        touches=touches(scene, plan),
-        predicted=plan.predicted,
-        target=np.array(plan.task.target),
-        std=plan.std,
-        outcomes=outcomes,
-        title=plan.reason,
-    )

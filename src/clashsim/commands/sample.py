@@ -1,63 +1,124 @@
-"""`clashsim sample`."""
+"""`clashsim sample`: run random strikes in MuJoCo."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from clashsim.commands.shared import engine, load_scene, not_negative, refuse_file
+from tyro.conf import OmitArgPrefixes, arg
+
+from clashsim.commands.option_types import (
+    ExecutionOptions,
+    OutputPath,
+    PairOptions,
+    SceneArgument,
+)
+from clashsim.commands.shared import check_output_file, open_executor
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
-    from clashsim.cli import Sample
+    from clashsim.core.scene import Scene
 
 
-def run(verb: Sample) -> None:
-    """`clashsim sample`."""
+@dataclass(frozen=True)
+class SampleOptions:
+    """Sample strikes from a scene's ranges and run them in MuJoCo.
+
+    Example: clashsim sample semi_cylinder -n 100000 -o strikes.safetensors
+
+    Interrupted work continues where it stopped when the same command is given again.
+    On all cores of a cluster: clashsim sample semi_cylinder -n 10000000 -o strikes.safetensors
+    --executor ray --checkpoint-dir s3://bucket/strikes
+    """
+
+    scene: SceneArgument
+    """A shipped scene or an MJCF file ending in .xml."""
+    out: OutputPath
+    """File to write, ending in .safetensors."""
+    samples: Annotated[int, arg(aliases=["-n"])] = 100_000
+    """Number of strikes."""
+    seed: int = 0
+    """The same seed gives the same file, with any number of threads and workers."""
+    threads: int = 0
+    """Threads to use in this process; 0 is all cores."""
+    engine: Literal["mujoco", "mjx", "auto"] = "mujoco"
+    """What runs the strikes: MuJoCo on the CPU, MJX on the device of JAX, or whichever is faster in
+    a short trial of both.
+    """
+    checkpoint_dir: Annotated[str | None, arg(metavar="PLACE")] = None
+    """Folder, or URL of any file system that fsspec knows, for finished parts until all are done;
+    by default beside the output.
+    """
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    pair: OmitArgPrefixes[PairOptions] = PairOptions()
+    execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
+
+
+def run(options: SampleOptions) -> None:
+    """Run `clashsim sample`."""
     from clashsim.data.impact_files import write_impacts
-    from clashsim.fit.sample import fastest_engine, sample
-    from clashsim.fit.shards import clear_shards, read_job
-    from clashsim.fit.strike_engines import StrikeEngine
+    from clashsim.fit.sample import sample
+    from clashsim.fit.shards import clear_shards
+    from clashsim.pipeline.arguments import load_scene
 
-    not_negative(seed=verb.seed, threads=verb.threads)
-    if verb.threads and verb.where.on is not None:
-        raise ParamError(
-            "--threads is for this process; with --on each worker has one, and --workers says how many"
-        )
-    if verb.by != "mujoco" and (verb.threads or verb.where.on is not None):
-        raise ParamError(
-            f"--by {verb.by} runs in this process, on the device and the threads that jax takes: leave out --threads and --on"
-        )
-    refuse_file(verb.out, (".safetensors",), overwrite=verb.overwrite)
-    scene = load_scene(verb.scene, **asdict(verb.pair))
-    parts = verb.parts or verb.out.with_name(verb.out.name + ".parts")
-    by = str(verb.by)
-    if by == "auto":
-        job = read_job(parts)
-        by, why = (
-            fastest_engine(scene, verb.samples, verb.seed)
-            if job is None
-            else (
-                str(job.get("by", "mujoco")),
-                f"the shards that are there were made by {job.get('by', 'mujoco')}",
-            )
-        )
-        print(why)
-    with engine(verb.where) as run_on:
-        threads = verb.threads if verb.where.on is None else 1
+    _check(options)
+    pair = options.pair
+    scene = load_scene(options.scene, struck=pair.struck, striker=pair.striker, ground=pair.ground)
+    beside_output = options.out.with_name(options.out.name + ".parts")
+    checkpoint_dir = options.checkpoint_dir or beside_output
+    engine = _engine(options, scene, checkpoint_dir)
+    with open_executor(options.execution) as executor:
         impacts = sample(
             scene,
-            verb.samples,
-            verb.seed,
-            engine=StrikeEngine(by, threads),
-            checkpoint_dir=parts,
-            executor=run_on,
+            options.samples,
+            options.seed,
+            by=engine,
+            checkpoint_dir=checkpoint_dir,
+            threads=options.threads if options.execution.executor is None else 1,
+            engine=executor,
             progress=bar,
         )
-    write_impacts(verb.out, impacts)
-    clear_shards(parts)
-    print(
-        f"{len(impacts)} impacts of {verb.samples} strikes in {verb.out}: "
-        + ", ".join(f"{count} {end}" for end, count in impacts.end_counts.items())
-    )
+    write_impacts(options.out, impacts)
+    clear_shards(checkpoint_dir)
+    ends = ", ".join(f"{count} {end}" for end, count in impacts.end_counts.items())
+    print(f"{len(impacts)} impacts of {options.samples} strikes in {options.out}: {ends}")
+
+
+def _check(options: SampleOptions) -> None:
+    """Refuse options that do not go together, before any work."""
+    from clashsim.pipeline.arguments import check_not_negative
+
+    check_not_negative(seed=options.seed, threads=options.threads)
+    uses_executor = options.execution.executor is not None
+    if options.threads and uses_executor:
+        raise ParamError(
+            "--threads is for this process; with --executor each worker has one, "
+            "and --workers says how many"
+        )
+    if options.engine != "mujoco" and (options.threads or uses_executor):
+        raise ParamError(
+            f"--engine {options.engine} runs in this process, on the device and the threads that "
+            "JAX takes: leave out --threads and --executor"
+        )
+    check_output_file(options.out, (".safetensors",), overwrite=options.overwrite)
+
+
+def _engine(options: SampleOptions, scene: Scene, checkpoint_dir: Path | str) -> str:
+    """The engine to sample with; "auto" is decided here, and the reason is printed."""
+    from clashsim.fit.sample import fastest_engine
+    from clashsim.fit.shards import read_job
+
+    if options.engine != "auto":
+        return options.engine
+    job = read_job(checkpoint_dir)
+    if job is None:
+        engine, reason = fastest_engine(scene, options.samples, options.seed)
+    else:
+        # All shards of a job must come from the same engine.
+        engine = str(job.get("by", "mujoco"))
+        reason = f"the existing shards were made by {engine}"
+    print(reason)
+    return engine

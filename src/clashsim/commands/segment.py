@@ -1,41 +1,71 @@
-"""`clashsim segment`."""
+"""`clashsim segment`: find the impacts in trials and write them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from tyro.conf import OmitArgPrefixes, arg
 
-from clashsim.commands.recorded import impacts_of, read_recorded, scene_of, segmented, sentences
-from clashsim.commands.shared import refuse_file
+from clashsim.commands.option_types import BodyOptions, Names, OutputPath, TrialsArgument
+from clashsim.commands.shared import check_output_file
 from clashsim.core.errors import DataError
 
-if TYPE_CHECKING:
-    from clashsim.cli import Segment
+
+@dataclass(frozen=True)
+class SegmentOptions:
+    """Find the impacts in trials and measure the motion just before and just after each.
+
+    Example: clashsim segment trials.safetensors --scene semi_cylinder -o impacts.csv
+
+    The file is what clashsim calibrate reads; clashsim calibrate takes trials directly, too.
+    """
+
+    trials: TrialsArgument
+    """File of clashsim import (.safetensors) or record (.npz)."""
+    out: OutputPath
+    """File to write, ending in .csv or .safetensors."""
+    scene: Annotated[str, arg(metavar="SCENE")]
+    """A shipped scene or an MJCF file ending in .xml."""
+    sure: bool = False
+    """Leave out impacts that are in doubt: double hits, long contacts."""
+    known: Names = ()
+    """Numbers of the trials to write with each impact, beside those that are parameters of the
+    scene.
+    """
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    bodies: OmitArgPrefixes[BodyOptions] = BodyOptions()
 
 
-def run(verb: Segment) -> None:
-    """`clashsim segment`."""
+def run(options: SegmentOptions) -> None:
+    """Run `clashsim segment`."""
     from clashsim.data.impact_files import write_impacts
+    from clashsim.pipeline import recordings
 
-    refuse_file(verb.out, (".csv", ".safetensors"), overwrite=verb.overwrite)
-    if verb.out.exists() and verb.trials.exists() and verb.out.samefile(verb.trials):
+    out = options.out
+    check_output_file(out, (".csv", ".safetensors"), overwrite=options.overwrite)
+    if out.exists() and options.trials.exists() and out.samefile(options.trials):
         raise DataError(
-            f"{str(verb.out)!r} are the recording itself; choose another output for its impacts"
+            f"{str(out)!r} are the recording itself; choose another output for its impacts"
         )
-    trials = read_recorded(verb.trials)
-    scene, struck, striker = scene_of(verb.scene, verb.bodies, trials)
-    found = segmented(trials, scene, struck, striker)
-    impacts = impacts_of(found, scene, verb.known, trials)
-    if verb.sure:
-        impacts = impacts[np.flatnonzero(found.clean)]
+    trials = recordings.read_recording(options.trials)
+    names = recordings.BodyNames(
+        options.bodies.struck, options.bodies.striker, options.bodies.ground
+    )
+    scene, names = recordings.scene_for_trials(options.scene, names, trials)
+    segmentation = recordings.find_impacts(trials, scene, names)
+    impacts = recordings.impacts_with_known(segmentation, scene, options.known, trials)
+    if options.sure:
+        impacts = impacts[np.flatnonzero(segmentation.clean)]
         if not len(impacts):
             raise DataError(
-                f"all {len(found.found)} impacts are in doubt; without --sure they are written"
+                f"all {len(segmentation.found)} impacts are in doubt; "
+                "without --sure they are written"
             )
-    for sentence in sentences(found, trials):
+    for sentence in recordings.segmentation_summary(segmentation, trials):
         print(sentence)
-    write_impacts(verb.out, impacts)
-    print(
-        f"{len(impacts)} impacts written to {verb.out}; next: clashsim calibrate {verb.scene} {verb.out} -o RUN"
-    )
+    write_impacts(out, impacts)
+    next_command = f"clashsim calibrate {options.scene} {out} -o RUN"
+    print(f"{len(impacts)} impacts written to {out}; next: {next_command}")

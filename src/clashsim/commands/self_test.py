@@ -1,6 +1,7 @@
-"""The main path in short: sample, distil, calibrate, judge, plan, step and keep.
+"""The self-test of `clashsim doctor`: the main path in short.
 
-Each is done on real work, with a bound that it must hold.
+Strikes are sampled, a model is distilled, calibrated and judged, a strike is planned and stepped,
+and the run is written and read back. Each is done on real work, with a bound that must hold.
 """
 
 from __future__ import annotations
@@ -21,13 +22,30 @@ if TYPE_CHECKING:
     from clashsim.fit.calibrated_run import CalibratedRun
     from clashsim.plan.tasks import Plan
 
-_DRAWS = 2  # of each posterior: fewer than usual, for the sake of time
-_FIT, _HELD_OUT = 10, 10  # recorded strikes that are calibrated with, and that are judged on
+_SAMPLES = 500
+_FEWEST_IMPACTS = 450  # of the samples that must end
+_POSTERIOR_SAMPLES = 2  # fewer than usual, to save time
+_NUM_FITTED = 10  # recorded strikes to calibrate with
+_NUM_HELD_OUT = 10  # recorded strikes to judge by
+_MAX_ERROR = 0.1  # relative error of a good prediction
+_FEWEST_GOOD = 0.8  # share of the strikes held out that must be predicted well
+_FARTHEST = 3.0  # mm between the plan and the hybrid simulator
+_MAX_DIFFERENCE = 1e-9  # m/s between a run and the same run read back
+_TIMESTEP = 0.005  # s, of the hybrid simulator
+_LONGEST_REASON = 160  # characters of an error message
+_Outcome = tuple[bool, str]  # whether a check holds, and what was found
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: what was looked at, whether it holds, what was found, and how long it took (s)."""
+    """The result of one check.
+
+    Attributes:
+        name: What was checked.
+        passed: Whether it holds.
+        found: What was found, in words.
+        seconds: How long it took.
+    """
 
     name: str
     passed: bool
@@ -36,7 +54,7 @@ class Check:
 
 
 class SelfTest:
-    """The checks, each with what the ones before it made.
+    """The checks, each of which uses the results of the ones before it.
 
     Args:
         begin: Called with the name of each check before its work begins.
@@ -51,7 +69,7 @@ class SelfTest:
         self._plan: Plan | None = None
 
     def __iter__(self) -> Iterator[Check]:
-        steps: tuple[tuple[str, Callable[[], tuple[bool, str]]], ...] = (
+        checks: tuple[tuple[str, Callable[[], _Outcome]], ...] = (
             ("MuJoCo samples strikes", self._sample),
             ("the shipped model predicts them", self._distilled),
             ("recorded strikes calibrate it", self._calibrate),
@@ -59,39 +77,42 @@ class SelfTest:
             ("stepped, it does what was planned", self._stepped),
             ("the run is written and read back", self._kept),
         )
-        for name, step in steps:
+        for name, check in checks:
             self._begin(name)
-            began = time.perf_counter()
+            start = time.perf_counter()
             try:
-                passed, found = step()
+                passed, found = check()
             except Exception as error:  # a doctor reports what is broken, whatever it is
-                passed, found = (
-                    False,
-                    f"{type(error).__name__}: {' '.join(str(error).split())[:160]}",
-                )
-            yield Check(name, passed, found, time.perf_counter() - began)
+                passed = False
+                reason = " ".join(str(error).split())[:_LONGEST_REASON]
+                found = f"{type(error).__name__}: {reason}"
+            yield Check(name, passed, found, time.perf_counter() - start)
 
-    def _sample(self) -> tuple[bool, str]:
+    def _sample(self) -> _Outcome:
+        """Sample strikes in MuJoCo."""
         from clashsim.fit.sample import sample
 
-        self._sampled: Impacts = sample(self._scene, 500, seed=0)
-        return bool(np.isfinite(self._sampled.after).all()) and len(
-            self._sampled
-        ) > 450, f"{len(self._sampled)} of 500 ended"
+        self._sampled: Impacts = sample(self._scene, _SAMPLES, seed=0)
+        num_ended = len(self._sampled)
+        finite = bool(np.isfinite(self._sampled.after).all())
+        return finite and num_ended > _FEWEST_IMPACTS, f"{num_ended} of {_SAMPLES} ended"
 
-    def _distilled(self) -> tuple[bool, str]:
+    def _distilled(self) -> _Outcome:
+        """Predict the sampled strikes with the shipped model."""
         from clashsim.core.contact_frame import contact_frame
         from clashsim.fit.base import base_model
 
-        base, impacts = base_model(self._scene), self._sampled
+        impacts = self._sampled
         assert impacts.theta is not None
+        base = base_model(self._scene)
         frame = contact_frame(self._scene, impacts)
-        error = self._relative(frame.decode(base.members(frame, impacts.theta)).mean(0), impacts)
-        return float(
-            np.median(error)
-        ) < 0.1, f"{100 * float(np.median(error)):.1f} % off at the median (at most 10)"
+        predicted = frame.decode(base.members(frame, impacts.theta)).mean(0)
+        median = float(np.median(self._relative_errors(predicted, impacts)))
+        at_most = f"{100 * _MAX_ERROR:.0f}"
+        return median < _MAX_ERROR, f"{100 * median:.1f} % off at the median (at most {at_most})"
 
-    def _calibrate(self) -> tuple[bool, str]:
+    def _calibrate(self) -> _Outcome:
+        """Calibrate on recorded strikes, and predict others."""
         from clashsim import lab
         from clashsim.data.segmentation.segment import segment
         from clashsim.fit.base import base_model
@@ -100,84 +121,91 @@ class SelfTest:
         from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 
         trials = lab.recorded()
-        fitted, held_out = (
-            segment(trials[a:b], scene=self._scene)
-            for a, b in ((0, _FIT), (_FIT, _FIT + _HELD_OUT))
-        )
+        fitted = segment(trials[:_NUM_FITTED], scene=self._scene)
+        held_out = segment(trials[_NUM_FITTED : _NUM_FITTED + _NUM_HELD_OUT], scene=self._scene)
         calibration = calibrate(
-            base_model(self._scene), fitted.impacts, posterior_samples=_DRAWS, seed=0
+            base_model(self._scene),
+            fitted.impacts,
+            posterior_samples=_POSTERIOR_SAMPLES,
+            seed=0,
         )
         slide, _ = fit_slides_of_impacts(self._scene, fitted.found, ())
         if slide is None:
             return False, "no slide model was fitted"
         self._run = CalibratedRun(with_ground_friction(calibration, slide), slide.model)
-        error = self._relative(calibration.predict(held_out.impacts), held_out.impacts)
-        good = float((error < 0.1).mean())
-        return (
-            good >= 0.8,
-            f"{100 * good:.0f} % of {len(error)} strikes held out are predicted to 10 % (at least 80)",
+        predicted = calibration.predict(held_out.impacts)
+        errors = self._relative_errors(predicted, held_out.impacts)
+        good = float((errors < _MAX_ERROR).mean())
+        return good >= _FEWEST_GOOD, (
+            f"{100 * good:.0f} % of {len(errors)} strikes held out are predicted to "
+            f"{100 * _MAX_ERROR:.0f} % (at least {100 * _FEWEST_GOOD:.0f})"
         )
 
-    def _planned(self) -> tuple[bool, str]:
+    def _planned(self) -> _Outcome:
+        """Plan a strike to a pose that can be reached."""
         from clashsim.plan.planner import plan
         from clashsim.plan.tasks import PlanningTask, PlanStatus
 
-        model = self._made.strikes()
-        goal = model.rest(np.zeros((1, 3)), (0.35 * model.low + 0.65 * model.high)[None])[0]
-        began = time.perf_counter()
-        self._plan = plan(model, PlanningTask((float(goal[0]), float(goal[1]), float(goal[2]))))
-        return (
-            self._plan.status is PlanStatus.FOUND,
-            f"{self._plan.reason}, in {1e3 * (time.perf_counter() - began):.0f} ms",
-        )
+        table = self._calibrated.strikes()
+        strike = 0.35 * table.low + 0.65 * table.high
+        x, y, yaw = table.rest(np.zeros((1, 3)), strike[None])[0]
+        start = time.perf_counter()
+        self._plan = plan(table, PlanningTask((float(x), float(y), float(yaw))))
+        milliseconds = 1e3 * (time.perf_counter() - start)
+        is_found = self._plan.status is PlanStatus.FOUND
+        return is_found, f"{self._plan.reason}, in {milliseconds:.0f} ms"
 
-    def _stepped(self) -> tuple[bool, str]:
+    def _stepped(self) -> _Outcome:
+        """Step the planned strike in the hybrid simulator."""
         from clashsim.sim.stepped_strikes import SteppedStrikes
 
-        run, plan = self._made, self._plan
+        run = self._calibrated
+        plan = self._plan
         if plan is None:
             raise DataError("nothing was planned")
-        hybrid = run.hybrid(timestep=0.005)
+        hybrid = run.hybrid(timestep=_TIMESTEP)
         assert hybrid.theta is not None
-        rest = SteppedStrikes(hybrid, run.scene, hybrid.theta).rest(np.zeros((1, 3)), plan.strikes)[
-            0
-        ]
-        far = 1e3 * float(np.linalg.norm(rest[:2] - plan.predicted[-1, :2]))
-        return (
-            far < 3.0,
-            f"the hybrid simulator ends {far:.1f} mm from where the plan says (at most 3)",
+        stepped = SteppedStrikes(hybrid, run.scene, hybrid.theta)
+        rest = stepped.rest(np.zeros((1, 3)), plan.strikes)[0]
+        distance = 1e3 * float(np.linalg.norm(rest[:2] - plan.predicted[-1, :2]))
+        return distance < _FARTHEST, (
+            f"the hybrid simulator ends {distance:.1f} mm from the planned pose "
+            f"(at most {_FARTHEST:.0f})"
         )
 
-    def _kept(self) -> tuple[bool, str]:
+    def _kept(self) -> _Outcome:
+        """Write the run and read it back."""
         from clashsim.fit.run_folder import load, save_run
 
-        run = self._made
+        run = self._calibrated
         with tempfile.TemporaryDirectory() as folder:
-            save_run(Path(folder) / "run", run.calibration, slide=run.slide)
-            again = load(Path(folder) / "run")
-        off = max(
-            float(np.abs(a - b).max())
-            for a, b in zip(
-                run.calibration.predict_with_std(self._sampled),
-                again.calibration.predict_with_std(self._sampled),
-                strict=True,
-            )
+            path = Path(folder) / "run"
+            save_run(path, run.calibration, slide=run.slide)
+            again = load(path)
+        mean, std = run.calibration.predict_with_std(self._sampled)
+        mean_again, std_again = again.calibration.predict_with_std(self._sampled)
+        difference = max(
+            float(np.abs(mean - mean_again).max()), float(np.abs(std - std_again).max())
         )
-        return off < 1e-9, f"its predictions differ by {off:.0e} m/s at most (at most 1e-09)"
+        return difference < _MAX_DIFFERENCE, (
+            f"its predictions differ by {difference:.0e} m/s at most (at most {_MAX_DIFFERENCE})"
+        )
 
     @property
-    def _made(self) -> CalibratedRun:
+    def _calibrated(self) -> CalibratedRun:
+        """The run of the check that calibrates."""
         if self._run is None:
             raise DataError("nothing was calibrated")
         return self._run
 
-    def _relative(self, after: np.ndarray, impacts: Impacts) -> np.ndarray:
-        """Errors (N,) of twists (N, 3) over the size of what was measured, turns at the radius of
-        gyration.
+    def _relative_errors(self, after: np.ndarray, impacts: Impacts) -> np.ndarray:
+        """Errors (N,) of predicted twists (N, 3) over the size of the measured ones.
+
+        Angular velocities count at the radius of gyration.
         """
         from clashsim.core.contact_frame import inertia
 
-        rim = np.array([1.0, 1.0, inertia(self._scene, self._scene.struck_body).gyration])
-        return np.linalg.norm((after - impacts.after) * rim, axis=1) / np.linalg.norm(
-            impacts.after * rim, axis=1
-        )
+        gyration = inertia(self._scene, self._scene.struck_body).gyration
+        to_speed = np.array([1.0, 1.0, gyration])
+        errors = np.linalg.norm((after - impacts.after) * to_speed, axis=1)
+        return errors / np.linalg.norm(impacts.after * to_speed, axis=1)

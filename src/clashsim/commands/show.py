@@ -1,23 +1,34 @@
-"""`clashsim show`."""
+"""`clashsim show`: print what a run found."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from clashsim.commands.results import report
-
-if TYPE_CHECKING:
-    from clashsim.cli import Show
+from clashsim.commands.option_types import RunArgument
+from clashsim.commands.run_tables import print_run
 
 
-def run(verb: Show) -> None:
-    """`clashsim show`."""
+@dataclass(frozen=True)
+class ShowOptions:
+    """Print what a run found: parameters with intervals and status, and its accuracy.
+
+    Example: clashsim show runs/first
+    """
+
+    run: RunArgument
+    """Run folder of clashsim calibrate or demo."""
+
+
+def run(options: ShowOptions) -> None:
+    """Run `clashsim show`."""
     from clashsim.fit.run_folder import load, read_notes
 
-    shown, notes = load(verb.run), read_notes(verb.run)
-    report(shown, notes)
+    calibrated = load(options.run)
+    notes = read_notes(options.run)
+    print_run(calibrated, notes["metrics"], notes["slide"])
     for sentence in notes["metrics"].get("segmented", ()):
         print(sentence)
-    trials = ", ".join(f"{t['name']} ({t['impacts']} impacts)" for t in notes["trials"])
-    made = ", ".join(f"{k} {v}" for k, v in notes["versions"].items())
-    print(f"scene {shown.scene.name}; data: {trials or 'not named'}; made with {made}")
+    trials = [f"{trial['name']} ({trial['impacts']} impacts)" for trial in notes["trials"]]
+    data = ", ".join(trials) or "not named"
+    versions = ", ".join(f"{name} {version}" for name, version in notes["versions"].items())
+    print(f"scene {calibrated.scene.name}; data: {data}; made with {versions}")

@@ -1,4 +1,4 @@
-"""`clashsim sweep`."""
+"""`clashsim sweep`: calibrate many pairs, one run for each line of a list."""
 
 from __future__ import annotations
 
@@ -6,38 +6,63 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from clashsim.commands.calibrate import make
-from clashsim.commands.shared import cache, console, engine, load_scene
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from clashsim.commands.calibrate import CalibrateOptions, config_from
+from clashsim.commands.option_types import ExecutionOptions, OptionalPath, PairOptions
+from clashsim.commands.shared import console, open_executor
 from clashsim.core.errors import ClashError, DataError, ParamError, RunError, quoted
+from clashsim.core.executor import Executor
 from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
-from clashsim.core.progress import bar, quiet
+from clashsim.core.progress import bar
 from clashsim.core.typed import build_dataclass
-from clashsim.fit.threads import one_thread
-
-if TYPE_CHECKING:
-    from clashsim.cli import Calibrate, Sweep
 
 _NUMBERS: dict[str, Callable[[str], float]] = {"seed": int, "samples": int, "hold_out": float}
 _LIST_BYTES = 1 << 26  # of a list: more than a hundred thousand runs
-_MUST = ("scene", "impacts", "out")
-_DECIDE = (
-    "samples",
-    "seed",
-    "hold_out",
-    "known",
-    "pair",
-)  # what a run must have been made with to be the one that is asked for
+_REQUIRED = ("scene", "impacts", "out")
+# Options that an existing run must have been made with to be the one that is asked for.
+_DECISIVE = ("samples", "seed", "hold_out", "known", "pair")
+_COMPARED = ("MuJoCo, nominal", "MuJoCo, identified", "clashsim")
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Calibrate many pairs: one run for each line of a list.
+
+    Example: clashsim sweep pairs.csv --executor ray
+
+    The list is a .csv file with columns scene, impacts and out, or a .toml file with a table
+    [[run]] for each; seed, hold_out, samples, known, struck, striker and ground may be there as
+    well, as in clashsim calibrate. Paths are relative to the list. Existing runs are kept, so that
+    an interrupted sweep continues; one that fails is reported at the end, and the others finish.
+    """
+
+    pairs: Positional[Annotated[Path, arg(metavar="LIST")]]
+    """File with the list, ending in .csv or .toml."""
+    samples: int = 100_000
+    """Simulated strikes to distil from, where the list does not say."""
+    base: OptionalPath = None
+    """Folder where distilled models are kept; by default clashsim's folder in the user's cache."""
+    seed: int = 0
+    """Seed of sampling, distilling, fitting and holding out, where the list does not say."""
+    hold_out: float = 0.0
+    """Share of the impacts kept back, where the list does not say; 0 judges by leaving each fifth
+    out in turn.
+    """
+    overwrite: bool = False
+    """Make existing runs again."""
+    execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One run of a list, as `clashsim calibrate` has its options; None where it does not say."""
+    """One run of a list, with the options of `clashsim calibrate`; None where it does not say."""
 
     scene: str
     impacts: str
@@ -51,197 +76,249 @@ class _Line:
     ground: str | None = None
 
 
-def run(verb: Sweep) -> None:
-    """`clashsim sweep`."""
+@dataclass
+class _Progress:
+    """Which jobs of a sweep are still to do, and which have failed and why, by their numbers."""
+
+    to_do: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+def run(options: SweepOptions) -> None:
+    """Run `clashsim sweep`."""
     from clashsim.report.tables import tabulate_rows
 
-    jobs = _jobs(verb)
-    failed: dict[int, str] = {}
-    left = []
+    jobs = read_jobs(options)
+    state = _begin(jobs)
+    with open_executor(options.execution) as executor:
+        # An executor has one thread per worker; in this process, sampling takes all cores.
+        threads = 0 if options.execution.executor is None else 1
+        _make_shared_base_models([jobs[i] for i in state.to_do], executor, threads)
+        _calibrate(jobs, state, executor, threads)
+    rows = _result_rows(jobs, state)
+    if rows:
+        screen = console()
+        title = f"Accuracy(0.1) of {len(rows)} runs"
+        screen.print(tabulate_rows(title, rows, width=screen.width), markup=False)
+    num_made = sum(i not in state.failed for i in state.to_do)
+    print(f"{num_made} runs made, {len(rows) - num_made} existed already and are kept")
+    if state.failed:
+        for i, reason in sorted(state.failed.items()):
+            print(f"{os.path.relpath(jobs[i].out)}: {reason}")
+        raise ClashError(
+            f"{len(state.failed)} of {len(jobs)} calibrations failed, the others are done; "
+            "the same command tries again"
+        )
+
+
+def read_jobs(options: SweepOptions) -> list[CalibrateOptions]:
+    """Read what the list asks for, each line as `clashsim calibrate` would be called.
+
+    Args:
+        options: As given on the command line.
+
+    Returns:
+        Options with absolute paths, since workers have other working folders.
+    """
+    path = options.pairs
+    if not path.is_file():
+        raise DataError(f"there is no list {str(path)!r}")
+    lines = _read_lines(path)
+    if not lines:
+        raise DataError(f"the list {str(path)!r} is empty")
+    jobs = []
+    for number, line in enumerate(lines, start=1):
+        jobs.append(_job(options, line, f"{path.name}, entry {number}"))
+    for out, count in Counter(job.out for job in jobs).items():
+        if count > 1:
+            raise DataError(f"the list {str(path)!r} names the output {str(out)!r} {count} times")
+    return jobs
+
+
+def _begin(jobs: list[CalibrateOptions]) -> _Progress:
+    """Find out which runs are not there yet."""
+    state = _Progress()
     for i, job in enumerate(jobs):
         try:
-            if not _there(job):
-                left.append(i)
+            if not _exists(job):
+                state.to_do.append(i)
         except ClashError as error:
-            failed[i] = str(error)
-    with engine(verb.where) as run_on:
-        threads = 0 if verb.where.on is None else 1
-        shared = _shared([jobs[i] for i in left])
-        if shared:
-            # Base models that several runs need come first: two workers that make the same one at
-            # once would do it twice.
-            with bar("base models", len(shared)) as advance:
-                for _ in run_on(
-                    partial(_prepared, threads=threads), shared
-                ):  # what is wrong with a scene is told by its runs
-                    advance(1)
-        with bar("calibrating", len(left)) as advance:
-            for k, ended in run_on(partial(_made, threads=threads), [jobs[i] for i in left]):
-                if isinstance(ended, ClashError):
-                    failed[left[k]] = str(ended)
-                advance(1)
-    rows = []
-    for i, job in enumerate(jobs):
-        if i not in failed:
-            try:
-                rows.append(_row(job))
-            except ClashError as error:
-                failed[i] = (
-                    f"{error}; if it was made on another machine, name an output that all machines see"
-                )
-    if rows:
-        out = console()
-        out.print(
-            tabulate_rows(f"Accuracy(0.1) of {len(rows)} runs", rows, width=out.width), markup=False
-        )
-    print(
-        f"{sum(i not in failed for i in left)} runs made, {len(rows) - sum(i not in failed for i in left)} were there and are kept"
-    )
-    if failed:
-        for i, why in sorted(failed.items()):
-            print(f"{os.path.relpath(jobs[i].out)}: {why}")
-        raise ClashError(
-            f"{len(failed)} of {len(jobs)} calibrations failed, the others are done; the same command tries again"
-        )
+            state.failed[i] = str(error)
+    return state
 
 
-def _prepared(job: Calibrate, threads: int) -> None:
+def _make_shared_base_models(
+    jobs: list[CalibrateOptions], executor: Executor, threads: int
+) -> None:
+    """Make the base models that several runs need.
+
+    They come first, since two workers that make the same one at once would do the work twice.
+    """
+    shared = _one_job_per_shared_model(jobs)
+    if not shared:
+        return
+    with bar("base models", len(shared)) as advance:
+        # What is wrong with a scene is reported by its runs.
+        for _ in executor(partial(_make_base_model, threads=threads), shared):
+            advance(1)
+
+
+def _calibrate(
+    jobs: list[CalibrateOptions], state: _Progress, executor: Executor, threads: int
+) -> None:
+    """Make the runs that are to do, and note those that fail."""
+    with bar("calibrating", len(state.to_do)) as advance:
+        work = partial(_make_run, threads=threads)
+        for k, outcome in executor(work, [jobs[i] for i in state.to_do]):
+            if isinstance(outcome, ClashError):
+                state.failed[state.to_do[k]] = str(outcome)
+            advance(1)
+
+
+def _make_base_model(job: CalibrateOptions, threads: int) -> None:
     """Make the base model that a run needs."""
     from clashsim.fit.base import base_model
+    from clashsim.fit.threads import one_thread
+    from clashsim.pipeline.arguments import load_scene, model_cache
 
     with one_thread():
         base_model(
             load_scene(job.scene, **asdict(job.pair)),
             n=job.samples,
             seed=job.seed,
-            cache=job.base or cache(),
+            cache=job.base or model_cache(),
             threads=threads,
         )
 
 
-def _made(job: Calibrate, threads: int) -> None:
+def _make_run(job: CalibrateOptions, threads: int) -> None:
     """Make a run."""
+    from clashsim.fit.threads import one_thread
+    from clashsim.pipeline.calibration import calibrate_run
+
     with one_thread():
-        make(job, progress=quiet, say=lambda said: None, threads=threads)
+        calibrate_run(job.scene, job.impacts, job.out, config=config_from(job, threads=threads))
 
 
-def _shared(jobs: list[Calibrate]) -> list[Calibrate]:
-    """One job of each base model that several jobs need."""
-
-    def key(job: Calibrate) -> tuple:
-        return job.scene, job.pair, job.samples, job.seed
-
-    often = Counter(map(key, jobs))
-    return list({key(job): job for job in jobs if often[key(job)] > 1}.values())
-
-
-def _jobs(verb: Sweep) -> list[Calibrate]:
-    """What the list asks for, each line as `clashsim calibrate` would be called, in absolute paths
-    since workers stand elsewhere.
-    """
-    if not verb.pairs.is_file():
-        raise DataError(f"there is no list {str(verb.pairs)!r}")
-    lines = _read(verb.pairs)
-    if not lines:
-        raise DataError(f"the list {str(verb.pairs)!r} is empty")
-    jobs = [_job(verb, line, f"{verb.pairs.name}, entry {i + 1}") for i, line in enumerate(lines)]
-    taken = Counter(job.out for job in jobs)
-    for out, times in taken.items():
-        if times > 1:
-            raise DataError(
-                f"the list {str(verb.pairs)!r} names the output {str(out)!r} {times} times"
-            )
-    return jobs
+def _one_job_per_shared_model(jobs: Iterable[CalibrateOptions]) -> list[CalibrateOptions]:
+    """One job for each base model that several jobs need."""
+    jobs_of_model: dict[tuple, list[CalibrateOptions]] = {}
+    for job in jobs:
+        model = (job.scene, job.pair, job.samples, job.seed)
+        jobs_of_model.setdefault(model, []).append(job)
+    return [sharing[-1] for sharing in jobs_of_model.values() if len(sharing) > 1]
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a list, as TOML would have them."""
-    what = f"the list {str(path)!r}"
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a list, with values as TOML would have them."""
+    name = f"the list {str(path)!r}"
     if path.suffix == ".toml":
-        lines = parse_toml(read_bounded(path, what, limit=TOML_BYTES), what).get("run", [])
+        content = parse_toml(read_bounded(path, name, limit=TOML_BYTES), name)
+        lines = content.get("run", [])
         if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-            raise DataError(f"{what} must have a table [[run]] for each run")
+            raise DataError(f"{name} must have a table [[run]] for each run")
         return lines
     if path.suffix != ".csv":
-        raise DataError(f"{what} must end in .csv or .toml")
-    text = read_bounded(path, what, limit=_LIST_BYTES).decode("utf-8-sig", "replace")
+        raise DataError(f"{name} must end in .csv or .toml")
+    text = read_bounded(path, name, limit=_LIST_BYTES).decode("utf-8-sig", "replace")
     try:
-        lines = list(csv.DictReader(io.StringIO(text, newline="")))
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
-        raise DataError(f"{what} cannot be read: {error}") from None
-    return [_typed(line, f"{path.name}, entry {i}") for i, line in enumerate(lines, 1)]
+        raise DataError(f"{name} cannot be read: {error}") from None
+    return [_parse_cells(row, f"{path.name}, entry {i}") for i, row in enumerate(rows, start=1)]
 
 
-def _typed(line: dict[Any, Any], place: str) -> dict[str, Any]:
+def _parse_cells(row: dict[Any, Any], place: str) -> dict[str, Any]:
     """A line of a CSV file, whose cells are all texts; empty ones are left out."""
-    out: dict[str, Any] = {}
-    for key, cell in line.items():
+    values: dict[str, Any] = {}
+    for key, cell in row.items():
         if not isinstance(key, str) or not isinstance(cell, str | None):
             raise DataError(f"{place}: there are more cells than names in the header")
-        name, text = key.strip(), (cell or "").strip()
+        name = key.strip()
+        text = (cell or "").strip()
         if not text:
             continue
+        if name == "known":
+            values[name] = text.split()
+            continue
         try:
-            out[name] = _NUMBERS[name](text) if name in _NUMBERS else text
+            values[name] = _NUMBERS[name](text) if name in _NUMBERS else text
         except ValueError:
             raise ParamError(f"{place}: {name} must be a number, got {quoted(text)}") from None
-        if name == "known":
-            out[name] = text.split()
-    return out
+    return values
 
 
-def _job(verb: Sweep, line: dict[str, Any], place: str) -> Calibrate:
-    from clashsim.cli import Calibrate, Pair
-
-    for name in _MUST:
+def _job(options: SweepOptions, line: dict[str, Any], place: str) -> CalibrateOptions:
+    """A line of the list as options of `clashsim calibrate`."""
+    for name in _REQUIRED:
         if not line.get(name):
             raise DataError(f"{place}: {name} is missing")
     asked: _Line = build_dataclass(_Line, line, place=place)
-    folder = verb.pairs.absolute().parent
+    folder = options.pairs.absolute().parent
     is_file = asked.scene.endswith(".xml")
-    return Calibrate(
+    return CalibrateOptions(
         scene=str(folder / asked.scene) if is_file else asked.scene,
         impacts=folder / asked.impacts,
         out=folder / asked.out,
-        base=None if verb.base is None else verb.base.absolute(),
-        overwrite=verb.overwrite,
+        base=None if options.base is None else options.base.absolute(),
+        overwrite=options.overwrite,
         known=asked.known,
-        pair=Pair(struck=asked.struck, striker=asked.striker, ground=asked.ground),
-        seed=verb.seed if asked.seed is None else asked.seed,
-        samples=verb.samples if asked.samples is None else asked.samples,
-        hold_out=verb.hold_out if asked.hold_out is None else asked.hold_out,
+        pair=PairOptions(struck=asked.struck, striker=asked.striker, ground=asked.ground),
+        seed=options.seed if asked.seed is None else asked.seed,
+        samples=options.samples if asked.samples is None else asked.samples,
+        hold_out=options.hold_out if asked.hold_out is None else asked.hold_out,
     )
 
 
-def _there(job: Calibrate) -> bool:
-    """Whether the run is there, made as the list asks for it."""
+def _exists(job: CalibrateOptions) -> bool:
+    """Whether the run is there, made as the list asks for it.
+
+    Raises:
+        RunError: It was made with other options.
+    """
     from clashsim.fit.run_folder import read_notes
 
     if job.overwrite or not job.out.is_dir() or not any(job.out.iterdir()):
         return False
-    made, asked = read_notes(job.out)["options"], asdict(job)
-    made["known"] = tuple(made.get("known", ()))  # JSON has no tuples
-    for name in _DECIDE:
-        if made.get(name) != asked[name]:
+    existing = read_notes(job.out)["options"]
+    existing["known"] = tuple(existing.get("known", ()))  # JSON has no tuples
+    asked = asdict(job)
+    for name in _DECISIVE:
+        if existing.get(name) != asked[name]:
             raise RunError(
-                f"the run is there, but was made with another {name}; give it another output, or make all again with --overwrite"
+                f"the run exists, but was made with another {name}; give it another output, "
+                "or make all again with --overwrite"
             )
     return True
 
 
-def _row(job: Calibrate) -> dict[str, Any]:
+def _result_rows(jobs: list[CalibrateOptions], state: _Progress) -> list[dict[str, Any]]:
+    """A row of accuracies for each run that is there; runs that cannot be read have failed."""
+    rows = []
+    for i, job in enumerate(jobs):
+        if i in state.failed:
+            continue
+        try:
+            rows.append(_result_row(job))
+        except ClashError as error:
+            state.failed[i] = (
+                f"{error}; if it was made on another machine, name an output that all machines see"
+            )
+    return rows
+
+
+def _result_row(job: CalibrateOptions) -> dict[str, Any]:
+    """Accuracies of a run, from its folder: it may have been made by a worker, or before."""
     from clashsim.fit.run_folder import read_notes
 
     metrics = read_notes(job.out)["metrics"]
     models = metrics.get("models", {})
-    accuracy = {
-        name: models.get(name, {}).get("accuracy_0.1")
-        for name in ("MuJoCo, nominal", "MuJoCo, identified", "clashsim")
-    }
-    return {
+    row = {
         "run": os.path.relpath(job.out),
         "scene": Path(job.scene).stem,
         "impacts": metrics["impacts"],
         "judged": metrics.get("judged", "-"),
-        **accuracy,
     }
+    for name in _COMPARED:
+        row[name] = models.get(name, {}).get("accuracy_0.1")
+    return row

@@ -1,4 +1,4 @@
-"""`clashsim view`."""
+"""`clashsim view`: open a run in the browser."""
 
 from __future__ import annotations
 
@@ -8,42 +8,74 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from tyro.conf import arg
 
-from clashsim.commands.recorded import holds_trials, read_recorded
+from clashsim.commands.option_types import OptionalPath, RunArgument
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.extras import require
 
 if TYPE_CHECKING:
-    from clashsim.cli import View
     from clashsim.core.scene import Scene
     from clashsim.fit.calibrated_run import CalibratedRun
     from clashsim.view.session import PolicyLookup, ViewerSession
     from clashsim.view.strike_sources import StrikeSource
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_COARSE, _FINE = (
-    0.005,
-    0.002,
-)  # s: timestep of the hybrid simulator with a slide model, which is exact for any, and without
-_POLICY = "policy.safetensors"
+_ANY_ADDRESS = ("0.0.0.0", "::")
+_LAST_PORT = 65535
+# s: timestep of the hybrid simulator with a slide model, which is exact for any, and without one.
+_COARSE_TIMESTEP = 0.005
+_FINE_TIMESTEP = 0.002
+_POLICY_FILE = "policy.safetensors"
 
 
-def run(verb: View) -> None:
-    """`clashsim view`."""
+@dataclass(frozen=True)
+class ViewOptions:
+    """Open a run in the browser: replay its strikes in 3D, drag a target and see the strike
+    planned, strike by hand, watch a policy on a route.
+
+    Example: clashsim view runs/demo
+
+    Works without a screen: the page listens on this machine only, and the command prints how to
+    reach it over SSH. Needs clashsim[viser].
+    """
+
+    run: RunArgument
+    """Run folder of clashsim calibrate or demo."""
+    trials: OptionalPath = None
+    """Recordings to replay, a file of clashsim import or record; by default what the run was made
+    from.
+    """
+    policy: OptionalPath = None
+    """Policy to open on a route: a folder or file of clashsim train."""
+    route: Annotated[str | None, arg(metavar="ROUTE")] = None
+    """A further route beside 1, 2 and 3: a .csv file of way points with a header x,y in m."""
+    host: str = "127.0.0.1"
+    """Address to listen on; any other than this one lets other machines in."""
+    port: int = 8080
+    """Port to listen on; 0 takes a free one."""
+
+
+def run(options: ViewOptions) -> None:
+    """Run `clashsim view`."""
     require("viser", "viser", "viser")
-    session = viewer_session(verb.run, trials=verb.trials, policy=verb.policy, route=verb.route)
-    server = serve(verb.host, verb.port)
+    session = viewer_session(
+        options.run, trials=options.trials, policy=options.policy, route=options.route
+    )
+    server = serve(options.host, options.port)
     from clashsim.view.page import Page
 
     page = Page(server, session)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            for line in told(verb.host, server.get_port()):
+            for line in access_instructions(options.host, server.get_port()):
                 print(line, flush=True)
             threading.Event().wait()
         print("stopping ...", flush=True)
@@ -56,41 +88,41 @@ def run(verb: View) -> None:
     print("stopped")
 
 
-def told(host: str, port: int) -> list[str]:
-    """What to do with a page at an address."""
-    local = host in _LOOPBACK
-    shown = "localhost" if local or host in ("0.0.0.0", "::") else host
-    lines = [
-        f"the page is at http://{f'[{shown}]' if ':' in shown else shown}:{port} (stop with Ctrl-C)"
-    ]
-    if local:
-        return [
-            *lines,
-            f"on a server over SSH, open it from your own machine with: ssh -L {port}:localhost:{port} {socket.gethostname()}",
-        ]
-    return [*lines, f"it listens on {host}: whoever reaches this machine can use the page"]
+def access_instructions(host: str, port: int) -> list[str]:
+    """Lines that say how to open a page.
+
+    Args:
+        host: Address that the page listens on.
+        port: Its port.
+    """
+    is_local = host in _LOOPBACK
+    name = "localhost" if is_local or host in _ANY_ADDRESS else host
+    if ":" in name:
+        name = f"[{name}]"  # an IPv6 address
+    first = f"the page is at http://{name}:{port} (stop with Ctrl-C)"
+    if not is_local:
+        return [first, f"it listens on {host}: whoever reaches this machine can use the page"]
+    tunnel = f"ssh -L {port}:localhost:{port} {socket.gethostname()}"
+    return [first, f"on a server over SSH, open it from your own machine with: {tunnel}"]
 
 
 def serve(host: str, port: int) -> Any:
-    """A server of viser at exactly this address, or a sentence on why not."""
-    if not 0 <= port <= 65535:
-        raise ParamError(f"--port must be 0 to 65535, got {port}")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise ParamError(
-            f"the page cannot listen on {host} port {port} ({(error.strerror or str(error)).lower()}): choose another with --port, or end what uses it"
-        ) from None
+    """A server of viser at exactly this address.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+
+    Raises:
+        ParamError: The address cannot be used.
+    """
+    address = _check_address(host, port)
     import viser
 
     from clashsim.view.access import Access, guarding
 
-    logging.getLogger("websockets").setLevel(
-        logging.CRITICAL
-    )  # whoever knocks and goes away again is no error of ours
+    # Whoever connects and goes away again is no error of ours.
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)
 
     class Server(viser.ViserServer):
         """One that cannot be shared: viser would send the page through a server of its makers'."""
@@ -98,8 +130,9 @@ def serve(host: str, port: int) -> Any:
         def request_share_url(self, verbose: bool = True) -> None:
             """Share nothing."""
 
-    access = Access.of(host, str(address[0]))
-    with guarding(access) as guarded, contextlib.redirect_stdout(io.StringIO()):  # its own banner
+    access = Access.of(host, address)
+    without_banner = contextlib.redirect_stdout(io.StringIO())
+    with guarding(access) as guarded, without_banner:
         server = Server(host=host, port=port, verbose=False)
     if not guarded.is_set():
         server.stop()
@@ -107,10 +140,29 @@ def serve(host: str, port: int) -> Any:
             f"viser {viser.__version__} opens its server in a way in which requests of other pages "
             "cannot be refused: install viser 1.1"
         )
-    if port and server.get_port() != port:  # taken in between; viser goes on to the next
+    if port and server.get_port() != port:  # taken in between; viser takes the next one
         server.stop()
         raise ParamError(f"port {port} of {host} is in use: choose another with --port")
     return server
+
+
+def _check_address(host: str, port: int) -> str:
+    """The address that a host name means; refuses one on which nothing can listen."""
+    if not 0 <= port <= _LAST_PORT:
+        raise ParamError(f"--port must be 0 to {_LAST_PORT}, got {port}")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ParamError(
+            f"the page cannot listen on {host} port {port} ({reason}): "
+            "choose another with --port, or end what uses it"
+        ) from None
+    return str(address[0])
 
 
 def viewer_session(
@@ -120,140 +172,176 @@ def viewer_session(
     policy: Path | None = None,
     route: str | None = None,
 ) -> ViewerSession:
-    """A run folder as the page uses it."""
+    """A run folder as the page uses it.
+
+    Args:
+        folder: Run folder.
+        trials: Recordings to replay; None replays what the run was made from.
+        policy: Folder or file of a policy; None takes that in the run folder.
+        route: A further route to follow: a .csv file of way points.
+    """
     from clashsim.fit.run_folder import load, read_notes
-    from clashsim.rl.routes import ROUTES, load_route
-    from clashsim.sim.mujoco.simulator import MujocoSim
-    from clashsim.view.impact_rollout import ImpactRollout
+    from clashsim.rl.routes import ROUTES
+    from clashsim.rl.routes import route as load_route
     from clashsim.view.session import ViewerSession
 
-    made, notes = load(folder), read_notes(folder)
-    scene = made.scene
-    hybrid = made.hybrid(
-        timestep=max(_FINE if made.slide is None else _COARSE, float(scene.base.opt.timestep))
-    )
-    rollers = {
-        "identified values": ImpactRollout(
-            scene, MujocoSim(scene, made.theta), made.theta, partial(_parted, scene, made.theta)
-        ),
-        "the author's values": ImpactRollout(
-            scene,
-            MujocoSim(scene, scene.nominal),
-            scene.nominal,
-            partial(_parted, scene, scene.nominal),
-        ),
-        "hybrid": ImpactRollout(
-            scene, hybrid, made.theta if hybrid.theta is None else hybrid.theta, hybrid.outcome
-        ),
-    }
-    routes = dict(ROUTES) if route is None else {route: load_route(route)} | dict(ROUTES)
+    calibrated = load(folder)
+    notes = read_notes(folder)
+    routes = dict(ROUTES)
+    if route is not None:
+        routes = {route: load_route(route), **ROUTES}
     return ViewerSession(
         folder.resolve().name,
-        scene,
-        source_of(made, notes, trials),
-        rollers,
-        made.strikes,
-        policy_of(made, folder, policy),
+        calibrated.scene,
+        strike_source(calibrated, notes, trials),
+        _rollouts(calibrated),
+        calibrated.strikes,
+        load_policy(calibrated, folder, policy),
         routes,
     )
 
 
-def _parted(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Twists (N, k) after impacts `before` (N, d) in MuJoCo."""
+def _rollouts(calibrated: CalibratedRun) -> dict[str, Any]:
+    """Simulators of a run by the names that the page shows."""
+    from clashsim.sim.mujoco.simulator import MujocoSim
+    from clashsim.view.impact_rollout import ImpactRollout
+
+    scene = calibrated.scene
+    timestep = _FINE_TIMESTEP if calibrated.slide is None else _COARSE_TIMESTEP
+    hybrid = calibrated.hybrid(timestep=max(timestep, float(scene.base.opt.timestep)))
+    rollouts = {}
+    values = {"identified values": calibrated.theta, "the author's values": scene.nominal}
+    for name, theta in values.items():
+        after = partial(_twists_in_mujoco, scene, theta)
+        rollouts[name] = ImpactRollout(scene, MujocoSim(scene, theta), theta, after)
+    hybrid_theta = calibrated.theta if hybrid.theta is None else hybrid.theta
+    rollouts["hybrid"] = ImpactRollout(scene, hybrid, hybrid_theta, hybrid.outcome)
+    return rollouts
+
+
+def _twists_in_mujoco(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Twists (N, k) after impacts `before` (N, d) in MuJoCo with parameters theta (p,)."""
     from clashsim.core.contact_geometry import advance_to_contact
     from clashsim.sim.mujoco.impacts import simulate_impacts
 
-    return simulate_impacts(
-        scene,
-        advance_to_contact(scene, before)[1],
-        np.broadcast_to(theta, (len(before), len(theta))),
-    ).after
+    _, touching = advance_to_contact(scene, before)
+    thetas = np.broadcast_to(theta, (len(before), len(theta)))
+    return simulate_impacts(scene, touching, thetas).after
 
 
-def source_of(run: CalibratedRun, notes: dict[str, Any], trials: Path | None) -> StrikeSource:
-    """What there is to replay: the trials given, else what the run was made from, as far as it is
-    at hand, else strikes drawn.
+def strike_source(
+    calibrated: CalibratedRun, notes: dict[str, Any], trials: Path | None
+) -> StrikeSource:
+    """What there is to replay.
+
+    Args:
+        calibrated: The run.
+        notes: What its folder says about it.
+        trials: File of recordings, if one was given.
+
+    Returns:
+        The trials given; else what the run was made from, if that can be found; else strikes
+        sampled from the scene's ranges.
     """
     from clashsim.view.strike_sources import SampledStrikes
 
+    scene = calibrated.scene
     if trials is not None:
-        return _file(run.scene, trials)
+        return _source_of_file(scene, trials)
     options = notes["options"]
+    reason = "This run does not say where its data is"
     try:
         if "recorded" in options:
-            return _laboratory(run.scene, options)
+            return _source_of_laboratory(scene, options)
         if isinstance(options.get("impacts"), str):
-            return _file(run.scene, Path(options["impacts"]), known=options.get("known") or ())
+            known = options.get("known") or ()
+            return _source_of_file(scene, Path(options["impacts"]), known=known)
     except ClashError as error:
-        return SampledStrikes(
-            run.scene,
-            f"The data of this run is not at hand ({error}); these are strikes drawn from the scene's ranges. Recordings can be given with --trials.",
-        )
+        reason = f"The data of this run is not at hand ({error})"
     return SampledStrikes(
-        run.scene,
-        "This run does not say where its data is; these are strikes drawn from the scene's ranges. Recordings can be given with --trials.",
+        scene,
+        f"{reason}; these are strikes sampled from the scene's ranges. "
+        "Recordings can be given with --trials.",
     )
 
 
-def _laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource:
+def _source_of_laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource:
+    """Trials that the virtual laboratory recorded."""
     from clashsim import lab
     from clashsim.view.strike_sources import RecordedTrials
 
     shape, material, surface = options["recorded"]
-    n = int(options["impacts"])
-    words = f"Recorded in the laboratory, a stand-in for reality; the first {n} were calibrated with, the others were held out."
-    return RecordedTrials(scene, lab.recorded(shape, material, surface), words, n)
+    num_fitted = int(options["impacts"])
+    words = (
+        "Recorded in the virtual laboratory, a stand-in for reality; "
+        f"the first {num_fitted} were calibrated with, the others were held out."
+    )
+    return RecordedTrials(scene, lab.recorded(shape, material, surface), words, num_fitted)
 
 
-def _file(scene: Scene, path: Path, known: Any = ()) -> StrikeSource:
+def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> StrikeSource:
+    """Trials or impacts of a file."""
     from clashsim.data.impact_files import read_impacts
+    from clashsim.pipeline.recordings import holds_trials, read_recording
     from clashsim.view.strike_sources import MeasuredImpacts, RecordedTrials
 
     if not path.is_file():
         raise DataError(f"there is no file {str(path)!r}")
     if not holds_trials(path):
-        impacts = read_impacts(path, known=[*(p.name for p in scene.params), *known]).checked()
+        columns = [*(param.name for param in scene.params), *known]
+        impacts = read_impacts(path, known=columns).checked()
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
         return MeasuredImpacts(
             impacts,
-            f"Impacts of {path.name}: the motion around them was not recorded, so they are shown as the simulators have them, beside the twist measured.",
+            f"Impacts of {path.name}: the motion around them was not recorded, so they are shown "
+            "as the simulators have them, beside the twist measured.",
         )
-    found = read_recorded(path)
-    bodies = [b.name for b in (scene.struck_body, scene.striker_body) if not b.fixed]
-    missing = next((name for name in bodies if name not in found.bodies), None)
-    if missing is not None:
-        raise DataError(
-            f"the trials of {path.name!r} have no body {missing!r}, as the scene calls it"
-        )
-    kinds = {t.source for t in found}
-    return RecordedTrials(
-        scene,
-        found,
-        f"Trials of {path.name}"
-        + (", recorded in the laboratory, a stand-in for reality." if kinds == {"lab"} else "."),
-    )
+    trials = read_recording(path)
+    for body in (scene.struck_body, scene.striker_body):
+        if not body.fixed and body.name not in trials.bodies:
+            raise DataError(
+                f"the trials of {path.name!r} have no body {body.name!r}, as the scene calls it"
+            )
+    only_lab = {trial.source for trial in trials} == {"lab"}
+    words = f"Trials of {path.name}"
+    if only_lab:
+        words += ", recorded in the virtual laboratory, a stand-in for reality"
+    return RecordedTrials(scene, trials, f"{words}.")
 
 
-def policy_of(run: CalibratedRun, folder: Path, given: Path | None) -> PolicyLookup:
-    """Return the policy given, or that in the run's folder, or why there is none."""
+def load_policy(calibrated: CalibratedRun, folder: Path, given: Path | None) -> Policy | str:
+    """The policy to follow routes with.
+
+    Args:
+        calibrated: The run.
+        folder: Run folder, which may hold a policy.
+        given: Folder or file of a policy, if one was given.
+
+    Returns:
+        The policy; a sentence where there is none.
+
+    Raises:
+        DataError: The policy is of another scene.
+    """
     from clashsim.rl.policy import Policy
     from clashsim.view.session import PolicyLookup
 
     path = folder if given is None else given
-    path = path / _POLICY if path.is_dir() else path
+    if path.is_dir():
+        path = path / _POLICY_FILE
     if given is None and not path.is_file():
-        return PolicyLookup.missing(
+        return (
             "No policy was given: clashsim train makes one of this run, "
             "and clashsim view --policy FOLDER opens it here."
         )
     policy = Policy.load(path)
-    scene = policy.notes.get("scene")
-    ranges = {name: getattr(run.scene.strikes, name, None) for name in policy.names}
-    if scene != run.scene.name or any(
-        r is None or not np.isfinite(r).all() for r in ranges.values()
-    ):
+    trained_for = policy.notes.get("scene")
+    ranges = [getattr(calibrated.scene.strikes, name, None) for name in policy.names]
+    has_ranges = all(bounds is not None and np.isfinite(bounds).all() for bounds in ranges)
+    if trained_for != calibrated.scene.name or not has_ranges:
         raise DataError(
-            f"the policy {str(path)!r} was trained for scene {scene!r}, but this run is of {run.scene.name!r}"
+            f"the policy {str(path)!r} was trained for scene {trained_for!r}, "
+            f"but this run is of {calibrated.scene.name!r}"
         )
     return PolicyLookup.available(policy)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact_frame import inertia
+from clashsim.core.contact_frame import ContactFrame, inertia
 from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -44,7 +44,12 @@ class HeldOutPredictions:
 
 
 def predict_held_out(
-    calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int
+    calibration: Calibration,
+    fitted: Impacts,
+    held_out: Impacts,
+    *,
+    seed: int,
+    frame: ContactFrame | None = None,
 ) -> HeldOutPredictions | None:
     """Predict impacts that were not fitted.
 
@@ -53,16 +58,18 @@ def predict_held_out(
         fitted: Impacts that it was fitted to.
         held_out: Impacts that it was not fitted to; may be none.
         seed: Of the folds, and of the calibrations on them.
+        frame: Contact frames of `held_out`, where these are known already.
 
     Returns:
         The predictions; None where the impacts are too few to leave any out.
     """
     if len(held_out):
+        predicted, std = predict_with_each_model(calibration, held_out, frame)
         return HeldOutPredictions(
             f"on {len(held_out)} impacts held out",
             held_out,
-            predict_with_each_model(calibration, held_out),
-            calibration.std(held_out),
+            predicted,
+            std,
             np.arange(len(held_out)),
         )
     if len(fitted) < _NUM_FOLDS:
@@ -74,8 +81,9 @@ def predict_held_out(
     for fold in folds:
         others = np.setdiff1d(np.arange(len(fitted)), fold)
         model = calibrate(calibration.base, fitted[others], seed=seed)
-        predictions.append(predict_with_each_model(model, fitted[fold]))
-        stds.append(model.std(fitted[fold]))
+        predicted_fold, std = predict_with_each_model(model, fitted[fold])
+        predictions.append(predicted_fold)
+        stds.append(std)
     predicted = {}
     for name in predictions[0]:
         predicted[name] = np.concatenate([by_model[name] for by_model in predictions])
@@ -107,29 +115,43 @@ def accuracies_by_model(scene: Scene, held_out: HeldOutPredictions) -> dict[str,
     return accuracies
 
 
-def predict_with_each_model(calibration: Calibration, impacts: Impacts) -> dict[str, np.ndarray]:
+def predict_with_each_model(
+    calibration: Calibration, impacts: Impacts, frame: ContactFrame | None = None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Predict impacts with MuJoCo before and after identification, and with the calibrated model.
 
+    Args:
+        calibration: The calibrated model.
+        impacts: The impacts.
+        frame: Their contact frames, where these are known already.
+
     Returns:
-        Twists after impact, (N, k), by the name of the model.
+        Twists after impact, (N, k), by the name of the model, and the standard deviation that the
+        calibrated model states of its own, (N, k).
     """
     scene = calibration.base.scene
-    return {
-        "MuJoCo, nominal": _predict_with_mujoco(scene, impacts, scene.nominal),
-        "MuJoCo, identified": _predict_with_mujoco(scene, impacts, theta_in_ranges(calibration)),
-        "clashsim": calibration.predict(impacts),
+    _, touching = advance_to_contact(scene, impacts.before)
+    identified = theta_in_ranges(calibration)
+    after, std = calibration.predict_with_std(impacts, frame)
+    predicted = {
+        "MuJoCo, nominal": _predict_with_mujoco(scene, impacts, touching, scene.nominal),
+        "MuJoCo, identified": _predict_with_mujoco(scene, impacts, touching, identified),
+        "clashsim": after,
     }
+    return predicted, std
 
 
-def _predict_with_mujoco(scene: Scene, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
+def _predict_with_mujoco(
+    scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray
+) -> np.ndarray:
     """Twists after impact (N, k) by MuJoCo at theta (p,); NaN where an impact did not end.
 
-    Parameters that were measured with each impact are taken from there.
+    The pair starts at first contact, `touching` (N, d). Parameters that were measured with each
+    impact are taken from there.
     """
     theta_of_each = np.tile(theta, (len(impacts), 1))
     for i, param in enumerate(scene.params):
         if param.name in impacts.known:
             theta_of_each[:, i] = impacts.known[param.name]
-    _, before = advance_to_contact(scene, impacts.before)
-    outcome = simulate_impacts(scene, before, theta_of_each)
+    outcome = simulate_impacts(scene, touching, theta_of_each)
     return np.where(outcome.usable[:, None], outcome.after, np.nan)

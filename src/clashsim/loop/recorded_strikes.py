@@ -1,6 +1,4 @@
-"""Strikes that were made in a world, a real bench or what stands in for it, and how far a simulator
-is from them.
-"""
+"""Strikes that were made on a rig, and how far a simulator's predictions are from them."""
 
 from __future__ import annotations
 
@@ -15,13 +13,18 @@ from clashsim.core.protocols import StrikeModel
 from clashsim.core.trials import Trial, Trials, yaw
 from clashsim.rl.task import motion_in_body_frame
 
-_STILL = 10  # frames at rest whose median is a pose
+_FRAMES_AT_REST = 10  # frames at either end of a trial whose median is a pose at rest
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedStrikes:
-    """Strikes (n, d) that were made, poses (n, 3) of the body before and after each, and their
-    recordings.
+    """Strikes that were made, and where the struck body lay before and after each.
+
+    Attributes:
+        strikes: (n, d), by the names of the strike model.
+        before: Poses (n, 3) before each strike: x, y (m), yaw (rad), world frame.
+        after: Poses (n, 3) at rest after each strike.
+        trials: Their recordings, in the same order.
     """
 
     strikes: np.ndarray
@@ -31,45 +34,67 @@ class RecordedStrikes:
 
     @staticmethod
     def of(strikes: np.ndarray, trials: Trials, body: str) -> RecordedStrikes:
-        """From recordings in the order of the strikes."""
-        ends = np.array([_ends(trial, body) for trial in trials])
-        return RecordedStrikes(strikes, ends[:, 0], ends[:, 1], trials)
+        """Measure the poses of a body in recordings.
+
+        Args:
+            strikes: (n, d), in the order of the recordings.
+            trials: One recording per strike.
+            body: Name of the struck body.
+        """
+        ends = np.array([_poses_at_rest(trial, body) for trial in trials])
+        return RecordedStrikes(strikes, before=ends[:, 0], after=ends[:, 1], trials=trials)
 
     def __add__(self, other: RecordedStrikes) -> RecordedStrikes:
-        strikes, before, after = (
-            np.vstack([getattr(self, k), getattr(other, k)]) for k in ("strikes", "before", "after")
+        return RecordedStrikes(
+            np.vstack([self.strikes, other.strikes]),
+            np.vstack([self.before, other.before]),
+            np.vstack([self.after, other.after]),
+            Trials((*self.trials, *other.trials)),
         )
-        return RecordedStrikes(strikes, before, after, Trials((*self.trials, *other.trials)))
 
     def prediction_errors(self, model: StrikeModel) -> tuple[np.ndarray, np.ndarray]:
-        """How far (n,) in m and rad bodies came to rest from where a model says."""
-        off = motion_in_body_frame(model.rest(self.before, self.strikes), self.after)
-        return np.hypot(off[:, 0], off[:, 1]), np.abs(off[:, 2])
+        """How far bodies came to rest from where a model predicts.
+
+        Args:
+            model: The simulator.
+
+        Returns:
+            Distances (n,) in m and angles (n,) in rad, both at least 0.
+        """
+        predicted = model.rest(self.before, self.strikes)
+        error = motion_in_body_frame(predicted, self.after)
+        distances = np.hypot(error[:, 0], error[:, 1])
+        return distances, np.abs(error[:, 2])
 
 
 class StrikeRig(Protocol):
-    """A real bench, or what stands in for it."""
+    """A real rig on which a body is struck, or the virtual laboratory."""
 
     def begin(self, pose: np.ndarray, seed: Sequence[int]) -> None:
-        """Put the body down at a pose (3,)."""
+        """Put the body down at a pose (3,): x, y (m), yaw (rad), world frame."""
 
     def look(self) -> np.ndarray:
-        """Measured pose (3,)."""
+        """Measured pose (3,) of the body at rest."""
 
     def strike(self, strike: Mapping[str, float], name: str) -> Trial:
-        """Strike it, wait until it rests, and return the recording."""
+        """Strike the body, wait until it rests, and return the recording."""
 
 
-def _ends(trial: Trial, body: str) -> tuple[np.ndarray, np.ndarray]:
+def _poses_at_rest(trial: Trial, body: str) -> tuple[np.ndarray, np.ndarray]:
     """Poses (3,) of a body before and after a recorded strike."""
-    _, seen = trial.seen(body)
-    if len(seen) < 2 * _STILL:
+    _, poses = trial.seen(body)
+    if len(poses) < 2 * _FRAMES_AT_REST:
         raise DataError(
-            f"trial {trial.name!r} shows the body {body!r} in {len(seen)} frames only: record it from before the strike until it rests"
+            f"trial {trial.name!r} shows the body {body!r} in {len(poses)} frames only: "
+            "record it from before the strike until it rests"
         )
-    turn = yaw(seen[:, 3:])
-    first, last = (
-        np.array([*np.median(seen[part, :2], 0), np.median(turn[part])])
-        for part in (slice(0, _STILL), slice(-_STILL, None))
-    )
-    return first, last
+    yaws = yaw(poses[:, 3:])
+    first = slice(0, _FRAMES_AT_REST)
+    last = slice(-_FRAMES_AT_REST, None)
+    return _median_pose(poses[first], yaws[first]), _median_pose(poses[last], yaws[last])
+
+
+def _median_pose(poses: np.ndarray, yaws: np.ndarray) -> np.ndarray:
+    """Median pose (3,) of frames (n, 7) with yaws (n,)."""
+    x, y = np.median(poses[:, :2], axis=0)
+    return np.array([x, y, np.median(yaws)])

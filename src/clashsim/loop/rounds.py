@@ -1,17 +1,17 @@
-"""The real-sim-real loop (RSR): strike with the current policy, learn the simulator from it, train
-the policy further in that, and again.
+"""The real-sim-real loop (RSR), round after round.
 
-Every round is a folder; what a round has finished is never done again, so a loop that was killed
-goes on, and to the same result.
+Strike with the current policy, learn the simulator from that, train the policy further in it, and
+again. Every round is a folder. What a round has finished is never done again, so a loop that was
+killed continues, and to the same result.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,46 +29,74 @@ from clashsim.loop.steps import (
     LoopConfig,
     RoundSimulator,
     author_simulator,
-    collect,
-    learned,
+    collect_strikes,
+    learn_simulator,
     make_task,
-    proposed,
+    propose_strikes,
     train_agent,
 )
 from clashsim.rl.agents import Agent, load_agent
 from clashsim.rl.env import StrikeVecEnv
 
-# A round that does not lower the error on fresh strikes to this share of the best before has not
-# paid
-_WORSE = 0.9
+LOOP_FILE = "loop.json"
+STRIKES_FILE = "strikes.csv"
+TRIALS_FILE = "trials.safetensors"
+AGENT_FILE = "agent.safetensors"
+RUN_FOLDER = "run"
+_ROUND_FILE = "round.json"
+# A round pays if it lowers the error on fresh strikes below this share of the best one before.
+_WORTHWHILE = 0.9
+_SEEDS_PER_LOOP = 1000  # seeds of training of one loop; those of another loop begin after them
 
 
-def another_round_pays(misses: Sequence[float]) -> bool:
-    """Whether another round is worth its strikes, by the errors on the fresh strikes of each round
-    so far: the last two lowered it, or one of them.
+def another_round_pays(errors: Sequence[float]) -> bool:
+    """Whether another round is worth its strikes.
+
+    Args:
+        errors: Error on the fresh strikes of each round so far, m.
+
+    Returns:
+        Whether one of the last two rounds lowered the error, or there were fewer than four.
     """
-    return len(misses) < 4 or min(misses[-2:]) < _WORSE * min(misses[:-2])
+    if len(errors) < 4:
+        return True
+    return min(errors[-2:]) < _WORTHWHILE * min(errors[:-2])
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A round that is done: its simulator and policy, all strikes so far, and what it told. miss:
-    error (m, rad) of the simulator before it on its strikes.
+    """A finished round.
+
+    Attributes:
+        number: 0 is before any strike.
+        simulator: Simulator learned from all strikes so far.
+        agent: Policy trained in it; None where strikes are random.
+        recorded: All strikes so far; None in round 0.
+        error: Mean error (m, rad) of the last round's simulator on the strikes of this round.
     """
 
-    turn: int
+    number: int
     simulator: RoundSimulator
     agent: Agent | None
-    made: RecordedStrikes | None
-    miss: tuple[float, float] | None = None
+    recorded: RecordedStrikes | None
+    error: tuple[float, float] | None = None
 
 
 @dataclass
 class RealSimRealLoop:
-    """A loop in a folder, or in memory without one."""
+    """A loop in a folder, or in memory without one.
+
+    Attributes:
+        scene: The scene.
+        config: What the loop does.
+        folder: Where rounds are kept; one with a loop of another config is refused.
+        rounds: Finished rounds.
+        cache: Folder of distilled models.
+        progress: Shows how far sampling and distilling are.
+    """
 
     scene: Scene
-    options: LoopConfig
+    config: LoopConfig
     folder: Path | None = None
     rounds: list[Round] = field(default_factory=list)
     cache: Path | None = None
@@ -78,160 +106,203 @@ class RealSimRealLoop:
         self._base = base_model(self.scene, cache=self.cache, progress=self.progress)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            told = {
-                "scene": self.scene.name,
-                "options": json.loads(json.dumps(asdict(self.options))),
-            }
-            path = self.folder / "loop.json"
-            if path.is_file():
-                try:
-                    content = read_bounded(path, "loop.json", limit=JSON_BYTES)
-                    same = parse_json(content, "loop.json") == told
-                except DataError:
-                    raise DataError(f"{str(path)!r} is damaged: begin in another folder") from None
-                if not same:
-                    raise DataError(
-                        f"{str(self.folder)!r} holds another loop; choose another folder, or give the options it was begun with"
-                    )
-            else:
-                write_atomic(path, dumps(told))
+            _claim_folder(self.folder, self.scene, self.config)
 
     def begin(self) -> Round:
         """Round 0: the author's simulator and a policy trained in it."""
         simulator = author_simulator(self._base)
-        self.rounds = [
-            Round(
-                0,
-                simulator,
-                None if self.options.collect == "random" else self._agent(0, simulator, None, None),
-                None,
-            )
-        ]
+        agent = self._agent(0, simulator, None, None)
+        self.rounds = [Round(0, simulator, agent, None)]
         return self.rounds[0]
 
-    def asked(self) -> Path:
-        """The file of strikes to execute in the next round; written where it is not there yet."""
+    def requested_strikes(self) -> Path:
+        """The file of strikes to make in the next round; written if it does not exist."""
         last = self.rounds[-1]
-        path = self._path(last.turn + 1) / "strikes.csv"
+        number = last.number + 1
+        path = self._path(number) / STRIKES_FILE
         if not path.is_file():
-            _write_strikes(
-                path,
-                last.simulator.model.names,
-                proposed(last.simulator, last.agent, self.options, last.turn + 1),
-            )
+            strikes = propose_strikes(last.simulator, last.agent, self.config, number)
+            _write_strikes(path, last.simulator.model.names, strikes)
         return path
 
-    def advance(self, world: StrikeRig | None) -> Round:
-        """One more round; without a world, from the recordings that lie in its folder."""
+    def advance(self, rig: StrikeRig | None) -> Round:
+        """Do one more round.
+
+        Args:
+            rig: Where strikes are made; None takes the recordings in the folder of the round.
+        """
         last = self.rounds[-1]
-        turn = last.turn + 1
-        fresh = self._kept(turn) if world is None or self._has(turn, "trials.safetensors") else None
-        if fresh is None:
-            assert world is not None
-            fresh = collect(last.simulator, last.agent, self.options, world, turn, last.made)
-            if self.folder is not None:
-                _write_strikes(
-                    self._path(turn) / "strikes.csv", last.simulator.model.names, fresh.strikes
-                )
-                write_trials(self._path(turn) / "trials.safetensors", fresh.trials)
-        far, off = fresh.prediction_errors(last.simulator.model)
-        made = fresh if last.made is None else last.made + fresh
-        simulator = self._simulator(turn, made)
-        agent = (
-            None
-            if self.options.collect == "random"
-            else self._agent(turn, simulator, made, last.agent)
-        )
-        self.rounds.append(
-            Round(turn, simulator, agent, made, (float(far.mean()), float(off.mean())))
-        )
-        if self.folder is not None:
-            write_atomic(
-                self._path(turn) / "round.json",
-                dumps(
-                    {
-                        "round": turn,
-                        "strikes": len(made.strikes),
-                        "miss_m": float(far.mean()),
-                        "miss_rad": float(off.mean()),
-                        "another_pays": self.another_pays,
-                    }
-                ),
-            )
-        return self.rounds[-1]
+        number = last.number + 1
+        if rig is None or self._has(number, TRIALS_FILE):
+            fresh = self._read_recorded(number)
+        else:
+            fresh = self._collect(number, rig)
+        distances, angles = fresh.prediction_errors(last.simulator.model)
+        error = (float(distances.mean()), float(angles.mean()))
+        recorded = fresh if last.recorded is None else last.recorded + fresh
+        simulator = self._simulator(number, recorded)
+        agent = self._agent(number, simulator, recorded, last.agent)
+        finished = Round(number, simulator, agent, recorded, error)
+        self.rounds.append(finished)
+        self._write_round(finished)
+        return finished
 
     @property
-    def recorded(self) -> bool:
-        """Whether the recordings of the next round lie in its folder."""
-        return self._has(self.rounds[-1].turn + 1, "trials.safetensors")
+    def next_is_recorded(self) -> bool:
+        """Whether the recordings of the next round are in its folder."""
+        return self._has(self.rounds[-1].number + 1, TRIALS_FILE)
 
     @property
     def another_pays(self) -> bool:
         """Whether another round is worth its strikes."""
-        return another_round_pays([r.miss[0] for r in self.rounds if r.miss is not None])
+        distances = [done.error[0] for done in self.rounds if done.error is not None]
+        return another_round_pays(distances)
 
-    def _simulator(self, turn: int, made: RecordedStrikes) -> RoundSimulator:
-        if self._has(turn, "run"):
-            run = load(self._path(turn) / "run")
+    def round_folder(self, number: int) -> Path:
+        """Folder of a round."""
+        assert self.folder is not None
+        return self.folder / f"round-{number:02d}"
+
+    def _collect(self, number: int, rig: StrikeRig) -> RecordedStrikes:
+        """Make the strikes of a round on a rig, and keep them."""
+        last = self.rounds[-1]
+        fresh = collect_strikes(last.simulator, last.agent, self.config, rig, number, last.recorded)
+        if self.folder is not None:
+            folder = self._path(number)
+            _write_strikes(folder / STRIKES_FILE, last.simulator.model.names, fresh.strikes)
+            write_trials(folder / TRIALS_FILE, fresh.trials)
+        return fresh
+
+    def _simulator(self, number: int, recorded: RecordedStrikes) -> RoundSimulator:
+        """The simulator of a round: loaded if it is there, else learned and kept."""
+        if self._has(number, RUN_FOLDER):
+            run = load(self._path(number) / RUN_FOLDER)
             return RoundSimulator(self.scene, run.strikes(), run)
-        found = learned(self._base, made, seed=self.options.seed)
-        if self.folder is not None and found.run is not None:
+        simulator = learn_simulator(self._base, recorded, seed=self.config.seed)
+        if self.folder is not None and simulator.run is not None:
             save_run(
-                self._path(turn) / "run",
-                found.run.calibration,
-                slide=found.run.slide,
-                record=RunRecord({"loop": asdict(self.options), "round": turn}),
+                self._path(number) / RUN_FOLDER,
+                simulator.run.calibration,
+                slide=simulator.run.slide,
+                config={"loop": _saved_config(self.config), "round": number},
             )
-        return found
+        return simulator
 
     def _agent(
-        self, turn: int, simulator: RoundSimulator, made: RecordedStrikes | None, last: Agent | None
-    ) -> Agent:
-        if self._has(turn, "agent.safetensors"):
-            return load_agent(
-                StrikeVecEnv(make_task(self.options.task, simulator, 1)),
-                self.options.algorithm,
-                self._path(turn) / "agent.safetensors",
-            )
-        agent = train_agent(simulator, self.options, 1000 * self.options.seed + turn, made, last)
+        self,
+        number: int,
+        simulator: RoundSimulator,
+        recorded: RecordedStrikes | None,
+        last: Agent | None,
+    ) -> Agent | None:
+        """The policy of a round: loaded if it is there, else trained and kept."""
+        if self.config.collect == "random":
+            return None
+        if self._has(number, AGENT_FILE):
+            env = StrikeVecEnv(make_task(self.config.task, simulator, 1))
+            return load_agent(env, self.config.algorithm, self._path(number) / AGENT_FILE)
+        seed = _SEEDS_PER_LOOP * self.config.seed + number
+        agent = train_agent(simulator, self.config, seed, recorded, last)
         if self.folder is not None:
-            agent.save(self._path(turn) / "agent.safetensors")
+            agent.save(self._path(number) / AGENT_FILE)
         return agent
 
-    def _kept(self, turn: int) -> RecordedStrikes:
-        folder, names = self._path(turn), self.rounds[-1].simulator.model.names
-        try:
-            with (folder / "strikes.csv").open(newline="") as file:
-                rows = list(csv.reader(file))
-            told = np.array(rows[1:], float)
-            if (
-                tuple(rows[0]) != names
-                or told.shape != (len(rows) - 1, len(names))
-                or not np.isfinite(told).all()
-            ):
-                raise ValueError
-        except (OSError, ValueError, IndexError):
+    def _read_recorded(self, number: int) -> RecordedStrikes:
+        """Strikes and recordings that are in the folder of a round."""
+        folder = self._path(number)
+        strikes = _read_strikes(folder / STRIKES_FILE, self.rounds[-1].simulator.model.names)
+        trials = read_trials(folder / TRIALS_FILE)
+        if len(trials) != len(strikes):
             raise DataError(
-                f"{str(folder / 'strikes.csv')!r} must hold the columns {', '.join(names)} and a row of numbers for each strike that was made"
-            ) from None
-        trials = read_trials(folder / "trials.safetensors")
-        if len(trials) != len(told):
-            raise DataError(
-                f"{str(folder)!r} has {len(trials)} recordings of {len(told)} strikes: record one for each, in their order, or take rows out of strikes.csv"
+                f"{str(folder)!r} has {len(trials)} recordings of {len(strikes)} strikes: "
+                "record one for each, in their order, or take rows out of strikes.csv"
             )
-        return RecordedStrikes.of(told, trials, self.scene.struck_body.name)
+        return RecordedStrikes.of(strikes, trials, self.scene.struck_body.name)
 
-    def _has(self, turn: int, name: str) -> bool:
-        return self.folder is not None and (self._path(turn) / name).exists()
+    def _write_round(self, finished: Round) -> None:
+        """Write what a round found."""
+        if self.folder is None:
+            return
+        assert finished.error is not None and finished.recorded is not None
+        content = {
+            "round": finished.number,
+            "strikes": len(finished.recorded.strikes),
+            "miss_m": finished.error[0],
+            "miss_rad": finished.error[1],
+            "another_pays": self.another_pays,
+        }
+        write_atomic(self._path(finished.number) / _ROUND_FILE, dumps(content))
 
-    def _path(self, turn: int) -> Path:
-        assert self.folder is not None
-        path = self.folder / f"round-{turn:02d}"
+    def _has(self, number: int, name: str) -> bool:
+        """Whether a round has finished a file or folder."""
+        return self.folder is not None and (self._path(number) / name).exists()
+
+    def _path(self, number: int) -> Path:
+        """Folder of a round, created if it does not exist."""
+        path = self.round_folder(number)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
 
+def _claim_folder(folder: Path, scene: Scene, config: LoopConfig) -> None:
+    """Write loop.json, or refuse a folder whose loop.json is of another loop."""
+    path = folder / LOOP_FILE
+    content = {"scene": scene.name, "options": _saved_config(config)}
+    if not path.is_file():
+        write_atomic(path, dumps(content))
+        return
+    try:
+        existing = parse_json(read_bounded(path, LOOP_FILE, limit=JSON_BYTES), LOOP_FILE)
+    except DataError:
+        raise DataError(f"{str(path)!r} is damaged: begin in another folder") from None
+    if existing != content:
+        raise DataError(
+            f"{str(folder)!r} holds another loop; choose another folder, "
+            "or give the options it was begun with"
+        )
+
+
+def _saved_config(config: LoopConfig) -> dict[str, Any]:
+    """A config as loop.json and the runs of rounds keep it."""
+    training = None
+    if config.training is not None:
+        training = {
+            "first": config.training.first,
+            "guided": config.training.guided,
+            "later": config.training.later,
+        }
+    return {
+        "task": config.task,
+        "algorithm": config.algorithm,
+        "collect": config.collect,
+        "strikes": config.strikes,
+        "weight": config.weight,
+        "practice": training,
+        "seed": config.seed,
+    }
+
+
 def _write_strikes(path: Path, names: Sequence[str], strikes: np.ndarray) -> None:
-    """Strikes (n, d) as CSV, with all their digits."""
-    lines = [",".join(names), *(",".join(repr(float(v)) for v in row) for row in strikes)]
+    """Write strikes (n, d) as CSV, with all their digits."""
+    lines = [",".join(names)]
+    for strike in strikes:
+        lines.append(",".join(repr(float(value)) for value in strike))
     write_atomic(path, ("\n".join(lines) + "\n").encode())
+
+
+def _read_strikes(path: Path, names: Sequence[str]) -> np.ndarray:
+    """Read strikes (n, d) of a CSV file with these columns."""
+    problem = DataError(
+        f"{str(path)!r} must hold the columns {', '.join(names)} "
+        "and a row of numbers for each strike that was made"
+    )
+    try:
+        with path.open(newline="") as file:
+            header, *rows = csv.reader(file)
+        strikes = np.array(rows, float)
+    except (OSError, ValueError):
+        raise problem from None
+    has_shape = strikes.shape == (len(rows), len(names))
+    if tuple(header) != tuple(names) or not has_shape or not np.isfinite(strikes).all():
+        raise problem
+    return strikes

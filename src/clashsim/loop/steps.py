@@ -1,5 +1,7 @@
-"""The steps of a round: learn a simulator from what was recorded, train a policy further in it, and
-collect or propose the next strikes.
+"""The steps of a round of the real-sim-real loop.
+
+A round learns a simulator from what was recorded, trains a policy further in it, and collects or
+proposes the next strikes.
 """
 
 from __future__ import annotations
@@ -35,37 +37,53 @@ AGENT_TRAINING = {
     "sac": AgentTrainingConfig(30_000, 6_000, 10_000),
     "ppo": AgentTrainingConfig(200_000, 0, 40_000),
 }
-_ENVS = 64
-_DRAWS = 24  # actions of the policy of which the one that teaches most is made
-_NOISE = 0.3  # standard deviations of the model's own by which outcomes scatter in training
-# Of what a strike would teach: as much as a task pays for a fast arrival, where a simulator is
-# wrong by its whole size
-WEIGHT = 5.0
+_NUM_ENVS = 64
+_ACTION_SAMPLES = 24  # actions of the policy of which the most informative one is taken
+_TRAINING_NOISE = 0.3  # of the model's own standard deviations, by which outcomes scatter
+_ANYWHERE_SHARE = 0.5  # of the episodes in training that start anywhere along the corridor
+# Weight of the information bonus: where a simulator is wrong by its whole size, the bonus is as
+# large as what the task pays for a fast arrival.
+INFORMATION_WEIGHT = 5.0
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """What a loop is: its task, how policies are trained, which strikes are made, and how many each
-    round.
+    """What a loop does.
+
+    Attributes:
+        task: "push" along a corridor, or to a "pose".
+        algorithm: How policies are trained.
+        collect: Which strikes are made: those of a policy rewarded for informative strikes, those
+            of the plain policy, or random ones without a policy.
+        strikes: Strikes per round.
+        weight: Weight of the information bonus in the reward.
+        training: How long policies are trained; None takes `AGENT_TRAINING` of the algorithm.
+        seed: Of everything random.
     """
 
     task: Literal["push", "pose"] = "push"
     algorithm: Algorithm = "sac"
     collect: Collect = "informative"
     strikes: int = 6
-    weight: float = WEIGHT
+    weight: float = INFORMATION_WEIGHT
     training: AgentTrainingConfig | None = None
     seed: int = 0
 
     @property
-    def trained(self) -> AgentTrainingConfig:
+    def agent_training(self) -> AgentTrainingConfig:
         """How long policies are trained."""
         return self.training or AGENT_TRAINING[self.algorithm]
 
 
 @dataclass(frozen=True, eq=False)
 class RoundSimulator:
-    """What a round knows: the collision model and slides, and the map of strikes made of them."""
+    """The simulator of a round.
+
+    Attributes:
+        scene: The scene.
+        model: Where strikes bring the body.
+        run: The calibrated run behind the model; None before any strike was recorded.
+    """
 
     scene: Scene
     model: StrikeModel
@@ -75,135 +93,128 @@ class RoundSimulator:
 def author_simulator(base: DistilledModel) -> RoundSimulator:
     """The simulator before any strike: MuJoCo's collision and slides at the author's values."""
     scene = base.scene
-    return RoundSimulator(
-        scene,
-        strike_table(HybridSim(scene, base, scene.nominal, slide_model=scene_slide_model(scene))),
-    )
+    hybrid = HybridSim(scene, base, scene.nominal, slide_model=scene_slide_model(scene))
+    return RoundSimulator(scene, strike_table(hybrid))
 
 
-def learned(base: DistilledModel, made: RecordedStrikes, *, seed: int = 0) -> RoundSimulator:
-    """The simulator that recordings tell: identified and fine-tuned, with slides where there are
-    enough.
+def learn_simulator(
+    base: DistilledModel, recorded: RecordedStrikes, *, seed: int = 0
+) -> RoundSimulator:
+    """Calibrate the simulator on recorded strikes, with slides where there are enough.
+
+    Args:
+        base: Distilled model of the scene.
+        recorded: All strikes so far.
+        seed: Of the calibration.
     """
     scene = base.scene
-    found = segment(made.trials, scene=scene)
-    calibration = calibrate(base, found.impacts, seed=seed)
-    slide, _ = fit_slides_of_impacts(scene, found.found, [])
-    if slide is not None:
+    segmentation = segment(recorded.trials, scene=scene)
+    calibration = calibrate(base, segmentation.impacts, seed=seed)
+    slide, _ = fit_slides_of_impacts(scene, segmentation.found, [])
+    if slide is None:
+        slide_model = scene_slide_model(scene)
+    else:
+        slide_model = slide.model
         calibration = with_ground_friction(calibration, slide)
-    run = CalibratedRun(calibration, scene_slide_model(scene) if slide is None else slide.model)
+    run = CalibratedRun(calibration, slide_model)
     return RoundSimulator(scene, run.strikes(), run)
 
 
 def make_task(
-    kind: str, simulator: RoundSimulator, n: int, *, training: bool = False
+    kind: str, simulator: RoundSimulator, num_envs: int, *, training: bool = False
 ) -> StrikeTask:
-    """Copies of a task in a simulator."""
-    noise = _NOISE if training else 0.0
-    if kind == "push":
-        return Push.of(
-            simulator.scene,
-            simulator.model,
-            n,
-            StartDistribution(anywhere_share=0.5 if training else 0.0, noise=noise),
-        )
-    return ToPose.of(simulator.model, n, noise=noise)
+    """Environments of a task in a simulator.
+
+    Args:
+        kind: "push" or "pose".
+        simulator: Where strikes are simulated.
+        num_envs: Number of environments.
+        training: Whether starts and outcomes scatter as in training.
+    """
+    noise = _TRAINING_NOISE if training else 0.0
+    if kind != "push":
+        return ToPose.of(simulator.model, num_envs, noise=noise)
+    anywhere_share = _ANYWHERE_SHARE if training else 0.0
+    starts = StartDistribution(anywhere_share=anywhere_share, noise=noise)
+    return Push.of(simulator.scene, simulator.model, num_envs, starts)
 
 
 def train_agent(
     simulator: RoundSimulator,
-    options: LoopConfig,
+    config: LoopConfig,
     seed: int,
-    made: RecordedStrikes | None,
+    recorded: RecordedStrikes | None,
     last: Agent | None,
 ) -> Agent:
-    """The policy, trained further in a simulator; what was made tells what would be worth making."""
-    env: Any = StrikeVecEnv(make_task(options.task, simulator, _ENVS, training=True), seed=seed)
-    how = options.trained
-    if made is not None and options.collect == "informative":
-        env = InformativeVecEnv(env, information(simulator, made), options.weight)
+    """Train a policy in a simulator.
+
+    Args:
+        simulator: Where strikes are simulated.
+        config: What the loop does.
+        seed: Of the training.
+        recorded: Strikes so far, from which the information bonus is computed.
+        last: Policy of the last round to continue from; None begins anew.
+    """
+    task = make_task(config.task, simulator, _NUM_ENVS, training=True)
+    env: Any = StrikeVecEnv(task, seed=seed)
+    if recorded is not None and config.collect == "informative":
+        env = InformativeVecEnv(env, information_bonus(simulator, recorded), config.weight)
+    training = config.agent_training
     if last is None:
         return train_on_env(
-            env, options.algorithm, strikes=how.first, guided_strikes=how.guided, seed=seed
+            env,
+            config.algorithm,
+            strikes=training.first,
+            guided_strikes=training.guided,
+            seed=seed,
         )
     return train_on_env(
         env,
-        options.algorithm,
-        strikes=how.later,
-        guided_strikes=how.guided * how.later // how.first,
+        config.algorithm,
+        strikes=training.later,
+        guided_strikes=training.guided * training.later // training.first,
         seed=seed,
         last=last.weights,
     )
 
 
-def information(simulator: RoundSimulator, made: RecordedStrikes) -> InformationBonus:
-    """What further strikes would teach, after those that were made."""
-    low, high = simulator.model.low, simulator.model.high
-    said = motion_in_body_frame(made.before, simulator.model.rest(made.before, made.strikes))
+def information_bonus(simulator: RoundSimulator, recorded: RecordedStrikes) -> InformationBonus:
+    """How informative further strikes would be, given those that were recorded."""
+    model = simulator.model
+    actions = 2 * (recorded.strikes - model.low) / (model.high - model.low) - 1
+    predicted = model.rest(recorded.before, recorded.strikes)
     gyration = inertia(simulator.scene, simulator.scene.struck_body).gyration
     return InformationBonus.of(
-        2 * (made.strikes - low) / (high - low) - 1,
-        motion_in_body_frame(made.before, made.after),
-        said,
+        actions,
+        motion_in_body_frame(recorded.before, recorded.after),
+        motion_in_body_frame(recorded.before, predicted),
         gyration=gyration,
     )
 
 
-def chosen(task: StrikeTask, agent: Agent, told: InformationBonus | None, seed: int) -> np.ndarray:
-    """An action (1, d) of the policy as it draws them in training; of several, the one that teaches
-    most where that is told.
-    """
-    seen = np.repeat(task.observe(), 1 if told is None else _DRAWS, 0)
-    action = agent.act(seen, seed=seed)
-    if told is None:
-        return action
-    pose = np.repeat(task.pose, _DRAWS, 0)
-    return action[
-        [
-            int(
-                told(
-                    action,
-                    motion_in_body_frame(pose, task.model.rest(pose, strikes(task.model, action))),
-                ).argmax()
-            )
-        ]
-    ]
-
-
-def collect(
-    simulator: RoundSimulator,
-    agent: Agent | None,
-    options: LoopConfig,
-    world: StrikeRig,
-    turn: int,
-    made: RecordedStrikes | None = None,
-) -> RecordedStrikes:
-    """The strikes of one round: by the policy, as it draws them in training, or at random without
-    one; made: those of earlier rounds.
-    """
-    task, rng = make_task(options.task, simulator, 1), np.random.default_rng([options.seed, turn])
-
-    def strike(fresh: RecordedStrikes | None) -> np.ndarray:
-        if agent is None:
-            return rng.uniform(task.model.low, task.model.high)
-        known = [m for m in (made, fresh) if m is not None]
-        told = (
-            information(simulator, sum(known[1:], known[0]))
-            if options.collect == "informative" and known
-            else None
-        )
-        return strikes(task.model, chosen(task, agent, told, int(rng.integers(2**31))))[0]
-
-    place = RecordingConfig(
-        simulator.scene.struck_body.name, [options.seed, turn], f"round-{turn:02d}-{{:02d}}"
-    )
-    return record_strikes(task, strike, world, place, options.strikes, rng, anew=agent is None)
+def choose_action(
+    task: StrikeTask, agent: Agent, bonus: InformationBonus | None, seed: int
+) -> np.ndarray:
+    """An action (1, d) sampled from the policy; with a bonus, the most informative of several."""
+    if bonus is None:
+        return agent.act(task.observe(), seed=seed)
+    observations = np.repeat(task.observe(), _ACTION_SAMPLES, axis=0)
+    actions = agent.act(observations, seed=seed)
+    poses = np.repeat(task.pose, _ACTION_SAMPLES, axis=0)
+    rests = task.model.rest(poses, strikes(task.model, actions))
+    informative = bonus(actions, motion_in_body_frame(poses, rests))
+    best = int(informative.argmax())
+    return actions[[best]]
 
 
 @dataclass(frozen=True)
 class RecordingConfig:
-    """What strikes are recorded as: the struck body, the seed of a world that is begun, and a
-    pattern for the trials' names.
+    """How strikes on a rig are recorded.
+
+    Attributes:
+        body: Name of the struck body.
+        seed: First words of the seed with which an episode begins.
+        name: Pattern for the trials' names, filled with the number of the strike.
     """
 
     body: str
@@ -211,72 +222,125 @@ class RecordingConfig:
     name: str
 
 
+def collect_strikes(
+    simulator: RoundSimulator,
+    agent: Agent | None,
+    config: LoopConfig,
+    rig: StrikeRig,
+    round_number: int,
+    earlier: RecordedStrikes | None = None,
+) -> RecordedStrikes:
+    """Make and record the strikes of one round.
+
+    Args:
+        simulator: Simulator of the last round.
+        agent: Its policy; None makes random strikes.
+        config: What the loop does.
+        rig: Where strikes are made.
+        round_number: Number of the round.
+        earlier: Strikes of earlier rounds.
+    """
+    task = make_task(config.task, simulator, 1)
+    rng = np.random.default_rng([config.seed, round_number])
+
+    def choose_strike(fresh: RecordedStrikes | None) -> np.ndarray:
+        if agent is None:
+            return rng.uniform(task.model.low, task.model.high)
+        bonus = None
+        recorded = [part for part in (earlier, fresh) if part is not None]
+        if config.collect == "informative" and recorded:
+            bonus = information_bonus(simulator, sum(recorded[1:], recorded[0]))
+        action = choose_action(task, agent, bonus, int(rng.integers(2**31)))
+        return strikes(task.model, action)[0]
+
+    recording = RecordingConfig(
+        simulator.scene.struck_body.name,
+        seed=[config.seed, round_number],
+        name=f"round-{round_number:02d}-{{:02d}}",
+    )
+    return record_strikes(
+        task, choose_strike, rig, recording, config.strikes, rng, restart_each=agent is None
+    )
+
+
 def record_strikes(
     task: StrikeTask,
-    strike: Callable[[RecordedStrikes | None], np.ndarray],
-    world: StrikeRig,
-    place: RecordingConfig,
+    choose_strike: Callable[[RecordedStrikes | None], np.ndarray],
+    rig: StrikeRig,
+    recording: RecordingConfig,
     n: int,
     rng: np.random.Generator,
     *,
-    anew: bool = False,
+    restart_each: bool = False,
 ) -> RecordedStrikes:
-    """`n` strikes in a world, each (d,) told by `strike` from those before it; episode after
-    episode, or a new one for each strike (anew).
+    """Make and record `n` strikes on a rig, episode after episode.
+
+    Args:
+        task: The task, in one environment.
+        choose_strike: The next strike (d,), given those of this call so far.
+        rig: Where strikes are made.
+        recording: How they are recorded.
+        n: Number of strikes, at least 1.
+        rng: Of the starts of episodes.
+        restart_each: Whether each strike is an episode of its own.
     """
-    made: RecordedStrikes | None = None
+    recorded: RecordedStrikes | None = None
     ended = True
-    for i in range(n):
-        if ended or anew:
+    for number in range(n):
+        if ended or restart_each:
             task.restart(np.arange(1), rng)
-            world.begin(task.pose[0], [*place.seed, i])
-        task.pose = world.look()[None]
-        row = strike(made)
-        trial = world.strike(
-            dict(zip(task.model.names, row.tolist(), strict=True)), place.name.format(i)
-        )
-        fresh = RecordedStrikes.of(row[None], Trials((trial,)), place.body)
-        made = fresh if made is None else made + fresh
-        ended = bool(task.arrive(world.look()[None])[1][0])
-    assert made is not None
-    return made
+            rig.begin(task.pose[0], [*recording.seed, number])
+        task.pose = rig.look()[None]
+        strike = choose_strike(recorded)
+        numbers = dict(zip(task.model.names, strike.tolist(), strict=True))
+        trial = rig.strike(numbers, recording.name.format(number))
+        fresh = RecordedStrikes.of(strike[None], Trials((trial,)), recording.body)
+        recorded = fresh if recorded is None else recorded + fresh
+        _, ended_rows, _ = task.arrive(rig.look()[None])
+        ended = bool(ended_rows[0])
+    assert recorded is not None
+    return recorded
 
 
-def proposed(
-    simulator: RoundSimulator, agent: Agent | None, options: LoopConfig, turn: int
+def propose_strikes(
+    simulator: RoundSimulator, agent: Agent | None, config: LoopConfig, round_number: int
 ) -> np.ndarray:
-    """Strikes (n, d) of one round for a body that is put back between them, as the policy makes
-    them where its simulator leads it.
+    """Strikes (n, d) of one round for a body that is put back between them.
+
+    They are those of the policy at random starts; the informative choice needs recordings between
+    strikes, so it is not made here.
     """
-    task, rng = (
-        make_task(options.task, simulator, options.strikes),
-        np.random.default_rng([options.seed, turn]),
-    )
-    task.restart(np.arange(options.strikes), rng)
+    task = make_task(config.task, simulator, config.strikes)
+    rng = np.random.default_rng([config.seed, round_number])
+    task.restart(np.arange(config.strikes), rng)
     if agent is None:
-        return rng.uniform(task.model.low, task.model.high, (options.strikes, len(task.model.low)))
-    return strikes(task.model, agent.act(task.observe(), seed=int(rng.integers(2**31))))
+        size = (config.strikes, len(task.model.low))
+        return rng.uniform(task.model.low, task.model.high, size)
+    actions = agent.act(task.observe(), seed=int(rng.integers(2**31)))
+    return strikes(task.model, actions)
 
 
 def count_successes(
     simulator: RoundSimulator,
     agent: Agent,
-    options: LoopConfig,
-    world: StrikeRig,
+    config: LoopConfig,
+    rig: StrikeRig,
     trials: int,
     seed: int = 1000,
 ) -> int:
-    """How many of so many trials the policy at its best brings to the goal."""
-    task, there = make_task(options.task, simulator, 1), 0
-    for i in range(trials):
-        rng = np.random.default_rng([seed, i])
+    """How many of so many trials the policy, without randomness, brings to the goal."""
+    task = make_task(config.task, simulator, 1)
+    successes = 0
+    for trial in range(trials):
+        rng = np.random.default_rng([seed, trial])
         task.restart(np.arange(1), rng)
-        world.begin(task.pose[0], [seed, i])
+        rig.begin(task.pose[0], [seed, trial])
         ended = False
         while not ended:
-            task.pose = world.look()[None]
+            task.pose = rig.look()[None]
             strike = strikes(task.model, agent.act(task.observe()))[0]
-            world.strike(dict(zip(task.model.names, strike.tolist(), strict=True)), "trial")
-            _, over, reached = task.arrive(world.look()[None])
-            ended, there = bool(over[0]), there + int(reached[0])
-    return there
+            rig.strike(dict(zip(task.model.names, strike.tolist(), strict=True)), "trial")
+            _, ended_rows, reached_rows = task.arrive(rig.look()[None])
+            ended = bool(ended_rows[0])
+            successes += int(reached_rows[0])
+    return successes

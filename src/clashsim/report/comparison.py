@@ -1,4 +1,4 @@
-"""What a report concludes from predictions beside measurements, in figures and in sentences."""
+"""What a report concludes from predictions next to measurements, in figures and in sentences."""
 
 from __future__ import annotations
 
@@ -12,17 +12,27 @@ from clashsim.core.errors import DataError, did_you_mean
 from clashsim.evaluate.metrics import accuracy, relative_error
 
 _ALPHA = 0.1
-_ALL = 0.98
-_GLIMPSE = 0.1  # s of free travel over which errors of velocity are told as lengths and angles
-EXPECTED = np.array(
-    [norm.cdf(s) - norm.cdf(-s) for s in (1, 2)]
-)  # shares of a Gaussian within 1 and 2 standard deviations
+_FINE_ALPHA = 0.05
+# If both methods have this share within _ALPHA, the headline uses _FINE_ALPHA, which still tells
+# them apart.
+_NEARLY_ALL = 0.98
+_TRAVEL_TIME = 0.1  # s of free travel over which errors of velocity are given as lengths and angles
+_SIGNIFICANCE = 0.05  # of the sign test between two methods
+_ENGINE = "MuJoCo"  # names of baselines that are the engine itself begin with this
+# Shares of a Gaussian within 1 and 2 standard deviations, (2,).
+EXPECTED_COVERAGE = np.array([norm.cdf(s) - norm.cdf(-s) for s in (1, 2)])
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Held-out twists (N, k), what each method predicted, ours first and the rival second, and its
-    relative errors (N,).
+    """Predictions of N held-out impacts by several methods.
+
+    Attributes:
+        measured: Twists after impact, (N, k), m/s and rad/s.
+        predicted: The same by each method, (N, k); the reported method first, the baseline second.
+        errors: Relative errors of each method, (N,), in the same order.
+        ours: Name of the method that is reported on.
+        baseline: Name of the method that it is compared with, if any.
     """
 
     measured: np.ndarray
@@ -40,35 +50,42 @@ class Comparison:
         ours: str,
         baseline: str | None,
     ) -> Comparison:
-        """Check shapes and names, order the methods, and choose the best of the others as the rival
-        if none is named.
+        """Check shapes and names, compute errors and order the methods.
+
+        Args:
+            measured: Twists after impact, (N, 3) or (N, 6), m/s and rad/s.
+            predicted: The same by each method; not finite where it predicts nothing.
+            gyration: Radius of gyration, m; weights angular against linear velocity.
+            ours: Name of the method that is reported on.
+            baseline: Name of the method to compare with. If None, the best MuJoCo row, or the best
+                of the others if there is none.
         """
         measured = np.asarray(measured, float)
         if measured.ndim != 2 or measured.shape[1] not in (3, 6) or not np.isfinite(measured).all():
             raise DataError(
-                f"a report needs finite measured twists (N, 3) or (N, 6), got shape {measured.shape}"
+                "a report needs finite measured twists (N, 3) or (N, 6), "
+                f"got shape {measured.shape}"
             )
         for name in (ours, baseline):
             if name is not None and name not in predicted:
                 raise DataError(
-                    f"there is no method {name!r} among the predictions; {did_you_mean(name, predicted)}"
+                    f"there is no method {name!r} among the predictions; "
+                    f"{did_you_mean(name, predicted)}"
                 )
         twists = {name: np.asarray(twist, float) for name, twist in predicted.items()}
         for name, twist in twists.items():
             if twist.shape != measured.shape:
                 raise DataError(
-                    f"method {name!r} needs predictions of shape {measured.shape}, got {twist.shape}"
+                    f"method {name!r} needs predictions of shape {measured.shape}, "
+                    f"got {twist.shape}"
                 )
         errors = {name: relative_error(twist, measured, gyration) for name, twist in twists.items()}
-        others = [name for name in predicted if name != ours]
-        if baseline is None and others and len(measured):
-            baseline = max(
-                others,
-                key=lambda name: (accuracy(errors[name], _ALPHA), -float(np.median(errors[name]))),
-            )
-        order = sorted(
-            predicted, key=lambda name: (name != ours, name != baseline)
-        )  # stable: the others stay as they were given
+        if baseline is None and len(measured):
+            others = {name: error for name, error in errors.items() if name != ours}
+            mujoco = {name: e for name, e in others.items() if name.startswith(_ENGINE)}
+            baseline = _best_method(mujoco or others)
+        # The sort is stable, so the other methods stay in the order in which they were given.
+        order = sorted(predicted, key=lambda name: (name != ours, name != baseline))
         return Comparison(
             measured,
             {name: twists[name] for name in order},
@@ -78,106 +95,132 @@ class Comparison:
         )
 
     def headline(self) -> str:
-        """Accuracy(0.1) of ours and of the rival; accuracy(0.05) where both have all but a few
-        within 0.1, which would tell them apart no more.
-        """
+        """How many impacts the reported method and the baseline predict, in one sentence."""
         n = len(self.measured)
         if n == 0:
-            return "No impacts were held out, so how well it predicts is not known."
-        close = (
-            self.baseline is not None
-            and min(self._hits(name, _ALPHA) for name in (self.ours, self.baseline)) >= _ALL * n
+            return "No impacts were held out, so the accuracy is not known."
+        alpha = self._headline_alpha()
+        text = (
+            f"{self.ours} predicts {self._count_within(self.ours, alpha)} of {n} held-out impacts "
+            f"to within {100 * alpha:g} %"
         )
-        alpha = _ALPHA / 2 if close else _ALPHA
-        said = f"{self.ours} predicts {self._hits(self.ours, alpha)} of {n} held-out impacts to within {100 * alpha:g} %"
-        return (
-            f"{said}; {self.baseline}: {self._hits(self.baseline, alpha)}."
-            if self.baseline is not None
-            else f"{said}."
-        )
+        if self.baseline is None:
+            return f"{text}."
+        return f"{text}; {self.baseline}: {self._count_within(self.baseline, alpha)}."
+
+    def _headline_alpha(self) -> float:
+        if self.baseline is None:
+            return _ALPHA
+        counts = [self._count_within(name, _ALPHA) for name in (self.ours, self.baseline)]
+        return _FINE_ALPHA if min(counts) >= _NEARLY_ALL * len(self.measured) else _ALPHA
 
     def meaning(self) -> str:
-        """The median error in units one can picture, and whether ours is closer than the rival more
-        often than chance would have it.
-        """
+        """The median error in everyday units, and whether ours is significantly closer."""
         n = len(self.measured)
         if n == 0:
             return ""
         median = float(np.median(self.errors[self.ours]))
         if not np.isfinite(median):
-            return f"{self.ours} gives no outcome for most of them."
-        speed, spin = self._median_parts()
-        said = (
-            f"Its median error is {100 * median:.1f} % of the motion after impact: {_two(speed)} m/s and {_two(spin)}°/s, "
-            f"or {_two(1000 * _GLIMPSE * speed)} mm and {_two(_GLIMPSE * spin)}° over the first {_GLIMPSE:g} s of travel."
+            return f"{self.ours} predicts no outcome for most of them."
+        speed, angular_speed = self._median_velocity_errors()
+        distance = _two_digits(1000 * _TRAVEL_TIME * speed)
+        angle = _two_digits(_TRAVEL_TIME * angular_speed)
+        text = (
+            f"Its median error is {100 * median:.1f} % of the motion after impact: "
+            f"{_two_digits(speed)} m/s and {_two_digits(angular_speed)}°/s, "
+            f"or {distance} mm and {angle}° over the first {_TRAVEL_TIME:g} s of travel."
         )
         if self.baseline is None:
-            return said
-        mine, theirs = self.errors[self.ours], self.errors[self.baseline]
-        wins, losses = int(np.sum(mine < theirs)), int(np.sum(mine > theirs))
-        chance = wins + losses == 0 or binomtest(wins, wins + losses).pvalue > 0.05
-        doubt = (
-            ", which chance alone could give"
-            if chance
-            else ", so it does worse here"
-            if wins < losses
-            else ""
-        )
-        return f"{said} It is the closer of the two in {wins} of {n}{doubt}."
+            return text
+        return f"{text} {self._sign_test(self.baseline)}"
+
+    def _sign_test(self, baseline: str) -> str:
+        """A sentence on how often ours is closer than the baseline, and whether that is chance."""
+        ours = self.errors[self.ours]
+        theirs = self.errors[baseline]
+        wins = int(np.sum(ours < theirs))
+        losses = int(np.sum(ours > theirs))
+        text = f"It is the closer of the two in {wins} of {len(ours)}"
+        decided = wins + losses
+        if decided == 0 or binomtest(wins, decided).pvalue > _SIGNIFICANCE:
+            return f"{text}, which is not significant."
+        if wins < losses:
+            return f"{text}, so it is worse here."
+        return f"{text}."
 
     def missing(self) -> str:
-        """Which methods gave no outcome for how many impacts."""
-        lost = {name: int(np.sum(~np.isfinite(p).all(1))) for name, p in self.predicted.items()}
-        return " ".join(
-            f"{name} gave no outcome for {count}, which count as wrong."
-            for name, count in lost.items()
-            if count
-        )
+        """Sentences on methods that predicted nothing for some impacts."""
+        sentences = []
+        for name, twist in self.predicted.items():
+            count = int(np.sum(~np.isfinite(twist).all(1)))
+            if count:
+                sentences.append(f"{name} predicted no outcome for {count}, which count as wrong.")
+        return " ".join(sentences)
 
     def interval(self, share: float) -> tuple[float, float]:
         """Wilson's 90 % interval of a share of the impacts."""
-        n, z = len(self.measured), float(norm.ppf(0.95))
-        middle, half = (
-            share + z * z / (2 * n),
-            z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)),
-        )
-        return max(0.0, float((middle - half) / (1 + z * z / n))), min(
-            1.0, float((middle + half) / (1 + z * z / n))
-        )
+        n = len(self.measured)
+        z = float(norm.ppf(0.95))
+        centre = share + z * z / (2 * n)
+        half_width = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+        scale = 1 + z * z / n
+        low = float((centre - half_width) / scale)
+        high = float((centre + half_width) / scale)
+        return max(0.0, low), min(1.0, high)
 
-    def within(self, spread: np.ndarray) -> np.ndarray:
-        """Share (2, k) of outcomes within 1 and 2 standard deviations, as ours states them (N, k)."""
-        z = np.abs(self.predicted[self.ours] - self.measured) / np.maximum(spread, 1e-300)
-        return np.array([(z <= s).mean(0) for s in (1, 2)])
+    def coverage(self, std: np.ndarray) -> np.ndarray:
+        """Share of outcomes within 1 and 2 standard deviations of our predictions.
 
-    def _hits(self, name: str, alpha: float) -> int:
+        Args:
+            std: Standard deviation of each predicted output, (N, k).
+
+        Returns:
+            Shares, (2, k).
+        """
+        error = np.abs(self.predicted[self.ours] - self.measured)
+        standardised = error / np.maximum(std, 1e-300)
+        return np.array([(standardised <= s).mean(0) for s in (1, 2)])
+
+    def _count_within(self, name: str, alpha: float) -> int:
         return int(np.sum(self.errors[name] < alpha))
 
-    def _median_parts(self) -> tuple[float, float]:
-        """Median error of velocity (m/s) and of spin (degrees/s); an outcome that ours did not give
-        is infinitely wrong.
-        """
-        gap = np.nan_to_num(np.abs(self.predicted[self.ours] - self.measured), nan=np.inf)
-        linear = 2 if self.measured.shape[1] == 3 else 3
-        return float(np.median(np.linalg.norm(gap[:, :linear], axis=1))), float(
-            np.degrees(np.median(np.linalg.norm(gap[:, linear:], axis=1)))
-        )
+    def _median_velocity_errors(self) -> tuple[float, float]:
+        """Median error of linear (m/s) and angular velocity (degrees/s) of our predictions."""
+        error = np.abs(self.predicted[self.ours] - self.measured)
+        error = np.nan_to_num(error, nan=np.inf)  # no outcome is infinitely wrong
+        num_linear = 2 if self.measured.shape[1] == 3 else 3
+        linear = np.linalg.norm(error[:, :num_linear], axis=1)
+        angular = np.linalg.norm(error[:, num_linear:], axis=1)
+        return float(np.median(linear)), float(np.degrees(np.median(angular)))
 
 
 def coverage_sentence(shares: np.ndarray, n: int) -> str:
-    """A sentence on the shares within 1 and 2 standard deviations (2,) of n impacts: too sure, too
-    cautious, or in line with chance.
+    """Whether standard deviations are too small, too large, or right as far as chance allows.
+
+    Args:
+        shares: Shares within 1 and 2 standard deviations, (2,).
+        n: Number of impacts.
     """
-    off = (shares - EXPECTED) / np.sqrt(EXPECTED * (1 - EXPECTED) / n)
-    if off.min() < -2:
-        return "It is surer than it should be: errors are larger than stated."
-    return (
-        "It is more cautious than it need be: errors are smaller than stated."
-        if off.max() > 2
-        else "The errors are about as large as stated."
+    standard_error = np.sqrt(EXPECTED_COVERAGE * (1 - EXPECTED_COVERAGE) / n)
+    deviation = (shares - EXPECTED_COVERAGE) / standard_error
+    if deviation.min() < -2:
+        return "The model is overconfident: errors are larger than predicted."
+    if deviation.max() > 2:
+        return "The model is too cautious: errors are smaller than predicted."
+    return "The errors are about as large as predicted."
+
+
+def _best_method(errors: Mapping[str, np.ndarray]) -> str | None:
+    """The method with the highest accuracy(0.1), and of equal ones the lowest median error."""
+    if not errors:
+        return None
+    return max(
+        errors, key=lambda name: (accuracy(errors[name], _ALPHA), -float(np.median(errors[name])))
     )
 
 
-def _two(value: float) -> str:
+def _two_digits(value: float) -> str:
     """Two significant digits, without an exponent."""
-    return f"{float(f'{value:.2g}'):.10g}" if np.isfinite(value) else "infinite"
+    if not np.isfinite(value):
+        return "infinite"
+    return f"{float(f'{value:.2g}'):.10g}"

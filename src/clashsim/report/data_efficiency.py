@@ -1,78 +1,160 @@
-"""How the error falls with the number of impacts, as a chart and as a sentence."""
+"""Section of the report on whether more impacts would help."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.metrics import accuracy
-from clashsim.report import charts
-from clashsim.report.markup import Markup, tag
+from clashsim.report.chart_frame import Axes, ChartLabels, Tooltip, draw_chart, line, mark
+from clashsim.report.comparison import Comparison
+from clashsim.report.content import ReportContent
+from clashsim.report.markup import Markup, section, tag
+from clashsim.report.units import keep_units
+
+_HEADING = "Would more impacts help?"
+_MIN_LABEL_DISTANCE = 0.12  # between tick labels, in units of the logarithmic axis
 
 
-def chart(
-    fewer: DataEfficiency, whole: tuple[int, np.ndarray], floor: tuple[str, np.ndarray] | None
+@dataclass(frozen=True, eq=False)
+class FittedErrors:
+    """Relative errors (N,) of a calibration on a number of impacts."""
+
+    num_impacts: int
+    errors: np.ndarray
+
+
+@dataclass(frozen=True)
+class _SizeSummary:
+    """Median errors and accuracies(0.1) of all subsets of one size."""
+
+    num_impacts: int
+    medians: list[float]
+    accuracies: list[float]
+
+    @property
+    def x(self) -> float:
+        return math.log(self.num_impacts)
+
+    @property
+    def mean_median(self) -> float:
+        return float(np.mean(self.medians))
+
+
+def data_efficiency_section(content: ReportContent, compared: Comparison) -> Markup | None:
+    """Errors of calibrations on fewer impacts, and what is expected of ten more strikes."""
+    efficiency = content.data_efficiency
+    if efficiency is None and content.advice is None:
+        return None
+    sentences = []
+    if content.advice:
+        sentences.append(content.advice[0].upper() + content.advice[1:] + ".")
+    if efficiency is None or not len(compared.measured):
+        return section(_HEADING, tag("p", keep_units(" ".join(sentences))))
+    whole = FittedErrors(content.num_fitted, compared.errors[compared.ours])
+    sentences.insert(0, efficiency_sentence(efficiency, whole))
+    hint = (
+        "The model was calibrated again on random subsets of the same impacts. Whiskers: lowest "
+        "and highest median error of the subsets."
+    )
+    text = tag("div", tag("p", keep_units(" ".join(sentences))), tag("p", hint, class_="quiet"))
+    unfitted = [(name, e) for name, e in compared.errors.items() if name.endswith("nominal")]
+    chart = efficiency_chart(efficiency, whole, unfitted[0] if unfitted else None)
+    drawing = tag("div", chart, class_="plot drawing")
+    return section(_HEADING, tag("div", text, drawing, class_="pair"))
+
+
+def efficiency_sentence(efficiency: DataEfficiency, whole: FittedErrors) -> str:
+    """What the chart shows, in words."""
+    first = float(np.mean([np.median(errors) for errors in efficiency.errors[0]]))
+    last = float(np.median(whole.errors))
+    return (
+        f"From {efficiency.sizes[0]} to {whole.num_impacts} impacts the median error went from "
+        f"{100 * first:.1f} to {100 * last:.1f} %."
+    )
+
+
+def efficiency_chart(
+    efficiency: DataEfficiency, whole: FittedErrors, unfitted: tuple[str, np.ndarray] | None
 ) -> Markup:
-    """Median error over the number of impacts fitted, on a logarithmic axis, with the least and
-    greatest of the draws.
+    """Median error over the number of fitted impacts, on a logarithmic axis.
 
-    whole: the number of impacts of the calibration itself and its errors (N,); floor: name and
-    errors (N,) of a method that used none.
+    Args:
+        efficiency: Errors of calibrations on subsets.
+        whole: The calibration on all impacts.
+        unfitted: Name and relative errors (N,) of a method that uses no impacts, as a level line.
+
+    Returns:
+        An SVG element.
     """
-    points = [*zip(fewer.sizes, fewer.errors, strict=True), (whole[0], (whole[1],))]
-    medians = [
-        (n, [float(np.median(e)) for e in draws], [accuracy(e, 0.1) for e in draws])
-        for n, draws in points
+    summaries = [
+        _summarise(size, errors)
+        for size, errors in zip(efficiency.sizes, efficiency.errors, strict=True)
     ]
-    level = None if floor is None else float(np.median(floor[1]))
-    shown = [m for _, ms, _ in medians for m in ms] + ([] if level is None else [level])
-    top = min(1.0, 1.15 * max((m for m in shown if math.isfinite(m)), default=0.5)) or 0.1
-    ends = math.log(medians[0][0]), math.log(medians[-1][0])
-    axes = charts.Axes((ends[0] - 0.12, ends[1] + 0.12), (0.0, top), 440.0, 290.0)
+    summaries.append(_summarise(whole.num_impacts, (whole.errors,)))
+    level = None if unfitted is None else float(np.median(unfitted[1]))
+    axes = _axes(summaries, level)
     parts: list[Markup] = []
-    if level is not None and math.isfinite(level):
-        y = axes.py(level)
-        parts += [
-            tag("line", class_="agree", x1=axes.px(axes.x[0]), x2=axes.px(axes.x[1]), y1=y, y2=y),
-            tag(
-                "text",
-                f"{floor[0]}, no impacts",
-                x=axes.px(axes.x[1]) - 4,
-                y=y - 5 if y > 30 else y + 14,
-                text_anchor="end",
-            ),
-        ]  # type: ignore[index]
-    parts.append(charts.line(axes, 0, [(math.log(n), float(np.mean(ms))) for n, ms, _ in medians]))
-    for n, ms, shares in medians:
-        x = axes.px(math.log(n))
-        parts.append(
-            tag("line", class_="whisker s0", x1=x, x2=x, y1=axes.py(min(ms)), y2=axes.py(max(ms)))
-        )
-        said = f"median error {100 * float(np.mean(ms)):.1f} %\nwithin 10 %: {100 * float(np.mean(shares)):.0f} % of the impacts"
-        draws = f"{n} impacts" + (f", {len(ms)} draws" if len(ms) > 1 else "")
-        parts.append(charts.mark(axes, 0, math.log(n), float(np.mean(ms)), draws, said, None))
-    places = {
-        math.log(n): f"{n:g}"
-        for n, *_ in medians
-        if n == medians[-1][0] or math.log(medians[-1][0] / n) > 0.12
-    }
-    return charts.drawn(
-        axes,
-        "median error over the number of impacts",
-        "impacts fitted",
-        "median error",
-        parts,
-        percent=True,
-        xticks=places,
+    if unfitted is not None and level is not None and math.isfinite(level):
+        parts += _level_line(axes, level, f"{unfitted[0]}, no impacts")
+    parts.append(line(axes, 0, [(s.x, s.mean_median) for s in summaries]))
+    for summary in summaries:
+        parts += _summary_marks(axes, summary)
+    last = summaries[-1]
+    x_ticks = {}
+    for summary in summaries:
+        if summary is last or last.x - summary.x > _MIN_LABEL_DISTANCE:
+            x_ticks[summary.x] = f"{summary.num_impacts:g}"
+    labels = ChartLabels(
+        "median error over the number of impacts", "fitted impacts", "median error"
     )
+    return draw_chart(axes, labels, parts, percent=True, x_ticks=x_ticks)
 
 
-def sentence(fewer: DataEfficiency, whole: tuple[int, np.ndarray]) -> str:
-    """What the curve says, in words."""
-    first, last = (
-        float(np.mean([np.median(e) for e in fewer.errors[0]])),
-        float(np.median(whole[1])),
+def _summarise(num_impacts: int, errors: tuple[np.ndarray, ...]) -> _SizeSummary:
+    medians = [float(np.median(e)) for e in errors]
+    return _SizeSummary(num_impacts, medians, [accuracy(e, 0.1) for e in errors])
+
+
+def _axes(summaries: list[_SizeSummary], level: float | None) -> Axes:
+    shown = [median for summary in summaries for median in summary.medians]
+    if level is not None:
+        shown.append(level)
+    highest = max((value for value in shown if math.isfinite(value)), default=0.5)
+    top = min(1.0, 1.15 * highest) or 0.1
+    return Axes((summaries[0].x - 0.12, summaries[-1].x + 0.12), (0.0, top), 440.0, 290.0)
+
+
+def _level_line(axes: Axes, level: float, text: str) -> list[Markup]:
+    y = axes.py(level)
+    left, right = axes.px(axes.x[0]), axes.px(axes.x[1])
+    text_y = y - 5 if y > 30 else y + 14  # below the line if it is close to the top
+    return [
+        tag("line", class_="agree", x1=left, x2=right, y1=y, y2=y),
+        tag("text", text, x=right - 4, y=text_y, text_anchor="end"),
+    ]
+
+
+def _summary_marks(axes: Axes, summary: _SizeSummary) -> list[Markup]:
+    """Whisker and mark of one size."""
+    px = axes.px(summary.x)
+    whisker = tag(
+        "line",
+        class_="whisker s0",
+        x1=px,
+        x2=px,
+        y1=axes.py(min(summary.medians)),
+        y2=axes.py(max(summary.medians)),
     )
-    return f"From {fewer.sizes[0]} to {whole[0]} impacts the median error went from {100 * first:.1f} to {100 * last:.1f} %."
+    mean_accuracy = float(np.mean(summary.accuracies))
+    text = (
+        f"median error {100 * summary.mean_median:.1f} %\n"
+        f"within 10 %: {100 * mean_accuracy:.0f} % of the impacts"
+    )
+    label = f"{summary.num_impacts} impacts"
+    if len(summary.medians) > 1:
+        label += f", {len(summary.medians)} subsets"
+    return [whisker, mark(axes, 0, (summary.x, summary.mean_median), Tooltip(label, text))]

@@ -1,4 +1,4 @@
-"""Figures as files, written whole or not at all."""
+"""Figures as files, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def write_figure(path: Path, figure: Figure, *, dpi: int) -> None:
-    """Write a figure in the format that the file's ending names, PNG where it has none."""
-    kind = path.suffix.lstrip(".").lower() or "png"
+    """Write a figure in the format that the file's suffix names; PNG if it has none."""
+    file_format = path.suffix.lstrip(".").lower() or "png"
     formats = sorted(figure.canvas.get_supported_filetypes())
-    if kind not in formats:
+    if file_format not in formats:
         raise DataError(
             f"a figure cannot be written to {str(path)!r}: choose one of {', '.join(formats)}"
         )
     content = io.BytesIO()
-    figure.savefig(content, format=kind, dpi=dpi)
+    figure.savefig(content, format=file_format, dpi=dpi)
     write_atomic(path, content.getvalue())

@@ -1,4 +1,4 @@
-"""What an import found wrong, as a table for the terminal."""
+"""Problems that an import found, as a table for the terminal and as sentences."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 from rich.table import Table
 
 _COLOURS = {"stop": "red", "warn": "yellow"}
-_NAMED = 4  # trials that a row names
+_MAX_NAMED = 4  # trials that a row names
 
 
-class Wrong(Protocol):
-    """One thing found wrong with a body (empty: with all) of a trial."""
+class ImportFinding(Protocol):
+    """One problem with a body of a trial; an empty body means all of them."""
 
     @property
     def name(self) -> str: ...
@@ -26,54 +26,53 @@ class Wrong(Protocol):
     def message(self) -> str: ...
 
 
-def findings_table(findings: Sequence[Wrong]) -> Table:
-    """One row a kind of finding and body, those that stop first; trials are counted, and the first
-    one's sentence stands for the others'.
+def findings_table(findings: Sequence[ImportFinding]) -> Table:
+    """A table with a row per kind of finding and body, those that stop the import first.
+
+    A row names a few of its trials and has the sentence of the first one.
     """
     table = Table(title=f"{len(findings)} findings", title_justify="left")
     for name in ("finding", "", "body", "trials", "in the first of them"):
         table.add_column(name, overflow="fold")
-    for (severity, name, body), same in _kinds(findings):
-        trials = list(dict.fromkeys(_shown(f.trial) for f in same))
-        more = f" and {len(trials) - _NAMED} more" if len(trials) > _NAMED else ""
+    for (severity, name, body), same_kind in _by_kind(findings):
+        trials = list(dict.fromkeys(_printable(finding.trial) for finding in same_kind))
+        trial_names = ", ".join(trials[:_MAX_NAMED])
+        if len(trials) > _MAX_NAMED:
+            trial_names += f" and {len(trials) - _MAX_NAMED} more"
         table.add_row(
             name,
             severity,
-            _shown(body) or "-",
-            ", ".join(trials[:_NAMED]) + more,
-            _shown(same[0].message),
+            _printable(body) or "-",
+            trial_names,
+            _printable(same_kind[0].message),
             style=_COLOURS.get(severity, ""),
         )
     return table
 
 
-def finding_sentences(findings: Sequence[Wrong]) -> tuple[str, ...]:
-    """The same as sentences, to be kept with the trials."""
-    out = []
-    for (_, name, body), same in _kinds(findings):
-        trials = len({f.trial for f in same})
-        where = f"{name}, {body}" if body else name
-        out.append(
-            _shown(
-                f"{where}: {same[0].message}"
-                + (
-                    f" (trial {same[0].trial}, and {trials - 1} more)"
-                    if trials > 1
-                    else f" (trial {same[0].trial})"
-                )
-            )
-        )
-    return tuple(out)
+def finding_sentences(findings: Sequence[ImportFinding]) -> tuple[str, ...]:
+    """A sentence per kind of finding and body, to be kept with the trials."""
+    sentences = []
+    for (_, name, body), same_kind in _by_kind(findings):
+        first = same_kind[0]
+        kind = f"{name}, {body}" if body else name
+        num_trials = len({finding.trial for finding in same_kind})
+        more = f", and {num_trials - 1} more" if num_trials > 1 else ""
+        sentences.append(_printable(f"{kind}: {first.message} (trial {first.trial}{more})"))
+    return tuple(sentences)
 
 
-def _kinds(findings: Sequence[Wrong]) -> list[tuple[tuple[str, str, str], list[Wrong]]]:
-    """Findings by severity, name and body, those that stop first."""
-    kinds: dict[tuple[str, str, str], list[Wrong]] = {}
+def _by_kind(
+    findings: Sequence[ImportFinding],
+) -> list[tuple[tuple[str, str, str], list[ImportFinding]]]:
+    """Findings by severity, name and body, those that stop the import first."""
+    kinds: dict[tuple[str, str, str], list[ImportFinding]] = {}
     for finding in findings:
-        kinds.setdefault((finding.severity, finding.name, finding.body), []).append(finding)
+        kind = (finding.severity, finding.name, finding.body)
+        kinds.setdefault(kind, []).append(finding)
     return sorted(kinds.items(), key=lambda item: item[0][0] != "stop")
 
 
-def _shown(text: str) -> str:
-    """Text that a terminal shows as it is: names in a log may hold anything."""
+def _printable(text: str) -> str:
+    """Text without control characters: names in a log may contain anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

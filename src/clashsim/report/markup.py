@@ -1,6 +1,4 @@
-"""HTML that cannot be injected into: every string is escaped unless a function of this module made
-it.
-"""
+"""HTML that nothing can be injected into: strings are escaped unless this module made them."""
 
 from __future__ import annotations
 
@@ -16,8 +14,11 @@ Child = str | int | None | Iterable["Child"]
 
 
 def escape(child: Child) -> str:
-    """A child as HTML: markup as it is, nothing for None, the items of an iterable one after the
-    other, all else escaped.
+    """A child of an element as HTML.
+
+    Args:
+        child: Markup stays as it is, None becomes nothing, the items of an iterable follow each
+            other, and everything else is escaped.
     """
     if child is None:
         return ""
@@ -25,25 +26,32 @@ def escape(child: Child) -> str:
         return str(child)
     if isinstance(child, str | int):
         return html.escape(str(child))
-    return "".join(escape(c) for c in child)
+    return "".join(escape(item) for item in child)
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
-    """An element; `class_` and `data_i` become class and data-i, floats are coordinates to 0.1,
-    attributes of None are left out.
+    """An HTML element.
+
+    Args:
+        name: Of the element.
+        *children: What it contains.
+        **attributes: `class_` and `data_i` become class and data-i. Floats are coordinates and are
+            rounded to 0.1. Attributes that are None are left out.
     """
-    said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Markup(f"<{name}{said}>{escape(children)}</{name}>")
+    written = ""
+    for key, value in attributes.items():
+        if value is not None:
+            attribute = key.rstrip("_").replace("_", "-")
+            written += f' {attribute}="{_attribute_value(value)}"'
+    return Markup(f"<{name}{written}>{escape(children)}</{name}>")
 
 
-def _value(value: str | float) -> str:
-    return f"{round(value, 1):g}" if isinstance(value, float) else html.escape(str(value))
+def _attribute_value(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{round(value, 1):g}"
+    return html.escape(str(value))
 
 
-def card(heading: str, *children: object, class_: str = "") -> Markup:
-    """A section of a page with its heading."""
-    return tag("section", tag("h2", heading), children, class_=f"card {class_}".strip())  # type: ignore[arg-type]
+def section(heading: str, *children: Child) -> Markup:
+    """A section of the page with its heading."""
+    return tag("section", tag("h2", heading), children, class_="section")

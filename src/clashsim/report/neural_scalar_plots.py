@@ -1,19 +1,23 @@
-"""What neural scalars have learnt, drawn against what they read, so that a person can put a formula
-in their place.
-"""
+"""Plots of what neural scalars have learned, so that a person can replace them by a formula."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clashsim.core.augmentation_spec import AugmentationSpec, weight_slices
+from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, weight_slices
 from clashsim.core.errors import DataError
 from clashsim.report.figure_files import write_figure
 
-_ACTION = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# What the output of a network means, by how it enters the simulation.
+_OUTPUT_LABELS = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
+_QUANTILES = (0.1, 0.5, 0.9)
 
 
 def scalar_curve(
@@ -25,22 +29,30 @@ def scalar_curve(
     ranges: Mapping[str, tuple[float, float]],
     n: int = 101,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values (n,) of input `over` across its range, and what network `which` makes of them (n,)
-    with the others in the middle of theirs.
+    """The output of a network over one input, with the others in the middle of their ranges.
 
-    ranges: low and high of every quantity that the network reads, by name, as they were recorded. A
-    scaling network gives the factor.
+    Args:
+        augmentation: All neural scalars of a simulator.
+        weights: Weights of all of them.
+        which: Number of the network.
+        over: Number of the input to vary.
+        ranges: Low and high of every quantity that the network reads, by name.
+        n: Number of values.
+
+    Returns:
+        Values of the input, (n,), and the output, (n,); a factor for a network that scales.
     """
     scalar = augmentation[which]
     for name in scalar.reads:
         if name not in ranges:
             raise DataError(
-                f"the neural scalar of {scalar.target!r} reads {name!r}, and no range is given for it"
+                f"the neural scalar of {scalar.target!r} reads {name!r}, "
+                "and no range is given for it"
             )
-    values = np.tile([np.mean(ranges[name]) for name in scalar.reads], (n, 1))
-    values[:, over] = np.linspace(*ranges[scalar.reads[over]], n)
-    output = scalar.output(weights[weight_slices(augmentation)[which]], values)
-    return values[:, over], np.exp(output) if scalar.mode == "scale" else output
+    middles = [np.mean(ranges[name]) for name in scalar.reads]
+    inputs = np.tile(middles, (n, 1))
+    inputs[:, over] = np.linspace(*ranges[scalar.reads[over]], n)
+    return inputs[:, over], _output(augmentation, weights, which, inputs)
 
 
 def scalar_quantiles(
@@ -52,28 +64,37 @@ def scalar_quantiles(
     at: np.ndarray,
     recorded: np.ndarray,
 ) -> np.ndarray:
-    """What network `which` says at values at (n,) of one quantity while the others are as recorded
-    (m, r): its tenth, half and nine tenths over the records, (n, 3).
+    """Quantiles of the output of a network over one quantity, with the others as recorded.
 
-    over: a quantity that it reads, or "angle/JOINT" (rad) for one of which it reads sine and
-    cosine, which belong together.
+    Args:
+        augmentation: All neural scalars of a simulator.
+        weights: Weights of all of them.
+        which: Number of the network.
+        over: A quantity that it reads, or "angle/JOINT" (rad) if it reads the sine and cosine of a
+            joint's angle, which are then varied together.
+        at: Values of that quantity, (n,).
+        recorded: Recorded inputs of the network, (m, r).
+
+    Returns:
+        The 10 %, 50 % and 90 % quantiles over the records, (n, 3).
     """
     scalar = augmentation[which]
     kind, _, joint = over.partition("/")
-    functions = (
-        {f"sin/{joint}": np.sin, f"cos/{joint}": np.cos} if kind == "angle" else {over: np.asarray}
-    )
+    functions: dict[str, Callable[[np.ndarray], np.ndarray]]
+    if kind == "angle":
+        functions = {f"sin/{joint}": np.sin, f"cos/{joint}": np.cos}
+    else:
+        functions = {over: np.asarray}
     if not set(functions) <= set(scalar.reads):
         raise DataError(
-            f"the neural scalar of {scalar.target!r} does not read {over!r}; it reads {', '.join(scalar.reads)}"
+            f"the neural scalar of {scalar.target!r} does not read {over!r}; "
+            f"it reads {', '.join(scalar.reads)}"
         )
-    values = np.repeat(np.asarray(recorded, float)[None], len(at), 0)
+    inputs = np.repeat(np.asarray(recorded, float)[None], len(at), 0)  # (n, m, r)
     for name, function in functions.items():
-        values[:, :, scalar.reads.index(name)] = function(at)[:, None]
-    output = scalar.output(weights[weight_slices(augmentation)[which]], values)
-    return np.quantile(
-        np.exp(output) if scalar.mode == "scale" else output, [0.1, 0.5, 0.9], axis=1
-    ).T
+        inputs[:, :, scalar.reads.index(name)] = function(at)[:, None]
+    output = _output(augmentation, weights, which, inputs)
+    return np.quantile(output, _QUANTILES, axis=1).T
 
 
 def plot_scalar_quantiles(
@@ -84,25 +105,33 @@ def plot_scalar_quantiles(
     recorded: np.ndarray,
     over: Mapping[str, np.ndarray],
 ) -> None:
-    """A picture with a row for each network and a panel for each quantity `over` (values (n,) by
-    name): the middle of what it says, and where eight of ten records lie.
+    """Write a figure of the median and central 80 % of each network over each quantity.
+
+    Args:
+        path: The file.
+        augmentation: All neural scalars of a simulator; a row of panels each.
+        weights: Weights of all of them.
+        recorded: Recorded inputs of the networks, (m, r).
+        over: Values (n,) of each quantity, by name; a column of panels each.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.4 * len(over), 2.7 * len(augmentation)), layout="constrained")
+    size = (3.4 * len(over), 2.7 * len(augmentation))
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(augmentation), len(over), squeeze=False, sharey="row")
     for i, scalar in enumerate(augmentation):
         for panel, (name, at) in zip(panels[i], over.items(), strict=True):
-            low, middle, high = scalar_quantiles(
+            quantiles = scalar_quantiles(
                 augmentation, weights, i, over=name, at=at, recorded=recorded
-            ).T
-            panel.axhline(1.0 if scalar.mode == "scale" else 0.0, color="0.7", linewidth=0.8)
+            )
+            low, median, high = quantiles.T
+            _draw_untrained(panel, scalar)
             panel.fill_between(at, low, high, color="tab:blue", alpha=0.2, linewidth=0)
-            panel.plot(at, middle, color="tab:blue")
+            panel.plot(at, median, color="tab:blue")
             panel.set(xlabel=name)
-        panels[i][0].set(ylabel=_ACTION[scalar.mode].format(scalar.target))
+        panels[i][0].set(ylabel=_output_label(scalar))
     write_figure(path, figure, dpi=110)
 
 
@@ -113,26 +142,50 @@ def plot_scalar_curves(
     *,
     ranges: Mapping[str, tuple[float, float]],
 ) -> None:
-    """A picture with one panel for each network and input."""
+    """Write a figure with a panel for each network and input.
+
+    Args:
+        path: The file.
+        augmentation: All neural scalars of a simulator.
+        weights: Weights of all of them.
+        ranges: Low and high of every quantity that the networks read, by name.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     if not augmentation:
-        raise DataError("an empty blueprint has no curves to draw")
-    across = max(len(scalar.reads) for scalar in augmentation)
-    figure = Figure(figsize=(3.6 * across, 2.8 * len(augmentation)), layout="constrained")
+        raise DataError("an augmentation without neural scalars has no curves to plot")
+    num_columns = max(len(scalar.reads) for scalar in augmentation)
+    size = (3.6 * num_columns, 2.8 * len(augmentation))
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(augmentation), across, squeeze=False)
+    panels = figure.subplots(len(augmentation), num_columns, squeeze=False)
     for i, scalar in enumerate(augmentation):
         for j, panel in enumerate(panels[i]):
             if j >= len(scalar.reads):
                 panel.set_axis_off()
                 continue
-            panel.axhline(
-                1.0 if scalar.mode == "scale" else 0.0, color="0.7", linewidth=0.8
-            )  # what an untrained network says
-            panel.plot(
-                *scalar_curve(augmentation, weights, i, over=j, ranges=ranges), color="tab:blue"
-            )
-            panel.set(xlabel=scalar.reads[j], ylabel=_ACTION[scalar.mode].format(scalar.target))
+            values, output = scalar_curve(augmentation, weights, i, over=j, ranges=ranges)
+            _draw_untrained(panel, scalar)
+            panel.plot(values, output, color="tab:blue")
+            panel.set(xlabel=scalar.reads[j], ylabel=_output_label(scalar))
     write_figure(path, figure, dpi=120)
+
+
+def _output(
+    augmentation: AugmentationSpec, weights: np.ndarray, which: int, inputs: np.ndarray
+) -> np.ndarray:
+    """Output of a network for inputs (..., r); a factor for a network that scales."""
+    scalar = augmentation[which]
+    output = scalar.output(weights[weight_slices(augmentation)[which]], inputs)
+    return np.exp(output) if scalar.mode == "scale" else output
+
+
+def _draw_untrained(panel: Axes, scalar: NeuralScalar) -> None:
+    """A line at the output of an untrained network."""
+    untrained = 1.0 if scalar.mode == "scale" else 0.0
+    panel.axhline(untrained, color="0.7", linewidth=0.8)
+
+
+def _output_label(scalar: NeuralScalar) -> str:
+    return _OUTPUT_LABELS[scalar.mode].format(scalar.target)

@@ -1,4 +1,4 @@
-"""What was identified: parameters with intervals and verdicts, and what they mean as a restitution."""
+"""Sections of the report on identified values: parameters, restitution and the slide model."""
 
 from __future__ import annotations
 
@@ -9,182 +9,165 @@ import numpy as np
 
 from clashsim.core.params import Param, to_unit
 from clashsim.report import charts
-from clashsim.report.markup import Markup, card, tag
-from clashsim.report.tables import Estimated, number
+from clashsim.report.chart_frame import legend_key
+from clashsim.report.markup import Markup, section, tag
+from clashsim.report.tables import Estimated, number, slide_value_name
 
-_VERDICTS = {
-    "fitted": "the impacts decide the value",
-    "at bound": "the best value lies at an end of the range: widen the range, or suspect an effect that the scene lacks",
-    "unidentifiable": "these impacts hardly narrow what was expected beforehand; do not read the value on its own",
-    "known": "measured with each impact; the bar spans the values measured",
+_STATUS_MEANINGS = {
+    "fitted": "the impacts determine the value",
+    "at bound": (
+        "the best value lies at an end of the range: widen the range, or suspect an effect that "
+        "the scene lacks"
+    ),
+    "unidentifiable": (
+        "these impacts hardly narrow the prior; do not interpret the value on its own"
+    ),
+    "known": "measured with each impact; the bar spans the measured values",
 }
+_PARAMETERS_HINT = (
+    "Bar: the interval within the allowed range; dot: the identified value; tick: the nominal "
+    "value. Values are effective: they make the model fit, and are not material constants."
+)
+_SLIDE_HINT = (
+    "How the struck body slides to rest: friction of its whole support patch, fitted to the slides "
+    "after the impacts."
+)
+_RESTITUTION_HINT = (
+    "What the contact parameters mean: speed after over speed before a head-on impact in MuJoCo. "
+    "0: the bodies do not separate; 1: no speed is lost."
+)
 
 
-def parameters(params: Sequence[Param], estimates: Sequence[Estimated]) -> Markup | None:
-    """One row a parameter; nothing where there is none."""
+def parameters_section(params: Sequence[Param], estimates: Sequence[Estimated]) -> Markup | None:
+    """A table with a row per parameter; None if there are no parameters."""
     if not params:
         return None
-    head = tag(
-        "tr",
-        [
-            tag("th", name, scope="col", class_=c)
-            for name, c in (
-                ("parameter", None),
-                ("identified", "num"),
-                ("90 % interval", "num"),
-                ("within its range", "bar"),
-                ("verdict", None),
-            )
-        ],
+    columns = (
+        ("parameter", None),
+        ("identified", "num"),
+        ("90 % interval", "num"),
+        ("within its range", "bar"),
+        ("status", None),
     )
-    rows = []
-    for p, e in zip(params, estimates, strict=True):
-        unit = " " + p.unit.replace("^2", "²").replace("^3", "³") if p.unit else ""
-        status = str(e.status)
-        kind = status.replace(" ", "-") if status in _VERDICTS else "other"
-        rows.append(
-            tag(
-                "tr",
-                tag("th", p.name, tag("small", p.target, class_="mono"), scope="row"),
-                tag("td", tag("b", _number(e.value)), unit, class_="num", data_h="identified"),
-                tag(
-                    "td",
-                    f"{_number(e.low)} to {_number(e.high)}",
-                    class_="num",
-                    data_h="90 % interval",
-                ),
-                tag("td", _range(p, e, kind), class_="bar"),
-                tag("td", tag("span", status, class_=f"chip {kind}"), data_h="verdict"),
-            )
-        )
-    met = [s for s in _VERDICTS if any(str(e.status) == s for e in estimates)]
-    meaning = tag(
-        "dl",
-        [
-            (
-                tag("dt", tag("span", s, class_=f"chip {s.replace(' ', '-')}")),
-                tag("dd", _VERDICTS[s]),
-            )
-            for s in met
-        ],
-        class_="verdicts",
-    )
-    hint = "Bar: the interval within the range allowed; dot: the identified value; tick: the nominal value. Effective values: what makes the model fit, not material constants."
-    return card(
+    rows = [_parameter_row(p, e) for p, e in zip(params, estimates, strict=True)]
+    table = tag("table", _table_head(columns), tag("tbody", rows), class_="params")
+    statuses = {str(estimate.status) for estimate in estimates}
+    meanings = []
+    for status, meaning in _STATUS_MEANINGS.items():
+        if status in statuses:
+            meanings += [tag("dt", _status_chip(status)), tag("dd", meaning)]
+    return section(
         "Parameters",
-        tag("table", tag("thead", head), tag("tbody", rows), class_="params"),
-        meaning,
-        tag("p", hint, class_="quiet"),
+        table,
+        tag("dl", meanings, class_="meanings"),
+        tag("p", _PARAMETERS_HINT, class_="quiet"),
     )
 
 
-def slide(estimates: Sequence[Estimated], units: Mapping[str, str]) -> Markup | None:
-    """The values of a slide model, with intervals and verdicts; nothing where there is none."""
+def _parameter_row(param: Param, estimate: Estimated) -> Markup:
+    unit = " " + param.unit.replace("^2", "²").replace("^3", "³") if param.unit else ""
+    status = str(estimate.status)
+    interval = f"{_short_number(estimate.low)} to {_short_number(estimate.high)}"
+    value = tag("b", _short_number(estimate.value))
+    cells = [
+        tag("th", param.name, tag("small", param.target, class_="mono"), scope="row"),
+        tag("td", value, unit, class_="num", data_h="identified"),
+        tag("td", interval, class_="num", data_h="90 % interval"),
+        tag("td", _range_bar(param, estimate), class_="bar"),
+        tag("td", _status_chip(status), data_h="status"),
+    ]
+    return tag("tr", cells)
+
+
+def slide_section(estimates: Sequence[Estimated], units: Mapping[str, str]) -> Markup | None:
+    """A table of the slide model's values; None if there is no slide model."""
     if not estimates:
         return None
-    head = tag(
-        "tr",
-        [
-            tag("th", name, scope="col", class_=c)
-            for name, c in (
-                ("value", None),
-                ("identified", "num"),
-                ("90 % interval", "num"),
-                ("verdict", None),
-            )
-        ],
-    )
+    columns = (("value", None), ("identified", "num"), ("90 % interval", "num"), ("status", None))
     rows = []
-    for e in estimates:
-        status = str(e.status)
-        kind = status.replace(" ", "-") if status in _VERDICTS else "other"
-        unit = f" {units[e.name]}" if units.get(e.name) else ""
-        rows.append(
-            tag(
-                "tr",
-                tag("th", e.name, scope="row"),
-                tag("td", tag("b", _number(e.value)), unit, class_="num"),
-                tag("td", f"{_number(e.low)} to {_number(e.high)}", class_="num"),
-                tag("td", tag("span", status, class_=f"chip {kind}")),
-            )
-        )
-    said = "How the struck body slides to rest: friction of its whole sole, fitted to the slides after the impacts."
-    return card(
-        "Slide model",
-        tag(
-            "div",
-            tag("table", tag("thead", head), tag("tbody", rows), class_="trials slide"),
-            class_="scroll",
-        ),
-        tag("p", said, class_="quiet"),
+    for estimate in estimates:
+        unit = units.get(estimate.name)
+        interval = f"{_short_number(estimate.low)} to {_short_number(estimate.high)}"
+        value = tag("b", _short_number(estimate.value))
+        cells = [
+            tag("th", slide_value_name(estimate.name), scope="row"),
+            tag("td", value, f" {unit}" if unit else "", class_="num"),
+            tag("td", interval, class_="num"),
+            tag("td", _status_chip(str(estimate.status))),
+        ]
+        rows.append(tag("tr", cells))
+    table = tag("table", _table_head(columns), tag("tbody", rows), class_="trials slide")
+    return section(
+        "Slide model", tag("div", table, class_="scroll"), tag("p", _SLIDE_HINT, class_="quiet")
     )
 
 
-def _range(p: Param, e: Estimated, kind: str) -> tuple[Markup, Markup]:
-    """Interval, value and nominal value on the parameter's own scale, from low to high."""
-    low, value, high, nominal = (
-        f"{1 + 98 * float(np.clip((u + 1) / 2, 0, 1)):.1f}%"
-        for u in to_unit([p], np.array([[e.low], [e.value], [e.high], [p.nominal]]))[:, 0]
-    )
-    drawn = tag(
+def restitution_section(
+    restitution: Mapping[str, Sequence[float]] | None,
+) -> Markup | None:
+    """A table and a chart of restitution over approach speed; None if it was not computed.
+
+    Args:
+        restitution: "speeds" (m/s), and restitution at "nominal" and "identified" values.
+    """
+    if not restitution or not len(restitution["speeds"]):
+        return None
+    speeds = [float(speed) for speed in restitution["speeds"]]
+    values = {}
+    header = [tag("th", "approach speed, m/s", scope="col", class_="num")]
+    for series, name in enumerate(("identified", "nominal")):
+        values[name] = [float(value) for value in restitution[name]]
+        header.append(tag("th", legend_key(series), name, scope="col", class_="num"))
+    rows = []
+    for i, speed in enumerate(speeds):
+        cells = [tag("td", f"{speed:.2f}", class_="num")]
+        for at_speeds in values.values():
+            cells.append(tag("td", f"{at_speeds[i]:.2f}", class_="num"))
+        rows.append(tag("tr", cells))
+    table = tag("table", tag("thead", tag("tr", header)), tag("tbody", rows))
+    hint = tag("p", _RESTITUTION_HINT, class_="quiet")
+    chart = tag("div", charts.restitution_curves(speeds, values), class_="drawing")
+    return section("Restitution", tag("div", tag("div", table, hint), chart, class_="pair"))
+
+
+def _table_head(columns: Sequence[tuple[str, str | None]]) -> Markup:
+    """The head of a table from names and classes of its columns."""
+    cells = [tag("th", name, scope="col", class_=class_) for name, class_ in columns]
+    return tag("thead", tag("tr", cells))
+
+
+def _status_class(status: str) -> str:
+    """The style-sheet class of a status."""
+    return status.replace(" ", "-") if status in _STATUS_MEANINGS else "other"
+
+
+def _status_chip(status: str) -> Markup:
+    return tag("span", status, class_=f"chip {_status_class(status)}")
+
+
+def _range_bar(param: Param, estimate: Estimated) -> tuple[Markup, Markup]:
+    """Interval, value and nominal value on the parameter's own scale, and the ends of its range."""
+    values = np.array([[estimate.low], [estimate.value], [estimate.high], [param.nominal]])
+    in_unit_range = to_unit([param], values)[:, 0]  # from -1 to 1
+    fractions = np.clip((in_unit_range + 1) / 2, 0, 1)
+    low, value, high, nominal = (f"{1 + 98 * float(fraction):.1f}%" for fraction in fractions)
+    range_low, range_high = _short_number(param.low), _short_number(param.high)
+    bar = tag(
         "svg",
         tag("line", class_="track", x1="1%", x2="99%", y1=9, y2=9),
         tag("line", class_="span", x1=low, x2=high, y1=9, y2=9),
         tag("line", class_="nominal", x1=nominal, x2=nominal, y1=2, y2=16),
         tag("circle", class_="value", cx=value, cy=9, r=4.5),
-        class_=f"range {kind}",
+        class_=f"range {_status_class(str(estimate.status))}",
         height=18,
         role="img",
-        aria_label=f"{_number(e.value)} in {_number(p.low)} to {_number(p.high)}",
+        aria_label=f"{_short_number(estimate.value)} in {range_low} to {range_high}",
     )
-    ends = tag(
-        "span",
-        tag("span", _number(p.low)),
-        tag("span", "log scale") if p.scale == "log" else None,
-        tag("span", _number(p.high)),
-        class_="ends",
-    )
-    return drawn, ends
+    scale = tag("span", "log scale") if param.scale == "log" else None
+    ends = tag("span", tag("span", range_low), scale, tag("span", range_high), class_="ends")
+    return bar, ends
 
 
-def restitution(reading: Mapping[str, Sequence[float]] | None) -> Markup | None:
-    """Speed after over speed before at some approach speeds, nominal and identified; nothing where
-    it was not read.
-    """
-    if not reading or not len(reading["speeds"]):
-        return None
-    speeds, sets = (
-        [float(s) for s in reading["speeds"]],
-        {name: [float(v) for v in reading[name]] for name in ("identified", "nominal")},
-    )
-    head = tag(
-        "tr",
-        tag("th", "approach speed, m/s", scope="col", class_="num"),
-        [tag("th", charts.key(i), name, scope="col", class_="num") for i, name in enumerate(sets)],
-    )
-    rows = [
-        tag(
-            "tr",
-            tag("td", f"{s:.2f}", class_="num"),
-            [tag("td", f"{v[j]:.2f}", class_="num") for v in sets.values()],
-        )
-        for j, s in enumerate(speeds)
-    ]
-    said = "What the contact parameters mean: speed after over speed before of a head-on impact in MuJoCo. 0 sticks, 1 loses nothing."
-    table = tag(
-        "div", tag("table", tag("thead", head), tag("tbody", rows)), tag("p", said, class_="quiet")
-    )
-    return card(
-        "Restitution",
-        tag(
-            "div",
-            table,
-            tag("div", charts.restitutions(speeds, sets), class_="drawing"),
-            class_="pair",
-        ),
-    )
-
-
-def _number(value: float) -> str:
+def _short_number(value: float) -> str:
     """A number to three significant digits, its exponent written short."""
-    return re.sub(r"e([+-])0*", lambda m: "e" + m[1].strip("+"), number(value))
+    return re.sub(r"e([+-])0*", lambda found: "e" + found[1].strip("+"), number(value))

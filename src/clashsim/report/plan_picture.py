@@ -1,121 +1,178 @@
-"""A planned strike from above: where the body lies, how it is struck, where it is expected to come
-to rest, and where it did.
-"""
+"""A planned strike from above: start, strikes, expected rest pose, target and outcomes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clashsim.report.figure_files import write_figure
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
-def draw_plan(
-    path: Path,
-    *,
-    body: np.ndarray,
-    tip: np.ndarray,
-    starts: np.ndarray,
-    touches: np.ndarray,
-    predicted: np.ndarray,
-    target: np.ndarray,
-    std: np.ndarray,
-    outcomes: np.ndarray | None = None,
-    title: str = "",
-) -> None:
-    """Write a picture of a plan of K strikes.
+_ARROW_LENGTH = 0.08  # m
+_MM = 1e3  # per m
 
-    body, tip (C, 2): outlines in their own axes, m. starts, predicted (K, 3) and target (3,):
-    poses. touches (K, 6): tip poses and twists at
-    the touch. std (3,): one standard deviation of the last pose. outcomes (M, 3): where the body
-    came to rest when it was done.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlanPicture:
+    """What a picture of a plan of K strikes shows; poses are x, y (m) and yaw (rad), world frame.
+
+    Attributes:
+        body: Outline of the struck body in its own axes, (C, 2), m.
+        tip: Outline of the striker in its own axes, (C, 2), m.
+        starts: Poses of the body before each strike, (K, 3).
+        touches: Poses and twists of the tip at each touch, (K, 6).
+        predicted: Expected poses at rest after each strike, (K, 3).
+        target: Pose, (3,).
+        std: Standard deviation of the last expected pose, (3,).
+        outcomes: Poses at rest when the plan was executed, (M, 3).
+        title: Above the picture.
     """
+
+    body: np.ndarray
+    tip: np.ndarray
+    starts: np.ndarray
+    touches: np.ndarray
+    predicted: np.ndarray
+    target: np.ndarray
+    std: np.ndarray
+    outcomes: np.ndarray | None = None
+    title: str = ""
+
+
+def draw_plan(path: Path, picture: PlanPicture) -> None:
+    """Write a picture of a plan."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Ellipse, Polygon
 
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
     FigureCanvasAgg(figure)  # draws without a screen, and without pyplot's global state
-    axes = figure.subplots()
-    seen: list[np.ndarray] = []
-
-    def shape(corners: np.ndarray, pose: np.ndarray, **style: object) -> None:
-        c, s = np.cos(pose[2]), np.sin(pose[2])
-        at = corners @ np.array([[c, s], [-s, c]]) + pose[:2]
-        seen.append(at)
-        axes.add_patch(Polygon(1e3 * at, **style))  # type: ignore[arg-type]
-
-    keys = [
-        Line2D([], [], color="0.6", label="start"),
-        Line2D([], [], color="C2", linestyle="--", linewidth=2, label="target"),
-        Line2D([], [], color="C0", label="expected"),
-    ]
-    for k, (start, touch) in enumerate(zip(starts, touches, strict=True)):
-        shape(body, start, facecolor="0.9" if k == 0 else "none", edgecolor="0.6")
-        shape(tip, touch[:3], facecolor="C1", edgecolor="none", alpha=0.9)
-        back = touch[:2] - 0.08 * touch[3:5] / max(float(np.linalg.norm(touch[3:5])), 1e-9)
-        seen.append(back[None])
-        axes.annotate(
-            "",
-            xy=tuple(1e3 * touch[:2]),
-            xytext=tuple(1e3 * back),
-            arrowprops={"arrowstyle": "-|>", "color": "C1", "linewidth": 1.8},
-        )
-        if len(starts) > 1:
-            axes.text(
-                1e3 * float(back[0]),
-                1e3 * float(back[1]),
-                f"{k + 1}",
-                color="C1",
-                ha="center",
-                va="center",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )
-    shape(body, target, facecolor="none", edgecolor="C2", linestyle="--", linewidth=2.2)
-    shape(body, predicted[-1], facecolor="C0", alpha=0.18, edgecolor="none")
-    shape(body, predicted[-1], facecolor="none", edgecolor="C0", linewidth=1.4)
-    if std[:2].max() > 0:
-        axes.add_patch(
-            Ellipse(
-                tuple(1e3 * predicted[-1, :2]),
-                *(4e3 * std[:2]),
-                facecolor="C0",
-                alpha=0.25,
-                edgecolor="none",
-            )
-        )
-        keys.append(
-            Line2D(
-                [],
-                [],
-                color="C0",
-                alpha=0.3,
-                linewidth=6,
-                label="expected place, two standard deviations",
-            )
-        )
-    for end in np.zeros((0, 3)) if outcomes is None else outcomes:
-        shape(body, end, facecolor="none", edgecolor="C3", linewidth=1.0, alpha=0.8)
-    if outcomes is not None:
-        keys.append(
-            Line2D(
-                [],
-                [],
-                color="C3",
-                label=f"outcome, {len(outcomes)} times" if len(outcomes) > 1 else "outcome",
-            )
-        )
-    low, high = 1e3 * np.vstack(seen).min(0), 1e3 * np.vstack(seen).max(0)
-    pad = 0.06 * (high - low).max()
-    axes.set(
-        xlim=(low[0] - pad, high[0] + pad),
-        ylim=(low[1] - pad, high[1] + pad),
-        xlabel="x, mm",
-        ylabel="y, mm",
-        aspect="equal",
-        title=title,
-    )
-    figure.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
+    canvas = _Canvas(figure.subplots())
+    for strike in range(len(picture.starts)):
+        _draw_strike(canvas, picture, strike)
+    _draw_target(canvas, picture)
+    _draw_expected(canvas, picture)
+    _draw_outcomes(canvas, picture)
+    canvas.set_limits(picture.title)
+    figure.legend(handles=canvas.legend, loc="outside lower center", ncols=2, frameon=False)
     write_figure(path, figure, dpi=150)
+
+
+class _Canvas:
+    """Axes in mm, the points drawn on them so far, and their legend."""
+
+    def __init__(self, axes: Axes) -> None:
+        from matplotlib.lines import Line2D
+
+        self.axes = axes
+        self.drawn: list[np.ndarray] = []  # (n, 2) each, m
+        self.legend: list[Line2D] = [
+            Line2D([], [], color="0.6", label="start"),
+            Line2D([], [], color="C2", linestyle="--", linewidth=2, label="target"),
+            Line2D([], [], color="C0", label="expected"),
+        ]
+
+    def add_legend(self, label: str, **style: Any) -> None:
+        """Add an entry to the legend."""
+        from matplotlib.lines import Line2D
+
+        self.legend.append(Line2D([], [], label=label, **style))
+
+    def outline(self, corners: np.ndarray, pose: np.ndarray, **style: Any) -> None:
+        """Draw an outline (C, 2), m, at a pose (3,)."""
+        from matplotlib.patches import Polygon
+
+        c, s = np.cos(pose[2]), np.sin(pose[2])
+        rotation_transposed = np.array([[c, s], [-s, c]])
+        placed = corners @ rotation_transposed + pose[:2]
+        self.drawn.append(placed)
+        self.axes.add_patch(Polygon(_MM * placed, **style))
+
+    def set_limits(self, title: str) -> None:
+        """Fit the axes around everything drawn."""
+        points = _MM * np.vstack(self.drawn)
+        low, high = points.min(0), points.max(0)
+        margin = 0.06 * (high - low).max()
+        self.axes.set(
+            xlim=(low[0] - margin, high[0] + margin),
+            ylim=(low[1] - margin, high[1] + margin),
+            xlabel="x, mm",
+            ylabel="y, mm",
+            aspect="equal",
+            title=title,
+        )
+
+
+def _draw_strike(canvas: _Canvas, picture: PlanPicture, strike: int) -> None:
+    """The body before a strike, the tip at the touch, and an arrow along its velocity."""
+    start = picture.starts[strike]
+    touch = picture.touches[strike]
+    canvas.outline(picture.body, start, facecolor="0.9" if strike == 0 else "none", edgecolor="0.6")
+    canvas.outline(picture.tip, touch[:3], facecolor="C1", edgecolor="none", alpha=0.9)
+    velocity = touch[3:5]
+    direction = velocity / max(float(np.linalg.norm(velocity)), 1e-9)
+    arrow_start = touch[:2] - _ARROW_LENGTH * direction
+    canvas.drawn.append(arrow_start[None])
+    canvas.axes.annotate(
+        "",
+        xy=tuple(_MM * touch[:2]),
+        xytext=tuple(_MM * arrow_start),
+        arrowprops={"arrowstyle": "-|>", "color": "C1", "linewidth": 1.8},
+    )
+    if len(picture.starts) > 1:
+        canvas.axes.text(
+            _MM * float(arrow_start[0]),
+            _MM * float(arrow_start[1]),
+            f"{strike + 1}",
+            color="C1",
+            ha="center",
+            va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        )
+
+
+def _draw_target(canvas: _Canvas, picture: PlanPicture) -> None:
+    canvas.outline(
+        picture.body,
+        picture.target,
+        facecolor="none",
+        edgecolor="C2",
+        linestyle="--",
+        linewidth=2.2,
+    )
+
+
+def _draw_expected(canvas: _Canvas, picture: PlanPicture) -> None:
+    """The expected pose at rest, with an ellipse of two standard deviations of its position."""
+    from matplotlib.patches import Ellipse
+
+    expected = picture.predicted[-1]
+    canvas.outline(picture.body, expected, facecolor="C0", alpha=0.18, edgecolor="none")
+    canvas.outline(picture.body, expected, facecolor="none", edgecolor="C0", linewidth=1.4)
+    if picture.std[:2].max() <= 0:
+        return
+    width, height = 4 * _MM * picture.std[:2]  # full axes: two standard deviations on each side
+    centre = tuple(_MM * expected[:2])
+    ellipse = Ellipse(centre, width, height, facecolor="C0", alpha=0.25, edgecolor="none")
+    canvas.axes.add_patch(ellipse)
+    canvas.add_legend(
+        "expected position, two standard deviations", color="C0", alpha=0.3, linewidth=6
+    )
+
+
+def _draw_outcomes(canvas: _Canvas, picture: PlanPicture) -> None:
+    """Where the body came to rest when the plan was executed."""
+    outcomes = picture.outcomes
+    if outcomes is None:
+        return
+    for pose in outcomes:
+        canvas.outline(
+            picture.body, pose, facecolor="none", edgecolor="C3", linewidth=1.0, alpha=0.8
+        )
+    label = f"outcome, {len(outcomes)} repeats" if len(outcomes) > 1 else "outcome"
+    canvas.add_legend(label, color="C3")

@@ -1,130 +1,97 @@
-"""What a calibration was made from: trials, what the import found, how long each step took, with
-which versions.
-"""
+"""Sections of the report on where a calibration comes from: data, timing, versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clashsim.report.markup import Markup, card, tag
+from clashsim.report.content import ReportContent
+from clashsim.report.markup import Markup, section, tag
 
+# Badge and sentence of each source of data.
 SOURCES = {
     "real": ("recorded", "impacts recorded in {data}"),
     "lab": ("stand-in for reality", "the virtual laboratory, a stand-in for reality: {data}"),
     "simulated": ("stand-in for reality", "another simulation, a stand-in for reality: {data}"),
 }
-_SHOWN = 12  # notes and trials shown at once; the rest unfold
+_NUM_SHOWN = 12  # notes and trials shown at once; the rest unfolds
+_MINUTES_FROM = 120  # s
 
 
-def data_card(
-    data: str,
-    source: str,
-    fitted: int,
-    held_out: int,
-    *,
-    trials: Sequence[Mapping[str, str]],
-    findings: Sequence[str],
-    notes: Sequence[str],
-) -> Markup:
-    """Which recordings, how many impacts, what was wrong with them and what was left out.
-
-    trials: one row each, the same keys in all; findings: of the import; notes: of finding impacts
-    and of fitting them.
-    """
-    facts = [
-        ("data", data),
-        ("source", SOURCES.get(source, (source, ""))[0]),
-        *([("trials", str(len(trials)))] if trials else []),
-        ("impacts fitted", str(fitted)),
-        ("impacts held out", str(held_out)),
-    ]
-    body = [
-        _facts(facts),
-        _list(
-            "Findings of the import",
-            findings,
-            "nothing was found wrong" if trials and source == "real" else None,
-        ),
-        _list("Impacts and slides", notes, None),
+def data_section(content: ReportContent) -> Markup:
+    """Which recordings, how many impacts, what was wrong with them and what was left out."""
+    trials = content.trials
+    source_badge = SOURCES.get(content.source, (content.source, ""))[0]
+    facts = [("data", content.data), ("source", source_badge)]
+    if trials:
+        facts.append(("trials", str(len(trials))))
+    facts.append(("impacts fitted", str(content.num_fitted)))
+    facts.append(("impacts held out", str(len(content.measured))))
+    no_findings = "no problems were found" if trials and content.source == "real" else None
+    parts = [
+        _fact_list(facts),
+        _note_list("Findings of the import", content.findings, if_empty=no_findings),
+        _note_list("Impacts and slides", content.notes, if_empty=None),
     ]
     if trials:
-        body += [tag("h3", "Trials"), tag("div", _table(trials[:_SHOWN]), class_="scroll")]
-        if len(trials) > _SHOWN:
-            body.append(
-                tag(
-                    "details",
-                    tag("summary", f"{len(trials) - _SHOWN} more"),
-                    tag("div", _table(trials[_SHOWN:]), class_="scroll"),
-                )
-            )
-    return card("The data", body)
+        parts.append(tag("h3", "Trials"))
+        parts.append(tag("div", _table(trials[:_NUM_SHOWN]), class_="scroll"))
+        more = trials[_NUM_SHOWN:]
+        if more:
+            summary = tag("summary", f"{len(more)} more")
+            parts.append(tag("details", summary, tag("div", _table(more), class_="scroll")))
+    return section("Data", parts)
 
 
-def made_card(
-    seconds: Mapping[str, float], rate: float | None, versions: Mapping[str, str]
-) -> Markup | None:
-    """How long each step took, how many impacts a second the result predicts, and the versions of
-    all that took part.
-    """
-    facts = [
-        (name, f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min")
-        for name, value in seconds.items()
-    ]
-    facts += (
-        [("predictions", f"{float(f'{rate:.2g}'):,.0f} impacts a second, contact frames included")]
-        if rate
-        else []
-    )
-    facts += (
-        [("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
-        if versions
-        else []
-    )
-    return card("Timing and versions", _facts(facts)) if facts else None
+def timing_section(content: ReportContent) -> Markup | None:
+    """How long each step took, how fast the model predicts, and versions; None without any."""
+    facts = [(step, _duration(seconds)) for step, seconds in content.durations.items()]
+    rate = content.predictions_per_second
+    if rate:
+        rounded = float(f"{rate:.2g}")
+        facts.append(("predictions", f"{rounded:,.0f} impacts per second, with contact frames"))
+    if content.versions:
+        versions = ", ".join(f"{name} {version}" for name, version in content.versions.items())
+        facts.append(("versions", versions))
+    if not facts:
+        return None
+    return section("Timing and versions", _fact_list(facts))
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> Markup:
-    return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts], class_="facts")
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTES_FROM:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min"
 
 
-def _list(heading: str, notes: Sequence[str], without: str | None) -> Markup | None:
-    """Notes under a heading, the first ones at once; what to say where there are none."""
+def _fact_list(facts: Sequence[tuple[str, str]]) -> Markup:
+    items = [(tag("dt", name), tag("dd", value)) for name, value in facts]
+    return tag("dl", items, class_="facts")
+
+
+def _note_list(heading: str, notes: Sequence[str], *, if_empty: str | None) -> Markup | None:
+    """Notes under a heading, the first ones at once; `if_empty` if there are none."""
     if not notes:
-        return (
-            None
-            if without is None
-            else tag("div", tag("h3", heading), tag("p", without, class_="quiet"))
-        )
-    first, rest = ([tag("li", note) for note in part] for part in (notes[:_SHOWN], notes[_SHOWN:]))
-    return tag(
-        "div",
-        tag("h3", heading),
-        tag("ul", first),
-        tag("details", tag("summary", f"{len(rest)} more"), tag("ul", rest)) if rest else None,
-    )
+        if if_empty is None:
+            return None
+        return tag("div", tag("h3", heading), tag("p", if_empty, class_="quiet"))
+    items = [tag("li", note) for note in notes]
+    parts = [tag("h3", heading), tag("ul", items[:_NUM_SHOWN])]
+    more = items[_NUM_SHOWN:]
+    if more:
+        parts.append(tag("details", tag("summary", f"{len(more)} more"), tag("ul", more)))
+    return tag("div", parts)
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> Markup:
-    names = list(rows[0])
-    head = tag(
-        "tr",
-        [
-            tag("th", name, scope="col", class_="num" if _numeric(rows, name) else None)
-            for name in names
-        ],
-    )
-    body = [
-        tag(
-            "tr",
-            [
-                tag("td", row.get(name, ""), class_="num" if _numeric(rows, name) else None)
-                for name in names
-            ],
-        )
-        for row in rows
-    ]
-    return tag("table", tag("thead", head), tag("tbody", body), class_="trials")
+    """A table of rows with the same keys; numeric columns are aligned to the right."""
+    classes = {name: "num" if _is_numeric(rows, name) else None for name in rows[0]}
+    header = [tag("th", name, scope="col", class_=class_) for name, class_ in classes.items()]
+    body = []
+    for row in rows:
+        cells = [tag("td", row.get(name, ""), class_=class_) for name, class_ in classes.items()]
+        body.append(tag("tr", cells))
+    return tag("table", tag("thead", tag("tr", header)), tag("tbody", body), class_="trials")
 
 
-def _numeric(rows: Sequence[Mapping[str, str]], name: str) -> bool:
-    return any(row.get(name, "")[:1].isdigit() for row in rows) and name != "trial"
+def _is_numeric(rows: Sequence[Mapping[str, str]], name: str) -> bool:
+    return name != "trial" and any(row.get(name, "")[:1].isdigit() for row in rows)

@@ -1,4 +1,4 @@
-"""Where struck bodies come to rest: measured beside predicted, in millimetres and degrees."""
+"""Section of the report on where struck bodies come to rest, in millimetres and degrees."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import numpy as np
 
 from clashsim.core.angles import wrap_angle
 from clashsim.report import charts
-from clashsim.report.markup import Markup, tag
+from clashsim.report.accuracy_sections import legend, method_cell
+from clashsim.report.comparison import Comparison
+from clashsim.report.markup import Markup, section, tag
 
-_OUTPUTS = (("way in x", "mm"), ("way in y", "mm"), ("turn", "°"))
-_SCALE = np.array([1e3, 1e3, 180 / np.pi])
+_OUTPUTS = (("displacement in x", "mm"), ("displacement in y", "mm"), ("rotation", "°"))
+_TO_SHOWN_UNITS = np.array([1e3, 1e3, 180 / np.pi])  # m, m, rad to mm, mm, degrees
+_HINT = (
+    "From the pose at impact to the pose at rest: the twist after impact that each method "
+    "predicts, followed by the same slide model for all of them."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,44 +59,46 @@ def table(rests: RestDisplacements, order: Sequence[str]) -> Markup:
             for what in ("position", "angle")
         ],
     )
+
+
+def _error_table(displacements: RestDisplacements, methods: Sequence[str]) -> Markup:
+    """Median and 90th percentile of the errors of each method, the reported one first."""
+    header = [tag("th", "method", scope="col")]
+    for quantity in ("position", "angle"):
+        note = tag("small", "90th percentile")
+        header.append(tag("th", f"{quantity}, median", note, scope="col", class_="num"))
     rows = []
-    for i, name in enumerate(order):
-        cells = []
-        for error, unit in zip(rests.errors(name), (" mm", "°"), strict=True):
-            middle, most = float(np.median(error)), float(np.quantile(error, 0.9, method="nearest"))
-            cells.append(
-                tag(
-                    "td",
-                    f"{middle:.1f}{unit}" if np.isfinite(middle) else "none",
-                    tag("small", f"{most:.1f}{unit}" if np.isfinite(most) else "none"),
-                    class_="num",
-                )
-            )
-        rows.append(
-            tag(
-                "tr",
-                tag(
-                    "th", tag("span", charts.key(i), tag("span", name), class_="name"), scope="row"
-                ),
-                cells,
-                class_="ours" if i == 0 else None,
-            )
-        )
-    return tag("table", tag("thead", head), tag("tbody", rows), class_="rests")
+    for series, name in enumerate(methods):
+        cells = [method_cell(series, name)]
+        for error, unit in zip(displacements.errors(name), (" mm", "°"), strict=True):
+            median = float(np.median(error))
+            percentile = float(np.quantile(error, 0.9, method="nearest"))
+            note = tag("small", _with_unit(percentile, unit))
+            cells.append(tag("td", _with_unit(median, unit), note, class_="num"))
+        rows.append(tag("tr", cells, class_="ours" if series == 0 else None))
+    return tag("table", tag("thead", tag("tr", header)), tag("tbody", rows), class_="rests")
 
 
-def panels(rests: RestDisplacements, order: Sequence[str], labels: Sequence[str]) -> list[Markup]:
-    """Predicted over measured way and turn, a chart each."""
-    names, measured = [labels[int(i)] for i in rests.rows], rests.measured * _SCALE
-    told, numbers = {m: rests.predicted[m] * _SCALE for m in order}, rests.rows.tolist()
-    return [
-        charts.against(
-            measured[:, j],
-            {m: p[:, j] for m, p in told.items()},
-            names,
+def _with_unit(value: float, unit: str) -> str:
+    return f"{value:.1f}{unit}" if np.isfinite(value) else "none"
+
+
+def _charts(
+    displacements: RestDisplacements, methods: Sequence[str], labels: Sequence[str]
+) -> list[Markup]:
+    """A chart for each of x, y and rotation."""
+    row_labels = [labels[int(row)] for row in displacements.rows]
+    measured = displacements.measured * _TO_SHOWN_UNITS
+    predicted = {name: displacements.predicted[name] * _TO_SHOWN_UNITS for name in methods}
+    panels = []
+    for column, (name, unit) in enumerate(_OUTPUTS):
+        chart = charts.predicted_over_measured(
+            measured[:, column],
+            {method: values[:, column] for method, values in predicted.items()},
+            row_labels,
             name=name,
             unit=unit,
-            indices=numbers,
+            indices=displacements.rows.tolist(),
         )
-        for j, (name, unit) in enumerate(_OUTPUTS)
-    ]
+        panels.append(chart)
+    return panels

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from clashsim.core.params import Param
 
-# Words of the keys of bench rows that are long and come often.
+# Long and frequent words in the keys of benchmark rows, and what headers show instead.
 _SHORT = {
     "accuracy": "acc",
     "position": "pos",
@@ -25,11 +25,32 @@ _SHORT = {
     "median": "med",
 }
 _GAP = 2  # spaces between two columns
-_COLOURS = {"fitted": "green", "at bound": "yellow", "unidentifiable": "red", "known": "cyan"}
+_STATUS_COLOURS = {
+    "fitted": "green",
+    "at bound": "yellow",
+    "unidentifiable": "red",
+    "known": "cyan",
+}
+
+
+# Names of the values of a slide model by their keys in slide.json, as `clashsim.slides.law` has
+# them.
+_SLIDE_VALUE_NAMES = {
+    "rise": "rate_dependence",
+    "spin": "torsion_radius",
+    "reach_x": "pressure_radius_x",
+    "reach_y": "pressure_radius_y",
+    "reach_xy": "pressure_radius_xy",
+    "x": "pressure_x",
+    "y": "pressure_y",
+    "lean": "pressure_offset",
+    "grain": "anisotropy",
+    "grain_xy": "anisotropy_xy",
+}
 
 
 class Estimated(Protocol):
-    """A parameter after calibration."""
+    """A parameter after calibration: value, 90 % interval and status."""
 
     @property
     def name(self) -> str: ...
@@ -44,101 +65,124 @@ class Estimated(Protocol):
 
 
 def parameter_table(params: Sequence[Param], theta: Sequence[Estimated]) -> Table:
-    """One row a parameter: nominal and identified value, interval, verdict."""
+    """A table of nominal and identified values with intervals and status.
+
+    Args:
+        params: Parameters of a scene.
+        theta: Their estimates, in the same order.
+    """
     table = Table(
-        title="Parameters (effective values: what makes the model fit, not material constants)",
+        title="Parameters (effective values: they make the model fit, not material constants)",
         title_justify="left",
     )
-    for name in ("parameter", "unit", "nominal", "identified", "90 % interval", "verdict"):
-        table.add_column(
-            name,
-            justify="right" if name in ("nominal", "identified", "90 % interval") else "left",
-            overflow="fold",
-        )
+    numeric = ("nominal", "identified", "90 % interval")
+    for name in ("parameter", "unit", *numeric, "status"):
+        table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
     for param, estimate in zip(params, theta, strict=True):
-        interval = f"{number(estimate.low)} to {number(estimate.high)}"
         table.add_row(
             param.name,
             param.unit or "-",
             number(param.nominal),
             number(estimate.value),
-            interval,
+            f"{number(estimate.low)} to {number(estimate.high)}",
             _coloured(str(estimate.status)),
         )
     return table
 
 
 def restitution_table(nominal: Mapping[float, float], identified: Mapping[float, float]) -> Table:
-    """Restitution of a head-on impact at some speeds, before and after."""
+    """A table of the restitution of a head-on impact.
+
+    Args:
+        nominal: Restitution by approach speed (m/s) at the nominal parameters.
+        identified: The same at the identified parameters.
+    """
     table = Table(
         title="What solref means: restitution of a head-on impact in MuJoCo", title_justify="left"
     )
     for name in ("approach speed, m/s", "nominal", "identified"):
         table.add_column(name, justify="right")
-    for speed, before in nominal.items():
-        table.add_row(f"{speed:.2f}", f"{before:.2f}", f"{identified[speed]:.2f}")
+    for speed, restitution in nominal.items():
+        table.add_row(f"{speed:.2f}", f"{restitution:.2f}", f"{identified[speed]:.2f}")
     return table
 
 
-def ground(found: Mapping[str, Any]) -> Table:
-    """Friction of the ground as the slides after the impacts tell it, with standard errors."""
+def ground_friction_table(friction: Mapping[str, Any]) -> Table:
+    """A table of the ground's friction, as identified from slides, with standard errors.
+
+    Args:
+        friction: As a run's metrics.json has it: "slides", "sliding", "torsional" (m), and
+            "sliding_error" and "torsional_error", which may be None.
+    """
     table = Table(
-        title=f"Friction of the ground, from {found['slides']} slides", title_justify="left"
+        title=f"Friction of the ground, from {friction['slides']} slides", title_justify="left"
     )
     for name in ("coefficient", "unit", "value", "standard error"):
         table.add_column(name, justify="right" if name in ("value", "standard error") else "left")
     for name, unit in (("sliding", "-"), ("torsional", "m")):
-        error = found[f"{name}_error"]
-        table.add_row(name, unit, number(found[name]), "-" if error is None else number(error))
+        error = friction[f"{name}_error"]
+        table.add_row(name, unit, number(friction[name]), "-" if error is None else number(error))
     return table
 
 
-def slide(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
-    """Values of a slide model, with intervals and verdicts where its fit is known: `content` as a
-    run's slide.json has it, units by name.
+def slide_table(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
+    """A table of the values of a slide model, with intervals and status if its fit is known.
+
+    Args:
+        content: As a run's slide.json has it.
+        units: Of the values, by name.
     """
     fit = content.get("fit", {"estimates": []})
-    table = Table(
-        title="Slide model" + (f", from {fit['slides']} slides" if "slides" in fit else ""),
-        title_justify="left",
-    )
-    for name in ("value", "unit", "identified", "90 % interval", "verdict"):
-        table.add_column(
-            name,
-            justify="right" if name in ("identified", "90 % interval") else "left",
-            overflow="fold",
-        )
-    told = {e["name"]: e for e in fit["estimates"]}
+    num_slides = f", from {fit['slides']} slides" if "slides" in fit else ""
+    table = Table(title=f"Slide model{num_slides}", title_justify="left")
+    numeric = ("identified", "90 % interval")
+    for name in ("value", "unit", *numeric, "status"):
+        table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
+    estimates = {estimate["name"]: estimate for estimate in fit["estimates"]}
     for name, value in content["values"].items():
-        e = told.get(name)
-        interval, status = "-", Text("-")
-        if e is not None:
-            interval = f"{number(e['low'])} to {number(e['high'])}"
-            status = _coloured(e["status"])
-        table.add_row(name, units.get(name) or "-", number(value), interval, status)
+        interval = "-"
+        status = Text("-")
+        if name in estimates:
+            estimate = estimates[name]
+            interval = f"{number(estimate['low'])} to {number(estimate['high'])}"
+            status = _coloured(estimate["status"])
+        shown_name = slide_value_name(name)
+        unit = units.get(shown_name) or units.get(name) or "-"
+        table.add_row(shown_name, unit, number(value), interval, status)
     return table
+
+
+def slide_value_name(key: str) -> str:
+    """The name of a value of a slide model, by its key in slide.json."""
+    return _SLIDE_VALUE_NAMES.get(key, key)
 
 
 def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row a model: accuracy at 0.1 and 0.2, and the median relative error."""
+    """A table with a row per model: accuracy(0.1), accuracy(0.2) and the median relative error.
+
+    Args:
+        title: Of the table.
+        rows: Figures by model, with the keys "accuracy_0.1", "accuracy_0.2" and "median".
+    """
     table = Table(title=escape(title), title_justify="left")
     for name in ("model", "accuracy(0.1)", "accuracy(0.2)", "median error"):
         table.add_column(name, justify="left" if name == "model" else "right")
     for name, row in rows.items():
         table.add_row(
             name,
-            *(f"{row[key]:.2f}" for key in ("accuracy_0.1", "accuracy_0.2")),
+            f"{row['accuracy_0.1']:.2f}",
+            f"{row['accuracy_0.2']:.2f}",
             f"{row['median']:.3f}",
         )
     return table
 
 
 def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group:
-    """Rows of a bench: a table for each kind of row, a column for each key.
+    """Rows of a benchmark as tables: one for each kind of row, with a column for each key.
 
-    A row belongs to the first kind that has all of its keys; rows that say `why` are a kind of
-    their own. Columns are named by their keys with some words shortened. No word is broken as
-    long as the longest words of all columns fit into the width.
+    A row belongs to the first kind that has all of its keys; rows with a reason (`why`) are a kind
+    of their own. Columns are named by their keys with some words shortened. No word is broken if
+    the longest words of all columns fit into the width.
 
     Args:
         title: Of the first table.
@@ -169,7 +213,7 @@ def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) 
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
-    """Keys and rows of each kind, in the order in which they first come.
+    """Keys and rows of each kind, in the order in which kinds first appear.
 
     Values that only JSON can show are left out.
     """
@@ -206,7 +250,7 @@ def _header(key: str) -> str:
 
 
 def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
-    """Widths of columns of texts: the longest word, and more where there is room, left ones first."""
+    """Widths of columns of texts: the longest word, and more if there is room, left ones first."""
     least = [max(map(_longest_word, column)) for column in columns]
     most = [max(map(cell_len, column)) for column in columns]
     room = width - sum(least) - _GAP * (len(columns) - 1)
@@ -234,7 +278,7 @@ def number(value: float) -> str:
 
 
 def _coloured(status: str) -> Text:
-    return Text(status, style=_COLOURS.get(status, "white"))
+    return Text(status, style=_STATUS_COLOURS.get(status, "white"))
 
 
 def _cell(value: object) -> str:

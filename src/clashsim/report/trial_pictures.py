@@ -1,6 +1,4 @@
-"""A look at trials: what was recorded, and which impacts were found in it, as pictures and as a
-table.
-"""
+"""Trials and the impacts found in them, as pictures and as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -19,16 +17,26 @@ from clashsim.core.files import write_atomic
 from clashsim.core.trials import Trial, Trials, yaw
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#00798c", "#b0b0b0", "#edae49", "#6a4c93")
-_HIT, _DOUBT = "#d1495b", "#edae49"
-_MOST = 24  # trials in one picture; a page in HTML has room for all
+_BODY_COLOURS = ("#00798c", "#b0b0b0", "#edae49", "#6a4c93")
+_IMPACT_COLOUR = "#d1495b"
+_FLAGGED_COLOUR = "#edae49"
+_MAX_TRIALS = 24  # in one picture; an HTML page has room for all
+_FORMATS = ("png", "svg", "pdf", "html")
+_SPEED_FRAMES = 3  # over which speeds are differenced, against the noise of positions
+_STYLE = "body{font:15px sans-serif;max-width:1100px;margin:2em auto}img{width:100%}li{margin:.2em}"
 
 
-class Hit(Protocol):
-    """An impact that was found: in which trial, when (s), the twist of the struck body after it
-    (k,), and what to know about it.
+class FoundImpact(Protocol):
+    """An impact that was found in a trial.
+
+    Attributes:
+        trial: Name of the trial.
+        time: s.
+        after: Twist of the struck body after it, (k,), m/s and rad/s.
+        flags: What is doubtful about it.
     """
 
     @property
@@ -44,55 +52,74 @@ class Hit(Protocol):
 def draw_trials(
     path: Path,
     trials: Trials | Sequence[Trial],
-    hits: Sequence[Hit] = (),
+    impacts: Sequence[FoundImpact] = (),
     *,
     struck: str | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Draw trials to a .png, .svg or .pdf picture, or to a self-contained .html page with the
-    notes.
+    """Draw trials to a picture, or to a self-contained HTML page with notes.
 
-    One row a trial: paths of all bodies from above, speed of the struck body (default: the first)
-    and its turn about z over time, with the impacts found and the speed measured after each.
+    Each trial has three panels: the paths of all bodies from above, and the speed and the yaw of
+    the struck body over time, with the impacts found and the speed measured after each.
+
+    Args:
+        path: A .png, .svg, .pdf or .html file.
+        trials: What to draw; a picture has room for the first 24.
+        impacts: Impacts found in them.
+        struck: Name of the struck body; the first body if None.
+        notes: Sentences at the head of an HTML page.
     """
     if len(trials) == 0:
         raise DataError("there are no trials to draw")
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg", "pdf", "html"):
+    file_format = path.suffix.lower().lstrip(".")
+    if file_format not in _FORMATS:
         raise DataError(
             f"a picture of trials can be a .png, .svg, .pdf or .html file, not {path.name!r}"
         )
-    by_trial = _grouped(hits)
-    if kind != "html":
-        write_atomic(path, _drawn(_figure(list(trials)[:_MOST], by_trial, struck), kind))
+    by_trial = _group_by_trial(impacts)
+    if file_format == "html":
+        page = _html_page(trials, by_trial, struck, notes)
+        write_atomic(path, page.encode())
         return
-    drawn = [
-        (t.name, base64.b64encode(_drawn(_figure([t], by_trial, struck), "png")).decode())
-        for t in trials
-    ]
-    rows = "\n".join(
-        f'<img alt="trial {html.escape(name)}" src="data:image/png;base64,{content}">'
-        for name, content in drawn
-    )
-    said = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    head = f"<h1>{len(trials)} trials, {len(hits)} impacts</h1>" + (
-        f"<ul>{said}</ul>" if said else ""
-    )
-    style = (
-        "body{font:15px sans-serif;max-width:1100px;margin:2em auto}img{width:100%}li{margin:.2em}"
-    )
-    write_atomic(
-        path,
-        f'<!doctype html><meta charset="utf-8"><title>Trials</title><style>{style}</style>{head}{rows}\n'.encode(),
+    figure = _draw_figure(list(trials)[:_MAX_TRIALS], by_trial, struck)
+    write_atomic(path, _to_bytes(figure, file_format))
+
+
+def _html_page(
+    trials: Trials | Sequence[Trial],
+    impacts: Mapping[str, Sequence[FoundImpact]],
+    struck: str | None,
+    notes: Sequence[str],
+) -> str:
+    num_impacts = sum(len(of_trial) for of_trial in impacts.values())
+    head = f"<h1>{len(trials)} trials, {num_impacts} impacts</h1>"
+    if notes:
+        items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+        head += f"<ul>{items}</ul>"
+    images = []
+    for trial in trials:
+        figure = _draw_figure([trial], impacts, struck)
+        content = base64.b64encode(_to_bytes(figure, "png")).decode()
+        name = html.escape(trial.name)
+        images.append(f'<img alt="trial {name}" src="data:image/png;base64,{content}">')
+    rows = "\n".join(images)
+    return (
+        '<!doctype html><meta charset="utf-8"><title>Trials</title>'
+        f"<style>{_STYLE}</style>{head}{rows}\n"
     )
 
 
-def trials_table(trials: Trials | Sequence[Trial], hits: Sequence[Hit] = ()) -> Table:
-    """One row a trial: how long, how fast, how much of each body was seen, and the impacts found."""
+def trials_table(trials: Trials | Sequence[Trial], impacts: Sequence[FoundImpact] = ()) -> Table:
+    """A table with a row per trial.
+
+    Columns are its duration, frame rate, the share of frames in which each body was seen, and the
+    impacts found.
+    """
     bodies = list(dict.fromkeys(body for trial in trials for body in trial.poses))
-    by_trial = _grouped(hits)
-    out = Table(title=f"{len(trials)} trials, {len(hits)} impacts", title_justify="left")
-    for name in (
+    by_trial = _group_by_trial(impacts)
+    table = Table(title=f"{len(trials)} trials, {len(impacts)} impacts", title_justify="left")
+    text_columns = ("trial", "source", "flags")
+    columns = (
         "trial",
         "source",
         "s",
@@ -101,101 +128,115 @@ def trials_table(trials: Trials | Sequence[Trial], hits: Sequence[Hit] = ()) -> 
         "impacts at, s",
         "speed after, m/s",
         "flags",
-    ):
-        out.add_column(
-            name,
-            justify="left" if name in ("trial", "source", "flags") else "right",
-            overflow="fold",
-        )
+    )
+    for name in columns:
+        table.add_column(name, justify="left" if name in text_columns else "right", overflow="fold")
     for trial in trials:
-        mine = by_trial.get(trial.name, [])
-        seen = [
-            f"{100 * np.isfinite(trial.poses[body]).all(1).mean():.0f} %"
-            if body in trial.poses
-            else "-"
-            for body in bodies
-        ]
-        out.add_row(
+        found = by_trial.get(trial.name, [])
+        flags = dict.fromkeys(flag for impact in found for flag in impact.flags)
+        table.add_row(
             trial.name,
             trial.source,
             f"{trial.t[-1] - trial.t[0]:.2f}",
             f"{1 / np.median(np.diff(trial.t)):.0f}",
-            *seen,
-            ", ".join(f"{h.time:.3f}" for h in mine) or "none",
-            ", ".join(f"{_speed(h.after):.3f}" for h in mine) or "-",
-            "; ".join(dict.fromkeys(flag for h in mine for flag in h.flags)),
+            *(_seen_share(trial, body) for body in bodies),
+            ", ".join(f"{impact.time:.3f}" for impact in found) or "none",
+            ", ".join(f"{_speed(impact.after):.3f}" for impact in found) or "-",
+            "; ".join(flags),
         )
-    return out
+    return table
 
 
-def _grouped(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
-    out: dict[str, list[Hit]] = {}
-    for hit in hits:
-        out.setdefault(str(hit.trial), []).append(hit)
-    return out
+def _seen_share(trial: Trial, body: str) -> str:
+    """Percentage of frames in which a body was seen; "-" if the trial does not have it."""
+    if body not in trial.poses:
+        return "-"
+    seen = np.isfinite(trial.poses[body]).all(1)
+    return f"{100 * seen.mean():.0f} %"
+
+
+def _group_by_trial(impacts: Sequence[FoundImpact]) -> dict[str, list[FoundImpact]]:
+    by_trial: dict[str, list[FoundImpact]] = {}
+    for impact in impacts:
+        by_trial.setdefault(str(impact.trial), []).append(impact)
+    return by_trial
 
 
 def _speed(twist: np.ndarray) -> float:
     """Speed (m/s) of a planar (3,) or spatial (6,) twist."""
-    return float(np.linalg.norm(twist[: 2 if len(twist) == 3 else 3]))
+    num_linear = 2 if len(twist) == 3 else 3
+    return float(np.linalg.norm(twist[:num_linear]))
 
 
-def _figure(
-    trials: Sequence[Trial], hits: Mapping[str, Sequence[Hit]], struck: str | None
+def _draw_figure(
+    trials: Sequence[Trial], impacts: Mapping[str, Sequence[FoundImpact]], struck: str | None
 ) -> Figure:
+    """A figure with a row of three panels for each trial."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 2.9 * len(trials)), layout="constrained")
     FigureCanvasAgg(figure)  # draws without a screen, and without pyplot's global state
-    for (above, pace, turn), trial in zip(
-        figure.subplots(len(trials), 3, squeeze=False), trials, strict=True
-    ):
-        main = struck if struck is not None else next(iter(trial.poses))
-        found = hits.get(trial.name, ())
-        for colour, body in zip(_COLOURS * len(trial.poses), trial.poses, strict=False):
-            _, pose = trial.seen(body)
-            above.plot(
-                pose[:, 0], pose[:, 1], ".-", color=colour, markersize=2, linewidth=0.8, label=body
-            )
-        t, pose = trial.seen(main)
-        where = [[np.interp(h.time, t, c) for c in pose[:, :2].T] for h in found] if len(t) else []
-        above.scatter(
-            *np.array(where).reshape(-1, 2).T, s=40, facecolors="none", edgecolors=_HIT, zorder=3
-        )
-        above.set_aspect(
-            "equal", adjustable="datalim"
-        )  # a straight path would squeeze the panel to a line
-        above.set(xlabel="x, m", ylabel="y, m", title=f"trial {trial.name}")
-        above.legend(frameon=False, fontsize=8)
-        for axes, label in ((pace, f"speed of {main}, m/s"), (turn, f"yaw of {main}, rad")):
-            for hit in found:
-                axes.axvline(hit.time, color=_DOUBT if hit.flags else _HIT, linewidth=1)
-            axes.set(xlabel="t, s", ylabel=label)
-        if len(t) > 3:
-            step = min(3, len(t) - 1)
-            speed = np.linalg.norm(pose[step:, :3] - pose[:-step, :3], axis=1) / (
-                t[step:] - t[:-step]
-            )
-            pace.plot(0.5 * (t[step:] + t[:-step]), speed, color=_COLOURS[0], linewidth=0.9)
-            turn.plot(t, yaw(pose[:, 3:]), ".", color=_COLOURS[0], markersize=2)
-        pace.scatter(
-            [h.time for h in found],
-            [_speed(h.after) for h in found],
-            s=18,
-            color=_HIT,
-            zorder=3,
-            label="found" if found else None,
-        )
-        pace.set_title(
-            ", ".join(f"{_speed(h.after):.2f} m/s after {h.time:.3f} s" for h in found[:3])
-            or "no impact found",
-            fontsize=9,
-        )
+    panel_rows = figure.subplots(len(trials), 3, squeeze=False)
+    for (above, speed, rotation), trial in zip(panel_rows, trials, strict=True):
+        body = struck if struck is not None else next(iter(trial.poses))
+        found = impacts.get(trial.name, ())
+        _draw_paths(above, trial, body, found)
+        _draw_motion(speed, rotation, trial, body)
+        _mark_impacts(speed, rotation, found)
     return figure
 
 
-def _drawn(figure: Figure, kind: str) -> bytes:
+def _draw_paths(axes: Axes, trial: Trial, struck: str, impacts: Sequence[FoundImpact]) -> None:
+    """Paths of all bodies from above, with circles where the struck body was hit."""
+    colours = _BODY_COLOURS * len(trial.poses)
+    for colour, body in zip(colours, trial.poses, strict=False):
+        _, pose = trial.seen(body)
+        axes.plot(
+            pose[:, 0], pose[:, 1], ".-", color=colour, markersize=2, linewidth=0.8, label=body
+        )
+    t, pose = trial.seen(struck)
+    if len(t):
+        for impact in impacts:
+            x = np.interp(impact.time, t, pose[:, 0])
+            y = np.interp(impact.time, t, pose[:, 1])
+            axes.scatter(x, y, s=40, facecolors="none", edgecolors=_IMPACT_COLOUR, zorder=3)
+    # Limits follow the aspect ratio: otherwise a straight path would squeeze the panel to a line.
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set(xlabel="x, m", ylabel="y, m", title=f"trial {trial.name}")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _draw_motion(speed_axes: Axes, yaw_axes: Axes, trial: Trial, body: str) -> None:
+    """Speed and yaw of a body over time."""
+    speed_axes.set(xlabel="t, s", ylabel=f"speed of {body}, m/s")
+    yaw_axes.set(xlabel="t, s", ylabel=f"yaw of {body}, rad")
+    t, pose = trial.seen(body)
+    if len(t) <= _SPEED_FRAMES:
+        return
+    step = _SPEED_FRAMES
+    distance = np.linalg.norm(pose[step:, :3] - pose[:-step, :3], axis=1)
+    speed = distance / (t[step:] - t[:-step])
+    mid_times = 0.5 * (t[step:] + t[:-step])
+    speed_axes.plot(mid_times, speed, color=_BODY_COLOURS[0], linewidth=0.9)
+    yaw_axes.plot(t, yaw(pose[:, 3:]), ".", color=_BODY_COLOURS[0], markersize=2)
+
+
+def _mark_impacts(speed_axes: Axes, yaw_axes: Axes, impacts: Sequence[FoundImpact]) -> None:
+    """Lines at the times of impacts, and the speed measured after each."""
+    for axes in (speed_axes, yaw_axes):
+        for impact in impacts:
+            colour = _FLAGGED_COLOUR if impact.flags else _IMPACT_COLOUR
+            axes.axvline(impact.time, color=colour, linewidth=1)
+    times = [impact.time for impact in impacts]
+    speeds = [_speed(impact.after) for impact in impacts]
+    label = "found" if impacts else None
+    speed_axes.scatter(times, speeds, s=18, color=_IMPACT_COLOUR, zorder=3, label=label)
+    titles = [f"{_speed(i.after):.2f} m/s after {i.time:.3f} s" for i in impacts[:3]]
+    speed_axes.set_title(", ".join(titles) or "no impact found", fontsize=9)
+
+
+def _to_bytes(figure: Figure, file_format: str) -> bytes:
     content = io.BytesIO()
-    figure.savefig(content, format=kind, dpi=110)
+    figure.savefig(content, format=file_format, dpi=110)
     return content.getvalue()

@@ -1,125 +1,178 @@
-"""Where a calibration is trusted, as maps of its spread over the strikes that it was made for."""
+"""Section of the report on where a calibration is confident, as maps over strikes."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from clashsim.evaluate.trust_map import TrustMap
-from clashsim.report import charts
-from clashsim.report.markup import Markup, tag
+from clashsim.report.chart_frame import Axes, ChartLabels, Tooltip, draw_chart, legend_key, mark
+from clashsim.report.markup import Markup, section, tag
+from clashsim.report.units import keep_units
 
-_COLUMNS, _ROWS = 22, 12
-_STEPS = (
-    0.03,
-    0.05,
-    0.075,
-    0.1,
-    0.2,
-)  # relative spreads between which the colours change; the same on all pages, so that pages can be compared
-_WORDS = ("below 3 %", "3 to 5 %", "5 to 7.5 %", "7.5 to 10 %", "10 to 20 %", "above 20 %")
+_NUM_COLUMNS = 22
+_NUM_ROWS = 12
+# Relative standard deviations at which the colour changes; the same on all pages, so that pages can
+# be compared.
+_LEVELS = (0.03, 0.05, 0.075, 0.1, 0.2)
+_LEVEL_NAMES = (
+    "below 3 %",
+    "3 to 5 %",
+    "5 to 7.5 %",
+    "7.5 to 10 %",
+    "10 to 20 %",
+    "above 20 %",
+)
+_MAX_MARKS = 500
+_WIDE_GAP = 20.0  # degrees without strikes, from which on a body is struck on one side only
+_HINT = (
+    "Each cell: the median over the strikes in it, whatever their other conditions. Blank: no such "
+    "strike is within the scene's [strikes], so the model was not trained there."
+)
 
 
-def maps(space: TrustMap) -> list[Markup]:
-    """One map for each circumstance beside the first: the median spread of the strikes in each
-    cell, and the impacts that were fitted.
+@dataclass(frozen=True, eq=False)
+class _MapAxis:
+    """A condition of strikes along one axis of a map.
+
+    Attributes:
+        name: With its unit.
+        strikes: Values of all strikes, (N,).
+        fitted: Values of the fitted impacts, (M,).
+        num_cells: Number of cells along the axis.
     """
-    (place, x), *others = space.axes.items()
-    x, mine = (
-        _joined(x, space.fitted[place]) if place.startswith("bearing") else (x, space.fitted[place])
+
+    name: str
+    strikes: np.ndarray
+    fitted: np.ndarray
+    num_cells: int
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lowest and highest value of the map, with a margin."""
+        values = np.concatenate([self.strikes, self.fitted])
+        low, high = float(values.min()), float(values.max())
+        margin = 0.02 * (high - low) or 0.5
+        return low - margin, high + margin
+
+    @property
+    def cell_size(self) -> float:
+        low, high = self.bounds
+        return (high - low) / self.num_cells
+
+    def cells(self) -> np.ndarray:
+        """Number of the cell that each strike lies in, (N,)."""
+        low, high = self.bounds
+        cells = ((self.strikes - low) / (high - low) * self.num_cells).astype(int)
+        return np.clip(cells, 0, self.num_cells - 1)
+
+    def cell_start(self, cell: int) -> float:
+        return self.bounds[0] + cell * self.cell_size
+
+    def describe(self, cell: int) -> str:
+        """Name and range of a cell."""
+        start = self.cell_start(cell)
+        return f"{self.name} {start:.3g} to {start + self.cell_size:.3g}"
+
+
+def trust_section(trust_map: TrustMap) -> Markup:
+    """Maps of the predicted standard deviation over all strikes of the scene."""
+    return section(
+        "Where the model is confident",
+        tag("p", keep_units(trust_map.sentence())),
+        _colour_key(),
+        tag("div", draw_maps(trust_map), class_="panels wide plot maps"),
+        tag("p", _HINT, class_="quiet"),
     )
-    return [_map(space, (place, x, mine), (name, y, space.fitted[name])) for name, y in others]
 
 
-def key() -> Markup:
-    """What the colours and marks of the maps mean."""
-    steps = [
-        tag(
-            "span",
-            tag(
-                "svg",
-                tag("rect", class_=f"cell t{i}", width=14, height=12),
-                width=14,
-                height=12,
-                aria_hidden="true",
-            ),
-            words,
+def draw_maps(trust_map: TrustMap) -> list[Markup]:
+    """A map for each condition over the first one, which is the position on the struck body.
+
+    Each cell has the colour of the median standard deviation of its strikes; marks are the impacts
+    that were fitted.
+    """
+    (position, position_values), *others = trust_map.axes.items()
+    position_fitted = trust_map.fitted[position]
+    if position.startswith("bearing"):
+        position_values, position_fitted = _unwrap_bearings(position_values, position_fitted)
+    x = _MapAxis(position, position_values, position_fitted, _NUM_COLUMNS)
+    maps = []
+    for name, values in others:
+        y = _MapAxis(name, values, trust_map.fitted[name], _NUM_ROWS)
+        maps.append(_draw_map(trust_map, x, y))
+    return maps
+
+
+def _draw_map(trust_map: TrustMap, x: _MapAxis, y: _MapAxis) -> Markup:
+    axes = Axes(x.bounds, y.bounds, 520.0, 300.0)
+    columns, rows = x.cells(), y.cells()
+    cells = []
+    for column, row in sorted(set(zip(columns.tolist(), rows.tolist(), strict=True))):
+        in_cell = (columns == column) & (rows == row)
+        std = float(np.median(trust_map.std[in_cell]))
+        level = int(np.searchsorted(_LEVELS, std, side="right"))
+        outside = "" if trust_map.inside[in_cell].mean() >= 0.5 else " outside"
+        left = axes.px(x.cell_start(column))
+        right = axes.px(x.cell_start(column) + x.cell_size)
+        top = axes.py(y.cell_start(row) + y.cell_size)
+        bottom = axes.py(y.cell_start(row))
+        num_strikes = int(in_cell.sum())
+        cell = tag(
+            "rect",
+            class_=f"cell t{level}{outside}",
+            x=left,
+            y=top,
+            width=right - left + 0.3,  # cells overlap a little, so that no gaps show
+            height=bottom - top + 0.3,
+            data_l=f"standard deviation {100 * std:.1f} % (median of {num_strikes} strikes)",
+            data_t=f"{x.describe(column)}\n{y.describe(row)}",
         )
-        for i, words in enumerate(_WORDS)
-    ]
+        cells.append(cell)
+    marks = []
+    for i, (x_fitted, y_fitted) in enumerate(zip(x.fitted, y.fitted, strict=True)):
+        text = f"{x.name} {x_fitted:.3g}\n{y.name} {y_fitted:.3g}"
+        tooltip = Tooltip(f"fitted impact {i}", text)
+        marks.append(mark(axes, 0, (float(x_fitted), float(y_fitted)), tooltip))
+    labels = ChartLabels(f"standard deviation over {x.name} and {y.name}", x.name, y.name)
+    return draw_chart(axes, labels, cells, marks[:_MAX_MARKS])
+
+
+def _colour_key() -> Markup:
+    """What the colours and marks of the maps mean."""
+    levels = []
+    for level, name in enumerate(_LEVEL_NAMES):
+        rectangle = tag("rect", class_=f"cell t{level}", width=14, height=12)
+        sample = tag("svg", rectangle, width=14, height=12, aria_hidden="true")
+        levels.append(tag("span", sample, name))
     return tag(
         "p",
-        tag("span", "stated spread:"),
-        steps,
-        tag("span", charts.key(0), "impacts fitted"),
+        tag("span", "predicted standard deviation:"),
+        levels,
+        tag("span", legend_key(0), "fitted impacts"),
         class_="scale quiet",
     )
 
 
-def _map(
-    space: TrustMap, x: tuple[str, np.ndarray, np.ndarray], y: tuple[str, np.ndarray, np.ndarray]
-) -> Markup:
-    (xname, xs, fx), (yname, ys, fy) = x, y
-    ends = [_ends(np.concatenate(both)) for both in ((xs, fx), (ys, fy))]
-    axes = charts.Axes(ends[0], ends[1], 520.0, 300.0)
-    columns, rows = (
-        np.clip(((v - e[0]) / (e[1] - e[0]) * k).astype(int), 0, k - 1)
-        for v, e, k in ((xs, ends[0], _COLUMNS), (ys, ends[1], _ROWS))
-    )
-    wide, tall = ((e[1] - e[0]) / k for e, k in ((ends[0], _COLUMNS), (ends[1], _ROWS)))
-    cells = []
-    for column, row in sorted(set(zip(columns.tolist(), rows.tolist(), strict=True))):
-        here = (columns == column) & (rows == row)
-        value, left, low = (
-            float(np.median(space.std[here])),
-            ends[0][0] + column * wide,
-            ends[1][0] + row * tall,
-        )
-        left_px, top_px, right_px = axes.px(left), axes.py(low + tall), axes.px(left + wide)
-        shade = int(np.searchsorted(_STEPS, value, side="right"))
-        said = f"{xname} {left:.3g} to {left + wide:.3g}\n{yname} {low:.3g} to {low + tall:.3g}"
-        cells.append(
-            tag(
-                "rect",
-                class_=f"cell t{shade}" + ("" if space.inside[here].mean() >= 0.5 else " outside"),
-                x=left_px,
-                y=top_px,
-                width=right_px - left_px + 0.3,
-                height=axes.py(low) - top_px + 0.3,
-                data_l=f"spread {100 * value:.1f} % (median of {int(here.sum())} strikes)",
-                data_t=said,
-            )
-        )
-    marks = [
-        charts.mark(
-            axes,
-            0,
-            float(a),
-            float(b),
-            f"fitted impact {j}",
-            f"{xname} {a:.3g}\n{yname} {b:.3g}",
-            None,
-        )
-        for j, (a, b) in enumerate(zip(fx, fy, strict=True))
-    ]
-    return charts.drawn(axes, f"spread over {xname} and {yname}", xname, yname, cells, marks[:500])
+def _unwrap_bearings(strikes: np.ndarray, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Shift bearings by full turns so that a struck side is drawn in one piece.
 
+    Args:
+        strikes: Bearings of all strikes, degrees, (N,).
+        fitted: Bearings of the fitted impacts, degrees, (M,).
 
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    low, high = float(values.min()), float(values.max())
-    pad = 0.02 * (high - low) or 0.5
-    return low - pad, high + pad
-
-
-def _joined(drawn: np.ndarray, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bearings in degrees on a turn that is cut where fewest strikes are, so that a side at 180
-    degrees is drawn in one piece.
+    Returns:
+        Both, cut open where the widest gap between strikes is.
     """
-    order = np.sort(drawn)
-    gaps = np.diff(np.append(order, order[0] + 360))
-    cut = order[int(gaps.argmax())] + 0.5 * gaps.max()
-    if gaps.max() < 20:  # struck all around
-        return drawn, fitted
+    ordered = np.sort(strikes)
+    gaps = np.diff(np.append(ordered, ordered[0] + 360))
+    widest = gaps.max()
+    if widest < _WIDE_GAP:  # struck all around
+        return strikes, fitted
+    cut = ordered[int(gaps.argmax())] + 0.5 * widest
     start = cut - 360 if cut > 180 else cut
-    both = [(v - start) % 360 + start for v in (drawn, fitted)]
-    turns = 360 * round(float(np.median(both[0])) / 360)
-    return both[0] - turns, both[1] - turns
+    strikes = (strikes - start) % 360 + start
+    fitted = (fitted - start) % 360 + start
+    full_turns = 360 * round(float(np.median(strikes)) / 360)
+    return strikes - full_turns, fitted - full_turns

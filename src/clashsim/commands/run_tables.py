@@ -1,0 +1,72 @@
+"""Tables of a run for the terminal, alike for `calibrate`, `demo` and `show`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from clashsim.commands.shared import console
+
+if TYPE_CHECKING:
+    from clashsim.data.mjcf import EditedMjcf
+    from clashsim.fit.calibrated_run import CalibratedRun
+
+
+def print_run(
+    run: CalibratedRun, metrics: Mapping[str, Any], slide: Mapping[str, Any] | None
+) -> None:
+    """Print what a run found: parameters, restitution, friction, slide model and accuracy.
+
+    Args:
+        run: The calibrated run.
+        metrics: Content of its metrics.json.
+        slide: Content of its slide.json; None without a slide model.
+    """
+    from clashsim.pipeline.run_report import value_units, warnings
+    from clashsim.report import tables
+
+    screen = console()
+
+    def show(renderable: Any, style: str | None = None) -> None:
+        # Names may hold what rich would take for markup.
+        screen.print(renderable, style=style, markup=False)
+
+    show(tables.parameter_table(run.scene.params, run.calibration.theta))
+    restitution = metrics.get("restitution")
+    if restitution:
+        speeds = restitution["speeds"]
+        nominal = dict(zip(speeds, restitution["nominal"], strict=True))
+        identified = dict(zip(speeds, restitution["identified"], strict=True))
+        show(tables.restitution_table(nominal, identified))
+    if "ground" in metrics:
+        show(tables.ground_friction_table(metrics["ground"]))
+    if slide is not None:
+        show(tables.slide_table(slide, value_units()))
+    if "models" in metrics:
+        show(tables.accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
+    for sentence in warnings(run.calibration, metrics):
+        show(sentence, style="yellow")
+    if "slide" in metrics:
+        print(metrics["slide"]["words"])
+
+
+def unwritten_params(run: CalibratedRun, edited: EditedMjcf) -> str:
+    """The tail of a sentence on a written scene: which parameters are not in it, and why.
+
+    Args:
+        run: The calibrated run.
+        edited: Its scene with the identified values.
+
+    Returns:
+        Clauses that begin with a semicolon; empty where all parameters are written.
+    """
+    tail = ""
+    unchanged = []
+    for i, param in enumerate(run.scene.params):
+        if i not in run.written_params:
+            unchanged.append(param.name)
+    if unchanged:
+        tail += f"; left as they were: {', '.join(unchanged)}"
+    if edited.unwritten:
+        tail += f"; MJCF has no place for: {', '.join(edited.unwritten)}"
+    return tail

@@ -1,0 +1,71 @@
+"""Checks of arguments that several functions of the pipeline take, and defaults for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import platformdirs
+
+from clashsim.core.errors import ParamError, SceneError
+from clashsim.core.extras import require
+from clashsim.core.scene import Scene
+
+_SEEDS = 2**32  # numpy's legacy generators take seeds below this
+_FEWEST_SAMPLES = 100
+
+
+def model_cache() -> Path:
+    """Folder in which distilled models are kept between runs."""
+    return platformdirs.user_cache_path("clashsim")
+
+
+def load_scene(
+    source: str, *, struck: str | None = None, striker: str | None = None, ground: str | None = None
+) -> Scene:
+    """Load a scene by name or file and compile it, so that mistakes in it show before any work.
+
+    Args:
+        source: Name of a shipped scene, or path of an MJCF file.
+        struck: Name of the struck geom, for a file without settings.
+        striker: Name of the striking geom, likewise.
+        ground: Name of the geom on which the struck body slides, likewise.
+
+    Returns:
+        The scene, with every parameter found in the compiled model.
+    """
+    try:
+        scene = Scene.load(source, struck=struck, striker=striker, ground=ground)
+    except UnicodeDecodeError:
+        raise SceneError(f"scene file {source!r} is not text") from None
+    _ = scene.slots  # compiles the scene and looks up every parameter
+    return scene
+
+
+def check_not_negative(**values: float) -> None:
+    """Refuse arguments below zero, and seeds that are too large; values by name."""
+    for name, value in values.items():
+        if value < 0:
+            raise ParamError(f"{name} must not be negative, got {value}")
+        if name == "seed" and value >= _SEEDS:
+            raise ParamError(f"seed must be below 2^32, got {value}")
+
+
+def check_at_least(least: int, **values: int) -> None:
+    """Refuse arguments below a bound; values by name."""
+    for name, value in values.items():
+        if value < least:
+            raise ParamError(f"{name} must be at least {least}, got {value}")
+
+
+def check_samples(samples: int) -> None:
+    """Refuse too few simulated strikes to distil a network from."""
+    if samples < _FEWEST_SAMPLES:
+        raise ParamError(
+            f"samples must be at least {_FEWEST_SAMPLES}, got {samples}: "
+            "a network cannot be distilled from fewer"
+        )
+
+
+def require_drake() -> None:
+    """Refuse before any work where the virtual laboratory cannot run."""
+    require("pydrake", "Drake (pydrake)", "lab")

@@ -1,0 +1,307 @@
+"""`calibrate_run`: from a scene and recorded impacts to a run folder.
+
+A run is a calibrated collision model, a slide model where slides were recorded, a judgement on
+impacts that were not fitted, and a report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.errors import ParamError, SceneError
+from clashsim.core.files import write_atomic
+from clashsim.core.progress import Progress, quiet
+from clashsim.core.scene import Scene
+from clashsim.data.folders import check_output_folder
+from clashsim.data.mjcf import EditedMjcf
+from clashsim.evaluate.data_efficiency import measure_data_efficiency
+from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
+from clashsim.fit import base as base_models
+from clashsim.fit.calibrate import Calibration, calibrate
+from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
+from clashsim.fit.distil import DistilledModel
+from clashsim.fit.restitution import restitution_at_speeds
+from clashsim.fit.run_folder import save_run
+from clashsim.fit.settings import outside_strike_ranges
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.pipeline.arguments import (
+    check_not_negative,
+    check_samples,
+    load_scene,
+    model_cache,
+)
+from clashsim.pipeline.calibration_data import CalibrationData
+from clashsim.pipeline.recorded_impacts import read_recorded_impacts, split_impacts
+from clashsim.pipeline.run_report import RunFindings, report_page
+from clashsim.slides.identify import SlideFit
+
+# Quantiles of the approach speed at which the restitution is evaluated.
+_SPEED_QUANTILES = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class CalibrationConfig:
+    """How a run is calibrated.
+
+    Attributes:
+        samples: Simulated strikes to distil the base model from, at least 100.
+        base: Folder where distilled models are kept; None is clashsim's folder in the user's cache.
+        seed: Of sampling, distilling, fitting and holding out.
+        hold_out: Share of the impacts kept back to judge the result, at least 0 and below 1; 0
+            judges by leaving each fifth out in turn.
+        known: Further columns of the file, or numbers of the trials, that were measured with each
+            impact and may explain it.
+        overwrite: Whether an existing run is replaced.
+        write_mjcf: File to write the scene to with the identified values; None writes none.
+        struck: Name of the struck geom, for an MJCF file without settings.
+        striker: Name of the striking geom, likewise.
+        ground: Name of the geom on which the struck body slides, likewise.
+        threads: Threads of sampling; 0 is all cores.
+    """
+
+    samples: int = 100_000
+    base: Path | None = None
+    seed: int = 0
+    hold_out: float = 0.0
+    known: tuple[str, ...] = ()
+    overwrite: bool = False
+    write_mjcf: Path | None = None
+    struck: str | None = None
+    striker: str | None = None
+    ground: str | None = None
+    threads: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationResult:
+    """A calibrated run, and what its folder says about it.
+
+    Attributes:
+        run: Calibrated collision model, and slide model where slides were recorded.
+        folder: The run folder that was written.
+        metrics: Content of its metrics.json.
+        slide: Content of its slide.json; None without a slide model.
+        mjcf: The scene with identified values, where it was written.
+    """
+
+    run: CalibratedRun
+    folder: Path
+    metrics: Mapping[str, Any]
+    slide: Mapping[str, Any] | None
+    mjcf: EditedMjcf | None = None
+
+
+@dataclass
+class Stopwatch:
+    """Seconds that named steps took."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measure(self, step: str) -> Iterator[None]:
+        """Measure the wall-clock time of a step."""
+        start = time.perf_counter()
+        yield
+        self.seconds[step] = time.perf_counter() - start
+
+
+def _say_nothing(sentence: str) -> None:
+    """Ignore a message."""
+
+
+def calibrate_run(
+    scene: str,
+    recording: Path | str,
+    out: Path | str,
+    *,
+    config: CalibrationConfig = CalibrationConfig(),
+    notify: Callable[[str], object] = _say_nothing,
+    progress: Progress = quiet,
+) -> CalibrationResult:
+    """Calibrate a scene's collision model on recorded impacts, and write a run folder.
+
+    Args:
+        scene: Name of a shipped scene, or path of an MJCF file.
+        recording: File with impacts (.csv, .npz, .json, .safetensors) or with trials of
+            `clashsim import` or `clashsim record`.
+        out: Run folder to write.
+        config: How to calibrate.
+        notify: Called with what a user should know before minutes are spent, as sentences.
+        progress: Shows how far sampling and distilling are.
+
+    Returns:
+        The run, and what was found about it.
+    """
+    recording = Path(recording)
+    out = Path(out)
+    check_not_negative(seed=config.seed)
+    check_samples(config.samples)
+    if not 0 <= config.hold_out < 1:
+        raise ParamError(
+            f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
+        )
+    compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
+    recorded = read_recorded_impacts(recording, compiled, config.known, notify)
+    check_output_folder(out, overwrite=config.overwrite)
+    data = split_impacts(
+        recorded,
+        compiled,
+        hold_out=config.hold_out,
+        seed=config.seed,
+        name=recording.name,
+    )
+    warning = outside_strike_ranges(compiled, recorded.impacts)
+    if warning:
+        notify(warning)
+    stopwatch = Stopwatch()
+    with stopwatch.measure("base model"):
+        base = base_models.base_model(
+            compiled,
+            n=config.samples,
+            seed=config.seed,
+            cache=config.base or model_cache(),
+            threads=config.threads,
+            progress=progress,
+        )
+    result = fit_and_save(
+        base,
+        data,
+        out,
+        options=_saved_options(scene, recording, out, config),
+        overwrite=config.overwrite,
+        stopwatch=stopwatch,
+    )
+    if config.write_mjcf is None:
+        return result
+    return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
+
+
+def fit_and_save(
+    base: DistilledModel,
+    data: CalibrationData,
+    out: Path,
+    *,
+    options: Mapping[str, Any],
+    overwrite: bool,
+    baselines: Mapping[str, np.ndarray] | None = None,
+    stopwatch: Stopwatch | None = None,
+) -> CalibrationResult:
+    """Calibrate a base model on data, judge it, and save both with a report.
+
+    Args:
+        base: Distilled model of the scene.
+        data: Impacts to fit and to judge by.
+        out: Run folder to write.
+        options: What config.json keeps of how the run was made; its "seed" is used.
+        overwrite: Whether an existing run is replaced.
+        baselines: Twists (N, k) after the impacts held out that other methods predict, by name.
+        stopwatch: Seconds that earlier steps took; those of this function are added.
+
+    Returns:
+        The run, and what was found about it.
+    """
+    seed = int(options["seed"])
+    stopwatch = stopwatch or Stopwatch()
+    with stopwatch.measure("slide model"):
+        slide, slide_notes = _fit_slides(base.scene, data)
+    with stopwatch.measure("calibration"):
+        calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
+    with stopwatch.measure("judging"):
+        judged = predict_held_out(
+            calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
+        )
+        efficiency = measure_data_efficiency(calibration, data.fitted, data.held_out, seed=seed)
+    if judged is not None:
+        judged = replace(judged, predicted={**(baselines or {}), **judged.predicted})
+    # Only after judging: MuJoCo predicts strikes best with the friction that suits strikes.
+    if slide is not None:
+        calibration = with_ground_friction(calibration, slide)
+    metrics = _metrics(calibration, data, judged)
+    metrics |= data.notes
+    if slide_notes:
+        metrics["slide"] = slide_notes
+    findings = RunFindings(calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds)
+    page = report_page(findings, seed=seed)
+    save_run(
+        out,
+        calibration,
+        slide=slide,
+        config=options,
+        metrics=metrics,
+        trials={data.name: data.fitted},
+        pages={"report.html": page.encode()},
+        overwrite=overwrite,
+    )
+    return CalibrationResult(
+        run=CalibratedRun(calibration, None if slide is None else slide.model),
+        folder=out,
+        metrics=metrics,
+        slide=None if slide is None else slide.content(),
+    )
+
+
+def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, dict[str, Any]]:
+    """A slide model where trials were recorded, and what metrics.json says about it."""
+    if data.segmented is None:
+        return None, {}
+    return fit_slides_of_impacts(scene, data.segmented.fitted, data.segmented.held_out)
+
+
+def _metrics(
+    calibration: Calibration, data: CalibrationData, judged: HeldOutPredictions | None
+) -> dict[str, Any]:
+    """What metrics.json says about a calibration, apart from what the recordings gave."""
+    scene = calibration.base.scene
+    metrics: dict[str, Any] = {"impacts": len(data.fitted), "held_out": len(data.held_out)}
+    if judged is not None:
+        metrics["judged"] = judged.description
+        metrics["models"] = accuracies_by_model(scene, judged)
+    quantiles = np.quantile(data.fitted_frame.speed, _SPEED_QUANTILES)
+    speeds = np.unique(np.round(quantiles, 2)).tolist()
+    identified = theta_in_ranges(calibration)
+    metrics["restitution"] = {
+        "speeds": speeds,
+        "nominal": list(restitution_at_speeds(scene, scene.nominal, speeds).values()),
+        "identified": list(restitution_at_speeds(scene, identified, speeds).values()),
+    }
+    in_region = calibration.base.in_training_region(data.fitted_frame, identified)
+    metrics["outside"] = int((~in_region).sum())
+    return metrics
+
+
+def _saved_options(
+    scene: str, recording: Path, out: Path, config: CalibrationConfig
+) -> dict[str, Any]:
+    """The options of a run as config.json keeps them."""
+    return {
+        "scene": scene,
+        "impacts": str(recording),
+        "out": str(out),
+        "samples": config.samples,
+        "base": None if config.base is None else str(config.base),
+        "seed": config.seed,
+        "hold_out": config.hold_out,
+        "known": config.known,
+        "overwrite": config.overwrite,
+        "write_mjcf": None if config.write_mjcf is None else str(config.write_mjcf),
+        "pair": {"struck": config.struck, "striker": config.striker, "ground": config.ground},
+    }
+
+
+def _write_mjcf(result: CalibrationResult, path: Path, overwrite: bool) -> EditedMjcf:
+    """Write the scene of a run with its identified values."""
+    if path.exists() and not overwrite:
+        raise SceneError(
+            f"the output {str(path)!r} already exists; choose another, or replace it with "
+            f"--overwrite (the run is in {str(result.folder)!r})"
+        )
+    edited = result.run.mjcf()
+    write_atomic(path, edited.xml.encode())
+    return edited

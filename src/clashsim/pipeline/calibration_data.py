@@ -1,0 +1,100 @@
+"""The impacts of a calibration: which are fitted, which are held out, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.contact_frame import ContactFrame
+from clashsim.core.impacts import Impacts
+from clashsim.core.trials import Trial, Trials
+from clashsim.data.segmentation.result import MeasuredImpact
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentedTrials:
+    """The trials behind the impacts of a run, and the impacts found in them.
+
+    Attributes:
+        trials: The recorded trials.
+        fitted: The impacts that are fitted, in the order of `CalibrationData.fitted`.
+        held_out: The impacts held out, in the order of `CalibrationData.held_out`.
+    """
+
+    trials: Trials
+    fitted: Sequence[MeasuredImpact]
+    held_out: Sequence[MeasuredImpact]
+
+    def label(self, row: int, *, held_out: bool) -> str:
+        """Name of an impact for a reader: its trial and time.
+
+        Args:
+            row: Row of the impact among those held out, or among those fitted.
+            held_out: Which of the two `row` counts.
+        """
+        impacts = self.held_out if held_out else self.fitted
+        impact = impacts[int(row)]
+        return f"trial {impact.trial}, {impact.time:.3f} s"
+
+    def table_rows(self) -> list[dict[str, str]]:
+        """One row per trial: duration, how much of each body was seen, and its impacts."""
+        uses = self._uses_by_trial()
+        rows = []
+        for trial in self.trials:
+            row = {
+                "trial": trial.name,
+                "s": f"{trial.t[-1] - trial.t[0]:.2f}",
+                "frames/s": f"{1 / np.median(np.diff(trial.t)):.0f}",
+            }
+            for body in self.trials.bodies:
+                row[f"{body} seen"] = _share_seen(trial, body)
+            row["impacts"] = ", ".join(uses.get(trial.name, ["none"]))
+            rows.append(row)
+        return rows
+
+    def _uses_by_trial(self) -> dict[str, list[str]]:
+        """What each impact was used for, in words, by name of its trial."""
+        uses: dict[str, list[str]] = {}
+        for purpose, impacts in (("fitted", self.fitted), ("held out", self.held_out)):
+            for impact in impacts:
+                use = f"{purpose} at {impact.time:.2f} s"
+                if impact.flags:
+                    use += f" ({'; '.join(impact.flags)})"
+                uses.setdefault(impact.trial, []).append(use)
+        return uses
+
+
+def _share_seen(trial: Trial, body: str) -> str:
+    """Share of the frames in which a body was seen, in percent."""
+    if body not in trial.poses:
+        return "-"
+    seen = np.isfinite(trial.poses[body]).all(axis=1)
+    return f"{100 * seen.mean():.0f} %"
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationData:
+    """Impacts to fit and to judge by.
+
+    Attributes:
+        name: Name of the data, as the report shows it.
+        source: "real", "lab" or "simulated", as trials have it.
+        fitted: Impacts that the model is calibrated on.
+        held_out: Impacts kept back to judge the result; may be empty.
+        fitted_frame: Contact frames of `fitted`, computed once for all steps.
+        held_out_frame: Contact frames of `held_out`.
+        segmented: The trials behind the impacts, where whole trials were recorded.
+        notes: Further entries of metrics.json that the recordings gave, by their keys.
+    """
+
+    name: str
+    source: str
+    fitted: Impacts
+    held_out: Impacts
+    fitted_frame: ContactFrame
+    held_out_frame: ContactFrame
+    segmented: SegmentedTrials | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""The report of a calibrated run: which findings go on its page, and warnings to a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clashsim.core.contact_frame import inertia
+from clashsim.core.impacts import after_columns
+from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.holdout import HeldOutPredictions
+from clashsim.evaluate.rest_poses import compare_rest_poses
+from clashsim.evaluate.trust_map import compute_trust_map
+from clashsim.fit.calibrate import Calibration
+from clashsim.fit.run_folder import versions
+from clashsim.pipeline.advice import advice_for_report
+from clashsim.pipeline.calibration_data import CalibrationData
+from clashsim.report.content import ReportContent
+from clashsim.report.page import report
+from clashsim.slides.identify import SlideFit
+from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
+
+
+@dataclass(frozen=True, eq=False)
+class RunFindings:
+    """Everything that was found out about a run.
+
+    Attributes:
+        calibration: The calibrated collision model.
+        data: Impacts that were fitted and held out.
+        judged: Predictions of impacts that were not fitted; None where there are too few.
+        slide: The slide model, where one was fitted.
+        efficiency: How good calibrations on fewer impacts are; None where there are too few.
+        metrics: Content of metrics.json.
+        seconds: How long each step took, by name.
+    """
+
+    calibration: Calibration
+    data: CalibrationData
+    judged: HeldOutPredictions | None
+    slide: SlideFit | None
+    efficiency: DataEfficiency | None
+    metrics: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+
+def report_page(findings: RunFindings, *, seed: int) -> str:
+    """The report of a run as one HTML page.
+
+    Args:
+        findings: What was found out about the run.
+        seed: Of the strikes over which the trust in the model is drawn.
+
+    Returns:
+        The page as text.
+    """
+    calibration = findings.calibration
+    data = findings.data
+    scene = calibration.base.scene
+    trust_map = compute_trust_map(calibration, data.fitted, seed)
+    shown = _judged_impacts(findings)
+    if findings.slide is not None:
+        shown["slide_estimates"] = findings.slide.estimates
+        shown["slide_units"] = value_units()
+    if data.segmented is not None:
+        shown["trials"] = data.segmented.table_rows()
+        shown["findings"] = data.segmented.trials.notes
+    content = ReportContent(
+        title=f"Calibration of {scene.name}",
+        data=data.name,
+        source=data.source,
+        num_fitted=len(data.fitted),
+        gyration=inertia(scene, scene.struck_body).gyration,
+        params=scene.params,
+        estimates=calibration.theta,
+        restitution=findings.metrics["restitution"],
+        trust_map=trust_map,
+        predictions_per_second=trust_map.rate,
+        data_efficiency=findings.efficiency,
+        advice=advice_for_report(calibration, seed),
+        notes=_notes(findings),
+        durations=findings.seconds,
+        versions=versions(),
+        **shown,
+    )
+    return report(content)
+
+
+def value_units() -> dict[str, str]:
+    """Units of the slide model's values, by name."""
+    return dict(zip(VALUE_NAMES, VALUE_UNITS, strict=True))
+
+
+def warnings(calibration: Calibration, metrics: Mapping[str, Any]) -> list[str]:
+    """What a reader should know before trusting a calibration, as sentences.
+
+    Args:
+        calibration: The calibrated model.
+        metrics: Content of metrics.json.
+    """
+    num_free = sum(estimate.status != "known" for estimate in calibration.theta)
+    num_impacts = metrics.get("impacts", num_free)
+    num_outside = metrics.get("outside")
+    sentences = []
+    if num_impacts < num_free:
+        sentences.append(
+            f"There are fewer impacts ({num_impacts}) than parameters ({num_free}): "
+            "priors decide what these impacts cannot."
+        )
+    if num_outside:
+        sentences.append(
+            f"{num_outside} of the {metrics['impacts']} impacts lie outside what the scene's "
+            "[strikes] covers, where the distilled model extrapolates: widen its ranges."
+        )
+    return sentences
+
+
+def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
+    """What the page shows of the impacts that were not fitted, as fields of the report."""
+    judged = findings.judged
+    data = findings.data
+    if judged is None:
+        planar = findings.calibration.base.scene.plane is not None
+        nothing = np.zeros((0, len(after_columns(planar))))
+        return {"measured": nothing, "predicted": {"clashsim": nothing}}
+    any_held_out = len(data.held_out) > 0
+    frame = data.held_out_frame if any_held_out else data.fitted_frame
+    shown: dict[str, Any] = {
+        "measured": judged.impacts.after,
+        "predicted": judged.predicted,
+        "std": judged.std,
+        "test_description": judged.description,
+        "conditions": {"approach speed, m/s": frame.speed[judged.rows]},
+    }
+    if data.segmented is None:
+        return shown
+    shown["labels"] = [data.segmented.label(row, held_out=any_held_out) for row in judged.rows]
+    if findings.slide is not None:
+        measured = data.segmented.held_out or data.segmented.fitted
+        shown["rest_displacements"] = compare_rest_poses(findings.slide.model, judged, measured)
+    return shown
+
+
+def _notes(findings: RunFindings) -> list[str]:
+    """Sentences on the page about the data: warnings, what was left out, the slide model."""
+    metrics = findings.metrics
+    notes = warnings(findings.calibration, metrics)
+    notes += metrics.get("segmented", [])
+    if "slide" in metrics:
+        notes.append(metrics["slide"]["words"])
+    return notes

@@ -1,0 +1,122 @@
+"""Everything that a report of a calibration shows, as one checked value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from clashsim.core.errors import DataError
+from clashsim.core.params import Param
+from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.rest_poses import RestDisplacements
+from clashsim.evaluate.trust_map import TrustMap
+from clashsim.report.comparison import Comparison
+from clashsim.report.tables import Estimated
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReportContent:
+    """Content of a report; N is the number of held-out impacts, k = 3 in a plane and 6 in space.
+
+    Attributes:
+        title: Heading of the page.
+        data: Name of the recordings.
+        measured: Held-out twists after impact, (N, k), m/s and rad/s.
+        predicted: The same by each method, (N, k); not finite where it predicts nothing.
+        gyration: Radius of gyration of the struck body, m; weights angular velocity in errors.
+        num_fitted: Number of impacts that were fitted.
+        source: "real", "lab" or "simulated", as trials have it.
+        ours: Name of the method that is reported on.
+        baseline: Name of the method to compare with. If None, the best MuJoCo row, or the best of
+            the others if there is none.
+        std: Predicted standard deviation of our method, (N, k).
+        test_description: How impacts were held out, in words.
+        labels: What to call each held-out impact, (N,); its number if None.
+        conditions: Values (N,) to draw errors over, by a name with its unit.
+        params: Parameters of the scene.
+        estimates: One for each parameter.
+        slide_estimates: Values of the slide model.
+        slide_units: Units of these values by name.
+        restitution: "speeds" (m/s), and restitution at "nominal" and "identified" values.
+        rest_displacements: Where bodies came to rest, measured and predicted.
+        trust_map: Predicted standard deviation over all strikes of the scene.
+        data_efficiency: Errors of calibrations on fewer impacts.
+        advice: Whether more impacts would help, in words.
+        trials: A row for each trial, with the same keys in all.
+        findings: What the import found wrong.
+        notes: What was found while impacts were detected and fitted.
+        durations: How long each step took, s.
+        predictions_per_second: Impacts that the model predicts per second.
+        versions: Versions of packages by name.
+    """
+
+    title: str
+    data: str
+    measured: np.ndarray
+    predicted: Mapping[str, np.ndarray]
+    gyration: float
+    num_fitted: int
+    source: str = "real"
+    ours: str = "clashsim"
+    baseline: str | None = None
+    std: np.ndarray | None = None
+    test_description: str | None = None
+    labels: Sequence[str] | None = None
+    conditions: Mapping[str, np.ndarray] = field(default_factory=dict)
+    params: Sequence[Param] = ()
+    estimates: Sequence[Estimated] = ()
+    slide_estimates: Sequence[Estimated] = ()
+    slide_units: Mapping[str, str] = field(default_factory=dict)
+    restitution: Mapping[str, Sequence[float]] | None = None
+    rest_displacements: RestDisplacements | None = None
+    trust_map: TrustMap | None = None
+    data_efficiency: DataEfficiency | None = None
+    advice: str | None = None
+    trials: Sequence[Mapping[str, str]] = ()
+    findings: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    durations: Mapping[str, float] = field(default_factory=dict)
+    predictions_per_second: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def comparison(self) -> Comparison:
+        """The methods compared on the held-out impacts; raises if fields do not fit together."""
+        compared = Comparison.of(
+            self.measured,
+            self.predicted,
+            gyration=self.gyration,
+            ours=self.ours,
+            baseline=self.baseline,
+        )
+        self._check(compared.measured.shape)
+        return compared
+
+    def impact_labels(self) -> list[str]:
+        """What to call each held-out impact, (N,)."""
+        if self.labels is None:
+            return [f"impact {i}" for i in range(len(self.measured))]
+        return [str(label) for label in self.labels]
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        """Raise where a field does not fit the held-out twists of this shape."""
+        if len(self.params) != len(self.estimates):
+            raise DataError(
+                "a report needs one estimate for each parameter, "
+                f"got {len(self.estimates)} for {len(self.params)}"
+            )
+        n = shape[0]
+        shapes = {name: np.shape(values) for name, values in self.conditions.items()}
+        shapes["labels"] = (len(self.impact_labels()),)
+        for name, given in shapes.items():
+            if given != (n,):
+                raise DataError(
+                    f"a report of {n} impacts needs one value for each in {name!r}, "
+                    f"got shape {given}"
+                )
+        if self.std is not None and np.shape(self.std) != shape:
+            raise DataError(
+                f"a report needs a standard deviation (std) of shape {shape}, "
+                f"got {np.shape(self.std)}"
+            )
