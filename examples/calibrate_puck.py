@@ -1,7 +1,9 @@
-"""Calibrate the shipped puck scene against twelve impacts of a puck with other friction,
-restitution and inertia than it expects.
+"""Calibrate the shipped puck scene on twelve impacts of a puck with other parameters.
 
-python examples/calibrate_puck.py
+    python examples/calibrate_puck.py
+
+The impacts are simulated here, as a stand-in for recordings: friction, restitution and inertia
+differ from what the scene expects.
 """
 
 import numpy as np
@@ -10,27 +12,26 @@ import clashsim
 
 scene = clashsim.Scene.load("puck")
 base = clashsim.base_model(scene)
-drawn = clashsim.sample(
-    scene, 400, seed=1
-)  # stands in for recordings: every impact has a theta of its own ...
-assert drawn.theta is not None
-centre = drawn.theta[7]
-near = np.argsort(np.abs(np.log(drawn.theta / centre)).sum(1))[
-    :24
-]  # ... so take those of nearly one puck
-real = clashsim.Impacts(True, drawn.before[near], drawn.after[near])
 
-model = clashsim.calibrate(base, real[np.arange(12)])
-test = real[np.arange(12, 24)]
-for name, predicted in (
-    ("MuJoCo, nominal", base.predict(test, scene.nominal)),
-    ("clashsim", model.predict(test)),
-):
-    error = np.linalg.norm((predicted - test.after)[:, :2], axis=1) / np.linalg.norm(
-        test.after[:, :2], axis=1
-    )
-    print(f"{name:16s} median error of the velocity {np.median(error):.1%}")
+# Each simulated impact has its own theta. Take the 24 whose theta is closest to that of number 7:
+# they are nearly impacts of one puck.
+simulated = clashsim.sample(scene, 400, seed=1)
+assert simulated.theta is not None
+distance = np.abs(np.log(simulated.theta / simulated.theta[7])).sum(1)
+closest = np.argsort(distance)[:24]
+impacts = clashsim.Impacts(True, simulated.before[closest], simulated.after[closest])
+fitted = impacts[np.arange(12)]
+test = impacts[np.arange(12, 24)]
+
+model = clashsim.calibrate(base, fitted)
+predictions = {
+    "MuJoCo, nominal": base.predict(test, scene.nominal),
+    "clashsim": model.predict(test),
+}
+for name, predicted in predictions.items():
+    error = np.linalg.norm((predicted - test.after)[:, :2], axis=1)
+    speed = np.linalg.norm(test.after[:, :2], axis=1)
+    print(f"{name:16s} median error of the velocity {np.median(error / speed):.1%}")
 for estimate in model.theta:
-    print(
-        f"{estimate.name:22s} {estimate.value:.3g}  ({estimate.low:.3g} to {estimate.high:.3g})  {estimate.status}"
-    )
+    interval = f"({estimate.low:.3g} to {estimate.high:.3g})"
+    print(f"{estimate.name:22s} {estimate.value:.3g}  {interval}  {estimate.status}")

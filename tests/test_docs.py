@@ -5,6 +5,7 @@ Commands and snippets of the pages are run by test_snippets.py.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,29 @@ PAGES = [
 ]
 WIDTH = 100
 README_LINES = 120
+
+# Words that pages do not use; docs/glossary.md has the standard terms. Flags and file keys in
+# backticks are names and not prose.
+FORBIDDEN = (
+    "slope",
+    "slopes",
+    "card",
+    "copies",
+    "spread",
+    "witness",
+    "verdict",
+    "verdicts",
+    "told",
+    "blueprint",
+    "recipe",
+    "map of strikes",
+    "verb",
+    "shall",
+    "mend",
+    "dear",
+    "lest",
+)
+HISTORY = {"glossary.md", "CHANGELOG.md", "CONTRIBUTING.md"}  # name old words, or grammar
 
 SLOW = "hybrid_strike.py"  # calibrates first, as the README's commands do
 EXAMPLES = [
@@ -65,3 +89,10 @@ def test_the_readme_is_one_short_page() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= README_LINES
     assert max(map(len, lines)) <= WIDTH
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if p.name not in HISTORY], ids=lambda p: p.name)
+def test_pages_use_standard_terms(path: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.S)
+    found = [word for word in FORBIDDEN if re.search(rf"\b{word}\b", text, re.I)]
+    assert not found

@@ -272,12 +272,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def api_pages() -> dict[str, list[str]]:
-    """Modules by title of their page; the library functions behind the commands come first."""
+    """Modules by title of their page; the library functions behind the commands come first.
+
+    A public name whose module is not in `API` is added to the page of its package.
+    """
     import clashsim
 
-    pipeline = sorted({home for home in clashsim._HOMES.values() if home.startswith("pipeline")})
-    pages = {"Runs from start to end": [f"clashsim.{home}" for home in pipeline]}
-    return pages | API
+    pages: dict[str, list[str]] = {"Runs from start to end": []}
+    packages = {"pipeline": "Runs from start to end"}
+    for title, modules in API.items():
+        pages[title] = list(modules)
+        for module in modules:
+            packages.setdefault(module.split(".")[1], title)
+    listed = {module for modules in API.values() for module in modules}
+    for home in sorted(set(clashsim._HOMES.values())):
+        module = f"clashsim.{home}"
+        if module not in listed:
+            package = home.split(".")[0]
+            pages[packages[package]].append(module)
+    return pages
 
 
 def _slug(title: str) -> str:

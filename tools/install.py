@@ -1,10 +1,10 @@
-"""Install packages by one call of pip, and say what it is doing: `make setup`.
+"""Install packages by one call of pip, with a short progress report: `make setup`.
 
     python tools/install.py LOG ARGUMENTS OF PIP INSTALL
 
-pip says three lines per package, or nothing at all when it is asked to be quiet. Here a line is
-shown for each large package, and for each twenty-five that were found. All that pip says is in the
-file LOG, whose end is shown if it fails.
+pip prints three lines per package, or none at all with --quiet. Here a line is shown for each large
+package, and for every 25 packages found. The whole output of pip is in the file LOG, whose end is
+shown if it fails.
 """
 
 import os
@@ -22,13 +22,13 @@ _DOWNLOAD = re.compile(r"\s*Downloading (\S+) \((\d+)(?:\.\d+)? (MB|GB)\)")
 
 
 class Progress:
-    """Turns what pip says into the few lines that are shown."""
+    """Turns the output of pip into the few lines that are shown."""
 
     def __init__(self) -> None:
         self.packages = 0
 
     def said(self, line: str) -> str | None:
-        """What is to be shown for a line of pip, if anything."""
+        """What to show for a line of pip, if anything."""
         if _PACKAGE.match(line):
             self.packages += 1
             if self.packages % EVERY == 0:
@@ -45,7 +45,7 @@ class Progress:
 
 
 def main(log: Path, arguments: list[str]) -> int:
-    """Run pip; gives its exit code."""
+    """Run pip and return its exit code."""
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", *arguments]
     progress = Progress()

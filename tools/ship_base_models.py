@@ -1,7 +1,8 @@
-"""Make the base models that come with clashsim: sample each shipped scene, distil it, write
-scenes/NAME.safetensors.
+"""Make the base models that come with clashsim: sample and distil each shipped scene.
 
-python tools/ship_base_models.py [NAME ...] [--device cuda]
+    python tools/ship_base_models.py [NAME ...] [--device cuda]
+
+writes scenes/NAME.safetensors in the package.
 """
 
 import argparse
@@ -22,13 +23,7 @@ parser.add_argument("-n", type=int, default=200_000)
 arguments = parser.parse_args()
 for name in arguments.names:
     scene = Scene.load(name)
-    base = distil(
-        scene,
-        sample(scene, arguments.n, 0, progress=bar),
-        config=SHIPPED,
-        device=arguments.device,
-        progress=bar,
-    )
-    write_atomic(
-        Path(clashsim.__file__).parent / "scenes" / f"{name}.safetensors", base_bytes(base)
-    )
+    impacts = sample(scene, arguments.n, 0, progress=bar)
+    base = distil(scene, impacts, config=SHIPPED, device=arguments.device, progress=bar)
+    path = Path(clashsim.__file__).parent / "scenes" / f"{name}.safetensors"
+    write_atomic(path, base_bytes(base))

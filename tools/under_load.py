@@ -1,4 +1,4 @@
-"""Run a command beside busy processes, which take the cores from it: `make test-load`.
+"""Run a command next to busy processes that compete for the cores: `make test-load`.
 
 python tools/under_load.py --busy 2 -- COMMAND
 """
@@ -9,19 +9,19 @@ import subprocess
 import sys
 
 
-def spin() -> None:
+def keep_busy() -> None:
     """Keep a core busy."""
     while True:
         pass
 
 
 def main() -> int:
-    """Run the command; gives its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--busy", type=int, default=2, help="how many busy processes")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
-    loops = [multiprocessing.Process(target=spin, daemon=True) for _ in range(options.busy)]
+    loops = [multiprocessing.Process(target=keep_busy, daemon=True) for _ in range(options.busy)]
     for loop in loops:
         loop.start()
     try:
