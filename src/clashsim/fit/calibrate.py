@@ -171,6 +171,7 @@ def calibrate(
     seed: int = 0,
     posterior_samples: int = 5,
     prior_scales: tuple[PriorScales, ...] | None = None,
+    frame: ContactFrame | None = None,
 ) -> Calibration:
     """Fit a distilled model to real impacts.
 
@@ -182,12 +183,13 @@ def calibrate(
         seed: Seed of the posterior samples.
         posterior_samples: Samples of each fit.
         prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
+        frame: The impacts in their contact frames, where these are known already.
 
     Returns:
         The calibrated model.
     """
     impacts = impacts.checked()
-    frame = contact_frame(base.scene, impacts)
+    frame = frame or contact_frame(base.scene, impacts)
     scaling = InputScaling.of(base, frame, impacts.known)
     fitter = _Fitter(
         scaling.data(base, frame, impacts.known, impacts.after),

@@ -49,8 +49,8 @@ def identify_tosses_mjx(
     residuals = _ContactResiduals(rollouts, after)
     params = rollouts.scene.params
     sampler = qmc.LatinHypercube(len(params), rng=np.random.default_rng(seed))
-    spread_points = sampler.random(max(1, starts - 1)) * 2 - 1
-    others = np.clip(residuals.centre + 0.5 * residuals.std * spread_points, -0.9, 0.9)
+    unit_points = sampler.random(max(1, starts - 1)) * 2 - 1
+    others = np.clip(residuals.centre + 0.5 * residuals.std * unit_points, -0.9, 0.9)
     begin = np.vstack([residuals.centre, others])[:starts]
     found = levenberg_marquardt(residuals, begin, steps=steps)
     best = int(found.loss.argmin())
