@@ -256,15 +256,12 @@ def calibrate(
     seed: int = 0,
     posterior_samples: int = 5,
     strengths: tuple[Strength, ...] | None = None,
-    frame: ContactFrame | None = None,
 ) -> Calibration:
     """Fit a distilled model to real impacts; how far it may bend away from MuJoCo is weighed by the
     evidence of these impacts alone.
-
-    frame: the impacts in their contact frames, where these are known already.
     """
     impacts = impacts.checked()
-    frame = frame or contact_frame(base.scene, impacts)
+    frame = contact_frame(base.scene, impacts)
     scale = Scale.of(base, frame, impacts.known)
     data = scale.data(base, frame, impacts.known, impacts.after)
     sd = prior_sd(base.scene, impacts.known)
