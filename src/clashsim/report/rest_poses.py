@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clashsim.core.angles import wrap_angle
+from clashsim.evaluate.rest_poses import RestDisplacements
 from clashsim.report import charts
 from clashsim.report.accuracy_sections import legend, method_cell
 from clashsim.report.comparison import Comparison
@@ -20,44 +20,18 @@ _HINT = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class RestDisplacements:
-    """Ways and turns (M, 3) from impact to rest, m and rad, measured and by each method; rows (M,):
-    which of the impacts judged they follow.
-    """
-
-    rows: np.ndarray
-    measured: np.ndarray
-    predicted: Mapping[str, np.ndarray]
-
-    def errors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """How far (mm) and by which angle (degrees) bodies end from where a method says, (M,) each;
-        infinite where it says nothing.
-        """
-        gap = self.predicted[name] - self.measured
-        gap[:, 2] = wrap_angle(gap[:, 2])
-        gap = np.nan_to_num(gap, nan=np.inf)
-        return 1e3 * np.linalg.norm(gap[:, :2], axis=1), np.degrees(np.abs(gap[:, 2]))
-
-    def sentence(self, ours: str, baseline: str | None) -> str:
-        """The median error of ours and of the rival in metres' and degrees' terms."""
-        far, turn = (float(np.median(e)) for e in self.errors(ours))
-        said = f"With its slide model, struck bodies come to rest {far:.1f} mm and {turn:.1f}° from where it says (median of {len(self.rows)})"
-        if baseline is None or baseline not in self.predicted:
-            return f"{said}."
-        theirs = [float(np.median(e)) for e in self.errors(baseline)]
-        return f"{said}; with the collision of {baseline}, {theirs[0]:.1f} mm and {theirs[1]:.1f}°."
-
-
-def table(rests: RestDisplacements, order: Sequence[str]) -> Markup:
-    """Median and 90th percentile of both errors for each method, in the order of the page's series."""
-    head = tag(
-        "tr",
-        tag("th", "method", scope="col"),
-        [
-            tag("th", f"{what}, median", tag("small", "90th percentile"), scope="col", class_="num")
-            for what in ("position", "angle")
-        ],
+def rest_section(
+    displacements: RestDisplacements, compared: Comparison, labels: Sequence[str]
+) -> Markup:
+    """Charts of predicted over measured displacements, and a table of errors."""
+    methods = list(compared.predicted)
+    panels = tag("div", _charts(displacements, methods, labels), class_="panels plot")
+    return section(
+        "Rest poses",
+        legend(compared),
+        panels,
+        _error_table(displacements, methods),
+        tag("p", _HINT, class_="quiet"),
     )
 
 
