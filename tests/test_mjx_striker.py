@@ -15,13 +15,12 @@ from clashsim.bench.mjx_rate import compare_with_mujoco, measure_rates
 from clashsim.commands import sample as command
 from clashsim.commands.option_types import ExecutionOptions
 from clashsim.commands.sample import SampleOptions
-from clashsim.commands.option_types import ExecutionOptions
-from clashsim.commands.sample import SampleOptions
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import fastest_engine, sample, sample_strikes
+from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
 from clashsim.sim.mjx.impact_start import impact_start
 from clashsim.sim.mjx.model import import_mjx

@@ -23,7 +23,6 @@ pytest.importorskip("mujoco.mjx", reason="MJX is not installed: pip install 'cla
 
 from clashsim.bench import pendulum_camera as pc
 from clashsim.bench import real_pendulum as bench
-from clashsim.bench.options import BenchOptions
 from clashsim.fit.shooting import (
     FreeParameters,
     ObservationModel,

@@ -330,5 +330,6 @@ def test_a_picture_of_a_plan_is_drawn(tmp_path):
         outcomes=np.zeros((3, 3)),
         title="a plan",
     )
+    draw_plan(tmp_path / "plan.svg", picture)
     # Outlines, arrows, ellipse and axes.
     assert (tmp_path / "plan.svg").read_text().count("<path") > 12

@@ -244,7 +244,9 @@ def test_runs_without_trajectories_say_so(runs, tmp_path):
         clashsim.load(runs / "plain"), {"options": {"impacts": str(tmp_path / "some.csv")}}, None
     )
     assert "some.csv" in source.words and np.allclose(source[2].after, impacts.after[2], atol=1e-6)
-    gone = view.strike_source(clashsim.load(runs / "plain"), {"options": {"impacts": "gone.csv"}}, None)
+    gone = view.strike_source(
+        clashsim.load(runs / "plain"), {"options": {"impacts": "gone.csv"}}, None
+    )
     assert "gone.csv" in gone.words and "sampled" in gone.words
     write_trials(tmp_path / "t.safetensors", lab.recorded()[:2])
     with_trials = view.viewer_session(runs / "plain", trials=tmp_path / "t.safetensors")

@@ -17,7 +17,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.run_folder import RunRecord, save_run
+from clashsim.fit.run_folder import save_run
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.view.session import ViewerSession
 

@@ -144,11 +144,9 @@ def draw_angular_velocity(folder: Path) -> None:
             savgol_filter(flat, 9, 2, deriv=1, delta=1 / RATE, axis=0),
         )
         first = int(np.argmax(true.rates[:, 0])) + 3
-        place, later = (
-            planar_pose(np.roll(true.block[first], -3)),
-            planar_pose(np.roll(true.block[first + 1], -3)),
-        )
-        twist = (later - place) / (true.t[1] - true.t[0])
+        pose_after = planar_pose(np.roll(true.block[first], -3))
+        next_pose = planar_pose(np.roll(true.block[first + 1], -3))
+        twist = (next_pose - pose_after) / (true.t[1] - true.t[0])
         slide = mujoco_slide(
             shape,
             np.concatenate([pose_after, twist]),

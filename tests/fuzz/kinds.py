@@ -372,7 +372,7 @@ def _read_plan(folder: Path, rng: random.Random) -> object:
     from clashsim.plan.execution import plan_from_json
 
     text = (folder / "plan.json").read_bytes().decode(errors="replace")
-    return plan_from_json(text), blockblock_shape(text)
+    return plan_from_json(text), block_shape(text)
 
 
 def _write_policy(folder: Path) -> None:

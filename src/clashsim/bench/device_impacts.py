@@ -21,7 +21,7 @@ from clashsim.bench.timing import seconds_per_call
 from clashsim.core.errors import ParamError
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_table import StrikeTable
-from clashsim.plan.planner import PlannerConfig, plan_batch
+from clashsim.plan.planner import plan_batch
 from clashsim.plan.tasks import PlanningTask, PlanStatus
 
 _GPU_MATRIX_SIDE = 8192  # of the matrices whose product shows a device's limit

@@ -10,7 +10,7 @@ import numpy as np
 
 from clashsim.bench.rows import Row, optional
 from clashsim.core.scene import Scene
-from clashsim.fit.sample import Strikes, sample_strikes
+from clashsim.fit.sample import StrikeBatch, sample_strikes
 from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
 from clashsim.sim.mujoco.impacts import ImpactSimulator
 
@@ -90,7 +90,7 @@ def compare_with_mujoco(
     }
 
 
-def _measure(simulator: ImpactSimulator | MjxImpactSimulator, strikes: Strikes, n: int) -> Row:
+def _measure(simulator: ImpactSimulator | MjxImpactSimulator, strikes: StrikeBatch, n: int) -> Row:
     """Rates of the first n strikes."""
     before = strikes.before[:n]
     theta = strikes.theta[:n]

@@ -32,7 +32,7 @@ from clashsim.fit.shooting import (
     FreeParameters,
     ShootingFit,
     fit_by_shooting,
-    predicted,
+    rollout_uncontrolled,
     shorten_windows,
 )
 from clashsim.sim.augmented.simulator import AugmentedSim
@@ -191,7 +191,7 @@ class PendulumModels:
         fit = fit_by_shooting(
             sim, observed, OBSERVATION, camera=model.camera, steps=_TEST_START_STEPS
         )
-        states = predicted(sim, fit.start, steps=windows.shape[1] - 1)
+        states = rollout_uncontrolled(sim, fit.start, steps=windows.shape[1] - 1)
         return camera_view(states, model.camera, fit.own)
 
     def errors(self, model: ShootingFit, windows: np.ndarray | None = None) -> np.ndarray:

@@ -47,7 +47,8 @@ class _Sampling:
     what: str = "sampling"
 
     def __call__(self, executor: Executor) -> np.ndarray:
-        impacts = sample(Scene.load(self.scene), self.size, 0, threads=1, engine=executor)
+        engine = StrikeEngine(threads=1)
+        impacts = sample(Scene.load(self.scene), self.size, 0, engine=engine, executor=executor)
         assert impacts.theta is not None
         return np.concatenate([impacts.before, impacts.after, impacts.theta], 1)
 

@@ -18,7 +18,7 @@ from clashsim.bench.rows import Row, optional
 from clashsim.bench.strike_models import StrikeModels
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.plan.planner import plan_batch
+from clashsim.plan.planner import PlannerConfig, plan_batch
 from clashsim.plan.tasks import PlanningTask, pose_error
 from clashsim.sim.hybrid.strike_table import strike_table
 
@@ -151,11 +151,13 @@ def _row(method: _Method, timing: _Timing, mujoco_seconds: float | None) -> Row:
 def _time_plans(model: StrikeModel, targets: np.ndarray, at_once: int, *, rounds: int) -> _Timing:
     """Plan all targets (N, 3), `at_once` in one call."""
     tasks = [PlanningTask(tuple(target)) for target in targets]
-    plan_batch(model, tasks[:at_once], rounds=0)  # makes batches before the clock runs
+    plan_batch(
+        model, tasks[:at_once], PlannerConfig(rounds=0)
+    )  # makes batches before the clock runs
     plans = []
     begin = time.perf_counter()
     for i in range(0, len(tasks), at_once):
-        plans += plan_batch(model, tasks[i : i + at_once], rounds=rounds)
+        plans += plan_batch(model, tasks[i : i + at_once], PlannerConfig(rounds=rounds))
     seconds = (time.perf_counter() - begin) / len(targets)
     distance, _ = pose_error(np.array([plan.predicted[-1] for plan in plans]), targets)
     return _Timing(seconds, float(distance.mean()), plans[0].evaluations)

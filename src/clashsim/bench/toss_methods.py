@@ -20,9 +20,10 @@ from clashsim.core.floor_scenes import (
 )
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
-from clashsim.data.segmentation.free_flight import Flight, gravity
+from clashsim.data.segmentation.free_flight import Flight, estimate_gravity
 from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
-from clashsim.fit.toss_cmaes import TossErrors, Tosses, TossRollouts, by_name, identify_tosses
+from clashsim.fit.toss_cmaes import by_name, identify_tosses
+from clashsim.fit.toss_rollouts import TossErrors, Tosses, TossRollouts
 from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.network_file import shipped_net
 
@@ -62,7 +63,7 @@ class TossProblem:
     @cached_property
     def gravity(self) -> float:
         """Of the flights that may be used, m/s^2 in recorded metres."""
-        return gravity(self.fit)
+        return estimate_gravity(self.fit)
 
     def rollouts(
         self, scene: Scene, flights: Sequence[Flight], longest: int = 10_000

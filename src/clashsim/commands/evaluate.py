@@ -62,7 +62,7 @@ def run(options: EvaluateOptions) -> None:
     from clashsim.loop.lab_routes import follow_in_lab
     from clashsim.pipeline.arguments import check_at_least, check_not_negative, require_drake
     from clashsim.rl.policy import Policy
-    from clashsim.rl.routes import route as load_route
+    from clashsim.rl.routes import load_route
 
     check_not_negative(seed=options.seed)
     check_at_least(1, repeats=options.repeats)

@@ -78,7 +78,7 @@ class PlanOptions:
         None
     )
     """Rectangle that the body may not leave, m."""
-    draws: int = 0
+    noise_samples: int = 0
     """Plan for the mean over so many samples of the model's noise, instead of for the expected
     outcome.
     """
@@ -153,7 +153,7 @@ def _config(options: PlanOptions) -> PlanConfig:
         method=options.method,
         side=side,
         workspace=options.workspace,
-        draws=options.draws,
+        noise_samples=options.noise_samples,
         seed=options.seed,
         device=options.device,
         limits=Limits(limits.speed, limits.acceleration, limits.jerk),

@@ -62,6 +62,7 @@ def run(options: SampleOptions) -> None:
     from clashsim.data.impact_files import write_impacts
     from clashsim.fit.sample import sample
     from clashsim.fit.shards import clear_shards
+    from clashsim.fit.strike_engines import StrikeEngine
     from clashsim.pipeline.arguments import load_scene
 
     _check(options)
@@ -70,15 +71,15 @@ def run(options: SampleOptions) -> None:
     beside_output = options.out.with_name(options.out.name + ".parts")
     checkpoint_dir = options.checkpoint_dir or beside_output
     engine = _engine(options, scene, checkpoint_dir)
+    threads = options.threads if options.execution.executor is None else 1
     with open_executor(options.execution) as executor:
         impacts = sample(
             scene,
             options.samples,
             options.seed,
-            by=engine,
+            engine=StrikeEngine(engine, threads),
             checkpoint_dir=checkpoint_dir,
-            threads=options.threads if options.execution.executor is None else 1,
-            engine=executor,
+            executor=executor,
             progress=bar,
         )
     write_impacts(options.out, impacts)

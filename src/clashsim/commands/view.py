@@ -181,8 +181,7 @@ def viewer_session(
         route: A further route to follow: a .csv file of way points.
     """
     from clashsim.fit.run_folder import load, read_notes
-    from clashsim.rl.routes import ROUTES
-    from clashsim.rl.routes import route as load_route
+    from clashsim.rl.routes import ROUTES, load_route
     from clashsim.view.session import ViewerSession
 
     calibrated = load(folder)
@@ -310,7 +309,7 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
     return RecordedTrials(scene, trials, f"{words}.")
 
 
-def load_policy(calibrated: CalibratedRun, folder: Path, given: Path | None) -> Policy | str:
+def load_policy(calibrated: CalibratedRun, folder: Path, given: Path | None) -> PolicyLookup:
     """The policy to follow routes with.
 
     Args:
@@ -319,7 +318,7 @@ def load_policy(calibrated: CalibratedRun, folder: Path, given: Path | None) -> 
         given: Folder or file of a policy, if one was given.
 
     Returns:
-        The policy; a sentence where there is none.
+        The policy, or the reason why there is none.
 
     Raises:
         DataError: The policy is of another scene.
@@ -331,7 +330,7 @@ def load_policy(calibrated: CalibratedRun, folder: Path, given: Path | None) -> 
     if path.is_dir():
         path = path / _POLICY_FILE
     if given is None and not path.is_file():
-        return (
+        return PolicyLookup.missing(
             "No policy was given: clashsim train makes one of this run, "
             "and clashsim view --policy FOLDER opens it here."
         )

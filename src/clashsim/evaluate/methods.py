@@ -44,8 +44,8 @@ def _identified_by(search: str) -> Method:
         if len(rows) > most:
             rows = rows[np.linspace(0, len(rows) - 1, most).astype(int)]
         found = identify_rows(problem.identification_problem, rows, search, seed=seed)
-        if found.why is not None:
-            raise MethodUnavailableError(found.why)
+        if found.failure is not None:
+            raise MethodUnavailableError(found.failure)
         return problem.identification_problem.predict(found.theta)
 
     return predict

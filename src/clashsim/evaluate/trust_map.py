@@ -14,7 +14,7 @@ import numpy as np
 
 from clashsim.core.contact_frame import frame_at_contact, inertia
 from clashsim.core.contact_geometry import Contact, advance_to_contact
-from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import twist_weights
 from clashsim.fit.calibrate import Calibration
@@ -104,9 +104,9 @@ def _impacts_without_outcome(
 ) -> Impacts:
     """Impacts to predict; what is measured with each impact is at its median."""
     n = len(before)
-    medians = calibration.scale.centres[-1]
+    medians = calibration.scaling.centres[-1]
     known = {}
-    for name, median in zip(calibration.scale.extras, medians, strict=True):
+    for name, median in zip(calibration.scaling.extras, medians, strict=True):
         known[name] = np.full(n, float(median))
     return Impacts(fitted.planar, before, np.zeros((n, fitted.after.shape[1])), known=known)
 

@@ -111,15 +111,15 @@ class BoxParameters(nn.Module):
     def bodies(self, n: int) -> RigidBodies:
         """n boxes alike, each alone."""
         contact = self["contact"].clamp(-_CONTACT_LIMIT, _CONTACT_LIMIT)
-        return boxes_from_tensors(
-            self["size"].expand(n, 3),
-            torch.full((n,), self.mass, dtype=torch.float64),
-            torch.exp(self["inertia"]).expand(n, 3),
-            self["centre"].expand(n, 3),
-            contact.expand(n, -1),
-            torch.arange(n),
-            self["drag"].clamp(min=0.0).expand(n),
-            self["rounding"].clamp(min=0.0).expand(n),
+        boxes = BoxTensors(
+            half=self["size"].expand(n, 3),
+            mass=torch.full((n,), self.mass, dtype=torch.float64),
+            inertia=torch.exp(self["inertia"]).expand(n, 3),
+            centre=self["centre"].expand(n, 3),
+            contact=contact.expand(n, -1),
+            scene=torch.arange(n),
+            drag=self["drag"].clamp(min=0.0).expand(n),
+            rounding=self["rounding"].clamp(min=0.0).expand(n),
         )
         return boxes_from_tensors(boxes)
 

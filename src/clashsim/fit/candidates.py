@@ -11,7 +11,7 @@ from scipy.stats import qmc
 
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 

@@ -17,7 +17,6 @@ from clashsim.fit.trajectory_set import TrajectorySet, Window
 from clashsim.nets.mesh_graph import LENGTH, Floor, GraphNet, step_with_contacts
 from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts
 from clashsim.nets.rigid_bodies import (
-    BoxTensors,
     RigidBodies,
     RigidBodyState,
     cross,

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene

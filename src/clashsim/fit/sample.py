@@ -18,7 +18,7 @@ from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contac
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError, MissingExtraError
 from clashsim.core.executor import Executor, local
-from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clashsim.core.params import Param, from_unit, to_unit
-from clashsim.sim.augmented.simulator import AugmentedSim
+from clashsim.sim.augmented.simulator import AugmentedSim, JacobianBlocks
 
 # (states (N, T, s), camera (k,), own constants (N, e)) -> what is observed (N, T, o)
 Observe = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -211,8 +211,7 @@ class ShootingProblem:
                     np.zeros((len(rows), steps, sim.model.nu)),
                     free=self.free.params,
                     finite=False,
-                    starts=True,
-                    train=self.free.train,
+                    blocks=JacobianBlocks(weights=self.free.train, start=True),
                 )
             for begin in range(first, last, _BLOCK):
                 end = min(begin + _BLOCK, last)

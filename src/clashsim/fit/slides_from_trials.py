@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import ClashError
-from clashsim.core.impacts import MotionBefore
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene

@@ -101,7 +101,7 @@ class Tosses:
 
     def starts(self, centre: np.ndarray, gravity: np.ndarray) -> np.ndarray:
         """Starts (m, n, 13) for m centres of mass (m, 3) and gravities (m,)."""
-        return np.stack([flight.start(centre, gravity) for flight in self.flights], 1)
+        return np.stack([flight.initial_state(centre, gravity) for flight in self.flights], 1)
 
     def errors(self, states: np.ndarray, after: int = 10) -> TossErrors:
         """Compare rollouts with the recordings.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from clashsim.nets.rigid_bodies import (
+    BoxTensors,
     RigidBodies,
     RigidBodyState,
     boxes_from_tensors,
@@ -133,16 +134,17 @@ class TrajectorySet:
         frames = first[:, None] + torch.arange(length + 1, device=device)
         motion = self.motion[trajectory[:, None], frames].permute(1, 0, 2, 3)
         boxes = {name: tensor[trajectory] for name, tensor in self.boxes.items()}
-        bodies = boxes_from_tensors(
-            boxes["half"].reshape(-1, 3),
-            boxes["mass"].reshape(-1),
-            boxes["inertia"].reshape(-1, 3),
-            boxes["centre"].reshape(-1, 3),
-            boxes["contact"].repeat_interleave(k, 0),
-            torch.arange(b, device=device).repeat_interleave(k),
-            torch.zeros(b * k, dtype=torch.float64, device=device),
-            boxes["rounding"].reshape(-1),
+        tensors = BoxTensors(
+            half=boxes["half"].reshape(-1, 3),
+            mass=boxes["mass"].reshape(-1),
+            inertia=boxes["inertia"].reshape(-1, 3),
+            centre=boxes["centre"].reshape(-1, 3),
+            contact=boxes["contact"].repeat_interleave(k, 0),
+            scene=torch.arange(b, device=device).repeat_interleave(k),
+            drag=torch.zeros(b * k, dtype=torch.float64, device=device),
+            rounding=boxes["rounding"].reshape(-1),
         )
+        bodies = boxes_from_tensors(tensors)
         gravity = torch.zeros(b * k, 3, dtype=torch.float64, device=device)
         gravity[:, 2] = -boxes["gravity"].repeat_interleave(k)
         return Window(

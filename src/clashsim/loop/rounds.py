@@ -184,7 +184,7 @@ class RealSimRealLoop:
                 self._path(number) / RUN_FOLDER,
                 simulator.run.calibration,
                 slide=simulator.run.slide,
-                config={"loop": _saved_config(self.config), "round": number},
+                record=RunRecord(config={"loop": _saved_config(self.config), "round": number}),
             )
         return simulator
 

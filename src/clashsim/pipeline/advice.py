@@ -12,9 +12,9 @@ _CANDIDATES = 256  # strikes to choose from; fewer than for advice proper, since
 
 def known_at_medians(calibration: Calibration) -> dict[str, float]:
     """What was measured with each fitted impact, by name, at its median."""
-    scale = calibration.scale
-    medians = map(float, scale.centres[-1])
-    return dict(zip(scale.extras, medians, strict=True))
+    scaling = calibration.scaling
+    medians = map(float, scaling.centres[-1])
+    return dict(zip(scaling.extras, medians, strict=True))
 
 
 def advice_sentence(advice: Advice) -> str:

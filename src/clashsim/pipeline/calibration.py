@@ -28,7 +28,7 @@ from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
 from clashsim.fit.distil import DistilledModel
 from clashsim.fit.restitution import restitution_at_speeds
-from clashsim.fit.run_folder import save_run
+from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.settings import outside_strike_ranges
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.pipeline.arguments import (
@@ -233,10 +233,12 @@ def fit_and_save(
         out,
         calibration,
         slide=slide,
-        config=options,
-        metrics=metrics,
-        trials={data.name: data.fitted},
-        pages={"report.html": page.encode()},
+        record=RunRecord(
+            config=options,
+            metrics=metrics,
+            trials={data.name: data.fitted},
+            pages={"report.html": page.encode()},
+        ),
         overwrite=overwrite,
     )
     return CalibrationResult(

@@ -12,7 +12,7 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.data import logs
 from clashsim.data.checks.findings import FINDING_NAMES, Finding, check_finding_names
 from clashsim.data.readers import mapping as mapping_files
-from clashsim.data.readers.mapping import Mapping
+from clashsim.data.readers.mapping import LogMapping
 from clashsim.data.trial_files import write_trials
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.report.findings import finding_sentences
@@ -80,7 +80,7 @@ def import_logs(
     """
     mapping = None if config.mapping is None else mapping_files.load(config.mapping)
     try:
-        imported = logs.read(
+        imported = logs.read_logs(
             paths,
             mapping=mapping,
             guess=config.guess,
@@ -97,11 +97,11 @@ def import_logs(
 
 
 def _all_findings(
-    paths: Sequence[Path | str], mapping: Mapping | None, config: ImportConfig
+    paths: Sequence[Path | str], mapping: LogMapping | None, config: ImportConfig
 ) -> tuple[Finding, ...]:
     """Everything that is wrong with logs; nothing where they cannot be read at all."""
     try:
-        imported = logs.read(
+        imported = logs.read_logs(
             paths,
             mapping=mapping,
             guess=config.guess,

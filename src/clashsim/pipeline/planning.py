@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,14 +24,16 @@ from clashsim.fit.run_folder import load
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.plan.execution import plan_to_dict, strikes_at_corners, tip_paths, touches
-from clashsim.plan.path import Limits, write_path
+from clashsim.plan.motion_limits import Limits
 from clashsim.plan.planner import (
     Method,
+    PlannerConfig,
     plan,
     plan_batch,
     plan_fewest_strikes,
     plan_fewest_strikes_batch,
 )
+from clashsim.plan.robot_files import write_path
 from clashsim.plan.tasks import Plan, PlanningTask, Reach
 from clashsim.report.plan_picture import PlanPicture, draw_plan
 
@@ -44,7 +45,8 @@ _MAX_SAMPLES = 10_000
 _BATCH = 1024
 # A wider search than for one target: in a batch it is cheap, and of the targets that can be reached
 # it finds 99 in 100 instead of 94.
-_BATCH_SEARCH = {"population": 96, "rounds": 48}
+_BATCH_POPULATION = 96
+_BATCH_ROUNDS = 48
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class PlanConfig:
         side: Side from which the arm can strike: bearings (rad) of the tip seen from the body, from
             the first counter-clockwise to the second; None is any.
         workspace: x low, x high, y low, y high (m) that the body may not leave; None has no limits.
-        draws: Plan for the mean over so many samples of the model's noise; 0 plans for the expected
+        noise_samples: Plan for the mean over so many samples of the model's noise; 0 plans for the expected
             outcome.
         seed: Of the search.
         device: Device of torch to search on, as in "cuda"; None searches with numpy.
@@ -70,20 +72,27 @@ class PlanConfig:
     method: Method = "cmaes"
     side: tuple[float, float] | None = None
     workspace: tuple[float, float, float, float] | None = None
-    draws: int = 0
+    noise_samples: int = 0
     seed: int = 0
     device: str | None = None
     limits: Limits = Limits(speed=0.8)
 
     def __post_init__(self) -> None:
-        check_not_negative(seed=self.seed, draws=self.draws)
-        if self.draws > _MAX_SAMPLES:
-            raise ParamError(f"draws must be at most {_MAX_SAMPLES}, got {self.draws}")
+        check_not_negative(seed=self.seed, noise_samples=self.noise_samples)
+        if self.noise_samples > _MAX_SAMPLES:
+            raise ParamError(
+                f"noise_samples must be at most {_MAX_SAMPLES}, got {self.noise_samples}"
+            )
 
     @property
-    def search(self) -> dict[str, Any]:
-        """Arguments of the planner."""
-        return {"method": self.method, "draws": self.draws, "seed": self.seed}
+    def planner(self) -> PlannerConfig:
+        """How the planner searches."""
+        return PlannerConfig(
+            method=self.method,
+            noise_samples=self.noise_samples,
+            seed=self.seed,
+            device=self.device,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +132,7 @@ def plan_run(
     task = planning_task(calibrated.scene, target, config)
     table = calibrated.strikes()
     search = plan_fewest_strikes if config.strikes is None else plan
-    found = search(table, task, **config.search, device=config.device)
+    found = search(table, task, config.planner)
     fidelity = table.fidelity
     return PlanResult(
         plan=found,
@@ -154,8 +163,13 @@ def plan_targets(
     Returns:
         One plan per task, in their order.
     """
-    options = config.search | _BATCH_SEARCH | {"device": config.device or "cpu"}
-    work = _BatchPlanner(run, tuple(options.items()), fewest=config.strikes is None)
+    planner = replace(
+        config.planner,
+        population=_BATCH_POPULATION,
+        rounds=_BATCH_ROUNDS,
+        device=config.device or "cpu",
+    )
+    work = _BatchPlanner(run, planner, fewest=config.strikes is None)
     batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
     plans_of_batch: list[list[Plan]] = [[] for _ in batches]
     with progress("planning", len(tasks)) as advance:
@@ -240,7 +254,7 @@ class _BatchPlanner:
     """Plans one batch of tasks; its strike table is built once per process."""
 
     run: Path
-    options: tuple[tuple[str, Any], ...]
+    planner: PlannerConfig
     fewest: bool
 
     @cached_property
@@ -250,7 +264,7 @@ class _BatchPlanner:
 
     def __call__(self, tasks: Sequence[PlanningTask]) -> list[Plan]:
         search = plan_fewest_strikes_batch if self.fewest else plan_batch
-        return search(self.table, tasks, **dict(self.options))
+        return search(self.table, tasks, self.planner)
 
 
 def _load(run: Path | str | CalibratedRun) -> CalibratedRun:

@@ -11,7 +11,6 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.slides.fit_problem import OWN_FRICTION, SlideProblem

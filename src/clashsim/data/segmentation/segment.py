@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.segmentation.measurement import ImpactStatus, RecordedPair, measure_impact

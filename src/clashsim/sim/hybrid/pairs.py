@@ -12,6 +12,7 @@ from functools import cached_property
 import mujoco
 import numpy as np
 
+from clashsim.core.contact_pairs import ensure_named_pair
 from clashsim.core.errors import SceneError, did_you_mean
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.errors import DataError, SceneError
 from clashsim.core.protocols import StrikeModel
