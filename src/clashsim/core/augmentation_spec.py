@@ -122,7 +122,15 @@ AugmentationSpec = tuple[NeuralScalar, ...]
 
 
 def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndarray:
-    """Draw the weights (w,) of all networks before training, in the order of the spec."""
+    """Draw the weights of all networks before training.
+
+    Args:
+        augmentation: The spec.
+        seed: Of the random numbers.
+
+    Returns:
+        Weights (w,), in the order of the spec.
+    """
     rng = np.random.default_rng(seed)
     networks = [scalar.initial(rng) for scalar in augmentation]
     return np.concatenate([np.zeros(0), *networks])

@@ -201,7 +201,9 @@ def frame_at_contact(scene: Scene, before: np.ndarray, contact: Contact) -> Cont
 
 
 def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
-    struck, striker = motion.struck, motion.striker
+    """See planar impacts from their contacts."""
+    struck = motion.struck
+    striker = motion.striker
     normal = contact.normal
     tangent = rotate_quarter_turn(normal)
     contact_axes = np.stack([normal, tangent], 1)  # (N, 2, 2), world to contact
@@ -278,7 +280,8 @@ def _on_planar_body(
 
 def _world_to_body(yaw: np.ndarray) -> np.ndarray:
     """Rotations (N, 2, 2) from world axes to those of bodies at given yaw (N,)."""
-    cosine, sine = np.cos(yaw), np.sin(yaw)
+    cosine = np.cos(yaw)
+    sine = np.sin(yaw)
     x_axis = np.stack([cosine, sine], 1)
     y_axis = np.stack([-sine, cosine], 1)
     return np.stack([x_axis, y_axis], 1)
@@ -292,7 +295,9 @@ def _origin_to_mass_centre(scene: Scene, own: Inertia, yaw: np.ndarray) -> np.nd
 
 
 def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
-    struck, striker = motion.struck, motion.striker
+    """See impacts in space from their contacts."""
+    struck = motion.struck
+    striker = motion.striker
     normal = contact.normal
     relative = struck.velocity_at(contact.point) - striker.velocity_at(contact.point)
     speed = np.maximum(np.linalg.norm(relative, axis=1), _MIN_SPEED)

@@ -78,7 +78,15 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def quoted(value: object, length: int = 40) -> str:
-    """Quote a value for an error message: its `repr`, cut to `length` characters."""
+    """Quote a value for an error message.
+
+    Args:
+        value: Anything.
+        length: Most characters.
+
+    Returns:
+        Its `repr`, cut where it is longer.
+    """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists

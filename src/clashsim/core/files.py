@@ -17,7 +17,12 @@ _PART = re.compile(r"\..+\.[a-z0-9_]{8}")  # as mkstemp names them below
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside its place, flush it to disk, and rename it."""
+    """Write a file under a temporary name in its folder, flush it to disk, and rename it.
+
+    Args:
+        path: The file; its folder is made if absent.
+        content: What it will hold.
+    """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -37,7 +42,12 @@ def complete_files(folder: Path) -> list[str]:
 
 
 def write_flushed(path: Path, content: bytes) -> None:
-    """Write a file in place and flush it to disk, for folders that are renamed as a whole."""
+    """Write a file in place and flush it to disk, for folders that are renamed as a whole.
+
+    Args:
+        path: The file; its folder is made if absent.
+        content: What it will hold.
+    """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -48,6 +58,10 @@ def append_lines(path: Path, lines: str) -> None:
     """Add whole lines in one write, so that lines of other processes do not fall in between.
 
     A line that was cut short by a kill or a full disk is ended first: the next would be lost too.
+
+    Args:
+        path: The file, which is made if absent.
+        lines: One or more lines, each with its end.
     """
     with naming(path), path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)

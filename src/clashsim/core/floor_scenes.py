@@ -84,6 +84,7 @@ def _body_mjcf(index: int, box: Box, drag: float) -> str:
 
 
 def _joined(values: Sequence[float]) -> str:
+    """Numbers as an attribute of MJCF."""
     return " ".join(f"{value:.9g}" for value in values)
 
 

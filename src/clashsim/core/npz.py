@@ -102,7 +102,15 @@ class Npz:
         raise DataError(f"array {name!r} holds {held}; save plain numbers")
 
     def array_if(self, name: str, *, kinds: str = "fiu") -> np.ndarray | np.dtype:
-        """Read an array as `array` does, or give the dtype of an array of another kind."""
+        """Read an array if it is of a certain kind.
+
+        Args:
+            name: Its name.
+            kinds: Letters of numpy's dtype kinds that are accepted.
+
+        Returns:
+            The array; only its dtype where that is of another kind.
+        """
         member = self._members[name]
         # Other methods unpack without a bound, and numpy does not write them.
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -139,6 +147,7 @@ class Npz:
         return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
 
     def _refuse_more(self, name: str, size: int) -> None:
+        """Raise a `DataError` where so many further bytes would exceed the bound."""
         if size <= self._left:
             return
         total = (self._room - self._left + size) / 1e6

@@ -151,7 +151,15 @@ def to_unit(params: Sequence[Param], theta: np.ndarray) -> np.ndarray:
 
 
 def from_unit(params: Sequence[Param], unit: np.ndarray) -> np.ndarray:
-    """Map parameters (..., p) from [-1, 1] to natural units; the inverse of `to_unit`."""
+    """Map parameters from [-1, 1] to natural units; the inverse of `to_unit`.
+
+    Args:
+        params: The parameters, in the order of theta.
+        unit: (..., p), on each parameter's own scale.
+
+    Returns:
+        theta (..., p), natural units.
+    """
     theta = np.array(unit, float, copy=True)
     for i, param in enumerate(params):
         low, high = _scaled_range(param)
@@ -212,6 +220,7 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
 
 
 def _locate_option(model: mujoco.MjModel, target: str, field: str, index: str | None) -> Slot:
+    """Find the entries of an option of the model, such as gravity."""
     array = getattr(model.opt, field, None)
     if array is None:
         known = _numeric_fields(model.opt)

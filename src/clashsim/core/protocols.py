@@ -56,7 +56,15 @@ class ThetaModel(Protocol):
         """
 
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Tell whether each impact lies in the region that training covered, (N,)."""
+        """Decide which impacts lie in the region that training covered.
+
+        Args:
+            frame: N impacts seen from their contacts.
+            theta: (p,) or (N, p), natural units.
+
+        Returns:
+            (N,), true inside.
+        """
 
 
 class Simulator(Protocol):

@@ -346,7 +346,15 @@ def contact_params(scene: Scene) -> tuple[Param, ...]:
 
 
 def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:
-    """Return the array of a model that the field of a `Slot` names, such as "opt.gravity"."""
+    """Look up the array of a model in which a parameter lives.
+
+    Args:
+        model: The model.
+        name: The field of a `Slot`, such as "pair_friction" or "opt.gravity".
+
+    Returns:
+        The array; writing to it changes the model.
+    """
     if not name.startswith("opt."):
         return getattr(model, name)
     option = name.removeprefix("opt.")

@@ -68,56 +68,77 @@ def before_from_strikes(
     Returns:
         The motion of the touching pairs, `before` (N, 12) as in `Impacts`, and their contacts.
     """
-    n = len(next(iter(strikes.values())))
-    ranges = scene.strikes
-
-    def number(name: str) -> np.ndarray:
-        if name in strikes:
-            return np.asarray(strikes[name], float)
-        low, high = getattr(ranges, name) or (0.0, 0.0)
-        return np.full(n, 0.5 * (low + high))
-
+    numbers = _complete_numbers(scene, strikes)
     poser = PairPoser(scene)
-    before = poser.striker_at_reference(n)
-    motion = MotionBefore.of(before)
-    heading = _striker_heading(scene, poser)
-    if ranges.offset is not None:
-        bearing = np.full(n, heading)
-        yaw = motion.striker.yaw + number("yaw")
-        offset = number("offset")
-    else:
-        bearing = heading + number("turn")
-        yaw = bearing + np.pi - number("point")
-        offset = np.zeros(n)
-    towards_struck = np.stack([np.cos(bearing), np.sin(bearing)], 1)
-    sideways = offset[:, None] * rotate_quarter_turn(towards_struck)
-    motion.struck.position[:] = motion.striker.position + sideways
-    motion.struck.yaw[:] = wrap_angle(yaw)
-
+    before, towards_struck = _place_struck_body(scene, poser, numbers)
     contact, before = advance_to_contact(scene, before, -towards_struck)
+    velocity = _striker_velocity(scene, poser, numbers, contact)
     motion = MotionBefore.of(before)
-    speed = number("speed")
-    if ranges.slip is not None:
-        closing_speed = speed
-        sliding_speed = number("slip")
-    else:
-        closing_speed = speed * np.cos(number("deflection"))
-        sliding_speed = speed * np.sin(number("deflection"))
-    normal = contact.normal  # from the striker into the struck body
-    tangent = rotate_quarter_turn(normal)
-    velocity = closing_speed[:, None] * normal + sliding_speed[:, None] * tangent
-    if _moves_on_one_slide(poser.striker):
-        # The strike goes along the slide, at the given speed.
-        assert poser.plane is not None
-        axis = poser.plane[:2] @ poser.striker.slides[0]
-        velocity = speed[:, None] * axis * np.sign(normal @ axis)[:, None]
-    motion.struck.angular_velocity[:] = number("spin")
+    motion.struck.angular_velocity[:] = numbers["spin"]
     # The struck body moves if the striker cannot.
     if poser.striker.fixed:
         motion.struck.velocity[:] = -velocity
     else:
         motion.striker.velocity[:] = velocity
     return before, contact
+
+
+def _complete_numbers(scene: Scene, strikes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All numbers (N,) of strikes; those not given take the middle of their range, or zero."""
+    n = len(next(iter(strikes.values())))
+    numbers = {}
+    for entry in fields(scene.strikes):
+        if entry.name in strikes:
+            numbers[entry.name] = np.asarray(strikes[entry.name], float)
+        else:
+            low, high = getattr(scene.strikes, entry.name) or (0.0, 0.0)
+            numbers[entry.name] = np.full(n, 0.5 * (low + high))
+    return numbers
+
+
+def _place_struck_body(
+    scene: Scene, poser: PairPoser, numbers: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (N, 12) with the struck body oriented as strikes want it, not yet at its distance.
+
+    Also returns the unit vectors (N, 2) along which the struck body lies from the striker.
+    """
+    before = poser.striker_at_reference(len(numbers["speed"]))
+    motion = MotionBefore.of(before)
+    heading = _striker_heading(scene, poser)
+    if scene.strikes.offset is not None:
+        bearing = np.full(len(before), heading)
+        yaw = motion.striker.yaw + numbers["yaw"]
+        offset = numbers["offset"]
+    else:
+        bearing = heading + numbers["turn"]
+        yaw = bearing + np.pi - numbers["point"]
+        offset = np.zeros(len(before))
+    towards_struck = np.stack([np.cos(bearing), np.sin(bearing)], 1)
+    sideways = offset[:, None] * rotate_quarter_turn(towards_struck)
+    motion.struck.position[:] = motion.striker.position + sideways
+    motion.struck.yaw[:] = wrap_angle(yaw)
+    return before, towards_struck
+
+
+def _striker_velocity(
+    scene: Scene, poser: PairPoser, numbers: Mapping[str, np.ndarray], contact: Contact
+) -> np.ndarray:
+    """Velocities (N, 2), m/s, of the striker relative to the struck body."""
+    speed = numbers["speed"]
+    normal = contact.normal  # from the striker into the struck body
+    if _moves_on_one_slide(poser.striker):
+        # The strike goes along the slide, at the given speed.
+        assert poser.plane is not None
+        axis = poser.plane[:2] @ poser.striker.slides[0]
+        return speed[:, None] * axis * np.sign(normal @ axis)[:, None]
+    if scene.strikes.slip is not None:
+        closing_speed = speed
+        sliding_speed = numbers["slip"]
+    else:
+        closing_speed = speed * np.cos(numbers["deflection"])
+        sliding_speed = speed * np.sin(numbers["deflection"])
+    return closing_speed[:, None] * normal + sliding_speed[:, None] * rotate_quarter_turn(normal)
 
 
 def strikes_from_before(
@@ -135,8 +156,8 @@ def strikes_from_before(
         `StrikeDistribution`.
     """
     poser = PairPoser(scene)
-    motion = MotionBefore.of(before)
-    struck, striker = motion.struck, motion.striker
+    struck = MotionBefore.of(before).struck
+    striker = MotionBefore.of(before).striker
     normal = contact.normal
     approach = striker.velocity_at(contact.point) - struck.velocity_at(contact.point)
     sliding_speed = (approach * rotate_quarter_turn(normal)).sum(1)
@@ -199,4 +220,5 @@ def _striker_heading(scene: Scene, poser: PairPoser) -> float:
 
 
 def _moves_on_one_slide(body: Mobility) -> bool:
+    """Whether a body has a slide joint and no other."""
     return not body.fixed and not body.free and len(body.slides) == 1

@@ -122,7 +122,16 @@ def record_all(
 def recorded(
     shape: str = "semi_cylinder", material: str = "resin", surface: str = "high"
 ) -> Trials:
-    """Read the 110 recorded trials of a setting: [:10] to fit, [10:] to test. Needs no Drake."""
+    """Read the recorded trials of a setting; this needs no Drake.
+
+    Args:
+        shape: One of `SHAPES`.
+        material: One of `MATERIALS`.
+        surface: One of `SURFACES`.
+
+    Returns:
+        110 trials: [:10] to fit, [10:] to test.
+    """
     trials, _ = _read(Setting(shape, material, surface))
     return trials
 
@@ -130,7 +139,16 @@ def recorded(
 def recorded_strikes(
     shape: str = "semi_cylinder", material: str = "resin", surface: str = "high"
 ) -> list[Strike]:
-    """Read the commanded strikes of `recorded`, in the same order."""
+    """Read the commanded strikes of recorded trials.
+
+    Args:
+        shape: As in `recorded`.
+        material: As in `recorded`.
+        surface: As in `recorded`.
+
+    Returns:
+        110 strikes, in the order of the trials.
+    """
     _, strikes = _read(Setting(shape, material, surface))
     return strikes
 

@@ -198,6 +198,7 @@ def _do(job: _Job) -> Trial:
 
 
 def _trial_name(setting: Setting, i: int) -> str:
+    """Name of the i-th trial of a setting."""
     return f"{setting.name}-{i:03d}"
 
 

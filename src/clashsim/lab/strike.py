@@ -52,7 +52,15 @@ class Strike:
 
     @staticmethod
     def sample(ranges: StrikeDistribution, rng: np.random.Generator) -> Strike:
-        """Draw a strike uniformly from a scene's ranges."""
+        """Draw a strike uniformly.
+
+        Args:
+            ranges: Of a scene.
+            rng: Source of the random numbers.
+
+        Returns:
+            The strike.
+        """
         return Strike(
             speed=float(rng.uniform(*ranges.speed)),
             point=float(rng.uniform(*ranges.point)),

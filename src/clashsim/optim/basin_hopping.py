@@ -173,6 +173,7 @@ class _Search:
         return (new_losses < old_losses) | accepted_by_chance
 
     def _evaluations_of_round(self, chains: int) -> int:
+        """Points that a round evaluates: the start and the steps of each descent."""
         return chains * (self.hops.steps_per_round + 1)
 
 
@@ -249,6 +250,7 @@ def _search_key(search: _Search, starts: np.ndarray) -> str:
 
 
 def _write_checkpoint(path: Path, state: _State, key: str) -> None:
+    """Write the state of a search; the names of the tensors are those of the file format."""
     tensors = {
         "round": np.array([state.rounds_done]),
         "points": state.points,

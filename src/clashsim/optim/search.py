@@ -23,9 +23,11 @@ MIN_ELITES = 4
 class Searcher(Protocol):
     """Proposes points (T, P, d) of unit boxes, and learns from what they cost (T, P)."""
 
-    def ask(self) -> np.ndarray: ...
+    def ask(self) -> np.ndarray:
+        """Propose populations (T, P, d)."""
 
-    def tell(self, points: np.ndarray, costs: np.ndarray) -> None: ...
+    def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
+        """Take the costs (T, P) of the populations (T, P, d) last asked for."""
 
 
 class CmaEs:
