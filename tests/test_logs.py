@@ -54,25 +54,27 @@ def test_motive_with_angles_and_millimetres(tmp_path, order):
     lines = path.read_text().splitlines()
     rows = [line.split(",") for line in lines]
     rows[0] = [{"Quaternion": order, "Meters": "Millimeters"}.get(cell, cell) for cell in rows[0]]
-    columns = [
-        [j for j in range(len(rows[3])) if rows[3][j] == body and rows[5][j] == what]
-        for body in poses
-        for what in ("Rotation", "Position")
-    ]
-    for row in rows[7:]:
-        for turn, place in zip(columns[::2], columns[1::2], strict=True):
-            angles = Rotation.from_quat([float(row[j]) for j in turn]).as_euler(order, degrees=True)
+    names = rows[3]
+    kinds = rows[5]
+
+    def columns_of(body, kind):
+        return [j for j in range(len(names)) if names[j] == body and kinds[j] == kind]
+
+    dropped = set()
+    for body in poses:
+        rotation = columns_of(body, "Rotation")  # x, y, z, w
+        dropped.add(rotation[3])
+        for row in rows[7:]:
+            quaternion = Rotation.from_quat([float(row[j]) for j in rotation])
+            angles = quaternion.as_euler(order, degrees=True)
             for axis, angle in zip(order, angles, strict=True):
-                row[turn["XYZ".index(axis)]] = repr(float(angle))
-            for j in place:
+                row[rotation["XYZ".index(axis)]] = repr(float(angle))
+            for j in columns_of(body, "Position"):
                 row[j] = repr(1e3 * float(row[j]))
-    dropped = {turn[3] for turn in columns[::2]}
-    path.write_text(
-        "\n".join(
-            ",".join(cell for j, cell in enumerate(row) if j not in dropped or i == 0)
-            for i, row in enumerate(rows)
-        )
-    )
+    lines = [",".join(rows[0])]
+    for row in rows[1:]:
+        lines.append(",".join(cell for j, cell in enumerate(row) if j not in dropped))
+    path.write_text("\n".join(lines))
     got = logs.read_logs([path])
     assert not got.findings
     for body, pose in poses.items():
@@ -94,39 +96,34 @@ def test_header_fields_known_and_offset(tmp_path):
 
 def test_angles_and_the_plane(tmp_path):
     yaw = np.linspace(0, 2, 50) + 1e-4 * np.random.default_rng(0).normal(size=50)
-    rows = "".join(
-        f"{t:.4f},{t},{2 * t},{float(np.degrees(a))!r}\n"
-        for t, a in zip(np.arange(50) / 100, yaw, strict=True)
-    )
-    (tmp_path / "a.csv").write_text("t,x,y,theta\n" + rows)
-    how = LogMapping(
-        (
-            LoggerMapping(
-                (BodyMapping("puck", ("x", "y"), yaw="theta"),), time="t", units={"angle": "deg"}
-            ),
-        )
-    )
+    lines = ["t,x,y,theta"]
+    for t, angle in zip(np.arange(50) / 100, yaw, strict=True):
+        lines.append(f"{t:.4f},{t},{2 * t},{float(np.degrees(angle))!r}")
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    puck = BodyMapping("puck", ("x", "y"), yaw="theta")
+    how = LogMapping((LoggerMapping((puck,), time="t", units={"angle": "deg"}),))
     (trial,) = logs.read_logs([tmp_path / "a.csv"], mapping=how).trials
-    q = trial.poses["puck"]
-    assert np.abs(2 * np.arctan2(q[:, 6], q[:, 3]) - yaw).max() < 1e-12 and (q[:, 2] == 0).all()
+    pose = trial.poses["puck"]
+    read_yaw = 2 * np.arctan2(pose[:, 6], pose[:, 3])
+    assert np.abs(read_yaw - yaw).max() < 1e-12 and (pose[:, 2] == 0).all()
     guessed = logs.guess_mapping([tmp_path / "a.csv"])
     assert guessed.logs[0].units["angle"] == "deg" and guessed.logs[0].bodies[0].yaw == "theta"
 
 
 @pytest.mark.parametrize("up", mapping.UP_AXES)
 def test_up(tmp_path, up):
-    """A body that rises along the file's up rises along z, and a turn about the file's up is one
-    about z.
-    """
-    axis, sign = "xyz".index(up[-1]), -1.0 if up[0] == "-" else 1.0
+    """A body that rises and turns along the file's up rises and turns along z."""
+    axis = "xyz".index(up[-1])
+    sign = -1.0 if up[0] == "-" else 1.0
     t = np.arange(40) / 100
-    place, turn = np.zeros((40, 3)), np.zeros((40, 4))
-    place[:, axis] = sign * (0.1 + 0.2 * t)
-    turn[:, 0], turn[:, 1 + axis] = np.cos(t), sign * np.sin(t)
-    np.savez(tmp_path / "a.npz", t=t, p=place, q=turn)
-    how = LogMapping(
-        (LoggerMapping((BodyMapping("b", ("p",), quaternion=("q",)),), time="t", up=up),)
-    )
+    position = np.zeros((40, 3))
+    position[:, axis] = sign * (0.1 + 0.2 * t)
+    quaternion = np.zeros((40, 4))
+    quaternion[:, 0] = np.cos(t)
+    quaternion[:, 1 + axis] = sign * np.sin(t)
+    np.savez(tmp_path / "a.npz", t=t, p=position, q=quaternion)
+    body = BodyMapping("b", ("p",), quaternion=("q",))
+    how = LogMapping((LoggerMapping((body,), time="t", up=up),))
     (trial,) = logs.read_logs([tmp_path / "a.npz"], mapping=how).trials
     expected = np.column_stack([0 * t, 0 * t, 0.1 + 0.2 * t, np.cos(t), 0 * t, 0 * t, np.sin(t)])
     assert np.abs(trial.poses["b"] - expected).max() < 1e-12
@@ -135,18 +132,16 @@ def test_up(tmp_path, up):
 def two_loggers(folder: Path, number: int, *, shift: float = 0.0) -> LogMapping:
     """Box and tool by loggers of their own, with times of their own, 60 rows each."""
     poses = motion(number)
-    for body, late in (("box", 0.0), ("tool", 0.0013 + shift)):
-        rows = "".join(
-            ",".join(repr(float(v)) for v in (EPOCH + t + late, *pose)) + "\n"
-            for t, pose in zip(T[:60], poses[body], strict=False)
-        )
-        (folder / f"{body}_log_{number}.csv").write_text("clock,x,y,z,qw,qx,qy,qz\n" + rows)
-    bodies = {
-        b: (BodyMapping(b, ("x", "y", "z"), quaternion=("qw", "qx", "qy", "qz")),) for b in poses
-    }
-    return LogMapping(
-        tuple(LoggerMapping(bodies[b], files=f"{b}_log_{{trial}}.csv", time="clock") for b in poses)
-    )
+    loggers = []
+    for body, delay in (("box", 0.0), ("tool", 0.0013 + shift)):
+        lines = ["clock,x,y,z,qw,qx,qy,qz"]
+        for t, pose in zip(T[:60], poses[body], strict=False):
+            lines.append(",".join(repr(float(value)) for value in (EPOCH + t + delay, *pose)))
+        (folder / f"{body}_log_{number}.csv").write_text("\n".join(lines) + "\n")
+        columns = BodyMapping(body, ("x", "y", "z"), quaternion=("qw", "qx", "qy", "qz"))
+        files = f"{body}_log_{{trial}}.csv"
+        loggers.append(LoggerMapping((columns,), files=files, time="clock"))
+    return LogMapping(tuple(loggers))
 
 
 def test_two_loggers_are_joined_without_loss(tmp_path):
@@ -156,9 +151,9 @@ def test_two_loggers_are_joined_without_loss(tmp_path):
     assert [t.name for t in trials] == ["9", "10"]
     for trial in trials:
         assert len(trial.t) == 120 and trial.t[0] == 0
-        for body, late in (("box", 0.0), ("tool", 0.0013)):
+        for body, delay in (("box", 0.0), ("tool", 0.0013)):
             t, pose = trial.seen(body)
-            assert np.abs(t - T[:60] - late).max() < 1e-6
+            assert np.abs(t - T[:60] - delay).max() < 1e-6
             assert np.abs(pose - motion(int(trial.name))[body][:60]).max() < 1e-12
 
 
@@ -212,17 +207,12 @@ def test_archives_give_the_same(tmp_path):
         archive.writestr("notes.md", "no log")
         archive.writestr("../../escape.csv", "t,x\n")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
-    (inside,) = logs.read_logs(
-        [tmp_path / "a.zip"],
-        mapping=LogMapping(
-            (LoggerMapping(how.logs[0].bodies, files="deep/{trial}.csv", time="time"),)
-        ),
-    ).trials
+    deep = LoggerMapping(how.logs[0].bodies, files="deep/{trial}.csv", time="time")
+    (inside,) = logs.read_logs([tmp_path / "a.zip"], mapping=LogMapping((deep,))).trials
     (packed,) = logs.read_logs([tmp_path / "a.csv.gz"], mapping=how).trials
+    expected = trial_files.to_bytes(logs.Trials((plain,)))
     for other in (inside, packed):
-        assert trial_files.to_bytes(logs.Trials((other,))) == trial_files.to_bytes(
-            logs.Trials((plain,))
-        )
+        assert trial_files.to_bytes(logs.Trials((other,))) == expected
     assert not (tmp_path.parent.parent / "escape.csv").exists()
 
 
@@ -243,7 +233,8 @@ def test_lasa_raw():
         "repeated_frames",
     }
     for trial in got.trials:
-        (t_box, box), (t_tool, _) = trial.seen("box"), trial.seen("tool")
+        t_box, box = trial.seen("box")
+        t_tool, _ = trial.seen("tool")
         assert abs(t_box[0] - t_tool[0]) < 1e-3 and len(t_box) > 300 and len(t_tool) > 150
         assert (
             0.5 < trial.known["desired_flux"] < 1
@@ -303,40 +294,34 @@ def test_a_guess_does_not_take_frames_for_times(tmp_path):
     with pytest.raises(DataError, match=r"counts frames.*--rate"):
         logs.guess_mapping([tmp_path / "a.csv"])
     guessed = logs.guess_mapping([tmp_path / "a.csv"], rate=120.0)
-    assert guessed.logs[0].rate == 120 and logs.read_logs(
-        [tmp_path / "a.csv"], guess=True, rate=120.0
-    ).trials[0].t[-1] == pytest.approx(19 / 120)
+    assert guessed.logs[0].rate == 120
+    (trial,) = logs.read_logs([tmp_path / "a.csv"], guess=True, rate=120.0).trials
+    assert trial.t[-1] == pytest.approx(19 / 120)
     (tmp_path / "b.csv").write_text(
         "time_ms,x,y\n" + "".join(f"{k},{0.1 * k},1\n" for k in range(20))
     )
-    assert (
-        logs.guess_mapping([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"
-    )  # a thousand frames a second
+    # A thousand frames per second.
+    assert logs.guess_mapping([tmp_path / "b.csv"]).logs[0].units["time"] == "ms"
 
 
 def test_a_guess_finds_what_is_up_from_a_slide_on_a_table(tmp_path):
     t = np.linspace(0, 1, 120)
-    yaw, rng = 0.4 * t, np.random.default_rng(0)
-    x, z = 0.1 * t + rng.normal(0, 1e-4, 120), 0.02 * t + rng.normal(0, 1e-4, 120)
-    rows = np.column_stack(
-        [t, x, 0.02 + rng.normal(0, 1e-4, 120), z, np.cos(yaw / 2), 0 * t, np.sin(yaw / 2), 0 * t]
-    )
-    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
+    rng = np.random.default_rng(0)
+
+    def noise():
+        return rng.normal(0, 1e-4, 120)
+
+    def write_rotation_about_y(path, position, angle):
+        quaternion = [np.cos(angle / 2), 0 * t, np.sin(angle / 2), 0 * t]
+        rows = np.column_stack([t, *position, *quaternion])
+        np.savetxt(path, rows, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
+
+    slides = [0.1 * t + noise(), 0.02 + noise(), 0.02 * t + noise()]
+    write_rotation_about_y(tmp_path / "a.csv", slides, 0.4 * t)
     assert logs.guess_mapping([tmp_path / "a.csv"]).logs[0].up == "y"
-    rolls = np.column_stack(
-        [
-            t,
-            x,
-            rng.normal(0, 1e-4, 120),
-            0.02 + rng.normal(0, 1e-4, 120),
-            np.cos(5 * t),
-            0 * t,
-            np.sin(5 * t),
-            0 * t,
-        ]
-    )
-    np.savetxt(tmp_path / "b.csv", rolls, delimiter=",", header="t,x,y,z,qw,qx,qy,qz", comments="")
-    assert logs.guess_mapping([tmp_path / "b.csv"]).logs[0].up == ""  # a ball that rolls along x
+    rolls_along_x = [slides[0], noise(), 0.02 + noise()]
+    write_rotation_about_y(tmp_path / "b.csv", rolls_along_x, 10 * t)
+    assert logs.guess_mapping([tmp_path / "b.csv"]).logs[0].up == ""
 
 
 def test_the_documents_mapping_is_one_and_its_findings_are_all():

@@ -246,6 +246,24 @@ def test_archives_that_unpack_to_too_much(tmp_path, monkeypatch):
     refused(tmp_path / "a.zip", "unpacks|damaged", PUCK)
 
 
+def test_a_member_without_a_name_is_passed_over(tmp_path):
+    """Found by mutation: `ZipInfo.is_dir` fails on an empty name."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.csv", GOOD)
+        archive.writestr("X", "no log")
+        archive.filelist[-1].filename = ""
+    assert logs.read_logs([tmp_path / "a.zip"], mapping=PUCK).trials.bodies == ("puck",)
+
+
+def test_a_guess_with_a_missing_time(tmp_path):
+    """Found by mutation: the usual step between rows is not a number then."""
+    lines = ["t,x,y,z"] + [f"{i / 100},{i / 1000},0.2,0.3" for i in range(30)]
+    lines[20] = ",0.019,0.2,0.3"
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    found = logs.read_logs([tmp_path / "a.csv"], guess=True).findings
+    assert "time_missing" in {f.name for f in found}
+
+
 def test_npz_and_mat_that_unpack_to_too_much(tmp_path, monkeypatch):
     from scipy.io import savemat
 

@@ -47,7 +47,7 @@ def find_free_fall(stream: Stream) -> FreeFall | None:
     if len(t) < MIN_FRAMES:
         return None
     dt = float(np.median(np.diff(t)))
-    if dt <= 1e-6:
+    if not dt > 1e-6:  # NaN where a time is missing
         return None
     window = max(5, 2 * round(_SMOOTHING / dt) + 1)
     if 2 * window >= len(t):

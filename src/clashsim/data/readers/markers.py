@@ -59,7 +59,7 @@ def fit_marker_poses(
     with np.errstate(invalid="ignore"):
         pose[residual > max(_MAX_RESIDUAL, _RESIDUAL_FACTOR * usual)] = np.nan
     is_solid = extents[2] > _MIN_DEPTH_SHARE * extents[0]
-    if not is_solid or usual <= _MIN_MIRROR_RESIDUAL:
+    if not (is_solid and usual > _MIN_MIRROR_RESIDUAL):
         return pose, 0.0
     return pose, float(usual / max(np.nanmedian(mirror_residual), 1e-4))
 

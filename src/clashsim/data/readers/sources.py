@@ -204,11 +204,13 @@ def _unpack_zip(
 
 def _is_log_member(member: zipfile.ZipInfo, suffixes: Sequence[str]) -> bool:
     """Whether a member of an archive is a log, and neither a link nor hidden."""
+    # The suffix comes first: a damaged archive may have an empty name, on which `is_dir` fails.
+    if _suffix(member.filename) not in suffixes:
+        return False
     if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16):
         return False
     parts = PurePosixPath(member.filename).parts
-    is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
-    return _suffix(member.filename) in suffixes and not is_hidden
+    return not any(part.startswith((".", "__MACOSX")) for part in parts)
 
 
 class _BoundedUnpacker:
