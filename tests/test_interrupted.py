@@ -45,6 +45,7 @@ from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.report.figure_files import write_figure
 from clashsim.rl import checkpoint
 from clashsim.rl.corridor_picture import animate
+from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.slides.support_patch import scene_slide_model
@@ -282,7 +283,7 @@ def test_rollouts_do_not_depend_on_the_number_of_threads(kind):
     def simulator(threads: int):
         if kind == "mujoco":
             return MujocoSim(scene, threads=threads)
-        return HybridSim(scene, base_model(scene), threads=threads)
+        return HybridSim(scene, base_model(scene), config=HybridConfig(threads=threads))
 
     one, two = (simulator(threads).rollout(start, control) for threads in (1, 2))
     np.testing.assert_allclose(two, one, rtol=ROUNDING, atol=ROUNDING)
