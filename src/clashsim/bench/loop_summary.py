@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from clashsim.bench.rows import Row, measured
+from clashsim.rl.agents import Algorithm
 
 CHANGES = ("heavier", "ballast")
 METHODS = ("informative", "plain", "random", "randomised")
-ALGORITHMS = ("sac", "ppo")
+ALGORITHMS: tuple[Algorithm, ...] = ("sac", "ppo")
 _COLLECTING_METHODS = ("informative", "plain", "random")
 _ROUND_KEYS = ("change", "algorithm", "method", "round", "strikes")
 
