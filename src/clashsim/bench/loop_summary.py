@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from clashsim.bench.rows import Row, measured
-from clashsim.rl.agents import Algorithm
+
+if TYPE_CHECKING:
+    from clashsim.rl.agents import Algorithm
 
 CHANGES = ("heavier", "ballast")
 METHODS = ("informative", "plain", "random", "randomised")
