@@ -23,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from clashsim.loop.lab_rig import LabRig
 from clashsim.loop.recorded_strikes import RecordedStrikes
 from clashsim.loop.rounds import RealSimRealLoop, Round
 from clashsim.loop.steps import (
+    Collect,
     LoopConfig,
     RecordingConfig,
     RoundSimulator,
@@ -51,7 +53,7 @@ from clashsim.loop.steps import (
     record_strikes,
     train_agent,
 )
-from clashsim.rl.agents import Agent, AgentTrainingConfig
+from clashsim.rl.agents import Agent, AgentTrainingConfig, Algorithm
 from clashsim.rl.push import strikes
 
 OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
@@ -95,7 +97,7 @@ _QUICK_TRAINING = AgentTrainingConfig(4_000, 0, 2_000)
 class _Job:
     """All loops of one algorithm and seed, which share the first policy."""
 
-    algorithm: str
+    algorithm: Algorithm
     seed: int
     changes: Sequence[str]
     methods: Sequence[str]
@@ -119,7 +121,7 @@ def run(options: BenchOptions = BenchOptions(), *, size: LoopSize = LoopSize()) 
     """
     changes = choose(options.sets, CHANGES, what="change")
     methods = choose(options.methods, METHODS, what="method")
-    algorithms: tuple[str, ...] = ALGORITHMS
+    algorithms = ALGORITHMS
     training = None
     if options.quick:
         size = replace(_QUICK_SIZE, strikes_per_round=size.strikes_per_round)
@@ -162,7 +164,7 @@ def _run_job(job: _Job) -> list[Row]:
     rows: list[Row] = []
     scene = Scene.load(_SCENE)
     config = LoopConfig(
-        algorithm=job.algorithm,  # type: ignore[arg-type]
+        algorithm=job.algorithm,
         strikes=job.size.strikes_per_round,
         seed=job.seed,
         training=job.training,
@@ -190,7 +192,7 @@ def _run_job(job: _Job) -> list[Row]:
                 if method == "randomised":
                     found = measurement.randomised()
                 else:
-                    found = measurement.loop(replace(config, collect=method))  # type: ignore[arg-type]
+                    found = measurement.loop(replace(config, collect=cast(Collect, method)))
                 new = [head | row | tail for row in found]
                 append_rows(job.resume, new)
                 rows += new

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from clashsim.bench.rows import Row, measured
 
+if TYPE_CHECKING:
+    from clashsim.rl.agents import Algorithm
+
 CHANGES = ("heavier", "ballast")
 METHODS = ("informative", "plain", "random", "randomised")
-ALGORITHMS = ("sac", "ppo")
+ALGORITHMS: tuple[Algorithm, ...] = ("sac", "ppo")
 _COLLECTING_METHODS = ("informative", "plain", "random")
 _ROUND_KEYS = ("change", "algorithm", "method", "round", "strikes")
 
