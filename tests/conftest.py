@@ -1,6 +1,4 @@
-"""What all tests share: work that takes seconds is done once per worker, and the longest modules
-start first.
-"""
+"""What all tests share: slow work is done once per worker, and the longest modules start first."""
 
 from __future__ import annotations
 
@@ -47,14 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {name: place for place, name in enumerate(LONGEST)}
+    order = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))  # the sort is stable
 
 
 @pytest.fixture(autouse=True)
 def one_strike_table_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the strike table of a calibrated run once: it takes seconds, and many tests plan with
-    the same calibrated_run.
+    """Make the strike table of a calibrated run once.
+
+    It takes seconds, and many tests plan with the same run.
     """
     from clashsim.fit import calibrated_run
     from clashsim.sim.hybrid.strike_table import strike_table
@@ -86,8 +85,9 @@ def _cpu_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
-    """Note the CPU time of each test, fixtures included, for `--junitxml`: unlike its duration, it
-    does not depend on load.
+    """Note the CPU time of each test, fixtures included, for `--junitxml`.
+
+    Unlike the duration, it does not depend on load.
     """
     before = _cpu_seconds()
     item.user_properties.append(("cpu_seconds_before", before))

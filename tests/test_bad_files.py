@@ -487,7 +487,7 @@ def test_a_finding_is_saved_and_read_again(tmp_path, monkeypatch, capsys):
     corpus = Corpus(tmp_path / "corpus", chosen)
     monkeypatch.setattr("clashsim.rl.routes.split_long_segments", lambda route: 1 / 0)
     monkeypatch.setattr(command, "kinds", lambda: chosen)
-    tally = command.CollisionStats(corpus, 3, tmp_path / "found")
+    tally = command.CaseCounts(corpus, 3, tmp_path / "found")
     for index in range(40):
         tally.add(command.Result(index, corpus.run(3, index, tmp_path / "case"), 0.01, 0))
     tally.report(1.0)

@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clashsim.core.angles import rotate_planar
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.effects import PointContact, point_contact_impulse, with_effects
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.fit.sample import sample
 
@@ -24,31 +25,25 @@ def strikes() -> tuple[Scene, Impacts]:
 
 @settings(max_examples=15, deadline=None)
 @given(st.floats(-3, 3), st.floats(-2, 2), st.floats(-2, 2))
-def test_turning_and_shifting_the_world_changes_no_feature(
+def test_rotating_and_shifting_the_world_changes_no_feature(
     angle: float, dx: float, dy: float
 ) -> None:
     scene, impacts = strikes()
-    c, s = np.cos(angle), np.sin(angle)
-    turn = np.array([[c, -s], [s, c]])
-    before, after = impacts.before.copy(), impacts.after.copy()
-    for i in (0, 6):
-        before[:, i : i + 2] = before[:, i : i + 2] @ turn.T + [dx, dy]
-        before[:, i + 2] += angle
-        before[:, i + 3 : i + 5] = before[:, i + 3 : i + 5] @ turn.T
-    after[:, :2] = after[:, :2] @ turn.T
-    # The striker is a ball on slides: it cannot turn, and need not.
-    before[:, 8] -= angle
-    a, b = (
-        contact_frame(scene, impacts),
-        contact_frame(scene, replace(impacts, before=before, after=after)),
-    )
-    own = [
-        i
-        for i, n in enumerate(a.names)
-        if not n.startswith("striker_n") and n not in ("striker_x", "striker_y")
-    ]
-    assert np.allclose(a.features[:, own], b.features[:, own], atol=2e-4)
-    assert np.allclose(a.encode(impacts.after), b.encode(after), atol=2e-4)
+    before = impacts.before.copy()
+    after = impacts.after.copy()
+    motion = MotionBefore.of(before)
+    for body in (motion.struck, motion.striker):
+        body.position[:] = rotate_planar(body.position, angle) + np.array([dx, dy])
+        body.velocity[:] = rotate_planar(body.velocity, angle)
+    # The striker is a ball on slides: it cannot rotate, and need not.
+    motion.struck.yaw[:] += angle
+    after[:, :2] = rotate_planar(after[:, :2], angle)
+    frame = contact_frame(scene, impacts)
+    moved_frame = contact_frame(scene, replace(impacts, before=before, after=after))
+    in_striker_axes = ("striker_x", "striker_y", "striker_nx", "striker_ny")
+    columns = [i for i, name in enumerate(frame.names) if name not in in_striker_axes]
+    assert np.allclose(frame.features[:, columns], moved_frame.features[:, columns], atol=2e-4)
+    assert np.allclose(frame.encode(impacts.after), moved_frame.encode(after), atol=2e-4)
 
 
 @settings(max_examples=15, deadline=None)
@@ -56,10 +51,14 @@ def test_turning_and_shifting_the_world_changes_no_feature(
 def test_speed_scales_out(factor: float) -> None:
     scene, impacts = strikes()
     before = impacts.before.copy()
-    before[:, [3, 4, 5, 9, 10, 11]] *= factor
-    a, b = contact_frame(scene, impacts), contact_frame(scene, replace(impacts, before=before))
-    assert np.allclose(a.features[:, :-1], b.features[:, :-1], atol=1e-6)
-    assert np.allclose(a.encode(impacts.after), b.encode(impacts.after * factor), atol=1e-6)
+    MotionBefore.of(before).struck.twist[:] *= factor
+    MotionBefore.of(before).striker.twist[:] *= factor
+    frame = contact_frame(scene, impacts)
+    faster = contact_frame(scene, replace(impacts, before=before))
+    assert np.allclose(frame.features[:, :-1], faster.features[:, :-1], atol=1e-6)
+    assert np.allclose(
+        frame.encode(impacts.after), faster.encode(impacts.after * factor), atol=1e-6
+    )
 
 
 def test_encode_and_decode_are_inverse() -> None:
@@ -119,17 +118,15 @@ def test_recorded_offsets_keep_the_motion() -> None:
     before, _ = with_effects(
         plain, impacts.before, impacts.after, zero + 0.05, usable=np.ones(20, bool)
     )
-    assert np.allclose(before[:, 2] - impacts.before[:, 2], 0.05)
+    assert np.allclose(MotionBefore.of(before).struck.yaw - impacts.motion.struck.yaw, 0.05)
 
 
 def test_the_orientation_of_a_ball_does_not_matter() -> None:
     scene = Scene.load("semi_cylinder")
     impacts = sample(scene, 20, 0)
-    turned = impacts.before.copy()
-    turned[:, 8] += np.linspace(-3, 3, 20)
-    a, b = (
-        contact_frame(scene, Impacts(True, before, impacts.after))
-        for before in (impacts.before, turned)
-    )
-    np.testing.assert_allclose(a.features, b.features, atol=1e-9)
-    np.testing.assert_allclose(a.relative_orientation, b.relative_orientation, atol=1e-9)
+    before = impacts.before.copy()
+    MotionBefore.of(before).striker.yaw[:] += np.linspace(-3, 3, 20)
+    frame = contact_frame(scene, impacts)
+    rotated = contact_frame(scene, replace(impacts, before=before))
+    np.testing.assert_allclose(frame.features, rotated.features, atol=1e-9)
+    np.testing.assert_allclose(frame.relative_orientation, rotated.relative_orientation, atol=1e-9)

@@ -89,16 +89,16 @@ def test_the_same_seed_gives_the_same_numbers_and_a_kill_costs_nothing(tmp_path)
 
     keep = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        hop_basins(killed, starts, seed=3, hops=hops, keep=keep)
-    resumed = hop_basins(killed, starts, seed=3, hops=hops, keep=keep)
+        hop_basins(killed, starts, seed=3, hops=hops, checkpoint=keep)
+    resumed = hop_basins(killed, starts, seed=3, hops=hops, checkpoint=keep)
     assert calls[0] == 11 + 3 * 4 + 13  # two rounds were not made again
     for name in ("best", "points", "losses", "trace", "evaluations", "loss"):
         assert np.array_equal(getattr(whole, name), getattr(resumed, name)), name
     with pytest.raises(ClashError, match="another seed"):
-        hop_basins(waves, starts, seed=4, hops=hops, keep=keep)
+        hop_basins(waves, starts, seed=4, hops=hops, checkpoint=keep)
     keep.write_bytes(b"nonsense")
     with pytest.raises(ClashError, match="does not hold"):
-        hop_basins(waves, starts, seed=3, hops=hops, keep=keep)
+        hop_basins(waves, starts, seed=3, hops=hops, checkpoint=keep)
 
 
 def test_what_cannot_hop_is_refused() -> None:

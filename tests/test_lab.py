@@ -14,6 +14,7 @@ import clashsim
 from clashsim import lab
 from clashsim.core.contact_geometry import PairPoser, advance_to_contact
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials, yaw
 from clashsim.lab import arm, mocap
@@ -39,15 +40,15 @@ def test_recorded_sets(names):
     trials, strikes = lab.recorded(*names), lab.recorded_strikes(*names)
     assert len(trials) == len(strikes) == 110
     assert trials.bodies == ("block", "striker")
-    draw = Scene.load(names[0]).strikes
+    ranges = Scene.load(names[0]).strikes
     for trial, strike in zip(trials, strikes, strict=True):
         assert trial.source == "lab"
         for kind in ("speed", "point", "deflection"):
-            low, high = getattr(draw, kind)
+            low, high = getattr(ranges, kind)
             assert low <= getattr(strike, kind) <= high
         before, after = rest(trial)
-        way = np.linalg.norm(after[:2] - before[:2])
-        assert 0.003 < way < 0.6, f"{trial.name} went {way:.3f} m"
+        distance = np.linalg.norm(after[:2] - before[:2])
+        assert 0.003 < distance < 0.6, f"{trial.name} went {distance:.3f} m"
         t, tip = trial.seen("striker")
         early = t < arm.LEAD - 0.01
         speed = np.linalg.norm(np.polyfit(t[early], tip[early, :2], 1)[0])
@@ -66,7 +67,8 @@ def test_without_drake():
     code = (
         "import sys; sys.modules['pydrake'] = None\n"
         "from clashsim import lab\nassert len(lab.recorded()) == 110\n"
-        "try:\n    lab.execute(lab.Strike(0.5, 1.5), lab.Setting(), 0)\nexcept Exception as e:\n    print(type(e).__name__, e)"
+        "try:\n    lab.execute(lab.Strike(0.5, 1.5), lab.Setting(), 0)\n"
+        "except Exception as e:\n    print(type(e).__name__, e)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -77,9 +79,9 @@ def test_packing():
     trials, strikes = lab.recorded()[:3], lab.recorded_strikes()[:3]
     content = pack(trials, strikes)
     assert content == pack(trials, strikes)
-    back, told = unpack(content, "semi_cylinder-resin-high")
-    assert told == strikes
-    for a, b in zip(trials, back, strict=True):
+    unpacked, commanded = unpack(content, "semi_cylinder-resin-high")
+    assert commanded == strikes
+    for a, b in zip(trials, unpacked, strict=True):
         assert a.name == b.name
         for body in a.poses:
             np.testing.assert_allclose(a.poses[body][:, :3], b.poses[body][:, :3], atol=LENGTH)
@@ -94,15 +96,17 @@ def test_touch_agrees_with_the_scene(shape):
     scene = Scene.load(shape)
     rng = np.random.default_rng(0)
     for strike in [lab.Strike.sample(scene.strikes, rng) for _ in range(8)]:
-        centre, way = block_outline(shape).touch(strike)
+        centre, direction = block_outline(shape).touch(strike)
         before = PairPoser(scene).striker_at_reference(1)
-        before[0, :3], before[0, 6:8], before[0, 9:11] = 0, centre, way
+        striker = MotionBefore.of(before).striker
+        striker.position[:] = centre
+        striker.velocity[:] = direction
         contact, moved = advance_to_contact(scene, before, centre[None])
         assert contact.touching[0]
-        assert np.linalg.norm(moved[0, :2]) < 1e-4
-        assert (
-            abs(np.arccos(np.clip(contact.normal[0] @ way, -1, 1)) - abs(strike.deflection)) < 0.03
-        )  # the arc has 63 flat sides
+        assert np.linalg.norm(MotionBefore.of(moved).struck.position) < 1e-4
+        deflection = np.arccos(np.clip(contact.normal[0] @ direction, -1, 1))
+        # The arc has 63 flat sides.
+        assert abs(deflection - abs(strike.deflection)) < 0.03
 
 
 @pytest.mark.parametrize(
@@ -203,8 +207,9 @@ def motion(setting: lab.Setting, strike: lab.Strike):
             return 0.0 if size is None else np.zeros(size)
 
     rig = rig_of(setting)
-    centre, way = rig.shape.touch(strike)
-    return rig.run(np.zeros(3), arm.tip_path(centre, strike.speed * way, Exact(np.random.PCG64(0))))
+    centre, direction = rig.shape.touch(strike)
+    path = arm.tip_path(centre, strike.speed * direction, Exact(np.random.PCG64(0)))
+    return rig.run(np.zeros(3), path)
 
 
 @needs_drake

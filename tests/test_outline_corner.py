@@ -22,8 +22,8 @@ SQUARE = np.array([[-0.05, -0.05], [0.05, -0.05], [0.05, 0.05], [-0.05, 0.05]])
 )
 def test_a_tip_beyond_a_corner_touches_it(point, corner):
     assert at_corner(SQUARE, np.array(point)) is corner
-    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
-    assert at_corner(SQUARE @ turn.T, turn @ np.array(point)) is corner
+    rotation = np.array([[0.6, -0.8], [0.8, 0.6]])
+    assert at_corner(SQUARE @ rotation.T, rotation @ np.array(point)) is corner
 
 
 def test_what_is_round_has_no_corners():

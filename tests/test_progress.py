@@ -22,7 +22,7 @@ def test_a_log_gets_lines_now_and_then(monkeypatch, capsys):
     assert capsys.readouterr().err.splitlines() == ["sampling: 40 of 100", "sampling: 100 of 100"]
 
 
-def test_no_verdict_is_cut_off_on_a_narrow_terminal():
+def test_no_status_is_cut_off_on_a_narrow_terminal():
     class Estimate:
         name, value, low, high, status = "ground_friction", 0.269, 0.263, 0.275, "unidentifiable"
 

@@ -354,7 +354,8 @@ def test_ctrl_c_is_one_sentence(folder):
     assert (
         job.returncode == 130
         and out
-        == "clashsim: interrupted; long work keeps what was finished, and the same command goes on from it\n"
+        == "clashsim: interrupted; long work keeps what was finished, "
+        "and the same command goes on from it\n"
     )
 
 

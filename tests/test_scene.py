@@ -15,7 +15,8 @@ from clashsim.core.strike_distribution import StrikeDistribution
 
 BOX = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
 <body name="b" pos="0 0 .05"><freejoint/><geom name="box" type="box" size=".05 .05 .05"/></body>
-<body name="t" pos="-.3 0 .05"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/><geom name="tool" type="sphere" size=".02" {tool}/></body>
+<body name="t" pos="-.3 0 .05"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/>
+<geom name="tool" type="sphere" size=".02" {tool}/></body>
 </worldbody>{rest}</mujoco>"""
 
 
@@ -35,7 +36,7 @@ def test_shipped_scenes_compile_and_their_parameters_exist(name: str) -> None:
     assert changed.nq == world.base.nq
 
 
-def test_theta_is_written_where_it_says() -> None:
+def test_theta_is_written_to_its_targets() -> None:
     world = scene().with_params(
         [
             Param("mu", "pair/strike/friction[0:2]", 0.5, 0.1, 1.0),
@@ -54,7 +55,7 @@ def test_added_pair_keeps_the_contact_of_its_geoms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "words"),
     [
         (lambda: scene(struck="bax").base, "did you mean box"),
         (lambda: scene(striker="box").base, "two different geoms"),
@@ -68,14 +69,14 @@ def test_added_pair_keeps_the_contact_of_its_geoms() -> None:
         (lambda: Scene.load("absent.xml"), "no scene file"),
     ],
 )
-def test_unusable_scenes_are_refused_in_one_sentence(make, says: str) -> None:
-    with pytest.raises(SceneError, match=says) as caught:
+def test_unusable_scenes_are_refused_in_one_sentence(make, words: str) -> None:
+    with pytest.raises(SceneError, match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("target", "words"),
     [
         ("geom/bix/friction[0]", "did you mean box"),
         ("geom/box/frictoin[0]", "did you mean friction"),
@@ -86,8 +87,8 @@ def test_unusable_scenes_are_refused_in_one_sentence(make, says: str) -> None:
         ("option/gravty[2]", "did you mean gravity"),
     ],
 )
-def test_targets_that_do_not_exist_name_the_nearest(target: str, says: str) -> None:
-    with pytest.raises(ParamError, match=says):
+def test_targets_that_do_not_exist_name_the_nearest(target: str, words: str) -> None:
+    with pytest.raises(ParamError, match=words):
         locate_param(scene().base, target)
 
 
@@ -136,7 +137,7 @@ def test_impossible_ranges_are_refused(bad: dict) -> None:
         Param(**({"name": "a", "target": "x", "nominal": 1.0, "low": 0.5, "high": 1.5} | bad))
 
 
-def test_draw_ranges_are_checked() -> None:
+def test_ranges_of_strikes_are_checked() -> None:
     with pytest.raises(DataError, match="speed"):
         StrikeDistribution(speed=(0.0, 1.0))
     with pytest.raises(DataError, match="low first"):
@@ -144,8 +145,10 @@ def test_draw_ranges_are_checked() -> None:
 
 
 def test_links_of_a_chain_are_refused() -> None:
-    chain = """<mujoco><worldbody><geom name="f" type="plane" size="1 1 .1"/><body pos="0 0 1"><joint type="hinge"/><geom size=".1"/>
-    <body pos="0 0 .3"><joint type="hinge"/><geom name="tip" size=".1"/></body></body></worldbody></mujoco>"""
+    chain = """<mujoco><worldbody><geom name="f" type="plane" size="1 1 .1"/>
+    <body pos="0 0 1"><joint type="hinge"/><geom size=".1"/>
+    <body pos="0 0 .3"><joint type="hinge"/><geom name="tip" size=".1"/></body></body>
+    </worldbody></mujoco>"""
     with pytest.raises(SceneError, match="link of a chain"):
         _ = Scene(chain, "tip", "f").struck_body
 
@@ -155,7 +158,8 @@ def test_includes_are_read(tmp_path) -> None:
         '<mujoco><worldbody><geom name="wall" type="plane" size="1 1 1"/></worldbody></mujoco>'
     )
     (tmp_path / "main.xml").write_text(
-        '<mujoco><include file="part.xml"/><worldbody><body pos="0 0 1"><freejoint/><geom name="ball" size=".1"/></body></worldbody></mujoco>'
+        '<mujoco><include file="part.xml"/><worldbody><body pos="0 0 1"><freejoint/>'
+        '<geom name="ball" size=".1"/></body></worldbody></mujoco>'
     )
     world = Scene.load(tmp_path / "main.xml", struck="ball", striker="wall")
     assert world.plane is None and world.is_round and isinstance(world.base, mujoco.MjModel)
@@ -178,6 +182,7 @@ def test_added_pair_changes_no_trajectory() -> None:
 def test_a_mocap_striker_is_refused():
     xml = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
       <body pos="0 0 .02"><freejoint/><geom name="b" type="box" size=".03 .03 .02"/></body>
-      <body mocap="true" pos="-.2 0 .02"><geom name="m" type="sphere" size=".01"/></body></worldbody></mujoco>"""
+      <body mocap="true" pos="-.2 0 .02"><geom name="m" type="sphere" size=".01"/></body>
+      </worldbody></mujoco>"""
     with pytest.raises(SceneError, match="mocap"):
         _ = Scene(xml, "b", "m", ground="floor").striker_body

@@ -1,4 +1,4 @@
-"""The seam between recordings and everything that reads them."""
+"""Trials: what is refused, how they are split, and rotations about z."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def trial(name="a", **changes):
 
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=20))
 def test_yaw_of_quaternion(steps):
-    turns = np.cumsum(steps)
-    back = yaw(quaternion(turns))
-    np.testing.assert_allclose(back - back[0], turns - turns[0], atol=1e-9)
+    angles = np.cumsum(steps)
+    found = yaw(quaternion(angles))
+    np.testing.assert_allclose(found - found[0], angles - angles[0], atol=1e-9)
 
 
 def test_seen_leaves_out_rows_without_the_body():

@@ -22,7 +22,7 @@ from clashsim.lab import arm
 from clashsim.lab.mocap import RATE
 from clashsim.lab.rig import TrueMotion, planar_pose, rig_of
 from clashsim.lab.strike import TIP_RADIUS
-from clashsim.sim.mujoco.impacts import simulate
+from clashsim.sim.mujoco.impacts import simulate_impacts
 
 COLOURS = {"resin": "#d1495b", "nylon": "#00798c", "petg_cf": "#edae49"}
 SPEEDS = np.array([0.2, 0.35, 0.5, 0.65, 0.8])
@@ -65,7 +65,7 @@ def mujoco_restitution(damping: float) -> np.ndarray:
     theta[:, [p.name for p in scene.params].index("damping_ratio")] = damping
     before = np.zeros((len(SPEEDS), 12))
     before[:, 7], before[:, 10] = 0.05 + TIP_RADIUS - 1e-5, -SPEEDS
-    return -simulate(scene, before, theta).after[:, 1] / SPEEDS - 1
+    return -simulate_impacts(scene, before, theta).after[:, 1] / SPEEDS - 1
 
 
 def save(figure: Figure, path: Path) -> None:

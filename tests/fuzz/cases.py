@@ -14,7 +14,7 @@ from clashsim.core.errors import ClashError
 from fuzz.kinds import Files, Kind, changeable
 from fuzz.mutations import mutate
 
-_LONGEST = 3000  # characters of a message: more is a dump, not a sentence
+_MAX_MESSAGE_LENGTH = 3000  # characters of a message: more is a dump, not a sentence
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class Outcome:
     detail: str = ""
 
 
-READ, REFUSED, FINDING = "read", "refused", "finding"
+READ = "read"
+REFUSED = "refused"
+FINDING = "finding"
 
 
 class Corpus:
@@ -35,18 +37,15 @@ class Corpus:
         """Read what `write_corpus` wrote to a folder."""
         self.kinds = dict(kinds)
         self.inputs = {name: _files(folder / name) for name in kinds}
-        self.others = [
-            content
-            for name, kind in kinds.items()
-            for file, content in self.inputs[name].items()
-            if file in changeable(kind, self.inputs[name])
-        ]
-        # By turns, those of a larger weight more often: every stretch of numbers has all kinds.
-        slots = [
-            ((turn + 0.5) / kind.weight, name)
-            for name, kind in kinds.items()
-            for turn in range(kind.weight)
-        ]
+        self.others: list[bytes] = []  # content of all files that may be changed
+        # Kinds take turns, those of a larger weight more often, so that every stretch of numbers
+        # has all kinds.
+        slots = []
+        for name, kind in kinds.items():
+            files = self.inputs[name]
+            may_change = changeable(kind, files)
+            self.others += [content for file, content in files.items() if file in may_change]
+            slots += [((i + 0.5) / kind.weight, name) for i in range(kind.weight)]
         self.order = [name for _, name in sorted(slots)]
 
     def kind_of(self, index: int) -> str:
@@ -56,7 +55,8 @@ class Corpus:
     def files(self, seed: int, index: int) -> Files:
         """The mutated input of a case."""
         name = self.kind_of(index)
-        kind, files = self.kinds[name], dict(self.inputs[name])
+        kind = self.kinds[name]
+        files = dict(self.inputs[name])
         rng = random.Random(f"{seed}/{index}/files")
         changed = rng.choice(changeable(kind, files))
         files[changed] = mutate(changed, files[changed], rng, self.others)
@@ -67,9 +67,8 @@ class Corpus:
         """Write the input of a case to a folder, read it and remove it."""
         write_files(folder, self.files(seed, index))
         try:
-            return read(
-                self.kinds[self.kind_of(index)], folder, random.Random(f"{seed}/{index}/read")
-            )
+            kind = self.kinds[self.kind_of(index)]
+            return read(kind, folder, random.Random(f"{seed}/{index}/read"))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -82,11 +81,9 @@ def read(kind: Kind, folder: Path, rng: random.Random) -> Outcome:
             kind.read(folder, rng)
     except ClashError as error:
         message = str(error)
-        if not message or "\n" in message or len(message) > _LONGEST:
-            return Outcome(
-                FINDING,
-                f"the message is not one sentence: {message[:200]!r}\n{traceback.format_exc()}",
-            )
+        if not message or "\n" in message or len(message) > _MAX_MESSAGE_LENGTH:
+            complaint = f"the message is not one sentence: {message[:200]!r}"
+            return Outcome(FINDING, f"{complaint}\n{traceback.format_exc()}")
         return Outcome(REFUSED, message)
     except KeyboardInterrupt:
         raise
@@ -98,10 +95,10 @@ def read(kind: Kind, folder: Path, rng: random.Random) -> Outcome:
 def write_corpus(folder: Path, kinds: Mapping[str, Kind]) -> None:
     """Write a valid input of each kind, and make sure that it is read."""
     for name, kind in kinds.items():
-        place = folder / name
-        place.mkdir(parents=True)
-        kind.make(place)
-        kind.read(place, random.Random(1))  # a log by its mapping, not by a guess
+        own_folder = folder / name
+        own_folder.mkdir(parents=True)
+        kind.make(own_folder)
+        kind.read(own_folder, random.Random(1))  # a log by its mapping, not by an inferred one
 
 
 def write_files(folder: Path, files: Files) -> None:

@@ -17,7 +17,7 @@ from fuzz.kinds import kinds
 from fuzz.workers import Limits, Pool, Result, Run
 
 _SAVED = 3  # cases of one finding that are kept
-_SAYS = 30.0  # s between lines on how far it is
+_REPORT_INTERVAL = 30.0  # s between lines on the progress
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="clashsim-corpus-") as folder:
         write_corpus(Path(folder), chosen)
         corpus = Corpus(Path(folder), chosen)
-        tally = CollisionStats(corpus, options.seed, options.out)
+        counts = CaseCounts(corpus, options.seed, options.out)
         limits = Limits(options.case_seconds, options.case_memory << 20)
         started = time.monotonic()
         with Pool(
@@ -42,32 +42,38 @@ def main(arguments: list[str] | None = None) -> int:
             workers=options.workers,
             limits=limits,
         ) as pool:
-            said = started
+            last_report = started
             for result in pool.results(_until(options.cases, started + options.seconds)):
-                tally.add(result)
-                if time.monotonic() - said > _SAYS:
-                    said = time.monotonic()
+                counts.add(result)
+                if time.monotonic() - last_report > _REPORT_INTERVAL:
+                    last_report = time.monotonic()
+                    elapsed = last_report - started
                     print(
-                        f"{tally.done} cases in {said - started:.0f} s, {tally.found} findings",
+                        f"{counts.done} cases in {elapsed:.0f} s, {counts.found} findings",
                         flush=True,
                     )
-        tally.report(time.monotonic() - started)
-    if tally.done < options.cases:
+        counts.report(time.monotonic() - started)
+    if counts.done < options.cases:
         print(
-            f"stopped after {options.seconds:g} s: {tally.done} of {options.cases} cases were run"
+            f"stopped after {options.seconds:g} s: {counts.done} of {options.cases} cases were run"
         )
-    return 1 if tally.found else 0
+    return 1 if counts.found else 0
 
 
-class CollisionStats:
+class CaseCounts:
     """Counts of what happened to each kind, and the findings, of which the first are saved."""
 
     def __init__(self, corpus: Corpus, seed: int, out: Path) -> None:
         """out: folder to save findings to."""
-        self._corpus, self._seed, self._out = corpus, seed, out
+        self._corpus = corpus
+        self._seed = seed
+        self._out = out
         self._counts = {name: Counter[str]() for name in corpus.kinds}
-        self._seconds, self._slowest, self._growth = Counter[str](), Counter[str](), Counter[str]()
-        self._alike = Counter[str]()
+        # By kind: all seconds, those of the slowest case, and most bytes by which memory grew.
+        self._seconds = Counter[str]()
+        self._slowest = Counter[str]()
+        self._growth = Counter[str]()
+        self._alike = Counter[str]()  # findings by label
 
     @property
     def done(self) -> int:
@@ -94,9 +100,10 @@ class CollisionStats:
         rows = [("kind", "read", "refused", "findings", "ms/case", "slowest s", "most MB")]
         for name, count in self._counts.items():
             mean = 1e3 * self._seconds[name] / max(count.total(), 1)
-            slowest, growth = f"{self._slowest[name]:.2f}", f"{self._growth[name] / 1e6:.0f}"
-            counts = (str(count[status]) for status in (READ, REFUSED, FINDING))
-            rows.append((name, *counts, f"{mean:.1f}", slowest, growth))
+            slowest = f"{self._slowest[name]:.2f}"
+            growth = f"{self._growth[name] / 1e6:.0f}"
+            statuses = (str(count[status]) for status in (READ, REFUSED, FINDING))
+            rows.append((name, *statuses, f"{mean:.1f}", slowest, growth))
         print()
         for name, *cells in rows:
             print(f"{name:28}" + "".join(f"{cell:>11}" for cell in cells))
@@ -107,15 +114,16 @@ class CollisionStats:
             print(f"  {times} times {label}")
 
     def _keep(self, name: str, result: Result) -> None:
+        """Save and print a finding, unless enough of its kind are saved already."""
         label = f"{name.split()[0]}: {_label(result.outcome)}"
         self._alike[label] += 1
         if self._alike[label] > _SAVED:
             return
-        place = self._out / f"{name.replace(' ', '-')}-{self._seed}-{result.index}"
-        write_files(place / "files", self._corpus.files(self._seed, result.index))
+        folder = self._out / f"{name.replace(' ', '-')}-{self._seed}-{result.index}"
+        write_files(folder / "files", self._corpus.files(self._seed, result.index))
         about = f"{name}\n{self._seed}\n{result.index}\n{result.outcome.detail}\n"
-        (place / "finding.txt").write_text(about, errors="replace")
-        print(f"\nfinding in {name}, seed {self._seed}, case {result.index}, saved to {place}")
+        (folder / "finding.txt").write_text(about, errors="replace")
+        print(f"\nfinding in {name}, seed {self._seed}, case {result.index}, saved to {folder}")
         print(result.outcome.detail.strip(), flush=True)
 
 
@@ -126,9 +134,8 @@ def _label(outcome: Outcome) -> str:
     is_traceback = any(line.startswith("Traceback") for line in lines)
     if not places:
         return lines[0][:80]
-    file, line = places[
-        -1 if is_traceback else 0
-    ]  # a dump of where it hung has the last call first
+    # A dump of where it hung has the last call first.
+    file, line = places[-1] if is_traceback else places[0]
     what = re.split("[:(]", lines[-1] if is_traceback else lines[0])[0]
     return f"{what[:60]} at {file}:{line}"
 
@@ -137,24 +144,24 @@ def _runner(folder: Path, names: tuple[str, ...], seed: int) -> Run:
     """What a worker runs cases with."""
     corpus = Corpus(folder, {name: kind for name, kind in kinds().items() if name in names})
     for name, kind in corpus.kinds.items():
-        read(
-            kind, folder / name, random.Random(1)
-        )  # imports what this kind needs, so that no case is charged for it
+        # Imports what this kind needs, so that no case is charged for it.
+        read(kind, folder / name, random.Random(1))
     return partial(corpus.run, seed)
 
 
 def _until(cases: int, end: float) -> Iterator[int]:
+    """Numbers of cases, until a time is over."""
     for index in range(cases):
         if time.monotonic() > end:
             return
         yield index
 
 
-def _reproduce(place: Path) -> int:
+def _reproduce(folder: Path) -> int:
     """Read a saved finding again, in this process."""
-    name, seed, index, *_ = (place / "finding.txt").read_text().splitlines()
+    name, seed, index, *_ = (folder / "finding.txt").read_text().splitlines()
     kind = kinds()[name]
-    outcome = read(kind, place / "files", random.Random(f"{seed}/{index}/read"))
+    outcome = read(kind, folder / "files", random.Random(f"{seed}/{index}/read"))
     print(f"{name}: {outcome.status}\n{outcome.detail}")
     return 1 if outcome.status == FINDING else 0
 

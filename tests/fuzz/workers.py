@@ -20,10 +20,12 @@ from fuzz.cases import FINDING, Outcome
 Run = Callable[[int, Path], Outcome]  # a case by its number, in a folder of its own
 # Bytes of address space that a worker may ask for beyond what it has: libraries reserve more than
 # they use.
-_ADDRESSES = 4 << 30
+_EXTRA_ADDRESS_SPACE = 4 << 30
 _CHUNK = 20  # cases handed to a worker at once
-_START = 1800.0  # s that a worker may take to begin, on a machine that others use
-_IDLE = 20.0  # times its seconds of computing that a case may last: it may wait for the machine
+_START_TIMEOUT = 1800.0  # s that a worker may take to begin, on a machine that others use
+_IDLE_FACTOR = (
+    20.0  # times its seconds of computing that a case may last: it may wait for the machine
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Pool:
 
     def __init__(self, make: Callable[[], Run], *, workers: int, limits: Limits = Limits()) -> None:
         """make: called once in every worker, gives what runs a case."""
-        self._make, self._limits = make, limits
+        self._make = make
+        self._limits = limits
         self._context = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory(prefix="clashsim-fuzz-")
         self._workers = [self._started() for _ in range(workers)]
@@ -104,7 +107,7 @@ class Pool:
                 sent = worker.pipe.recv()
                 was_started, worker.started = worker.started, True
                 _begins(worker)
-                if not was_started:  # it says that it has begun
+                if not was_started:  # the first message only reports that it has begun
                     return None
                 worker.pending.remove(sent.index)
                 worker.done = sent.growth > self._limits.memory
@@ -121,9 +124,9 @@ class Pool:
         """Whether a case takes too long; what others compute on this machine does not count."""
         waited = time.monotonic() - worker.since
         if not worker.started:
-            return waited > _START
+            return waited > _START_TIMEOUT
         computed = _computed(worker.process.pid) - worker.computed
-        return computed > self._limits.seconds or waited > _IDLE * self._limits.seconds
+        return computed > self._limits.seconds or waited > _IDLE_FACTOR * self._limits.seconds
 
     def _died(self, worker: _Worker, why: str) -> Result:
         words = worker.stderr.read_text(errors="replace")[-4000:] if worker.stderr.is_file() else ""
@@ -136,22 +139,22 @@ class Pool:
         )
 
     def _started(self) -> _Worker:
-        here, there = self._context.Pipe()
-        place = Path(tempfile.mkdtemp(dir=self._folder.name))
+        own_end, worker_end = self._context.Pipe()
+        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         process = self._context.Process(
-            target=_work, args=(there, self._make, place, self._limits), daemon=True
+            target=_work, args=(worker_end, self._make, folder, self._limits), daemon=True
         )
         process.start()
-        there.close()
-        return _Worker(process, here, place / "stderr", since=time.monotonic())
+        worker_end.close()
+        return _Worker(process, own_end, folder / "stderr", since=time.monotonic())
 
 
 def _hand_out(worker: _Worker, left: list[int]) -> None:
+    """Send the next cases to a worker, and take them off the list."""
     chunk = left[:_CHUNK]
     if chunk:
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it is dead, which is seen when its results are waited for
+        # A worker that is dead is noticed when its results are waited for.
+        with contextlib.suppress(BrokenPipeError):
             worker.pipe.send(chunk)
         worker.pending = chunk
         _begins(worker)
@@ -179,15 +182,15 @@ def _stop(worker: _Worker) -> None:
     worker.pipe.close()
 
 
-def _work(pipe: Connection, make: Callable[[], Run], place: Path, limits: Limits) -> None:
+def _work(pipe: Connection, make: Callable[[], Run], folder: Path, limits: Limits) -> None:
     """Run cases as they are sent, until one of them needed too much memory."""
-    stderr = (place / "stderr").open("w")
+    stderr = (folder / "stderr").open("w")
     os.dup2(stderr.fileno(), 2)
     os.dup2(stderr.fileno(), 1)
     faulthandler.enable(stderr)
     run = make()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_memory()[0] + _ADDRESSES, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (_memory()[0] + _EXTRA_ADDRESS_SPACE, hard))
     pipe.send("begun")
     while True:
         try:
@@ -197,7 +200,7 @@ def _work(pipe: Connection, make: Callable[[], Run], place: Path, limits: Limits
         for index in indices:
             stderr.seek(0)
             stderr.truncate()
-            result = _timed(run, index, place / "case", limits, stderr.fileno())
+            result = _timed(run, index, folder / "case", limits, stderr.fileno())
             pipe.send(result)
             if result.growth > limits.memory:
                 return  # the peak of a process never falls, so the next case needs another process

@@ -1,4 +1,4 @@
-"""Angles and rotations in a plane: wrapping to one turn, and rotating vectors."""
+"""Angles and rotations in a plane: wrapping to [-pi, pi), and rotating vectors."""
 
 from __future__ import annotations
 

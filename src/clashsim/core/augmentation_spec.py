@@ -101,7 +101,7 @@ class NeuralScalar:
         return self.scale * (hidden @ output_weights + weights[-1])
 
     def combine(self, value: Any, output: Any, xp: Any = np) -> Any:
-        """Let the network's output enter a scalar, as `mode` says.
+        """Let the network's output enter a scalar, as set by `mode`.
 
         Args:
             value: The scalar without the network, (...).

@@ -52,9 +52,9 @@ def scene_assets(path: Path, xml: str) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
 
-    def on_disk(asked: str, places: Sequence[str]) -> tuple[str, bytes] | None:
-        for place in places:
-            file = path.parent / place
+    def on_disk(asked: str, candidates: Sequence[str]) -> tuple[str, bytes] | None:
+        for candidate in candidates:
+            file = path.parent / candidate
             if not file.is_file():
                 continue
             content = file.read_bytes()
@@ -63,7 +63,7 @@ def scene_assets(path: Path, xml: str) -> dict[str, bytes]:
                     f"scene {path.stem!r} includes files from different folders that name "
                     f"different files {asked!r}: rename one of them"
                 )
-            return place, content
+            return candidate, content
         return None
 
     reader = _Reader(path.stem, on_disk, "there is no file")
@@ -80,7 +80,7 @@ def check_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> None:
         scene: The scene's name, for messages.
     """
 
-    def among_assets(asked: str, places: Sequence[str]) -> tuple[str, bytes] | None:
+    def among_assets(asked: str, candidates: Sequence[str]) -> tuple[str, bytes] | None:
         if asked in assets:
             return asked, assets[asked]
         # MuJoCo then goes by the name alone, which is safe as long as a single file has it.
@@ -114,10 +114,11 @@ def parse_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> mujoco.MjS
 
 
 @dataclass
-class _Open:
+class _OpenModel:
     """A model file that is being read.
 
-    It is asked for in one folder and may lie in another, if a file that is included names it.
+    MuJoCo asks for it in one folder, and it may lie in another, if a file that is included names
+    it.
     """
 
     asked_in: str = ""
@@ -132,7 +133,7 @@ class _Open:
 
 @dataclass
 class _Directories:
-    """What <compiler> says of files."""
+    """Where <compiler> lets MuJoCo look for files."""
 
     mesh: str = ""
     texture: str = ""
@@ -145,15 +146,16 @@ class _Reader:
     def __init__(self, scene: str, source: _Source, absent: str) -> None:
         self.scene = scene
         self.source = source
-        self.absent = absent  # what is said of a file that the source has not
+        self.absent = absent  # how a message says that the source lacks a file
         self.identities = itertools.count()
         self.models: dict[str, ModelText] = {}  # by where MuJoCo asks for them; each is read once
 
     def read(self, xml: str) -> ModelText:
-        """The scene's own text."""
-        return self._model(xml.encode(), _Open(), ())
+        """Read the scene's own text, and all that it includes and attaches."""
+        return self._model(xml.encode(), _OpenModel(), ())
 
-    def _model(self, text: bytes, model: _Open, parents: tuple[str, ...]) -> ModelText:
+    def _model(self, text: bytes, model: _OpenModel, parents: tuple[str, ...]) -> ModelText:
+        """Read one model file, attached within the files `parents`."""
         self._take(text, model, model.lies_in, len(parents))
         models = []
         for element in model.elements:
@@ -161,14 +163,13 @@ class _Reader:
                 child = self._attached(element, model, parents)
                 models.append((element.attributes.get("name") or child.name, child))
         directories = _directories(model.elements)
-        contents = [
-            (element, self._asset(element, name, model, directories))
-            for element in model.elements
-            for name in _files(element)
-        ]
+        contents = []
+        for element in model.elements:
+            for name in _files(element):
+                contents.append((element, self._asset(element, name, model, directories)))
         return ModelText(model.name, tuple(model.elements), tuple(models), tuple(contents))
 
-    def _take(self, text: bytes, model: _Open, folder: str, nesting: int) -> None:
+    def _take(self, text: bytes, model: _OpenModel, folder: str, nesting: int) -> None:
         """Add the elements of a text that lies in `folder`, and of what it includes, to a model."""
         parser = expat.ParserCreate("utf-8")  # as MuJoCo reads it, whatever the text declares
         depth = 0
@@ -206,12 +207,14 @@ class _Reader:
         except expat.ExpatError as error:
             raise SceneError(f"scene {self.scene!r} is not a valid MJCF file: {error}") from None
 
-    def _repeat(self, model: _Open, count: int) -> None:
+    def _repeat(self, model: _OpenModel, count: int) -> None:
+        """Note that what follows lies in a <replicate> of so many repetitions."""
         model.outer.append(model.repeats)
         if count > 1:
             model.repeats = (*model.repeats, (next(self.identities), count))
 
     def _without_comments(self, text: bytes) -> str:
+        """The text of a file without its comments, or a `SceneError` where markup is unknown."""
         markup = text.decode(errors="replace")
         kept: list[str] = []
         position = 0
@@ -220,7 +223,9 @@ class _Reader:
             if begin < 0:
                 return "".join([*kept, markup[position:]])
             piece = _MARKUP.match(markup, begin)
-            if piece is None:  # a <!DOCTYPE> or entities, or what no parser should have to guess
+            if (
+                piece is None
+            ):  # a <!DOCTYPE> or entities, or what no parser should have to interpret
                 shown = markup[begin : begin + 20]
                 raise SceneError(
                     f"scene {self.scene!r} is not a valid MJCF file: {shown!r} is not accepted"
@@ -230,49 +235,55 @@ class _Reader:
                 kept.append(piece[0])
             position = piece.end()
 
-    def _include(self, element: Element, model: _Open, nesting: int) -> None:
+    def _include(self, element: Element, model: _OpenModel, nesting: int) -> None:
+        """Add what an <include> names to a model."""
         name = element.attributes.get("file", "")
         asked = _joined(model.asked_in, name)
         if not name or asked in model.included:
             return  # MuJoCo refuses both
         model.included.add(asked)
-        places = (_joined(model.lies_in, name), _joined(element.folder, name))
-        lies, content = self._fetch(element, name, asked, places)
+        candidates = (_joined(model.lies_in, name), _joined(element.folder, name))
+        lies, content = self._fetch(element, name, asked, candidates)
         self._refuse_deep(nesting)
         self._take(content, model, posixpath.dirname(lies), nesting + 1)
 
-    def _attached(self, element: Element, model: _Open, parents: tuple[str, ...]) -> ModelText:
+    def _attached(self, element: Element, model: _OpenModel, parents: tuple[str, ...]) -> ModelText:
+        """Read the model file that a <model> names, once."""
         name = element.attributes["file"]
         asked = _joined(model.asked_in, name)
         if asked in parents:
             raise SceneError(f"scene {self.scene!r}: the model file {name!r} contains itself")
         self._refuse_deep(len(parents))
         if asked not in self.models:
-            places = (_joined(model.lies_in, name), _joined(element.folder, name))
-            lies, content = self._fetch(element, name, asked, places)
-            child = _Open(posixpath.dirname(asked), posixpath.dirname(lies))
+            candidates = (_joined(model.lies_in, name), _joined(element.folder, name))
+            lies, content = self._fetch(element, name, asked, candidates)
+            child = _OpenModel(posixpath.dirname(asked), posixpath.dirname(lies))
             self.models[asked] = self._model(content, child, (*parents, asked))
         return self.models[asked]
 
-    def _asset(self, element: Element, name: str, model: _Open, directories: _Directories) -> bytes:
+    def _asset(
+        self, element: Element, name: str, model: _OpenModel, directories: _Directories
+    ) -> bytes:
+        """Content of a file that an element names."""
         directory = directories.texture if element.tag == "texture" else directories.mesh
         path = name.replace("\\", "/")
         if directories.strip:
             path = posixpath.basename(path)
         asked = _joined(model.asked_in, directory, path)
-        places = (_joined(model.lies_in, directory, path), _joined(element.folder, path))
-        return self._fetch(element, path, asked, places)[1]
+        candidates = (_joined(model.lies_in, directory, path), _joined(element.folder, path))
+        return self._fetch(element, path, asked, candidates)[1]
 
     def _fetch(
-        self, element: Element, name: str, asked: str, places: Sequence[str]
+        self, element: Element, name: str, asked: str, candidates: Sequence[str]
     ) -> tuple[str, bytes]:
+        """Where a file lies and its content, or a `SceneError` that names the element."""
         if ":/" in asked:
             raise SceneError(
                 f"scene {self.scene!r} names {name!r} (<{element.tag}>): that is no file"
             )
-        found = self.source(asked, places)
+        found = self.source(asked, candidates)
         if found is None:
-            where = " or ".join(repr(place) for place in dict.fromkeys(places))
+            where = " or ".join(repr(path) for path in dict.fromkeys(candidates))
             raise SceneError(
                 f"scene {self.scene!r} names the file {name!r} (<{element.tag}>), "
                 f"but {self.absent} {where}"
@@ -280,6 +291,7 @@ class _Reader:
         return found
 
     def _refuse_deep(self, nesting: int) -> None:
+        """Raise a `SceneError` where files nest too deeply."""
         if nesting >= _MAX_NESTING:
             raise SceneError(
                 f"scene {self.scene!r} nests more than {_MAX_NESTING} files in each other"
@@ -294,7 +306,7 @@ def _files(element: Element) -> list[str]:
 
 
 def _directories(elements: Sequence[Element]) -> _Directories:
-    """What the last <compiler> says that says something, wherever it stands."""
+    """The settings of all <compiler> elements; the last one that has a setting decides it."""
     found = _Directories()
     for element in elements:
         if element.tag == "compiler":

@@ -25,11 +25,16 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _OBJ_VERTEX = re.compile(rb"^\s*v\s", re.MULTILINE)
 _SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
 # Bytes that MuJoCo was seen to take for one of each.
-_PIXEL, _CELL, _RAY, _TAXEL, _VERTEX, _USER = 4, 16, 8, 64, 1024, 16
+_PIXEL = 4
+_CELL = 16
+_RAY = 8
+_TAXEL = 64
+_VERTEX = 1024
+_USER = 16
 _SIZES = {"nkey": 1024, "njmax": 2048, "nconmax": 1024, "nstack": 8, "nuserdata": 16}
 _PER_POINT = 4  # elements that <flexcomp> makes of a point: a body and three joints
 _PER_VERTEX = 50  # bytes of a mesh file, at least
-_MOST_REPEATS = 64  # 2**64 copies are refused whatever the counts are
+_MOST_REPEATS = 64  # 2**64 repetitions are refused whatever the counts are
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class ModelText:
     files: tuple[tuple[Element, bytes], ...]
 
     @cached_property
-    def copies(self) -> list[int]:
+    def repetitions(self) -> list[int]:
         """How often each element is repeated; what refers to a repeated one is repeated with it."""
         named: dict[str, dict[int, int]] = {}
         prefixed: dict[str, dict[int, int]] = {}
@@ -95,13 +100,13 @@ class ModelText:
         """How many elements each one becomes."""
         models = dict(self.models)
         counts = []
-        for element, copies in zip(self.elements, self.copies, strict=True):
+        for element, repetitions in zip(self.elements, self.repetitions, strict=True):
             made = 1
             if element.tag == "flexcomp":
                 made = _PER_POINT * self._points(element)
             if element.tag == "attach" and element.attributes.get("model") in models:
                 made = models[element.attributes["model"]].size
-            counts.append(made * copies)
+            counts.append(made * repetitions)
         return counts
 
     @cached_property
@@ -116,11 +121,11 @@ class ModelText:
         defaults = _largest_defaults(self.elements)
         total = sum(_picture(element.tag, content) for element, content in self.files)
         total += sum(model.reserved for _, model in self.models)
-        for element, copies in zip(self.elements, self.copies, strict=True):
+        for element, repetitions in zip(self.elements, self.repetitions, strict=True):
             attributes = {**defaults.get(element.tag, {}), **element.attributes}
-            total += copies * _reserved(element.tag, attributes, self.size)
+            total += repetitions * _reserved(element.tag, attributes, self.size)
             if element.tag == "attach" and element.attributes.get("model") in models:
-                total += copies * models[element.attributes["model"]].reserved
+                total += repetitions * models[element.attributes["model"]].reserved
         return total
 
     def _points(self, element: Element) -> int:
@@ -224,7 +229,7 @@ def _reserved(tag: str, attributes: Mapping[str, str], elements: int) -> int:
     if tag == "texture":
         width = first_integer(attributes, "width", 0)
         height = first_integer(attributes, "height", 0)
-        if attributes.get("type", "cube") != "2d":  # six squares, whatever the height says
+        if attributes.get("type", "cube") != "2d":  # six squares, whatever height is given
             height = max(height, 6 * width)
         return _PIXEL * width * height
     if tag == "hfield":

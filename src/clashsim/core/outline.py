@@ -45,12 +45,12 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
 def at_corner(
     corners: np.ndarray, point: np.ndarray, *, near: float = 0.0015, sharp: float = 0.45
 ) -> bool:
-    """Whether the place on an outline that is nearest to a point lies at a corner.
+    """Whether the point of an outline that is nearest to a given point lies at a corner.
 
     Args:
         corners: (C, 2), m, of the outline, counter-clockwise.
         point: (2,), m.
-        near: m, distance within which a place counts as at a corner.
+        near: m, distance within which a point counts as at a corner.
         sharp: rad, change of direction above which a corner counts as one.
 
     Returns:

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import mujoco
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from clashsim.core.errors import ParamError, did_you_mean, quoted
 
 
-class _Kind(NamedTuple):
+@dataclass(frozen=True)
+class _Kind:
     """A kind of object of a MuJoCo model: its type, the prefix of its fields, and its counter."""
 
     object_type: Any
@@ -112,7 +113,8 @@ class Slot:
         """
         value = np.asarray(values, float)
         for entry in self._entries():
-            array[(..., *entry)] = value
+            index: tuple[Any, ...] = (..., *entry)
+            array[index] = value
 
     def _entries(self) -> list[tuple[int, ...]]:
         """Trailing indices of all entries that hold the value."""
@@ -173,10 +175,10 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
         target: As in `Param`.
 
     Returns:
-        The place of the parameter.
+        Where the parameter lives.
 
     Raises:
-        ParamError: There is no such place; the message has the nearest names there are.
+        ParamError: There are no such entries; the message has the nearest names there are.
     """
     match = _TARGET.match(target)
     if match is None:

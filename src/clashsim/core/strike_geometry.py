@@ -141,7 +141,7 @@ def strikes_from_before(
     approach = striker.velocity_at(contact.point) - struck.velocity_at(contact.point)
     sliding_speed = (approach * rotate_quarter_turn(normal)).sum(1)
     closing_speed = (approach * normal).sum(1)
-    # A wall's origin may be anywhere along it, so that only its normal says where the body is.
+    # A wall's origin may be anywhere along it, so that only its normal shows where the body is.
     towards_struck = normal if scene.striker_body.fixed else struck.position - striker.position
     bearing = np.arctan2(towards_struck[:, 1], towards_struck[:, 0])
     reference_yaw = MotionBefore.of(poser.striker_at_reference(1)).striker.yaw[0]

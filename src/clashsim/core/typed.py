@@ -56,7 +56,7 @@ def build_dataclass(
 
 
 def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
-    """Convert what stands at a place of the file to the type of its field, or raise."""
+    """Convert the value at a place in the file to the type of its field, or raise."""
     origin = get_origin(hint)
     choices = get_args(hint)
     if origin in (Union, types.UnionType):  # TOML has no None, so it is one of the others

@@ -212,9 +212,9 @@ def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple[Any, Any]:
     density = change.mass * MATERIALS[setting.material].density
     inertia = CalcSpatialInertia(hull, density)
     if change.ballast:
-        place = np.array(change.at)
+        position = np.array(change.at)
         inertia += SpatialInertia(
-            change.ballast * inertia.get_mass(), place, UnitInertia.PointMass(place)
+            change.ballast * inertia.get_mass(), position, UnitInertia.PointMass(position)
         )
     body = plant.AddRigidBody("block", plant.AddModelInstance("block"), inertia)
     rigid = ProximityProperties()
@@ -288,10 +288,10 @@ def _add_table(plant: Any, setting: Setting) -> list[Any]:
     """
     n = round(2 * TABLE_HALF_WIDTH / TILE_SIZE)
     middle = -TABLE_HALF_WIDTH + (np.arange(n) + 0.5) * TILE_SIZE
-    places = np.stack(np.meshgrid(middle, middle, indexing="ij"), -1).reshape(-1, 2)
-    frictions = table_friction(setting, places)
+    centres = np.stack(np.meshgrid(middle, middle, indexing="ij"), -1).reshape(-1, 2)
+    frictions = table_friction(setting, centres)
     tiles = []
-    for i, (place, friction) in enumerate(zip(places, frictions, strict=True)):
+    for i, (centre, friction) in enumerate(zip(centres, frictions, strict=True)):
         compliant = _compliant_properties(
             friction=float(friction),
             modulus=TABLE_MODULUS,
@@ -300,7 +300,7 @@ def _add_table(plant: Any, setting: Setting) -> list[Any]:
         )
         tile = plant.RegisterCollisionGeometry(
             plant.world_body(),
-            RigidTransform([*place, -TILE_SIZE / 2]),
+            RigidTransform([*centre, -TILE_SIZE / 2]),
             Box(TILE_SIZE, TILE_SIZE, TILE_SIZE),
             f"tile{i}",
             compliant,

@@ -39,7 +39,7 @@ def plan(
     Args:
         setting: The block and the table.
         n: Number of strikes.
-        seed: Of the draw.
+        seed: Of the random choice.
 
     Returns:
         The strikes, and starts (n, 3), x, y (m), yaw (rad), that rotate the block so that each

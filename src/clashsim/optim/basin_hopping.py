@@ -1,16 +1,16 @@
-"""Parallel basin hopping (Heiden et al. 2020): many starts advance as one batch, each descent
-followed by a random hop that its loss accepts or not.
+"""Parallel basin hopping (Heiden et al. 2020): many chains advance as one batch.
 
-Generic over `evaluate(points) -> residuals, slopes`, so that it serves every identification. Hops
-of chain i have their own size, from small ones that look around a basin to such that cross the
-whole range, so that none has to be chosen.
+Each descent is followed by a random hop that its loss accepts or not. Generic over
+`evaluate(points) -> residuals, Jacobian`, so that it serves every identification. Hops of chain i
+have their own size, from small ones within a basin to large ones across the whole range, so that no
+size has to be chosen.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,39 +24,49 @@ from clashsim.optim.levenberg_marquardt import Evaluate, levenberg_marquardt
 
 @dataclass(frozen=True)
 class BasinHoppingConfig:
-    """How many rounds of descent there are, of how many steps, the sizes of hops (least and most,
-    in half ranges), and how willing a worse end is accepted.
+    """How a search hops.
 
-    A chain whose loss rises by a factor f moves there with probability f^(-1/temperature). In every
-    round the worst chains begin anew at the best point: a quarter of them at first and all of them
-    in the last round, so that a search over basins becomes one around the best of them.
-    `polish_steps`: further steps of descent for the best point at the end.
+    In every round the worst chains begin anew at the best point: a quarter of them at first and all
+    of them in the last round, so that a search over basins becomes one around the best of them.
+
+    Attributes:
+        rounds: Number of descents of each chain.
+        steps_per_round: Steps of a descent.
+        smallest_hop: Size of the hops of the first chain, in half ranges.
+        largest_hop: Size of the hops of the last chain.
+        temperature: A chain whose loss rises by a factor f moves there with probability
+            f^(-1/temperature).
+        polish_steps: Further steps of descent for the best point at the end.
     """
 
     rounds: int = 8
     steps_per_round: int = 6
-    least: float = 0.01
-    most: float = 1.0
+    smallest_hop: float = 0.01
+    largest_hop: float = 1.0
     temperature: float = 0.5
     polish_steps: int = 12
 
     def __post_init__(self) -> None:
-        if (
-            self.rounds < 1
-            or self.steps_per_round < 1
-            or self.polish_steps < 0
-            or not 0 < self.least <= self.most
-            or self.temperature <= 0
-        ):
+        has_steps = self.rounds >= 1 and self.steps_per_round >= 1 and self.polish_steps >= 0
+        has_sizes = 0 < self.smallest_hop <= self.largest_hop
+        if not has_steps or not has_sizes or self.temperature <= 0:
             raise ParamError(
-                f"basin hopping needs rounds and descent of at least 1, polish >= 0, 0 < least <= most and temperature > 0, got {self}"
+                "basin hopping needs rounds and steps_per_round of at least 1, polish_steps >= 0, "
+                f"0 < smallest_hop <= largest_hop and temperature > 0, got {self}"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class BasinHoppingResult:
-    """The best point (q,) and its loss, the chains' points (m, q) and losses (m,), the best loss
-    after each round, and how many points were evaluated.
+    """What a search found.
+
+    Attributes:
+        best: (q,), the best point.
+        loss: Its loss.
+        points: (m, q), where the chains ended.
+        losses: (m,), their losses.
+        trace: (rounds + 1,), the best loss after each round and after the polish.
+        evaluations: Number of points that were evaluated.
     """
 
     best: np.ndarray
@@ -67,6 +77,105 @@ class BasinHoppingResult:
     evaluations: int
 
 
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The search after a round, as it is kept in a checkpoint."""
+
+    rounds_done: int
+    points: np.ndarray  # (m, q), of the chains
+    losses: np.ndarray  # (m,)
+    best: np.ndarray  # (q,)
+    best_loss: float
+    evaluations: int
+    trace: np.ndarray  # (rounds_done,), best loss after each round
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """What does not change from round to round."""
+
+    evaluate: Evaluate
+    low: np.ndarray  # (q,)
+    high: np.ndarray  # (q,)
+    hops: BasinHoppingConfig
+    seed: int
+
+    def first_round(self, starts: np.ndarray) -> _State:
+        """Descend from starts (m, q)."""
+        points, losses = self._descend(starts, self.hops.steps_per_round)
+        best = int(np.argmin(losses))
+        return _State(
+            rounds_done=1,
+            points=points,
+            losses=losses,
+            best=np.array(points[best]),
+            best_loss=float(losses[best]),
+            evaluations=self._evaluations_of_round(len(starts)),
+            trace=np.array([losses[best]]),
+        )
+
+    def next_round(self, state: _State) -> _State:
+        """Hop, descend, and accept where each chain ended or not."""
+        # A round's numbers do not depend on where the call began.
+        rng = np.random.default_rng([self.seed, state.rounds_done])
+        chains, dim = state.points.shape
+        sizes = np.geomspace(self.hops.smallest_hop, self.hops.largest_hop, chains)
+        scale = sizes[:, None] * (self.high - self.low) / 2
+        hopped = self._origins(state) + scale * rng.normal(size=(chains, dim))
+        points, losses = self._descend(
+            _reflected(hopped, self.low, self.high), self.hops.steps_per_round
+        )
+        accepted = self._accepts(state.losses, losses, rng)
+        first = int(np.argmin(losses))
+        is_best = losses[first] < state.best_loss
+        best_loss = float(losses[first]) if is_best else state.best_loss
+        return _State(
+            rounds_done=state.rounds_done + 1,
+            points=np.where(accepted[:, None], points, state.points),
+            losses=np.where(accepted, losses, state.losses),
+            best=np.array(points[first] if is_best else state.best),
+            best_loss=best_loss,
+            evaluations=state.evaluations + self._evaluations_of_round(chains),
+            trace=np.append(state.trace, best_loss),
+        )
+
+    def polished(self, state: _State) -> tuple[np.ndarray, float, int]:
+        """The best point (q,), its loss and all evaluations after further steps of descent."""
+        steps = self.hops.polish_steps
+        if not steps:
+            return state.best, state.best_loss, state.evaluations
+        points, losses = self._descend(state.best[None], steps)
+        return points[0], float(losses[0]), state.evaluations + steps + 1
+
+    def _descend(self, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Points (m, q) at which descents end, and their losses (m,)."""
+        end = levenberg_marquardt(self.evaluate, starts, low=self.low, high=self.high, steps=steps)
+        return end.points, end.loss
+
+    def _origins(self, state: _State) -> np.ndarray:
+        """Points (m, q) from which the chains hop: their own, or the best for the worst chains."""
+        chains = len(state.points)
+        progress = state.rounds_done / max(self.hops.rounds - 1, 1)
+        gathered = max(chains // 4, round(chains * progress))
+        worst = np.argsort(state.losses, kind="stable")[chains - gathered :]
+        origins = state.points.copy()
+        origins[worst] = state.best
+        return origins
+
+    def _accepts(
+        self, old_losses: np.ndarray, new_losses: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Whether each chain (m,) moves to where its descent ended."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(np.isfinite(new_losses), old_losses / new_losses, 0.0)
+            chance = np.power(ratio, 1 / self.hops.temperature)
+            accepted_by_chance = rng.random(len(old_losses)) < chance
+        return (new_losses < old_losses) | accepted_by_chance
+
+    def _evaluations_of_round(self, chains: int) -> int:
+        return chains * (self.hops.steps_per_round + 1)
+
+
 def hop_basins(
     evaluate: Evaluate,
     starts: np.ndarray,
@@ -75,92 +184,48 @@ def hop_basins(
     low: np.ndarray | float = -1.0,
     high: np.ndarray | float = 1.0,
     hops: BasinHoppingConfig = BasinHoppingConfig(),
-    keep: Path | None = None,
+    checkpoint: Path | None = None,
 ) -> BasinHoppingResult:
-    """Hop from starts (m, q) inside [low, high]; the same seed gives the same numbers.
+    """Minimise a sum of squared residuals by basin hopping from many starts.
 
-    keep: a file that holds the state after every round, so that an interrupted call goes on from it
-    and ends as if it had not been.
+    Args:
+        evaluate: Gives residuals (m, n) and their Jacobian (m, n, q) at points (m, q).
+        starts: (m, q), one for each chain.
+        seed: The same seed gives the same numbers.
+        low: (q,) or a number, lower bounds.
+        high: (q,) or a number, upper bounds.
+        hops: How to hop.
+        checkpoint: A file that holds the state after every round, so that an interrupted call goes
+            on from it and ends as if it had not been interrupted.
+
+    Returns:
+        The best point and the chains.
+
+    Raises:
+        DataError: The starts are not usable.
+        ParamError: The bounds are not usable.
+        RunError: The checkpoint belongs to another search.
     """
     starts = np.asarray(starts, float)
     if starts.ndim != 2 or not starts.size or not np.isfinite(starts).all():
         raise DataError(f"basin hopping needs finite starts of shape (m, q), got {starts.shape}")
-    m, q = starts.shape
-    low, high = np.broadcast_to(low, q).astype(float), np.broadcast_to(high, q).astype(float)
+    dim = starts.shape[1]
+    low = np.broadcast_to(low, dim).astype(float)
+    high = np.broadcast_to(high, dim).astype(float)
     if not (np.isfinite([low, high]).all() and (low < high).all()):
         raise ParamError(
             "basin hopping needs finite bounds with low < high: hops are measured in their range"
         )
-    size = np.geomspace(hops.least, hops.most, m)[:, None] * (high - low) / 2
-    key = hashlib.sha256(
-        json.dumps([seed, asdict(hops), starts.tolist(), low.tolist(), high.tolist()]).encode()
-    ).hexdigest()[:16]
-    state = _load(keep, key)
-    for round_ in range(int(state["round"][0]) if state else 0, hops.rounds):
-        rng = np.random.default_rng(
-            [seed, round_]
-        )  # a round's numbers do not depend on where the call began
-        if state is None:
-            end = levenberg_marquardt(
-                evaluate, starts, low=low, high=high, steps=hops.steps_per_round
-            )
-            points, losses = end.points, end.loss
-            spent, trace = np.zeros(1, np.int64), np.zeros(0)
-        else:
-            points, losses, spent, trace = (
-                state["points"],
-                state["losses"],
-                state["spent"],
-                state["trace"],
-            )
-            origin = points.copy()
-            gathered = max(m // 4, round(m * round_ / max(hops.rounds - 1, 1)))
-            origin[np.argsort(losses, kind="stable")[m - gathered :]] = state["best"]
-            end = levenberg_marquardt(
-                evaluate,
-                _reflected(origin + size * rng.normal(size=(m, q)), low, high),
-                low=low,
-                high=high,
-                steps=hops.steps_per_round,
-            )
-            with np.errstate(divide="ignore", invalid="ignore"):
-                willing = rng.random(m) < np.power(
-                    np.where(np.isfinite(end.loss), losses / end.loss, 0.0), 1 / hops.temperature
-                )
-            taken = (end.loss < losses) | willing
-            points, losses = (
-                np.where(taken[:, None], end.points, points),
-                np.where(taken, end.loss, losses),
-            )
-        first = int(np.argmin(end.loss))
-        best, loss = (
-            (end.points[first], end.loss[first])
-            if state is None or end.loss[first] < state["loss"][0]
-            else (state["best"], state["loss"][0])
-        )
-        state = {
-            "round": np.array([round_ + 1]),
-            "points": points,
-            "losses": losses,
-            "best": np.array(best),
-            "loss": np.array([loss]),
-            "spent": spent + m * (hops.steps_per_round + 1),
-            "trace": np.append(trace, loss),
-        }
-        if keep is not None:
-            write_atomic(keep, save(state, {"key": key}))
-    assert state is not None
-    best, loss, evaluations = state["best"], float(state["loss"][0]), int(state["spent"][0])
-    if hops.polish_steps:
-        end = levenberg_marquardt(evaluate, best[None], low=low, high=high, steps=hops.polish_steps)
-        best, loss, evaluations = (
-            end.points[0],
-            float(end.loss[0]),
-            evaluations + hops.polish_steps + 1,
-        )
-    return BasinHoppingResult(
-        best, loss, state["points"], state["losses"], np.append(state["trace"], loss), evaluations
-    )
+    search = _Search(evaluate, low, high, hops, seed)
+    key = _search_key(search, starts)
+    state = _read_checkpoint(checkpoint, key)
+    while state is None or state.rounds_done < hops.rounds:
+        state = search.first_round(starts) if state is None else search.next_round(state)
+        if checkpoint is not None:
+            _write_checkpoint(checkpoint, state, key)
+    best, loss, evaluations = search.polished(state)
+    trace = np.append(state.trace, loss)
+    return BasinHoppingResult(best, loss, state.points, state.losses, trace, evaluations)
 
 
 def _reflected(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -169,17 +234,55 @@ def _reflected(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
     return low + (high - low) * np.where(along > 1, 2 - along, along)
 
 
-def _load(keep: Path | None, key: str) -> dict[str, np.ndarray] | None:
-    if keep is None or not keep.is_file():
+def _search_key(search: _Search, starts: np.ndarray) -> str:
+    """A fingerprint of a search; the names of the settings are those of the file format."""
+    hops = {
+        "rounds": search.hops.rounds,
+        "descent": search.hops.steps_per_round,
+        "least": search.hops.smallest_hop,
+        "most": search.hops.largest_hop,
+        "temperature": search.hops.temperature,
+        "polish": search.hops.polish_steps,
+    }
+    parts = [search.seed, hops, starts.tolist(), search.low.tolist(), search.high.tolist()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _write_checkpoint(path: Path, state: _State, key: str) -> None:
+    tensors = {
+        "round": np.array([state.rounds_done]),
+        "points": state.points,
+        "losses": state.losses,
+        "best": state.best,
+        "loss": np.array([state.best_loss]),
+        "spent": np.array([state.evaluations], np.int64),
+        "trace": state.trace,
+    }
+    write_atomic(path, save(tensors, {"key": key}))
+
+
+def _read_checkpoint(path: Path | None, key: str) -> _State | None:
+    """The state of a search; None where there is no file yet."""
+    if path is None or not path.is_file():
         return None
     try:
-        with safe_open(keep, "np") as file:
+        with safe_open(path, "np") as file:
             if (file.metadata() or {}).get("key") != key:
                 raise RunError(
-                    f"{keep.name} holds basin hopping of other starts, settings or another seed: name another file, or remove it"
+                    f"{path.name} holds basin hopping of other starts, settings or another seed: "
+                    "name another file, or remove it"
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError:
         raise RunError(
-            f"{keep.name} does not hold the state of basin hopping: name another file, or remove it"
+            f"{path.name} does not hold the state of basin hopping: name another file, or remove it"
         ) from None
+    return _State(
+        rounds_done=int(tensors["round"][0]),
+        points=tensors["points"],
+        losses=tensors["losses"],
+        best=tensors["best"],
+        best_loss=float(tensors["loss"][0]),
+        evaluations=int(tensors["spent"][0]),
+        trace=tensors["trace"],
+    )

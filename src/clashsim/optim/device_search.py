@@ -1,186 +1,253 @@
-"""Search for the strikes of many targets on a torch device: populations and targets are one batch
-from the first draw to the last.
+"""Search for the strikes of many targets on a torch device.
 
-As `clashsim.optim.search`, which keeps a library's CMA-ES for each problem: for a thousand targets
-that is a thousand small updates in Python a round.
+Populations and targets are one batch from the first random number to the last. The module
+`clashsim.optim.search` does the same with a library's CMA-ES for each problem: for a thousand
+targets that is a thousand small updates in Python per round.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.optim.search import ELITE_WEIGHT, MIN_DISTANCE, MIN_ELITES
+
 Cost = Callable[[Tensor], Tensor]  # points (T, P, d) of T problems -> costs (T, P)
-_REDRAWN = 3  # times that a point outside of the box is drawn again before it is put on its faces
+# How often a point outside of the box is drawn again before it is put on the box's faces.
+_REDRAWS = 3
+
+
+@dataclass(frozen=True)
+class DeviceSearchConfig:
+    """How `search_on_device` searches.
+
+    Attributes:
+        method: "cmaes" or "cem".
+        population: Points of a population.
+        starts: Number of searches for each problem, from starts that lie apart.
+        scattered: Number of random points among which the starts are chosen.
+        rounds: Number of populations.
+        seed: Of all random numbers.
+    """
+
+    method: str
+    population: int
+    starts: int
+    scattered: int
+    rounds: int
+    seed: int
 
 
 @torch.no_grad()
 def search_on_device(
-    cost: Cost,
-    problems: int,
-    dim: int,
-    *,
-    method: str,
-    each: int,
-    starts: int,
-    scattered: int,
-    rounds: int,
-    seed: int,
-    device: str,
+    cost: Cost, problems: int, dim: int, *, config: DeviceSearchConfig, device: str
 ) -> np.ndarray:
-    """The best points (T, d) in unit boxes of cmaes or cem, after points scattered over them; all
-    problems draw the same numbers, so that none depends on the others.
+    """Minimise the costs of many problems over unit boxes.
+
+    All problems use the same random numbers, so that none depends on the others.
+
+    Args:
+        cost: The costs of all problems.
+        problems: Number T of problems.
+        dim: Number d of coordinates.
+        config: How to search.
+        device: Where torch computes.
+
+    Returns:
+        The best points, (T, d).
     """
-    draws = drawing(seed)
-    point, value = _apart(
-        *scatter(cost, problems, dim, points=scattered, draws=draws, device=device), starts
+    generator = cpu_generator(config.seed)
+    scattered = evaluate_random_points(
+        cost, problems, dim, points=config.scattered, generator=generator, device=device
     )
-    centre, least = point.reshape(problems * starts, dim), value.reshape(problems * starts)
-    searcher = (_CmaEs if method == "cmaes" else _Cem)(centre, each, draws)
-    best = centre
-    for _ in range(rounds):
-        x = searcher.ask()
-        y = cost(x.reshape(problems, starts * each, dim)).reshape(problems * starts, each)
-        searcher.tell(x, y)
-        found, i = y.min(1)
-        best = torch.where(
-            (found < least)[:, None], x[torch.arange(len(x), device=x.device), i], best
-        )
-        least = torch.minimum(found, least)
-    i = least.reshape(problems, starts).argmin(1)
-    return (
-        best.reshape(problems, starts, dim)[torch.arange(problems, device=i.device), i]
-        .double()
-        .cpu()
-        .numpy()
-    )
+    start_points, start_costs = _pick_distant(*scattered, config.starts)
+    searches = problems * config.starts
+    best = start_points.reshape(searches, dim)
+    best_cost = start_costs.reshape(searches)
+    searcher_kind = _CmaEs if config.method == "cmaes" else _Cem
+    searcher = searcher_kind(best, config.population, generator)
+    rows = torch.arange(searches, device=best.device)
+    for _ in range(config.rounds):
+        points = searcher.ask()
+        by_problem = points.reshape(problems, config.starts * config.population, dim)
+        costs = cost(by_problem).reshape(searches, config.population)
+        searcher.tell(points, costs)
+        lowest_cost, lowest = costs.min(1)
+        is_better = (lowest_cost < best_cost)[:, None]
+        best = torch.where(is_better, points[rows, lowest], best)
+        best_cost = torch.minimum(lowest_cost, best_cost)
+    winner = best_cost.reshape(problems, config.starts).argmin(1)
+    by_problem = best.reshape(problems, config.starts, dim)
+    found = by_problem[torch.arange(problems, device=winner.device), winner]
+    return found.double().cpu().numpy()
 
 
-def drawing(seed: int) -> torch.Generator:
-    """A generator of the CPU, so that all devices draw the same."""
+def cpu_generator(seed: int) -> torch.Generator:
+    """Make a generator of the CPU, so that the random numbers are the same on all devices."""
     return torch.Generator().manual_seed(seed)
 
 
 @torch.no_grad()
-def scatter(
-    cost: Cost, problems: int, dim: int, *, points: int, draws: torch.Generator, device: str
+def evaluate_random_points(
+    cost: Cost, problems: int, dim: int, *, points: int, generator: torch.Generator, device: str
 ) -> tuple[Tensor, Tensor]:
-    """Points (T, P, d) spread over the unit boxes, alike for all problems, and their costs (T, P),
-    best first.
+    """Evaluate random points of the unit boxes, the same ones for all problems.
+
+    Args:
+        cost: The costs of all problems.
+        problems: Number T of problems.
+        dim: Number d of coordinates.
+        points: Number P of points.
+        generator: Source of the random numbers.
+        device: Where torch computes.
+
+    Returns:
+        Points (T, P, d) and their costs (T, P), best first.
     """
-    x = torch.rand(points, dim, generator=draws).to(device).expand(problems, -1, -1)
-    y = cost(x)
-    order = y.argsort(1)
-    return x.gather(1, order[..., None].expand_as(x)), y.gather(1, order)
+    drawn = torch.rand(points, dim, generator=generator).to(device)
+    scattered = drawn.expand(problems, -1, -1)
+    costs = cost(scattered)
+    order = costs.argsort(1)
+    sorted_points = scattered.gather(1, order[..., None].expand_as(scattered))
+    return sorted_points, costs.gather(1, order)
 
 
-def _apart(x: Tensor, y: Tensor, n: int, *, gap: float = 0.15) -> tuple[Tensor, Tensor]:
-    """The best n points (T, n, d) of each problem that lie `gap` or more apart, and their costs (T,
-    n), from points that are best first; where there are fewer, the best again.
+def _pick_distant(
+    points: Tensor, costs: Tensor, n: int, *, gap: float = MIN_DISTANCE
+) -> tuple[Tensor, Tensor]:
+    """The best points (T, n, d) of each problem that lie apart, and their costs (T, n).
+
+    The points (T, P, d) are sorted, best first. Where too few lie apart, the best is repeated.
     """
-    rows, chosen = (
-        torch.arange(len(x), device=x.device),
-        [torch.zeros(len(x), dtype=torch.long, device=x.device)],
-    )
-    free = torch.ones_like(y, dtype=torch.bool)
+    problems = torch.arange(len(points), device=points.device)
+    chosen = [torch.zeros(len(points), dtype=torch.long, device=points.device)]
+    is_free = torch.ones_like(costs, dtype=torch.bool)
     for _ in range(n - 1):
-        free &= (x - x[rows, chosen[-1]][:, None]).abs().amax(-1) >= gap
-        chosen.append(free.float().argmax(1))  # the first that is free, or the best where none is
-    which = torch.stack(chosen, 1)
-    return x[rows[:, None], which], y[rows[:, None], which]
+        last = points[problems, chosen[-1]][:, None]
+        is_free &= (points - last).abs().amax(-1) >= gap
+        # The first that is free, or the best where none is.
+        chosen.append(is_free.float().argmax(1))
+    picked = torch.stack(chosen, 1)
+    return points[problems[:, None], picked], costs[problems[:, None], picked]
 
 
 class _CmaEs:
-    """CMA-ES (Hansen 2016, with active weights) for B problems at once, from centres (B, d)."""
+    """CMA-ES with active weights for B problems at once (Hansen 2016, arXiv:1604.00772).
+
+    Names of the constants in the paper: mu_eff is `effective`, c_c `path_rate`, c_sigma
+    `sigma_rate`, d_sigma `damping`, c_1 `rank_one_rate`, c_mu `rank_mu_rate`, and E||N(0, I)||
+    `expected_length`.
+    """
 
     def __init__(
-        self, centre: Tensor, population: int, draws: torch.Generator, *, sigma: float = 0.15
+        self, centre: Tensor, population: int, generator: torch.Generator, *, sigma: float = 0.15
     ) -> None:
-        count, d = centre.shape
-        raw = (
-            math.log((population + 1) / 2)
-            - torch.arange(1, population + 1, dtype=torch.float64).log()
+        count, dim = centre.shape
+        ranks = torch.arange(1, population + 1, dtype=torch.float64)
+        raw = math.log((population + 1) / 2) - ranks.log()
+        good = raw.clamp_min(0)
+        bad = raw.clamp_max(0)
+        effective = float(good.sum() ** 2 / (good**2).sum())
+        effective_bad = float(bad.sum() ** 2 / (bad**2).sum())
+        self.effective = effective
+        self.path_rate = (4 + effective / dim) / (dim + 4 + 2 * effective / dim)
+        self.sigma_rate = (effective + 2) / (dim + effective + 5)
+        excess = max(0.0, math.sqrt((effective - 1) / (dim + 1)) - 1)
+        self.damping = 1 + 2 * excess + self.sigma_rate
+        self.rank_one_rate = 2 / ((dim + 1.3) ** 2 + effective)
+        self.rank_mu_rate = min(
+            1 - self.rank_one_rate,
+            2 * (effective - 2 + 1 / effective) / ((dim + 2) ** 2 + effective),
         )
-        good, bad = raw.clamp_min(0), raw.clamp_max(0)
-        self.effective = e = float(good.sum() ** 2 / (good**2).sum())
-        self.path_rate, self.sigma_rate = (4 + e / d) / (d + 4 + 2 * e / d), (e + 2) / (d + e + 5)
-        self.damping = 1 + 2 * max(0.0, math.sqrt((e - 1) / (d + 1)) - 1) + self.sigma_rate
-        self.one = 2 / ((d + 1.3) ** 2 + e)
-        self.many = min(1 - self.one, 2 * (e - 2 + 1 / e) / ((d + 2) ** 2 + e))
-        against = float(bad.sum() ** 2 / (bad**2).sum())
-        most = min(
-            1 + self.one / self.many,
-            1 + 2 * against / (e + 2),
-            (1 - self.one - self.many) / (d * self.many),
+        # The sum of the negative weights is bounded, so that the covariance stays positive.
+        negative_sum = min(
+            1 + self.rank_one_rate / self.rank_mu_rate,
+            1 + 2 * effective_bad / (effective + 2),
+            (1 - self.rank_one_rate - self.rank_mu_rate) / (dim * self.rank_mu_rate),
         )
-        self.weights, self.active = (
-            w.to(centre) for w in (good / good.sum(), good / good.sum() - most * bad / bad.sum())
-        )
-        self.length = math.sqrt(d) * (
-            1 - 1 / (4 * d) + 1 / (21 * d * d)
-        )  # of a normal vector, expected
-        self.mean, self.sigma = (
-            centre.clamp(0.02, 0.98),
-            torch.full((count, 1), sigma, dtype=centre.dtype, device=centre.device),
-        )
-        self.shape = torch.eye(d, dtype=centre.dtype, device=centre.device).repeat(count, 1, 1)
-        self.path, self.sigma_path = torch.zeros_like(centre), torch.zeros_like(centre)
-        self.population, self.draws, self.round = population, draws, 0
-        self.roots, self.axes = torch.ones_like(centre), self.shape
+        positive_weights = good / good.sum()
+        self.weights = positive_weights.to(centre)
+        self.active_weights = (positive_weights - negative_sum * bad / bad.sum()).to(centre)
+        self.expected_length = math.sqrt(dim) * (1 - 1 / (4 * dim) + 1 / (21 * dim * dim))
+        self.mean = centre.clamp(0.02, 0.98)
+        self.sigma = torch.full((count, 1), sigma, dtype=centre.dtype, device=centre.device)
+        identity = torch.eye(dim, dtype=centre.dtype, device=centre.device)
+        self.covariance = identity.repeat(count, 1, 1)
+        self.path = torch.zeros_like(centre)
+        self.sigma_path = torch.zeros_like(centre)
+        self.population = population
+        self.generator = generator
+        self.generation = 0
+        # Square roots of the covariance's eigenvalues, and its eigenvectors.
+        self.roots = torch.ones_like(centre)
+        self.axes = self.covariance
 
     def ask(self) -> Tensor:
-        """Populations (B, P, d)."""
-        values, self.axes = torch.linalg.eigh(self.shape)
-        self.roots = values.clamp_min(1e-12).sqrt()
-        z = torch.randn(1 + _REDRAWN, self.population, self.mean.shape[1], generator=self.draws).to(
-            self.mean
-        )
-        tried = self.mean[:, None] + self.sigma[:, None] * (
-            (z[:, None] * self.roots[:, None]) @ self.axes.transpose(1, 2)
-        )
-        x = tried[0]
-        for again in tried[1:]:
-            x = torch.where(((x < 0) | (x > 1)).any(-1, keepdim=True), again, x)
-        return x.clamp(0, 1)
+        """Propose populations (B, P, d)."""
+        eigenvalues, self.axes = torch.linalg.eigh(self.covariance)
+        self.roots = eigenvalues.clamp_min(1e-12).sqrt()
+        dim = self.mean.shape[1]
+        normal = torch.randn(1 + _REDRAWS, self.population, dim, generator=self.generator)
+        scaled = normal.to(self.mean)[:, None] * self.roots[:, None]
+        steps = scaled @ self.axes.transpose(1, 2)
+        drawn = self.mean[:, None] + self.sigma[:, None] * steps
+        points = drawn[0]
+        for redrawn in drawn[1:]:
+            is_outside = ((points < 0) | (points > 1)).any(-1, keepdim=True)
+            points = torch.where(is_outside, redrawn, points)
+        return points.clamp(0, 1)
 
     def tell(self, points: Tensor, costs: Tensor) -> None:
-        """Take the costs of the populations last asked for."""
-        order = costs.argsort(1)
-        steps = (
-            points.gather(1, order[..., None].expand(-1, -1, points.shape[2])) - self.mean[:, None]
-        ) / self.sigma[:, None]
-        step = (self.weights[:, None] * steps).sum(1)
-        self.mean, self.round = self.mean + self.sigma * step, self.round + 1
-        turned = self.axes.transpose(1, 2)
-        even = (self.axes @ ((turned @ step[..., None])[..., 0] / self.roots)[..., None])[..., 0]
-        far = ((steps @ self.axes / self.roots[:, None]) ** 2).sum(-1)
-        active = torch.where(
-            self.active < 0, self.active * step.shape[1] / (far + 1e-8), self.active
-        )  # however far bad points lie, the shape stays positive
-        a, b, c = self.sigma_rate, self.path_rate, self.one
-        self.sigma_path = (1 - a) * self.sigma_path + math.sqrt(a * (2 - a) * self.effective) * even
-        length = self.sigma_path.norm(dim=1, keepdim=True)
-        short = (
-            length / math.sqrt(1 - (1 - a) ** (2 * self.round))
-            < (1.4 + 2 / (step.shape[1] + 1)) * self.length
-        ).to(step)
-        self.path = (1 - b) * self.path + short * math.sqrt(b * (2 - b) * self.effective) * step
-        outer = (
-            self.path[:, :, None] * self.path[:, None]
-            + ((1 - short) * b * (2 - b))[..., None] * self.shape
+        """Take the costs (B, P) of the populations (B, P, d) last asked for."""
+        order = costs.argsort(1)[..., None].expand(-1, -1, points.shape[2])
+        steps = (points.gather(1, order) - self.mean[:, None]) / self.sigma[:, None]
+        mean_step = (self.weights[:, None] * steps).sum(1)
+        self.mean = self.mean + self.sigma * mean_step
+        self.generation += 1
+        length = self._update_sigma_path(mean_step)
+        self._update_covariance(steps, mean_step, self._is_not_stalled(length))
+        growth = self.sigma_rate / self.damping * (length / self.expected_length - 1)
+        self.sigma = (self.sigma * torch.exp(growth)).clamp(1e-7, 1.0)
+
+    def _update_sigma_path(self, mean_step: Tensor) -> Tensor:
+        """Add a step (B, d) to the path of the step size, and return that path's length (B, 1)."""
+        in_axes = (self.axes.transpose(1, 2) @ mean_step[..., None])[..., 0] / self.roots
+        whitened = (self.axes @ in_axes[..., None])[..., 0]
+        rate = self.sigma_rate
+        gain = math.sqrt(rate * (2 - rate) * self.effective)
+        self.sigma_path = (1 - rate) * self.sigma_path + gain * whitened
+        return self.sigma_path.norm(dim=1, keepdim=True)
+
+    def _is_not_stalled(self, length: Tensor) -> Tensor:
+        """h_sigma of the paper, (B, 1): 0 while the path of the step size is long."""
+        dim = self.mean.shape[1]
+        unbiased = length / math.sqrt(1 - (1 - self.sigma_rate) ** (2 * self.generation))
+        return (unbiased < (1.4 + 2 / (dim + 1)) * self.expected_length).to(length)
+
+    def _update_covariance(self, steps: Tensor, mean_step: Tensor, not_stalled: Tensor) -> None:
+        """Adapt the covariance to sorted steps (B, P, d): rank-one and rank-mu update."""
+        rate = self.path_rate
+        gain = math.sqrt(rate * (2 - rate) * self.effective)
+        self.path = (1 - rate) * self.path + not_stalled * gain * mean_step
+        lost_variance = ((1 - not_stalled) * rate * (2 - rate))[..., None] * self.covariance
+        rank_one = self.path[:, :, None] * self.path[:, None] + lost_variance
+        # However far bad points lie, the covariance stays positive.
+        dim = mean_step.shape[1]
+        squared_length = ((steps @ self.axes / self.roots[:, None]) ** 2).sum(-1)
+        weights = torch.where(
+            self.active_weights < 0,
+            self.active_weights * dim / (squared_length + 1e-8),
+            self.active_weights,
         )
-        spread = torch.einsum("bp,bpi,bpj->bij", active, steps, steps)
-        self.shape = (
-            (1 - c - self.many * float(self.active.sum())) * self.shape
-            + c * outer
-            + self.many * spread
-        )
-        self.sigma = (self.sigma * torch.exp(a / self.damping * (length / self.length - 1))).clamp(
-            1e-7, 1.0
+        rank_mu = torch.einsum("bp,bpi,bpj->bij", weights, steps, steps)
+        kept = 1 - self.rank_one_rate - self.rank_mu_rate * float(self.active_weights.sum())
+        self.covariance = (
+            kept * self.covariance + self.rank_one_rate * rank_one + self.rank_mu_rate * rank_mu
         )
 
 
@@ -188,22 +255,22 @@ class _Cem:
     """The cross-entropy method as in `clashsim.optim.search`."""
 
     def __init__(
-        self, centre: Tensor, population: int, draws: torch.Generator, *, sigma: float = 0.25
+        self, centre: Tensor, population: int, generator: torch.Generator, *, sigma: float = 0.25
     ) -> None:
-        self.mean, self.sd, self.population, self.draws = (
-            centre,
-            torch.full_like(centre, sigma),
-            population,
-            draws,
-        )
+        self.mean = centre
+        self.std = torch.full_like(centre, sigma)
+        self.population = population
+        self.generator = generator
 
     def ask(self) -> Tensor:
-        """Populations (B, P, d)."""
-        z = torch.randn(self.population, self.mean.shape[1], generator=self.draws).to(self.mean)
-        return (self.mean[:, None] + self.sd[:, None] * z).clamp(0, 1)
+        """Propose populations (B, P, d)."""
+        dim = self.mean.shape[1]
+        normal = torch.randn(self.population, dim, generator=self.generator).to(self.mean)
+        return (self.mean[:, None] + self.std[:, None] * normal).clamp(0, 1)
 
     def tell(self, points: Tensor, costs: Tensor) -> None:
-        """Move to the best quarter."""
-        elites = costs.argsort(1)[:, : max(4, self.population // 4)]
+        """Move to the best quarter of the populations (B, P, d) last asked for."""
+        elites = costs.argsort(1)[:, : max(MIN_ELITES, self.population // 4)]
         best = points.gather(1, elites[..., None].expand(-1, -1, points.shape[2]))
-        self.mean, self.sd = best.mean(1), 0.4 * self.sd + 0.6 * best.std(1, correction=0)
+        self.mean = best.mean(1)
+        self.std = (1 - ELITE_WEIGHT) * self.std + ELITE_WEIGHT * best.std(1, correction=0)

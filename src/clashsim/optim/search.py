@@ -1,5 +1,6 @@
-"""Minimise many costs at once over unit boxes by ask and tell, so that the populations of all of
-them are one batch.
+"""Minimise many costs at once over unit boxes, by ask and tell.
+
+The populations of all problems are one batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import numpy as np
 from cmaes import CMA
 
 Cost = Callable[[np.ndarray], np.ndarray]  # points (T, P, d) of T problems -> costs (T, P)
+_EDGE = 0.02  # distance of the first centres from the faces of the unit box
+MIN_DISTANCE = 0.15  # in the largest coordinate, between starts that count as different
+# The cross-entropy method narrows down more slowly than its elites do: so few of them would
+# otherwise agree too early.
+ELITE_WEIGHT = 0.6
+MIN_ELITES = 4
 
 
 class Searcher(Protocol):
@@ -22,99 +29,154 @@ class Searcher(Protocol):
 
 
 class CmaEs:
-    """A CMA-ES for each problem (Hansen 2016), from a given centre (T, d)."""
+    """A CMA-ES for each problem (Hansen 2016).
+
+    Args:
+        centre: (T, d), where each problem begins.
+        population: Points of a population.
+        seed: Of all problems.
+        sigma: Initial step size, in the unit box.
+    """
 
     def __init__(
         self, centre: np.ndarray, population: int, seed: int, *, sigma: float = 0.15
     ) -> None:
         bounds = np.tile([0.0, 1.0], (centre.shape[1], 1))
         # Problem by problem, so that one plan is the same whether it is made alone or among others.
-        self._each = [
-            CMA(mean=c, sigma=sigma, bounds=bounds, population_size=population, seed=seed)
-            for c in np.clip(centre, 0.02, 0.98)
+        self._optimisers = [
+            CMA(mean=mean, sigma=sigma, bounds=bounds, population_size=population, seed=seed)
+            for mean in np.clip(centre, _EDGE, 1 - _EDGE)
         ]
 
     def ask(self) -> np.ndarray:
-        """Populations (T, P, d)."""
-        return np.stack([[c.ask() for _ in range(c.population_size)] for c in self._each])
+        """Propose populations (T, P, d)."""
+        populations = []
+        for optimiser in self._optimisers:
+            populations.append([optimiser.ask() for _ in range(optimiser.population_size)])
+        return np.array(populations)
 
     def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
-        """Take the costs of the populations last asked for."""
-        for c, x, y in zip(self._each, points, costs, strict=True):
-            c.tell(list(zip(x, y, strict=True)))
+        """Take the costs (T, P) of the populations (T, P, d) last asked for."""
+        for optimiser, population, values in zip(self._optimisers, points, costs, strict=True):
+            optimiser.tell(list(zip(population, values, strict=True)))
 
 
 class Cem:
-    """The cross-entropy method for all problems at once: a normal distribution is fitted to the
-    best quarter of each population.
+    """The cross-entropy method for all problems at once.
+
+    A normal distribution is fitted to the best quarter of each population.
+
+    Args:
+        centre: (T, d), where each problem begins.
+        population: Points of a population.
+        seed: Of all problems.
+        sigma: Initial standard deviation, in the unit box.
     """
 
     def __init__(
         self, centre: np.ndarray, population: int, seed: int, *, sigma: float = 0.25
     ) -> None:
         self._rng = np.random.default_rng(seed)
-        self._mean, self._sd, self._population = centre, np.full_like(centre, sigma), population
+        self._mean = centre
+        self._std = np.full_like(centre, sigma)
+        self._population = population
 
     def ask(self) -> np.ndarray:
-        """Populations (T, P, d); the same draws for every problem, so that one plan does not depend
-        on others.
+        """Propose populations (T, P, d).
+
+        All problems get the same random numbers, so that one plan does not depend on others.
         """
-        z = self._rng.normal(size=(self._population, self._mean.shape[1]))
-        return np.clip(self._mean[:, None] + self._sd[:, None] * z, 0, 1)
+        normal = self._rng.normal(size=(self._population, self._mean.shape[1]))
+        return np.clip(self._mean[:, None] + self._std[:, None] * normal, 0, 1)
 
     def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
-        """Move to the elites, but narrow down more slowly than they do: so few would else agree too
-        early.
-        """
-        elites = np.argsort(costs, axis=1)[:, : max(4, self._population // 4)]
+        """Move to the elites among the populations (T, P, d) last asked for."""
+        elites = np.argsort(costs, axis=1)[:, : max(MIN_ELITES, self._population // 4)]
         best = np.take_along_axis(points, elites[..., None], 1)
-        self._mean, self._sd = best.mean(1), 0.4 * self._sd + 0.6 * best.std(1)
+        self._mean = best.mean(1)
+        self._std = (1 - ELITE_WEIGHT) * self._std + ELITE_WEIGHT * best.std(1)
 
 
-def scatter(
+def evaluate_random_points(
     cost: Cost, problems: int, dim: int, *, points: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points (T, P, d) spread over the unit boxes, alike for all problems, and their costs (T, P),
-    best first.
+    """Evaluate random points of the unit boxes, the same ones for all problems.
+
+    Args:
+        cost: The costs of all problems.
+        problems: Number T of problems.
+        dim: Number d of coordinates.
+        points: Number P of points.
+        seed: Of the points.
+
+    Returns:
+        Points (T, P, d) and their costs (T, P), best first.
     """
-    x = np.tile(np.random.default_rng(seed).uniform(size=(points, dim)), (problems, 1, 1))
-    y = cost(x)
-    order = np.argsort(y, axis=1)
-    return np.take_along_axis(x, order[..., None], 1), np.take_along_axis(y, order, 1)
+    drawn = np.random.default_rng(seed).uniform(size=(points, dim))
+    scattered = np.tile(drawn, (problems, 1, 1))
+    costs = cost(scattered)
+    order = np.argsort(costs, axis=1)
+    return (
+        np.take_along_axis(scattered, order[..., None], 1),
+        np.take_along_axis(costs, order, 1),
+    )
 
 
 def pick_distant(
-    points: np.ndarray, costs: np.ndarray, n: int, *, gap: float = 0.15
+    points: np.ndarray, costs: np.ndarray, n: int, *, gap: float = MIN_DISTANCE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best n points (T, n, d) of each problem that lie `gap` or more apart, and their costs (T,
-    n), from points (T, P, d) that are best first.
+    """Pick the best points of each problem that lie apart from each other.
+
+    Args:
+        points: (T, P, d), best first.
+        costs: (T, P).
+        n: How many to pick.
+        gap: Least distance, in the largest coordinate.
+
+    Returns:
+        Points (T, n, d) and their costs (T, n); where there are fewer, the best again.
     """
     rows = []
-    for x in points:
+    for candidates in points:
         chosen = [0]
-        for i in range(1, len(x)):
+        for i in range(1, len(candidates)):
             if len(chosen) == n:
                 break
-            if np.abs(x[chosen] - x[i]).max(1).min() >= gap:
+            distances = np.abs(candidates[chosen] - candidates[i]).max(1)
+            if distances.min() >= gap:
                 chosen.append(i)
-        rows.append(chosen + [0] * (n - len(chosen)))
-    which = np.array(rows)
-    return np.take_along_axis(points, which[..., None], 1), np.take_along_axis(costs, which, 1)
+        repeated = [0] * (n - len(chosen))
+        rows.append(chosen + repeated)
+    picked = np.array(rows)
+    return (
+        np.take_along_axis(points, picked[..., None], 1),
+        np.take_along_axis(costs, picked, 1),
+    )
 
 
 def minimise(
     cost: Cost, searcher: Searcher, best: tuple[np.ndarray, np.ndarray], *, rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best points (T, d) and their costs (T,) after `rounds` populations, those given included."""
-    point, value = best
+    """Search for some rounds.
+
+    Args:
+        cost: The costs of all problems.
+        searcher: Proposes the populations.
+        best: Points (T, d) and costs (T,) that are known already.
+        rounds: Number of populations.
+
+    Returns:
+        The best points (T, d) and their costs (T,), those known already included.
+    """
+    best_points, best_costs = best
     for _ in range(rounds):
-        x = searcher.ask()
-        y = cost(x)
-        searcher.tell(x, y)
-        i = y.argmin(1)
-        at, least = (
-            np.take_along_axis(x, i[:, None, None], 1)[:, 0],
-            np.take_along_axis(y, i[:, None], 1)[:, 0],
-        )
-        point, value = np.where((least < value)[:, None], at, point), np.minimum(value, least)
-    return point, value
+        points = searcher.ask()
+        costs = cost(points)
+        searcher.tell(points, costs)
+        lowest = costs.argmin(1)
+        found_points = np.take_along_axis(points, lowest[:, None, None], 1)[:, 0]
+        found_costs = np.take_along_axis(costs, lowest[:, None], 1)[:, 0]
+        is_better = found_costs < best_costs
+        best_points = np.where(is_better[:, None], found_points, best_points)
+        best_costs = np.minimum(best_costs, found_costs)
+    return best_points, best_costs

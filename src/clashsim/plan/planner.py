@@ -11,7 +11,13 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.optim import device_search
-from clashsim.optim.search import Cem, CmaEs, minimise, pick_distant, scatter
+from clashsim.optim.search import (
+    Cem,
+    CmaEs,
+    evaluate_random_points,
+    minimise,
+    pick_distant,
+)
 from clashsim.plan.batch_cost import BatchCost
 from clashsim.plan.gradient import copy_to_device, minimise_by_gradient
 from clashsim.plan.tasks import MAX_STRIKES, Plan, PlanningTask, PlanStatus
@@ -157,7 +163,7 @@ def plan_batch(
     if config.device is not None:
         points = _search_on_device(batch, config, budget, device=config.device)
     elif config.method == "gradient":
-        starts, _ = scatter(
+        starts, _ = evaluate_random_points(
             batch.cost, len(tasks), batch.dim, points=budget.scattered, seed=config.seed
         )
         points, _ = minimise_by_gradient(
@@ -199,29 +205,28 @@ def _search_on_device(
     """Return the best points (T, K d) found by torch on a device."""
     cost = batch.cost_on_device(copy_to_device(batch.model, device))
     if config.method == "gradient":
-        starts, _ = device_search.scatter(
+        starts, _ = device_search.evaluate_random_points(
             cost,
             len(batch.tasks),
             batch.dim,
             points=budget.scattered,
-            draws=device_search.drawing(config.seed),
+            generator=device_search.cpu_generator(config.seed),
             device=device,
         )
         points, _ = minimise_by_gradient(
             cost, starts[:, : budget.descents], steps=budget.gradient_steps
         )
         return points
-    return device_search.search_on_device(
-        cost,
-        len(batch.tasks),
-        batch.dim,
+    search_config = device_search.DeviceSearchConfig(
         method=config.method,
-        each=budget.population,
+        population=budget.population,
         starts=budget.starts,
         scattered=budget.scattered,
         rounds=config.rounds,
         seed=config.seed,
-        device=device,
+    )
+    return device_search.search_on_device(
+        cost, len(batch.tasks), batch.dim, config=search_config, device=device
     )
 
 
@@ -232,7 +237,9 @@ def _search_populations(
     tasks = len(batch.tasks)
     starts = budget.starts
     dim = batch.dim
-    scattered, costs = scatter(batch.cost, tasks, dim, points=budget.scattered, seed=config.seed)
+    scattered, costs = evaluate_random_points(
+        batch.cost, tasks, dim, points=budget.scattered, seed=config.seed
+    )
     # The population is split among starts that lie apart: strikes on different sides of a body may
     # end at the same place, and one valley is not enough.
     centres, centre_costs = pick_distant(scattered, costs, starts)

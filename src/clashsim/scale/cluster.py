@@ -93,7 +93,7 @@ def _join(where: str) -> bool:
         if address != "auto":
             _check_address_answers(address)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the sentence below says it
+            warnings.simplefilter("ignore")  # the error below reports it
             ray.init(address=address, **_QUIET_OPTIONS)
     except (OSError, RuntimeError, ValueError, ImportError, RayError) as error:
         if where == "ray" and address == "auto":
