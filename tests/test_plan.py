@@ -17,7 +17,7 @@ from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, strike_ranges
 from clashsim.fit.base import base_model
 from clashsim.nets.strike_table import StrikeTable
-from clashsim.optim.search import Cem, CmaEs, minimise, scatter
+from clashsim.optim.search import Cem, CmaEs, evaluate_random_points, minimise
 from clashsim.plan.batch_cost import BatchCost
 from clashsim.plan.execution import plan_from_json, plan_to_dict, tip_paths, touches
 from clashsim.plan.path import Limits
@@ -98,7 +98,7 @@ def test_searchers_find_planted_minima(d, seed):
         return ((points - middle[:, None]) ** 2).sum(-1)
 
     for kind in (CmaEs, Cem):
-        points, costs = scatter(cost, 2, d, points=40, seed=seed)
+        points, costs = evaluate_random_points(cost, 2, d, points=40, seed=seed)
         first = (points[:, 0], costs[:, 0])
         best, value = minimise(cost, kind(points[:, 0], 24, seed), first, rounds=40)
         assert (value <= costs[:, 0]).all() and np.abs(best - middle).max() < 0.02
