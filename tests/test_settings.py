@@ -150,4 +150,4 @@ def test_settings_are_proposed_on_the_command_line_and_again(
         )
         == 0
     )
-    assert "it counts as mine.toml beside mine.xml" in capsys.readouterr().out
+    assert "reads them from mine.toml beside mine.xml" in capsys.readouterr().out
