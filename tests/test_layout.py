@@ -47,7 +47,7 @@ HEAVY = {
     "pydrake": r"lab/",
     "ray": r"scale/",
     "fsspec": r"data/checkpoints\.py",
-    "viser": r"view/(page|stage)\.py|commands/view\.py",
+    "viser": r"view/(page|stage|camera)\.py|commands/view\.py",
 }
 PICKLES = {"pickle", "shelve", "marshal", "dill", "cloudpickle"}
 
@@ -138,7 +138,7 @@ def test_imports_for_type_checking_follow_the_same_picture(path):
 
 
 def test_a_wrong_import_is_seen():
-    wrong = "from clashsim.fit.calibrate import calibrate\nimport jax\nimport pickle\n"
+    wrong = "import clashsim.fit.calibrate\nimport jax\nimport pickle\n"
     assert len(list(violations("core/scene.py", imports(wrong, for_types=False)))) == 3
     hidden = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from clashsim import fit\n"
     assert not list(violations("core/scene.py", imports(hidden, for_types=False)))
@@ -188,6 +188,9 @@ def test_no_function_takes_more_than_seven_arguments():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                # A kernel for a GPU takes the address of every array.
+                if any("triton" in ast.dump(d) for d in node.decorator_list):
+                    continue
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 count = sum(a.arg not in ("self", "cls") for a in arguments)
                 if count > 7:

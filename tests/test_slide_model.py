@@ -14,7 +14,7 @@ import torch
 
 from clashsim.bench import real_slides, slide_sets
 from clashsim.bench.options import BenchOptions
-from clashsim.bench.slide_problem import SlideProblem
+from clashsim.bench.slide_problem import RestPoseProblem
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.estimates import EstimateStatus
 from clashsim.core.scene import Scene
@@ -425,7 +425,7 @@ def test_mujoco_parameters_brake_a_point_contact_alike():
 
 
 def test_the_laboratorys_square_stops_where_the_model_says():
-    problem = SlideProblem(slide_sets.load("lab/square", None))
+    problem = RestPoseProblem(slide_sets.load("lab/square", None))
     rows, test = real_slides.split_slides(problem.data, 10, "random", seeds=1)[0]
     model = real_slides.fit_slide_model(problem, rows).model
     far, angle = problem.errors(

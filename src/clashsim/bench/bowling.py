@@ -166,9 +166,9 @@ def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
             network = _device_seconds(sim, start, steps, device)
             rows.append(_cost_row(cubes, device, scenes=1, network=network, mujoco=mujoco))
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=_BATCH_SCENES):
-            many = np.repeat(start, _BATCH_SCENES, 0)
-            network = _device_seconds(sim, many, steps, device) / _BATCH_SCENES
-            mujoco = _mujoco_seconds(many, 4 * steps) / _BATCH_SCENES
+            batch_start = np.repeat(start, _BATCH_SCENES, 0)
+            network = _device_seconds(sim, batch_start, steps, device) / _BATCH_SCENES
+            mujoco = _mujoco_seconds(batch_start, 4 * steps) / _BATCH_SCENES
             rows.append(
                 _cost_row(cubes, device, scenes=_BATCH_SCENES, network=network, mujoco=mujoco)
             )

@@ -100,8 +100,8 @@ def _recorded_path(
     frames = slice(table["traj_offset"][row], table["traj_offset"][row + 1])
     time = _UNIT * np.cumsum(table[_TIME][frames].astype(np.int64), axis=0)
     position = _UNIT * np.cumsum(table[_POSITION][frames].astype(np.int64), axis=0)
-    turned = _UNIT * np.cumsum(table[_YAW][frames].astype(np.int64), axis=0)
-    return time, np.column_stack([position[:, :2], yaw_before + turned])
+    yaw_change = _UNIT * np.cumsum(table[_YAW][frames].astype(np.int64), axis=0)
+    return time, np.column_stack([position[:, :2], yaw_before + yaw_change])
 
 
 def _box_model(mass: float) -> mujoco.MjModel:

@@ -49,20 +49,22 @@ class MujocoSlider:
         qvel = bodies.bind("qvel")[:, self.qvel_start : self.qvel_start + 6]
         timestep = self.model.opt.timestep
         bodies.step(nstep=round(_SETTLING_TIME / timestep))
-        self._place(qpos, qvel, pose, twist)
+        self._write_states(qpos, qvel, pose, twist)
         yaw = pose[:, 2].copy()
         steps_between_checks = round(_CHECK_INTERVAL / timestep)
         for _ in range(round(longest / _CHECK_INTERVAL)):
             bodies.step(nstep=steps_between_checks)
-            turned = _yaw(qpos[:, 3:]) - yaw
-            yaw += np.remainder(turned + np.pi, 2 * np.pi) - np.pi
+            yaw_change = _yaw(qpos[:, 3:]) - yaw
+            yaw += np.remainder(yaw_change + np.pi, 2 * np.pi) - np.pi
             slow = np.abs(qvel[:, :2]).max() < _REST_SPEED
             if slow and np.abs(qvel[:, 5]).max() < _REST_ANGULAR_SPEED:
                 break
         return np.column_stack([qpos[:, 0], qpos[:, 1], yaw])
 
     @staticmethod
-    def _place(qpos: np.ndarray, qvel: np.ndarray, pose: np.ndarray, twist: np.ndarray) -> None:
+    def _write_states(
+        qpos: np.ndarray, qvel: np.ndarray, pose: np.ndarray, twist: np.ndarray
+    ) -> None:
         """Write poses and twists (N, 3) into states; bodies keep the height at which they stand."""
         qpos[:, :2] = pose[:, :2]
         qpos[:, 3:] = 0.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from clashsim import lab
 from clashsim.bench.recorded_slides import SlideSet
-from clashsim.bench.slide_problem import MujocoFriction, SlideProblem
+from clashsim.bench.slide_problem import MujocoFriction, RestPoseProblem
 from clashsim.bench.strike_models import states_before
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import StrikeModel
@@ -68,7 +68,7 @@ class PlanningProblem:
     @cached_property
     def friction(self) -> MujocoFriction:
         """Friction of the ground, identified in MuJoCo on the slides."""
-        return SlideProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
+        return RestPoseProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
 
     def targets(self, n: int, seed: int) -> np.ndarray:
         """Poses at rest (n, 3) of strikes that no method uses, if struck at the origin."""

@@ -27,7 +27,7 @@ from clashsim.bench.options import BenchOptions
 from clashsim.bench.recorded_slides import SlideSet
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import Row, measured, optional
-from clashsim.bench.slide_problem import SlideProblem
+from clashsim.bench.slide_problem import RestPoseProblem
 from clashsim.fit.calibrate import calibrate
 from clashsim.slides.identify import SlideFit, fit_slides
 
@@ -43,7 +43,7 @@ Splits = list[tuple[np.ndarray, np.ndarray]]  # rows to use, rows to test on
 # Poses and twists (N, 3) -> poses at rest (N, 3)
 RestModel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # (problem, rows to use) -> what predicts poses at rest
-Method = Callable[[SlideProblem, np.ndarray], RestModel]
+Method = Callable[[RestPoseProblem, np.ndarray], RestModel]
 
 
 class SlideErrors(NamedTuple):
@@ -53,24 +53,24 @@ class SlideErrors(NamedTuple):
     angle: np.ndarray
 
 
-def _mujoco_sliding(problem: SlideProblem, rows: np.ndarray) -> RestModel:
+def _mujoco_sliding(problem: RestPoseProblem, rows: np.ndarray) -> RestModel:
     """MuJoCo with identified sliding friction and its default torsional friction."""
     return problem.mujoco_rest_model(problem.identify_sliding(rows))
 
 
-def _mujoco_torsional(problem: SlideProblem, rows: np.ndarray) -> RestModel:
+def _mujoco_torsional(problem: RestPoseProblem, rows: np.ndarray) -> RestModel:
     """MuJoCo with identified sliding and torsional friction."""
     return problem.mujoco_rest_model(problem.identify_torsional(rows))
 
 
-def fit_slide_model(problem: SlideProblem, rows: np.ndarray) -> SlideFit:
+def fit_slide_model(problem: RestPoseProblem, rows: np.ndarray) -> SlideFit:
     """Fit clashsim's slide model to the slides in `rows`."""
     data = problem.data
     slides = [data.slides[i] for i in rows]
     return fit_slides(slides, data.support_patch, twists=data.twist[rows])
 
 
-def _clashsim(problem: SlideProblem, rows: np.ndarray) -> RestModel:
+def _clashsim(problem: RestPoseProblem, rows: np.ndarray) -> RestModel:
     model = fit_slide_model(problem, rows).model
 
     def rest(pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
@@ -137,7 +137,7 @@ def run(options: BenchOptions = BenchOptions(), *, ns: Sequence[int] | None = No
     with options.progress("measuring", len(chosen)) as advance:
         for name in chosen:
             with optional(rows, set=name):
-                problem = SlideProblem(slide_sets.load(name, options.root).thinned(most))
+                problem = RestPoseProblem(slide_sets.load(name, options.root).thinned(most))
                 for draw in ("random", "session"):
                     for n in ns or (_QUICK_NS if options.quick else NS):
                         splits = split_slides(problem.data, n, draw, seeds=seeds)
@@ -158,7 +158,9 @@ def _order(row: Row) -> tuple[bool, int]:
     return row.get("input") != "twist", list(METHODS).index(row["method"])
 
 
-def _measure(problem: SlideProblem, head: Row, methods: Sequence[str], splits: Splits) -> list[Row]:
+def _measure(
+    problem: RestPoseProblem, head: Row, methods: Sequence[str], splits: Splits
+) -> list[Row]:
     """Rows of some methods over all splits; none without methods or splits."""
     if not methods or not splits:
         return []
@@ -187,7 +189,7 @@ def _measure(problem: SlideProblem, head: Row, methods: Sequence[str], splits: S
 
 
 def _predict_after_strike(
-    problem: SlideProblem, rows: np.ndarray, seed: int
+    problem: RestPoseProblem, rows: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Poses and twists (N, 3) after all strikes, by a collision model that is calibrated on `rows`.
 

@@ -34,7 +34,7 @@ class MujocoFriction(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SlideProblem:
+class RestPoseProblem:
     """One data set of N slides, and what methods compute from it once."""
 
     data: SlideSet

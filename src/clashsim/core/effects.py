@@ -22,7 +22,7 @@ from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 
 _STEPS = 80  # of the integration over one contact
-_MAX_LEVER = 3.0  # radii of gyration: how far from the centre an impulse may act in effect
+_MAX_ARM = 3.0  # radii of gyration: how far from the centre an impulse may act in effect
 
 
 def with_effects(
@@ -173,7 +173,7 @@ def _with_tangential_spring(
     normal_arm = frame.arm[:, 0]
     # Where the impulse acted in effect: a face may carry it anywhere along itself.
     tangential_arm = np.clip(
-        (normal_arm * tangential_impulse - change[:, 2]) / normal_impulse, -_MAX_LEVER, _MAX_LEVER
+        (normal_arm * tangential_impulse - change[:, 2]) / normal_impulse, -_MAX_ARM, _MAX_ARM
     )
     normal = frame.contact.normal
     tangent = rotate_quarter_turn(normal)

@@ -283,8 +283,8 @@ def _misfit(net: GraphNet, values: BoxParameters, tosses: RecordedTosses, horizo
             continue
         orientation = tosses.orientation[:, i]
         centre = tosses.position[:, i] + rotate(orientation, values["centre"].expand(n, 3))
-        turned = rotate((state.orientation - orientation)[:, None], corners)
-        off = (state.position - centre)[:, None] + turned
+        rotation_error = rotate((state.orientation - orientation)[:, None], corners)
+        off = (state.position - centre)[:, None] + rotation_error
         distance = torch.sqrt((off * off).sum(2).mean(1) + 1e-8) / _HALF_WIDTH
         total = total + (weight * distance / (1 + distance / _SATURATION)).sum()
         count += float(weight.sum())

@@ -179,10 +179,10 @@ def _belief_before(base: DistilledModel, candidates: Impacts) -> _Belief:
     jacobian, _ = outcome_jacobian(data, nominal)
     usual = PriorScales()
     floor = jacobian.shape[1] * usual.noise**2
-    here = (jacobian, data.context)
-    expected = prior_covariance(here, here, std, usual)
+    at_candidates = (jacobian, data.context)
+    expected = prior_covariance(at_candidates, at_candidates, std, usual)
     return _Belief(
-        prior_covariance(here, here, std, _WIDE),
+        prior_covariance(at_candidates, at_candidates, std, _WIDE),
         _measurement_noise(jacobian, std),
         _variance(expected, len(candidates)).numpy() + floor,
         floor,
@@ -206,16 +206,16 @@ def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
         InputScaling.of(model.base, frame, candidates.known), model.scaling
     )
     context = scaling.data(model.base, frame, candidates.known).context
-    here = (jacobian, context)
+    at_candidates = (jacobian, context)
     there = (fitted.jacobian, _rescaled(fitted.context, model.scaling, scaling))
     noise_there = torch.block_diag(*_measurement_noise(fitted.jacobian, fitted.std))
     measured = prior_covariance(there, there, fitted.std, _WIDE) + noise_there
     white = torch.linalg.solve_triangular(
         torch.linalg.cholesky(measured),
-        prior_covariance(there, here, fitted.std, _WIDE),
+        prior_covariance(there, at_candidates, fitted.std, _WIDE),
         upper=False,
     )
-    prior = prior_covariance(here, here, fitted.std, _WIDE)
+    prior = prior_covariance(at_candidates, at_candidates, fitted.std, _WIDE)
     covariance = prior - white.T @ white + _disagreement(model, data, size)
     floor = jacobian.shape[1] * model.noise_variance
     return _Belief(

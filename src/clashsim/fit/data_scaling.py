@@ -273,8 +273,8 @@ def _pushed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> n
     nearly_aligned = rng.normal(size=(n, k)) * 0.05
     any_yaw = rng.uniform(0, np.pi / 2, (n, k))
     yaw = common_yaw + np.where(aligned, nearly_aligned, any_yaw)
-    turned = np.abs(np.sin(2 * (yaw - yaw[:, :1]))) >= 0.3
-    clearance = size * np.where(turned, 1.45, 1.2)
+    is_rotated = np.abs(np.sin(2 * (yaw - yaw[:, :1]))) >= 0.3
+    clearance = size * np.where(is_rotated, 1.45, 1.2)
     gap = rng.uniform(0.003, 0.05, (n, k))
     distances = clearance[:, 1:] + clearance[:, :-1] + gap[:, 1:]
     along = np.cumsum(np.concatenate([np.zeros((n, 1)), distances], 1), 1)
@@ -292,6 +292,6 @@ def _pushed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> n
     velocity = 7 * k
     out[:, velocity : velocity + 2] = rng.uniform(0.2, ranges.speed, (n, 1)) * forward
     yaw_rate = rng.normal(size=n) * 0.3 * ranges.angular_speed
-    turns = rng.uniform(size=n) < 0.5
-    out[:, velocity + 5] = yaw_rate * turns
+    has_yaw_rate = rng.uniform(size=n) < 0.5
+    out[:, velocity + 5] = yaw_rate * has_yaw_rate
     return out

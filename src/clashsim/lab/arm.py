@@ -24,7 +24,7 @@ TIP_SCATTER = 1.5e-4  # m, standard deviation of the tip on either axis
 
 
 @dataclass(frozen=True, eq=False)
-class TipPath:
+class CommandedPath:
     """A commanded path of the tip over the table, world axes.
 
     Attributes:
@@ -38,7 +38,7 @@ class TipPath:
     start: np.ndarray
 
 
-def tip_path(touch: np.ndarray, velocity: np.ndarray, rng: np.random.Generator) -> TipPath:
+def tip_path(touch: np.ndarray, velocity: np.ndarray, rng: np.random.Generator) -> CommandedPath:
     """Make the path of a strike as the arm follows it, with its scatter.
 
     Args:
@@ -58,4 +58,4 @@ def tip_path(touch: np.ndarray, velocity: np.ndarray, rng: np.random.Generator) 
     stopping = reversed_at + RETREAT_DISTANCE / RETREAT
     times = np.array([0.0, braking, reversed_at, stopping, stopping + RETREAT / BRAKING])
     speeds = [speed, speed, -RETREAT, -RETREAT, 0.0]
-    return TipPath(times, np.outer(speeds, direction), start)
+    return CommandedPath(times, np.outer(speeds, direction), start)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.spatial import Delaunay
 
 from clashsim.core.extras import needs
-from clashsim.lab import arm
+from clashsim.lab.arm import DAMPING, MASS, STIFFNESS, CommandedPath
 from clashsim.lab.settings import CHANGES, MATERIALS, Setting, table_friction
 from clashsim.lab.strike import TIP_RADIUS, Outline
 
@@ -154,7 +154,7 @@ class Plant:
         self.context = self.diagram.CreateDefaultContext()
         self.plant_context = self.plant.GetMyMutableContextFromRoot(self.context)
 
-    def command(self, path: arm.TipPath) -> None:
+    def command(self, path: CommandedPath) -> None:
         """Give the servo its path; a cubic Hermite spline meets the quadratic pieces exactly."""
         mean_velocities = 0.5 * (path.velocities[1:] + path.velocities[:-1])
         moves = np.cumsum(mean_velocities * np.diff(path.times)[:, None], 0)
@@ -163,7 +163,7 @@ class Plant:
             PiecewisePolynomial.CubicHermite(path.times, positions.T, path.velocities.T)
         )
 
-    def start(self, pose: np.ndarray, path: arm.TipPath) -> np.ndarray:
+    def start(self, pose: np.ndarray, path: CommandedPath) -> np.ndarray:
         """Make the state with the block at rest and the tip at the start of its path.
 
         Args:
@@ -262,12 +262,12 @@ def _add_arm(plant: Any, setting: Setting) -> tuple[Any, Any]:
     model = plant.AddModelInstance("striker")
     sphere = UnitInertia.SolidSphere(TIP_RADIUS)
     cart = plant.AddRigidBody("cart", model, SpatialInertia(1e-3, np.zeros(3), sphere))
-    tip = plant.AddRigidBody("striker", model, SpatialInertia(arm.MASS, np.zeros(3), sphere))
+    tip = plant.AddRigidBody("striker", model, SpatialInertia(MASS, np.zeros(3), sphere))
     x = plant.AddJoint(PrismaticJoint("x", plant.world_frame(), cart.body_frame(), [1, 0, 0]))
     y = plant.AddJoint(PrismaticJoint("y", cart.body_frame(), tip.body_frame(), [0, 1, 0]))
     for joint in (x, y):
         actuator = plant.AddJointActuator(joint.name(), joint)
-        actuator.set_controller_gains(PdControllerGains(p=arm.STIFFNESS, d=arm.DAMPING))
+        actuator.set_controller_gains(PdControllerGains(p=STIFFNESS, d=DAMPING))
     material = MATERIALS[setting.material]
     compliant = _compliant_properties(
         friction=CHANGES[setting.change].friction * material.friction,

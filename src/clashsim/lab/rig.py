@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from clashsim.lab.arm import TipPath
+from clashsim.lab.arm import CommandedPath
 from clashsim.lab.plant import Plant, PlantState
 from clashsim.lab.settings import Setting
 from clashsim.lab.strike import TIP_RADIUS, block_outline
@@ -56,7 +56,7 @@ class Rig:
         self.coarse = Plant(setting, self.shape, COARSE_STEP)
         self.fine = Plant(setting, self.shape, FINE_STEP)
 
-    def run(self, pose: np.ndarray, path: TipPath) -> TrueMotion:
+    def run(self, pose: np.ndarray, path: CommandedPath) -> TrueMotion:
         """Strike a resting block until it rests again.
 
         Args:
@@ -90,7 +90,7 @@ class Rig:
                 break
         return _recorded(np.array(states))
 
-    def _approach(self, pose: np.ndarray, path: TipPath) -> list[np.ndarray]:
+    def _approach(self, pose: np.ndarray, path: CommandedPath) -> list[np.ndarray]:
         """States until shortly before the touch: the tip keeps its speed and the block rests."""
         start = self.coarse.start(pose, path)
         steps = round((path.times[1] - _QUIET_MARGIN) / COARSE_STEP)

@@ -20,7 +20,8 @@ from clashsim.core.errors import DataError
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trial, Trials, quaternion, yaw
 from clashsim.core.workers import exit_with_parent
-from clashsim.lab import arm, mocap
+from clashsim.lab.arm import tip_path
+from clashsim.lab.mocap import RATE, frame_error, observe
 from clashsim.lab.settings import Setting
 from clashsim.lab.strike import Strike, block_outline
 
@@ -59,16 +60,16 @@ class Session:
         self._pose = _checked_pose(start) + np.array(PLACEMENT_STD) * self._rng.normal(size=3)
         # The markers were put on once, so their error belongs to the setting.
         marker_rng = np.random.default_rng(zlib.crc32(setting.name.encode()))
-        self._frame_errors = {body: mocap.frame_error(marker_rng) for body in _BODIES}
+        self._frame_errors = {body: frame_error(marker_rng) for body in _BODIES}
         self._rig = _rig_of(setting)
 
     def look(self) -> np.ndarray:
         """Measure the pose of the resting block: x, y (m), yaw (rad), (3,)."""
         x, y, angle = self._pose
         pose = np.array([x, y, 0.0, *quaternion(angle)])
-        times = np.array([0.0, POSE_FRAMES / mocap.RATE])
+        times = np.array([0.0, POSE_FRAMES / RATE])
         while True:
-            _, measured = mocap.observe(
+            _, measured = observe(
                 times, np.stack([pose, pose]), self._frame_errors["block"], self._rng
             )
             measured = measured[np.isfinite(measured).all(1)]
@@ -90,14 +91,14 @@ class Session:
         tip_in_block, direction_in_block = block_outline(self.setting.shape).touch(strike)
         tip = measured[:2] + rotate_planar(tip_in_block, measured[2])
         velocity = strike.speed * rotate_planar(direction_in_block, measured[2])
-        motion = self._rig.run(self._pose, arm.tip_path(tip, velocity, self._rng))
+        motion = self._rig.run(self._pose, tip_path(tip, velocity, self._rng))
         last = motion.block[-1]
         self._pose = np.array([*last[:2], yaw(last[None, 3:])[0]])
         true_poses = {"block": motion.block, "striker": motion.striker}
         stamps = np.zeros(0)
         poses = {}
         for body in _BODIES:
-            stamps, poses[body] = mocap.observe(
+            stamps, poses[body] = observe(
                 motion.t, true_poses[body], self._frame_errors[body], self._rng
             )
         return Trial(name, stamps, poses, source="lab")

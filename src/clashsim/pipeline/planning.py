@@ -60,8 +60,8 @@ class PlanConfig:
         side: Side from which the arm can strike: bearings (rad) of the tip seen from the body, from
             the first counter-clockwise to the second; None is any.
         workspace: x low, x high, y low, y high (m) that the body may not leave; None has no limits.
-        noise_samples: Plan for the mean over so many samples of the model's noise; 0 plans for the expected
-            outcome.
+        noise_samples: Plan for the mean over so many samples of the model's noise; 0 plans for the
+            expected outcome.
         seed: Of the search.
         device: Device of torch to search on, as in "cuda"; None searches with numpy.
         limits: What the arm allows at its tip.

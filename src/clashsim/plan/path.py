@@ -86,15 +86,15 @@ def strike_path(
     line = StrikeLine.of(speed, limits, config)
     travel = None
     if start is not None:
-        resting_place = _as_vector("start", start, height=contact[2])
-        ahead = float((resting_place - contact) @ direction)
+        rest_position = _as_vector("start", start, height=contact[2])
+        ahead = float((rest_position - contact) @ direction)
         if ahead >= 0:
             raise DataError(
                 "the start must lie behind the touch, or the way from it may lead through what is "
                 f"struck; it is {ahead:.4g} m ahead"
             )
         run_up_point = contact - line.run_up * direction
-        travel = move_between_rests(resting_place.tolist(), run_up_point.tolist(), limits)
+        travel = move_between_rests(rest_position.tolist(), run_up_point.tolist(), limits)
     travel_rows = 0 if travel is None else count_samples(travel.duration, rate)
     count = travel_rows + line.rows_before + line.rows_after + 1
     if count > MAX_ROWS:

@@ -55,10 +55,10 @@ def draw_corridor(
         axes.add_patch(Polygon(corridor, facecolor="0.93", edgecolor="0.75"))
         goal = Circle(tuple(end), GOAL_RADIUS, facecolor="none", edgecolor="C2", linestyle="--")
         axes.add_patch(goal)
-    axes.add_patch(Polygon(_placed(body, pose), facecolor="C0", alpha=0.5, edgecolor="C0"))
+    axes.add_patch(Polygon(_moved_to_pose(body, pose), facecolor="C0", alpha=0.5, edgecolor="C0"))
     axes.plot(*pose[:2], "k.", markersize=4)
     if goal_yaw is not None:
-        wanted = _placed(body, np.array([*way[-1], goal_yaw]))
+        wanted = _moved_to_pose(body, np.array([*way[-1], goal_yaw]))
         axes.add_patch(Polygon(wanted, facecolor="none", edgecolor="C2", linewidth=0.8))
     if tip is not None:
         position, velocity = tip[:2], tip[2:]
@@ -100,7 +100,7 @@ def corridor_corners(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return np.array([start + half_width, end + half_width, end - half_width, start - half_width])
 
 
-def _placed(outline: np.ndarray, pose: np.ndarray) -> np.ndarray:
+def _moved_to_pose(outline: np.ndarray, pose: np.ndarray) -> np.ndarray:
     """Return an outline (C, 2) at a pose (3,)."""
     cos, sin = np.cos(pose[2]), np.sin(pose[2])
     return outline @ np.array([[cos, sin], [-sin, cos]]) + pose[:2]

@@ -115,8 +115,8 @@ class SlideMotion:
         powers = np.array([linear_power[0], linear_power[0], angular_power[0]])
         share = np.interp(t - self.start, times[0], _NODES)[:, None] ** powers
         early = np.minimum(t - self.start, 0.0)[:, None]
-        first_slope = (_NODES[1] ** powers - 1) / max(float(times[0, 1]), 1e-12)
-        return self.constants[_VELOCITY] * (share + early * first_slope)
+        first_rate = (_NODES[1] ** powers - 1) / max(float(times[0, 1]), 1e-12)
+        return self.constants[_VELOCITY] * (share + early * first_rate)
 
 
 def fit_slide_motion(
@@ -124,7 +124,7 @@ def fit_slide_motion(
     pose: np.ndarray,
     noise: np.ndarray,
     *,
-    lever: float,
+    effective_radius: float,
     friction: tuple[float, float],
     anchor: MotionStart,
 ) -> SlideMotion:
@@ -138,7 +138,7 @@ def fit_slide_motion(
         t: Times (n,), s.
         pose: x, y, yaw (n, 3) of the mass centre.
         noise: Standard deviations (n, 3) of these.
-        lever: First guess of c, m.
+        effective_radius: First guess of c, m.
         friction: Expected log A, and its standard deviation.
         anchor: The motion before the impact.
 
@@ -149,7 +149,7 @@ def fit_slide_motion(
         t=t - anchor.time,
         pose=pose,
         noise=noise,
-        log_mean=np.array([friction[0], 0.0, np.log(lever)]),
+        log_mean=np.array([friction[0], 0.0, np.log(effective_radius)]),
         log_std=np.array([friction[1], 0.5, 0.5]),
         anchor=anchor,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import viser
 
 from clashsim.view.figures import legend, sentence_html
 from clashsim.view.motion import BodyMotion
+from clashsim.view.panel import Panel
 from clashsim.view.plan_panel import PlanPanel
 from clashsim.view.player import Player
 from clashsim.view.replay_panel import ReplayPanel
@@ -24,18 +25,6 @@ _KIND_HINTS = {
     "MuJoCo": "MuJoCo with its own collision.",
     "hybrid": "MuJoCo with the learned collision.",
 }
-
-
-class Panel(Protocol):
-    """One thing to do on the page."""
-
-    folder: Any
-
-    def enter(self) -> None:
-        """Show what belongs to it in the scene."""
-
-    def leave(self) -> None:
-        """Take that away."""
 
 
 class Page:

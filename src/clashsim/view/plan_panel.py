@@ -14,7 +14,7 @@ from clashsim.view.scene_nodes import set_pose
 from clashsim.view.stage import START_COLOUR
 
 if TYPE_CHECKING:
-    from clashsim.view.page import Page
+    from clashsim.view.panel import PanelHost
 
 _EXPLANATION = (
     "Drag the pink target: arrows and the square move it, the arc rotates it. "
@@ -31,7 +31,7 @@ class PlanPanel:
         gui: Where its controls are added.
     """
 
-    def __init__(self, page: Page, gui: Any) -> None:
+    def __init__(self, page: PanelHost, gui: Any) -> None:
         self._page = page
         self.folder = gui.add_folder("Plan", visible=False)
         with self.folder:

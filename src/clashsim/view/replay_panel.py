@@ -12,7 +12,7 @@ from clashsim.view.session import SIMULATED_KINDS
 from clashsim.view.strike_sources import ReplayedStrike
 
 if TYPE_CHECKING:
-    from clashsim.view.page import Page
+    from clashsim.view.panel import PanelHost
 
 _NONE = "none"  # what the list shows where there is nothing to replay
 
@@ -25,7 +25,7 @@ class ReplayPanel:
         gui: Where its controls are added.
     """
 
-    def __init__(self, page: Page, gui: Any) -> None:
+    def __init__(self, page: PanelHost, gui: Any) -> None:
         source = page.session.source
         names = source.names
         self._page = page

@@ -10,7 +10,7 @@ from clashsim.view.figures import COLOURS, sentence_html, table
 from clashsim.view.poses import world_pose
 
 if TYPE_CHECKING:
-    from clashsim.view.page import Page
+    from clashsim.view.panel import PanelHost
 
 _EXPLANATION = (
     "The policy strikes the body along the corridor, at most five times to each sub-goal; "
@@ -26,7 +26,7 @@ class RoutePanel:
         gui: Where its controls are added.
     """
 
-    def __init__(self, page: Page, gui: Any) -> None:
+    def __init__(self, page: PanelHost, gui: Any) -> None:
         session = page.session
         self._page = page
         self._why_not = session.policy.reason  # why no route can be followed

@@ -23,7 +23,7 @@ from clashsim.view.stage import START_COLOUR
 from clashsim.view.strike_sources import adjustable_ranges, before_of_strike
 
 if TYPE_CHECKING:
-    from clashsim.view.page import Page
+    from clashsim.view.panel import PanelHost
 
 _EXPLANATION = (
     "Choose where and how fast the body is struck. It is simulated when you let go; "
@@ -47,7 +47,7 @@ class StrikePanel:
         gui: Where its controls are added.
     """
 
-    def __init__(self, page: Page, gui: Any) -> None:
+    def __init__(self, page: PanelHost, gui: Any) -> None:
         self._page = page
         self._why_not = ""  # why nothing can be struck by hand
         self.sliders: dict[str, Any] = {}

@@ -41,7 +41,7 @@ def join_logs(name: str, logs: Sequence[Log], known: Mapping[str, float]) -> Tri
     if len(t) < 2:
         rows = "1 row" if len(t) == 1 else f"{len(t)} rows"
         raise DataError(f"trial {name!r} has {rows} in which a body was seen; a motion needs two")
-    poses = {stream.body: _place_at_times(t, stream.t, stream.pose) for stream in streams}
+    poses = {stream.body: _insert_at_times(t, stream.t, stream.pose) for stream in streams}
     signals: dict[str, np.ndarray] = {}
     numbers: dict[str, float] = {}
     for log in logs:
@@ -49,7 +49,7 @@ def join_logs(name: str, logs: Sequence[Log], known: Mapping[str, float]) -> Tri
         for signal, (times, values) in log.signals.items():
             if signal in signals:
                 raise DataError(f"two logs of trial {name!r} both have a signal {signal!r}")
-            signals[signal] = _place_at_times(t, times, values)
+            signals[signal] = _insert_at_times(t, times, values)
     for log in logs:
         for moment, time in log.moments.items():
             numbers[moment] = float(time - t[0])
@@ -69,7 +69,7 @@ def _union_of_times(logs: Sequence[Log]) -> np.ndarray:
     return np.unique(np.concatenate(times)) if times else np.empty(0)
 
 
-def _place_at_times(t: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _insert_at_times(t: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Put values (N, ...) at their times among t (T,), with NaN elsewhere.
 
     Of several values at one time the first that was seen counts.

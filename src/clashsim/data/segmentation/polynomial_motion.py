@@ -21,7 +21,7 @@ _ANGULAR_ORDERS = (0, 1, 2, 3)  # tumbling is not as simple as free fall
 _MAX_MISFIT = 1.15  # rms residual over noise of an infinitely long window that still agrees
 _MAX_MISFIT_DEVIATIONS = 3.0  # standard deviations that are added to it for a short window
 _MAX_RATE_CHANGE = 3.0  # standard deviations by which a longer window may change the rate
-_MAX_REST_SLOPE = 3.5  # standard deviations of the slope of a body that is at rest
+_MAX_REST_RATE = 3.5  # standard deviations of the rate of a body that is at rest
 _MAX_FAILURES = 2  # windows that disagree in a row: a single one may be chance
 _MIN_WINDOW = 5  # frames
 _WINDOW_GROWTH = 1.5  # from one window to the next
@@ -175,7 +175,7 @@ def fit_polynomial(
         anchor_weight = float(np.median(mean_noise / anchor.std))
         weight = np.append(weight, anchor_weight)
     duration = max(float(np.abs(t - origin).max()), 1e-9)
-    # The basis has a slope even for a body at rest: the slope shows how certain the rest is.
+    # The basis has a rate even for a body at rest: the rate shows how certain the rest is.
     basis = np.vander((t - origin) / duration, max(order, 1) + 1, increasing=True)
     used_basis = basis[:, : order + 1]
     coefficients = np.linalg.lstsq(
@@ -270,8 +270,8 @@ def fit_smooth_motion(
             if order > 0 and is_better_fallback:
                 fallback = fit
             if order == 0:
-                slope = _slope_over_noise(t[rows], coordinates[rows], noise[rows].mean(0))
-                rate_is_off = slope > _MAX_REST_SLOPE
+                rate = _rate_over_noise(t[rows], coordinates[rows], noise[rows].mean(0))
+                rate_is_off = rate > _MAX_REST_RATE
             else:
                 rate_is_off = accepted is not None and _rate_differs(fit, accepted)
             degrees_of_freedom = max((size - order - 1) * coordinates.shape[1], 1)
@@ -312,8 +312,8 @@ def _rate_differs(fit: Polynomial, shorter: Polynomial) -> bool:
     return bool((change > _MAX_RATE_CHANGE * shorter.std).any())
 
 
-def _slope_over_noise(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> float:
-    """Largest slope of the coordinates over its standard deviation."""
+def _rate_over_noise(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> float:
+    """Largest rate of the coordinates over its standard deviation."""
     centred = t - t.mean()
     length = max(float(np.linalg.norm(centred)), 1e-12)
     return float((np.abs(centred @ coordinates) / length / noise).max())

@@ -234,7 +234,7 @@ def _fit_slide_to(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMot
         t,
         coordinates,
         noise,
-        lever=setup.gyration_radius,
+        effective_radius=setup.gyration_radius,
         friction=(prior.log_mean, prior.log_std),
         anchor=anchor,
     )

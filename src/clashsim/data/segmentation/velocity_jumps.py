@@ -21,7 +21,7 @@ _USUAL_ACCELERATION = 5.0  # m/s^2, that friction or gravity may have
 # How much a jump must lower the sum of squared residuals over noise, compared with the best sudden
 # change of acceleration.
 _MIN_EVIDENCE = 15.0
-_MAX_BEND_PLACES = 13  # at which a change of acceleration is tried
+_MAX_BEND_FRAMES = 13  # at which a change of acceleration is tried
 _FRAMES_APART = 3.5  # two jumps nearer than this are one
 
 
@@ -123,8 +123,8 @@ def _jumps_of_span(
     evidence = bend_misfit - jump_misfit
     # Few windows get this far, so the search for the best place of the bend is fast.
     likely = np.flatnonzero(evidence > _MIN_EVIDENCE)
-    bend_places = np.linspace(2, 2 * side - 2, min(2 * side - 3, _MAX_BEND_PLACES)).astype(int)
-    for place in np.unique(bend_places):
+    bend_frames = np.linspace(2, 2 * side - 2, min(2 * side - 3, _MAX_BEND_FRAMES)).astype(int)
+    for place in np.unique(bend_frames):
         bend_time = 0.5 * (scaled_time[likely, place - 1] + scaled_time[likely, place])
         bend_basis = weight[likely] * _two_parabolas(scaled_time[likely], bend_time, smooth=True)
         bend_misfit, _ = _least_squares(bend_basis, targets[likely], stiffness[likely])
