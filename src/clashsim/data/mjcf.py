@@ -95,7 +95,7 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
             unwritten.append(param.name)
             continue
         kind, *name_parts, _ = param.target.split("/")
-        home = _find_home(elements, scene, kind, "/".join(name_parts), slot)
+        home = _find_home(elements, scene, slot, kind=kind, name="/".join(name_parts))
         value = _attribute_value(scene, slot, param.sign * float(number))
         if home.element is None:
             added_values.setdefault((home.kind, home.name), []).append(value)
@@ -113,7 +113,7 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
 
 
 def _find_home(
-    elements: Sequence[XmlElement], scene: Scene, kind: str, name: str, slot: Slot
+    elements: Sequence[XmlElement], scene: Scene, slot: Slot, *, kind: str, name: str
 ) -> _Home:
     """The element that holds a parameter; elements inside <default> hold none."""
     live = [element for element in elements if "default" not in element.path]

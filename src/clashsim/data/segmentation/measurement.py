@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
+from clashsim.data.segmentation.fitted_motion import FittedMotion
 from clashsim.data.segmentation.pair_setup import PairSetup
-from clashsim.data.segmentation.polynomial_motion import FittedMotion
 from clashsim.data.segmentation.result import MeasuredImpact, origin_state
 from clashsim.data.segmentation.side_fits import (
     GUARDS_AFTER,

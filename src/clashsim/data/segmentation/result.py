@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clashsim.core.impacts import Impacts
-from clashsim.data.segmentation.polynomial_motion import FittedMotion
+from clashsim.data.segmentation.fitted_motion import FittedMotion
 from clashsim.data.segmentation.trajectory import Trajectory
 from clashsim.slides.slide import Slide
 

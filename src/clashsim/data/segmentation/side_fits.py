@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.data.segmentation.fitted_motion import FittedMotion, closest_time
 from clashsim.data.segmentation.noise import downsample, estimate_noise
 from clashsim.data.segmentation.pair_setup import PairSetup
 from clashsim.data.segmentation.polynomial_motion import (
     Anchor,
-    FittedMotion,
-    closest_time,
     fit_smooth_motion,
     fit_spatial_motion,
 )
