@@ -166,7 +166,8 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(
         ClashError,
-        match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo does",
+        match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' "
+        "as MuJoCo does",
     ) as refused:
         sample(Scene.load("plate"), 10, 0, by="mjx", parts=tmp_path / "parts")
     assert "\n" not in str(refused.value) and not (tmp_path / "parts").exists()  # nothing is begun
