@@ -168,8 +168,8 @@ def test_what_mjx_cannot_do_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(
         ClashError,
-        match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' as MuJoCo"
-        r" does",
+        match=r"cannot collide geoms 'box' \(box\) and 'plate' \(box\) of scene 'plate' "
+        "as MuJoCo does",
     ) as refused:
         sample(
             Scene.load("plate"),

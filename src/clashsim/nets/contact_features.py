@@ -40,7 +40,7 @@ class Contacts:
     Attributes:
         face: (C, 2), indices of faces; the second is -1 for the floor.
         point: (C, 2, 3), nearest points of the faces moved inwards by `SKIN`, m, world axes.
-        floors: how many of them, all at the beginning, are contacts with the floor.
+        floors: How many of them, all at the beginning, are contacts with the floor.
     """
 
     face: Tensor
@@ -95,10 +95,10 @@ class FreeStep:
     """Bodies at the beginning of a step, and where they would be at its end without contact.
 
     Attributes:
-        bodies: the bodies.
-        now: their state at the beginning.
-        free: their state at the end, in free motion.
-        floor: the floor.
+        bodies: The bodies.
+        now: Their state at the beginning.
+        free: Their state at the end, in free motion.
+        floor: The floor.
         dt: s, duration of the step.
     """
 

@@ -74,11 +74,11 @@ def excess_moment(
     """Angular momentum that balanced impulses add, shared out over corners to be taken away again.
 
     Args:
-        corners: the corners of near faces.
-        now: state of the bodies.
+        corners: The corners of near faces.
+        now: State of the bodies.
         body: (K,), that each corner belongs to.
         impulse: (K, 2, 3), N s, world axes.
-        count: number of contacts.
+        count: Number of contacts.
 
     Returns:
         Moments (K, 2, 3), N m s, about the world's origin.

@@ -41,7 +41,7 @@ def apply_analytic_effects(
     """Apply the effects that act by formula to changes of twist.
 
     Args:
-        scene: whose parameters define the effects.
+        scene: Whose parameters define the effects.
         change: (..., N, k), dimensionless change of twist, as of `ContactFrame.encode`.
         start: (N, k), twist before over the approach speed, along the contact's axes.
         speed: (N,), approach speed, m/s.

@@ -46,7 +46,7 @@ class PackedTable:
         """Pack a table.
 
         Args:
-            table: defines the points of the grid.
+            table: Defines the points of the grid.
             groups: (r, 3, 1) or (r, 3, 4), for each of three outputs its coefficients and, if any,
                 those of the three components of the noise.
         """
@@ -75,9 +75,9 @@ def read(
     """Read three outputs of a table at strikes.
 
     Args:
-        packed: the table.
+        packed: The table.
         strike: (N, d), float32 on the GPU.
-        speed: column of the strike that is its speed.
+        speed: Column of the strike that is its speed.
         power: 1 or 2, power of the speed that outputs are multiplied by.
         pose: (N, 3), of bodies; if given, outputs are displacements in their axes and are added.
         noise: (N, 3), by how many standard deviations the twist is off.
@@ -267,7 +267,7 @@ class PackedNet:
 
         Args:
             x: (N, inputs), on the GPU.
-            members: only the first so many of the ensemble.
+            members: Only the first so many of the ensemble.
 
         Returns:
             Outputs (E, N, outputs) in float32; products are in half precision, sums in single.

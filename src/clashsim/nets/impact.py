@@ -25,7 +25,7 @@ class ImpactNet(nn.Module):
     ignored, so that a feature without information in training has no influence later.
 
     Attributes:
-        shape: the arguments it was made with, as a model file keeps them.
+        shape: The arguments it was made with, as a model file keeps them.
         mean: (inputs,), subtracted from the inputs.
         scale: (inputs,), multiplied with the inputs.
         size: (outputs,), multiplied with the outputs.
@@ -50,13 +50,13 @@ class ImpactNet(nn.Module):
         """Make an ensemble with random weights.
 
         Args:
-            inputs: numbers that it reads.
-            outputs: numbers that it gives.
-            width: units of a hidden layer.
-            layers: weight matrices of a perceptron.
-            members: perceptrons of the ensemble.
-            activation: silu, relu or tanh.
-            seed: of the random weights.
+            inputs: Numbers that it reads.
+            outputs: Numbers that it gives.
+            width: Units of a hidden layer.
+            layers: Weight matrices of a perceptron.
+            members: Perceptrons of the ensemble.
+            activation: One of silu, relu and tanh.
+            seed: Of the random weights.
         """
         super().__init__()
         self.shape: dict[str, Any] = {

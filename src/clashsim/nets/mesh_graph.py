@@ -91,16 +91,16 @@ class GraphNet(nn.Module):
     """Impulses of contact from bodies in free motion and the face pairs that are near.
 
     Attributes:
-        shape: the arguments it was made with, as a network file keeps them.
+        shape: The arguments it was made with, as a network file keeps them.
     """
 
     def __init__(self, contact: int, hidden: int = 64, layers: int = 5) -> None:
         """Make a network that gives no impulses yet.
 
         Args:
-            contact: number of contact parameters of a body.
-            hidden: width of all layers.
-            layers: rounds of messages.
+            contact: Number of contact parameters of a body.
+            hidden: Width of all layers.
+            layers: Rounds of messages.
         """
         super().__init__()
         self.shape = {"contact": contact, "hidden": hidden, "layers": layers}
@@ -121,8 +121,8 @@ class GraphNet(nn.Module):
         """Compute the impulses of contact over one step.
 
         Args:
-            step: the bodies in free motion.
-            contacts: the C face pairs that are near.
+            step: The bodies in free motion.
+            contacts: The C face pairs that are near.
 
         Returns:
             Linear (N s) and angular (N m s) impulses on every body, (O, 2, 3) each, world axes. The
@@ -225,12 +225,12 @@ def step_with_contacts(
     contact adds. Velocities get the impulses themselves.
 
     Args:
-        net: gives the impulses.
-        bodies: the bodies.
-        now: their state at the beginning of the step.
-        free: their state at its end without contact.
-        contacts: face pairs that are near.
-        floor: the floor.
+        net: Gives the impulses.
+        bodies: The bodies.
+        now: Their state at the beginning of the step.
+        free: Their state at its end without contact.
+        contacts: Face pairs that are near.
+        floor: The floor.
         dt: s, duration of the step.
     """
     if len(contacts.face) == 0:

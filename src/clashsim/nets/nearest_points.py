@@ -95,11 +95,11 @@ def find_box_contacts(
     The result is that of `clashsim.sim.graph.detection`.
 
     Args:
-        bodies: boxes.
-        state: their state.
-        floor: the floor.
+        bodies: Boxes.
+        state: Their state.
+        floor: The floor.
         pairs: (P, 2), bodies that may touch each other.
-        kept: if given, the shapes of the result do not depend on the state: six faces of each body
+        kept: If given, the shapes of the result do not depend on the state: six faces of each body
             with the floor, and the `kept` of most weight for each pair of bodies.
     """
     corner_in_body = bodies.corner.reshape(len(bodies), CORNERS_PER_BOX, 3)

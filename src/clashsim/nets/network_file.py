@@ -33,8 +33,8 @@ def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
     """Content of a network's file.
 
     Args:
-        net: the network.
-        notes: how it was trained, kept as metadata.
+        net: The network.
+        notes: How it was trained, kept as metadata.
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
     return save(tensors, metadata={"shape": json.dumps(net.shape), **(notes or {})})

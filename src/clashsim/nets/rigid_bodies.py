@@ -86,9 +86,9 @@ class RigidBodies:
         """Make bodies of O boxes.
 
         Args:
-            boxes: the boxes.
+            boxes: The boxes.
             contact: (c,) or (O, c), contact parameters on the unit scale.
-            scene: of each box; by default each has a scene of its own.
+            scene: Of each box; by default each has a scene of its own.
             drag: 1/s, of all boxes.
             rounding: m, of all boxes.
         """
@@ -264,8 +264,8 @@ def free_motion(
     dt^2 g (1 + 1 / SUBSTEPS) / 2.
 
     Args:
-        bodies: the bodies.
-        state: at the beginning of the step.
+        bodies: The bodies.
+        state: At the beginning of the step.
         gravity: (3,) or (O, 3), m/s^2, world axes.
         dt: s, duration of the step.
     """
@@ -296,7 +296,7 @@ def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
     decomposition the gradients of a cube, whose singular values are all the same, are not finite.
 
     Args:
-        bodies: the bodies.
+        bodies: The bodies.
         nodes: (V, 3), m, where their corners have moved to, world axes.
 
     Returns:

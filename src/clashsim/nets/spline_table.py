@@ -21,7 +21,7 @@ class SplineTable(nn.Module):
     Outside the box the value is that at its nearest point.
 
     Attributes:
-        sizes: number of points along each axis.
+        sizes: Number of points along each axis.
         low: (d,), least values.
         step: (d,), distance of neighbouring points.
         rows: (r, c), coefficients of the splines.
@@ -41,8 +41,8 @@ class SplineTable(nn.Module):
         """Fit splines through values on a grid.
 
         Args:
-            low: least value of each of the d variables.
-            high: greatest values.
+            low: Least value of each of the d variables.
+            high: Greatest values.
             values: (n_1, ..., n_d, c), at the points of the grid, both ends included; at least
                 five points along each axis.
         """

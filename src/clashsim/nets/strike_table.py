@@ -34,11 +34,11 @@ class TableFidelity:
     """How far a table's poses at rest are from those of its model.
 
     Attributes:
-        position_median: m.
+        position_median: M.
         position_p95: m, 95th percentile.
-        yaw_median: rad.
+        yaw_median: Rad.
         yaw_p95: rad, 95th percentile.
-        untrusted_share: share of the strikes at which the model itself should not be trusted.
+        untrusted_share: Share of the strikes at which the model itself should not be trusted.
     """
 
     position_median: float
@@ -57,12 +57,12 @@ class StrikeTable(nn.Module):
     same time whatever the model and the slide cost.
 
     Attributes:
-        names: of the d numbers that describe a strike.
+        names: Of the d numbers that describe a strike.
         low: (d,), least values of a strike.
         high: (d,), greatest values of a strike.
-        slide: the slide model the table was made with, or None.
-        fidelity: how well the table stands for its model, where that was measured.
-        takes_noise: whether the model's standard deviation is known, so that noise has an effect.
+        slide: The slide model the table was made with, or None.
+        fidelity: How well the table stands for its model, where that was measured.
+        takes_noise: Whether the model's standard deviation is known, so that noise has an effect.
     """
 
     takes_noise = True
@@ -99,11 +99,11 @@ class StrikeTable(nn.Module):
         """Make a table from the twists after strikes of a body at the origin.
 
         Args:
-            names: of the d numbers that describe a strike.
-            grids: values of each of them, (n_1,) to (n_d,).
+            names: Of the d numbers that describe a strike.
+            grids: Values of each of them, (n_1,) to (n_d,).
             twist: (n_1, ..., n_d, 3), after the collision, m/s and rad/s, body axes.
             std: (n_1, ..., n_d, 3), standard deviation of the same.
-            slide: brings the body to rest.
+            slide: Brings the body to rest.
         """
         columns = _columns(
             twist.reshape(-1, 3), std.reshape(-1, 3), slide, speed=_grid_speeds(names, grids)

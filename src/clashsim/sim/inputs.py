@@ -36,10 +36,10 @@ def refuse_non_finite(
     """Refuse NaN and infinite numbers, naming the first of them.
 
     Args:
-        what: the argument, as the user knows it.
+        what: The argument, as the user knows it.
         values: (N, columns), or (N, T, columns) for what changes from step to step.
-        column_name: the name of a column by its index, asked for only when it is needed.
-        error: the class that is raised.
+        column_name: The name of a column by its index, asked for only when it is needed.
+        error: The class that is raised.
     """
     if np.isfinite(values).all():
         return
@@ -55,7 +55,7 @@ def check_rollout(
     """Check the start and control of a rollout.
 
     Args:
-        model: of the simulator.
+        model: Of the simulator.
         start: (N, s), states: qpos, qvel and act.
         control: (N, T, nu).
         finite: False lets NaN and infinite numbers pass, for a search that takes such points back.

@@ -27,11 +27,11 @@ class SteppedStrikes:
     The striker of the scene is driven by a velocity servo for either axis.
 
     Attributes:
-        names: of the d numbers that describe a strike.
+        names: Of the d numbers that describe a strike.
         low: (d,), least values of a strike.
         high: (d,), greatest values of a strike.
         dt: s, timestep of the simulator.
-        takes_noise: a simulator takes none.
+        takes_noise: A simulator takes none.
     """
 
     takes_noise = False
@@ -42,10 +42,10 @@ class SteppedStrikes:
         """Prepare to step.
 
         Args:
-            simulator: of the scene.
-            scene: defines which strikes can be chosen.
+            simulator: Of the scene.
+            scene: Defines which strikes can be chosen.
             theta: (p,), of the simulator; its ground decides how deep bodies sink in at rest.
-            seconds: after which every body has come to rest.
+            seconds: After which every body has come to rest.
         """
         model: Any = getattr(simulator, "model", None)
         if model.nu != 2 or not scene.struck_body.free:

@@ -35,8 +35,8 @@ class JacobianBlocks:
     """In what states are differentiated beside the parameters.
 
     Attributes:
-        weights: in the weights of the networks.
-        start: in the entries of the start.
+        weights: In the weights of the networks.
+        start: In the entries of the start.
     """
 
     weights: bool = True
@@ -49,12 +49,12 @@ class AugmentedSim:
     With none of them it is `MjxSim`, up to rounding.
 
     Attributes:
-        scene: the scene.
-        augmentation: the neural scalars.
+        scene: The scene.
+        augmentation: The neural scalars.
         theta: (p,), parameters of the scene, or None for the author's values.
         weights: (w,), of all networks.
-        mjx_scene: the scene in MJX.
-        model: the MuJoCo model that was put into MJX.
+        mjx_scene: The scene in MJX.
+        model: The MuJoCo model that was put into MJX.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class AugmentedSim:
         """Put a scene into MJX.
 
         Args:
-            scene: the scene to simulate.
-            augmentation: the neural scalars.
+            scene: The scene to simulate.
+            augmentation: The neural scalars.
             theta: (p,), parameters of the scene; the author's values where None.
             weights: (w,), of all networks; untrained where None.
             timestep: s, replaces the author's.
@@ -150,9 +150,9 @@ class AugmentedSim:
             theta: (p,) or (N, p); that of the simulator where None, else the nominal values.
             free: (q,), indices of parameters, which are on their unit scales.
             weights: (w,) or (N, w), replace those of the simulator.
-            finite: refuse starts and Jacobians that are not finite; a search that takes such points
+            finite: Refuse starts and Jacobians that are not finite; a search that takes such points
                 back can do without.
-            blocks: in what states are differentiated beside the parameters.
+            blocks: In what states are differentiated beside the parameters.
 
         Returns:
             States (N, T + 1, s), and their Jacobians: those in the parameters (N, T + 1, s, q),

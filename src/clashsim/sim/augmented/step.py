@@ -38,8 +38,8 @@ class AugmentedStep:
         evaluate: (weights, what is read) -> outputs (m,) of the networks.
         apply: (fields, state, control, outputs) -> the next state or, with RK4, the rates of
             change of a state, which are asked for four times in a step.
-        gives_rates: whether `apply` gives rates of change.
-        timestep: s.
+        gives_rates: Whether `apply` gives rates of change.
+        timestep: S.
     """
 
     read: Callable[..., Any]
@@ -64,10 +64,10 @@ def make_augmented_step(
     """The step of a scene with its networks; its `fields` are without the weights.
 
     Args:
-        mjx_scene: the scene in MJX.
-        augmentation: the neural scalars.
-        targets: where each of them acts.
-        differentiate: whether the step will be differentiated.
+        mjx_scene: The scene in MJX.
+        augmentation: The neural scalars.
+        targets: Where each of them acts.
+        differentiate: Whether the step will be differentiated.
     """
     jax, mjx = import_mjx()
     jnp = jax.numpy

@@ -33,7 +33,7 @@ class StateRead:
 
     Attributes:
         kind: qpos, qvel, sin, cos, ctrl or speed.
-        index: in qpos, qvel, ctrl or the list of bodies.
+        index: In qpos, qvel, ctrl or the list of bodies.
     """
 
     kind: str
@@ -45,11 +45,11 @@ class ScalarTarget:
     """Where a neural scalar acts and what it reads.
 
     Attributes:
-        kind: parameter, force, acceleration or state.
-        slot: of a parameter, else None.
-        dof: degree of freedom, -1 for a parameter.
-        qpos: coordinate of that degree of freedom, -1 where it has none of its own.
-        reads: quantities of the state.
+        kind: Parameter, force, acceleration or state.
+        slot: Of a parameter, else None.
+        dof: Degree of freedom, -1 for a parameter.
+        qpos: Coordinate of that degree of freedom, -1 where it has none of its own.
+        reads: Quantities of the state.
     """
 
     kind: str

@@ -69,7 +69,7 @@ class Detector:
             corners: (c, 3) of each body, m, from its centre of mass, body axes.
             faces: (f, 3) of each body, indices of its corners.
             scene: (O,), only bodies of the same scene are compared.
-            config: the floor, and when faces count as near.
+            config: The floor, and when faces count as near.
         """
         with needs("coal", "graph"):
             import coal

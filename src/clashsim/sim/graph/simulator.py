@@ -58,12 +58,12 @@ class GraphSim:
     state is all that a step takes from the one before.
 
     Attributes:
-        boxes: the boxes of one scene.
-        net: the network.
+        boxes: The boxes of one scene.
+        net: The network.
         contact: (c,) or (boxes, c), contact parameters on the network's unit scale.
         dt: s, duration of a step.
         gravity: (3,), m/s^2.
-        floor: the floor.
+        floor: The floor.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class GraphSim:
         """Make a simulator.
 
         Args:
-            boxes: the boxes of one scene.
+            boxes: The boxes of one scene.
             contact: (c,) or (boxes, c), contact parameters on the network's unit scale.
-            net: a network or its file; by default the one that comes with clashsim.
+            net: A network or its file; by default the one that comes with clashsim.
             dt: s, duration of a step; the shipped network was trained for the default.
             rounding: m, radius by which the boxes are rounded.
-            coal: find contacts by Coal, else by a batched search.
-            surroundings: gravity, floor and drag.
+            coal: Find contacts by Coal, else by a batched search.
+            surroundings: Gravity, floor and drag.
         """
         if not boxes:
             raise DataError("a graph simulator needs at least one box")
@@ -153,7 +153,7 @@ class GraphSim:
 
         Args:
             start: (N, 13 boxes), states; gradients flow into it.
-            steps: how many.
+            steps: How many.
 
         Returns:
             steps + 1 states, the start included.

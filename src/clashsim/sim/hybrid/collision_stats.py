@@ -11,10 +11,10 @@ class CollisionStats:
     """How many collisions were resolved by a learned model, and how many by MuJoCo.
 
     Attributes:
-        learned: collisions whose outcome came from a learned model.
-        corrected: learned outcomes that broke a law of mechanics and were corrected
+        learned: Collisions whose outcome came from a learned model.
+        corrected: Learned outcomes that broke a law of mechanics and were corrected
             (`clashsim.sim.hybrid.guards`).
-        left_to_mujoco: collisions that MuJoCo resolved, counted by reason.
+        left_to_mujoco: Collisions that MuJoCo resolved, counted by reason.
     """
 
     learned: int = 0

@@ -72,14 +72,14 @@ class CompiledPair:
     """Where a learned pair lives in a compiled model, and what it looks like when it touches.
 
     Attributes:
-        pair: the pair as the user gave it.
-        scene: the scene in which its model was learned.
-        found_sensor: index in sensordata of the number of contacts between the two geoms.
-        phase: index in userdata; 1 while MuJoCo resolves the pair, -1 once it has, else 0.
-        since: index in userdata of the time (s) since the last collision ended, 0 for none.
-        struck: how the struck body moves in the simulated model.
+        pair: The pair as the user gave it.
+        scene: The scene in which its model was learned.
+        found_sensor: Index in sensordata of the number of contacts between the two geoms.
+        phase: Index in userdata; 1 while MuJoCo resolves the pair, -1 once it has, else 0.
+        since: Index in userdata of the time (s) since the last collision ended, 0 for none.
+        struck: How the struck body moves in the simulated model.
         plane: (3, 3), rows are the axes of the scene's plane and its normal, or None in space.
-        slides_on_plane: whether the struck body is free and lies on a plane without an edge.
+        slides_on_plane: Whether the struck body is free and lies on a plane without an edge.
         plane_normal: (3,), world axes; zero in space.
         body_up: (3,), the plane's normal in the axes of the struck body.
         zero_yaw_rotation: (3, 3), orientation of the struck body at yaw zero.
@@ -91,11 +91,11 @@ class CompiledPair:
         """Find the pair in a compiled model.
 
         Args:
-            model: compiled from the spec of `add_learned_pairs`.
-            pair: the learned pair.
-            name: of its `<pair>` element.
-            index: of the pair among all learned pairs.
-            memory: index in userdata at which the memory of all learned pairs begins.
+            model: Compiled from the spec of `add_learned_pairs`.
+            pair: The learned pair.
+            name: Of its `<pair>` element.
+            index: Of the pair among all learned pairs.
+            memory: Index in userdata at which the memory of all learned pairs begins.
         """
         self.pair = pair
         self.scene = pair.scene
@@ -128,7 +128,7 @@ class CompiledPair:
         """Give the pair's contact to MuJoCo's solver, or take it out.
 
         Args:
-            by_mujoco: whether MuJoCo resolves the contact.
+            by_mujoco: Whether MuJoCo resolves the contact.
             margin: (..., npair), of contact pairs, written to.
             gap: (..., npair), of contact pairs, written to.
         """

@@ -13,9 +13,9 @@ class HybridConfig:
         min_impact_speed: m/s, pairs that approach slower are left to MuJoCo: that is a push.
         min_time_between_impacts: s, a collision that follows sooner on the last one of its pair is
             left to MuJoCo.
-        max_relative_std: a model whose standard deviation is larger, relative to the approach
+        max_relative_std: A model whose standard deviation is larger, relative to the approach
             speed, is not used.
-        threads: of a batch of simulations; 0 takes one for each core.
+        threads: Of a batch of simulations; 0 takes one for each core.
     """
 
     min_impact_speed: float = 0.05

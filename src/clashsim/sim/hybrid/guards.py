@@ -71,7 +71,7 @@ def enforce_mechanics(
     by construction, because the striker gets -p.
 
     Args:
-        mechanics: the responses of the N pairs.
+        mechanics: The responses of the N pairs.
         twist_before: (N, k), of the struck body before the collision.
         twist_after: (N, k), predicted for the struck body.
         striker_twist: (N, k), of the striker before, at the struck body's origin.

@@ -42,7 +42,7 @@ class CollisionPrediction(NamedTuple):
     Attributes:
         twist_after: (N, k), of the struck body, m/s and rad/s, axes of the scene.
         std: (N, k), standard deviation of the same.
-        trust: one entry per collision.
+        trust: One entry per collision.
     """
 
     twist_after: np.ndarray
@@ -55,10 +55,10 @@ class CollisionModel:
     """An impact model in the scene it was learned in, with a limit on how unsure it may be.
 
     Attributes:
-        scene: the scene in which the model was learned.
-        model: predicts twists after impact.
-        max_relative_std: largest trusted standard deviation, relative to the approach speed.
-        known: values of parameters that were measured, by name.
+        scene: The scene in which the model was learned.
+        model: Predicts twists after impact.
+        max_relative_std: Largest trusted standard deviation, relative to the approach speed.
+        known: Values of parameters that were measured, by name.
     """
 
     scene: Scene
@@ -81,7 +81,7 @@ class CollisionModel:
 
         Args:
             before: (N, d), columns as in `Impacts`.
-            contact: where the pairs touch.
+            contact: Where the pairs touch.
             theta: (p,) or (N, p), of the model's scene.
 
         Returns:

@@ -25,10 +25,10 @@ class LearnedPair:
     """Two geoms of a scene and the model of their collision.
 
     Attributes:
-        struck: name of the geom that is struck.
-        striker: name of the geom that strikes it.
-        model: predicts the outcome of their collisions.
-        model_scene: the scene in which the model was learned, where it is not the one that is
+        struck: Name of the geom that is struck.
+        striker: Name of the geom that strikes it.
+        model: Predicts the outcome of their collisions.
+        model_scene: The scene in which the model was learned, where it is not the one that is
             simulated; the frames of both bodies must be the same in both scenes.
         theta: (p,), parameters of `model_scene`, for models that take them.
     """
@@ -65,9 +65,9 @@ def add_learned_pairs(
     """Extend a scene by what watching its learned pairs needs.
 
     Args:
-        scene: the scene that is simulated.
-        pairs: the learned pairs.
-        sense_ground: add sensors that report whether a struck body touches anything but the ground.
+        scene: The scene that is simulated.
+        pairs: The learned pairs.
+        sense_ground: Add sensors that report whether a struck body touches anything but the ground.
 
     Returns:
         The extended spec, and the names of its `<pair>` elements in the order of `pairs`.

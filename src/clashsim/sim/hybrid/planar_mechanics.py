@@ -21,7 +21,7 @@ class TouchingPairs:
     """N touching pairs; twists refer to the struck body's origin.
 
     Attributes:
-        mechanics: how the pairs respond to impulses.
+        mechanics: How the pairs respond to impulses.
         struck_twist: (N, k), before the collision.
         striker_twist: (N, k), before the collision.
     """
@@ -42,11 +42,11 @@ def touching_pairs(
     """Mechanics of touching pairs, in the scene that the pair was learned in.
 
     Args:
-        pair: the pair in the compiled model.
-        model: the compiled model.
-        data: of the model, overwritten.
+        pair: The pair in the compiled model.
+        model: The compiled model.
+        data: Of the model, overwritten.
         before: (N, d), columns as in `Impacts`.
-        contact: where they touch.
+        contact: Where they touch.
     """
     striker = pair.scene.striker_body
     moves_rigidly = (

@@ -86,7 +86,7 @@ class BatchSim:
 
     Attributes:
         batch: MuJoCo's batch; `batch.expand(field)` gives a model's field a row per simulation.
-        varied: whether the simulations have parameters of their own.
+        varied: Whether the simulations have parameters of their own.
     """
 
     def __init__(self, model: mujoco.MjModel, n: int, *, threads: int = 0) -> None:

@@ -62,11 +62,11 @@ class HybridSim:
     pass through each other, as in MuJoCo.
 
     Attributes:
-        scene: the scene that is simulated.
-        model: the compiled MuJoCo model; make data for `step` from it.
+        scene: The scene that is simulated.
+        model: The compiled MuJoCo model; make data for `step` from it.
         theta: (p,), parameters of the scene, or None for the author's values.
-        pairs: the learned pairs in the compiled model.
-        slide_model: moves struck bodies after learned collisions, or None.
+        pairs: The learned pairs in the compiled model.
+        slide_model: Moves struck bodies after learned collisions, or None.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class HybridSim:
         """Compile a scene with its learned pairs.
 
         Args:
-            scene: the scene to simulate.
-            impact_model: of the scene's own pair, or a sequence of `LearnedPair`.
+            scene: The scene to simulate.
+            impact_model: Of the scene's own pair, or a sequence of `LearnedPair`.
             theta: (p,), parameters of the scene. Where None, those that the model was calibrated
                 to, else the nominal values.
-            slide_model: moves a struck body after a learned collision, as long as it touches
+            slide_model: Moves a struck body after a learned collision, as long as it touches
                 nothing but the ground; without one MuJoCo's friction does.
             timestep: s, may be longer than the author's, which only collisions need that short.
-            known: values of parameters that were measured, by name, for models that take them.
-            config: when a learned model is used.
+            known: Values of parameters that were measured, by name, for models that take them.
+            config: When a learned model is used.
         """
         self.scene = scene
         self.slide_model = slide_model
@@ -205,7 +205,7 @@ class HybridSim:
         Args:
             before: (N, d), columns as in `Impacts`, in the pair's own scene.
             theta: (p,) or (N, p), of the model.
-            pair: index of the learned pair.
+            pair: Index of the learned pair.
 
         Returns:
             Twists (N, k), m/s and rad/s, axes of the scene.
@@ -226,7 +226,7 @@ class HybridSim:
         Args:
             before: (N, 12), columns as in `Impacts`.
             theta: (p,) or (N, p), of the model.
-            pair: index of the learned pair.
+            pair: Index of the learned pair.
 
         Returns:
             Poses at rest (N, 3): x, y (m) and yaw (rad) in the plane of the scene.

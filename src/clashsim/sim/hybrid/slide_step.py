@@ -37,11 +37,11 @@ def slide_by_model(
     MuJoCo's.
 
     Args:
-        sims: the simulations, written to.
+        sims: The simulations, written to.
         rows: (a,), those whose bodies slide.
-        start: their states at the beginning of the step.
-        pair: whose struck body slides.
-        slide_model: the friction law.
+        start: Their states at the beginning of the step.
+        pair: Whose struck body slides.
+        slide_model: The friction law.
         since_strike: (a,), s, from the strike to the step.
     """
     body = pair.struck
@@ -108,15 +108,15 @@ def correct_sliding(
     """Correct how MuJoCo let struck bodies slide in the step just taken.
 
     Args:
-        sims: the simulations, written to.
+        sims: The simulations, written to.
         rows: (a,), those whose bodies slide.
-        start: their states at the beginning of the step.
-        pair: whose struck body slides.
-        euler: move bodies by the mean of their velocities before and after the step. MuJoCo's
+        start: Their states at the beginning of the step.
+        pair: Whose struck body slides.
+        euler: Move bodies by the mean of their velocities before and after the step. MuJoCo's
             Euler integrators move a body by its velocity at the end of a step, so that one which
             starts at v and is slowed to rest stops v dt / 2 short, whatever slows it. In the plane
             of sliding this takes that back, and the pose at rest hardly depends on the timestep.
-        level: take tilt and tilting out of free bodies that slide on a plane, as the scene declares
+        level: Take tilt and tilting out of free bodies that slide on a plane, as the scene declares
             that they do. The few contact points of a mesh or a box make it rock after a sudden
             change of twist, the more so the longer the step, and a body that rocks slides farther.
     """

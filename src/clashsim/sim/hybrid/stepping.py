@@ -41,11 +41,11 @@ class _Collision:
     """A pair of one simulation at the instant it touches.
 
     Attributes:
-        row: the simulation.
-        pair_index: the pair.
-        fraction: of the step, at which it happens.
-        contact: the pair at that instant, None where no contact normal can be found.
-        reason: why MuJoCo should resolve it, None where a model may.
+        row: The simulation.
+        pair_index: The pair.
+        fraction: Of the step, at which it happens.
+        contact: The pair at that instant, None where no contact normal can be found.
+        reason: Why MuJoCo should resolve it, None where a model may.
     """
 
     row: int
@@ -59,7 +59,7 @@ class HybridStepper:
     """Steps simulations of one compiled model and keeps count of their collisions.
 
     Attributes:
-        stats: what happened to all collisions so far.
+        stats: What happened to all collisions so far.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class HybridStepper:
         """Prepare to step.
 
         Args:
-            scene: the scene that is simulated.
-            model: compiled from it, with its learned pairs.
-            pairs: the learned pairs.
-            models: collision models by the keys of their pairs.
-            slide_model: moves struck bodies after learned collisions, where there is one.
+            scene: The scene that is simulated.
+            model: Compiled from it, with its learned pairs.
+            pairs: The learned pairs.
+            models: Collision models by the keys of their pairs.
+            slide_model: Moves struck bodies after learned collisions, where there is one.
             fine_timestep: s, the author's timestep, which collisions of MuJoCo need.
-            config: when a learned model is used.
+            config: When a learned model is used.
         """
         self.scene = scene
         self.model = model
@@ -104,7 +104,7 @@ class HybridStepper:
         The step is split where pairs touch and while MuJoCo resolves a pair.
 
         Args:
-            sims: the simulations, written to.
+            sims: The simulations, written to.
             theta: (p,) or (n, p), for the collision models.
         """
         remaining = np.full(len(sims.qpos), float(self.model.opt.timestep))

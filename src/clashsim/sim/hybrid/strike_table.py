@@ -32,7 +32,7 @@ def strike_table(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeTa
     """Tabulate where struck bodies come to rest in a hybrid simulator with a slide model.
 
     Args:
-        hybrid: the simulator.
+        hybrid: The simulator.
         theta: (p,), as for `HybridSim.outcome`.
 
     Returns:
@@ -82,7 +82,7 @@ def strike_grid(
     """Lay a grid over strikes.
 
     Args:
-        names: of the d numbers that describe a strike.
+        names: Of the d numbers that describe a strike.
         low: (d,), least values.
         high: (d,), greatest values.
 
@@ -103,8 +103,8 @@ def tabulate_strikes(model: StrikeModel, *, rows: int = 2048) -> StrikeTable:
     The table has no standard deviations and no twists, because a `StrikeModel` gives none.
 
     Args:
-        model: gives poses at rest.
-        rows: strikes in one call of the model.
+        model: Gives poses at rest.
+        rows: Strikes in one call of the model.
     """
     grids, strikes = strike_grid(model.names, model.low, model.high)
     calls = -(-len(strikes) // rows)

@@ -20,7 +20,7 @@ class StepPath:
     """How one simulation moved in a step: at constant velocity, as MuJoCo's integrators move.
 
     Attributes:
-        model: of the simulation.
+        model: Of the simulation.
         qpos: (nq,), at the beginning of the step.
         qvel: (nv,), at the beginning of the step.
         mean_velocity: (nv,), leads from the first to the last position of the step.
@@ -94,9 +94,9 @@ def touch_fraction(path: StepPath, data: mujoco.MjData, pair: CompiledPair) -> f
     """Find the fraction of a step after which a pair touches.
 
     Args:
-        path: how the simulation moved in the step.
-        data: scratch space, overwritten.
-        pair: the pair.
+        path: How the simulation moved in the step.
+        data: Scratch space, overwritten.
+        pair: The pair.
 
     Returns:
         None where the pair does not quite touch, 0 where it touched all along. A pair that began

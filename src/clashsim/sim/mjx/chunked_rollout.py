@@ -33,8 +33,8 @@ class Tangents:
     """Directions in which states are differentiated.
 
     Attributes:
-        count: number of directions, q.
-        fields: arrays (n, q, ...), change of the model's fields along each direction.
+        count: Number of directions, q.
+        fields: Arrays (n, q, ...), change of the model's fields along each direction.
         start: (n, q, s), change of the start along each direction; none where None.
     """
 
@@ -55,9 +55,9 @@ class ChunkedRollout:
         """Prepare rollouts; nothing is compiled yet.
 
         Args:
-            model: defines the size of a state.
-            make_step: makes the step; its argument is whether it will be differentiated.
-            make_jvp_step: gives a cheaper way to the derivatives of the step, where there is one.
+            model: Defines the size of a state.
+            make_step: Makes the step; its argument is whether it will be differentiated.
+            make_jvp_step: Gives a cheaper way to the derivatives of the step, where there is one.
         """
         self._model = model
         self._make_step = make_step
@@ -77,8 +77,8 @@ class ChunkedRollout:
         Args:
             start: (n, s), states.
             control: (n, T, nu).
-            fields: arrays (n, ...), of the model.
-            tangents: directions in which the states are differentiated.
+            fields: Arrays (n, ...), of the model.
+            tangents: Directions in which the states are differentiated.
 
         Returns:
             States (n, T + 1, s), and their derivatives (n, T + 1, s, q).

@@ -42,8 +42,8 @@ class MjxImpactJacobian:
     """Outcomes and Jacobians of one scene's impacts in MJX.
 
     Attributes:
-        scene: the scene.
-        free: indices of the q parameters in which outcomes are differentiated.
+        scene: The scene.
+        free: Indices of the q parameters in which outcomes are differentiated.
     """
 
     def __init__(self, scene: Scene, free: tuple[int, ...]) -> None:
@@ -68,7 +68,7 @@ class MjxImpactJacobian:
         It is measured at the corners and the centre of the parameters' ranges.
 
         Args:
-            striker: runs impacts in MuJoCo.
+            striker: Runs impacts in MuJoCo.
             before: (n, d), columns as in `Impacts`.
             theta: (n, p), parameters of the scene.
         """
@@ -97,7 +97,7 @@ class MjxImpactJacobian:
             before: (n, d), columns as in `Impacts`.
             theta: (n, p), parameters of the scene; the free ones are replaced.
             unit: (m, q), the free parameters on the unit scale.
-            steps: of every impact, as of `length`.
+            steps: Of every impact, as of `length`.
 
         Returns:
             Twists after (m, n, k), and their Jacobians (m, n, k, q) on the unit scale.
@@ -206,10 +206,10 @@ def least_squares_from_starts(
     """Levenberg-Marquardt from m starts at once, inside [-1, 1].
 
     Args:
-        evaluate: gives residuals (m, n) and Jacobians (m, n, q) at points (m, q); the loss is the
+        evaluate: Gives residuals (m, n) and Jacobians (m, n, q) at points (m, q); the loss is the
             sum of squares of residuals that the caller has capped.
         starts: (m, q).
-        steps: evaluations.
+        steps: Evaluations.
 
     Returns:
         The best points (m, q) and their losses (m,).

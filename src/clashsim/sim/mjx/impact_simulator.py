@@ -42,11 +42,11 @@ class MjxImpactSimulator:
     MuJoCo are refused.
 
     Attributes:
-        scene: the scene.
-        size: impacts in one call.
-        lanes: impacts that are stepped together.
-        single: whether numbers have 32 bits.
-        mjx_scene: the scene in MJX.
+        scene: The scene.
+        size: Impacts in one call.
+        lanes: Impacts that are stepped together.
+        single: Whether numbers have 32 bits.
+        mjx_scene: The scene in MJX.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class MjxImpactSimulator:
         """Put a scene into MJX.
 
         Args:
-            scene: whose pair collides.
-            size: impacts in one call.
-            lanes: how many are stepped together; 0 takes a part of `size`. All lanes step until the
+            scene: Whose pair collides.
+            size: Impacts in one call.
+            lanes: How many are stepped together; 0 takes a part of `size`. All lanes step until the
                 last has ended, so one whose impact has ended takes the next impact.
-            single: use numbers of 32 bits, which a GPU is faster with.
+            single: Use numbers of 32 bits, which a GPU is faster with.
         """
         if size < 1 or lanes < 0:
             raise ParamError(

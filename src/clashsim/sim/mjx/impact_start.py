@@ -15,7 +15,7 @@ def impact_start(
     """Put pairs at the start of their impacts.
 
     Args:
-        scene: whose pair collides.
+        scene: Whose pair collides.
         before: (n, d), columns as in `Impacts`.
         theta: (n, p), parameters of the scene.
 

@@ -40,10 +40,10 @@ class MjxScene:
     """A scene in MJX, without its sensors.
 
     Attributes:
-        scene: the scene.
-        mujoco_model: the MuJoCo model that was put into MJX.
-        model: the MJX model.
-        names: the model's fields that theta decides.
+        scene: The scene.
+        mujoco_model: The MuJoCo model that was put into MJX.
+        model: The MJX model.
+        names: The model's fields that theta decides.
     """
 
     scene: Scene
@@ -56,7 +56,7 @@ class MjxScene:
 
         Args:
             theta: (p,) or (n, p); the author's values where None.
-            n: number of simulations.
+            n: Number of simulations.
 
         Returns:
             Arrays (n, ...) by name.
@@ -175,13 +175,13 @@ def put_scene(
     """Put a scene into MJX, or refuse it with the reason.
 
     Args:
-        scene: the scene.
+        scene: The scene.
         timestep: s, replaces the author's.
-        faithful: also refuse what MJX collides otherwise than MuJoCo.
-        iterations: of the constraint solver, at most.
-        line_search_steps: in each iteration, at most. MJX takes all of them whether they are needed
+        faithful: Also refuse what MJX collides otherwise than MuJoCo.
+        iterations: Of the constraint solver, at most.
+        line_search_steps: In each iteration, at most. MJX takes all of them whether they are needed
             or not; with 12 the states are those of MuJoCo's 50, in a quarter of the time.
-        single: numbers of 32 bits, to be used within `precision`.
+        single: Numbers of 32 bits, to be used within `precision`.
     """
     jax, mjx = import_mjx()
     spec = scene.spec.copy()

@@ -22,10 +22,10 @@ class MjxSim:
     long again. Scenes that MJX would collide otherwise than MuJoCo are refused.
 
     Attributes:
-        scene: the scene.
+        scene: The scene.
         theta: (p,), parameters of the scene, or None for the author's values.
-        mjx_scene: the scene in MJX.
-        model: the MuJoCo model that was put into MJX.
+        mjx_scene: The scene in MJX.
+        model: The MuJoCo model that was put into MJX.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class MjxSim:
         """Put a scene into MJX.
 
         Args:
-            scene: the scene to simulate.
+            scene: The scene to simulate.
             theta: (p,), parameters of the scene; the author's values where None.
             timestep: s, replaces the author's.
         """
@@ -83,7 +83,7 @@ class MjxSim:
             control: (N, T, nu), one row per step.
             theta: (p,) or (N, p); that of the simulator where None, else the nominal values.
             free: (q,), indices of the parameters, which are on their unit scales.
-            finite: refuse starts and Jacobians that are not finite; a search that takes such points
+            finite: Refuse starts and Jacobians that are not finite; a search that takes such points
                 back can do without.
             start_jacobian: (N, q, s), how the start moves with the parameters; not at all where
                 None.

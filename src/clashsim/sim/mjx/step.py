@@ -30,9 +30,9 @@ def make_step(
     1e-4 off after a step. mjx.implicit solves M a = f, so f is changed to give that a.
 
     Args:
-        mjx_scene: the scene in MJX.
-        differentiate: whether the step will be differentiated; its values do not depend on it.
-        change_forces: may change the smooth forces before the constraints are solved.
+        mjx_scene: The scene in MJX.
+        differentiate: Whether the step will be differentiated; its values do not depend on it.
+        change_forces: May change the smooth forces before the constraints are solved.
     """
     jax, mjx = import_mjx()
     jnp = jax.numpy

@@ -69,17 +69,17 @@ class ImpactSimulator:
     """Runs impacts of one scene in MuJoCo, in batches that are built once and used again.
 
     Attributes:
-        scene: the scene.
-        size: simulations in a batch.
+        scene: The scene.
+        size: Simulations in a batch.
     """
 
     def __init__(self, scene: Scene, size: int = 4096, *, threads: int = 0) -> None:
         """Build a batch.
 
         Args:
-            scene: whose pair collides.
-            size: simulations in a batch.
-            threads: of a batch; 0 takes one for each core.
+            scene: Whose pair collides.
+            size: Simulations in a batch.
+            threads: Of a batch; 0 takes one for each core.
         """
         self.scene = scene
         self.size = size
@@ -256,7 +256,7 @@ def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
     """Heights of a free struck body at rest on the ground, which it sinks into as solref sets.
 
     Args:
-        scene: the scene.
+        scene: The scene.
         theta: (N, p), parameters.
 
     Returns:
@@ -277,8 +277,8 @@ class _RestHeightTable:
     """Rest heights over the parameters that change how far the body sinks in.
 
     Attributes:
-        params: indices of these parameters.
-        values: of each of them along an axis of the grid, in natural units.
+        params: Indices of these parameters.
+        values: Of each of them along an axis of the grid, in natural units.
         heights: m, one axis for each parameter.
     """
 
@@ -327,11 +327,11 @@ def simulate_impacts(
     """Run impacts in MuJoCo once; keep an `ImpactSimulator` to run many.
 
     Args:
-        scene: whose pair collides.
+        scene: Whose pair collides.
         before: (N, d), columns as in `Impacts`, of pairs that touch.
         theta: (p,) or (N, p), parameters of the scene.
-        threads: of a batch; 0 takes one for each core.
-        size: simulations in a batch at most.
+        threads: Of a batch; 0 takes one for each core.
+        size: Simulations in a batch at most.
     """
     size = min(size, max(1, len(before)))
     return ImpactSimulator(scene, size, threads=threads)(before, theta)

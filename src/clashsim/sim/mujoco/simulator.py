@@ -16,8 +16,8 @@ class MujocoSim:
     """A scene with MuJoCo's own collisions.
 
     Attributes:
-        scene: the scene.
-        model: the compiled MuJoCo model.
+        scene: The scene.
+        model: The compiled MuJoCo model.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class MujocoSim:
         """Compile a scene.
 
         Args:
-            scene: the scene to simulate.
+            scene: The scene to simulate.
             theta: (p,), parameters of the scene; the author's values where None.
             timestep: s, replaces the author's.
-            threads: of a batch; 0 takes one for each core.
+            threads: Of a batch; 0 takes one for each core.
         """
         self.scene = scene
         self.threads = threads
