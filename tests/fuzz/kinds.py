@@ -298,15 +298,16 @@ def _write_sweep(folder: Path, *, suffix: str) -> None:
         }
     ]
     lines.append({**lines[0], "out": "runs/b"})
+    rows = []
     if suffix == "toml":
-        text = "\n".join(
-            "[[run]]\n" + "\n".join(f"{name} = {json.dumps(value)}" for name, value in line.items())
-            for line in lines
-        )
+        for line in lines:
+            rows.append("[[run]]")
+            rows += [f"{name} = {json.dumps(value)}" for name, value in line.items()]
     else:
-        text = "\n".join(
-            [",".join(lines[0]), *(",".join(map(str, line.values())) for line in lines)]
-        )
+        rows.append(",".join(lines[0]))
+        for line in lines:
+            rows.append(",".join(map(str, line.values())))
+    text = "\n".join(rows)
     (folder / f"list.{suffix}").write_text(text + "\n")
 
 
