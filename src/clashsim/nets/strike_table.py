@@ -34,10 +34,10 @@ class TableFidelity:
     """How far a table's poses at rest are from those of its model.
 
     Attributes:
-        position_median: M.
-        position_p95: m, 95th percentile.
-        yaw_median: Rad.
-        yaw_p95: rad, 95th percentile.
+        position_median: Median error of the position, m.
+        position_p95: 95th percentile of the same, m.
+        yaw_median: Median error of the yaw, rad.
+        yaw_p95: 95th percentile of the same, rad.
         untrusted_share: Share of the strikes at which the model itself should not be trusted.
     """
 

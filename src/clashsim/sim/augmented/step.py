@@ -39,7 +39,7 @@ class AugmentedStep:
         apply: (fields, state, control, outputs) -> the next state or, with RK4, the rates of
             change of a state, which are asked for four times in a step.
         gives_rates: Whether `apply` gives rates of change.
-        timestep: S.
+        timestep: Duration of a step, s.
     """
 
     read: Callable[..., Any]
