@@ -28,6 +28,7 @@ from clashsim.bench.recorded_slides import SlideSet
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import Row, measured, optional
 from clashsim.bench.slide_problem import RestPoseProblem
+from clashsim.core.angles import wrap_angle
 from clashsim.fit.calibrate import calibrate
 from clashsim.slides.identify import SlideFit, fit_slides
 
@@ -199,7 +200,7 @@ def _predict_after_strike(
     twist = calibrate(problem.base, data.impacts[rows], seed=seed).predict(data.impacts)
     before = data.impacts.pose
     moved = data.pose - before
-    moved[:, 2] = np.remainder(moved[:, 2] + np.pi, 2 * np.pi) - np.pi
+    moved[:, 2] = wrap_angle(moved[:, 2])
     seconds = []
     for columns in (slice(0, 2), slice(2, 3)):  # position and yaw
         moved_of_rows = moved[rows, columns]

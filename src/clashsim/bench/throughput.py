@@ -16,6 +16,7 @@ from clashsim.bench import device_impacts, device_pushing
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
 from clashsim.bench.strike_models import StrikeModels, states_before
+from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import ParamError
 from clashsim.core.impacts import Impacts
@@ -121,7 +122,7 @@ def _distance_at_rest(rest: np.ndarray, reference: np.ndarray) -> Row:
     """How far poses at rest (N, 3) are from MuJoCo's (N, 3)."""
     gap = rest - reference
     distance = np.linalg.norm(gap[:, :2], axis=1)
-    angle = np.degrees(np.abs((gap[:, 2] + np.pi) % (2 * np.pi) - np.pi))
+    angle = np.degrees(np.abs(wrap_angle(gap[:, 2])))
     same = (distance < SAME_POSITION) & (angle < SAME_ANGLE)
     return {
         "off_mm": float(1e3 * np.median(distance)),

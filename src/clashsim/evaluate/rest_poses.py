@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from clashsim.core.angles import wrap_angle
 from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.fit.slides_from_trials import slides_to_rest
@@ -41,7 +42,7 @@ class RestDisplacements:
             Distances (M,), mm, and angles (M,), degrees; infinite where it predicts nothing.
         """
         gap = self.predicted[name] - self.measured
-        gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
+        gap[:, 2] = wrap_angle(gap[:, 2])
         gap = np.nan_to_num(gap, nan=np.inf)
         distance = 1e3 * np.linalg.norm(gap[:, :2], axis=1)
         return distance, np.degrees(np.abs(gap[:, 2]))

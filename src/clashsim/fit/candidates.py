@@ -11,15 +11,13 @@ from scipy.stats import qmc
 
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 
 _FEWEST = 20  # strikes that are a choice
 _OVERSAMPLING = 8  # where only strikes from one side are kept
 # Columns of planar states before impact: position of the striker.
-_STRIKER_X = 6
-_STRIKER_Y = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,5 +97,6 @@ def candidates(
 def _from_side(before: np.ndarray, side: tuple[float, float]) -> np.ndarray:
     """Whether strikers of states (N, d) come from bearings between two, counter-clockwise, (N,)."""
     width = (side[1] - side[0]) % (2 * math.pi) or 2 * math.pi
-    bearing = np.arctan2(before[:, _STRIKER_Y], before[:, _STRIKER_X])
+    x, y = MotionBefore.of(before).striker.position.T
+    bearing = np.arctan2(y, x)
     return (bearing - side[0]) % (2 * math.pi) <= width

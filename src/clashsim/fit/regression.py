@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -120,7 +121,7 @@ def _angle(frame: ContactFrame, heading: float) -> np.ndarray:
     """Orientation (N,) of the bodies relative to each other, from a heading, in [-pi, pi)."""
     cosine = frame.relative_orientation[:, 0]
     sine = frame.relative_orientation[:, 1]
-    return (np.arctan2(sine, cosine) - heading + np.pi) % (2 * np.pi) - np.pi
+    return wrap_angle(np.arctan2(sine, cosine) - heading)
 
 
 def _columns(

@@ -18,7 +18,7 @@ from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contac
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError, MissingExtraError
 from clashsim.core.executor import Executor, local
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -31,13 +31,6 @@ from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome
 
 _SHARD = 4096  # strikes
 _MISSED = 9  # end of a strike whose bodies never meet
-# Columns of states before impact in space.
-_STRUCK_POSITION = slice(0, 3)
-_STRUCK_QUATERNION = slice(3, 7)
-_STRUCK_VELOCITY = slice(7, 10)
-_STRUCK_ANGULAR_VELOCITY = slice(10, 13)
-_STRIKER_POSITION = slice(13, 16)
-_STRIKER_VELOCITY = slice(20, 23)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +90,8 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
     """States before (n, d) of strikes in space, touching, and their contacts."""
     poser = PairPoser(scene)
     before = poser.striker_at_reference(n)
-    before[:, _STRUCK_QUATERNION] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
+    motion = MotionBefore.of(before)
+    motion.struck.quaternion[:] = Rotation.random(n, rng=rng).as_quat(scalar_first=True)
     geom = scene.base.geom(scene.striker)
     is_plane = int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE)
     if is_plane or poser.striker.fixed:
@@ -107,8 +101,9 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
         outwards = np.tile(normal, (n, 1))
     else:
         outwards = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
-    before[:, _STRUCK_POSITION] = before[:, _STRIKER_POSITION]
+    motion.struck.position[:] = motion.striker.position
     contact, before = advance_to_contact(scene, before, -outwards)
+    motion = MotionBefore.of(before)
     speed = _uniform(rng, scene.strikes.speed, n)
     deflection = _uniform(rng, scene.strikes.deflection, n)
     angular_speed = _uniform(rng, scene.strikes.spin, n)
@@ -118,11 +113,11 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
     velocity = speed[:, None] * tilt.apply(into)
     axis = rng.normal(size=(n, 3))
     axis = axis / np.linalg.norm(axis, axis=1, keepdims=True)
-    before[:, _STRUCK_ANGULAR_VELOCITY] = axis * angular_speed[:, None]
+    motion.struck.angular_velocity[:] = axis * angular_speed[:, None]
     if poser.striker.fixed:  # then the struck body moves
-        before[:, _STRUCK_VELOCITY] = -velocity
+        motion.struck.velocity[:] = -velocity
     else:
-        before[:, _STRIKER_VELOCITY] = velocity
+        motion.striker.velocity[:] = velocity
     return before, contact
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import ClashError
+from clashsim.core.impacts import MotionBefore
 
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
@@ -146,7 +148,7 @@ def _undisturbed(impacts: Sequence[MeasuredImpact]) -> _RecordedSlides:
         slides.append(slide)
         rows.append(row)
         twists.append(twist)
-        poses.append(impact.before[:3])
+        poses.append(MotionBefore.of(impact.before).struck.pose)
         after.append(impact.after)
     return _RecordedSlides(
         slides=slides,
@@ -188,7 +190,7 @@ def _test(model: SlideModel, recorded: _RecordedSlides) -> dict[str, Any]:
             torch.as_tensor(recorded.pose_at_impact), torch.as_tensor(recorded.twist_after)
         ).numpy()
     error = predicted - recorded.rest
-    error[:, 2] = (error[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    error[:, 2] = wrap_angle(error[:, 2])
     return {
         "held_out": len(recorded.slides),
         "position_m": float(np.linalg.norm(error[:, :2], axis=1).mean()),

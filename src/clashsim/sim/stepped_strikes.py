@@ -11,6 +11,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
@@ -88,9 +89,10 @@ class SteppedStrikes:
         by_name = dict(zip(self.names, strike.T, strict=True))
         touching, _ = before_from_strikes(self.scene, by_name)
         before = move_pair_to(touching, pose)
-        velocity = before[:, 9:11].copy()
+        striker = MotionBefore.of(before).striker
+        velocity = striker.velocity.copy()
         speed = np.linalg.norm(velocity, axis=1, keepdims=True)
-        before[:, 6:8] -= _RUN_UP * velocity / speed
+        striker.position[:] -= _RUN_UP * velocity / speed
         qpos = np.tile(base.qpos0, (n, 1))
         qvel = np.zeros((n, base.nv))
         height = rest_height(self.scene, np.tile(self.theta, (n, 1)))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.slides.fit_problem import OWN_FRICTION, SlideProblem
@@ -333,7 +334,7 @@ def delay(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarr
     with torch.no_grad():
         predicted = model.delayed(0.0).rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
     gap = rest - predicted
-    gap[:, 2] = (gap[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    gap[:, 2] = wrap_angle(gap[:, 2])
     metres = np.array([1.0, 1.0, model.gyration])
     along = ((gap * metres) * (twist * metres)).sum(1)
     speed_squared = ((twist * metres) ** 2).sum(1)

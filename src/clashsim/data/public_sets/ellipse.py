@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.data.public_sets.checked_arrays import check_array, read_mat_arrays
 from clashsim.data.public_sets.real_dataset import RealDataset
 
@@ -36,8 +36,9 @@ def read_ellipse(root: Path) -> RealDataset:
     theta = start[:, 2]
     # The height of the centre above the plate; the recorded y is twice that.
     height = np.hypot(_SEMI_AXES[0] * np.sin(theta), _SEMI_AXES[1] * np.cos(theta))
-    before = np.zeros((len(start), 12))
-    before[:, :6] = np.column_stack([-x, height, theta, _MIRROR * start[:, 3:]])
+    before, motion = MotionBefore.at_origin(len(start), planar=True)
+    motion.struck.pose[:] = np.column_stack([-x, height, theta])
+    motion.struck.twist[:] = _MIRROR * start[:, 3:]
     impacts = Impacts(True, before, _MIRROR * end[:, 3:]).checked()
     return RealDataset(
         name="mit_ellipse",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.data.public_sets.checked_arrays import read_npz_arrays
 from clashsim.data.public_sets.real_dataset import RealDataset
 
@@ -75,11 +76,9 @@ def read_puck(root: Path) -> RealDataset:
         hits += _hits_of_run(run)
     if not hits:
         raise DataError("the puck's trajectories hold no wall hit that can be measured")
-    before = np.zeros((len(hits), 12))
-    before[:, 0] = _RADIUS
-    before[:, 1] = [hit.along for hit in hits]
-    before[:, 2] = [hit.yaw for hit in hits]
-    before[:, 3:6] = [hit.before for hit in hits]
+    before, motion = MotionBefore.at_origin(len(hits), planar=True)
+    motion.struck.pose[:] = [(_RADIUS, hit.along, hit.yaw) for hit in hits]
+    motion.struck.twist[:] = [hit.before for hit in hits]
     after = np.array([hit.after for hit in hits])
     wall = np.array([hit.wall for hit in hits], float)
     return RealDataset(
@@ -181,7 +180,7 @@ def _measure_hit(t: np.ndarray, pose: np.ndarray, frame: int, wall: int) -> _Wal
         time=float(t[frame] + time),
         wall=wall,
         along=float(along),
-        yaw=float((yaw + np.pi) % (2 * np.pi) - np.pi),
+        yaw=float(wrap_angle(yaw)),
         before=velocity_before,
         after=velocity_after,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from clashsim.core.contact_frame import inertia
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.data.segmentation.trajectory import MotionFrame
 
@@ -117,9 +118,7 @@ def make_setup(
         raise DataError(f"scene {scene.name!r} is {kind}: leave out planar={config.planar}")
     if striker is None and not scene.striker_body.fixed:
         striker = scene.striker_body.name
-    struck_state_width = 6 if scene_is_planar else 13
-    pose_width = 3 if scene_is_planar else 7
-    reference = PairPoser(scene).striker_at_reference(1)[0]
+    reference = MotionBefore.of(PairPoser(scene).striker_at_reference(1)).striker.pose[0]
     body = inertia(scene, scene.struck_body)
     return PairSetup(
         struck=struck or scene.struck_body.name,
@@ -136,7 +135,7 @@ def make_setup(
             rotation=scene.striker_body.rotation,
             gravity=np.zeros(3),
         ),
-        striker_rest_pose=reference[struck_state_width:][:pose_width],
+        striker_rest_pose=reference,
         gyration_radius=config.gyration_radius or body.gyration,
         min_jump=config.min_jump,
         lag=lag,

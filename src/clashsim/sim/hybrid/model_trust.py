@@ -15,7 +15,7 @@ import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, frame_at_contact
 from clashsim.core.contact_geometry import Contact
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene
 
@@ -149,11 +149,7 @@ class CollisionModel:
             where nothing was changed.
         """
         theta_model = self._theta_model
-        if self.scene.plane is not None:
-            struck_velocity, striker_velocity = slice(3, 5), slice(9, 11)
-        else:
-            struck_velocity, striker_velocity = slice(7, 10), slice(20, 23)
-        velocity = before[:, struck_velocity].copy()
+        velocity = MotionBefore.of(before).struck.velocity.copy()
         if (
             theta_model is None
             or self.scene.striker_body.fixed
@@ -161,8 +157,9 @@ class CollisionModel:
         ):
             return before, np.zeros_like(velocity)
         before = before.copy()
-        before[:, struck_velocity] -= velocity
-        before[:, striker_velocity] -= velocity
+        motion = MotionBefore.of(before)
+        motion.struck.velocity[:] -= velocity
+        motion.striker.velocity[:] -= velocity
         return before, velocity
 
     def _trained_at_rest(self, theta_model: ThetaModel) -> bool:

@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.contact_geometry import Contact
+from clashsim.core.impacts import MotionBefore
 from clashsim.sim.hybrid.compiled_pair import CompiledPair, stack_mechanics
 from clashsim.sim.hybrid.guards import ContactMechanics
 
@@ -55,11 +56,12 @@ def touching_pairs(
     if pair.plane is None or not moves_rigidly:
         return touching_pairs_one_by_one(pair, model, data, before=before)
     first = pair.contact_states_at(model, data, before[:1])[0]
-    struck_position = before[:, :2]
-    struck_yaw = before[:, 2]
-    striker_position = before[:, 6:8]
-    striker_yaw = before[:, 8]
-    striker_twist = before[:, 9:12]
+    motion = MotionBefore.of(before)
+    struck_position = motion.struck.position
+    struck_yaw = motion.struck.yaw
+    striker_position = motion.striker.position
+    striker_yaw = motion.striker.yaw
+    striker_twist = motion.striker.twist
 
     to_struck_origin = _shift_twist(struck_position - striker_position)
     back = np.linalg.inv(to_struck_origin[0])
@@ -78,7 +80,7 @@ def touching_pairs(
         np.column_stack([normal, moment]),
     )
     return TouchingPairs(
-        mechanics, before[:, 3:6], np.einsum("nij,nj->ni", to_struck_origin, striker_twist)
+        mechanics, motion.struck.twist, np.einsum("nij,nj->ni", to_struck_origin, striker_twist)
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.errors import DataError, SceneError
 from clashsim.core.protocols import StrikeModel
@@ -112,7 +113,7 @@ def tabulate_strikes(model: StrikeModel, *, rows: int = 2048) -> StrikeTable:
     for part in np.array_split(strikes, calls):
         rest_poses.append(model.rest(np.zeros((len(part), 3)), part))
     rest = np.vstack(rest_poses)
-    rest[:, 2] = (rest[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    rest[:, 2] = wrap_angle(rest[:, 2])
     return StrikeTable.from_rest_poses(model.names, grids, rest)
 
 
