@@ -27,6 +27,7 @@ def call_back(callback: Callable[[Any], Any], phases: tuple[str, ...]) -> None:
 
 def test_the_end_of_a_drag_is_not_overtaken_by_the_step_before_it(monkeypatch):
     page = MagicMock(mode="Plan")
+    page.stage.size = 0.05  # m, of which the first target is made
     panel = PlanPanel(page, MagicMock())
     panel._begin()  # makes the gizmo
     callback = panel.gizmo.on_update.call_args.args[0]
