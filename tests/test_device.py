@@ -302,7 +302,7 @@ def test_a_killed_training_goes_on_to_the_same_policy(tmp_path, device):
 def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "clashsim.fit.run_folder.load",
-        lambda run: type("Run", (), {"scene": SCENE, "strikes": lambda self: Toy()})(),
+        lambda run: type("Run", (), {"scene": SCENE, "strike_table": lambda self: Toy()})(),
     )
     monkeypatch.setitem(
         sys.modules, "stable_baselines3", None

@@ -258,7 +258,7 @@ def slide_model(name: str) -> SlideModel:
     scene = strike_scene(name).scene
     body = inertia(scene, scene.struck_body)
     return SlideModel(
-        {"friction": 0.3, "lean": 0.01},
+        {"friction": 0.3, "pressure_offset": 0.01},
         gyration=body.gyration,
         centre=body.centre[:2],
         delay=0.011,

@@ -278,7 +278,7 @@ def test_several_shards_in_one_call_are_the_same_shards(
     monkeypatch.setattr(sampling, "_SHARD", SIZE // 3)
     one = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
     three = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
-    one.__dict__.update(strike=ellipse, together=1)  # as they would be found out on a card
+    one.__dict__.update(strike=ellipse, together=1)  # as they would be measured on a GPU
     three.__dict__.update(strike=ellipse, together=3)
     for shard in ((0, SIZE // 3), (1, SIZE // 3), (2, SIZE // 3)):
         alone, among = one(shard), three(shard)

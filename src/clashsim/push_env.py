@@ -66,7 +66,7 @@ def _strike_model(calibrated: CalibratedRun | None, scene: Scene, physics: Physi
         hybrid_theta = theta if hybrid.theta is None else hybrid.theta
         return SteppedStrikes(hybrid, scene, hybrid_theta)
     if calibrated is not None:
-        return calibrated.strikes()
+        return calibrated.strike_table()
     slide_model = scene_slide_model(scene)
     return strike_table(HybridSim(scene, base_model(scene), theta, slide_model=slide_model))
 

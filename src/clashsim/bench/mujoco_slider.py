@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.scene import GROUND
 
 _SETTLING_TIME = 0.3  # s, in which the body sinks into the ground and stands still
@@ -55,7 +56,7 @@ class MujocoSlider:
         for _ in range(round(longest / _CHECK_INTERVAL)):
             bodies.step(nstep=steps_between_checks)
             yaw_change = _yaw(qpos[:, 3:]) - yaw
-            yaw += np.remainder(yaw_change + np.pi, 2 * np.pi) - np.pi
+            yaw += wrap_angle(yaw_change)
             slow = np.abs(qvel[:, :2]).max() < _REST_SPEED
             if slow and np.abs(qvel[:, 5]).max() < _REST_ANGULAR_SPEED:
                 break

@@ -122,4 +122,4 @@ def slide_model_of(stepped: SteppedStrikes, seed: int) -> SlideModel:
         poses = np.vstack([first_pose, path[sliding]])
         slides.append(Slide(np.r_[0.0, time[sliding]], poses[:, :2], np.unwrap(poses[:, 2])))
     patch = support_patch(stepped.scene)
-    return fit_slides(slides, patch, twists=after, twist_sd=_TWIST_STD).model
+    return fit_slides(slides, patch, twists=after, twist_std=_TWIST_STD).model

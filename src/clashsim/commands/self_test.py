@@ -146,7 +146,7 @@ class SelfTest:
         from clashsim.plan.planner import plan
         from clashsim.plan.tasks import PlanningTask, PlanStatus
 
-        table = self._calibrated.strikes()
+        table = self._calibrated.strike_table()
         strike = 0.35 * table.low + 0.65 * table.high
         x, y, yaw = table.rest(np.zeros((1, 3)), strike[None])[0]
         start = time.perf_counter()

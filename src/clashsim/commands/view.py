@@ -194,7 +194,7 @@ def viewer_session(
         calibrated.scene,
         strike_source(calibrated, notes, trials),
         _rollouts(calibrated),
-        calibrated.strikes,
+        calibrated.strike_table,
         load_policy(calibrated, folder, policy),
         routes,
     )

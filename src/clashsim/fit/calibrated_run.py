@@ -151,7 +151,7 @@ class CalibratedRun:
         }
         return HybridSim(self.scene, self.calibration, **(defaults | options))
 
-    def strikes(self) -> StrikeTable:
+    def strike_table(self) -> StrikeTable:
         """The table from strikes to poses at rest, to plan and train with; it takes seconds."""
         if self.slide is None:
             raise DataError(

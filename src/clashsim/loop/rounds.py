@@ -177,7 +177,7 @@ class RealSimRealLoop:
         """The simulator of a round: loaded if it is there, else learned and kept."""
         if self._has(number, RUN_FOLDER):
             run = load(self._path(number) / RUN_FOLDER)
-            return RoundSimulator(self.scene, run.strikes(), run)
+            return RoundSimulator(self.scene, run.strike_table(), run)
         simulator = learn_simulator(self._base, recorded, seed=self.config.seed)
         if self.folder is not None and simulator.run is not None:
             save_run(

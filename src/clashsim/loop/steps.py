@@ -117,7 +117,7 @@ def learn_simulator(
         slide_model = slide.model
         calibration = with_ground_friction(calibration, slide)
     run = CalibratedRun(calibration, slide_model)
-    return RoundSimulator(scene, run.strikes(), run)
+    return RoundSimulator(scene, run.strike_table(), run)
 
 
 def make_task(

@@ -130,7 +130,7 @@ def plan_run(
     """
     calibrated = _load(run)
     task = planning_task(calibrated.scene, target, config)
-    table = calibrated.strikes()
+    table = calibrated.strike_table()
     search = plan_fewest_strikes if config.strikes is None else plan
     found = search(table, task, config.planner)
     fidelity = table.fidelity
@@ -260,7 +260,7 @@ class _BatchPlanner:
     @cached_property
     def table(self) -> StrikeTable:
         """The strike table of the run."""
-        return load(self.run).strikes()
+        return load(self.run).strike_table()
 
     def __call__(self, tasks: Sequence[PlanningTask]) -> list[Plan]:
         search = plan_fewest_strikes_batch if self.fewest else plan_batch

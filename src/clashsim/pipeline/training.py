@@ -200,7 +200,7 @@ class _Trainer:
     def simulator(self) -> tuple[Scene, StrikeTable]:
         """Scene and strike table of the run."""
         calibrated = run_folder.load(self.run)
-        return calibrated.scene, calibrated.strikes()
+        return calibrated.scene, calibrated.strike_table()
 
     def train(self, out: Path, seed: int, progress: Progress) -> Policy:
         """Train one policy, or continue with it, and write it."""

@@ -89,7 +89,7 @@ def fit_slides(
     patch: SupportPatch,
     *,
     twists: np.ndarray | None = None,
-    twist_sd: Sequence[float] | None = None,
+    twist_std: Sequence[float] | None = None,
     gravity: float = 9.81,
 ) -> SlideFit:
     """Fit a slide model to slides of the body's origin; 5 to 10 are enough.
@@ -107,7 +107,7 @@ def fit_slides(
     """
     if not slides:
         raise DataError("there are no slides to fit a slide model to")
-    problem = _make_problem(slides, patch, twists, twist_sd, gravity)
+    problem = _make_problem(slides, patch, twists, twist_std, gravity)
     common = problem.mean.copy()
     gone = problem.rest[:, :2] - problem.pose[:, 0, :2]
     common[0] = _initial_log_friction(gone, problem.start, gravity)
@@ -132,12 +132,12 @@ def _make_problem(
     slides: Sequence[Slide],
     patch: SupportPatch,
     twists: np.ndarray | None,
-    twist_sd: Sequence[float] | None,
+    twist_std: Sequence[float] | None,
     gravity: float,
 ) -> SlideProblem:
     """The problem with first guesses of the noise, relative to how far the slides go."""
     t, pose, rest = _resampled(slides)
-    start, start_std = _starts(slides, patch, twists, twist_sd)
+    start, start_std = _starts(slides, patch, twists, twist_std)
     mean, std = expected_values(patch)
     body = SlideModel(
         {"friction": 0.3},
@@ -210,7 +210,7 @@ def _starts(
     slides: Sequence[Slide],
     patch: SupportPatch,
     twists: np.ndarray | None,
-    twist_sd: Sequence[float] | None,
+    twist_std: Sequence[float] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Poses and twists (N, 6) at the first frames, and standard deviations of the twists (3,)."""
     first = np.array([[*slide.xy[0], np.unwrap(slide.yaw)[0]] for slide in slides], float)
@@ -221,11 +221,11 @@ def _starts(
         return np.column_stack([first, estimated]), std
     if np.shape(twists) != (len(slides), 3):
         raise DataError(f"twists need shape ({len(slides)}, 3), got {np.shape(twists)}")
-    if twist_sd is None:
+    if twist_std is None:
         speed = float(np.median(np.linalg.norm(twists[:, :2], axis=1)))
         std = np.array([1.0, 1.0, 0.7 / patch.gyration]) * max(0.01 * speed, 1e-3)
     else:
-        std = np.asarray(twist_sd, float)
+        std = np.asarray(twist_std, float)
     return np.column_stack([first, twists]), std
 
 

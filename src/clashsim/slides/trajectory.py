@@ -90,7 +90,7 @@ class SlideMotion:
         return np.sqrt(np.maximum(np.diag(self.covariance)[_COORDINATES], 0))
 
     @property
-    def kink(self) -> float:
+    def impact_time(self) -> float:
         """Time of the impact: where this motion leaves the one before."""
         return self.start + float(self.constants[_IMPACT_TIME])
 

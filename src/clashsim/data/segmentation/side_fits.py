@@ -121,7 +121,7 @@ def fit_sides(
     )
     if setup.planar:
         slide = _fit_slide(frames_after, setup, anchor)
-        return SideFitResult(SideFits(motion_before, slide, slide.kink))
+        return SideFitResult(SideFits(motion_before, slide, slide.impact_time))
     return SideFitResult(_fit_flight_after(motion_before, frames_after, anchor))
 
 

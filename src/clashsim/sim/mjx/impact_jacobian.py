@@ -30,12 +30,6 @@ _MAX_STEPS = 400  # of an impact that can be compiled and run in reasonable time
 _STEP_MULTIPLE = 16  # programs are compiled for multiples of so many steps
 _ITERATIONS = 8  # of the constraint solver, enough for an impact
 _LENGTH_IMPACTS = 16  # on which the length of an impact is measured
-# Levenberg-Marquardt: first, least and greatest damping, and its factors after success and failure.
-_FIRST_DAMPING = 1e-2
-_MIN_DAMPING = 1e-6
-_MAX_DAMPING = 1e3
-_DAMPING_DECREASE = 5
-_DAMPING_INCREASE = 10
 
 
 class MjxImpactJacobian:
@@ -195,43 +189,3 @@ def cap_residuals(residual: np.ndarray, jacobian: np.ndarray) -> tuple[np.ndarra
     scaled = jacobian / root[..., None]
     along_residual = np.einsum("mnk,mnkq->mnq", value, scaled)
     return value, scaled - value[..., None] * along_residual[..., None, :]
-
-
-def least_squares_from_starts(
-    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    starts: np.ndarray,
-    *,
-    steps: int = 10,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Levenberg-Marquardt from m starts at once, inside [-1, 1].
-
-    Args:
-        evaluate: Gives residuals (m, n) and Jacobians (m, n, q) at points (m, q); the loss is the
-            sum of squares of residuals that the caller has capped.
-        starts: (m, q).
-        steps: Evaluations.
-
-    Returns:
-        The best points (m, q) and their losses (m,).
-    """
-    m, q = starts.shape
-    best_points = starts.copy()
-    points = starts.copy()
-    best_loss = np.full(m, np.inf)
-    damping = np.full(m, _FIRST_DAMPING)
-    hessian = np.zeros((m, q, q))
-    gradient = np.zeros((m, q))
-    for _ in range(steps):
-        residual, jacobian = evaluate(points)
-        loss = (residual**2).sum(1)
-        better = loss < best_loss
-        best_loss = np.where(better, loss, best_loss)
-        best_points[better] = points[better]
-        damping = np.where(better, damping / _DAMPING_DECREASE, damping * _DAMPING_INCREASE)
-        damping = np.clip(damping, _MIN_DAMPING, _MAX_DAMPING)
-        hessian[better] = np.einsum("mni,mnj->mij", jacobian, jacobian)[better]
-        gradient[better] = np.einsum("mni,mn->mi", jacobian, residual)[better]
-        damped = hessian + damping[:, None, None] * np.eye(q)
-        step = np.linalg.solve(damped, gradient[..., None])[..., 0]
-        points = np.clip(best_points - step, -1, 1)
-    return best_points, best_loss
