@@ -25,7 +25,7 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "viser": ("clashsim view", ("viser",)),
     "io": (
         "logs in HDF5, Parquet, C3D, ROS bags, MCAP",
-        ("h5py", "pyarrow", "ezc3d", "rosbags", "mcap", "lz4", "zstandard"),
+        ("h5py", "pyarrow", "lz4", "zstandard"),
     ),
     "lab": ("the virtual laboratory: record, execute, evaluate", ("pydrake",)),
     "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
