@@ -94,8 +94,8 @@ def test_it_is_the_task_of_numpy(dtype, tolerance):
     starts = StartDistribution(anywhere_share=0.5)
     on_device = DevicePush.of(SCENE, Toy().to(dtype), n, starts=starts, seed=1, dtype=dtype)
     in_numpy = Push.of(SCENE, Toy(), n)
-    state = [getattr(on_device, name).double().numpy() for name in on_device.kept]
-    in_numpy.pose, in_numpy.turn, in_numpy.made = state
+    state = [getattr(on_device, name).double().numpy() for name in on_device.state_arrays.values()]
+    in_numpy.pose, in_numpy.heading_change, in_numpy.strikes_made = state
     ended = np.zeros(n, bool)
     for _ in range(MAX_STRIKES):
         np.testing.assert_allclose(
@@ -118,20 +118,22 @@ def test_it_is_the_task_of_numpy(dtype, tolerance):
 
 def test_starts_are_drawn_from_their_distribution():
     n = 20_000
-    starts = StartDistribution(position_radius=0.02, heading=0.5, turn=1.2, anywhere_share=0.4)
+    starts = StartDistribution(
+        position_radius=0.02, max_heading=0.5, max_heading_change=1.2, anywhere_share=0.4
+    )
     task = DevicePush.of(SCENE, Toy().float(), n, starts=starts, seed=3)
     x = task.pose[:, 0]
     y = task.pose[:, 1]
     heading = task.pose[:, 2] + task.heading_offset
     assert (y.abs() <= 0.02 + 1e-6).all()
     assert (heading.abs() <= 0.5 + 1e-5).all()
-    assert (task.turn.abs() <= 1.2).all()
-    assert (task.made == 0).all()
+    assert (task.heading_change.abs() <= 1.2).all()
+    assert (task.strikes_made == 0).all()
     last = SEGMENT_LENGTH - GOAL_RADIUS
     assert ((x >= -0.02 - 1e-6) & (x <= last + 0.02 + 1e-6)).all()
     beyond_the_start = float((x > 0.02 + 1e-6).float().mean())
     assert beyond_the_start == pytest.approx(0.4 * (1 - 0.02 / last), abs=0.03)
-    straight_on = float((task.turn == 0).float().mean())
+    straight_on = float((task.heading_change == 0).float().mean())
     assert straight_on == pytest.approx(0.25, abs=0.02)
     assert float(heading.std()) == pytest.approx(0.5 / 3**0.5, abs=0.01)
 
@@ -140,11 +142,11 @@ def test_only_episodes_that_ended_restart():
     n = 20_000
     task = DevicePush.of(SCENE, Toy().float(), n, seed=3)
     before = task.pose.clone()
-    task.made += 2
+    task.strikes_made += 2
     task.restart(torch.arange(n) % 2 == 0)
     assert torch.equal(task.pose[1::2], before[1::2])
     assert not torch.isin(task.pose[::2, 2], before[::2, 2]).all()
-    assert (task.made[::2] == 0).all() and (task.made[1::2] == 2).all()
+    assert (task.strikes_made[::2] == 0).all() and (task.strikes_made[1::2] == 2).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -159,7 +161,7 @@ def test_the_same_seed_gives_the_same_numbers(device):
             seed=seed,
         )
         rewards = [task.step(task.guide(tries=2))[0] for _ in range(8)]
-        return torch.stack([*rewards, task.turn])
+        return torch.stack([*rewards, task.heading_change])
 
     assert torch.equal(run_steps(5), run_steps(5))
     assert not torch.equal(run_steps(5), run_steps(6))

@@ -232,7 +232,7 @@ def test_a_policy_is_followed_on_a_route(session, runs, tmp_path):
 
 def test_runs_without_trajectories_say_so(runs, tmp_path):
     plain = view.viewer_session(runs / "plain")
-    assert "drawn from the scene's ranges" in plain.source.words and len(plain.source.names) == 12
+    assert "sampled from the scene's ranges" in plain.source.words and len(plain.source.names) == 12
     assert np.array_equal(plain.source[3].before, plain.source[3].before)
     assert plain.source[3].recorded is None
     with pytest.raises(DataError, match="no slide model"):

@@ -17,7 +17,7 @@ from clashsim.core.scene import Scene
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.run_folder import save_run
+from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.view.session import ViewerSession
 
@@ -40,7 +40,7 @@ def folder() -> Path:
         out / "demo",
         calibration,
         slide=fit_slides_of_impacts(scene, found.found, ())[0],
-        config={"recorded": list(SETTING), "impacts": CALIBRATION_STRIKES},
+        record=RunRecord({"recorded": list(SETTING), "impacts": CALIBRATION_STRIKES}),
     )
     save_run(out / "plain", calibration)
     return out

@@ -21,7 +21,7 @@ from clashsim.bench.timing import seconds_per_call
 from clashsim.core.errors import ParamError
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_table import StrikeTable
-from clashsim.plan.planner import plan_batch
+from clashsim.plan.planner import PlannerConfig, plan_batch
 from clashsim.plan.tasks import PlanningTask, PlanStatus
 
 _GPU_MATRIX_SIDE = 8192  # of the matrices whose product shows a device's limit
@@ -267,10 +267,10 @@ def measure_planning(
     reachable = rng.uniform(strikes.low, strikes.high, (n, len(strikes.names)))
     targets = strikes.rest(np.zeros((n, _POSE_NUMBERS)), reachable)
     tasks = [PlanningTask(tuple(target)) for target in targets.tolist()]
-    search: dict[str, Any] = {"device": device, "population": 96, "rounds": 48}
-    plan_batch(strikes, tasks[:2], **search)  # warms up
+    search = PlannerConfig(device=device, population=96, rounds=48)
+    plan_batch(strikes, tasks[:2], search)  # warms up
     begin = time.perf_counter()
-    plans = plan_batch(strikes, tasks, **search)
+    plans = plan_batch(strikes, tasks, search)
     seconds = time.perf_counter() - begin
     ends = np.array([plan.predicted[-1] for plan in plans])
     distance = np.hypot(ends[:, 0] - targets[:, 0], ends[:, 1] - targets[:, 1])

@@ -109,9 +109,8 @@ def _candidates(
     """Strikes to choose from."""
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.candidates import candidates
-    from clashsim.pipeline.advice import known_at_medians
 
-    known = known_at_medians(model) if isinstance(model, Calibration) else {}
+    known = model.scaling.median_extras() if isinstance(model, Calibration) else {}
     side = None
     if options.side is not None:
         first, second = np.radians(options.side)

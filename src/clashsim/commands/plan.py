@@ -140,7 +140,7 @@ def _plan_targets(options: PlanOptions) -> None:
 def _config(options: PlanOptions) -> PlanConfig:
     """The library's configuration for options of the command line."""
     from clashsim.pipeline.planning import PlanConfig
-    from clashsim.plan.path import Limits
+    from clashsim.plan.motion_limits import Limits
 
     side = None
     if options.side is not None:

@@ -6,6 +6,7 @@ Everything after calibrating takes a run: simulating, planning, exporting.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,11 @@ class CalibratedRun:
                 "this run has no slide model, so it does not predict where bodies come to rest: "
                 "calibrate from trials that show the slides, with a plane as the ground"
             )
+        return self._strike_table
+
+    @cached_property
+    def _strike_table(self) -> StrikeTable:
+        """The strike table, built when it is first needed."""
         return strike_table(self.hybrid())
 
     def mjcf(self) -> EditedMjcf:

@@ -37,7 +37,7 @@ def advice_for_report(calibration: Calibration, seed: int) -> str | None:
     """The same sentence for a calibration; None where strikes are not made by an arm in a plane."""
     try:
         choice = candidates(
-            calibration.base.scene, seed, _CANDIDATES, known=known_at_medians(calibration)
+            calibration.base.scene, seed, _CANDIDATES, known=calibration.scaling.median_extras()
         )
         return advice_sentence(advise(calibration, choice.impacts, 1))
     except ClashError:

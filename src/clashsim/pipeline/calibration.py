@@ -212,7 +212,7 @@ def fit_and_save(
     with stopwatch.measure("slide model"):
         slide, slide_notes = _fit_slides(base.scene, data)
     with stopwatch.measure("calibration"):
-        calibration = calibrate(base, data.fitted, seed=seed)
+        calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
     with stopwatch.measure("judging"):
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
