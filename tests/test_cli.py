@@ -115,7 +115,7 @@ def test_calibrate_show_and_write_back(calibrated, capsys):
 def test_export(calibrated, capsys):
     assert cli.main(["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "0.4"]) == 0
     capsys.readouterr()
-    assert cli.main(["export", "run", "-o", "out", "--draws", "7", "--seed", "3"]) == 0
+    assert cli.main(["export", "run", "-o", "out", "--posterior-samples", "7", "--seed", "3"]) == 0
     assert "scene.xml, ranges.json, draws.csv written to out" in capsys.readouterr().out
     assert sorted(os.listdir("out")) == ["draws.csv", "manifest.json", "ranges.json", "scene.xml"]
     run = load("run")
@@ -344,7 +344,7 @@ def test_bad_scenes(here, capsys, xml, settings, sentence):
         (["export", "none", "-o", "out"], "no run folder"),
         (["export", ".", "-o", "out"], "not a run folder"),
         (["export", "file", "-o", "out"], "no run folder"),
-        (["export", "none", "-o", "out", "--draws", "-1"], "must not be negative"),
+        (["export", "none", "-o", "out", "--posterior-samples", "-1"], "must not be negative"),
         (["export", "none", "-o", "out", "--seed", "-1"], "must not be negative"),
     ],
 )

@@ -116,7 +116,7 @@ def test_novelty_counts_what_lies_near():
 def test_the_cost_of_a_call_does_not_grow_with_what_was_collected():
     actions, moves = some(5000)
     bonus = InformationBonus.of(actions, 1.1 * moves, moves, gyration=GYRATION)
-    assert len(bonus.places) == len(bonus.misses) == 512
+    assert len(bonus.transitions) == len(bonus.misses) == 512
     few = farthest_point_rows(np.array([[0.0], [0.1], [5.0], [2.0], [5.1]]), 3)
     assert few.tolist() == [0, 4, 3]
 

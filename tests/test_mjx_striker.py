@@ -21,6 +21,7 @@ from clashsim.data.impact_files import read_impacts
 from clashsim.fit import sample as sampling
 from clashsim.fit.sample import fastest_engine, sample, sample_strikes
 from clashsim.fit.strike_engines import StrikeEngine
+from clashsim.pipeline import arguments
 from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
 from clashsim.sim.mjx.impact_start import impact_start
 from clashsim.sim.mjx.model import import_mjx
@@ -216,7 +217,7 @@ def test_sampling_by_mjx_is_the_same_draws_and_resumes(
 ) -> None:
     monkeypatch.setattr(sampling, "_SHARD", SIZE)
     monkeypatch.setattr(
-        command, "load_scene", lambda *_, **__: ellipse.scene
+        arguments, "load_scene", lambda *_, **__: ellipse.scene
     )  # so that it need not be compiled again
     n, out = 2 * SIZE + 10, tmp_path / "strikes.safetensors"
     theirs, calls = sample(ellipse.scene, n, 5), 0
@@ -276,10 +277,12 @@ def test_several_shards_in_one_call_are_the_same_shards(
     ellipse: MjxImpactSimulator, monkeypatch
 ) -> None:
     monkeypatch.setattr(sampling, "_SHARD", SIZE // 3)
-    one = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
-    three = sampling._Sampler(ellipse.scene, SIZE, 4, 0, "mjx")
-    one.__dict__.update(strike=ellipse, together=1)  # as they would be measured on a GPU
-    three.__dict__.update(strike=ellipse, together=3)
+    one = sampling._Sampler(ellipse.scene, SIZE, 4, StrikeEngine("mjx"))
+    three = sampling._Sampler(ellipse.scene, SIZE, 4, StrikeEngine("mjx"))
+    one.__dict__.update(
+        run_strikes=ellipse, shards_per_call=1
+    )  # as they would be measured on a GPU
+    three.__dict__.update(run_strikes=ellipse, shards_per_call=3)
     for shard in ((0, SIZE // 3), (1, SIZE // 3), (2, SIZE // 3)):
         alone, among = one(shard), three(shard)
         assert all(np.array_equal(alone[k], among[k]) for k in ("before", "theta"))

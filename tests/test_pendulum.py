@@ -120,7 +120,7 @@ def test_what_is_no_such_set_is_told(tmp_path, runs: dict[str, np.ndarray], word
 def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     state = np.array([[[0.0, np.pi / 2, 0, 0]]])
     own = np.array([[0.2, 0.1]])
-    plain = pc.seen(state, pc.INITIAL_CAMERA, own)[0, 0]
+    plain = pc.camera_view(state, pc.INITIAL_CAMERA, own)[0, 0]
     assert np.allclose(plain, [0.2, 0.1, 0.2 + ARM, 0.1, 0.2 + ARM, 0.1 + pc.INITIAL_CAMERA[1]])
     camera = pc.INITIAL_CAMERA + np.array(
         [1e-4, -2e-4, 3e-4, 1e-4, 2e-4, -1e-4, 1e-4, 1e-3, 2e-3, 0.02, -0.01, -0.1]
@@ -128,7 +128,7 @@ def test_the_camera_sees_the_markers_and_its_slopes_are_right() -> None:
     state = np.random.default_rng(0).normal(size=(2, 3, 4))
     own = np.tile(own, (2, 1))
     value, *jacobians = pc.camera_view_with_jacobian(state, camera, own)
-    assert np.allclose(value, pc.seen(state, camera, own))
+    assert np.allclose(value, pc.camera_view(state, camera, own))
     for k, size in enumerate((4, 12, 2)):
         for j in range(size):
             shift = [np.zeros(4), np.zeros(12), np.zeros(2)]

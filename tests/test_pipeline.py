@@ -73,7 +73,7 @@ def test_mistakes_are_raised(recording):
     with pytest.raises(ParamError, match="at least 1000"):
         clashsim.TrainingConfig(steps=10)
     with pytest.raises(ParamError, match="at most 10000"):
-        clashsim.PlanConfig(draws=20_000)
+        clashsim.PlanConfig(noise_samples=20_000)
     with pytest.raises(DataError, match="cannot go with"):
         clashsim.ImportConfig(mapping=Path("lab.toml"), guess=True)
     assert not Path("run").exists()

@@ -15,6 +15,7 @@ from clashsim.core.errors import ClashError, DataError, SceneError
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
+from clashsim.evaluate.device import device_available
 from clashsim.fit.base import base_model
 from clashsim.nets.spline_table import SplineTable
 from clashsim.nets.strike_table import StrikeTable
@@ -231,8 +232,8 @@ def test_rates_on_a_device_have_their_limits(tabulated):
         table.double()
     assert [r["what"] for r in rows] == ["impacts", "impacts", "strikes to rest", "strikes to rest"]
     assert all(r["per_second"] > 0 and r["limit"] > 0 for r in rows)
-    assert device_impacts.device_available("cpu")
-    assert not device_impacts.device_available("no_such_device")
+    assert device_available("cpu")
+    assert not device_available("no_such_device")
 
 
 def test_strikes_that_miss_leave_the_body_where_it_is(monkeypatch):

@@ -24,7 +24,7 @@ class ExportOptions:
     """Write a run as files for other tools: the scene with identified values, ranges for domain
     randomisation, and samples from them.
 
-    Example: clashsim export runs/first -o first --draws 100
+    Example: clashsim export runs/first -o first --posterior-samples 100
 
     scene.xml is your own file with the identified values in it, beside its meshes; ranges.json has
     each parameter's value, 90 % interval and status; draws.csv has one set of parameters per row;
@@ -35,7 +35,7 @@ class ExportOptions:
     """Run folder of clashsim calibrate or demo."""
     out: OutputPath
     """Folder to write to."""
-    draws: int = 0
+    posterior_samples: int = 0
     """Sets of parameters to sample for domain randomisation."""
     seed: int = 0
     """Seed of the samples."""
@@ -49,7 +49,7 @@ def run(options: ExportOptions) -> None:
     from clashsim.fit.run_folder import load, read_notes
     from clashsim.pipeline.arguments import check_not_negative
 
-    check_not_negative(draws=options.draws, seed=options.seed)
+    check_not_negative(posterior_samples=options.posterior_samples, seed=options.seed)
     calibrated = load(options.run)
     slide = read_notes(options.run)["slide"]
     scene = calibrated.scene
@@ -60,8 +60,8 @@ def run(options: ExportOptions) -> None:
         # The scene's own name is free: a file is not its own asset.
         scene_path = f"{folder}{scene.name}.xml"
     files = {scene_path: edited.xml.encode(), "ranges.json": dumps(_ranges(calibrated))}
-    if options.draws:
-        samples = calibrated.posterior_samples(options.draws, options.seed)
+    if options.posterior_samples:
+        samples = calibrated.posterior_samples(options.posterior_samples, options.seed)
         files["draws.csv"] = _csv([param.name for param in scene.params], samples)
     if slide is not None:
         files["slide.json"] = dumps(slide)

@@ -10,13 +10,6 @@ from clashsim.fit.candidates import candidates
 _CANDIDATES = 256  # strikes to choose from; fewer than for advice proper, since one is enough here
 
 
-def known_at_medians(calibration: Calibration) -> dict[str, float]:
-    """What was measured with each fitted impact, by name, at its median."""
-    scaling = calibration.scaling
-    medians = map(float, scaling.centres[-1])
-    return dict(zip(scaling.extras, medians, strict=True))
-
-
 def advice_sentence(advice: Advice) -> str:
     """A sentence on whether ten more strikes would help.
 
