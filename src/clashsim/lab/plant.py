@@ -160,7 +160,7 @@ class Plant:
         self.plant_context = self.plant.GetMyMutableContextFromRoot(self.context)
 
     def command(self, path: CommandedPath) -> None:
-        """Give the servo its path, whose quadratic pieces a cubic Hermite spline represents exactly."""
+        """Give the servo its path; cubic Hermite splines represent its quadratic pieces exactly."""
         mean_velocities = 0.5 * (path.velocities[1:] + path.velocities[:-1])
         moves = np.cumsum(mean_velocities * np.diff(path.times)[:, None], 0)
         positions = np.vstack([path.start, path.start + moves])
