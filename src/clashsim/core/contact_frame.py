@@ -112,8 +112,8 @@ class ContactFrame:
             axes, divided by the struck body's radius of gyration), the normal in each body's axes,
             twists along (normal, tangent) divided by the approach speed, and the logarithm of that
             speed.
-        axes: (N, k, k); maps a world twist (v, w) of the struck body's origin to that of its mass
-            centre, (v, gyration * w), along the contact's axes.
+        axes: (N, k, k), matrices that map a world twist (v, w) of the struck body's origin to the
+            twist (v, gyration * w), m/s, of its mass centre along the contact's axes.
         twist_before: (N, k), m/s, the struck body's twist before contact, mapped by `axes`.
         speed: (N,), m/s, approach speed at the contact.
         contact: The contacts.
@@ -380,8 +380,10 @@ def _sliding_direction(relative: np.ndarray, normal: np.ndarray, speed: np.ndarr
     sliding = relative - (relative * normal).sum(1, keepdims=True) * normal
     # World x, or y where the normal is nearly along x.
     not_normal = np.where(np.abs(normal[:, :1]) < 0.7, [[1.0, 0, 0]], [[0, 1.0, 0]])
-    slides = np.linalg.norm(sliding, axis=1, keepdims=True) > _MIN_SLIDING_SHARE * speed[:, None]
-    direction = np.where(slides, sliding, np.cross(normal, not_normal))
+    is_sliding = (
+        np.linalg.norm(sliding, axis=1, keepdims=True) > _MIN_SLIDING_SHARE * speed[:, None]
+    )
+    direction = np.where(is_sliding, sliding, np.cross(normal, not_normal))
     return direction / np.linalg.norm(direction, axis=1, keepdims=True)
 
 

@@ -16,7 +16,8 @@ from functools import cached_property
 
 from clashsim.core.errors import SceneError
 
-# Elements made by <replicate>, <attach> and <flexcomp>; MuJoCo needs some seconds for so many.
+# Elements made by <replicate>, <attach> and <flexcomp>; at this number, MuJoCo needs some
+# seconds.
 MAX_ELEMENTS = 5_000
 MAX_BYTES = 2**30  # reserved by numbers in the text: textures, height fields, user data, the arena
 
@@ -90,13 +91,13 @@ class ModelText:
         prefix_lengths = {len(prefix) for prefix in prefixed}
         repetitions_of_each = []
         for element in self.elements:
-            enclosing = dict(element.repeats)
+            repeats = dict(element.repeats)
             references = [value for key, value in element.attributes.items() if key != "name"]
             for value in references:
-                _add_repeats(enclosing, named.get(value, {}).items())
+                _add_repeats(repeats, named.get(value, {}).items())
                 for length in prefix_lengths:
-                    _add_repeats(enclosing, prefixed.get(value[:length], {}).items())
-            repetitions_of_each.append(math.prod(enclosing.values()))
+                    _add_repeats(repeats, prefixed.get(value[:length], {}).items())
+            repetitions_of_each.append(math.prod(repeats.values()))
         return repetitions_of_each
 
     @cached_property

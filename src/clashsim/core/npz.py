@@ -19,7 +19,7 @@ from clashsim.core.errors import DataError
 MAX_RATIO = 20  # of unpacked to packed bytes; archives of recorded numbers have 1 to 5
 MIN_ROOM = 64 << 20  # bytes that may always be unpacked, whatever the ratio
 _MAX_ARRAYS = 10_000
-# An array's header must fit in so many bytes: numpy also refuses longer headers, but only after it
+# Size that an array's header must not exceed. Numpy also refuses longer headers, but only after it
 # has read them.
 _MAX_HEADER_BYTES = 1 << 14
 _BLOCK_BYTES = 1 << 20

@@ -231,7 +231,7 @@ def _locate_option(model: mujoco.MjModel, target: str, field: str, index: str | 
 
 
 def _index_of(model: mujoco.MjModel, target: str, kind: str, name: str) -> int:
-    """Index of a named object of the model, or a `ParamError` with the names there are."""
+    """Index of a named object of the model; raises a `ParamError` that suggests names."""
     entry = _KINDS[kind]
     row: int = mujoco.mj_name2id(model, entry.object_type, name)
     if row >= 0:
@@ -278,13 +278,13 @@ def _columns(target: str, index: str | None, shape: tuple[int, ...]) -> tuple[in
     return columns
 
 
-def _numeric_fields(thing: object) -> list[str]:
+def _numeric_fields(owner: object) -> list[str]:
     """Names of the attributes that are numbers or arrays of numbers."""
     names = []
-    for name in dir(thing):
+    for name in dir(owner):
         if name.startswith("_"):
             continue
-        value = getattr(thing, name, None)
+        value = getattr(owner, name, None)
         is_array = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
         if isinstance(value, float) or is_array:
             names.append(name)

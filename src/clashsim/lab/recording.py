@@ -40,7 +40,7 @@ def plan(
     Args:
         setting: The block and the table.
         n: Number of strikes.
-        seed: Of the random choice.
+        seed: Seed of the random strikes and poses.
 
     Returns:
         The n strikes, and poses (n, 3), x, y (m), yaw (rad), at which the block is put down for
@@ -73,7 +73,7 @@ def record(
         setting: The block and the table.
         n: Number of strikes.
         seed: Trial i is the same for any n up to 110 and any number of workers.
-        workers: Number of processes; by default that of the cores.
+        workers: Number of processes; by default the number of cores.
         progress: How progress is shown.
 
     Returns:
@@ -103,7 +103,7 @@ def record_all(
         n: Number of strikes of each setting.
         seed: As in `record`.
         shape: Record only the settings of this shape; by default all.
-        workers: Number of processes; by default that of the cores.
+        workers: Number of processes; by default the number of cores.
         progress: How progress is shown.
 
     Returns:

@@ -141,7 +141,7 @@ def execute_independently(
     workers: int | None = None,
     progress: Progress = quiet,
 ) -> Trials:
-    """Do strikes that do not depend on each other, each on a block put down anew, on all cores.
+    """Do independent strikes in parallel, each on a block that is put down for it.
 
     With more than one worker, the calling script needs the usual `if __name__ == "__main__":`,
     because each worker process imports it again.

@@ -23,8 +23,8 @@ import numpy as np
 
 # Points (m, q) -> residuals (m, n) and their Jacobian (m, n, q).
 Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-# Number of last steps over which a cost must have fallen. If so many in a row are refused, the
-# damping has grown until steps are tiny.
+# Number of last steps in which a cost must have fallen. After eight refused steps in a row, the
+# damping is so large that further steps are tiny.
 _STALLED_STEPS = 8
 
 
