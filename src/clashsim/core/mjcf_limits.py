@@ -80,6 +80,8 @@ class ModelText:
     @cached_property
     def repetitions(self) -> list[int]:
         """How often each element is made; one that refers to a repeated element repeats with it."""
+        # <replicate> elements (count by identity) that repeat an element, by the element's name, or
+        # by the prefix that an <attach> gives to names.
         named: dict[str, dict[int, int]] = {}
         prefixed: dict[str, dict[int, int]] = {}
         for element in self.elements:
