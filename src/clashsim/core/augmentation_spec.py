@@ -1,7 +1,7 @@
-"""Neural scalars: small networks that take part in single numbers of a simulation.
+"""Neural scalars: small networks, each of which changes a single number of a simulation.
 
-After Heiden et al. 2020, Fig. 2. An augmentation spec is a tuple of them; the weights of all
-networks lie one after the other in one array.
+After Heiden et al. 2020, Fig. 2. An augmentation spec is a tuple of neural scalars. The weights of
+all their networks are concatenated in one array.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ CombinationMode = Literal["add", "scale", "replace"]
 
 @dataclass(frozen=True)
 class NeuralScalar:
-    """One network with a hidden layer of tanh units that reads quantities and acts on a scalar.
+    """A network with one hidden layer of tanh units, whose inputs are quantities of a simulation.
 
-    A parameter that is replaced begins at the author's value; a force, an acceleration or a change
-    of state begins at zero.
+    Its output y changes a scalar of the simulation, the target. In mode "replace", an untrained
+    network (y = 0) leaves a parameter at the author's value, and makes a force, an acceleration or
+    a change of state zero.
 
     Attributes:
-        target: A parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"), "force/JOINT",
-            "acceleration/JOINT" or "state/JOINT".
+        target: The scalar: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"),
+            "force/JOINT", "acceleration/JOINT" or "state/JOINT".
         reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR" or
             "speed/BODY".
         mode: How the output y enters the scalar: "add" gives value + y, "scale" gives
             value * exp(y), which keeps its sign, and "replace" gives y alone.
         units: Number of hidden units.
         scale: Factor of the network's output: y = scale * network.
-        input_scales: What each input is divided by; empty for 1.
+        input_scales: Divisors of the inputs, one for each; empty for 1.
     """
 
     target: str
@@ -68,7 +69,7 @@ class NeuralScalar:
 
     @property
     def count(self) -> int:
-        """Number of weights."""
+        """Number of weights: of inputs, bias and output for each unit, and one output bias."""
         return self.units * (len(self.reads) + 2) + 1
 
     def initial(self, rng: np.random.Generator) -> np.ndarray:
@@ -84,7 +85,7 @@ class NeuralScalar:
 
         Args:
             weights: (count,).
-            values: (..., r), the quantities that it reads.
+            values: (..., r), the r quantities in `reads`.
             xp: numpy or jax.numpy.
 
         Returns:
@@ -101,7 +102,7 @@ class NeuralScalar:
         return self.scale * (hidden @ output_weights + weights[-1])
 
     def combine(self, value: Any, output: Any, xp: Any = np) -> Any:
-        """Let the network's output enter a scalar, as set by `mode`.
+        """Combine a scalar with the network's output, as set by `mode`.
 
         Args:
             value: The scalar without the network, (...).
@@ -126,7 +127,7 @@ def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndar
 
     Args:
         augmentation: The spec.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
 
     Returns:
         Weights (w,), in the order of the spec.
@@ -137,7 +138,7 @@ def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndar
 
 
 def weight_slices(augmentation: AugmentationSpec) -> tuple[slice, ...]:
-    """Find where the weights of each network lie in the weights (w,) of all."""
+    """Find which part of the weights (w,) of all networks belongs to each network."""
     counts = [scalar.count for scalar in augmentation]
     bounds = np.cumsum([0, *counts])
     return tuple(slice(int(start), int(end)) for start, end in pairwise(bounds))
@@ -146,7 +147,7 @@ def weight_slices(augmentation: AugmentationSpec) -> tuple[slice, ...]:
 def silence_networks(
     augmentation: AugmentationSpec, weights: np.ndarray, which: Sequence[int]
 ) -> np.ndarray:
-    """Set the last layers of some networks to zero, to see what is lost without them.
+    """Set the last layers of some networks to zero, so that these networks output zero.
 
     Args:
         augmentation: The spec.

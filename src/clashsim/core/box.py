@@ -1,4 +1,4 @@
-"""Boxes, and the steps in which MuJoCo moves them."""
+"""Rigid boxes, and the number of time steps in which MuJoCo simulates them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Steps of MuJoCo per frame. Identified values hold for this step, Euler's method and the elliptic
-# cone.
+# Time steps of MuJoCo per recorded frame. Identified contact parameters are valid only for this
+# step, Euler's method and the elliptic friction cone.
 SUBSTEPS = 8
 
 
@@ -18,9 +18,9 @@ class Box:
     """A rigid box.
 
     Attributes:
-        half: m, half of its sizes.
+        half: m, half of the sizes along x, y, z.
         mass: kg.
-        inertia: kg m^2, principal, about the mass centre.
+        inertia: kg m^2, moments about axes x, y, z through the mass centre.
         centre: m, mass centre in the box's axes.
     """
 

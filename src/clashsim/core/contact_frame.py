@@ -1,7 +1,7 @@
 """Impacts in the contact frame: dimensionless features in, dimensionless change of twist out.
 
-Rigid impacts look alike when seen from the contact point and divided by the approach speed, so a
-model in these terms needs far fewer samples than one in world coordinates.
+Rigid impacts look alike in the axes of the contact (normal, tangent) and divided by the approach
+speed, so a model of these quantities needs far fewer samples than one in world coordinates.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from clashsim.core.impacts import Impacts, MotionBefore, MovingBody
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
+# Columns of `ContactFrame.features`, for the struck body and the striker: contact point (x, y, z),
+# contact normal (nx, ...) and tangent (tx, ...) in the body's axes; linear (v) and angular (w)
+# velocity along the contact's normal (n), tangent (t) and binormal (b).
 PLANAR_FEATURES = (
     "struck_x",
     "struck_y",
@@ -44,6 +47,8 @@ SPATIAL_FEATURES = (
     "log_speed",
 )
 _MIN_SPEED = 1e-6  # m/s, so that nothing is divided by zero
+_MIN_SLIDING_SHARE = 1e-9  # of the speed; a slower sliding velocity has no usable direction
+_MAX_LISTED_ROWS = 8  # rows that an error message names one by one
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class Inertia:
     Attributes:
         mass: kg; infinite for a fixed body.
         centre: m, mass centre in the body's frame.
-        gyration: m, radius of gyration about the plane's normal, or the mean one in space.
+        gyration: m, radius of gyration about the plane's normal; in space, that of the mean of the
+            three principal moments of inertia.
     """
 
     mass: float
@@ -62,15 +68,15 @@ class Inertia:
 
 
 def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -> Inertia:
-    """Compute the inertia of all that is welded to a body.
+    """Compute the inertia of a body together with all bodies welded to it.
 
     Args:
-        scene: The scene, whose plane decides about which axis the radius of gyration is.
+        scene: The scene; the radius of gyration is about the normal of its plane, if it has one.
         body: The body.
         model: The model to read; by default the scene at the author's parameters.
 
     Returns:
-        Its inertia, with an infinite mass for a fixed body.
+        The inertia; a fixed body has infinite mass and, as a placeholder, a gyration of 1 m.
     """
     model = model or scene.base
     data = mujoco.MjData(model)
@@ -79,44 +85,45 @@ def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -
     parts = [b for b in range(1, model.nbody) if int(model.body_weldid[b]) == body.body]
     mass = sum(float(model.body_mass[b]) for b in parts)
     if body.fixed or mass <= 0:
-        return Inertia(np.inf, (0.0, 0.0, 0.0), 1.0)
+        return Inertia(mass=np.inf, centre=(0.0, 0.0, 0.0), gyration=1.0)
     centre = sum(model.body_mass[b] * data.xipos[b] for b in parts) / mass
     tensor = np.zeros((3, 3))
     for b in parts:
         axes = data.ximat[b].reshape(3, 3)
         offset = data.xipos[b] - centre
         parallel_axis = offset @ offset * np.eye(3) - np.outer(offset, offset)
-        own = axes @ np.diag(model.body_inertia[b]) @ axes.T
-        tensor += own + model.body_mass[b] * parallel_axis
+        about_own_centre = axes @ np.diag(model.body_inertia[b]) @ axes.T
+        tensor += about_own_centre + model.body_mass[b] * parallel_axis
     if scene.plane is not None:
-        about_axis = scene.plane[2] @ tensor @ scene.plane[2]
+        moment = scene.plane[2] @ tensor @ scene.plane[2]
     else:
-        about_axis = np.trace(tensor) / 3
-    local = body.rotation.T @ (centre - body.position)
-    gyration = float(np.sqrt(about_axis / mass))
-    return Inertia(mass, (float(local[0]), float(local[1]), float(local[2])), gyration)
+        moment = np.trace(tensor) / 3
+    in_body = body.rotation.T @ (centre - body.position)
+    gyration = float(np.sqrt(moment / mass))
+    return Inertia(mass, (float(in_body[0]), float(in_body[1]), float(in_body[2])), gyration)
 
 
 @dataclass(frozen=True, eq=False)
 class ContactFrame:
-    """N impacts seen from their contacts.
+    """N impacts in the axes of their contacts; twists have k numbers, 3 in a plane and 6 in space.
 
     Attributes:
-        features: (N, f), columns as `names`: where the contact lies on each body (in its own axes,
-            over the struck body's radius of gyration), the normal in each body's axes, twists along
-            (normal, tangent) over the approach speed, and the logarithm of that speed.
-        axes: (N, k, k); maps a world twist (v, w) of the struck body's origin to that of its mass
-            centre, (v, gyration * w), along the contact's axes.
+        features: (N, f), columns as `names`: where the contact lies on each body (in the body's
+            axes, divided by the struck body's radius of gyration), the normal in each body's axes,
+            twists along (normal, tangent) divided by the approach speed, and the logarithm of that
+            speed.
+        axes: (N, k, k), matrices that map a world twist (v, w) of the struck body's origin to the
+            twist (v, gyration * w), m/s, of its mass centre along the contact's axes.
         twist_before: (N, k), m/s, the struck body's twist before contact, mapped by `axes`.
         speed: (N,), m/s, approach speed at the contact.
         contact: The contacts.
         names: `PLANAR_FEATURES` or `SPATIAL_FEATURES`.
-        arm: (N, 2 or 3), contact point from the struck body's mass centre along the contact's axes,
-            over the radius of gyration.
-        tangential_offset: (N, 1 or 3), m, where along the striker's surface the origin of the
-            struck body lies.
-        relative_orientation: (N, 2 or 4), orientation of the struck body relative to the striker,
-            as cosines and sines.
+        arm: (N, 2 or 3), vector from the struck body's mass centre to the contact point, along the
+            contact's axes, divided by the radius of gyration.
+        tangential_offset: (N, 1 or 3), m, position of the struck body's origin relative to the
+            striker's, without its part along the normal; in space in the striker's axes.
+        relative_orientation: Orientation of the struck body relative to the striker: (N, 2), cosine
+            and sine of the yaw, in a plane; (N, 4) entries of the rotation matrix in space.
     """
 
     features: np.ndarray
@@ -130,11 +137,11 @@ class ContactFrame:
     relative_orientation: np.ndarray
 
     def encode(self, after: np.ndarray) -> np.ndarray:
-        """Express twists after impact (N, k) as dimensionless changes of twist (N, k)."""
+        """Express world twists after impact (N, k) as dimensionless changes of twist (N, k)."""
         return (_apply(self.axes, after) - self.twist_before) / self.speed[:, None]
 
     def decode(self, change: np.ndarray) -> np.ndarray:
-        """Invert `encode`; `change` may have leading axes (..., N, k)."""
+        """Compute world twists after impact (..., N, k) from dimensionless changes (..., N, k)."""
         twist_after = change * self.speed[:, None] + self.twist_before
         return np.einsum("nij,...nj->...ni", np.linalg.inv(self.axes), twist_after)
 
@@ -153,7 +160,7 @@ class ContactFrame:
 
 
 def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> ContactFrame:
-    """See impacts from their contacts.
+    """Bring the bodies of impacts into contact and express the impacts in their contacts' axes.
 
     Args:
         scene: The scene of the pair.
@@ -175,7 +182,9 @@ def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Con
     contact, moved = advance_to_contact(scene, impacts.before)
     if strict and not contact.touching.all():
         rows = np.flatnonzero(~contact.touching)
-        listed = ", ".join(map(str, rows[:8])) + (" and more" if len(rows) > 8 else "")
+        listed = ", ".join(map(str, rows[:_MAX_LISTED_ROWS]))
+        if len(rows) > _MAX_LISTED_ROWS:
+            listed += " and more"
         raise DataError(
             f"in impacts {listed} the bodies do not meet along their approach: "
             "check poses, velocities, units and frames"
@@ -184,7 +193,7 @@ def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Con
 
 
 def frame_at_contact(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
-    """See impacts of bodies that touch already from contacts that are known.
+    """Express impacts of bodies that already touch in the axes of known contacts.
 
     Args:
         scene: The scene of the pair.
@@ -201,16 +210,16 @@ def frame_at_contact(scene: Scene, before: np.ndarray, contact: Contact) -> Cont
 
 
 def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
-    """See planar impacts from their contacts."""
+    """Express planar impacts in their contacts' axes."""
     struck = motion.struck
     striker = motion.striker
     normal = contact.normal
     tangent = rotate_quarter_turn(normal)
     contact_axes = np.stack([normal, tangent], 1)  # (N, 2, 2), world to contact
-    own = inertia(scene, scene.struck_body)
-    gyration = own.gyration
+    struck_inertia = inertia(scene, scene.struck_body)
+    gyration = struck_inertia.gyration
 
-    # A ball has no orientation of its own, and what was recorded of it must not matter.
+    # A round striker looks the same in any orientation, so the recorded one must have no effect.
     striker_axes = contact_axes if scene.striker_is_round else _world_to_body(striker.yaw)
     surface_features = [
         *_on_planar_body(
@@ -227,8 +236,8 @@ def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Conta
 
     relative = struck.velocity_at(contact.point) - striker.velocity_at(contact.point)
     speed = np.maximum(np.linalg.norm(relative, axis=1), _MIN_SPEED)
-    to_centre = _origin_to_mass_centre(scene, own, struck.yaw)
-    # Velocity of the mass centre for an angular velocity of 1 rad/s.
+    to_centre = _origin_to_mass_centre(scene, struck_inertia, struck.yaw)
+    # Velocity (N, 2) of the mass centre relative to the origin, for an angular velocity of 1 rad/s.
     centre_rate = rotate_quarter_turn(to_centre)
     centre_velocity = struck.velocity + struck.angular_velocity[:, None] * centre_rate
     twist_before = np.column_stack(
@@ -245,7 +254,7 @@ def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Conta
     axes[:, 2, 2] = gyration
 
     arm = contact.point - struck.position - to_centre
-    offset = ((struck.position - striker.position) * tangent).sum(1, keepdims=True)
+    tangential_offset = ((struck.position - striker.position) * tangent).sum(1, keepdims=True)
     if scene.striker_is_round:
         relative_yaw = struck.yaw - np.arctan2(normal[:, 1], normal[:, 0])
     else:
@@ -258,7 +267,7 @@ def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Conta
         contact=contact,
         names=PLANAR_FEATURES,
         arm=_apply(contact_axes, arm) / gyration,
-        tangential_offset=offset,
+        tangential_offset=tangential_offset,
         relative_orientation=np.column_stack([np.cos(relative_yaw), np.sin(relative_yaw)]),
     )
 
@@ -271,10 +280,10 @@ def _on_planar_body(
     mobility: Mobility,
     gyration: float,
 ) -> list[np.ndarray]:
-    """Contact point (over the gyration) and normal in a body's axes (N, 2, 2), (N, 2) each."""
+    """Contact point, divided by the gyration, and normal, (N, 2) each, in a body's axes."""
     point = _apply(world_to_body, contact.point - body.position) / gyration
     if mobility.fixed:
-        point = np.zeros_like(point)  # a fixed floor or wall looks the same all along
+        point = np.zeros_like(point)  # a fixed floor or wall looks the same at every point
     return [point, _apply(world_to_body, contact.normal)]
 
 
@@ -287,15 +296,15 @@ def _world_to_body(yaw: np.ndarray) -> np.ndarray:
     return np.stack([x_axis, y_axis], 1)
 
 
-def _origin_to_mass_centre(scene: Scene, own: Inertia, yaw: np.ndarray) -> np.ndarray:
+def _origin_to_mass_centre(scene: Scene, struck_inertia: Inertia, yaw: np.ndarray) -> np.ndarray:
     """In-plane vector (N, 2), m, from the struck body's origin to its mass centre at given yaw."""
     assert scene.plane is not None
-    at_zero_yaw = scene.plane[:2] @ (scene.struck_body.rotation @ np.array(own.centre))
+    at_zero_yaw = scene.plane[:2] @ (scene.struck_body.rotation @ np.array(struck_inertia.centre))
     return rotate_planar(at_zero_yaw, yaw)
 
 
 def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
-    """See impacts in space from their contacts."""
+    """Express impacts in space in their contacts' axes."""
     struck = motion.struck
     striker = motion.striker
     normal = contact.normal
@@ -304,49 +313,50 @@ def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Cont
     tangent = _sliding_direction(relative, normal, speed)
     contact_axes = np.stack([normal, tangent, np.cross(normal, tangent)], 1)  # world to contact
     struck_rotation = _rotation(struck)  # body to world
-    # A ball has no orientation of its own, and what was recorded of it must not matter.
+    # A round striker looks the same in any orientation, so the recorded one must have no effect.
     striker_rotation = (
         np.swapaxes(contact_axes, 1, 2) if scene.striker_is_round else _rotation(striker)
     )
     world_to_struck = np.swapaxes(struck_rotation, 1, 2)
     world_to_striker = np.swapaxes(striker_rotation, 1, 2)
 
-    own = inertia(scene, scene.struck_body)
-    to_centre = np.einsum("nij,j->ni", struck_rotation, np.array(own.centre))
+    struck_inertia = inertia(scene, scene.struck_body)
+    to_centre = np.einsum("nij,j->ni", struck_rotation, np.array(struck_inertia.centre))
     centre_velocity = struck.velocity + np.cross(struck.angular_velocity, to_centre)
     surface_features = []
     for body, world_to_body, mobility in (
         (struck, world_to_struck, scene.struck_body),
         (striker, world_to_striker, scene.striker_body),
     ):
-        point = _apply(world_to_body, contact.point - body.position) / own.gyration
+        point = _apply(world_to_body, contact.point - body.position) / struck_inertia.gyration
         if mobility.fixed:
-            point = np.zeros_like(point)  # a fixed floor or wall looks the same all along
+            point = np.zeros_like(point)  # a fixed floor or wall looks the same at every point
         surface_features += [point, _apply(world_to_body, normal), _apply(world_to_body, tangent)]
     twist_before = np.column_stack(
         [
             _apply(contact_axes, centre_velocity),
-            own.gyration * _apply(contact_axes, struck.angular_velocity),
+            struck_inertia.gyration * _apply(contact_axes, struck.angular_velocity),
         ]
     )
     striker_twist = np.column_stack(
         [
             _apply(contact_axes, striker.velocity),
-            own.gyration * _apply(contact_axes, striker.angular_velocity),
+            struck_inertia.gyration * _apply(contact_axes, striker.angular_velocity),
         ]
     )
     twist_features = np.column_stack([twist_before, striker_twist]) / speed[:, None]
 
     axes = np.zeros((len(normal), 6, 6))
     axes[:, :3, :3] = contact_axes
-    # Rows e_i x centre, because the centre moves by v + sum_i w_i (e_i x centre).
+    # (N, 3, 3): row i is the velocity of the mass centre relative to the origin, for an angular
+    # velocity of 1 rad/s about world axis i.
     centre_rates = np.cross(np.eye(3)[None], to_centre[:, None])
     axes[:, :3, 3:] = np.einsum("nij,nkj->nik", contact_axes, centre_rates)
-    axes[:, 3:, 3:] = own.gyration * contact_axes
+    axes[:, 3:, 3:] = struck_inertia.gyration * contact_axes
 
     arm = contact.point - struck.position - to_centre
-    gap = struck.position - striker.position
-    along_surface = gap - (gap * normal).sum(1, keepdims=True) * normal
+    from_striker = struck.position - striker.position
+    along_surface = from_striker - (from_striker * normal).sum(1, keepdims=True) * normal
     struck_in_striker = np.einsum("nij,njk->nik", world_to_striker, struck_rotation)
     return ContactFrame(
         features=np.column_stack([*surface_features, twist_features, np.log(speed)]),
@@ -355,19 +365,25 @@ def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Cont
         speed=speed,
         contact=contact,
         names=SPATIAL_FEATURES,
-        arm=_apply(contact_axes, arm) / own.gyration,
+        arm=_apply(contact_axes, arm) / struck_inertia.gyration,
         tangential_offset=_apply(world_to_striker, along_surface),
-        # Four entries of the rotation matrix determine it up to the sign of the others.
+        # The upper left 2 x 2 entries; they determine the rotation up to the sign of the others.
         relative_orientation=struck_in_striker.reshape(-1, 9)[:, [0, 1, 3, 4]],
     )
 
 
 def _sliding_direction(relative: np.ndarray, normal: np.ndarray, speed: np.ndarray) -> np.ndarray:
-    """Unit tangents (N, 3) along the sliding part of velocities (N, 3); any if none slides."""
+    """Unit tangents (N, 3) along the sliding part of relative velocities (N, 3).
+
+    Where nothing slides, some direction at right angles to the normal.
+    """
     sliding = relative - (relative * normal).sum(1, keepdims=True) * normal
-    other_axis = np.where(np.abs(normal[:, :1]) < 0.7, [[1.0, 0, 0]], [[0, 1.0, 0]])
-    slides = np.linalg.norm(sliding, axis=1, keepdims=True) > 1e-9 * speed[:, None]
-    direction = np.where(slides, sliding, np.cross(normal, other_axis))
+    # World x, or y where the normal is nearly along x.
+    not_normal = np.where(np.abs(normal[:, :1]) < 0.7, [[1.0, 0, 0]], [[0, 1.0, 0]])
+    is_sliding = (
+        np.linalg.norm(sliding, axis=1, keepdims=True) > _MIN_SLIDING_SHARE * speed[:, None]
+    )
+    direction = np.where(is_sliding, sliding, np.cross(normal, not_normal))
     return direction / np.linalg.norm(direction, axis=1, keepdims=True)
 
 

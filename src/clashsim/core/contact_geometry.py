@@ -1,4 +1,4 @@
-"""Contact geometry: pose a pair of bodies in MuJoCo and bring them to touch."""
+"""Contact geometry: pose a pair of bodies in MuJoCo and move them until they touch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
 _STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
-_TOUCHING_DISTANCE = 1e-5  # m: the bodies count as touching at this distance
-_MIN_CLOSING_RATE = 1e-3  # cosine between normal and approach below which bodies slide past
-_CHUNK = 8192  # pairs that are advanced at once
-_MAX_QUATERNION_ERROR = 1e-2  # of the length 1
+_TOUCHING_DISTANCE = 1e-5  # m; bodies at most this far apart are taken to touch
+_TOUCHING_ROUNDING = 1.01  # factor that allows for rounding of that distance
+_AIMED_DISTANCE = 0.5 * _TOUCHING_DISTANCE  # m, above zero, where the normal is still defined
+_MIN_GAP = 1e-12  # m; nearest points closer than this give no normal
+_MAX_TRAVEL = 3  # how far a body is advanced at most, in multiples of the initial separation
+_SEPARATION_MARGIN = 1.2  # factor on the bounding radii that separates a pair
+_MIN_CLOSING_RATE = 1e-3  # cosine of normal and approach below which bodies pass each other
+_CHUNK = 8192  # pairs that are simulated at once, to bound memory
+_MAX_QUATERNION_ERROR = 1e-2  # deviation of a quaternion's length from 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +32,10 @@ class Contact:
 
     Attributes:
         point: (N, 2 or 3), m, where the surfaces touch.
-        normal: (N, 2 or 3), unit, out of the striker into the struck body.
-        shift: (N,), m, how far the struck body was moved to touch.
-        touching: (N,), whether the approach ends in contact at all.
+        normal: (N, 2 or 3), unit vector, out of the striker into the struck body.
+        shift: (N,), m, how far the struck body was moved along its approach to touch; negative
+            against it.
+        touching: (N,), whether the bodies touch; false where they miss each other.
     """
 
     point: np.ndarray
@@ -46,8 +52,8 @@ class PairPoser:
 
     Args:
         scene: The scene of the pair.
-        height: (), (n,) or None; height (m) of the struck body's origin above the plane, by default
-            that of the scene. Planar scenes only.
+        height: m, () or (n,), of the struck body's origin along the plane's normal; by default the
+            scene's own. Planar scenes only.
     """
 
     def __init__(self, scene: Scene, height: float | np.ndarray | None = None) -> None:
@@ -64,12 +70,12 @@ class PairPoser:
         self.height = height
 
     def write(self, before: np.ndarray, qpos: np.ndarray, qvel: np.ndarray | None = None) -> None:
-        """Write the pair into rows of MuJoCo's state.
+        """Write poses and twists of the pair into rows of MuJoCo's state.
 
         Args:
             before: (n, d), as in `Impacts`.
             qpos: (n, nq), changed in place.
-            qvel: (n, nv), changed in place; None writes poses alone.
+            qvel: (n, nv), changed in place; None to write only poses.
         """
         motion = MotionBefore.of(before)
         bodies = (
@@ -86,14 +92,14 @@ class PairPoser:
                 qvel[:, mobility.qvel] = mobility.rates(linear, angular, rotation)
 
     def scene_twist(self, linear: np.ndarray, angular: np.ndarray) -> np.ndarray:
-        """Express twists in the axes of the scene's impacts.
+        """Express world twists in the axes of the scene's impacts.
 
         Args:
             linear: (n, 3), m/s, world axes.
             angular: (n, 3), rad/s, world axes.
 
         Returns:
-            (n, 3) in planar scenes, in the plane's axes; else (n, 6).
+            Twists as in `Impacts`: (n, 3) in the plane's axes in planar scenes, else (n, 6).
         """
         if self.plane is None:
             return np.concatenate([linear, angular], axis=1)
@@ -130,7 +136,7 @@ class PairPoser:
         return position, in_plane @ mobility.rotation
 
     def _world_twist(self, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """World linear and angular velocity (n, 3) of twists (n, 3) or (n, 6)."""
+        """World linear and angular velocity, (n, 3) each, of twists (n, 3) or (n, 6)."""
         if self.plane is None:
             return twist[:, :3], twist[:, 3:]
         return twist[:, :2] @ self.plane[:2], twist[:, 2:] * self.plane[2]
@@ -146,36 +152,44 @@ def advance_to_contact(
 ) -> tuple[Contact, np.ndarray]:
     """Move the struck body along its approach until it just touches the striker.
 
-    The bodies are first drawn apart, so that a recorded pose that is a little off or overlaps is
-    accepted. For convex bodies, stepping by distance over closing rate never passes the contact
-    (conservative advancement).
+    The struck body is first moved back, so that recorded poses may overlap or be slightly wrong.
+    For convex bodies, steps of distance over closing rate never go past the contact (conservative
+    advancement).
 
     Args:
         scene: The scene of the pair.
         before: (N, d), as in `Impacts`.
-        direction: (N, 2 or 3), way that the struck body moves towards the striker; by default the
-            relative velocity before contact.
-        back: m, by how much the bodies are drawn apart first; by default both bounding radii.
-        iterations: Most steps of the advancement.
+        direction: (N, 2 or 3), of any length, in which the struck body moves to the striker; by
+            default its velocity relative to the striker.
+        back: m, how far the struck body is first moved back; by default a distance that surely
+            separates the bodies.
+        iterations: Maximum number of steps of the advancement.
 
     Returns:
-        The contacts, and `before` with the struck body moved.
+        The contacts, and a copy of `before` with the struck bodies moved into contact.
     """
     if direction is None:
         direction = MotionBefore.of(before).approach_velocity
     length = np.linalg.norm(direction, axis=1, keepdims=True)
-    unit = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
+    unit_direction = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     if back is None:
         back = _separating_distance(scene)
     moved = before.copy()
-    MotionBefore.of(moved).struck.position[:] -= back * unit
-    n, dim = unit.shape
-    contact = Contact(np.zeros((n, dim)), np.zeros((n, dim)), np.full(n, -back), np.zeros(n, bool))
+    MotionBefore.of(moved).struck.position[:] -= back * unit_direction
+    n, dim = unit_direction.shape
+    contact = Contact(
+        point=np.zeros((n, dim)),
+        normal=np.zeros((n, dim)),
+        shift=np.full(n, -back),
+        touching=np.zeros(n, bool),
+    )
     nearest_points = _NearestPoints(scene, min(n, _CHUNK))
     for start in range(0, n, _CHUNK):
         active = np.arange(start, min(start + _CHUNK, n))
         for _ in range(iterations):
-            stride = _advance(nearest_points, moved, unit, contact, active=active, back=back)
+            stride = _advance(
+                nearest_points, moved, unit_direction, contact, active=active, back=back
+            )
             active = active[stride > 0]
             if len(active) == 0:
                 break
@@ -185,41 +199,42 @@ def advance_to_contact(
 def _advance(
     nearest_points: _NearestPoints,
     moved: np.ndarray,
-    unit: np.ndarray,
+    unit_direction: np.ndarray,
     contact: Contact,
     *,
     active: np.ndarray,
     back: float,
 ) -> np.ndarray:
-    """Move the active rows one step on, in place, and return how far each went (A,), m."""
+    """Advance the A active rows by one step.
+
+    Changes `moved` and `contact` in place and returns how far each row went, (A,), m.
+    """
     distance, gap, on_striker = nearest_points(moved[active])
     gap_length = np.linalg.norm(gap, axis=1)
-    # At zero distance the nearest points coincide and leave no normal: the last one stays.
-    apart = (distance > 0) & (gap_length > 1e-12)
-    unit_gap = gap / np.maximum(gap_length, 1e-12)[:, None]
+    # At zero distance the nearest points coincide and define no normal: keep the previous one.
+    apart = (distance > 0) & (gap_length > _MIN_GAP)
+    unit_gap = gap / np.maximum(gap_length, _MIN_GAP)[:, None]
     normal = np.where(apart[:, None], unit_gap, contact.normal[active])
-    closing = -(normal * unit[active]).sum(1)
+    closing = -(normal * unit_direction[active]).sum(1)
     approaching = apart & (closing > _MIN_CLOSING_RATE)
 
     contact.point[active] = on_striker
     contact.normal[active] = normal
-    contact.touching[active] = approaching & (distance <= _TOUCHING_DISTANCE * 1.01)
+    contact.touching[active] = approaching & (distance <= _TOUCHING_DISTANCE * _TOUCHING_ROUNDING)
 
     moving = approaching & (distance > _TOUCHING_DISTANCE)
-    # Approach to just above zero distance, where there still is a normal.
-    wanted = (np.maximum(distance, 0) - 0.5 * _TOUCHING_DISTANCE) / np.maximum(
-        closing, _MIN_CLOSING_RATE
-    )
+    to_go = np.maximum(distance, 0) - _AIMED_DISTANCE
+    wanted = to_go / np.maximum(closing, _MIN_CLOSING_RATE)
     stride = np.where(moving, wanted, 0.0)
-    stride = np.minimum(stride, 3 * back - contact.shift[active])
+    stride = np.minimum(stride, _MAX_TRAVEL * back - contact.shift[active])
     struck = MotionBefore.of(moved).struck
-    struck.position[active] += stride[:, None] * unit[active]
+    struck.position[active] += stride[:, None] * unit_direction[active]
     contact.shift[active] += stride
     return np.where(moving, stride, 0.0)
 
 
 class _NearestPoints:
-    """Finds the nearest points of the pair for many poses, by sensors of a MuJoCo batch."""
+    """Finds the nearest points of the two bodies for many poses, by sensors of a MuJoCo batch."""
 
     def __init__(self, scene: Scene, size: int) -> None:
         model = scene.probe
@@ -229,7 +244,7 @@ class _NearestPoints:
         self._sensordata = self._batch.bind("sensordata")
         self._distance = model.sensor("clashsim/distance").adr[0]
         self._fromto = model.sensor("clashsim/fromto").adr[0]
-        # Rows of the axes in which points are given.
+        # Rows are the axes in which nearest points are returned: the plane's, or the world's.
         self._basis = scene.plane[:2] if scene.plane is not None else np.eye(3)
 
     def __call__(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -244,7 +259,7 @@ class _NearestPoints:
         self._poser.write(before, qpos)
         self._qpos[ids] = qpos
         self._batch.forward(ids=ids, stage=_STAGE_POSITION)
-        first = self._fromto
+        first = self._fromto  # the sensor holds the point on the struck geom, then on the striker
         on_struck = self._sensordata[ids, first : first + 3]
         on_striker = self._sensordata[ids, first + 3 : first + 6]
         distance = self._sensordata[ids, self._distance]
@@ -265,7 +280,7 @@ def _check_quaternions(quaternion: np.ndarray) -> None:
 
 
 def _separating_distance(scene: Scene) -> float:
-    """A distance (m) that surely parts the pair: the bounding radii about their bodies' origins."""
+    """A distance (m) that surely separates the pair: bounding radii about the bodies' origins."""
     total = 0.0
     for name in (scene.struck, scene.striker):
         geom = scene.base.geom(name)
@@ -274,4 +289,4 @@ def _separating_distance(scene: Scene) -> float:
         total += float(geom.rbound[0])
         if geom.bodyid[0] != 0:
             total += float(np.linalg.norm(geom.pos))
-    return 1.2 * total
+    return _SEPARATION_MARGIN * total

@@ -1,7 +1,7 @@
 """The contact pairs of a scene: named `<pair>` elements for the strike and for the ground.
 
-Contact parameters are identified on a named pair, so a scene whose author left the contact to the
-geoms gets a pair with the same contact.
+Contact parameters are identified on a named pair, so a scene in which only geoms define the contact
+gets a pair with the same contact.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from clashsim.core.params import Param
 STRIKE = "strike"
 GROUND = "ground"
 
+# Ranges of the default parameters.
 _DAMPING_RATIO_RANGE = (0.1, 3.0)
+_DAMPING_RANGE = (0.005, 2)  # of critical damping; spans restitution 0 to 1
 _MIN_STRIKE_FRICTION = 0.05
 _MIN_GROUND_FRICTION = 0.02
 _MAX_FRICTION = 1.0
+_MIN_SOLMIX = 1e-15  # as in MuJoCo: below this sum of solmix, both geoms weigh the same
 
 
 def ensure_named_pair(
@@ -55,7 +58,7 @@ def ensure_named_pair(
 
 
 def _refuse_excluded(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom) -> None:
-    """Raise a `SceneError` where the author's scene keeps two geoms from colliding."""
+    """Raise a `SceneError` if the author's scene excludes contact between two geoms."""
     bodies = {a.parent.name, b.parent.name}
     for exclude in spec.excludes:
         if {exclude.bodyname1, exclude.bodyname2} == bodies:
@@ -78,8 +81,8 @@ def _refuse_excluded(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujo
 def _mixed_attributes(spec: mujoco.MjSpec, first: str, second: str) -> dict[str, Any]:
     """Combine the contact attributes of two geoms as MuJoCo does for contacts without a `<pair>`.
 
-    The geom of higher priority decides; else friction is the maximum, and solver parameters are
-    mixed by the geoms' solmix.
+    The geom of higher priority decides alone. At equal priority, friction is the maximum of both,
+    and solver parameters are averaged with the geoms' solmix as weights.
     """
     model = spec.copy().compile()
     a = model.geom(first)
@@ -89,7 +92,7 @@ def _mixed_attributes(spec: mujoco.MjSpec, first: str, second: str) -> dict[str,
     elif b.priority[0] > a.priority[0]:
         a = b
     total = float(a.solmix[0] + b.solmix[0])
-    share = float(a.solmix[0]) / total if total > 1e-15 else 0.5
+    share = float(a.solmix[0]) / total if total > _MIN_SOLMIX else 0.5
     both_standard = a.solref[0] > 0 and b.solref[0] > 0
     if both_standard:
         solref = share * a.solref + (1 - share) * b.solref
@@ -141,10 +144,10 @@ def _damping_param(solref: np.ndarray, target: str, label: str) -> Param:
         low, high = _DAMPING_RATIO_RANGE
         nominal = float(np.clip(solref[1], low, high))
         return Param(f"{label}damping_ratio", target, nominal, low, high)
-    # The direct form holds -stiffness and -damping. This range spans restitution 0 to 1.
+    # The direct form of solref holds -stiffness and -damping.
     critical = 2 * float(np.sqrt(-solref[0]))
-    low = 0.005 * critical
-    high = 2 * critical
+    low = _DAMPING_RANGE[0] * critical
+    high = _DAMPING_RANGE[1] * critical
     return Param(
         name=f"{label}damping",
         target=target,

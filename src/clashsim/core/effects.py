@@ -1,13 +1,13 @@
 """Effects of real impacts that MuJoCo's contact does not have, added to simulated outcomes.
 
-They are further parameters of a scene, with targets "effect/NAME":
+Effects are parameters of a scene with targets "effect/NAME":
 
-- tangential_stiffness: ratio of the contact's tangential to its normal stiffness. A finite one
-  stores energy sideways and gives it back (tangential restitution, after Maw, Barber and Fawcett
-  1976 and Stronge 2000); MuJoCo's friction only dissipates. The simulated outcome keeps MuJoCo's
-  restitution and point of action, and gets the impulse of such a contact.
-- x, y (m) and yaw (rad): the recorded frame of the struck body against the one its scene has, as
-  when markers sit a little off.
+- tangential_stiffness: ratio of the contact's tangential to its normal stiffness. A finite ratio
+  stores energy in sideways deformation and gives it back (tangential restitution, after Maw, Barber
+  and Fawcett 1976 and Stronge 2000); MuJoCo's friction only dissipates. The simulated outcome keeps
+  MuJoCo's restitution and point of action, but gets the impulse of a contact with this stiffness.
+- x, y (m) and yaw (rad): pose of the recorded frame of the struck body in the body frame of the
+  scene; not zero where motion-capture markers are slightly misplaced.
 """
 
 from __future__ import annotations
@@ -22,23 +22,32 @@ from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 
 _STEPS = 80  # of the integration over one contact
-_MAX_ARM = 3.0  # radii of gyration: how far from the centre an impulse may act in effect
+_DURATION_MARGIN = 1.1  # factor on the duration of a contact over which it is integrated
+_MIN_TIMED_RESTITUTION = 0.2  # bounds the time that is integrated for slow unloading
+_SWITCH_VELOCITY = 0.03  # of the closing speed: width of the smooth switch to unloading
+_MAX_EXPONENT = 50  # keeps exp finite
+_MAX_ARM = 3.0  # radii of gyration, largest effective distance of an impulse from the mass centre
+_RESTITUTION_RANGE = (0.05, 1.0)
+# Smallest values, so that nothing is divided by zero.
+_MIN_CLOSING_SPEED = 1e-9
+_MIN_IMPULSE = 1e-6
+_MIN_NORMAL_VELOCITY = 1e-6
 
 
 def with_effects(
     scene: Scene, before: np.ndarray, after: np.ndarray, theta: np.ndarray, *, usable: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Add the scene's effect parameters to simulated impacts; other than planar scenes stay as is.
+    """Add the scene's effects to simulated impacts; those of scenes in space stay unchanged.
 
     Args:
         scene: The scene, with parameters whose targets are "effect/NAME".
         before: (N, 12), as in `Impacts`.
         after: (N, 3), simulated twists of the struck body after impact.
         theta: (N, p), parameters of the impacts.
-        usable: (N,), whether an impact ended as it should, so that it can be seen from its contact.
+        usable: (N,), whether the simulation of an impact ended properly; others keep their twist.
 
     Returns:
-        `before` and `after` as they would be recorded with the effects.
+        `before` (N, 12) and `after` (N, 3) as they would be recorded with the effects.
     """
     values = {
         param.target: theta[:, i]
@@ -66,15 +75,19 @@ def with_effects(
 
 @dataclass(frozen=True, eq=False)
 class PointContact:
-    """A body of unit mass and unit radius of gyration that meets a striker in a point, (N,) each.
+    """N bodies of unit mass and unit radius of gyration that touch a striker at a point.
+
+    All attributes have shape (N,). Lengths are in radii of gyration; velocities may have any unit,
+    and impulses per mass then have the same.
 
     Attributes:
-        normal_velocity: Of the contact point relative to the striker; negative when closing.
-        tangential_velocity: Likewise along the tangent.
-        normal_arm: Contact point from the mass centre, along the normal.
-        tangential_arm: Likewise along the tangent.
-        restitution: Energetic restitution, 0 to 1.
-        friction: Coulomb's.
+        normal_velocity: Velocity of the body's contact point relative to the striker, along the
+            normal; negative while the bodies approach.
+        tangential_velocity: That velocity along the tangent.
+        normal_arm: Vector from the mass centre to the contact point, along the normal.
+        tangential_arm: That vector along the tangent.
+        restitution: Energetic coefficient of restitution, 0 to 1.
+        friction: Coulomb's coefficient.
         stiffness_ratio: Tangential over normal stiffness.
         mass_ratio: The body's mass over the striker's.
     """
@@ -100,16 +113,16 @@ class PointContact:
 
     @property
     def inverse_coupling(self) -> np.ndarray:
-        """What an impulse along one axis takes from the velocity along the other, (N,)."""
+        """Decrease of the velocity along one axis per unit of impulse along the other, (N,)."""
         return self.tangential_arm * self.normal_arm
 
 
 def point_contact_impulse(contact: PointContact) -> np.ndarray:
-    """Integrate a point contact with a normal and a tangential spring until the bodies part.
+    """Integrate a point contact with a normal and a tangential spring until the bodies separate.
 
-    The unloading force of the normal spring is restitution^2 of the loading one (energetic
-    restitution). The tangential spring is held by Coulomb friction. Time is scaled so that every
-    contact takes about pi.
+    While unloading, the force of the normal spring is restitution^2 times that of loading
+    (energetic restitution). Coulomb friction limits the force of the tangential spring. Time is
+    scaled so that loading takes about pi / 2 and unloading pi / 2 / restitution.
 
     Args:
         contact: N contacts.
@@ -117,7 +130,7 @@ def point_contact_impulse(contact: PointContact) -> np.ndarray:
     Returns:
         Impulses on the body along (normal, tangent), (N, 2).
     """
-    closing_speed = np.maximum(-contact.normal_velocity, 1e-9)
+    closing_speed = np.maximum(-contact.normal_velocity, _MIN_CLOSING_SPEED)
     start_normal = contact.normal_velocity / closing_speed
     start_tangential = contact.tangential_velocity / closing_speed
     inverse_normal = contact.inverse_normal_inertia
@@ -126,7 +139,9 @@ def point_contact_impulse(contact: PointContact) -> np.ndarray:
     stiffness = 1 / inverse_normal
     tangential_stiffness = contact.stiffness_ratio * stiffness
     kept_energy = contact.restitution**2
-    time_step = np.pi / 2 * (1 + 1 / np.maximum(contact.restitution, 0.2)) * 1.1 / _STEPS
+    timed_restitution = np.maximum(contact.restitution, _MIN_TIMED_RESTITUTION)
+    duration = np.pi / 2 * (1 + 1 / timed_restitution) * _DURATION_MARGIN
+    time_step = duration / _STEPS
 
     depth = np.zeros_like(start_normal)
     stretch = np.zeros_like(start_normal)
@@ -140,10 +155,11 @@ def point_contact_impulse(contact: PointContact) -> np.ndarray:
             start_tangential + inverse_tangential * tangential_impulse - coupling * normal_impulse
         )
         depth = depth - normal_velocity * time_step
-        # A smooth step from loading (1) to unloading (0).
-        loading = 1 / (1 + np.exp(np.clip(normal_velocity / 0.03, -50, 50)))
-        fade = kept_energy + (1 - kept_energy) * loading
-        normal_force = np.maximum(depth, 0) * stiffness * fade
+        # A smooth step from 1 while loading to 0 while unloading.
+        exponent = np.clip(normal_velocity / _SWITCH_VELOCITY, -_MAX_EXPONENT, _MAX_EXPONENT)
+        loading = 1 / (1 + np.exp(exponent))
+        force_factor = kept_energy + (1 - kept_energy) * loading
+        normal_force = np.maximum(depth, 0) * stiffness * force_factor
         sticking_limit = contact.friction * normal_force / tangential_stiffness
         stretch = np.clip(
             stretch + tangential_velocity * time_step, -sticking_limit, sticking_limit
@@ -164,14 +180,15 @@ def _with_tangential_spring(
 ) -> np.ndarray:
     """Twists after (N, 3) of point contacts with a tangential spring.
 
-    Restitution and point of action are those of the simulated impacts.
+    Restitution and the point at which the impulse acts are those of the simulated impacts.
     """
     frame = contact_frame(scene, impacts)
+    # (N, 3), over mass and approach speed: impulses along normal and tangent, angular impulse.
     change = frame.encode(impacts.after)
-    normal_impulse = np.maximum(change[:, 0], 1e-6)
+    normal_impulse = np.maximum(change[:, 0], _MIN_IMPULSE)
     tangential_impulse = change[:, 1]
     normal_arm = frame.arm[:, 0]
-    # Where the impulse acted in effect: a face may carry it anywhere along itself.
+    # Effective point of action of the impulse: where a face touches, it may be anywhere on it.
     tangential_arm = np.clip(
         (normal_arm * tangential_impulse - change[:, 2]) / normal_impulse, -_MAX_ARM, _MAX_ARM
     )
@@ -183,12 +200,14 @@ def _with_tangential_spring(
     start_normal, start_tangential, start_angular = (frame.twist_before / frame.speed[:, None]).T
     normal_velocity = start_normal - tangential_arm * start_angular - striker_normal
     tangential_velocity = start_tangential + normal_arm * start_angular - striker_tangential
-    parting = (
+    parting_velocity = (  # along the normal, after the simulated impulse
         normal_velocity
         + (1 + mass_ratio + tangential_arm * tangential_arm) * normal_impulse
         - tangential_arm * normal_arm * tangential_impulse
     )
-    restitution = np.clip(-parting / np.minimum(normal_velocity, -1e-6), 0.05, 1.0)
+    restitution = np.clip(
+        -parting_velocity / np.minimum(normal_velocity, -_MIN_NORMAL_VELOCITY), *_RESTITUTION_RANGE
+    )
     impulse = point_contact_impulse(
         PointContact(
             normal_velocity=normal_velocity,
@@ -206,7 +225,7 @@ def _with_tangential_spring(
 
 
 def _friction(scene: Scene, theta: np.ndarray) -> np.ndarray:
-    """Friction (N,) of the pair, from theta (N, p) if it is a parameter."""
+    """Friction (N,) of the pair: from theta (N, p) if it is a parameter, else the author's."""
     for i, param in enumerate(scene.params):
         if param.target == "pair/strike/friction[0:2]":
             return theta[:, i]
@@ -228,7 +247,10 @@ def _mass_ratio(scene: Scene, theta: np.ndarray) -> np.ndarray:
 def _move_recorded_frame(
     before: np.ndarray, after: np.ndarray, *, position: np.ndarray, yaw: np.ndarray
 ) -> None:
-    """Express motions, in place, by a frame on the struck body at position (N, 2) and yaw (N,)."""
+    """Replace, in place, the struck body's motion by that of its recorded frame.
+
+    The recorded frame has position (N, 2), m, and yaw (N,), rad, in the body's frame.
+    """
     struck = MotionBefore.of(before).struck
     arm = rotate_planar(position, struck.yaw)
     # Velocity of the recorded frame's origin at an angular velocity of 1 rad/s.

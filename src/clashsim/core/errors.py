@@ -1,4 +1,4 @@
-"""Mistakes of users: one exception class per kind, each message one clear sentence."""
+"""Errors caused by a user's input: one exception class per kind, each message one sentence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 
 _MAX_MESSAGE_LENGTH = 1500  # characters
+_MAX_CLOSE_NAMES = 3  # names that a message suggests
+_MIN_SIMILARITY = 0.4  # of a suggested name, 0 to 1, as difflib measures it
+_MAX_CHOICES = 12  # names that a message lists where none is similar
 
 
 class ClashError(Exception):
@@ -42,9 +45,9 @@ class MissingExtraError(ClashError):
     """An optional dependency is needed and cannot be imported.
 
     Args:
-        package: What is needed, as a reader knows it.
+        package: Name of the dependency, for the message.
         extra: The extra of clashsim that installs it.
-        problem: What is wrong, as a clause; by default that the package is not installed.
+        problem: Main clause of the message; by default that the package is not installed.
     """
 
     def __init__(self, package: str, extra: str, problem: str | None = None) -> None:
@@ -54,27 +57,27 @@ class MissingExtraError(ClashError):
         self._arguments = (package, extra, problem)
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        """Let the error travel from a worker process to this one."""
+        """Let the error be pickled, so that it can be sent from a worker process."""
         return MissingExtraError, self._arguments
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Suggest names, as the end of an error message.
+    """Suggest names, as the last part of an error message.
 
     Args:
         word: What the user wrote.
-        choices: The names there are.
+        choices: The valid names.
 
     Returns:
-        The names closest to the word, or all of them (up to twelve) when none is close.
+        A clause with the names most similar to the word, or up to twelve where none is similar.
     """
     names = sorted(set(choices))
     if not names:
         return "there are none"
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.4)
+    close = difflib.get_close_matches(word, names, n=_MAX_CLOSE_NAMES, cutoff=_MIN_SIMILARITY)
     if close:
         return f"did you mean {', '.join(close)}?"
-    return f"choices: {', '.join(names[:12])}"
+    return f"choices: {', '.join(names[:_MAX_CHOICES])}"
 
 
 def quoted(value: object, length: int = 40) -> str:
@@ -82,13 +85,16 @@ def quoted(value: object, length: int = 40) -> str:
 
     Args:
         value: Anything.
-        length: Most characters.
+        length: Maximum number of characters.
 
     Returns:
-        Its `repr`, cut where it is longer.
+        The `repr` of the value, cut off with "..." where it is longer.
     """
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an integer of thousands of digits, or deeply nested lists
         text = f"something too long to print (type {type(value).__name__})"
     return text if len(text) <= length else f"{text[: length - 3]}..."

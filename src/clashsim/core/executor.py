@@ -1,4 +1,4 @@
-"""Executors: independent items of work, done in this process, in many, or on a cluster."""
+"""Executors: do independent items of work in this process, in many processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Result = TypeVar("Result")
 
 
 class Executor(Protocol):
-    """Does work on every item, and yields (index, result) as results come in.
+    """Calls `work` with every item, and yields (index, result) as results come in.
 
-    Each index comes once, in any order. An item that ends in a `ClashError` has that error as its
-    result, so that the others finish; `map_items` raises it. `work` and items may travel to other
-    processes: functions and classes of modules, and plain data. What a `work` object builds for
-    itself in its first call is there in the next ones.
+    Each index is yielded once, in any order. An item that raises a `ClashError` has that error as
+    its result, so that the other items are still done; `map_items` raises it. `work` and items must
+    be picklable, because they may be sent to other processes. State that a `work` object builds in
+    its first call in a process is still there in later calls.
     """
 
     def __call__(
@@ -42,14 +42,14 @@ def local(
 
 @contextmanager
 def process_pool(workers: int, *, start: Callable[[], None] | None = None) -> Iterator[Executor]:
-    """Run fresh processes of this machine for as long as the context is open.
+    """Keep new processes on this machine for as long as the context is open.
 
     Args:
         workers: Number of processes.
-        start: What each process calls first.
+        start: Function that each process calls first.
 
     Yields:
-        An executor.
+        An executor that uses the processes.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=start) as pool:
@@ -71,7 +71,7 @@ def process_pool(workers: int, *, start: Callable[[], None] | None = None) -> It
 def map_items(
     executor: Executor, work: Callable[[Item], Result], items: Sequence[Item]
 ) -> Iterator[tuple[int, Result]]:
-    """Do work on every item; the first that ends in a `ClashError` raises it.
+    """Do work on every item, and raise the first `ClashError` that is a result.
 
     Args:
         executor: What does the work.

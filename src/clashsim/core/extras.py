@@ -1,4 +1,4 @@
-"""Imports of optional dependencies: one that fails is reported with the missing module's name."""
+"""Imports of optional dependencies; a failed import is reported with the missing module's name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MAX_REASON_LENGTH = 160  # characters of the reason why an import failed
 
 @contextmanager
 def needs(package: str, extra: str) -> Iterator[None]:
-    """Turn an import that fails within into one sentence that names the module which is missing.
+    """Turn an import error within the context into one sentence that names the missing module.
 
     Args:
-        package: What is imported, as a reader knows it.
+        package: Name of the dependency, for messages.
         extra: The extra of clashsim that installs it.
 
     Raises:
@@ -30,11 +30,11 @@ def needs(package: str, extra: str) -> Iterator[None]:
 
 
 def require(module: str, package: str, extra: str) -> None:
-    """Import a module for the only purpose of knowing, before any work, that this is possible.
+    """Import a module only to check, before any work is done, that this is possible.
 
     Args:
         module: Name of the module.
-        package: What is imported, as a reader knows it.
+        package: Name of the dependency, for messages.
         extra: The extra of clashsim that installs it.
     """
     with needs(package, extra):
@@ -51,7 +51,7 @@ def importable(module: str) -> bool:
 
 
 def _problem(package: str, error: ImportError) -> str:
-    """What is wrong, as a clause: a package can be there while a module that it imports is not."""
+    """Clause on what is missing: the package itself, or a module that the package imports."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         reason = " ".join(str(error).split())[:_MAX_REASON_LENGTH]
         return f"{package} cannot be imported ({reason})"
@@ -62,5 +62,5 @@ def _problem(package: str, error: ImportError) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name as packages and modules share it: mujoco-mjx is mujoco.mjx."""
+    """Normalise a name so that package and module agree: mujoco-mjx and mujoco.mjx."""
     return re.sub(r"[-_.]+", "-", name.strip("()")).lower()

@@ -1,4 +1,4 @@
-"""Writes that leave either the old file or the new one, and name the file when they fail."""
+"""Writes files so that a crash leaves either the old or the new one; errors name the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 from clashsim.core.progress import Progress, quiet
 
-_PART = re.compile(r"\..+\.[a-z0-9_]{8}")  # as mkstemp names them below
+_TEMPORARY_NAME = re.compile(r"\..+\.[a-z0-9_]{8}")  # of mkstemp in `write_atomic`
+_READABLE_BY_ALL = 0o644  # permissions; mkstemp makes files that only their owner can read
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -29,7 +30,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 _flush(file, content)
-            os.chmod(name, 0o644)
+            os.chmod(name, _READABLE_BY_ALL)
             os.replace(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -37,12 +38,12 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def complete_files(folder: Path) -> list[str]:
-    """Names in a folder, without those under which killed writes have left parts of files."""
-    return [entry.name for entry in folder.iterdir() if not _PART.fullmatch(entry.name)]
+    """List the names in a folder, without temporary files that interrupted writes have left."""
+    return [entry.name for entry in folder.iterdir() if not _TEMPORARY_NAME.fullmatch(entry.name)]
 
 
 def write_flushed(path: Path, content: bytes) -> None:
-    """Write a file in place and flush it to disk, for folders that are renamed as a whole.
+    """Write a file under its final name and flush it, for folders that are renamed when complete.
 
     Args:
         path: The file; its folder is made if absent.
@@ -55,13 +56,14 @@ def write_flushed(path: Path, content: bytes) -> None:
 
 
 def append_lines(path: Path, lines: str) -> None:
-    """Add whole lines in one write, so that lines of other processes do not fall in between.
+    """Append whole lines in one write, so that lines of other processes do not come in between.
 
-    A line that was cut short by a kill or a full disk is ended first: the next would be lost too.
+    If the file's last line is incomplete, after a kill or a full disk, it is ended first; otherwise
+    the first new line would be lost too.
 
     Args:
         path: The file, which is made if absent.
-        lines: One or more lines, each with its end.
+        lines: One or more lines, each with a newline at its end.
     """
     with naming(path), path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
@@ -74,7 +76,7 @@ def append_lines(path: Path, lines: str) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in an OSError of a write within: that of a full disk does not say which."""
+    """Add the file's name to an OSError within; that of a full disk does not contain one."""
     try:
         yield
     except OSError as error:
@@ -83,21 +85,21 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, *, title: str, progress: Progress = quiet) -> Iterator[None]:
-    """Hold the lock of a file; other processes wait for it.
+    """Hold the lock of a file while the context is open; other processes wait for it.
 
-    The system ends the lock with the process, however that ends. The file stays: if it were
-    removed, those who wait for it and those who come later would hold different locks.
+    The system releases the lock when the process ends, for any reason. The file is not removed:
+    otherwise processes that wait for it and processes that come later would hold different locks.
 
     Args:
         path: The file, which is made if absent.
-        title: What is shown while waiting.
-        progress: How it is shown.
+        title: Title of the progress that is shown while waiting.
+        progress: How progress is shown.
     """
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     with file:
-        if sys.platform == "win32":  # processes do not wait for each other there
+        if sys.platform == "win32":  # has no fcntl, so processes do not wait for each other
             yield
             return
         import fcntl

@@ -1,4 +1,4 @@
-"""Boxes on a floor: the scenes in which whole trajectories are identified, scaled and learned."""
+"""Scenes of free boxes on a floor, for fits and networks that use whole trajectories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clashsim.core.errors import SceneError
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 
-# MuJoCo's own contact: friction, solref as time constant and damping ratio, then solimp.
+# MuJoCo's default contact: friction, solref (time constant in s, damping ratio), then solimp.
 DEFAULTS = {
     "friction": 1.0,
     "time_constant": 0.02,
@@ -21,7 +21,9 @@ DEFAULTS = {
     "power": 2.0,
 }
 _SOLIMP = ("d0", "dwidth", "width", "midpoint", "power")
-_FIRST_COLOUR = "0.15 0.4 0.75 1"
+# Written after the sliding friction; without effect at condim 3.
+_TORSIONAL_AND_ROLLING_FRICTION = "0.005 0.0001"
+_FIRST_COLOUR = "0.15 0.4 0.75 1"  # red, green, blue, opacity
 _OTHER_COLOUR = "0.3 0.65 0.35 1"
 
 
@@ -37,14 +39,15 @@ def boxes_mjcf(
 
     Args:
         boxes: The boxes, named box0, box1, ...
-        contact: friction, stiffness and damping (or time_constant and damping_ratio), and the five
-            numbers of solimp: d0, dwidth, width, midpoint, power. `DEFAULTS` where left out.
+        contact: Values by name: friction, stiffness and damping (or time_constant and
+            damping_ratio), and the five numbers of solimp: d0, dwidth, width, midpoint, power.
+            Those not given are as in `DEFAULTS`.
         timestep: s.
-        gravity: m/s^2.
-        drag: 1/s, damping of the free joints over the mass.
+        gravity: m/s^2, downwards.
+        drag: 1/s, damping of the boxes' free joints divided by the mass.
 
     Returns:
-        The MJCF.
+        The text of the MJCF.
     """
     if not boxes:
         raise SceneError("a scene of boxes needs at least one box")
@@ -55,7 +58,7 @@ def boxes_mjcf(
         solref = (values["time_constant"], values["damping_ratio"])
     solimp = [values[name] for name in _SOLIMP]
     attributes = (
-        f'friction="{values["friction"]:.9g} 0.005 0.0001" '
+        f'friction="{values["friction"]:.9g} {_TORSIONAL_AND_ROLLING_FRICTION}" '
         f'solref="{solref[0]:.9g} {solref[1]:.9g}" solimp="{_joined(solimp)}" condim="3"'
     )
     bodies = "".join(_body_mjcf(i, box, drag) for i, box in enumerate(boxes))
@@ -69,11 +72,11 @@ def boxes_mjcf(
 
 
 def _body_mjcf(index: int, box: Box, drag: float) -> str:
-    """MJCF of one free box, beside the others and above the floor."""
+    """MJCF of one free box, at an initial position beside the others and above the floor."""
     name = f"box{index}"
     colour = _FIRST_COLOUR if index == 0 else _OTHER_COLOUR
-    x = 3 * box.half[0] * index
-    z = 1 + box.half[2]
+    x = 3 * box.half[0] * index  # half a box's width between neighbours
+    z = 1 + box.half[2]  # 1 m between box and floor
     return (
         f'<body name="{name}" pos="{x:.6g} 0 {z:.6g}">'
         f'<joint name="{name}" type="free" damping="{drag * box.mass:.9g}"/>'
@@ -84,7 +87,7 @@ def _body_mjcf(index: int, box: Box, drag: float) -> str:
 
 
 def _joined(values: Sequence[float]) -> str:
-    """Numbers as an attribute of MJCF."""
+    """Numbers as the text of an MJCF attribute."""
     return " ".join(f"{value:.9g}" for value in values)
 
 
@@ -98,6 +101,7 @@ def box_contact_params(form: str = "direct") -> tuple[Param, ...]:
     Returns:
         The parameters.
     """
+    # Positional arguments: name, target, nominal, low, high, unit, scale, sign.
     if form == "standard":
         return (
             Param("friction", "pair/strike/friction[0:2]", 0.3, 0.01, 1.0),
@@ -121,7 +125,15 @@ def box_contact_params(form: str = "direct") -> tuple[Param, ...]:
 
 
 def box_inertia_params(box: Box) -> tuple[Param, ...]:
-    """Name the mass centre, expected within 6 mm or so of the middle, and the principal inertia."""
+    """Name mass centre and principal inertia of the box as parameters.
+
+    Args:
+        box: The box as measured, of even density.
+
+    Returns:
+        The parameters centre_x to centre_z, expected within about 6 mm of the middle, and inertia_x
+        to inertia_z, expected within a factor of about exp(0.5) of the box's own.
+    """
     params = []
     for i, axis in enumerate("xyz"):
         target = f"body/box0/ipos[{i}]"
@@ -144,14 +156,14 @@ def box_inertia_params(box: Box) -> tuple[Param, ...]:
 
 
 def box_shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
-    """Name what the box and the camera are like.
+    """Name size and rounding of a cube, and gravity as recorded, as parameters.
 
-    The box is a cube of half size `half` whose surface lies `rounding` further out. Gravity is in
-    recorded metres, because a camera's scale may be off.
+    The box is a cube of half size `half` whose contact surface is `rounding` further out. Gravity
+    is a parameter because the camera's scale of length may be wrong.
 
     Args:
         box: The box as measured.
-        gravity: m/s^2, expected.
+        gravity: m/s^2, expected value.
 
     Returns:
         The parameters half, rounding and gravity.
@@ -161,7 +173,7 @@ def box_shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
         Param(
             name="half",
             target="geom/box0/size[0:3]",
-            nominal=half - 0.004,
+            nominal=half - 0.004,  # the measured size includes the rounding
             low=0.85 * half,
             high=1.02 * half,
             unit="m",
@@ -182,7 +194,7 @@ def box_shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
 
 
 def box_scene(box: Box, params: Sequence[Param], *, timestep: float) -> Scene:
-    """Make a scene of one box and a floor, in which the mass centre can be moved.
+    """Make a scene of one box and a floor, in which mass centre and inertia can be parameters.
 
     Args:
         box: The box.
@@ -193,7 +205,8 @@ def box_scene(box: Box, params: Sequence[Param], *, timestep: float) -> Scene:
         The scene.
     """
     nominal_contact = {param.name: param.nominal for param in box_contact_params()}
-    # MuJoCo compiles a body whose inertia is even as if its mass centre could not be moved.
+    # MuJoCo compiles a body with equal inertias and a centred mass in a simplified form in which
+    # its mass centre cannot be moved later, so both are made slightly uneven.
     x, y, z = box.inertia
     uneven = Box(box.half, box.mass, (x, y * 1.0001, z * 1.0002), (1e-6, 1e-6, 1e-6))
     xml = boxes_mjcf([uneven], nominal_contact, timestep=timestep)

@@ -119,11 +119,11 @@ class MovingBody:
 class MotionBefore:
     """The columns of `before` by name: the motions of the two bodies just before contact.
 
-    Both are views: `MotionBefore.of(before).striker.velocity[:] = ...` writes into `before`.
+    Both bodies are views: `MotionBefore.of(before).striker.velocity[:] = ...` writes into `before`.
 
     Attributes:
         struck: The struck body.
-        striker: The body that it meets.
+        striker: The body that the struck body collides with.
     """
 
     struck: MovingBody
@@ -150,8 +150,8 @@ class MotionBefore:
             planar: Whether the bodies move in a plane.
 
         Returns:
-            The rows `before`, (n, 12) or (n, 26), and the view of them. All numbers are zero: in
-            space the quaternions are to be set.
+            The rows `before`, (n, 12) or (n, 26), and a view of them. All numbers are zero, so in
+            space the caller must set the quaternions.
         """
         before = np.zeros((n, _PLANAR_WIDTH if planar else _SPATIAL_WIDTH))
         return before, MotionBefore.of(before)
@@ -172,11 +172,12 @@ class Impacts:
     Attributes:
         planar: Whether the bodies move in a plane.
         before: (N, 12) in a plane or (N, 26) in space, columns as `before_columns(planar)`.
-        after: (N, 3) or (N, 6), twist of the struck body when the pair has parted.
+        after: (N, 3) or (N, 6), twist of the struck body after the bodies have separated.
         theta: (N, p), parameters of simulated impacts; None for real ones.
         known: Parameters of the scene that were measured with each impact, by name, (N,) each.
         source: Where the impacts come from, such as "real" or "simulated".
-        end_counts: How many simulated impacts ended in which way, those left out included.
+        end_counts: Number of simulated impacts by how their simulation ended, discarded ones
+            included.
     """
 
     planar: bool
@@ -223,26 +224,26 @@ class Impacts:
 
     @property
     def twist(self) -> np.ndarray:
-        """Twist of the struck body before, (N, 3) or (N, 6)."""
+        """Twist of the struck body before contact, (N, 3) or (N, 6)."""
         return self.motion.struck.twist
 
     @property
     def striker_twist(self) -> np.ndarray:
-        """Twist of the striker before, (N, 3) or (N, 6)."""
+        """Twist of the striker before contact, (N, 3) or (N, 6)."""
         return self.motion.striker.twist
 
     @property
     def pose(self) -> np.ndarray:
-        """Pose of the struck body, (N, 3) or (N, 7)."""
+        """Pose of the struck body before contact, (N, 3) or (N, 7)."""
         return self.motion.struck.pose
 
     @property
     def striker_pose(self) -> np.ndarray:
-        """Pose of the striker, (N, 3) or (N, 7)."""
+        """Pose of the striker before contact, (N, 3) or (N, 7)."""
         return self.motion.striker.pose
 
     def checked(self) -> Impacts:
-        """Return self, after refusing data that would give a silently wrong calibration.
+        """Return the impacts unchanged, or raise if they would silently give a wrong calibration.
 
         Raises:
             DataError: There is no impact, a number is not finite, nothing moves, the velocity of
@@ -256,20 +257,20 @@ class Impacts:
         if not_finite.any():
             raise DataError(f"impacts {_listed(not_finite)} hold NaN or infinite values")
 
-        still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
-        if still.any():
+        is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
+        if is_still.any():
             raise DataError(
-                f"in impacts {_listed(still)} nothing moves before contact "
+                f"in impacts {_listed(is_still)} nothing moves before contact "
                 "(all velocities are zero)"
             )
-        unchanged = np.abs(self.after - self.twist).max(1) == 0
-        if unchanged.any():
+        is_unchanged = np.abs(self.after - self.twist).max(1) == 0
+        if is_unchanged.any():
             raise DataError(
-                f"in impacts {_listed(unchanged)} the struck body's velocity does not change, "
+                f"in impacts {_listed(is_unchanged)} the struck body's velocity does not change, "
                 "so nothing was hit"
             )
-        ranges = np.ptp(np.hstack([self.before, self.after]), axis=0)
-        if len(self) > 1 and ranges.max() == 0:
+        spreads = np.ptp(np.hstack([self.before, self.after]), axis=0)
+        if len(self) > 1 and spreads.max() == 0:
             raise DataError(
                 f"all {len(self)} impacts are identical: "
                 "record strikes that differ in point, direction or speed"
@@ -283,7 +284,7 @@ class Impacts:
         return self
 
     def _largest_velocity_component(self) -> float:
-        """The largest component (m/s) of any linear velocity, before or after."""
+        """The largest component (m/s) of any linear velocity, before or after contact."""
         velocity_after = self.after[:, : self.motion.struck.velocity.shape[1]]
         velocities = [self.motion.struck.velocity, self.motion.striker.velocity, velocity_after]
         return float(np.abs(np.hstack(velocities)).max())
@@ -292,7 +293,7 @@ class Impacts:
 def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) -> Impacts:
     """Build impacts from named columns.
 
-    Columns of a striker that does not move, and twists that are zero before, may be left out.
+    Poses and twists before contact may be left out where they are zero or without rotation.
 
     Args:
         table: Columns (N,) by the names of `before_columns` and `after_columns`.
@@ -309,10 +310,10 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     names_before = before_columns(planar)
     names_after = after_columns(planar)
     _check_column_names(table, names_before, names_after, known)
-    defaults = {"qw": 1.0, "striker_qw": 1.0}
+    no_rotation = {"qw": 1.0, "striker_qw": 1.0}  # all other columns are zero by default
     before = []
     for name in names_before:
-        column = table[name] if name in table else np.full(n, defaults.get(name, 0.0))
+        column = table[name] if name in table else np.full(n, no_rotation.get(name, 0.0))
         before.append(np.asarray(column, float))
     after = [np.asarray(table[name], float) for name in names_after]
     measured = {name: np.asarray(table[name], float) for name in known if name in table}
@@ -352,7 +353,7 @@ def _check_column_names(
 
 
 def _listed(mask: np.ndarray) -> str:
-    """List the rows that a mask (N,) marks, the first few of them by number."""
+    """Name the rows that a mask (N,) marks: the first few by number, the others by their count."""
     rows = np.flatnonzero(mask)
     text = ", ".join(map(str, rows[:_MAX_LISTED_ROWS]))
     further = len(rows) - _MAX_LISTED_ROWS

@@ -1,8 +1,8 @@
-"""Which files a scene's MJCF names; known before MuJoCo opens any.
+"""Finds the files that a scene's MJCF names, before MuJoCo opens any of them.
 
-MuJoCo reads whatever file an MJCF names, from anywhere. A scene may come from somebody else, so
-its text is read here first: an author's scene takes exactly the files that it names, and a scene is
-only ever compiled from those.
+MuJoCo reads whatever file an MJCF names, from anywhere on the disk. A scene may come from somebody
+else, so its text is read here first, the content of exactly the files that it names is stored with
+it as assets, and MuJoCo compiles it from these assets alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import mujoco
 from clashsim.core.errors import SceneError
 from clashsim.core.mjcf_limits import Element, ModelText, Repeats, first_integer, refuse_large
 
-_MAX_NESTING = 50  # of files that include or attach further files
-_MAX_DEPTH = 500  # of elements in each other; MuJoCo refuses more
+_MAX_NESTING = 50  # levels of files that include or attach further files
+_MAX_DEPTH = 500  # levels of elements within elements; MuJoCo refuses more
+_QUOTED_MARKUP = 20  # characters of unknown markup that an error message quotes
 
 # One piece of markup as MuJoCo's parser sees it. Comments are left out before the text is parsed:
 # many authors write "--" in them, which MuJoCo accepts and XML does not.
@@ -33,35 +34,36 @@ _MARKUP = re.compile(
     re.DOTALL,
 )
 
-# Given where MuJoCo asks for a file and where the file may lie: where it lies, and its content;
-# None where it is absent. All paths are seen from the folder of the scene's own file.
-_Source = Callable[[str, Sequence[str]], tuple[str, bytes] | None]
+# Finds a file, given the path that MuJoCo will request and the paths at which the file may be:
+# returns the path at which it was found and its content, or None where it is absent. All paths are
+# relative to the folder of the scene's own file.
+_FindFile = Callable[[str, Sequence[str]], tuple[str, bytes] | None]
 
 
 def scene_assets(path: Path, xml: str) -> dict[str, bytes]:
-    """The files that an author's scene names, and no others.
+    """Read the files that an author's scene names.
 
     Args:
-        path: The scene's file. Names are resolved as MuJoCo does: against its folder, or else that
-            of the included file that names them.
-        xml: Its text.
+        path: The scene's file. Names of files are resolved as MuJoCo does: against the folder of
+            the scene, or else that of the included file that contains the name.
+        xml: The text of the scene's file.
 
     Returns:
-        Content by the path at which MuJoCo asks for a file, seen from the scene's folder: a file of
-        the folder above begins with "..", an absolute path stays one.
+        Content of each file by the path that MuJoCo requests, relative to the scene's folder: that
+        of a file in the folder above begins with ".."; an absolute path stays absolute.
     """
     found: dict[str, bytes] = {}
 
-    def on_disk(asked: str, candidates: Sequence[str]) -> tuple[str, bytes] | None:
+    def on_disk(requested: str, candidates: Sequence[str]) -> tuple[str, bytes] | None:
         for candidate in candidates:
             file = path.parent / candidate
             if not file.is_file():
                 continue
             content = file.read_bytes()
-            if found.setdefault(asked, content) != content:
+            if found.setdefault(requested, content) != content:
                 raise SceneError(
                     f"scene {path.stem!r} includes files from different folders that name "
-                    f"different files {asked!r}: rename one of them"
+                    f"different files {requested!r}: rename one of them"
                 )
             return candidate, content
         return None
@@ -72,7 +74,7 @@ def scene_assets(path: Path, xml: str) -> dict[str, bytes]:
 
 
 def check_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> None:
-    """Raise unless all files that the MJCF names are assets and what it expands to is bounded.
+    """Raise unless all files that the MJCF names are assets and it expands to a bounded size.
 
     Args:
         xml: The scene's text.
@@ -80,20 +82,20 @@ def check_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> None:
         scene: The scene's name, for messages.
     """
 
-    def among_assets(asked: str, candidates: Sequence[str]) -> tuple[str, bytes] | None:
-        if asked in assets:
-            return asked, assets[asked]
-        # MuJoCo then goes by the name alone, which is safe as long as a single file has it.
-        name = posixpath.basename(asked).lower()
-        same = [key for key in assets if posixpath.basename(key).lower() == name]
-        return (asked, assets[same[0]]) if len(same) == 1 else None
+    def among_assets(requested: str, candidates: Sequence[str]) -> tuple[str, bytes] | None:
+        if requested in assets:
+            return requested, assets[requested]
+        # MuJoCo then compares file names without folders, which is safe if only one asset matches.
+        name = posixpath.basename(requested).lower()
+        matches = [path for path in assets if posixpath.basename(path).lower() == name]
+        return (requested, assets[matches[0]]) if len(matches) == 1 else None
 
     reader = _Reader(scene, among_assets, "only files stored with the scene are read, and not")
     refuse_large(reader.read(xml), scene)
 
 
 def parse_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> mujoco.MjSpec:
-    """The MJCF as MuJoCo parses it, after `check_scene`, with no other files than the assets.
+    """Check a scene with `check_scene` and let MuJoCo parse it, with only the assets as files.
 
     Args:
         xml: The scene's text.
@@ -106,7 +108,7 @@ def parse_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> mujoco.MjS
             for name, content in assets.items():
                 files[name] = content
             spec = mujoco.MjSpec.from_string(xml, vfs=files)
-        spec.assets = dict(assets)  # they are opened again whenever the spec is compiled
+        spec.assets = dict(assets)  # opened again whenever the spec is compiled
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise SceneError(f"scene {scene!r} is not a valid MJCF file: {reason}") from None
@@ -117,61 +119,62 @@ def parse_scene(xml: str, assets: Mapping[str, bytes], scene: str) -> mujoco.MjS
 class _OpenModel:
     """A model file that is being read.
 
-    MuJoCo asks for it in one folder, and it may lie in another, if a file that is included names
-    it.
+    The folder in which MuJoCo requests the file differs from the one in which it was found if an
+    included file names it.
     """
 
-    asked_in: str = ""
-    lies_in: str = ""
+    requested_folder: str = ""
+    actual_folder: str = ""
     name: str = ""
     elements: list[Element] = field(default_factory=list)
     included: set[str] = field(default_factory=set)
-    repeats: Repeats = ()  # of the <replicate> elements that are open
-    outer: list[Repeats] = field(default_factory=list)  # what `repeats` was before each of them
-    defaults: int = 0  # <default> elements that are open
+    repeats: Repeats = ()  # <replicate> elements that enclose the current position
+    # For each enclosing <replicate>, what `repeats` was outside of it.
+    outer_repeats: list[Repeats] = field(default_factory=list)
+    open_defaults: int = 0  # number of <default> elements that enclose the current position
 
 
 @dataclass
 class _Directories:
-    """Where <compiler> lets MuJoCo look for files."""
+    """The folders in which <compiler> makes MuJoCo look for files."""
 
     mesh: str = ""
     texture: str = ""
-    strip: bool = False
+    strip: bool = False  # whether folders in file names are ignored (strippath)
 
 
 class _Reader:
-    """Reads the text of a scene and of what it includes and attaches; finds all files they name."""
+    """Reads the text of a scene and of all files that it includes and attaches."""
 
-    def __init__(self, scene: str, source: _Source, absent: str) -> None:
+    def __init__(self, scene: str, find_file: _FindFile, absent_phrase: str) -> None:
         self.scene = scene
-        self.source = source
-        self.absent = absent  # how a message says that the source lacks a file
-        self.identities = itertools.count()
-        self.models: dict[str, ModelText] = {}  # by where MuJoCo asks for them; each is read once
+        self.find_file = find_file
+        self.absent_phrase = absent_phrase  # in messages, before the path of a missing file
+        self.identities = itertools.count()  # numbers the <replicate> elements
+        self.models: dict[str, ModelText] = {}  # attached models by requested path, each read once
 
     def read(self, xml: str) -> ModelText:
-        """Read the scene's own text, and all that it includes and attaches."""
-        return self._model(xml.encode(), _OpenModel(), ())
+        """Read the scene's own text and all files that it includes and attaches."""
+        return self._read_model(xml.encode(), _OpenModel(), ())
 
-    def _model(self, text: bytes, model: _OpenModel, parents: tuple[str, ...]) -> ModelText:
-        """Read one model file, attached within the files `parents`."""
-        self._take(text, model, model.lies_in, len(parents))
+    def _read_model(self, text: bytes, model: _OpenModel, parents: tuple[str, ...]) -> ModelText:
+        """Read one model file; `parents` are the model files that attach it, outermost first."""
+        self._collect_elements(text, model, model.actual_folder, len(parents))
         models = []
         for element in model.elements:
             if element.tag == "model" and element.attributes.get("file"):
-                child = self._attached(element, model, parents)
+                child = self._read_attached(element, model, parents)
                 models.append((element.attributes.get("name") or child.name, child))
         directories = _directories(model.elements)
         contents = []
         for element in model.elements:
-            for name in _files(element):
-                contents.append((element, self._asset(element, name, model, directories)))
+            for name in _named_files(element):
+                contents.append((element, self._read_asset(element, name, model, directories)))
         return ModelText(model.name, tuple(model.elements), tuple(models), tuple(contents))
 
-    def _take(self, text: bytes, model: _OpenModel, folder: str, nesting: int) -> None:
-        """Add the elements of a text that lies in `folder`, and of what it includes, to a model."""
-        parser = expat.ParserCreate("utf-8")  # as MuJoCo reads it, whatever the text declares
+    def _collect_elements(self, text: bytes, model: _OpenModel, folder: str, nesting: int) -> None:
+        """Add the elements of a file in `folder`, and of the files it includes, to a model."""
+        parser = expat.ParserCreate("utf-8")  # as MuJoCo does, whatever encoding the text declares
         depth = 0
 
         def start(tag: str, attributes: dict[str, str]) -> None:
@@ -179,26 +182,26 @@ class _Reader:
             depth += 1
             if depth > _MAX_DEPTH:
                 raise SceneError(f"scene {self.scene!r} nests more than {_MAX_DEPTH} elements")
-            if depth == 1:  # the root, which disappears where a text is included
+            if depth == 1:  # the root element, which is dropped when a file is included
                 model.name = model.name or attributes.get("model", "")
                 return
-            element = Element(tag, attributes, folder, model.repeats, model.defaults > 0)
+            element = Element(tag, attributes, folder, model.repeats, model.open_defaults > 0)
             if tag.lower() == "include":
-                self._include(element, model, nesting)
+                self._read_include(element, model, nesting)
                 return
             model.elements.append(element)
             if tag == "replicate":
                 self._repeat(model, first_integer(attributes, "count", 1))
             if tag == "default":
-                model.defaults += 1
+                model.open_defaults += 1
 
         def end(tag: str) -> None:
             nonlocal depth
             depth -= 1
             if depth and tag == "replicate":
-                model.repeats = model.outer.pop()
+                model.repeats = model.outer_repeats.pop()
             if depth and tag == "default":
-                model.defaults -= 1
+                model.open_defaults -= 1
 
         parser.StartElementHandler = start
         parser.EndElementHandler = end
@@ -208,13 +211,13 @@ class _Reader:
             raise SceneError(f"scene {self.scene!r} is not a valid MJCF file: {error}") from None
 
     def _repeat(self, model: _OpenModel, count: int) -> None:
-        """Note that what follows lies in a <replicate> of so many repetitions."""
-        model.outer.append(model.repeats)
+        """Note that the elements that follow are within a <replicate> of `count` repetitions."""
+        model.outer_repeats.append(model.repeats)
         if count > 1:
             model.repeats = (*model.repeats, (next(self.identities), count))
 
     def _without_comments(self, text: bytes) -> str:
-        """The text of a file without its comments, or a `SceneError` where markup is unknown."""
+        """The text of a file without its comments; raises a `SceneError` at unknown markup."""
         markup = text.decode(errors="replace")
         kept: list[str] = []
         position = 0
@@ -223,10 +226,8 @@ class _Reader:
             if begin < 0:
                 return "".join([*kept, markup[position:]])
             piece = _MARKUP.match(markup, begin)
-            if (
-                piece is None
-            ):  # a <!DOCTYPE> or entities, or what no parser should have to interpret
-                shown = markup[begin : begin + 20]
+            if piece is None:  # such as <!DOCTYPE> with entities, which could expand without bound
+                shown = markup[begin : begin + _QUOTED_MARKUP]
                 raise SceneError(
                     f"scene {self.scene!r} is not a valid MJCF file: {shown!r} is not accepted"
                 )
@@ -235,58 +236,63 @@ class _Reader:
                 kept.append(piece[0])
             position = piece.end()
 
-    def _include(self, element: Element, model: _OpenModel, nesting: int) -> None:
-        """Add what an <include> names to a model."""
+    def _read_include(self, element: Element, model: _OpenModel, nesting: int) -> None:
+        """Add the elements of the file that an <include> names to a model."""
         name = element.attributes.get("file", "")
-        asked = _joined(model.asked_in, name)
-        if not name or asked in model.included:
-            return  # MuJoCo refuses both
-        model.included.add(asked)
-        candidates = (_joined(model.lies_in, name), _joined(element.folder, name))
-        lies, content = self._fetch(element, name, asked, candidates)
+        requested = _join_path(model.requested_folder, name)
+        if not name or requested in model.included:
+            return  # MuJoCo itself reports a missing name or a file included twice
+        model.included.add(requested)
+        candidates = (_join_path(model.actual_folder, name), _join_path(element.folder, name))
+        found_at, content = self._fetch(element, name, requested, candidates)
         self._refuse_deep(nesting)
-        self._take(content, model, posixpath.dirname(lies), nesting + 1)
+        self._collect_elements(content, model, posixpath.dirname(found_at), nesting + 1)
 
-    def _attached(self, element: Element, model: _OpenModel, parents: tuple[str, ...]) -> ModelText:
-        """Read the model file that a <model> names, once."""
+    def _read_attached(
+        self, element: Element, model: _OpenModel, parents: tuple[str, ...]
+    ) -> ModelText:
+        """Read the model file that a <model> names, unless it has been read before."""
         name = element.attributes["file"]
-        asked = _joined(model.asked_in, name)
-        if asked in parents:
+        requested = _join_path(model.requested_folder, name)
+        if requested in parents:
             raise SceneError(f"scene {self.scene!r}: the model file {name!r} contains itself")
         self._refuse_deep(len(parents))
-        if asked not in self.models:
-            candidates = (_joined(model.lies_in, name), _joined(element.folder, name))
-            lies, content = self._fetch(element, name, asked, candidates)
-            child = _OpenModel(posixpath.dirname(asked), posixpath.dirname(lies))
-            self.models[asked] = self._model(content, child, (*parents, asked))
-        return self.models[asked]
+        if requested not in self.models:
+            candidates = (_join_path(model.actual_folder, name), _join_path(element.folder, name))
+            found_at, content = self._fetch(element, name, requested, candidates)
+            child = _OpenModel(posixpath.dirname(requested), posixpath.dirname(found_at))
+            self.models[requested] = self._read_model(content, child, (*parents, requested))
+        return self.models[requested]
 
-    def _asset(
+    def _read_asset(
         self, element: Element, name: str, model: _OpenModel, directories: _Directories
     ) -> bytes:
-        """Content of a file that an element names."""
+        """Content of the file `name`, such as a mesh or a texture, that an element names."""
         directory = directories.texture if element.tag == "texture" else directories.mesh
         path = name.replace("\\", "/")
         if directories.strip:
             path = posixpath.basename(path)
-        asked = _joined(model.asked_in, directory, path)
-        candidates = (_joined(model.lies_in, directory, path), _joined(element.folder, path))
-        return self._fetch(element, path, asked, candidates)[1]
+        requested = _join_path(model.requested_folder, directory, path)
+        candidates = (
+            _join_path(model.actual_folder, directory, path),
+            _join_path(element.folder, path),
+        )
+        return self._fetch(element, path, requested, candidates)[1]
 
     def _fetch(
-        self, element: Element, name: str, asked: str, candidates: Sequence[str]
+        self, element: Element, name: str, requested: str, candidates: Sequence[str]
     ) -> tuple[str, bytes]:
-        """Where a file lies and its content, or a `SceneError` that names the element."""
-        if ":/" in asked:
+        """Path and content of a file; raises a `SceneError` that names the element where absent."""
+        if ":/" in requested:
             raise SceneError(
                 f"scene {self.scene!r} names {name!r} (<{element.tag}>): that is no file"
             )
-        found = self.source(asked, candidates)
+        found = self.find_file(requested, candidates)
         if found is None:
             where = " or ".join(repr(path) for path in dict.fromkeys(candidates))
             raise SceneError(
                 f"scene {self.scene!r} names the file {name!r} (<{element.tag}>), "
-                f"but {self.absent} {where}"
+                f"but {self.absent_phrase} {where}"
             )
         return found
 
@@ -298,21 +304,21 @@ class _Reader:
             )
 
 
-def _files(element: Element) -> list[str]:
-    """Files that an element names, other than models: file, fileright, or filename in a URDF."""
+def _named_files(element: Element) -> list[str]:
+    """Files other than models that an element names: file, fileright, or filename in a URDF."""
     if element.tag == "model":
         return []
     return [value for key, value in element.attributes.items() if key.startswith("file") and value]
 
 
 def _directories(elements: Sequence[Element]) -> _Directories:
-    """The settings of all <compiler> elements; the last one that has a setting decides it."""
+    """The folders set by all <compiler> elements; the last one that has a setting decides it."""
     found = _Directories()
     for element in elements:
         if element.tag == "compiler":
-            both = element.attributes.get("assetdir")
-            if both is not None:
-                found.mesh = found.texture = both
+            common = element.attributes.get("assetdir")
+            if common is not None:
+                found.mesh = found.texture = common
             found.mesh = element.attributes.get("meshdir", found.mesh)
             found.texture = element.attributes.get("texturedir", found.texture)
             if "strippath" in element.attributes:
@@ -320,7 +326,7 @@ def _directories(elements: Sequence[Element]) -> _Directories:
     return found
 
 
-def _joined(*parts: str) -> str:
-    """A path as MuJoCo joins and shortens it: an absolute part begins anew."""
+def _join_path(*parts: str) -> str:
+    """Join and normalise paths as MuJoCo does: an absolute part discards those before it."""
     path = posixpath.join(*(part.replace("\\", "/") for part in parts))
     return re.sub("^//+", "/", posixpath.normpath(path))

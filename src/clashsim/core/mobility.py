@@ -1,6 +1,6 @@
 """How the body of a geom moves: fixed, on slides and a hinge, or free.
 
-Poses and twists go in and out of MuJoCo's coordinates here.
+Converts poses and twists of bodies to MuJoCo's qpos and qvel, and back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from clashsim.core.errors import SceneError
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 _SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
 _HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
+_FREE_COORDINATES = 7  # entries of qpos of a free joint: position and quaternion
+_FREE_VELOCITIES = 6  # entries of qvel of a free joint
+_MAX_COSINE = 1e-6  # between axes that are taken to be at right angles
+_MAX_OFFSET = 1e-9  # m, from the body's origin, of a point that is taken to be there
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +27,13 @@ class Mobility:
     """The body that carries a geom, its joints and its reference pose (world axes, metres).
 
     Attributes:
-        body: Its index in the model.
-        name: Its name.
-        free: Whether it has a free joint.
+        body: Index of the body in the model.
+        name: Name of the body.
+        free: Whether the body has a free joint.
         slides: (s, 3), unit axes of the slide joints, world.
-        hinge: (3,), unit axis of the hinge joint through the body's origin, world; None without.
+        hinge: (3,), unit axis of the hinge through the body's origin, world; None without a hinge.
         qpos: Indices of the body's coordinates in qpos: 7 if free, else slides, then hinge.
-        qvel: Likewise in qvel: 6 if free.
+        qvel: Indices of the body's velocities in qvel: 6 if free, else slides, then hinge.
         position: (3,), m, reference position of the body's origin.
         rotation: (3, 3), reference orientation, body to world axes.
     """
@@ -56,7 +60,7 @@ class Mobility:
             The mobility.
 
         Raises:
-            SceneError: Impacts of this body cannot be posed, with the reason.
+            SceneError: The body cannot be posed for impacts; the message gives the reason.
         """
         carrier = int(model.geom(geom).bodyid[0])
         if int(model.body_mocapid[int(model.body_rootid[carrier])]) >= 0:
@@ -85,20 +89,20 @@ class Mobility:
                 free=True,
                 slides=np.eye(3),
                 hinge=None,
-                qpos=np.arange(first_qpos, first_qpos + 7),
-                qvel=np.arange(first_qvel, first_qvel + 6),
+                qpos=np.arange(first_qpos, first_qpos + _FREE_COORDINATES),
+                qvel=np.arange(first_qvel, first_qvel + _FREE_VELOCITIES),
                 position=position,
                 rotation=rotation,
             )
         slides, hinges = _slides_and_hinges(model, joints, name)
         slide_axes = np.array([data.xaxis[joint] for joint in slides]).reshape(-1, 3)
-        if not np.allclose(slide_axes @ slide_axes.T, np.eye(len(slides)), atol=1e-6):
+        if not np.allclose(slide_axes @ slide_axes.T, np.eye(len(slides)), atol=_MAX_COSINE):
             raise SceneError(f"the slide joints of body {name!r} are not at right angles")
         hinge_axis = None
         if hinges:
             hinge_axis = data.xaxis[hinges[0]].copy()
-            is_off_centre = np.abs(data.xanchor[hinges[0]] - position).max() > 1e-9
-            is_tilted = bool((np.abs(slide_axes @ hinge_axis) > 1e-6).any())
+            is_off_centre = np.abs(data.xanchor[hinges[0]] - position).max() > _MAX_OFFSET
+            is_tilted = bool((np.abs(slide_axes @ hinge_axis) > _MAX_COSINE).any())
             if is_off_centre or is_tilted:
                 raise SceneError(
                     f"the hinge of body {name!r} must pass through the body's origin "
@@ -119,12 +123,12 @@ class Mobility:
 
     @property
     def fixed(self) -> bool:
-        """Whether the body belongs to the world."""
+        """Whether the body has no joints, so that it is part of the world."""
         return len(self.qvel) == 0
 
     @property
     def plane(self) -> np.ndarray | None:
-        """Rows (e1, e2, n) of the plane of motion of two slides and a hinge; None otherwise."""
+        """Rows (e1, e2, n), world axes, of the plane of two slides and a hinge; else None."""
         if self.free or self.hinge is None or len(self.slides) != 2:
             return None
         return np.stack([self.slides[0], np.cross(self.hinge, self.slides[0]), self.hinge])
@@ -160,7 +164,7 @@ class Mobility:
         Returns:
             Entries of qvel, (n, len(self.qvel)).
         """
-        if self.free:  # MuJoCo keeps the angular part of a free joint in the body's own axes
+        if self.free:  # a free joint's angular velocity is in the body's own axes in MuJoCo
             body_angular = np.einsum("nji,nj->ni", rotation, angular)
             return np.concatenate([linear, body_angular], axis=1)
         rates = linear @ self.slides.T
@@ -172,8 +176,8 @@ class Mobility:
         """Compute the twist of the body's origin; the inverse of `rates`.
 
         Args:
-            qpos: (n, nq), whole rows.
-            qvel: (n, nv), whole rows.
+            qpos: (n, nq), coordinates of the whole model.
+            qvel: (n, nv), velocities of the whole model.
 
         Returns:
             Linear (m/s) and angular (rad/s) velocity, (n, 3) each, world axes.
@@ -197,7 +201,8 @@ def plane_basis(normal: np.ndarray) -> np.ndarray:
         normal: (3,), unit, world axes.
 
     Returns:
-        Rows (e1, e2, normal), (3, 3), with e1 the world axis x (or z) laid into the plane.
+        Rows (e1, e2, normal), (3, 3), in world axes. The first axis e1 is world x projected into
+        the plane, or world z where the normal is nearly along x.
     """
     world_axis = np.array([1.0, 0, 0]) if abs(normal[0]) < 0.9 else np.array([0, 0, 1.0])
     first = world_axis - normal * (world_axis @ normal)
@@ -221,11 +226,11 @@ def looks_same_rotated(
     """
     shape = model.geom(geom)
     kind = int(shape.type[0])
-    is_on_axis = np.abs(shape.pos[:2]).max() <= 1e-9
+    is_on_axis = np.abs(shape.pos[:2]).max() <= _MAX_OFFSET
     if not is_on_axis or int(shape.bodyid[0]) != body.body:
         return False
     if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):
-        return abs(float(shape.pos[2])) < 1e-9
+        return abs(float(shape.pos[2])) < _MAX_OFFSET
     cylindrical = (int(mujoco.mjtGeom.mjGEOM_CYLINDER), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
     if plane is None or kind not in cylindrical:
         return False

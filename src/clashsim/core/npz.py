@@ -1,4 +1,4 @@
-"""NPZ archives, read within bounds: no Python objects, and not much more than their own size."""
+"""Reads NPZ archives safely: no Python objects, and a bound on the size when unpacked."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 
-MAX_RATIO = 20  # of unpacked to packed bytes; recorded numbers have 1 to 5
-MIN_ROOM = 64 << 20  # bytes that may be unpacked whatever the ratio
+MAX_RATIO = 20  # of unpacked to packed bytes; archives of recorded numbers have 1 to 5
+MIN_ROOM = 64 << 20  # bytes that may always be unpacked, whatever the ratio
 _MAX_ARRAYS = 10_000
-# Bytes at the start of an array that its header must fit in: numpy refuses longer ones too, but
-# reads them first.
-_HEADER = 1 << 14
-_BLOCK = 1 << 20
-# What zipfile and numpy raise on damaged bytes.
-_DAMAGE = (
+# Size that an array's header must not exceed. Numpy also refuses longer headers, but only after it
+# has read them.
+_MAX_HEADER_BYTES = 1 << 14
+_BLOCK_BYTES = 1 << 20
+# Errors that zipfile and numpy raise on damaged bytes.
+_DAMAGE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
@@ -45,16 +45,16 @@ _DAMAGE = (
 
 
 class Npz:
-    """An open NPZ archive whose arrays are read by name, all of them within one bound."""
+    """An open NPZ archive whose arrays are read by name, with a bound on their total size."""
 
     def __init__(self, source: Path | bytes, *, limit: int) -> None:
         """Open an archive.
 
         Args:
             source: The file, or its content.
-            limit: Most bytes that the arrays read may have, together.
+            limit: Maximum number of bytes of all arrays that are read, together.
         """
-        with _damage_is_one_sentence():
+        with _damage_as_data_error():
             if isinstance(source, bytes):
                 size = len(source)
                 self._archive = zipfile.ZipFile(io.BytesIO(source))
@@ -68,8 +68,8 @@ class Npz:
             )
         self._members = {member.filename.removesuffix(".npy"): member for member in members}
         self._limit = limit
-        self._room = min(limit, max(MIN_ROOM, MAX_RATIO * size))
-        self._left = self._room
+        self._bytes_allowed = min(limit, max(MIN_ROOM, MAX_RATIO * size))
+        self._bytes_left = self._bytes_allowed
 
     def __enter__(self) -> Npz:
         return self
@@ -86,14 +86,15 @@ class Npz:
         """Read an array.
 
         Args:
-            name: Its name.
-            kinds: Letters of numpy's dtype kinds that are accepted.
+            name: Name of the array.
+            kinds: Accepted kinds, as letters of `numpy.dtype.kind`: f for floating-point numbers, i
+                and u for integers.
 
         Returns:
             The array.
 
         Raises:
-            DataError: It is damaged, too large or of another kind.
+            DataError: The array is damaged, too large or of another kind.
         """
         found = self.array_if(name, kinds=kinds)
         if isinstance(found, np.ndarray):
@@ -105,25 +106,26 @@ class Npz:
         """Read an array if it is of a certain kind.
 
         Args:
-            name: Its name.
-            kinds: Letters of numpy's dtype kinds that are accepted.
+            name: Name of the array.
+            kinds: Accepted kinds, as letters of `numpy.dtype.kind`: f for floating-point numbers, i
+                and u for integers.
 
         Returns:
-            The array; only its dtype where that is of another kind.
+            The array; where it is of another kind, only its dtype.
         """
         member = self._members[name]
-        # Other methods unpack without a bound, and numpy does not write them.
+        # Other compression methods unpack without a bound, and numpy never writes them.
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise DataError(f"array {name!r} is packed in a way that numpy does not use")
-        with _damage_is_one_sentence(), self._archive.open(member) as stream:
+        with _damage_as_data_error(), self._archive.open(member) as stream:
             return self._read(name, stream, member.file_size, kinds)
 
     def _read(
         self, name: str, stream: IO[bytes], claimed: int, kinds: str
     ) -> np.ndarray | np.dtype:
-        """An array, whose header is believed only as far as the bytes that follow bear it out."""
-        self._refuse_more(name, claimed)
-        start = stream.read(_HEADER)
+        """Read an array in blocks, so that a false size in its header reserves no memory."""
+        self._check_size(name, claimed)
+        start = stream.read(_MAX_HEADER_BYTES)
         header = io.BytesIO(start)
         version = np.lib.format.read_magic(header)
         if version == (1, 0):
@@ -135,26 +137,26 @@ class Npz:
         size = dtype.itemsize
         for length in shape:
             size *= length
-        self._refuse_more(name, size)
+        self._check_size(name, size)
         content = bytearray(start[header.tell() :])
-        while len(content) <= size and (block := stream.read(_BLOCK)):
+        while len(content) <= size and (block := stream.read(_BLOCK_BYTES)):
             content += block
         if len(content) != size:
             raise DataError(
                 f"array {name!r} is cut off or damaged: its header promises {size} bytes"
             )
-        self._left -= size
+        self._bytes_left -= size
         return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
 
-    def _refuse_more(self, name: str, size: int) -> None:
-        """Raise a `DataError` where so many further bytes would exceed the bound."""
-        if size <= self._left:
+    def _check_size(self, name: str, size: int) -> None:
+        """Raise a `DataError` where `size` further bytes would exceed the bound."""
+        if size <= self._bytes_left:
             return
-        total = (self._room - self._left + size) / 1e6
-        allowed = self._room / 1e6
+        total = (self._bytes_allowed - self._bytes_left + size) / 1e6
+        allowed = self._bytes_allowed / 1e6
         message = f"with array {name!r} the archive unpacks to {total:.4g} MB"
         message += f", more than the {allowed:.4g} MB allowed"
-        if self._room < self._limit:
+        if self._bytes_allowed < self._limit:
             message += (
                 " for an archive of this size; one that is not packed (numpy.savez) may hold more"
             )
@@ -162,9 +164,9 @@ class Npz:
 
 
 @contextmanager
-def _damage_is_one_sentence() -> Iterator[None]:
-    """Turn whatever damaged bytes raise into one `DataError`."""
+def _damage_as_data_error() -> Iterator[None]:
+    """Turn all errors that damaged bytes can cause into a `DataError`."""
     try:
         yield
-    except _DAMAGE:
+    except _DAMAGE_ERRORS:
         raise DataError("the file is not an NPZ archive, or it is cut off or damaged") from None

@@ -13,7 +13,8 @@ from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import Scene
 
-_CIRCLE_POINTS = 48  # corners that stand for a circle
+_CIRCLE_POINTS = 48  # corners of the polygon that approximates a circle
+_ROUNDING_DIGITS = 6  # of coordinates in m
 
 
 def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
@@ -22,7 +23,7 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     Args:
         scene: A planar scene.
         geom: Name of the geom.
-        body: How its body moves.
+        body: The body that carries the geom.
 
     Returns:
         Corners (C, 2), m, counter-clockwise, in the body's axes at yaw zero.
@@ -37,9 +38,10 @@ def outline(scene: Scene, geom: str, body: Mobility) -> np.ndarray:
     index = int(model.geom(geom).id)
     rotation = data.geom_xmat[index].reshape(3, 3)
     points = data.geom_xpos[index] + surface_points(model, index) @ rotation.T
-    # Rounded, because meshes are in single precision and would give corners on straight edges.
-    flat = np.round((points - body.position) @ scene.plane[:2].T, 6)
-    return flat[ConvexHull(flat).vertices]
+    # Rounded, because meshes are in single precision, which would give extra corners on straight
+    # edges.
+    in_plane = np.round((points - body.position) @ scene.plane[:2].T, _ROUNDING_DIGITS)
+    return in_plane[ConvexHull(in_plane).vertices]
 
 
 def at_corner(
@@ -49,12 +51,12 @@ def at_corner(
 
     Args:
         corners: (C, 2), m, of the outline, counter-clockwise.
-        point: (2,), m.
-        near: m, distance within which a point counts as at a corner.
-        sharp: rad, change of direction above which a corner counts as one.
+        point: (2,), m, in the axes of the corners.
+        near: m, largest distance from a corner at which a point is taken to be at it.
+        sharp: rad, change of direction above which the meeting of two edges is a corner.
 
     Returns:
-        Whether such a corner is near.
+        True where the nearest point of the outline is within `near` of a corner.
     """
     edges = np.roll(corners, -1, 0) - corners
     share = ((point - corners) * edges).sum(1) / (edges * edges).sum(1)
@@ -67,7 +69,7 @@ def at_corner(
 
 
 def surface_points(model: mujoco.MjModel, geom: int) -> np.ndarray:
-    """Sample points of a geom's surface, whose hull has its outline from all sides.
+    """Sample points of a geom's surface, whose convex hull approximates that of the geom.
 
     Args:
         model: The model.

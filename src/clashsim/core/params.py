@@ -16,11 +16,11 @@ from clashsim.core.errors import ParamError, did_you_mean, quoted
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of object of a MuJoCo model: its type, the prefix of its fields, and its counter."""
+    """A kind of object of a MuJoCo model."""
 
-    object_type: Any
-    prefix: str
-    count: str
+    object_type: Any  # mjtObj
+    prefix: str  # of the names of its fields in MjModel
+    count: str  # name of the field that holds the number of such objects
 
 
 _KINDS = {
@@ -33,8 +33,9 @@ _KINDS = {
 _TARGET = re.compile(
     r"^(?P<kind>\w+)(?:/(?P<name>.+))?/(?P<field>\w+)(?:\[(?P<index>\d+(?::\d+)?)\])?$"
 )
-# Joint attributes that MuJoCo stores per degree of freedom.
+# Joint attributes that MuJoCo stores per degree of freedom, in fields dof_NAME.
 _DOF_FIELDS = ("damping", "frictionloss", "armature", "solref", "solimp")
+_SMALLEST_VALUE = 1e-300  # on a log scale; keeps the logarithm of zero finite
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,19 @@ class Param:
     """One scalar parameter: where it lives in the model, its range and its prior.
 
     Attributes:
-        name: For messages, files and tables.
+        name: Name in messages, files and tables.
         target: Where it lives: "geom/block/friction[0]", "pair/strike/solref[1]",
             "joint/elbow/damping", "body/block/mass", "option/gravity[2]"; "[0:2]" writes one value
             to several entries.
         nominal: Expected value, in natural units.
         low: Lowest value.
         high: Highest value.
-        unit: For tables.
-        scale: How the range is sampled and normalised.
-        sign: -1 stores the negative (MuJoCo's direct solref holds -stiffness and -damping).
-        sd: How far from nominal the value is expected to lie: one standard deviation on its scale
-            (as a factor's logarithm if that is "log"); by default a quarter of the range.
+        unit: Unit of the value, shown in tables.
+        scale: Scale on which the range is sampled uniformly and normalised.
+        sign: -1 to write the negative value to the model, since MuJoCo's direct solref holds
+            -stiffness and -damping.
+        sd: Standard deviation of the prior about `nominal`, on the parameter's scale (that of the
+            natural logarithm if the scale is "log"); by default a quarter of the range.
     """
 
     name: str
@@ -95,9 +97,9 @@ class Slot:
     """Where a parameter lives in a compiled model.
 
     Attributes:
-        field: Name of a model's field, or "opt.NAME".
-        rows: Indices of its first axis; empty for options.
-        columns: Indices of its second axis; empty for fields with a single number per row.
+        field: Name of a field of MjModel, or "opt.NAME" for an option.
+        rows: Indices into the field's first axis; empty for options.
+        columns: Indices into the field's second axis; empty where a row is a single number.
     """
 
     field: str
@@ -105,11 +107,11 @@ class Slot:
     columns: tuple[int, ...]
 
     def write(self, array: np.ndarray, values: np.ndarray | float) -> None:
-        """Write values into a field's array.
+        """Write the parameter's value into a field's array, in place.
 
         Args:
-            array: The field of a model, or with a leading axis for simulations.
-            values: A number, or (n,) for an array with a leading axis of n simulations.
+            array: The field of a model, or of n simulations with a leading axis (n, ...).
+            values: One value, or one for each simulation, (n,).
         """
         value = np.asarray(values, float)
         for entry in self._entries():
@@ -117,7 +119,7 @@ class Slot:
             array[index] = value
 
     def _entries(self) -> list[tuple[int, ...]]:
-        """Trailing indices of all entries that hold the value."""
+        """Indices, of the array's last axes, of all entries that hold the value."""
         if not self.columns:
             return [(row,) for row in self.rows] or [()]
         if not self.rows:
@@ -126,7 +128,7 @@ class Slot:
 
 
 def nominal(params: Sequence[Param]) -> np.ndarray:
-    """Collect the nominal values, (p,), in natural units."""
+    """Collect the nominal values of parameters, (p,), in natural units."""
     return np.array([p.nominal for p in params], float)
 
 
@@ -138,14 +140,14 @@ def to_unit(params: Sequence[Param], theta: np.ndarray) -> np.ndarray:
         theta: (..., p), natural units.
 
     Returns:
-        (..., p); beyond [-1, 1] where theta lies outside of its range.
+        Unit theta (..., p); beyond [-1, 1] where theta lies outside of its range.
     """
     unit = np.array(theta, float, copy=True)
     for i, param in enumerate(params):
         low, high = _scaled_range(param)
         value = unit[..., i]
         if param.scale == "log":
-            value = np.log(np.maximum(value, 1e-300))
+            value = np.log(np.maximum(value, _SMALLEST_VALUE))
         unit[..., i] = 2 * (value - low) / (high - low) - 1
     return unit
 
@@ -169,7 +171,7 @@ def from_unit(params: Sequence[Param], unit: np.ndarray) -> np.ndarray:
 
 
 def _scaled_range(param: Param) -> tuple[float, float]:
-    """Lowest and highest value on the parameter's own scale."""
+    """Lowest and highest value on the parameter's own scale, logarithms if that is "log"."""
     if param.scale == "log":
         return np.log(param.low), np.log(param.high)
     return param.low, param.high
@@ -183,10 +185,10 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
         target: As in `Param`.
 
     Returns:
-        Where the parameter lives.
+        The entries, as a slot to which the parameter is written.
 
     Raises:
-        ParamError: There are no such entries; the message has the nearest names there are.
+        ParamError: There are no such entries; the message suggests similar names.
     """
     match = _TARGET.match(target)
     if match is None:
@@ -202,7 +204,7 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
             f"no kind {kind!r} in parameter target {target!r}; "
             f"{did_you_mean(kind, [*_KINDS, 'option'])}"
         )
-    row = _row_of(model, target, kind, name or "")
+    row = _index_of(model, target, kind, name or "")
     rows: tuple[int, ...] = (row,)
     prefix = _KINDS[kind].prefix
     if kind == "joint" and field in _DOF_FIELDS:
@@ -228,8 +230,8 @@ def _locate_option(model: mujoco.MjModel, target: str, field: str, index: str | 
     return Slot(f"opt.{field}", (), _columns(target, index, np.shape(array)))
 
 
-def _row_of(model: mujoco.MjModel, target: str, kind: str, name: str) -> int:
-    """Index of a named object of the model, or a `ParamError` with the names there are."""
+def _index_of(model: mujoco.MjModel, target: str, kind: str, name: str) -> int:
+    """Index of a named object of the model; raises a `ParamError` that suggests names."""
     entry = _KINDS[kind]
     row: int = mujoco.mj_name2id(model, entry.object_type, name)
     if row >= 0:
@@ -245,10 +247,10 @@ def _row_of(model: mujoco.MjModel, target: str, kind: str, name: str) -> int:
 def _degrees_of_freedom(model: mujoco.MjModel, joint: int) -> tuple[int, ...]:
     """Indices of the degrees of freedom of a joint."""
     first = int(model.jnt_dofadr[joint])
-    kind = int(model.jnt_type[joint])
-    if kind == int(mujoco.mjtJoint.mjJNT_FREE):
+    joint_type = int(model.jnt_type[joint])
+    if joint_type == int(mujoco.mjtJoint.mjJNT_FREE):
         size = 6
-    elif kind == int(mujoco.mjtJoint.mjJNT_BALL):
+    elif joint_type == int(mujoco.mjtJoint.mjJNT_BALL):
         size = 3
     else:
         size = 1
@@ -276,13 +278,13 @@ def _columns(target: str, index: str | None, shape: tuple[int, ...]) -> tuple[in
     return columns
 
 
-def _numeric_fields(thing: object) -> list[str]:
+def _numeric_fields(owner: object) -> list[str]:
     """Names of the attributes that are numbers or arrays of numbers."""
     names = []
-    for name in dir(thing):
+    for name in dir(owner):
         if name.startswith("_"):
             continue
-        value = getattr(thing, name, None)
+        value = getattr(owner, name, None)
         is_array = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
         if isinstance(value, float) or is_array:
             names.append(name)

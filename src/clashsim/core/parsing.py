@@ -1,4 +1,4 @@
-"""JSON and TOML from users, read within bounds; what is wrong with them is one sentence."""
+"""Reads JSON and TOML from users within bounds; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import Any
 
 from clashsim.core.errors import ClashError, DataError
 
+# Maximum size of a text.
 JSON_BYTES = 64 << 20  # parsed JSON takes up to 25 times the memory of its text
-TOML_BYTES = 1 << 20  # a long settings file has a few thousand
-# tomllib needs time that grows with the square of the parts of a dotted key, or worse.
+TOML_BYTES = 1 << 20  # a long settings file has a few thousand bytes
+# tomllib's time grows at least with the square of the number of parts of a dotted key.
 _MAX_KEY_PARTS = 64
+# Characters that a message quotes.
+_MAX_KEY_QUOTE = 20
+_MAX_REASON_LENGTH = 160
 Text = bytes | str
 
 
@@ -26,18 +30,19 @@ def read_bounded(
     Args:
         path: The file.
         what: What the file is called in messages, as in "settings file 'puck.toml'".
-        limit: Most bytes that are read.
-        error: What is raised where the file is missing, unreadable or too large.
+        limit: Maximum number of bytes.
+        error: Class of the error that is raised where the file is missing, unreadable or too large.
 
     Returns:
-        Its content.
+        The content of the file.
     """
     try:
         if not path.is_file():
             raise error(f"there is no {what}")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # Python makes room for all that it is asked to read, so ask for no more than there is.
+            # Python reserves memory for as many bytes as it is asked to read. One byte more than
+            # the limit shows that the file is too large.
             content = file.read(min(size, limit) + 1)
     except OSError as failure:
         raise error(f"{what} cannot be read: {failure.strerror}") from None
@@ -54,10 +59,10 @@ def parse_json(content: Text, what: str, *, error: type[ClashError] = DataError)
     Args:
         content: The text.
         what: What the text is called in messages.
-        error: What is raised where it is no JSON.
+        error: Class of the error that is raised where the text is not JSON.
 
     Returns:
-        Its value.
+        The parsed value.
     """
     if len(content) > JSON_BYTES:
         raise error(f"{what} is larger than the {JSON_BYTES / 1e6:.0f} MB allowed for JSON")
@@ -74,19 +79,18 @@ def parse_toml(content: Text, what: str, *, error: type[ClashError] = DataError)
     Args:
         content: The text.
         what: What the text is called in messages.
-        error: What is raised where it is no TOML.
+        error: Class of the error that is raised where the text is not TOML.
 
     Returns:
-        Its table.
+        The parsed table.
     """
     if len(content) > TOML_BYTES:
         raise error(f"{what} is larger than the {TOML_BYTES / 1e6:.0f} MB allowed for TOML")
     text = _decoded(content, what, error)
-    for piece in re.split(r"[=,{\n]", text):
+    for piece in re.split(r"[=,{\n]", text):  # every key is one of these pieces
         if piece.count(".") > _MAX_KEY_PARTS and not piece.lstrip().startswith("#"):
-            raise error(
-                f"{what} has a key of more than {_MAX_KEY_PARTS} parts: {piece.strip()[:20]!r}..."
-            )
+            start = piece.strip()[:_MAX_KEY_QUOTE]
+            raise error(f"{what} has a key of more than {_MAX_KEY_PARTS} parts: {start!r}...")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as failure:
@@ -94,7 +98,7 @@ def parse_toml(content: Text, what: str, *, error: type[ClashError] = DataError)
 
 
 def _decoded(content: Text, what: str, error: type[ClashError]) -> str:
-    """The text of UTF-8 bytes, with or without a byte order mark."""
+    """Decode UTF-8, with or without a byte order mark."""
     if isinstance(content, str):
         return content
     try:
@@ -104,9 +108,9 @@ def _decoded(content: Text, what: str, error: type[ClashError]) -> str:
 
 
 def _reason(failure: Exception) -> str:
-    """The reason of a parser in one line, without words that only programmers know."""
+    """A parser's reason for an error, in one line of words that users know."""
     if isinstance(failure, RecursionError):
         return "it is nested too deeply"
     if isinstance(failure, json.JSONDecodeError | tomllib.TOMLDecodeError):
-        return " ".join(str(failure).split())[:160]
+        return " ".join(str(failure).split())[:_MAX_REASON_LENGTH]
     return "a whole number has too many digits"

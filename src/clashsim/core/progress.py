@@ -1,4 +1,4 @@
-"""Progress of long work: silent in a library call, a bar on a terminal, lines in a log."""
+"""Shows progress of long work: nothing in library calls, a bar on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-_REPORT_INTERVAL = 60.0  # s
-# Called with a title and a total: a context that gives a function to call with what was done.
+_REPORT_INTERVAL = 60.0  # s, between lines in a log
+# Called with a title and the total number of items. Returns a context that yields a function, to be
+# called with the number of items done since the last call.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 @contextmanager
 def quiet(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show nothing."""
+    """Show no progress; a `Progress`."""
     yield lambda n: None
 
 
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error; where that is no terminal, a line per minute."""
+    """Show a bar on standard error, or a line per minute if that is no terminal; a `Progress`."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -48,7 +49,7 @@ def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _lines(title: str, total: int) -> Callable[[int], None]:
-    """Make a function that counts what was done and prints a line per minute."""
+    """Make a function that adds up the items done and prints a line per minute."""
     done = 0
     last_report = time.monotonic()
 

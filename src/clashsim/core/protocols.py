@@ -1,4 +1,4 @@
-"""Protocols: what other packages may expect of a collision model and of a simulator."""
+"""Protocols: the methods that collision models, simulators and strike models must have."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ class ImpactModel(Protocol):
         """Predict twists after impact.
 
         Args:
-            impacts: N impacts, of which `after` is not read.
-            frame: The impacts seen from their contacts, where that is known already.
+            impacts: N impacts; `after` is not used.
+            frame: The impacts in their contact frames, if already computed.
 
         Returns:
-            Twist after impact and one standard deviation of it, (N, k) each, m/s and rad/s.
+            Twist after impact and its standard deviation, (N, k) each, m/s and rad/s, in the axes
+            of `Impacts.after`.
         """
 
 
 @runtime_checkable
 class ThetaModel(Protocol):
-    """Predicts outcomes for any theta from impacts that are already seen from their contacts."""
+    """Predicts outcomes, for any theta, of impacts that are given in their contact frames."""
 
     @property
     def scene(self) -> Scene:
@@ -38,28 +39,28 @@ class ThetaModel(Protocol):
 
     @property
     def low(self) -> np.ndarray:
-        """Lowest contact features, then unit theta, in the training data."""
+        """Lowest values (f + p,) of contact features and unit theta in the training data."""
 
     @property
     def high(self) -> np.ndarray:
-        """Highest contact features, then unit theta, in the training data."""
+        """Highest values (f + p,) of contact features and unit theta in the training data."""
 
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Predict with each member of the ensemble.
 
         Args:
-            frame: N impacts seen from their contacts.
+            frame: N impacts in their contact frames.
             theta: (p,) or (N, p), natural units.
 
         Returns:
-            Dimensionless changes of twist, (E, N, k).
+            Dimensionless changes of twist, (E, N, k), of the E members, as `ContactFrame.encode`.
         """
 
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Decide which impacts lie in the region that training covered.
 
         Args:
-            frame: N impacts seen from their contacts.
+            frame: N impacts in their contact frames.
             theta: (p,) or (N, p), natural units.
 
         Returns:
@@ -86,13 +87,13 @@ class Simulator(Protocol):
 
 
 class StrikeModel(Protocol):
-    """Predicts where a body that is struck comes to rest.
+    """Predicts the pose at which a struck body comes to rest.
 
     Attributes:
         names: Names of the d numbers of a strike.
-        low: (d,), lowest strike.
-        high: (d,), highest strike.
-        takes_noise: Whether the model knows its standard deviation, and so takes noise.
+        low: (d,), lowest values of these numbers.
+        high: (d,), highest values of these numbers.
+        takes_noise: Whether the model predicts a standard deviation, so that noise can be given.
     """
 
     names: tuple[str, ...]
@@ -107,10 +108,10 @@ class StrikeModel(Protocol):
 
         Args:
             pose: (N, 3), x, y (m) and yaw (rad) of bodies at rest before the strike.
-            strike: (N, d).
-            noise: (N, 3), by how many standard deviations the twists after the collision differ
-                from what is expected, for models that know theirs.
+            strike: (N, d), numbers of the strikes, in the order of `names`.
+            noise: (N, 3), deviation of the twists after impact from the predicted ones, in standard
+                deviations; only for models with `takes_noise`.
 
         Returns:
-            Poses at rest, (N, 3).
+            Poses at rest, (N, 3), x, y (m) and yaw (rad).
         """

@@ -31,11 +31,11 @@ __all__ = [
     "shipped_scenes",
 ]
 
-# What real impacts show and MuJoCo's contact does not have; sampled like any other parameter
-# (`clashsim.core.effects`).
+# Effects of real impacts that MuJoCo's contact does not have. These are added to simulated impacts
+# (`clashsim.core.effects`), and their values are sampled like those of any other parameter.
 SAMPLED_EFFECTS = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
-# Those that act on the outcome by a formula (`clashsim.nets.effects`), so that no network has to
-# learn them.
+# These are added to a predicted outcome by a formula (`clashsim.nets.effects`), so that no network
+# has to learn them.
 EXACT_EFFECTS = (
     "effect/drag",
     "effect/height",
@@ -46,25 +46,28 @@ EXACT_EFFECTS = (
     "effect/tip_gyration",
 )
 _EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
-# Fields whose derived constants MuJoCo must recompute after a write.
+# Fields of MjModel from which MuJoCo derives constants; mj_setConst must follow a write to them.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
-_MAX_SENSED_DISTANCE = 1e3  # m
+_MAX_SENSED_DISTANCE = 1e3  # m, cutoff of the distance sensors; larger than any scene
+# Settings of MuJoCo's contact sensor.
+_REDUCE_TO_DEEPEST = 1
+_REPORTED_CONTACTS = 1
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """MJCF text with the two geoms that collide, the ground if any, and what is identified.
+    """MJCF text, the two geoms that collide, the ground if any, and the parameters to identify.
 
     Attributes:
         xml: The author's MJCF.
         struck: Name of the geom whose motion is predicted.
-        striker: Name of the geom it meets, on a driven, free or fixed body.
-        ground: Name of the geom on which the struck body slides with contact maintained; None for
+        striker: Name of the geom that `struck` collides with, on a driven, free or fixed body.
+        ground: Name of the geom on which the struck body slides without leaving it; None for
             bodies on planar joints and for free flight.
         params: The parameters to identify, in the order of `theta`.
         strikes: The ranges from which strikes are drawn.
         assets: Content of the files that the MJCF names, by path.
-        name: For messages and files.
+        name: The scene's name in messages and file names.
     """
 
     xml: str
@@ -77,7 +80,7 @@ class Scene:
     name: str = "scene"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Let only the fields travel to another process; what they compile to is compiled again."""
+        """Pickle only the fields; another process compiles its own models from them."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
@@ -90,20 +93,20 @@ class Scene:
         ensure_named_pair(spec, self.name, struck, geoms[self.striker], STRIKE)
         if self.ground is not None:
             ensure_named_pair(spec, self.name, struck, geoms[self.ground], GROUND)
-        # The sensor gives the number of contacts, then the relative velocity of the deepest one in
-        # its own frame, normal first.
+        # The sensor gives the number of contacts, then the relative velocity of the deepest contact
+        # in that contact's axes, normal first.
         number_of_contacts = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
         relative_velocity = 1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL)
         spec.add_sensor(
             name="clashsim/contact",
             type=mujoco.mjtSensor.mjSENS_CONTACT,
-            intprm=[number_of_contacts | relative_velocity, 1, 1],
+            intprm=[number_of_contacts | relative_velocity, _REDUCE_TO_DEEPEST, _REPORTED_CONTACTS],
             **self._sensed_pair,
         )
         return spec
 
     def _check_geom_names(self, spec: mujoco.MjSpec, geoms: Mapping[str, mujoco.MjsGeom]) -> None:
-        """Raise a `SceneError` unless struck, striker and ground are geoms and not the same."""
+        """Raise a `SceneError` unless all named geoms exist and struck and striker differ."""
         roles = {"struck": self.struck, "striker": self.striker, "ground": self.ground}
         for role, name in roles.items():
             if name is not None and name not in geoms:
@@ -119,7 +122,7 @@ class Scene:
 
     @property
     def _sensed_pair(self) -> dict[str, Any]:
-        """Attributes of a sensor of the struck geom against the striker."""
+        """Attributes that make a sensor measure between the struck geom and the striker."""
         return {
             "objtype": mujoco.mjtObj.mjOBJ_GEOM,
             "objname": self.struck,
@@ -138,9 +141,9 @@ class Scene:
 
     @cached_property
     def probe(self) -> mujoco.MjModel:
-        """The same model with sensors for distance and nearest points of the pair.
+        """The model `base` with sensors for distance and nearest points of the pair.
 
-        They are slow, so this model is not used while stepping.
+        These sensors are slow, so this model is not used for time stepping.
         """
         spec = self.spec.copy()
         spec.add_sensor(
@@ -155,15 +158,15 @@ class Scene:
             cutoff=_MAX_SENSED_DISTANCE,
             **self._sensed_pair,
         )
-        # Distances need no collision detection.
+        # The distance sensors do not need collision detection, so it is switched off.
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
         return spec.compile()
 
     @cached_property
     def slots(self) -> tuple[Slot | None, ...]:
-        """Where each parameter lives in the model, in `params` order; None for effects.
+        """Where each parameter lives in the model, in `params` order.
 
-        Effects are what MuJoCo does not have.
+        None for effects ("effect/NAME"), which MuJoCo's model does not have.
         """
         names = [param.name for param in self.params]
         for name in names:
@@ -182,11 +185,11 @@ class Scene:
         return tuple(slots)
 
     def write(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
-        """Write parameters into the arrays of a model, or of a batch's simulations.
+        """Write parameters into the arrays of one model, or of n simulations of a batch.
 
         Args:
-            theta: (p,) or (n, p), in natural units.
-            field: Gives the array to write to for the name of a model's field.
+            theta: (p,) for a model or (n, p) for a batch, in natural units.
+            field: Returns the array to write to, given the name of a field as in `Slot`.
         """
         values = np.asarray(theta, float).T
         for slot, param, value in zip(self.slots, self.params, values, strict=True):
@@ -210,12 +213,12 @@ class Scene:
 
     @property
     def nominal(self) -> np.ndarray:
-        """Nominal theta, (p,)."""
+        """Nominal theta (p,), in natural units."""
         return nominal(self.params)
 
     @property
     def needs_const(self) -> bool:
-        """Whether writing theta calls for MuJoCo's derived constants to be recomputed."""
+        """Whether MuJoCo's derived constants must be recomputed after theta is written."""
         return any(slot is not None and slot.field in _CONST_FIELDS for slot in self.slots)
 
     @cached_property
@@ -254,13 +257,13 @@ class Scene:
         return looks_same_rotated(self.base, self.striker, self.striker_body, self.plane)
 
     def with_nominal(self, values: Mapping[str, float]) -> Scene:
-        """Replace nominal values: what is expected before any impact was seen.
+        """Replace nominal values, which are assumed before any impact is recorded.
 
         Args:
             values: Natural units, by the name of the parameter.
 
         Returns:
-            The scene with these values.
+            A copy of the scene with the new nominal values.
         """
         names = [param.name for param in self.params]
         for name in values:
@@ -274,7 +277,7 @@ class Scene:
         )
 
     def with_params(self, params: Sequence[Param]) -> Scene:
-        """Return the same scene with other parameters to identify."""
+        """Copy the scene with other parameters to identify."""
         return replace(self, params=tuple(params))
 
     @staticmethod
@@ -290,15 +293,15 @@ class Scene:
         Args:
             source: Name of a shipped scene, or an MJCF file ending in .xml. A settings file has the
                 same name and ends in .toml; it may be absent.
-            struck: Name of the struck geom; by default that of the settings.
-            striker: Name of the striker's geom; likewise.
-            ground: Name of the ground's geom; likewise.
+            struck: Name of the struck geom; by default the one in the settings file.
+            striker: Name of the striker's geom; by default the one in the settings file.
+            ground: Name of the ground's geom; by default the one in the settings file.
 
         Returns:
-            The scene, with the parameters of the settings or else those of `contact_params`.
+            The scene, with the parameters of the settings file, or `contact_params` without one.
 
         Raises:
-            SceneError: A file is missing or malformed, or nothing says which geoms collide.
+            SceneError: A file is missing or malformed, or the colliding geoms are not named.
         """
         path = _scene_path(source)
         settings = load_settings(path.with_suffix(".toml"))
@@ -311,7 +314,7 @@ class Scene:
                 f"give --struck and --striker, or a {path.stem}.toml beside it"
             )
         try:
-            # Not read_text, which would change the author's line ends.
+            # Not read_text, which would change the author's line endings.
             xml = path.read_bytes().decode()
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
@@ -338,15 +341,20 @@ def shipped_scenes() -> list[str]:
 def contact_params(scene: Scene) -> tuple[Param, ...]:
     """Name the four parameters of the CLASH paper (Table I) for any scene.
 
-    They are friction and damping ratio, of the pair and of the ground. Where the author's solref is
-    in the direct form, the damping takes the place of the damping ratio, over a range that spans
-    restitution 0 to 1.
+    Where the author's solref is in the direct form (negative stiffness and damping), the damping
+    takes the place of the damping ratio, over a range that spans restitution 0 to 1.
+
+    Args:
+        scene: The scene; its own parameters are not used.
+
+    Returns:
+        Friction and damping ratio of the strike, then of the ground if there is one.
     """
     return default_pair_params(scene.base)
 
 
 def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:
-    """Look up the array of a model in which a parameter lives.
+    """Look up the array of a model that holds a parameter.
 
     Args:
         model: The model.
@@ -384,6 +392,6 @@ def _scene_path(source: str | Path) -> Path:
 
 
 def _unnamed_geoms(spec: mujoco.MjSpec) -> str:
-    """A hint for messages at geoms that have no name; empty where all have one."""
+    """Note for an error message that some geoms have no name; empty where all have one."""
     count = sum(not geom.name for geom in spec.geoms)
     return f" ({count} of its geoms have no name)" if count else ""

@@ -1,4 +1,4 @@
-"""The settings file beside a scene: which geoms collide, how, and what may be identified."""
+"""The settings file beside a scene: its colliding geoms, ranges of strikes and parameters."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class SceneSettings:
 
     Attributes:
         struck: Name of the geom whose motion is predicted.
-        striker: Name of the geom that it meets.
+        striker: Name of the geom that the struck geom collides with.
         ground: Name of the geom on which the struck body slides.
-        strikes: The table [strikes].
-        param: The entries [[param]].
+        strikes: The table [strikes], ranges from which strikes are drawn.
+        param: The entries [[param]], parameters to identify.
     """
 
     struck: str | None = None
@@ -38,7 +38,7 @@ def load_settings(path: Path) -> SceneSettings:
         path: The file, which may be absent.
 
     Returns:
-        The settings; without a file, settings that leave everything out.
+        The settings; without a file, those of an empty one.
 
     Raises:
         SceneError: The file cannot be read, or an entry does not fit.
@@ -52,6 +52,6 @@ def load_settings(path: Path) -> SceneSettings:
         raise SceneError(f"in {what}: the table [draw] is called [strikes] now; rename it")
     try:
         settings: SceneSettings = build_dataclass(SceneSettings, raw, error=SceneError)
-    except ClashError as error:  # ranges and parameters refuse what does not fit together
+    except ClashError as error:  # raised also by ranges and parameters themselves
         raise SceneError(f"in {what}: {error}") from None
     return settings

@@ -14,14 +14,14 @@ Range = tuple[float, float]  # low, high
 class StrikeDistribution:
     """Uniform ranges of a strike; the defaults are Table I of the CLASH paper.
 
-    For free bodies in space `point` and `turn` do not apply: the struck body is rotated at random,
-    and `deflection` is the half angle of a cone.
+    For free bodies in space, `point` and `turn` are not used: the struck body is rotated at random,
+    and `deflection` gives the half angle of a cone about the normal.
 
     Attributes:
         speed: m/s, approach speed.
-        point: rad, bearing of the striker seen from the struck body's origin, in its frame.
+        point: rad, bearing of the striker from the struck body's origin, in the struck body's axes.
         deflection: rad, angle between approach velocity and contact normal.
-        turn: rad, bearing of the struck body seen from the striker, relative to its heading.
+        turn: rad, bearing of the struck body from the striker, relative to the striker's heading.
         spin: rad/s, angular velocity of the struck body before contact.
         slip: m/s, tangential speed of a struck body that moves against a fixed striker; used
             instead of `deflection` where given.

@@ -1,7 +1,7 @@
-"""Strikes in a plane: where and how the striker should hit, as named numbers.
+"""Strikes in a plane: named numbers that say where and how the striker should hit.
 
-The names are those of `StrikeDistribution`. Such numbers can be drawn, planned and executed; here
-they become the motion of a touching pair, and back.
+The names are those of `StrikeDistribution`. This module converts such numbers to the motion of a
+touching pair of bodies, and back.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from clashsim.core.strike_distribution import Range
 
 
 def strike_ranges(scene: Scene) -> dict[str, Range]:
-    """Find what of a strike may be chosen: the ranges of `scene.strikes` with more than one value.
+    """Find the numbers of a strike that can be chosen: those whose range has more than one value.
 
     Args:
-        scene: A scene whose bodies meet in a plane and whose striker moves.
+        scene: A scene whose bodies collide in a plane and whose striker moves.
 
     Returns:
         Ranges (low, high) by name, in the units of `StrikeDistribution`.
@@ -39,13 +39,13 @@ def strike_ranges(scene: Scene) -> dict[str, Range]:
             f"and its striker {scene.striker!r} moves"
         )
     if scene.strikes.offset is not None:
-        left_out = ("point", "turn", "spin", "slip")
+        unused = ("point", "turn", "spin", "slip")
     else:
-        left_out = ("offset", "yaw", "spin", "slip")
+        unused = ("offset", "yaw", "spin", "slip")
     ranges = {}
     for entry in fields(scene.strikes):
         limits = getattr(scene.strikes, entry.name)
-        if entry.name in left_out or limits is None:
+        if entry.name in unused or limits is None:
             continue
         if limits[1] > limits[0]:
             ranges[entry.name] = limits
@@ -55,18 +55,18 @@ def strike_ranges(scene: Scene) -> dict[str, Range]:
 def before_from_strikes(
     scene: Scene, strikes: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, Contact]:
-    """Bring pairs to touch as strikes describe them.
+    """Compute the motion of pairs that touch as strikes describe.
 
-    The striker stays where the scene has it and the struck body is brought to it; `move_pair_to`
-    moves both to where they are wanted.
+    The striker stays at its reference pose in the scene and the struck body is moved to it;
+    `move_pair_to` then moves both bodies to another place.
 
     Args:
         scene: A planar scene.
-        strikes: Numbers (N,) by the names of `StrikeDistribution`; the others take the middle of
-            their range.
+        strikes: Numbers (N,) of N strikes, by the names of `StrikeDistribution`; a number that is
+            not given takes the middle of its range.
 
     Returns:
-        The motion of the touching pairs, `before` (N, 12) as in `Impacts`, and their contacts.
+        The motion of the touching pairs, `before` (N, 12) as in `Impacts`, and their N contacts.
     """
     numbers = _complete_numbers(scene, strikes)
     poser = PairPoser(scene)
@@ -75,7 +75,7 @@ def before_from_strikes(
     velocity = _striker_velocity(scene, poser, numbers, contact)
     motion = MotionBefore.of(before)
     motion.struck.angular_velocity[:] = numbers["spin"]
-    # The struck body moves if the striker cannot.
+    # If the striker is fixed, the struck body moves towards it instead.
     if poser.striker.fixed:
         motion.struck.velocity[:] = -velocity
     else:
@@ -99,9 +99,9 @@ def _complete_numbers(scene: Scene, strikes: Mapping[str, np.ndarray]) -> dict[s
 def _place_struck_body(
     scene: Scene, poser: PairPoser, numbers: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (N, 12) with the struck body oriented as strikes want it, not yet at its distance.
+    """Rows `before` (N, 12) with the struck body oriented for the strike, not yet in contact.
 
-    Also returns the unit vectors (N, 2) along which the struck body lies from the striker.
+    Also returns unit vectors (N, 2) that point from the striker to the struck body.
     """
     before = poser.striker_at_reference(len(numbers["speed"]))
     motion = MotionBefore.of(before)
@@ -128,7 +128,7 @@ def _striker_velocity(
     speed = numbers["speed"]
     normal = contact.normal  # from the striker into the struck body
     if _moves_on_one_slide(poser.striker):
-        # The strike goes along the slide, at the given speed.
+        # The striker can only move along its slide, in the direction into the struck body.
         assert poser.plane is not None
         axis = poser.plane[:2] @ poser.striker.slides[0]
         return speed[:, None] * axis * np.sign(normal @ axis)[:, None]
@@ -152,8 +152,8 @@ def strikes_from_before(
         contact: Their contacts.
 
     Returns:
-        speed (m/s), point, deflection, turn (rad) and spin (rad/s), (N,) each, as in
-        `StrikeDistribution`.
+        Numbers (N,) by name, as in `StrikeDistribution`: speed (m/s), point, deflection, turn (rad)
+        and spin (rad/s).
     """
     poser = PairPoser(scene)
     struck = MotionBefore.of(before).struck
@@ -162,7 +162,7 @@ def strikes_from_before(
     approach = striker.velocity_at(contact.point) - struck.velocity_at(contact.point)
     sliding_speed = (approach * rotate_quarter_turn(normal)).sum(1)
     closing_speed = (approach * normal).sum(1)
-    # A wall's origin may be anywhere along it, so that only its normal shows where the body is.
+    # The origin of a fixed wall may be anywhere along it, so its normal is used instead.
     towards_struck = normal if scene.striker_body.fixed else struck.position - striker.position
     bearing = np.arctan2(towards_struck[:, 1], towards_struck[:, 0])
     reference_yaw = MotionBefore.of(poser.striker_at_reference(1)).striker.yaw[0]
@@ -203,7 +203,8 @@ def move_pair_to(before: np.ndarray, pose: np.ndarray) -> np.ndarray:
 def _striker_heading(scene: Scene, poser: PairPoser) -> float:
     """Bearing (rad, in the plane) of the struck body from a striker in its reference pose.
 
-    It is a plane's normal, else the striker's first slide, else the plane's first axis.
+    It is the normal of a striker that is a plane geom, else the direction of the striker's first
+    slide, else the first axis of the plane of motion.
     """
     assert poser.plane is not None
     geom = scene.base.geom(scene.striker)

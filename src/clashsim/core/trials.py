@@ -16,15 +16,15 @@ SOURCES: tuple[Source, ...] = ("real", "lab", "simulated")
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One recording. SI units, radians, z up, quaternions wxyz.
+    """One recording of moving bodies. SI units, radians, z up, quaternions wxyz.
 
     Attributes:
         name: Name of the trial.
-        t: (T,), s, rising.
-        poses: For each body (T, 7), x y z qw qx qy qz of its origin in the world; NaN in the rows
-            at which it was not seen (a drop-out, or a logger with another clock).
-        source: Where it comes from.
-        signals: Whatever else was logged, (T,) or (T, c) each, by name.
+        t: (T,), s, times, increasing.
+        poses: Poses (T, 7), x y z qw qx qy qz in world axes, by the name of the body; NaN in rows
+            at which the body was not seen (a drop-out, or a logger with another clock).
+        source: Where the recording comes from.
+        signals: Other logged quantities, (T,) or (T, c) each, by name.
         known: Parameters measured once for the whole trial, by name.
     """
 
@@ -84,7 +84,7 @@ class Trials(Sequence[Trial]):
 
     Attributes:
         items: The trials.
-        notes: Sentences on what their import found.
+        notes: Remarks, one sentence each, from the import of the trials.
     """
 
     items: tuple[Trial, ...]
@@ -126,8 +126,8 @@ class Trials(Sequence[Trial]):
         """Split the trials at random.
 
         Args:
-            seed: Of the random choice.
-            fit: Number of trials to fit.
+            seed: Seed of the random choice.
+            fit: Number of trials to use for fitting.
 
         Returns:
             The trials to fit and those held out, each in recorded order.

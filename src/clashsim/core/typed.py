@@ -1,4 +1,4 @@
-"""Dataclasses from tables of a TOML file; names and values that do not fit are refused."""
+"""Builds dataclasses from tables of a TOML file, and refuses unknown names and wrong types."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from clashsim.core.errors import ClashError, DataError, did_you_mean, quoted
 
+_MAX_NAME_LENGTH = 40  # characters of a name from the file that a message quotes
+# How messages describe the types of values.
 _WORDS: dict[Any, str] = {
     str: "a text",
     int: "a whole number",
@@ -24,11 +26,11 @@ def build_dataclass(
     """Build a dataclass from a table.
 
     Args:
-        kind: The dataclass. Its fields are text, numbers, tuples, mappings, choices (Literal),
-            dataclasses, or one of these or None.
-        raw: The value of the table.
+        kind: The dataclass. Its fields may be text, numbers, tuples, mappings, choices (Literal) or
+            dataclasses, and each of them may be optional (None).
+        raw: The table, as parsed.
         place: Where in the file the table is, as in "logs[0]"; empty for the whole file.
-        error: What is raised.
+        error: Class of the error that is raised where the table does not fit.
 
     Returns:
         An instance of `kind`.
@@ -39,9 +41,8 @@ def build_dataclass(
     hints = get_type_hints(kind)
     for name in raw:
         if name not in hints:
-            raise error(
-                f"{where} has an unknown entry {quoted(name)}; {did_you_mean(name[:40], hints)}"
-            )
+            suggestion = did_you_mean(name[:_MAX_NAME_LENGTH], hints)
+            raise error(f"{where} has an unknown entry {quoted(name)}; {suggestion}")
     required = [
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
     ]
@@ -59,7 +60,7 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
     """Convert the value at a place in the file to the type of its field, or raise."""
     origin = get_origin(hint)
     choices = get_args(hint)
-    if origin in (Union, types.UnionType):  # TOML has no None, so it is one of the others
+    if origin in (Union, types.UnionType):  # optional: TOML has no None, so take the other type
         hint = next(choice for choice in choices if choice is not types.NoneType)
         return _value(hint, raw, place, error)
     if is_dataclass(hint) and isinstance(hint, type):
@@ -78,7 +79,7 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
         if isinstance(raw, dict):
             table = {}
             for key, item in raw.items():
-                table[key] = _value(choices[1], item, f"{place}.{key[:40]}", error)
+                table[key] = _value(choices[1], item, f"{place}.{key[:_MAX_NAME_LENGTH]}", error)
             return table
     elif hint is float:
         number = _finite(raw)
@@ -90,11 +91,11 @@ def _value(hint: Any, raw: object, place: str, error: type[ClashError]) -> Any:
 
 
 def _items(hint: Any, raw: object) -> list[tuple[Any, object]] | None:
-    """Pair each item of a list with the type it needs; None where it is no list of that length."""
+    """Pair each item of a list with its required type; None if `raw` is not such a list."""
     choices = get_args(hint)
     any_length = choices[-1] is Ellipsis
     if any_length and choices[0] is str and isinstance(raw, str):
-        return [(str, raw)]  # a single name may stand without brackets
+        return [(str, raw)]  # a single text is accepted as a list of one
     if not isinstance(raw, list):
         return None
     if any_length:
@@ -105,7 +106,7 @@ def _items(hint: Any, raw: object) -> list[tuple[Any, object]] | None:
 
 
 def _finite(raw: object) -> float | None:
-    """The finite number that a value is; None where it is none."""
+    """The value as a float; None where it is not a finite number."""
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         return None
     try:
@@ -116,12 +117,12 @@ def _finite(raw: object) -> float | None:
 
 
 def _mismatch(place: str, raw: object, hint: Any) -> str:
-    """A message for a value that is not of the type needed."""
+    """Message for a value that is not of the required type."""
     return f"{place} is {quoted(raw)}, where {_expected(hint)} is needed"
 
 
 def _expected(hint: Any) -> str:
-    """Describe in words what a type asks for."""
+    """Describe in words which values a type accepts."""
     origin = get_origin(hint)
     choices = get_args(hint)
     if origin in (Union, types.UnionType):

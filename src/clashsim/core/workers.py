@@ -1,4 +1,4 @@
-"""Worker processes that end when the one that started them is killed."""
+"""Makes worker processes end when the process that started them is killed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 import threading
 import time
 
+_CHECK_INTERVAL = 1.0  # s
+
 
 def exit_with_parent() -> None:
-    """Let this worker end within a second of its parent's end, whatever it is doing."""
+    """Make this worker process exit within a second after its parent ends, whatever it is doing."""
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 
 
 def _watch(parent: int) -> None:
-    """Wait until another process is the parent, then exit."""
+    """Wait until the parent has ended, which gives this process another parent, then exit."""
     while os.getppid() == parent:
-        time.sleep(1.0)
+        time.sleep(_CHECK_INTERVAL)
     os._exit(1)

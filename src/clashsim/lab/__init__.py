@@ -1,6 +1,6 @@
 """The virtual laboratory: a stand-in for reality in Drake.
 
-Methods see it only through strikes and recorded trials.
+Methods under test have access only to strikes and recorded trials.
 """
 
 from clashsim.lab.recording import plan, record, record_all, recorded, recorded_strikes

@@ -6,31 +6,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A seven-axis arm of 18 kg, seen at its flange along the table; the servo of Cartesian velocity
-# control answers in about 15 ms.
+# A seven-axis arm of 18 kg: effective mass at its flange for motion along the table. The servo of
+# its Cartesian velocity control responds in about 15 ms.
 MASS = 2.5  # kg
 STIFFNESS = 1.0e4  # N/m
 DAMPING = 250.0  # N s/m
-LEAD = 0.10  # s of the approach that is recorded before the planned touch
+LEAD = 0.10  # s, duration of the approach until the planned contact
 BRAKING = 10.0  # m/s^2, within the 13 m/s^2 that the arm allows
-# Metres past the planned touch at which braking starts, so that a small error of the pose still
-# gives a full hit.
+# m past the planned contact at which braking starts, so that the tip has full speed at contact also
+# where the measured pose of the block is slightly wrong.
 OVERTRAVEL = 0.002
-RETREAT = 0.25  # m/s, away from the block
+RETREAT = 0.25  # m/s, speed of the motion away from the block
 RETREAT_DISTANCE = 0.12  # m
-SPEED_SCATTER = 0.01  # standard deviation from strike to strike, relative
-ANGLE_SCATTER = 0.005  # rad, standard deviation of the direction of travel
-TIP_SCATTER = 1.5e-4  # m, standard deviation of the tip on either axis
+# Standard deviations from strike to strike.
+SPEED_SCATTER = 0.01  # of the speed, relative
+ANGLE_SCATTER = 0.005  # rad, of the direction of travel
+TIP_SCATTER = 1.5e-4  # m, of the tip's position along each axis
 
 
 @dataclass(frozen=True, eq=False)
 class CommandedPath:
-    """A commanded path of the tip over the table, world axes.
+    """A commanded path of the tip over the table, in world axes.
 
     Attributes:
-        times: (K,), s, of its corners: start, braking, reversed, stopping, end.
-        velocities: (K, 2), m/s, at the corners; linear in between.
-        start: (2,), m, where it begins.
+        times: (5,), s: start of the approach, start of braking, full retreat speed reached, start
+            of stopping, end.
+        velocities: (5, 2), m/s, of the tip at these times; linear in between.
+        start: (2,), m, position of the tip at the start.
     """
 
     times: np.ndarray
@@ -42,8 +44,8 @@ def tip_path(touch: np.ndarray, velocity: np.ndarray, rng: np.random.Generator) 
     """Make the path of a strike as the arm follows it, with its scatter.
 
     Args:
-        touch: (2,), m, commanded position of the tip at the touch, world axes.
-        velocity: (2,), m/s, commanded velocity there.
+        touch: (2,), m, commanded position of the tip's centre at contact, world axes.
+        velocity: (2,), m/s, commanded velocity of the tip at contact, world axes.
         rng: Source of the scatter.
 
     Returns:

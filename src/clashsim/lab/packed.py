@@ -1,11 +1,18 @@
-"""Trials in a few bytes: poses rounded well below the cameras' noise, as deflated differences.
+"""A compact format of trials: differences of rounded poses, in a compressed archive.
 
-A file is an NPZ archive: `strikes` (N, 3) speed, point, deflection as commanded; `frames` (N,) rows
-of each trial; `lost` (2, ceil(F / 8)) bits of the rows at which block and striker were not seen;
-`low`, `high` (12, F) bytes of the differences, zigzag coded (0, -1, 1, -2 as 0, 1, 2, 3). The
-twelve columns are, of block then striker, x y z in steps of 0.01 mm, then yaw and the two tilts
-(the rotation vector that is left after the rotation about z) in steps of 0.2 mrad. Time runs from 0
-at 200 Hz. A trial's first difference is its first value, so high bytes alone may be large.
+The rounding is well below the cameras' noise.
+
+A file is an NPZ archive of N trials with F rows (camera frames) in total. Its arrays are:
+
+- `strikes` (N, 3): commanded speed, point and deflection of each strike.
+- `frames` (N,): number of rows of each trial.
+- `lost` (2, ceil(F / 8)): one bit per row, set where the block, or the striker, was not seen.
+- `low`, `high` (12, F): low and high bytes of the differences between successive rows, zigzag coded
+  (0, -1, 1, -2 as 0, 1, 2, 3). The first difference of a trial is its first row.
+
+The twelve columns are, for the block and then for the striker, x y z in steps of 0.01 mm, then yaw
+and two tilts (the rotation vector that remains after the rotation about z) in steps of 0.2 mrad.
+Time starts at 0 and has 200 rows per second.
 """
 
 from __future__ import annotations
@@ -26,9 +33,11 @@ LENGTH = 1e-5  # m, one step of the rounded positions
 ANGLE = 2e-4  # rad, one step of the rounded angles
 _BODIES = ("block", "striker")
 _NAMES = ("strikes", "frames", "lost", "low", "high")
-_COLUMNS = 6  # of one body
-_MAX_CODE = (1 << 16) - 1  # what two bytes hold
-_MAX_BYTES = 1 << 29  # of an archive's arrays: a hundred hours
+_COLUMNS = 6  # of one body: x, y, z, yaw, two tilts
+_BYTE_BITS = 8
+_LOW_BYTE = 255  # mask
+_MAX_CODE = (1 << 16) - 1  # largest code that fits in two bytes
+_MAX_BYTES = 1 << 29  # of an archive's arrays, enough for a hundred hours
 
 
 def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
@@ -36,7 +45,7 @@ def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
 
     Args:
         trials: Trials of the bodies `block` and `striker`.
-        strikes: As commanded, one for each trial.
+        strikes: The commanded strikes, one for each trial.
 
     Returns:
         The bytes of an NPZ archive; the same trials give the same bytes.
@@ -49,7 +58,7 @@ def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
             pose = trial.poses[body]
             is_lost = ~np.isfinite(pose).all(1)
             lost[body].append(is_lost)
-            columns.append(_filled(_rounded(pose), is_lost))
+            columns.append(_fill_lost_rows(_round_pose(pose), is_lost))
         differences.append(np.diff(np.hstack(columns), axis=0, prepend=0))
     code = _zigzag(np.vstack(differences).T)
     if code.max() > _MAX_CODE:
@@ -61,8 +70,8 @@ def pack(trials: Trials, strikes: Sequence[Strike]) -> bytes:
         "strikes": np.array([[s.speed, s.point, s.deflection] for s in strikes]),
         "frames": np.array([len(trial.t) for trial in trials], np.int32),
         "lost": np.stack([np.packbits(np.concatenate(lost[body])) for body in _BODIES]),
-        "low": (code & 255).astype(np.uint8),
-        "high": (code >> 8).astype(np.uint8),
+        "low": (code & _LOW_BYTE).astype(np.uint8),
+        "high": (code >> _BYTE_BITS).astype(np.uint8),
     }
     archive = io.BytesIO()
     np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]
@@ -74,7 +83,7 @@ def unpack(content: bytes, name: str) -> tuple[Trials, list[Strike]]:
 
     Args:
         content: The bytes of an archive.
-        name: What the trials are called, with their number.
+        name: Start of the trials' names, which end with their number.
 
     Returns:
         The trials, and the commanded strikes.
@@ -86,8 +95,8 @@ def unpack(content: bytes, name: str) -> tuple[Trials, list[Strike]]:
     frames = arrays["frames"]
     low = arrays["low"].astype(np.int64)
     high = arrays["high"].astype(np.int64)
-    differences = _from_zigzag(low + (high << 8)).T
-    lost = np.unpackbits(arrays["lost"], axis=1, count=low.shape[1]).astype(bool)
+    differences = _from_zigzag(low + (high << _BYTE_BITS)).T
+    is_lost = np.unpackbits(arrays["lost"], axis=1, count=low.shape[1]).astype(bool)
     trials = []
     start = 0
     for i, count in enumerate(frames.tolist()):
@@ -96,8 +105,8 @@ def unpack(content: bytes, name: str) -> tuple[Trials, list[Strike]]:
         steps = np.cumsum(differences[rows], 0)
         poses = {}
         for b, body in enumerate(_BODIES):
-            poses[body] = _pose(steps[:, _COLUMNS * b : _COLUMNS * (b + 1)])
-            poses[body][lost[b, rows]] = np.nan
+            poses[body] = _pose_of_steps(steps[:, _COLUMNS * b : _COLUMNS * (b + 1)])
+            poses[body][is_lost[b, rows]] = np.nan
         trials.append(Trial(f"{name}-{i:03d}", np.arange(count) / RATE, poses, source="lab"))
     strikes = [Strike(*map(float, row)) for row in arrays["strikes"]]
     return Trials(tuple(trials)), strikes
@@ -116,7 +125,7 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
     shapes = {
         "strikes": (frames.size, 3),
         "frames": (frames.size,),
-        "lost": (2, -(-total // 8)),
+        "lost": (2, -(-total // _BYTE_BITS)),
         "low": (2 * _COLUMNS, total),
         "high": (2 * _COLUMNS, total),
     }
@@ -132,40 +141,40 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
 
 
 def _zigzag(values: np.ndarray) -> np.ndarray:
-    """Code whole numbers as natural ones: 0, -1, 1, -2 as 0, 1, 2, 3."""
+    """Code integers of either sign as integers >= 0: 0, -1, 1, -2 as 0, 1, 2, 3."""
     return np.where(values >= 0, 2 * values, -2 * values - 1)
 
 
 def _from_zigzag(code: np.ndarray) -> np.ndarray:
-    """Invert `_zigzag`."""
+    """Decode what `_zigzag` coded."""
     return np.where(code % 2 == 0, code // 2, -(code // 2) - 1)
 
 
-def _rounded(pose: np.ndarray) -> np.ndarray:
-    """Poses (T, 7), NaN where lost, as whole steps (T, 6), 0 where lost."""
+def _round_pose(pose: np.ndarray) -> np.ndarray:
+    """Poses (T, 7) as whole numbers of steps (T, 6): x, y, z, yaw, two tilts; 0 where lost."""
     steps = np.zeros((len(pose), _COLUMNS), int)
     seen = np.isfinite(pose).all(1)
     if not seen.any():
         return steps
     angle = yaw(pose[seen, 3:])
     rotation = Rotation.from_quat(pose[seen, 3:], scalar_first=True)
-    back = Rotation.from_rotvec(np.outer(-angle, [0, 0, 1]))
-    tilt = (rotation * back).as_rotvec()[:, :2]
+    minus_yaw = Rotation.from_rotvec(np.outer(-angle, [0, 0, 1]))
+    tilt = (rotation * minus_yaw).as_rotvec()[:, :2]
     steps[seen] = np.rint(np.column_stack([pose[seen, :3] / LENGTH, angle / ANGLE, tilt / ANGLE]))
     return steps
 
 
-def _filled(values: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
-    """Values with lost rows taken from the last row seen, or else from the first one seen."""
+def _fill_lost_rows(values: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
+    """Values (T, c) in which lost rows repeat the last row seen before, or else the first seen."""
     last_seen = np.maximum.accumulate(np.where(is_lost, -1, np.arange(len(is_lost))))
     first_seen = int(np.argmin(is_lost))
     return values[np.where(last_seen < 0, first_seen, last_seen)]
 
 
-def _pose(steps: np.ndarray) -> np.ndarray:
-    """Invert `_rounded` for rows that were seen."""
-    rotation = Rotation.from_quat(quaternion(ANGLE * steps[:, 3]), scalar_first=True)
-    no_yaw = np.zeros(len(steps))
-    tilt = Rotation.from_rotvec(np.column_stack([ANGLE * steps[:, 4:], no_yaw]))
-    quaternions = (tilt * rotation).as_quat(canonical=True, scalar_first=True)
+def _pose_of_steps(steps: np.ndarray) -> np.ndarray:
+    """Poses (T, 7) of steps (T, 6); the inverse of `_round_pose` for rows that were seen."""
+    about_z = Rotation.from_quat(quaternion(ANGLE * steps[:, 3]), scalar_first=True)
+    no_tilt_about_z = np.zeros(len(steps))
+    tilt = Rotation.from_rotvec(np.column_stack([ANGLE * steps[:, 4:], no_tilt_about_z]))
+    quaternions = (tilt * about_z).as_quat(canonical=True, scalar_first=True)
     return np.column_stack([LENGTH * steps[:, :3], quaternions])

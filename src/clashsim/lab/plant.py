@@ -1,12 +1,12 @@
 """The rig in Drake: block, tip and table with hydroelastic contact.
 
-Contacts have patches and the contact law of Hunt and Crossley. The block is rigid; the arm's tip
-and the table are compliant, each with a pressure field. The block's underside rests on the table by
-a patch, so friction against rotation comes out of the pressure under it. Only this module of the
-package imports Drake.
+Hydroelastic contacts are patches with pressure, with the dissipation law of Hunt and Crossley. The
+block is rigid; the arm's tip and the table are compliant, each with a pressure field. The block's
+underside rests on the table on a patch, so friction against rotation follows from the pressure
+under it. Only this module of the package imports Drake.
 """
 
-# Drake's stubs name array types that numpy's own do not meet, so its calls cannot be checked.
+# Drake's type stubs use array types that do not match numpy's, so its calls cannot be checked.
 # mypy: disable-error-code="arg-type, call-overload"
 
 from __future__ import annotations
@@ -52,29 +52,33 @@ with needs("Drake (pydrake)", "lab"):
 
 TILE_SIZE = 0.05  # m, edge of a table tile; each tile has its own friction
 TABLE_HALF_WIDTH = 0.6  # m
-# 40 MN/m^3, as of a bed of sand; a block sinks in by 6 micrometres and does not bounce.
+# Over the 25 mm from a tile's surface to its middle, this gives 40 MN/m^3, as of a bed of sand; a
+# block sinks in by 6 micrometres and does not bounce.
 TABLE_MODULUS = 1e6  # Pa
 TABLE_DISSIPATION = 5.0  # s/m
-TABLE_MESH_SIZE = 1.0  # m: a cube has the coarsest mesh there is
+TABLE_MESH_SIZE = 1.0  # m; larger than a tile, so that tiles get the coarsest mesh
 TIP_MESH_SIZE = 0.0012  # m, edges of the tip's pressure mesh
-UNDERSIDE_EDGE = 0.016  # m, arcs of the underside are cut into chords of about this length
-_SHARP_CORNER = 0.3  # rad, change of direction of an outline
+UNDERSIDE_EDGE = 0.016  # m, length of the chords that approximate arcs of the underside
+_SHARP_CORNER = 0.3  # rad, change of direction above which a corner is always kept
+_CART_MASS = 1e-3  # kg, negligible; of the body between the tip's two slides
+_RIGID_MESH_SIZE = 1.0  # m, unused for convex shapes and meshes
+_BLOCK_FRICTION = 1.0  # of the block's own material, which Drake combines with the other body's
 
 
 @dataclass(frozen=True, eq=False)
 class PlantState:
-    """The numbers of Drake's state by name, as views of it; SI units, world axes.
+    """Drake's state vector with its entries by name, as views; SI units, world axes.
 
     Attributes:
-        values: (..., 17): tip x y, block qw qx qy qz x y z, then the velocities of the tip (2) and
-            of the block, angular (3) before linear (3).
+        values: (..., 17): position x y of the tip, coordinates qw qx qy qz x y z of the block,
+            velocity of the tip (2), then angular (3) and linear (3) velocity of the block.
     """
 
     values: np.ndarray
 
     @property
     def tip_position(self) -> np.ndarray:
-        """Tip over the table (..., 2), m."""
+        """Position x, y of the tip over the table (..., 2), m."""
         return self.values[..., :2]
 
     @property
@@ -109,7 +113,7 @@ class PlantState:
 
 
 class Plant:
-    """One Drake plant with a fixed time step; its states are those of `PlantState`."""
+    """One Drake plant with a fixed time step; its states are arrays (17,) as in `PlantState`."""
 
     def __init__(self, setting: Setting, shape: Outline, step: float) -> None:
         """Build the plant.
@@ -132,17 +136,18 @@ class Plant:
         tip, arm_model = _add_arm(self.plant, setting)
         tiles = _add_table(self.plant, setting)
         self.plant.Finalize()
-        # The wall meets the tip and the underside meets the table: two meshes, each as fine as its
-        # contact needs.
-        apart = (
+        # The block has two shapes, each as fine as its contact needs: only its wall can touch the
+        # tip, and only its underside the table.
+        excluded = (
             CollisionFilterDeclaration()
             .ExcludeBetween(GeometrySet(tiles), GeometrySet([tip, wall]))
             .ExcludeBetween(GeometrySet(tip), GeometrySet(underside))
         )
-        scene.collision_filter_manager().Apply(apart)
+        scene.collision_filter_manager().Apply(excluded)
+        no_path_yet = PiecewisePolynomial(np.zeros((2, 1)))  # replaced by `command`
         self.source: Any = builder.AddSystem(
             TrajectorySource(
-                PiecewisePolynomial(np.zeros((2, 1))),
+                no_path_yet,
                 output_derivative_order=1,
                 zero_derivatives_beyond_limits=True,
             )
@@ -155,7 +160,7 @@ class Plant:
         self.plant_context = self.plant.GetMyMutableContextFromRoot(self.context)
 
     def command(self, path: CommandedPath) -> None:
-        """Give the servo its path; a cubic Hermite spline meets the quadratic pieces exactly."""
+        """Give the servo its path; cubic Hermite splines represent its quadratic pieces exactly."""
         mean_velocities = 0.5 * (path.velocities[1:] + path.velocities[:-1])
         moves = np.cumsum(mean_velocities * np.diff(path.times)[:, None], 0)
         positions = np.vstack([path.start, path.start + moves])
@@ -184,16 +189,16 @@ class Plant:
         """Simulate some time steps.
 
         Args:
-            state: (17,), at time t.
-            t: s.
-            steps: How many.
+            state: (17,), state at time t.
+            t: s, time of the path.
+            steps: Number of time steps.
 
         Returns:
-            The state after them, (17,).
+            The state after these steps, (17,).
         """
         self.plant.SetPositionsAndVelocities(self.plant_context, state)
         for i in range(steps):
-            # The servo is solved implicitly: its target is that of the step's end.
+            # Drake integrates the servo implicitly, so it needs the target at the end of the step.
             self.context.SetTime(t + (i + 1) * self.step)
             update = self.diagram.EvalUniquePeriodicDiscreteUpdate(self.context)
             self.context.SetDiscreteState(update)
@@ -201,9 +206,9 @@ class Plant:
 
 
 def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple[Any, Any]:
-    """Add the block as the convex hull of its outline and, below, an open mesh of its underside.
+    """Add the block, with its convex hull (wall) and an open mesh of its underside as geometries.
 
-    Returns the geometries of its wall and of its underside.
+    Returns the identifiers of the two geometries, wall and underside.
     """
     bottom = np.column_stack([shape.corners, np.zeros(len(shape.corners))])
     top = np.column_stack([shape.corners, np.full(len(shape.corners), shape.height)])
@@ -213,13 +218,13 @@ def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple[Any, Any]:
     inertia = CalcSpatialInertia(hull, density)
     if change.ballast:
         position = np.array(change.at)
-        inertia += SpatialInertia(
-            change.ballast * inertia.get_mass(), position, UnitInertia.PointMass(position)
-        )
+        ballast_mass = change.ballast * inertia.get_mass()
+        inertia += SpatialInertia(ballast_mass, position, UnitInertia.PointMass(position))
     body = plant.AddRigidBody("block", plant.AddModelInstance("block"), inertia)
     rigid = ProximityProperties()
-    AddRigidHydroelasticProperties(1.0, rigid)
-    AddContactMaterial(dissipation=0.0, friction=CoulombFriction(1.0, 1.0), properties=rigid)
+    AddRigidHydroelasticProperties(_RIGID_MESH_SIZE, rigid)
+    own_friction = CoulombFriction(_BLOCK_FRICTION, _BLOCK_FRICTION)  # static, dynamic
+    AddContactMaterial(dissipation=0.0, friction=own_friction, properties=rigid)
     mesh = Mesh(InMemoryMesh(mesh_file=MemoryFile(_underside_obj(shape), ".obj", "underside")))
     wall = plant.RegisterCollisionGeometry(body, RigidTransform(), hull, "wall", rigid)
     underside = plant.RegisterCollisionGeometry(body, RigidTransform(), mesh, "underside", rigid)
@@ -227,7 +232,7 @@ def _add_block(plant: Any, setting: Setting, shape: Outline) -> tuple[Any, Any]:
 
 
 def _underside_obj(shape: Outline) -> str:
-    """The underside as an OBJ text: the outline without short edges, in triangles facing down."""
+    """OBJ text of the underside: the outline without short edges, as triangles that face down."""
     kept = [shape.corners[0]]
     for corner in shape.corners[1:]:
         is_far = np.linalg.norm(corner - kept[-1]) >= UNDERSIDE_EDGE
@@ -241,12 +246,12 @@ def _underside_obj(shape: Outline) -> str:
         v = points[c] - points[a]
         is_counter_clockwise = u[0] * v[1] - u[1] * v[0] > 0
         first, second, third = (a, c, b) if is_counter_clockwise else (a, b, c)
-        lines.append(f"f {first + 1} {second + 1} {third + 1}\n")
+        lines.append(f"f {first + 1} {second + 1} {third + 1}\n")  # OBJ counts vertices from 1
     return "".join(lines)
 
 
 def _is_sharp(shape: Outline, corner: np.ndarray) -> bool:
-    """Whether the outline changes its direction sharply at a corner."""
+    """Whether the outline changes its direction by more than `_SHARP_CORNER` at a corner (2,)."""
     i = int(np.linalg.norm(shape.corners - corner, axis=1).argmin())
     edge_before = corner - shape.corners[i - 1]
     edge_after = shape.corners[(i + 1) % len(shape.corners)] - corner
@@ -255,13 +260,13 @@ def _is_sharp(shape: Outline, corner: np.ndarray) -> bool:
 
 
 def _add_arm(plant: Any, setting: Setting) -> tuple[Any, Any]:
-    """Add the tip on two slides with a servo each; it never meets the table.
+    """Add the arm's tip on two slides with a servo each.
 
-    Returns the tip's geometry and the model instance whose desired state is commanded.
+    Returns the identifier of the tip's geometry, and the model instance to command.
     """
     model = plant.AddModelInstance("striker")
     sphere = UnitInertia.SolidSphere(TIP_RADIUS)
-    cart = plant.AddRigidBody("cart", model, SpatialInertia(1e-3, np.zeros(3), sphere))
+    cart = plant.AddRigidBody("cart", model, SpatialInertia(_CART_MASS, np.zeros(3), sphere))
     tip = plant.AddRigidBody("striker", model, SpatialInertia(MASS, np.zeros(3), sphere))
     x = plant.AddJoint(PrismaticJoint("x", plant.world_frame(), cart.body_frame(), [1, 0, 0]))
     y = plant.AddJoint(PrismaticJoint("y", cart.body_frame(), tip.body_frame(), [0, 1, 0]))
@@ -282,13 +287,13 @@ def _add_arm(plant: Any, setting: Setting) -> tuple[Any, Any]:
 
 
 def _add_table(plant: Any, setting: Setting) -> list[Any]:
-    """Add the table as cubes side by side, and return their geometries.
+    """Add the table as cubes side by side, and return the identifiers of their geometries.
 
-    A cube's pressure field is the simplest one, and each cube has the friction of its middle.
+    Cubes have the simplest pressure field. Each has the table's friction at its middle.
     """
     n = round(2 * TABLE_HALF_WIDTH / TILE_SIZE)
-    middle = -TABLE_HALF_WIDTH + (np.arange(n) + 0.5) * TILE_SIZE
-    centres = np.stack(np.meshgrid(middle, middle, indexing="ij"), -1).reshape(-1, 2)
+    middles = -TABLE_HALF_WIDTH + (np.arange(n) + 0.5) * TILE_SIZE  # along x, and along y
+    centres = np.stack(np.meshgrid(middles, middles, indexing="ij"), -1).reshape(-1, 2)
     frictions = table_friction(setting, centres)
     tiles = []
     for i, (centre, friction) in enumerate(zip(centres, frictions, strict=True)):
@@ -300,7 +305,7 @@ def _add_table(plant: Any, setting: Setting) -> list[Any]:
         )
         tile = plant.RegisterCollisionGeometry(
             plant.world_body(),
-            RigidTransform([*centre, -TILE_SIZE / 2]),
+            RigidTransform([*centre, -TILE_SIZE / 2]),  # upper face at height zero
             Box(TILE_SIZE, TILE_SIZE, TILE_SIZE),
             f"tile{i}",
             compliant,
@@ -312,12 +317,11 @@ def _add_table(plant: Any, setting: Setting) -> list[Any]:
 def _compliant_properties(
     *, friction: float, modulus: float, dissipation: float, mesh_size: float
 ) -> Any:
-    """Contact properties of what is compliant, with a given friction against the block."""
+    """Contact properties of a compliant body that has a given friction against the block."""
     properties = ProximityProperties()
     AddCompliantHydroelasticProperties(mesh_size, modulus, properties)
-    # Drake takes the harmonic mean of two frictions, and the block's own is 1.
+    # Drake takes the harmonic mean of the frictions of both bodies, and the block's own is 1.
     own = friction / (2 - friction)
-    AddContactMaterial(
-        dissipation=dissipation, friction=CoulombFriction(own, own), properties=properties
-    )
+    own_friction = CoulombFriction(own, own)  # static, dynamic
+    AddContactMaterial(dissipation=dissipation, friction=own_friction, properties=properties)
     return properties

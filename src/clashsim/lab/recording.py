@@ -1,6 +1,6 @@
 """The recorded set: 110 strikes for each of the eighteen settings, shipped with the package.
 
-Also how it is made again.
+It can be recorded again with `record_all`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from clashsim.lab.session import execute_independently
 from clashsim.lab.settings import Setting, settings
 from clashsim.lab.strike import Strike, block_outline
 
-# The first trials of a set are for fitting, the others for testing (CLASH, Sec. IV-A).
+# Number of trials of a setting: the first ones are for fitting, the others for testing (CLASH,
+# Sec. IV-A).
 FIT = 10
 TEST = 100
 SEED = 2025
-# Where the operator puts the block, about the middle of the table with the struck side to the arm:
-# standard deviations of x, y (m), yaw (rad).
+# Standard deviations of x, y (m), yaw (rad) at which the operator puts the block down: near the
+# middle of the table, with the side to be struck towards the arm.
 _START_STD = (0.01, 0.01, 0.05)
 
 
@@ -39,11 +40,11 @@ def plan(
     Args:
         setting: The block and the table.
         n: Number of strikes.
-        seed: Of the random choice.
+        seed: Seed of the random strikes and poses.
 
     Returns:
-        The strikes, and starts (n, 3), x, y (m), yaw (rad), that rotate the block so that each
-        strike goes along +x.
+        The n strikes, and poses (n, 3), x, y (m), yaw (rad), at which the block is put down for
+        each, rotated so that the tip moves along +x (with some scatter).
     """
     rng = np.random.default_rng([seed, zlib.crc32(setting.name.encode())])
     ranges = Scene.load(setting.shape).strikes
@@ -72,7 +73,7 @@ def record(
         setting: The block and the table.
         n: Number of strikes.
         seed: Trial i is the same for any n up to 110 and any number of workers.
-        workers: Number of processes; by default that of the cores.
+        workers: Number of processes; by default the number of cores.
         progress: How progress is shown.
 
     Returns:
@@ -95,18 +96,18 @@ def record_all(
 ) -> list[Path]:
     """Record every setting into a folder, one file each.
 
-    Files that are there are kept, so that a stopped call can be continued.
+    Existing files are kept, so that an interrupted call can be repeated to finish.
 
     Args:
         folder: Where the files are written.
-        n: Number of strikes of a setting.
+        n: Number of strikes of each setting.
         seed: As in `record`.
-        shape: Only the settings of this shape.
-        workers: Number of processes; by default that of the cores.
+        shape: Record only the settings of this shape; by default all.
+        workers: Number of processes; by default the number of cores.
         progress: How progress is shown.
 
     Returns:
-        The files.
+        Paths of the files, one for each setting.
     """
     paths = []
     for setting in settings(shape):

@@ -1,6 +1,6 @@
-"""Strikes in the laboratory: strikes in, recorded trials out, and nothing else to be seen.
+"""Strikes in the laboratory: strikes go in and recorded trials come out.
 
-The trials are what a robot and a motion-capture system give.
+A trial holds only what a real robot and motion-capture system would record.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from clashsim.lab.strike import Strike, block_outline
 if TYPE_CHECKING:
     from clashsim.lab.rig import Rig
 
-# Standard deviation with which a block is put where it should be: x, y (m), yaw (rad).
+# Standard deviation of the error with which a block is put down: x, y (m), yaw (rad).
 PLACEMENT_STD = (5e-4, 5e-4, 5e-3)
-POSE_FRAMES = 20  # over which the block's pose is averaged before a strike is planned
-REACH = 0.5  # m, a block must start within this square about the table's middle
+POSE_FRAMES = 20  # camera frames over which the block's pose is averaged before each strike
+REACH = 0.5  # m, largest |x| and |y| at which a block can be struck; the table's middle is 0
 _BODIES = ("block", "striker")
+_CHUNK = 4  # strikes that a worker gets at a time
 
 
 class Session:
-    """A block on the table: each strike finds it where the last one left it.
+    """A block on the table that is struck repeatedly and stays where each strike leaves it.
 
     Each strike is planned from the measured pose of the block.
     """
@@ -48,23 +49,24 @@ class Session:
         *,
         start: Sequence[float] = (0.0, 0.0, 0.0),
     ) -> None:
-        """Put a block down, with the scatter of a careful hand.
+        """Put a block down on the table, with a small random error.
 
         Args:
             setting: The block and the table.
-            seed: Of all noise.
+            seed: Seed of all random errors and noise.
             start: x, y (m), yaw (rad) at which the block is put down.
         """
         self.setting = setting
         self._rng = np.random.default_rng(seed)
         self._pose = _checked_pose(start) + np.array(PLACEMENT_STD) * self._rng.normal(size=3)
-        # The markers were put on once, so their error belongs to the setting.
+        # Markers are attached once, so the error of their position is the same in all sessions of
+        # a setting.
         marker_rng = np.random.default_rng(zlib.crc32(setting.name.encode()))
         self._frame_errors = {body: frame_error(marker_rng) for body in _BODIES}
         self._rig = _rig_of(setting)
 
     def look(self) -> np.ndarray:
-        """Measure the pose of the resting block: x, y (m), yaw (rad), (3,)."""
+        """Measure the pose (3,) of the resting block: x, y (m), yaw (rad)."""
         x, y, angle = self._pose
         pose = np.array([x, y, 0.0, *quaternion(angle)])
         times = np.array([0.0, POSE_FRAMES / RATE])
@@ -77,10 +79,10 @@ class Session:
                 return np.array([*measured[:, :2].mean(0), yaw(measured[:, 3:]).mean()])
 
     def strike(self, strike: Strike, *, name: str = "strike") -> Trial:
-        """Do one strike and record it, from 0.1 s before the planned touch until the block rests.
+        """Do one strike and record it, from 0.1 s before the planned contact until the block rests.
 
         Args:
-            strike: The strike.
+            strike: The strike, relative to the block's measured pose.
             name: Name of the trial.
 
         Returns:
@@ -92,8 +94,8 @@ class Session:
         tip = measured[:2] + rotate_planar(tip_in_block, measured[2])
         velocity = strike.speed * rotate_planar(direction_in_block, measured[2])
         motion = self._rig.run(self._pose, tip_path(tip, velocity, self._rng))
-        last = motion.block[-1]
-        self._pose = np.array([*last[:2], yaw(last[None, 3:])[0]])
+        final_pose = motion.block[-1]  # (7,)
+        self._pose = np.array([*final_pose[:2], yaw(final_pose[None, 3:])[0]])
         true_poses = {"block": motion.block, "striker": motion.striker}
         stamps = np.zeros(0)
         poses = {}
@@ -111,10 +113,10 @@ def execute(
     *,
     start: Sequence[float] = (0.0, 0.0, 0.0),
 ) -> Trials:
-    """Do one strike, or a sequence between which the block stays where it came to rest.
+    """Do one strike, or a sequence in which each starts where the block last came to rest.
 
     Args:
-        strikes: One or many.
+        strikes: One strike, or many in their order.
         setting: The block and the table.
         seed: The same seed gives the same trials.
         start: x, y (m), yaw (rad) at which the block is put down.
@@ -139,17 +141,17 @@ def execute_independently(
     workers: int | None = None,
     progress: Progress = quiet,
 ) -> Trials:
-    """Do strikes that do not depend on each other, each on a block put down anew, on all cores.
+    """Do independent strikes in parallel, each on a block that is put down for it.
 
-    Python starts workers afresh, so a script that calls this with more than one needs the usual
-    `if __name__ == "__main__":`.
+    With more than one worker, the calling script needs the usual `if __name__ == "__main__":`,
+    because each worker process imports it again.
 
     Args:
         strikes: N strikes.
         setting: The block and the table.
         seed: The same seed gives the same trials with any number of workers.
-        starts: (N, 3), x, y (m), yaw (rad) at which the blocks are put down; by default zero.
-        workers: Number of processes; by default that of the cores.
+        starts: (N, 3), x, y (m), yaw (rad) at which the blocks are put down; by default all zero.
+        workers: Number of processes; by default the number of cores.
         progress: How progress is shown.
 
     Returns:
@@ -168,14 +170,14 @@ def execute_independently(
     with progress("striking", len(jobs)) as advance:
         if workers <= 1:
             for job in jobs:
-                trials.append(_do(job))
+                trials.append(_do_job(job))
                 advance(1)
         else:
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(
                 workers, mp_context=context, initializer=exit_with_parent
             ) as pool:
-                for trial in pool.map(_do, jobs, chunksize=4):
+                for trial in pool.map(_do_job, jobs, chunksize=_CHUNK):
                     trials.append(trial)
                     advance(1)
     return Trials(tuple(trials))
@@ -183,16 +185,16 @@ def execute_independently(
 
 @dataclass(frozen=True)
 class _Job:
-    """One independent strike, as it travels to a worker."""
+    """One independent strike, as it is sent to a worker process."""
 
     strike: Strike
     setting: Setting
-    seed: tuple[int, int]
-    start: tuple[float, ...]
+    seed: tuple[int, int]  # of the call, and index of the strike
+    start: tuple[float, ...]  # x, y (m), yaw (rad)
     name: str
 
 
-def _do(job: _Job) -> Trial:
+def _do_job(job: _Job) -> Trial:
     """Do one independent strike in a session of its own."""
     session = Session(job.setting, job.seed, start=job.start)
     return session.strike(job.strike, name=job.name)
@@ -204,14 +206,14 @@ def _trial_name(setting: Setting, i: int) -> str:
 
 
 def _rig_of(setting: Setting) -> Rig:
-    """The rig of a setting, imported late so that recorded trials can be read without Drake."""
+    """The rig of a setting. Imported here so that recorded trials can be read without Drake."""
     from clashsim.lab.rig import rig_of
 
     return rig_of(setting)
 
 
 def _checked_pose(pose: Sequence[float] | np.ndarray) -> np.ndarray:
-    """A block's pose (3,), after refusing one that is malformed or out of the arm's reach."""
+    """A block's pose (3,); raises a `DataError` where it is malformed or out of the arm's reach."""
     checked = np.asarray(pose, float)
     if checked.shape != (3,) or not np.isfinite(checked).all():
         raise DataError(f"the block's pose must be three finite numbers x, y, yaw, got {pose}")

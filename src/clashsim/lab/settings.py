@@ -1,8 +1,8 @@
-"""What the laboratory is made of: three shapes, three materials and two kinds of sand.
+"""Settings of the laboratory: three shapes, three materials and two kinds of sand.
 
-The values are chosen within what handbooks and data sheets commonly give (no single source), so
-that the settings differ as those of the CLASH paper do (Sec. IV-A); they are not measurements of
-the paper's blocks.
+The values lie within what handbooks and data sheets commonly give (no single source). They are
+chosen so that the settings differ as those of the CLASH paper do (Sec. IV-A), and are not
+measurements of the paper's blocks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from clashsim.core.errors import DataError, did_you_mean
 
 @dataclass(frozen=True)
 class Material:
-    """Inertia and contact of a printed block against the arm's impact block.
+    """Density of a printed block, and its contact with the arm's tip.
 
     Attributes:
         density: kg/m^3.
-        modulus: Pa, hydroelastic modulus of the pair (pressure per share of the tip's radius
-            pressed in).
-        dissipation: s/m, of Hunt and Crossley, so that restitution falls with speed.
-        friction: Coulomb's, against the impact block.
+        modulus: Pa, hydroelastic modulus of block and tip together: pressure over penetration
+            depth, which is measured in radii of the tip.
+        dissipation: s/m, of Hunt and Crossley's law, in which restitution falls with speed.
+        friction: Coulomb's coefficient between block and tip.
     """
 
     density: float
@@ -40,7 +40,7 @@ class Surface:
     """Sand on the table.
 
     Attributes:
-        friction: Coulomb's, by the material of the block.
+        friction: Mean of Coulomb's coefficient, by the material of the block.
         variation: Standard deviation of the friction over the table, relative.
     """
 
@@ -66,18 +66,19 @@ SURFACES: dict[str, Surface] = {
     "low": Surface({"resin": 0.24, "nylon": 0.17, "petg_cf": 0.21}, variation=0.03),
 }
 SHAPES: tuple[str, ...] = ("semi_cylinder", "square", "triangle")
-_WAVES = 12  # that make up the variation of friction over the table
+_WAVES = 12  # number of waves whose sum is the variation of friction over the table
+_WAVELENGTHS = (0.2, 0.6)  # m, range
 
 
 @dataclass(frozen=True)
 class Change:
-    """What differs from the usual block and table.
+    """How a block and table differ from those of their material and surface.
 
     Attributes:
-        mass: The block's mass over the usual one.
-        friction: All frictions over the usual ones.
-        ballast: Mass of an added weight over that of the block.
-        at: m, where the weight sits in the block's frame.
+        mass: Factor on the block's mass.
+        friction: Factor on all coefficients of friction.
+        ballast: Mass of an added weight, as a fraction of the block's mass.
+        at: m, position of the added weight in the block's axes.
     """
 
     mass: float = 1.0
@@ -86,7 +87,7 @@ class Change:
     at: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
-# Parameters of a scene can describe the first change; none describes a mass centre that is 6 mm off
+# A scene's parameters can describe "heavier", but not "ballast", which moves the mass centre 6 mm
 # to the side.
 CHANGES: dict[str, Change] = {
     "none": Change(),
@@ -103,7 +104,7 @@ class Setting:
         shape: One of `SHAPES`.
         material: One of `MATERIALS`.
         surface: One of `SURFACES`.
-        change: One of `CHANGES`, of which whoever strikes the block does not know.
+        change: One of `CHANGES`; methods under test are not told of it.
     """
 
     shape: str = "semi_cylinder"
@@ -122,13 +123,13 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Name for files and trials."""
+        """Name of the setting in files and trials."""
         name = f"{self.shape}-{self.material}-{self.surface}"
         return name if self.change == "none" else f"{name}-{self.change}"
 
 
 def settings(shape: str | None = None) -> list[Setting]:
-    """List all settings, or the six of one shape, in the order in which they are recorded."""
+    """List all settings without changes, or the six of one shape, in the order of recording."""
     shapes = (shape,) if shape else SHAPES
     return [Setting(*names) for names in product(shapes, MATERIALS, SURFACES)]
 
@@ -137,21 +138,21 @@ def table_friction(setting: Setting, xy: np.ndarray) -> np.ndarray:
     """Compute the friction of the sand, which varies in smooth waves of 0.2 to 0.6 m.
 
     Args:
-        setting: The block and the table; the waves are the same for every block on the table.
-        xy: (N, 2), m, places on the table.
+        setting: The block and the table; the waves depend only on the table's surface.
+        xy: (N, 2), m, positions on the table, world axes.
 
     Returns:
-        Coulomb friction, (N,).
+        Coulomb's coefficient at these positions, (N,).
     """
     surface = SURFACES[setting.surface]
     rng = np.random.default_rng(zlib.crc32(setting.surface.encode()))
     directions = rng.normal(size=(_WAVES, 2))
-    wavelengths = rng.uniform(0.2, 0.6, _WAVES)
+    wavelengths = rng.uniform(*_WAVELENGTHS, _WAVES)
     wave_vectors = (
         directions * (2 * np.pi / wavelengths / np.linalg.norm(directions, axis=1))[:, None]
     )
     phases = rng.uniform(0, 2 * np.pi, _WAVES)
-    # The sum of so many waves has a variance of half their number.
+    # A sum of cosines with random phases has a variance of half their number; scale it to 1.
     variation = np.cos(xy @ wave_vectors.T + phases).sum(1) / np.sqrt(_WAVES / 2)
     mean = CHANGES[setting.change].friction * surface.friction[setting.material]
     return mean * (1 + surface.variation * variation)

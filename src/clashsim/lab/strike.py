@@ -1,4 +1,4 @@
-"""A strike as the robot is commanded to do it, and where that puts its tip on the block."""
+"""A commanded strike of the robot, and where on the block it makes the tip touch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TIP_RADIUS = 0.01  # m, of the arm's tip, a sphere in the shipped scenes
 MIN_SPEED = 0.05  # m/s
 MAX_SPEED = 1.0  # m/s
 MAX_DEFLECTION = 1.2  # rad
-_BISECTIONS = 50
+_BISECTIONS = 50  # halve the interval in `Outline.touch` to below the precision of a float
+_MAX_TIP_DISTANCE = 1.0  # m, from the block's origin; beyond any block
+_ROUNDING_DIGITS = 6  # of coordinates in m
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,10 @@ class Strike:
 
     Attributes:
         speed: m/s, of the tip.
-        point: rad, bearing of the tip at first touch, seen from the block's origin in its frame.
-        deflection: rad, from the contact normal (into the block) to the tip's velocity, left
-            positive.
+        point: rad, bearing of the tip's centre from the block's origin at first contact, in the
+            block's axes.
+        deflection: rad, angle from the contact normal (into the block) to the tip's velocity,
+            positive to the left.
     """
 
     speed: float
@@ -55,7 +58,7 @@ class Strike:
         """Draw a strike uniformly.
 
         Args:
-            ranges: Of a scene.
+            ranges: The ranges to draw from, such as `Scene.strikes`.
             rng: Source of the random numbers.
 
         Returns:
@@ -70,24 +73,25 @@ class Strike:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """A convex upright block.
+    """Outline and height of a convex upright block.
 
     Attributes:
-        corners: (C, 2), m, of its footprint in its frame, counter-clockwise.
-        height: m.
+        corners: (C, 2), m, of the block's footprint in the block's axes, counter-clockwise.
+        height: m, of the block.
     """
 
     corners: np.ndarray
     height: float
 
     def nearest(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Find the nearest point of the footprint's outline.
+        """Find the point of the footprint's outline that is nearest to a given point.
 
         Args:
-            point: (2,), m, in the block's frame.
+            point: (2,), m, in the block's axes.
 
         Returns:
-            Signed distance (m) of the point, negative inside; and the nearest point (2,), m.
+            Signed distance (m) from the outline to the given point, negative inside; and the
+            nearest point (2,), m, of the outline.
         """
         edges = np.roll(self.corners, -1, 0) - self.corners
         to_point = point - self.corners
@@ -114,18 +118,18 @@ class Outline:
         return self.nearest(in_block)[0] - TIP_RADIUS
 
     def touch(self, strike: Strike) -> tuple[np.ndarray, np.ndarray]:
-        """Find where the tip is at first touch.
+        """Find the position and direction of the tip at first contact.
 
         Args:
             strike: The strike.
 
         Returns:
-            Centre of the tip (2,), m, and its unit velocity (2,), in the block's frame.
+            Centre of the tip (2,), m, and direction (2,) of its velocity, in the block's axes.
         """
         ray = np.array([np.cos(strike.point), np.sin(strike.point)])
-        # Bisection: the distance from a convex outline rises along a ray out of it.
+        # Bisection works since the distance from a convex outline grows along a ray from inside.
         near = 0.0
-        far = 1.0
+        far = _MAX_TIP_DISTANCE
         for _ in range(_BISECTIONS):
             middle = 0.5 * (near + far)
             if self.nearest(middle * ray)[0] < TIP_RADIUS:
@@ -133,7 +137,7 @@ class Outline:
             else:
                 far = middle
         centre = far * ray
-        normal = (self.nearest(centre)[1] - centre) / TIP_RADIUS
+        normal = (self.nearest(centre)[1] - centre) / TIP_RADIUS  # into the block
         return centre, rotate_planar(normal, strike.deflection)
 
 
@@ -145,7 +149,7 @@ def block_outline(shape: str) -> Outline:
     laboratory's block stands on its whole underside.
 
     Args:
-        shape: Name of the scene.
+        shape: Name of the shipped scene, such as "square".
 
     Returns:
         The outline of the geom `block`.
@@ -162,6 +166,7 @@ def block_outline(shape: str) -> Outline:
     mujoco.mju_quat2Mat(rotation, geom.quat)
     own_vertices = model.mesh_vert[first : first + count].astype(float)
     vertices = own_vertices @ rotation.reshape(3, 3).T + geom.pos
-    vertices = np.round(vertices, 6)  # single-precision meshes would give collinear corners
+    # Meshes are in single precision, which would give extra corners on straight edges.
+    vertices = np.round(vertices, _ROUNDING_DIGITS)
     corners = vertices[ConvexHull(vertices[:, :2]).vertices, :2]
     return Outline(corners, float(vertices[:, 2].max()))

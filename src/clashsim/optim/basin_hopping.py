@@ -1,9 +1,9 @@
 """Parallel basin hopping (Heiden et al. 2020): many chains advance as one batch.
 
-Each descent is followed by a random hop that its loss accepts or not. Generic over
-`evaluate(points) -> residuals, Jacobian`, so that it serves every identification. Hops of chain i
-have their own size, from small ones within a basin to large ones across the whole range, so that no
-size has to be chosen.
+In every round each chain makes a random hop and descends from there; it moves to the end of the
+descent with a probability that depends on the loss. Each chain has its own size of hops, from small
+ones within a basin to large ones across the whole range, so that no size has to be chosen. The
+function to minimise is given as `evaluate(points) -> residuals, Jacobian`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from clashsim.core.errors import DataError, ParamError, RunError
 from clashsim.core.files import write_atomic
 from clashsim.optim.levenberg_marquardt import Evaluate, levenberg_marquardt
 
+_RESTART_DIVISOR = 4  # in every round at least a quarter of the chains restarts at the best point
+
 
 @dataclass(frozen=True)
 class BasinHoppingConfig:
     """How a search hops.
 
-    In every round the worst chains begin anew at the best point: a quarter of them at first and all
-    of them in the last round, so that a search over basins becomes one around the best of them.
+    In every round the chains of highest loss restart at the best point: a quarter of the chains at
+    first and all in the last round, so that a search over many basins turns into one around the
+    best basin.
 
     Attributes:
         rounds: Number of descents of each chain.
-        steps_per_round: Steps of a descent.
-        smallest_hop: Size of the hops of the first chain, in half ranges.
-        largest_hop: Size of the hops of the last chain.
-        temperature: A chain whose loss rises by a factor f moves there with probability
-            f^(-1/temperature).
-        polish_steps: Further steps of descent for the best point at the end.
+        steps_per_round: Number of steps of a descent.
+        smallest_hop: Standard deviation of the hops of the first chain, over half the range
+            between the bounds.
+        largest_hop: The same for the last chain; those in between are spaced geometrically.
+        temperature: A descent that ends at a loss f times that of its chain, f > 1, is accepted
+            with probability f^(-1/temperature).
+        polish_steps: Number of further steps of descent from the best point at the end.
     """
 
     rounds: int = 8
@@ -62,9 +66,9 @@ class BasinHoppingResult:
 
     Attributes:
         best: (q,), the best point.
-        loss: Its loss.
-        points: (m, q), where the chains ended.
-        losses: (m,), their losses.
+        loss: Loss of the best point.
+        points: (m, q), last points of the m chains.
+        losses: (m,), losses of these points.
         trace: (rounds + 1,), the best loss after each round and after the polish.
         evaluations: Number of points that were evaluated.
     """
@@ -79,12 +83,12 @@ class BasinHoppingResult:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The search after a round, as it is kept in a checkpoint."""
+    """The state of a search after a round, as it is stored in a checkpoint."""
 
     rounds_done: int
-    points: np.ndarray  # (m, q), of the chains
+    points: np.ndarray  # (m, q), current points of the chains
     losses: np.ndarray  # (m,)
-    best: np.ndarray  # (q,)
+    best: np.ndarray  # (q,), best point of all rounds
     best_loss: float
     evaluations: int
     trace: np.ndarray  # (rounds_done,), best loss after each round
@@ -92,7 +96,7 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """What does not change from round to round."""
+    """What stays the same in all rounds of a search."""
 
     evaluate: Evaluate
     low: np.ndarray  # (q,)
@@ -101,46 +105,46 @@ class _Search:
     seed: int
 
     def first_round(self, starts: np.ndarray) -> _State:
-        """Descend from starts (m, q)."""
+        """Descend from starts (m, q), without hops."""
         points, losses = self._descend(starts, self.hops.steps_per_round)
-        best = int(np.argmin(losses))
+        lowest = int(np.argmin(losses))
         return _State(
             rounds_done=1,
             points=points,
             losses=losses,
-            best=np.array(points[best]),
-            best_loss=float(losses[best]),
+            best=np.array(points[lowest]),
+            best_loss=float(losses[lowest]),
             evaluations=self._evaluations_of_round(len(starts)),
-            trace=np.array([losses[best]]),
+            trace=np.array([losses[lowest]]),
         )
 
     def next_round(self, state: _State) -> _State:
-        """Hop, descend, and accept where each chain ended or not."""
-        # A round's numbers do not depend on where the call began.
+        """Let each chain hop and descend, and accept or reject where it ended."""
+        # Seeded by the round, so that a search continued from a checkpoint draws the same numbers.
         rng = np.random.default_rng([self.seed, state.rounds_done])
         chains, dim = state.points.shape
-        sizes = np.geomspace(self.hops.smallest_hop, self.hops.largest_hop, chains)
-        scale = sizes[:, None] * (self.high - self.low) / 2
+        hop_sizes = np.geomspace(self.hops.smallest_hop, self.hops.largest_hop, chains)
+        scale = hop_sizes[:, None] * (self.high - self.low) / 2
         hopped = self._origins(state) + scale * rng.normal(size=(chains, dim))
         points, losses = self._descend(
             _reflected(hopped, self.low, self.high), self.hops.steps_per_round
         )
         accepted = self._accepts(state.losses, losses, rng)
-        first = int(np.argmin(losses))
-        is_best = losses[first] < state.best_loss
-        best_loss = float(losses[first]) if is_best else state.best_loss
+        lowest = int(np.argmin(losses))
+        is_best = losses[lowest] < state.best_loss
+        best_loss = float(losses[lowest]) if is_best else state.best_loss
         return _State(
             rounds_done=state.rounds_done + 1,
             points=np.where(accepted[:, None], points, state.points),
             losses=np.where(accepted, losses, state.losses),
-            best=np.array(points[first] if is_best else state.best),
+            best=np.array(points[lowest] if is_best else state.best),
             best_loss=best_loss,
             evaluations=state.evaluations + self._evaluations_of_round(chains),
             trace=np.append(state.trace, best_loss),
         )
 
     def polished(self, state: _State) -> tuple[np.ndarray, float, int]:
-        """The best point (q,), its loss and all evaluations after further steps of descent."""
+        """The best point (q,), its loss and the number of evaluations after the polish steps."""
         steps = self.hops.polish_steps
         if not steps:
             return state.best, state.best_loss, state.evaluations
@@ -148,7 +152,7 @@ class _Search:
         return points[0], float(losses[0]), state.evaluations + steps + 1
 
     def _descend(self, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Points (m, q) at which descents end, and their losses (m,)."""
+        """Points (m, q) at which descents from starts (m, q) end, and their losses (m,)."""
         end = levenberg_marquardt(self.evaluate, starts, low=self.low, high=self.high, steps=steps)
         return end.points, end.loss
 
@@ -156,8 +160,8 @@ class _Search:
         """Points (m, q) from which the chains hop: their own, or the best for the worst chains."""
         chains = len(state.points)
         progress = state.rounds_done / max(self.hops.rounds - 1, 1)
-        gathered = max(chains // 4, round(chains * progress))
-        worst = np.argsort(state.losses, kind="stable")[chains - gathered :]
+        restarted = max(chains // _RESTART_DIVISOR, round(chains * progress))
+        worst = np.argsort(state.losses, kind="stable")[chains - restarted :]
         origins = state.points.copy()
         origins[worst] = state.best
         return origins
@@ -165,7 +169,7 @@ class _Search:
     def _accepts(
         self, old_losses: np.ndarray, new_losses: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """Whether each chain (m,) moves to where its descent ended."""
+        """Whether each chain moves to where its descent ended, (m,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(np.isfinite(new_losses), old_losses / new_losses, 0.0)
             chance = np.power(ratio, 1 / self.hops.temperature)
@@ -195,12 +199,12 @@ def hop_basins(
         seed: The same seed gives the same numbers.
         low: (q,) or a number, lower bounds.
         high: (q,) or a number, upper bounds.
-        hops: How to hop.
-        checkpoint: A file that holds the state after every round, so that an interrupted call goes
-            on from it and ends as if it had not been interrupted.
+        hops: Number of rounds, size of hops and acceptance.
+        checkpoint: File to which the state is written after every round. If it exists, the search
+            continues from it, with the same result as without an interruption.
 
     Returns:
-        The best point and the chains.
+        The best point and the last points of the chains.
 
     Raises:
         DataError: The starts are not usable.
@@ -230,9 +234,9 @@ def hop_basins(
 
 
 def _reflected(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Points outside of the bounds mirrored into them, as often as it takes."""
-    along = np.mod((points - low) / (high - low), 2)
-    return low + (high - low) * np.where(along > 1, 2 - along, along)
+    """Points (m, q) reflected at the bounds, repeatedly, until they are within them."""
+    share = np.mod((points - low) / (high - low), 2)  # of the range; beyond 1 on the way back
+    return low + (high - low) * np.where(share > 1, 2 - share, share)
 
 
 def _search_key(search: _Search, starts: np.ndarray) -> str:
@@ -264,7 +268,7 @@ def _write_checkpoint(path: Path, state: _State, key: str) -> None:
 
 
 def _read_checkpoint(path: Path | None, key: str) -> _State | None:
-    """The state of a search; None where there is no file yet."""
+    """Read the state of a search; None where there is no file yet."""
     if path is None or not path.is_file():
         return None
     try:

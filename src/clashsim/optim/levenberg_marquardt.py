@@ -1,13 +1,13 @@
 """The Levenberg-Marquardt method, in the two forms that clashsim's fits need.
 
-`descend_batch` moves many starts at once, each with its own damping. Every trial point is
-linearised when it is evaluated. It suits simulators that return residuals and Jacobian together;
-`levenberg_marquardt` is its usual form, on residuals.
+`descend_batch` descends from many starts at once, each with its own damping. Every trial point is
+linearised when it is evaluated, which suits simulators that return residuals and Jacobian together.
+`levenberg_marquardt` is the same method for a function that returns residuals and Jacobian.
 
-`descend` moves one state. A linearisation costs much more than a trial, so several dampings are
-tried on one linearisation. Its problems may have blocks of parameters that only one part of the
-data depends on (the start of each slide, the start of each window): see `eliminate_blocks` in
-`clashsim.optim.normal_equations`.
+`descend` descends from one state. It suits problems in which a linearisation costs much more than
+the cost of a trial state: several dampings are tried on one linearisation. Such problems may have
+blocks of parameters that only one part of the data depends on (the start of each slide, the start
+of each window): see `eliminate_blocks` in `clashsim.optim.normal_equations`.
 
 Reference: D. W. Marquardt, "An Algorithm for Least-Squares Estimation of Nonlinear Parameters",
 SIAM J. 11 (1963).
@@ -23,7 +23,9 @@ import numpy as np
 
 # Points (m, q) -> residuals (m, n) and their Jacobian (m, n, q).
 Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-_STALLED_STEPS = 8  # refused that often in a row, steps have become tiny
+# Number of last steps in which a cost must have fallen. After eight refused steps in a row, the
+# damping is so large that further steps are tiny.
+_STALLED_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,11 @@ class BatchDamping:
         highest: Upper limit of the factor.
         scaling: What the factor multiplies: the diagonal of the Hessian (Marquardt), so that
             parameters of any size move alike, or the identity (Levenberg).
-        relative_floor: Smallest diagonal entry that counts, relative to the largest.
-        absolute_floor: Added to that floor.
-        regularisation: Added to the diagonal whatever the factor is, relative to the largest entry.
+        relative_floor: Lower limit of the diagonal entries that scale the damping, relative to the
+            largest entry.
+        absolute_floor: Added to that lower limit.
+        regularisation: Added to the diagonal independently of the factor, relative to the largest
+            entry.
     """
 
     initial: float = 1e-2
@@ -80,12 +84,12 @@ class BatchStopping:
     """When `descend_batch` ends.
 
     Attributes:
-        steps: At most so many trial steps.
-        tolerance: It ends when no cost fell by more than this share of itself in eight steps;
-            0 never ends it early.
-        smallest_step: It ends when every start took a step whose largest entry is below this;
-            0 never ends it early.
-        largest_step: No entry of a step is longer than this.
+        steps: Maximum number of trial steps.
+        tolerance: The descent ends when no cost fell by more than this fraction of itself in eight
+            steps; 0 to never end for this reason.
+        smallest_step: The descent ends when all points accept a step whose largest entry is below
+            this; 0 to never end for this reason.
+        largest_step: Limit of the absolute value of each entry of a step.
     """
 
     steps: int = 20
@@ -101,8 +105,8 @@ class BatchModel:
     Attributes:
         cost: (m,). Infinite where a point cannot be evaluated.
         hessian: Gauss-Newton Hessians (m, q, q).
-        gradient: Gradients (m, q), of half the cost.
-        details: Further arrays (m, ...) that are wanted of the final points.
+        gradient: Gradients (m, q) of half the cost.
+        details: Further arrays (m, ...), by name, that the caller needs at the final points.
     """
 
     cost: np.ndarray
@@ -111,12 +115,12 @@ class BatchModel:
     details: dict[str, np.ndarray] = field(default_factory=dict)
 
     def copy(self) -> BatchModel:
-        """The same model with arrays of its own."""
+        """Copy the model and all its arrays."""
         details = {name: array.copy() for name, array in self.details.items()}
         return BatchModel(self.cost.copy(), self.hessian.copy(), self.gradient.copy(), details)
 
     def take_rows(self, other: BatchModel, rows: np.ndarray) -> None:
-        """Overwrite the rows (m,) of booleans with those of another model, in place."""
+        """Replace, in place, the rows that a mask (m,) marks by those of another model."""
         self.cost[rows] = other.cost[rows]
         self.hessian[rows] = other.hessian[rows]
         self.gradient[rows] = other.gradient[rows]
@@ -129,9 +133,9 @@ class BatchDescent:
     """Where `descend_batch` ended.
 
     Attributes:
-        points: (m, q).
-        model: Cost, Hessian and gradient there.
-        damping: Factors (m,) to go on with.
+        points: Points (m, q) that were reached.
+        model: Costs, Hessians and gradients at these points.
+        damping: Damping factors (m,) with which a further descent should start.
         trace: Costs (steps + 1, m) at the start and after each step.
     """
 
@@ -153,8 +157,8 @@ def descend_batch(
     """Descend from many starts at once; a step is taken only where it lowers the cost.
 
     Args:
-        linearise: Costs and Gauss-Newton models at points (m, q).
-        starts: (m, q).
+        linearise: Returns costs and Gauss-Newton models at points (m, q).
+        starts: Points (m, q) at which the descents start.
         low: Lower bounds of a point, (q,) or one number.
         high: Upper bounds.
         damping: How steps are damped.
@@ -173,14 +177,14 @@ def descend_batch(
         step = np.clip(step, -stopping.largest_step, stopping.largest_step)
         trial_points = np.clip(points + step, low, high)
         trial = linearise(trial_points)
-        better = trial.cost < model.cost
-        length = np.abs(trial_points - points).max(1, initial=0.0)
-        points[better] = trial_points[better]
-        model.take_rows(trial, better)
-        factor = np.where(better, factor / damping.decrease, factor * damping.increase)
+        is_better = trial.cost < model.cost
+        step_size = np.abs(trial_points - points).max(1, initial=0.0)
+        points[is_better] = trial_points[is_better]
+        model.take_rows(trial, is_better)
+        factor = np.where(is_better, factor / damping.decrease, factor * damping.increase)
         factor = np.clip(factor, damping.lowest, damping.highest)
         trace.append(model.cost.copy())
-        if (better & (length < stopping.smallest_step)).all():
+        if (is_better & (step_size < stopping.smallest_step)).all():
             break
         if _stalled(trace, stopping.tolerance):
             break
@@ -188,7 +192,7 @@ def descend_batch(
 
 
 def _stalled(trace: list[np.ndarray], tolerance: float) -> bool:
-    """Whether no cost fell by more than a share of itself over the last steps."""
+    """Whether no cost fell by more than a fraction `tolerance` of itself over the last steps."""
     if not tolerance or len(trace) <= _STALLED_STEPS:
         return False
     earlier = trace[-1 - _STALLED_STEPS]
@@ -200,11 +204,11 @@ class Descent:
     """Where `levenberg_marquardt` ended.
 
     Attributes:
-        points: (m, q).
-        loss: Sums of squared residuals (m,).
-        damping: Damping factors (m,) to go on with.
-        residual: Residuals (m, n) there.
-        jacobian: Their Jacobian (m, n, q).
+        points: Points (m, q) that were reached.
+        loss: Sums of squared residuals (m,) at the points.
+        damping: Damping factors (m,) with which a further descent should start.
+        residual: Residuals (m, n) at the points.
+        jacobian: Jacobian (m, n, q) of the residuals.
         trace: Losses (steps + 1, m) at the start and after each step.
     """
 
@@ -228,15 +232,15 @@ def levenberg_marquardt(
 ) -> Descent:
     """Minimise sums of squared residuals from many starts at once.
 
-    A residual that is not finite counts as a step to be taken back.
+    A step to a point with a residual that is not finite is refused.
 
     Args:
-        evaluate: Residuals (m, n) and Jacobian (m, n, q) at points (m, q).
-        starts: (m, q).
+        evaluate: Returns residuals (m, n) and their Jacobian (m, n, q) at points (m, q).
+        starts: Points (m, q) at which the descents start.
         low: Lower bounds of a point, (q,) or one number.
         high: Upper bounds.
-        steps: At most so many trial steps.
-        tolerance: Ends when no loss fell by more than this share of itself in eight steps.
+        steps: Maximum number of trial steps.
+        tolerance: As in `BatchStopping`.
         damping: How steps are damped.
 
     Returns:
@@ -266,9 +270,9 @@ def levenberg_marquardt(
 
 
 def _gauss_newton(residual: np.ndarray, jacobian: np.ndarray) -> BatchModel:
-    """The model of residuals; where they are not finite, the cost is infinite and no step made."""
+    """Gauss-Newton models of residuals; the cost is infinite where residuals are not finite."""
     finite = np.isfinite(residual).all(1) & np.isfinite(jacobian).all((1, 2))
-    with np.errstate(over="ignore"):  # a simulation on its way to infinity
+    with np.errstate(over="ignore"):  # residuals of a simulation that diverges
         squares = np.where(np.isfinite(residual), residual, 0) ** 2
         cost = np.where(finite, squares.sum(1), np.inf)
     usable = np.isfinite(cost)
@@ -276,10 +280,10 @@ def _gauss_newton(residual: np.ndarray, jacobian: np.ndarray) -> BatchModel:
     used_jacobian = np.where(usable[:, None, None], jacobian, 0)
     transposed = used_jacobian.transpose(0, 2, 1)
     return BatchModel(
-        cost,
-        transposed @ used_jacobian,
-        (transposed @ used_residual[..., None])[..., 0],
-        {"residual": residual, "jacobian": jacobian},
+        cost=cost,
+        hessian=transposed @ used_jacobian,
+        gradient=(transposed @ used_residual[..., None])[..., 0],
+        details={"residual": residual, "jacobian": jacobian},
     )
 
 
@@ -305,7 +309,7 @@ class LocalModel(Protocol[StateOut]):
         ...
 
     def trial(self, damping: float) -> StateOut:
-        """The state after a step with this damping factor, and its cost."""
+        """Return the state, with its cost, after a step with a given damping factor."""
         ...
 
 
@@ -316,14 +320,15 @@ class DescentSchedule:
     Attributes:
         initial: Damping factor of the first step.
         decrease: Divisor of the factor after a step that was taken.
-        increase: Multiplier of the factor after a round of trials that all failed.
+        increase: Multiplier of the factor after a round of trials none of which lowered the cost.
         lowest: Lower limit of the factor between steps.
         highest: Upper limit.
-        candidates: Multiples of the factor that one round tries; the best of them is kept.
-        rounds: Rounds of trials on one linearisation before it gives up.
-        steps: At most so many steps.
-        absolute_tolerance: It ends after a step that lowers the cost by less than this,
-        relative_tolerance: or by less than this share of the cost before.
+        candidates: Multiples of the factor that one round tries; the best trial is kept.
+        rounds: Maximum number of rounds on one linearisation before the descent ends.
+        steps: Maximum number of steps.
+        absolute_tolerance: The descent ends after a step that lowers the cost by less than this.
+        relative_tolerance: The descent ends after a step that lowers the cost by less than this
+            fraction of its value before the step.
     """
 
     initial: float = 1e-2
@@ -361,9 +366,9 @@ def descend(
     """Descend from one state, trying several dampings on each linearisation.
 
     Args:
-        start: Where to begin.
-        linearise: The linearisation at a state. Its own state may carry a cost that was computed
-            with more care than that of the trial.
+        start: The state to start from.
+        linearise: Returns the linearisation at a state. The state in it may have a more accurate
+            cost than the trial state that was passed.
         schedule: How steps are damped, and when to end.
 
     Returns:
@@ -382,11 +387,13 @@ def descend(
             break
         accepted, factor = found
         decrease = current.cost - accepted.cost
-        smallest = max(schedule.absolute_tolerance, schedule.relative_tolerance * current.cost)
+        smallest_decrease = max(
+            schedule.absolute_tolerance, schedule.relative_tolerance * current.cost
+        )
         current = accepted
         trace.append(current.cost)
         factor = min(max(factor / schedule.decrease, schedule.lowest), schedule.highest)
-        if decrease < smallest:
+        if decrease < smallest_decrease:
             break
     return StateDescent(current, model, tuple(trace))
 
@@ -394,13 +401,13 @@ def descend(
 def _try_rounds(
     model: LocalModel[State], factor: float, schedule: DescentSchedule
 ) -> tuple[State, float] | None:
-    """The first better state and the factor that led to it; None if no round finds one."""
+    """The first state of lower cost, and its damping factor; None if no round finds one."""
     for _ in range(schedule.rounds):
         trials = {}
         for multiple in schedule.candidates:
             trials[factor * multiple] = model.trial(factor * multiple)
-        best = min(trials, key=lambda tried: trials[tried].cost)
-        if trials[best].cost < model.state.cost:
-            return trials[best], best
-        factor = best * schedule.increase
+        best_factor = min(trials, key=lambda tried: trials[tried].cost)
+        if trials[best_factor].cost < model.state.cost:
+            return trials[best_factor], best_factor
+        factor = best_factor * schedule.increase
     return None

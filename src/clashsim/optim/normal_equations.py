@@ -9,13 +9,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class EliminatedBlocks:
-    """Normal equations of v shared parameters after each of N blocks of z others was eliminated.
+    """Normal equations of v shared parameters, after N blocks of z own parameters are eliminated.
 
     Attributes:
-        matrix: What each block leaves for the shared parameters, (N, v, v).
-        gradient: Likewise, (N, v).
-        response: How a block's own parameters follow, (N, z, v + 1): by the shared step, and
-            without one.
+        matrix: Contribution of each block to the matrix of the shared parameters, (N, v, v).
+        gradient: Contribution of each block to their gradient, (N, v).
+        response: Negative step of a block's own parameters, (N, z, v + 1): first v columns per unit
+            of the shared step, last column without a shared step.
     """
 
     matrix: np.ndarray
@@ -23,41 +23,44 @@ class EliminatedBlocks:
     response: np.ndarray
 
     def own_steps(self, shared_step: np.ndarray) -> np.ndarray:
-        """Steps (N, z) of the blocks' own parameters for a step (v,) of the shared ones."""
+        """Compute steps (N, z) of the blocks' own parameters for a step (v,) of the shared ones."""
         return -(self.response[..., -1] + self.response[..., :-1] @ shared_step)
 
 
 def eliminate_blocks(
     matrix: np.ndarray, gradient: np.ndarray, own_matrix: np.ndarray
 ) -> EliminatedBlocks:
-    """Eliminate the parameters that only one block depends on (Schur complement).
+    """Eliminate the own parameters of each block (Schur complement).
+
+    A block is a part of the data, such as one window of a recording; its own parameters affect only
+    this part, the shared parameters affect all blocks.
 
     Args:
         matrix: Normal matrices (N, v + z, v + z), shared parameters first.
         gradient: Gradients (N, v + z).
-        own_matrix: The blocks' own part of the matrices, (N, z, z), with its damping.
+        own_matrix: Normal matrices of the own parameters, (N, z, z), damping included.
 
     Returns:
-        The normal equations of the shared parameters, block by block.
+        The normal equations of the shared parameters, as the contributions of the blocks.
     """
     shared = matrix.shape[-1] - own_matrix.shape[-1]
-    right = np.concatenate([matrix[:, shared:, :shared], gradient[:, shared:, None]], 2)
-    response = np.linalg.solve(own_matrix, right)
+    right_sides = np.concatenate([matrix[:, shared:, :shared], gradient[:, shared:, None]], 2)
+    response = np.linalg.solve(own_matrix, right_sides)
     coupling = matrix[:, :shared, shared:]
     return EliminatedBlocks(
-        matrix[:, :shared, :shared] - coupling @ response[..., :shared],
-        gradient[:, :shared] - (coupling @ response[..., shared:])[..., 0],
-        response,
+        matrix=matrix[:, :shared, :shared] - coupling @ response[..., :shared],
+        gradient=gradient[:, :shared] - (coupling @ response[..., shared:])[..., 0],
+        response=response,
     )
 
 
 def huber_cost(residuals: np.ndarray, threshold: float) -> float:
-    """Sum of Huber's loss, in which residuals beyond a threshold count by size, not by square."""
+    """Sum Huber's loss: quadratic up to a threshold of the residuals' size, linear beyond it."""
     size = np.abs(residuals)
     linear = 2 * threshold * size - threshold**2
     return float(np.where(size < threshold, size**2, linear).sum())
 
 
 def huber_weights(residuals: np.ndarray, threshold: float) -> np.ndarray:
-    """Weights, shaped as the residuals, that make least squares minimise Huber's loss."""
+    """Compute weights, of the residuals' shape, with which least squares minimises Huber's loss."""
     return np.minimum(1.0, threshold / np.maximum(np.abs(residuals), 1e-12))

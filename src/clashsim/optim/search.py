@@ -1,6 +1,7 @@
-"""Minimise many costs at once over unit boxes, by ask and tell.
+"""Minimise many costs at once over unit boxes.
 
-The populations of all problems are one batch.
+A searcher proposes a population of points for every problem (`ask`) and learns from their costs
+(`tell`); the populations of all problems are evaluated as one batch.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import numpy as np
 from cmaes import CMA
 
 Cost = Callable[[np.ndarray], np.ndarray]  # points (T, P, d) of T problems -> costs (T, P)
-_EDGE = 0.02  # distance of the first centres from the faces of the unit box
-MIN_DISTANCE = 0.15  # in the largest coordinate, between starts that count as different
-# The cross-entropy method narrows down more slowly than its elites do: so few of them would
-# otherwise agree too early.
+_EDGE = 0.02  # least distance of initial means from the faces of the unit box
+MIN_DISTANCE = 0.15  # between starts of different searches, in the coordinate that differs most
+# Share of the elites' standard deviation in the next one. Below 1, so that a few elites that happen
+# to be close to each other do not end the cross-entropy method's search too early.
 ELITE_WEIGHT = 0.6
-MIN_ELITES = 4
+MIN_ELITES = 4  # best points of a population to which the next one is fitted, at least
 
 
 class Searcher(Protocol):
@@ -27,16 +28,16 @@ class Searcher(Protocol):
         """Propose populations (T, P, d)."""
 
     def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
-        """Take the costs (T, P) of the populations (T, P, d) last asked for."""
+        """Learn from the costs (T, P) of the populations (T, P, d) that `ask` proposed last."""
 
 
 class CmaEs:
     """A CMA-ES for each problem (Hansen 2016).
 
     Args:
-        centre: (T, d), where each problem begins.
-        population: Points of a population.
-        seed: Of all problems.
+        centre: (T, d), initial mean for each of T problems.
+        population: Number P of points in each population.
+        seed: Seed of the random numbers, the same for all problems.
         sigma: Initial step size, in the unit box.
     """
 
@@ -44,7 +45,7 @@ class CmaEs:
         self, centre: np.ndarray, population: int, seed: int, *, sigma: float = 0.15
     ) -> None:
         bounds = np.tile([0.0, 1.0], (centre.shape[1], 1))
-        # Problem by problem, so that one plan is the same whether it is made alone or among others.
+        # The same seed for every problem, so that a result does not depend on the other problems.
         self._optimisers = [
             CMA(mean=mean, sigma=sigma, bounds=bounds, population_size=population, seed=seed)
             for mean in np.clip(centre, _EDGE, 1 - _EDGE)
@@ -58,7 +59,7 @@ class CmaEs:
         return np.array(populations)
 
     def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
-        """Take the costs (T, P) of the populations (T, P, d) last asked for."""
+        """Learn from the costs (T, P) of the populations (T, P, d) that `ask` proposed last."""
         for optimiser, population, values in zip(self._optimisers, points, costs, strict=True):
             optimiser.tell(list(zip(population, values, strict=True)))
 
@@ -69,9 +70,9 @@ class Cem:
     A normal distribution is fitted to the best quarter of each population.
 
     Args:
-        centre: (T, d), where each problem begins.
-        population: Points of a population.
-        seed: Of all problems.
+        centre: (T, d), initial mean for each of T problems.
+        population: Number P of points in each population.
+        seed: Seed of the random numbers, the same for all problems.
         sigma: Initial standard deviation, in the unit box.
     """
 
@@ -86,13 +87,13 @@ class Cem:
     def ask(self) -> np.ndarray:
         """Propose populations (T, P, d).
 
-        All problems get the same random numbers, so that one plan does not depend on others.
+        All problems get the same random numbers, so that none depends on the others.
         """
         normal = self._rng.normal(size=(self._population, self._mean.shape[1]))
         return np.clip(self._mean[:, None] + self._std[:, None] * normal, 0, 1)
 
     def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
-        """Move to the elites among the populations (T, P, d) last asked for."""
+        """Move to the best quarter of the populations (T, P, d) that `ask` proposed last."""
         elites = np.argsort(costs, axis=1)[:, : max(MIN_ELITES, self._population // 4)]
         best = np.take_along_axis(points, elites[..., None], 1)
         self._mean = best.mean(1)
@@ -105,11 +106,11 @@ def evaluate_random_points(
     """Evaluate random points of the unit boxes, the same ones for all problems.
 
     Args:
-        cost: The costs of all problems.
+        cost: Costs (T, P) of points (T, P, d).
         problems: Number T of problems.
         dim: Number d of coordinates.
         points: Number P of points.
-        seed: Of the points.
+        seed: Seed of the random points.
 
     Returns:
         Points (T, P, d) and their costs (T, P), best first.
@@ -127,16 +128,16 @@ def evaluate_random_points(
 def pick_distant(
     points: np.ndarray, costs: np.ndarray, n: int, *, gap: float = MIN_DISTANCE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pick the best points of each problem that lie apart from each other.
+    """Pick the best points of each problem that are at least `gap` apart from each other.
 
     Args:
         points: (T, P, d), best first.
         costs: (T, P).
-        n: How many to pick.
-        gap: Least distance, in the largest coordinate.
+        n: Number of points to pick.
+        gap: Least distance, in the coordinate that differs most.
 
     Returns:
-        Points (T, n, d) and their costs (T, n); where there are fewer, the best again.
+        Points (T, n, d) and their costs (T, n); where too few are apart, the best is repeated.
     """
     rows = []
     for candidates in points:
@@ -159,16 +160,16 @@ def pick_distant(
 def minimise(
     cost: Cost, searcher: Searcher, best: tuple[np.ndarray, np.ndarray], *, rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search for some rounds.
+    """Minimise the costs by asking a searcher for populations and telling it their costs.
 
     Args:
-        cost: The costs of all problems.
+        cost: Costs (T, P) of points (T, P, d).
         searcher: Proposes the populations.
-        best: Points (T, d) and costs (T,) that are known already.
-        rounds: Number of populations.
+        best: Best points (T, d) known so far, and their costs (T,).
+        rounds: Number of populations for each problem.
 
     Returns:
-        The best points (T, d) and their costs (T,), those known already included.
+        The best points (T, d), which may be those known before, and their costs (T,).
     """
     best_points, best_costs = best
     for _ in range(rounds):

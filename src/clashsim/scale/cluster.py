@@ -1,8 +1,8 @@
-"""A Ray cluster for as long as it is needed.
+"""Connects to a Ray cluster for as long as it is needed.
 
-A cluster that runs already is joined and left as it was; else one is started here and ended. A
-cluster that is started here can be reached from this machine alone, because whoever reaches one can
-run code in it.
+A cluster that is already running is joined, and left running; otherwise one is started here and
+shut down afterwards. A cluster that is started here accepts connections from this machine only,
+because anyone who can connect can run code in it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from clashsim.core.errors import ParamError
 from clashsim.core.extras import needs
 
 _ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d+")
-# Bytes of shared memory of a cluster of our own: results are a megabyte, and few wait at a time.
+# Shared memory of a cluster that is started here: results have about a megabyte each, and only a
+# few wait to be fetched.
 _STORE_BYTES = 256 << 20
-_CONNECT_TIMEOUT = 5.0  # s for an address to answer at all; Ray itself would try for minutes
-# Read when ray is imported, and by the processes it starts.
+_CONNECT_TIMEOUT = 5.0  # s, checked first because Ray itself would try for minutes
+_MAX_REASON_LENGTH = 200  # characters of Ray's error that a message quotes
+# Environment variables that Ray reads when it is imported, as do the processes it starts.
 _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
@@ -33,12 +35,12 @@ _QUIET_OPTIONS: dict[str, Any] = {"logging_level": "CRITICAL", "log_to_driver": 
 
 @contextmanager
 def cluster(where: str, workers: int) -> Iterator[bool]:
-    """Connect this process to a Ray cluster; a process that is connected already stays so.
+    """Connect this process to a Ray cluster, unless it is already connected to one.
 
     Args:
-        where: "ray" joins the cluster of `ray start` or of RAY_ADDRESS if there is one and starts
-            one if not; "local" always starts one; "auto" or an address ("host:port",
-            "ray://host:port") joins.
+        where: "ray" joins the cluster of `ray start` or of RAY_ADDRESS if there is one and else
+            starts one; "local" always starts one; "auto" or an address ("host:port",
+            "ray://host:port") only joins a running one.
         workers: Number of workers of a cluster that is started here; 0 for the number of cores.
 
     Yields:
@@ -58,8 +60,8 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
         yield False
         return
     with _without_loss_reports(), _on_loopback():
-        own = where == "local" or not _join(where)
-        if own:
+        started_here = where == "local" or not _join(where)
+        if started_here:
             ray.init(
                 address="local",
                 num_cpus=workers or None,
@@ -68,13 +70,13 @@ def cluster(where: str, workers: int) -> Iterator[bool]:
                 **_QUIET_OPTIONS,
             )
         try:
-            yield own
+            yield started_here
         finally:
             ray.shutdown()
 
 
 def require_ray() -> None:
-    """Raise a `MissingExtraError` before any work where Ray cannot be imported."""
+    """Raise a `MissingExtraError`, before any work is done, if Ray cannot be imported."""
     for name, value in _QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with needs("Ray", "scale"):
@@ -82,7 +84,7 @@ def require_ray() -> None:
 
 
 def _join(where: str) -> bool:
-    """Join a cluster; False where "ray" finds none."""
+    """Join a running cluster; returns False where `where` is "ray" and there is none."""
     import ray
     from ray.exceptions import RayError
 
@@ -98,7 +100,7 @@ def _join(where: str) -> bool:
     except (OSError, RuntimeError, ValueError, ImportError, RayError) as error:
         if where == "ray" and address == "auto":
             return False
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:_MAX_REASON_LENGTH]
         raise ParamError(
             f"no Ray cluster can be joined at {address!r}: start one with `ray start --head`, "
             "set RAY_AUTH_MODE=token here if it was started so, "
@@ -115,33 +117,32 @@ def _check_address_answers(address: str) -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let Ray use the loopback where it would take the machine's address on the network instead.
+    """Make a cluster that is started within listen on the loopback address only.
 
-    Ray has this as a constant, for systems whose firewall asks about every program that listens.
-    With it, all processes of a cluster that is started listen on the loopback alone, and such a
-    cluster can be joined by its address. Joining others does not depend on it.
+    Ray has a constant for this, meant for systems whose firewall asks about every program that
+    listens on the network. It has no effect on joining other clusters.
     """
     from ray._private import ray_constants
 
-    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    previous = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        ray_constants.ENABLE_RAY_CLUSTER = previous
 
 
 @contextmanager
 def _without_loss_reports() -> Iterator[None]:
-    """Keep Ray's own thread from printing a paragraph for each worker that is lost.
+    """Keep Ray from printing a paragraph for each worker that is lost.
 
-    That is no error here, and Ray has no setting for it.
+    A lost worker is not an error here (its item is tried again), and Ray has no setting for it.
     """
     from ray._private import worker
 
-    before = getattr(worker, "print_to_stdstream", None)
+    previous = getattr(worker, "print_to_stdstream", None)
     worker.print_to_stdstream = lambda *args, **options: None  # type: ignore[assignment]
     try:
         yield
     finally:
-        worker.print_to_stdstream = before  # type: ignore[assignment]
+        worker.print_to_stdstream = previous  # type: ignore[assignment]

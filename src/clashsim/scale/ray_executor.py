@@ -1,6 +1,6 @@
-"""Ray as an executor: items go to workers on this machine or on many.
+"""Ray as an executor: work on items is done by workers on this machine or on many.
 
-An item whose worker was killed goes to another worker.
+An item whose worker was killed is given to another worker.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from clashsim.core.errors import ClashError
 from clashsim.core.executor import Item, Result
 from clashsim.scale.cluster import cluster
 
-# Of one item: a machine may be taken away more than once, and an item that kills every worker must
-# end.
+# Tries of one item: more than one, because machines may be taken away, and bounded, because an item
+# may itself kill every worker, for example by its use of memory.
 _MAX_TRIES = 5
-# Items per worker, one at work and one waiting, so that none idles and the head holds little.
+# Items per worker: one at work and one waiting, so that workers are never idle and the head process
+# keeps few items in memory.
 _ITEMS_PER_WORKER = 2
 _CHECK_INTERVAL = 5.0  # s between checks of how many workers there are: machines come and go
-# Packages whose versions decide the results.
+# Packages whose versions affect the results.
 _DECIDING_PACKAGES = ("clashsim", "numpy", "scipy", "torch", "mujoco")
 
 
 class WorkerLostError(ClashError):
-    """An item whose workers were killed again and again."""
+    """An item was given up because its workers were killed repeatedly."""
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def ray_executor(where: str = "ray", workers: int = 0) -> Iterator[RayExecutor]:
 
     Args:
         where: "ray", "local", "auto" or an address, as in `cluster`.
-        workers: Number of workers with a thread each; 0 for all cores.
+        workers: Number of worker processes, each with one thread; 0 for all cores.
 
     Yields:
         An executor.
@@ -53,48 +54,49 @@ class RayExecutor:
     """An `Executor` on the Ray cluster that this process is connected to.
 
     Attributes:
-        retried: How many items were given out again because their worker was lost.
+        retried: How often an item was given to another worker because its worker was lost.
     """
 
     def __init__(self, workers: int, *, own: bool) -> None:
         """Set up an executor.
 
         Args:
-            workers: Most items that are out at once on a cluster of others; 0 for no limit.
-            own: Whether the cluster was started here, and so has no more workers than wanted.
+            workers: Maximum number of items at once on a cluster that was not started here; 0 for
+                no limit.
+            own: Whether the cluster was started here, so that it has the wanted number of workers.
         """
         self.retried = 0
         self._own = own
-        self._max_out = 0 if own else workers
+        self._max_running = 0 if own else workers
         self._capacity_found = 0
         self._checked_at = -_CHECK_INTERVAL
 
     def __call__(
         self, work: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result | ClashError]]:
-        """Yield results as they come in.
+        """Yield (index, result) as results come in.
 
-        A `ClashError` of the work is a result; a lost worker is none.
+        A `ClashError` that the work raises is a result; items of lost workers are tried again.
         """
         import ray
 
         key = uuid.uuid4().hex
-        boxed_work = [ray.put(work)]  # in a list, or Ray would unpack `work` for every item
+        boxed_work = [ray.put(work)]  # in a list, or Ray would fetch `work` for every item
         versions = _versions()
-        # Ray does not retry: that is done below, where it is counted, and bounded also when memory
-        # runs out.
+        # Ray must not retry by itself: retries are counted and bounded below, also when a worker
+        # runs out of memory.
         remote: Any = ray.remote(num_cpus=1, max_retries=0)(_do_item)
-        waiting = deque((i, 1) for i in range(len(items)))
-        out: dict[Any, tuple[int, int]] = {}
+        waiting = deque((i, 1) for i in range(len(items)))  # index of an item, number of its try
+        running: dict[Any, tuple[int, int]] = {}  # the same by Ray's reference to the result
         try:
-            while waiting or out:
-                while waiting and len(out) < self._capacity():
+            while waiting or running:
+                while waiting and len(running) < self._capacity():
                     i, tries = waiting.popleft()
                     reference = remote.remote(key, boxed_work, versions, items[i])
-                    out[reference] = (i, tries)
-                ready, _ = ray.wait(list(out), timeout=_CHECK_INTERVAL)
+                    running[reference] = (i, tries)
+                ready, _ = ray.wait(list(running), timeout=_CHECK_INTERVAL)
                 for reference in ready:
-                    i, tries = out.pop(reference)
+                    i, tries = running.pop(reference)
                     result = _fetch(reference)
                     if isinstance(result, _Lost) and tries < _MAX_TRIES:
                         self.retried += 1
@@ -107,18 +109,18 @@ class RayExecutor:
                         )
                     yield i, result
         finally:
-            # Whoever asked has had enough. A cluster of our own ends anyway.
+            # The caller stopped early. A cluster that was started here is shut down anyway.
             if not self._own:
-                for reference in out:
+                for reference in running:
                     with suppress(Exception):
                         ray.cancel(reference)
 
     def _capacity(self) -> int:
-        """Number of items that may be out at once."""
+        """Number of items that may be running or queued at workers at once."""
         import ray
 
-        if self._max_out:
-            return self._max_out
+        if self._max_running:
+            return self._max_running
         if time.monotonic() - self._checked_at >= _CHECK_INTERVAL:
             cores = int(ray.cluster_resources().get("CPU", 1))
             self._capacity_found = _ITEMS_PER_WORKER * max(1, cores)
@@ -128,56 +130,56 @@ class RayExecutor:
 
 @dataclass(frozen=True)
 class _Lost:
-    """Takes the place of the result of an item whose worker is gone."""
+    """Stands for the result of an item whose worker is lost."""
 
     reason: str
 
 
 def _fetch(reference: Any) -> Any:
-    """The result of an item, or `_Lost`."""
+    """Fetch the result of an item, or `_Lost` where its worker is lost."""
     import ray
-    from ray import exceptions as gone
+    from ray import exceptions as ray_errors
 
     try:
-        # Copied, because arrays lie in the store, read-only, and fill it for as long as they are
-        # held.
+        # Copied, because the fetched arrays are read-only and occupy Ray's shared memory while they
+        # are referenced.
         return deepcopy(ray.get(reference))
     except (
-        gone.WorkerCrashedError,
-        gone.NodeDiedError,
-        gone.ObjectLostError,
-        gone.OutOfMemoryError,
-        gone.LocalRayletDiedError,
+        ray_errors.WorkerCrashedError,
+        ray_errors.NodeDiedError,
+        ray_errors.ObjectLostError,
+        ray_errors.OutOfMemoryError,
+        ray_errors.LocalRayletDiedError,
     ) as error:
         return _Lost(type(error).__name__)
-    except gone.RayTaskError as error:
-        # An error of the work itself, as it would be here, with where it was in the worker.
+    except ray_errors.RayTaskError as error:
+        # The work itself failed: raise its own error, with the worker's traceback as the cause.
         raise error.cause from error
 
 
-# In a worker: the key and the work of the last call, kept so that it travels and is built once.
-_held: tuple[str, Any] | None = None
+# In a worker process: key and `work` of the last call, cached so that `work` is sent only once.
+_cached_work: tuple[str, Any] | None = None
 
 
 def _do_item(key: str, boxed_work: list[Any], versions: dict[str, str], item: Any) -> Any:
-    """Do one item in a worker; a `ClashError` is its result."""
-    global _held
+    """Do one item in a worker process; a `ClashError` is returned as its result."""
+    global _cached_work
     import ray
 
     try:
-        if _held is None or _held[0] != key:
-            _held = None
+        if _cached_work is None or _cached_work[0] != key:
+            _cached_work = None
             _prepare_worker(versions)
-            _held = (key, ray.get(boxed_work[0]))
-        return _held[1](item)
+            _cached_work = (key, ray.get(boxed_work[0]))
+        return _cached_work[1](item)
     except ClashError as error:
         return error
 
 
 def _prepare_worker(versions: dict[str, str]) -> None:
-    """Set one thread for torch, and refuse other versions than the head's.
+    """Limit torch to one thread, and raise unless package versions equal those of the head process.
 
-    With other versions the results would differ in their bits.
+    With other versions, results would not be exactly the same.
     """
     import torch
 
@@ -191,5 +193,5 @@ def _prepare_worker(versions: dict[str, str]) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of the packages that decide the results, in this process."""
+    """Versions, in this process, of the packages that affect the results."""
     return {name: version(name) for name in _DECIDING_PACKAGES}
