@@ -129,7 +129,7 @@ def measure_impact(
     start = jumps[index - 1].high if index else -np.inf
     end = jumps[index + 1].low if index + 1 < len(jumps) else np.inf
     frame_duration = pair.struck.frame_duration
-    # The jump is known to half a frame, so that much is left out on each side.
+    # The jump may be half a frame earlier or later, so that much is left out on each side.
     first_window = FitWindow(
         near=jump.time,
         start=start,
@@ -266,8 +266,7 @@ def _jump_size(fits: SideFits, length_scale: np.ndarray) -> tuple[float, float]:
     std = np.hypot(fits.after.std, fits.before.std) * length_scale
     jump = change[:3]
     size = float(np.linalg.norm(jump))
-    no_division_by_zero = 1e-12
-    size_std = float(np.linalg.norm(std[:3] * jump) / max(size, no_division_by_zero))
+    size_std = float(np.linalg.norm(std[:3] * jump) / max(size, 1e-12))  # never divides by zero
     return size, size_std
 
 

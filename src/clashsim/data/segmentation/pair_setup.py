@@ -20,7 +20,7 @@ _SPATIAL_LAG = 0.002  # s
 _MAX_LAG = 0.5  # s
 _GYRATION_RADIUS = 0.05  # m, of a body that no scene describes
 _DISTANCE_MARGIN = 0.03  # m: recorded positions may be off by this much
-_DISTANCE_FACTOR = 1.1  # on the largest distance of contact: the scene's sizes may be off too
+_DISTANCE_FACTOR = 1.1  # of safety, on the largest distance at which the pair can touch
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def make_setup(
             rotation=scene.struck_body.rotation,
             gravity=np.array(scene.base.opt.gravity),
         ),
-        # A striker is driven: it does not fall, and its origin serves as well as its mass centre.
+        # A striker is taken as driven: it does not fall, and its origin is what is followed.
         striker_frame=MotionFrame(
             plane=scene.plane,
             centre=np.zeros(3),

@@ -36,7 +36,7 @@ _GAP_FACTOR = 3.5  # times the usual step
 # How far the body may move during the contact, in standard deviations of a frame.
 _SHORT_CONTACT_STD = 0.3
 _LONG_CONTACT_STD = 1.5
-_FIRST_FRAMES = 3  # after an impact, whose noise is that of the anchor
+_FIRST_FRAMES = 3  # after an impact, whose mean noise is the "standard deviation of a frame" above
 
 _MAX_SLIDE_MISFIT = 1.3  # rms residual over noise, beyond which a shorter slide is tried
 _MIN_SLIDE_FRAMES = 12
