@@ -134,14 +134,14 @@ class Segmentation:
     @property
     def after_std(self) -> np.ndarray:
         """Standard deviations (N, k) of `impacts.after`."""
-        width = 3 if self.planar else 6
+        width = 3 if self.planar else 6  # one twist
         stds = [impact.after_std for impact in self.found]
         return np.array(stds).reshape(len(self.found), width)
 
     @property
     def before_std(self) -> np.ndarray:
         """Standard deviations (N, 2 k) of the twists before: struck body, then striker."""
-        width = 6 if self.planar else 12
+        width = 6 if self.planar else 12  # two twists
         stds = [impact.before_std for impact in self.found]
         return np.array(stds).reshape(len(self.found), width)
 
@@ -173,7 +173,7 @@ def origin_state(
         time: Time (s) of the state.
 
     Returns:
-        Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space.
+        Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space; world axes.
     """
     now = np.array([time])
     return trajectory.origin_state(

@@ -178,6 +178,7 @@ def _measure_jumps(
             while index + 1 < len(jumps) and is_one_slide(
                 pair.struck, pair.noise, setup, jumps=jumps, index=index
             ):
+                # The next jump is only where the slide comes to rest.
                 jumps = jumps[: index + 1] + jumps[index + 2 :]
             jump = jumps[index]
             result = measure_impact(pair, setup, jumps=jumps, index=index)

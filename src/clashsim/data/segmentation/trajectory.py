@@ -140,10 +140,11 @@ class Trajectory:
         """Pose (3,) and twist (3,) of the origin for coordinates x, y, yaw of the mass centre."""
         x, y, yaw = coordinates
         vx, vy, yaw_rate = rate
-        local = plane[:2] @ (self.frame.rotation @ self.frame.centre)
+        # From the origin to the mass centre: first at yaw 0, then at this yaw.
+        arm_x, arm_y = plane[:2] @ (self.frame.rotation @ self.frame.centre)
         cos = np.cos(yaw)
         sin = np.sin(yaw)
-        arm = np.array([cos * local[0] - sin * local[1], sin * local[0] + cos * local[1]])
+        arm = np.array([cos * arm_x - sin * arm_y, sin * arm_x + cos * arm_y])
         pose = np.array([x - arm[0], y - arm[1], yaw])
         twist = np.array([vx + yaw_rate * arm[1], vy - yaw_rate * arm[0], yaw_rate])
         return pose, twist

@@ -106,7 +106,7 @@ def _jumps_of_span(
     middle = 0.5 * (t[side - 1 : side - 1 + windows] + t[side : side + windows])
     elapsed = t[rows] - middle[:, None]
     duration = np.abs(elapsed).max(1, keepdims=True)
-    unit = noise.min(0)
+    unit = noise.min(0)  # (k,), in which the coordinates of all windows are measured
     # Frames in motion are less certain because of the jitter of their time stamps.
     weight = 1 / np.max(noise / unit, axis=1)[rows][:, :, None]
     scaled_time = elapsed / duration
