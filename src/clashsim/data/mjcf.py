@@ -1,6 +1,6 @@
 """Write identified parameters into the MJCF text that a user wrote, the author of the scene.
 
-Only the numbers of the parameters change; every other byte of the text stays as it was.
+Only what holds the parameters is changed or added; every other byte of the text stays as it was.
 """
 
 from __future__ import annotations
