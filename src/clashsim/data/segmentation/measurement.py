@@ -97,10 +97,10 @@ class _GuardedFits:
 
 @dataclass(frozen=True, eq=False)
 class _StrikerState:
-    """The striker's origin at the impact, in world axes.
+    """The striker's origin at the impact.
 
     Attributes:
-        pose: Pose (3,) in the plane or (7,) in space.
+        pose: Pose (3,) in the plane's axes, or (7,) in world axes.
         twist: Twist (k,), m/s and rad/s.
         twist_std: Standard deviations (k,) of the twist.
     """

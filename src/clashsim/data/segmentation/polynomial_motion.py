@@ -242,8 +242,8 @@ def fit_smooth_motion(
             else:
                 rate_is_off = accepted is not None and _rate_differs(fit, accepted)
             degrees_of_freedom = max((size - order - 1) * coordinates.shape[1], 1)
-            misfit_std = 1 / np.sqrt(2 * degrees_of_freedom)  # of a motion that fits perfectly
-            allowed_misfit = _MAX_MISFIT + _MAX_MISFIT_DEVIATIONS * misfit_std
+            # The misfit of a perfect model has a standard deviation of 1 / sqrt(2 dof).
+            allowed_misfit = _MAX_MISFIT + _MAX_MISFIT_DEVIATIONS / np.sqrt(2 * degrees_of_freedom)
             if fit.misfit > allowed_misfit or rate_is_off:
                 failures += 1
                 if failures == _MAX_FAILURES:

@@ -173,7 +173,7 @@ def origin_state(
         time: Time (s) of the state.
 
     Returns:
-        Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space; world axes.
+        Pose (3,) and twist (3,) in the plane's axes, or pose (7,) and twist (6,) in world axes.
     """
     now = np.array([time])
     return trajectory.origin_state(

@@ -60,7 +60,7 @@ def segment(
         config: Further options.
 
     Returns:
-        The impacts with their errors, and a note on whatever was left out.
+        The impacts with their errors, and a note on each thing that was left out.
 
     Raises:
         DataError: An option is not valid, or the struck body is in no trial.

@@ -36,7 +36,7 @@ _GAP_FACTOR = 3.5  # times the usual step
 # How far the body may move during the contact, in standard deviations of a frame.
 _SHORT_CONTACT_STD = 0.3
 _LONG_CONTACT_STD = 1.5
-_FIRST_FRAMES = 3  # after an impact, whose mean noise is the "standard deviation of a frame" above
+_FIRST_FRAMES = 3  # after an impact, whose mean noise is that standard deviation of a frame
 
 _MAX_SLIDE_MISFIT = 1.3  # rms residual over noise, beyond which a shorter slide is tried
 _MIN_SLIDE_FRAMES = 12
@@ -198,7 +198,7 @@ _Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # times (n,), coordinates (
 
 
 def _fit_flight_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> SideFits:
-    """Fit the motion after an impact in space, from where it meets the motion before."""
+    """Fit the motion after an impact in space, starting where the motion before comes closest."""
     t, coordinates, noise = frames
     near = anchor.time
     rough = fit_spatial_motion(t, coordinates, noise, origin=near)

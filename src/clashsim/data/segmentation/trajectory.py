@@ -121,7 +121,7 @@ class Trajectory:
             rate: Their rates (k,) per second.
 
         Returns:
-            Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space; world axes.
+            Pose (3,) and twist (3,) in the plane's axes, or pose (7,) and twist (6,) in world axes.
         """
         if self.frame.plane is not None:
             return self._planar_origin_state(self.frame.plane, coordinates, rate)
