@@ -1,6 +1,6 @@
-"""Where finished parts of long work are kept until the whole is done.
+"""Checkpoints: finished parts of a long computation, kept until all of it is done.
 
-That is a folder, or any file system that fsspec knows.
+They are in a folder, or in any file system that the library fsspec can reach.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from clashsim.core.files import write_atomic
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Small files by name.
+    """Small files by name in one place.
 
-    A write leaves the whole file or none, and a name means the same file to every process that sees
-    the location.
+    A write that is interrupted leaves no part of a file, and every process that can reach the place
+    sees the same files.
 
     Attributes:
-        place: A folder, absolute since workers run elsewhere, or a URL such as s3://bucket/folder.
+        place: A folder, as an absolute path since workers may run in other folders, or a URL such
+            as s3://bucket/folder.
     """
 
     place: str
@@ -45,7 +46,7 @@ class CheckpointStore:
         return "://" in self.place
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Whether there is a file with this name."""
         if not self.remote:
             return (Path(self.place) / name).is_file()
         with self._file_system() as (files, folder):
@@ -63,7 +64,7 @@ class CheckpointStore:
                 return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file under a temporary name, and move it to its own."""
+        """Write a file under a temporary name, then rename it, so that it is never half-written."""
         if not self.remote:
             write_atomic(Path(self.place) / name, content)
             return
@@ -74,10 +75,10 @@ class CheckpointStore:
             files.mv(temporary, f"{folder}/{name}")
 
     def remove(self, mine: Callable[[str], bool]) -> None:
-        """Remove files, and the location if nothing else lies in it.
+        """Remove some of the files, and the folder itself where nothing else is in it.
 
         Args:
-            mine: Whether a file of some name is to be removed.
+            mine: Tells for the name of a file whether to remove it.
         """
         if not self.remote:
             local = Path(self.place)
@@ -99,7 +100,7 @@ class CheckpointStore:
 
     @contextmanager
     def _file_system(self) -> Iterator[tuple[Any, str]]:
-        """The file system and the folder in it; whatever goes wrong there is one DataError."""
+        """Yield the file system and the folder in it; any error of theirs becomes a DataError."""
         with needs("fsspec", "scale"):
             import fsspec
         try:
@@ -112,5 +113,5 @@ class CheckpointStore:
 
 
 def _ours(names: list[str], mine: Callable[[str], bool]) -> list[str]:
-    """Names of files that are ours; a killed write leaves one that begins with a dot."""
+    """The names that `mine` accepts, with or without the leading dot of a half-written file."""
     return [name for name in names if mine(name.lstrip("."))]

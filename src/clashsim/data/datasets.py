@@ -1,6 +1,6 @@
-"""Public recordings of real impacts, by name, from a folder that the user sets.
+"""Public recordings of real impacts, by name, from a folder that the user chooses.
 
-Nothing of them is shipped.
+The recordings are not part of this package; users download them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ def find_data_root(root: Path | None) -> Path:
     """The folder with public recordings, given by --data or by the environment.
 
     Args:
-        root: The folder of --data, or None for that of the environment variable.
+        root: The folder given by --data; None to take the environment variable.
 
     Returns:
-        The folder.
+        The folder, which exists.
 
     Raises:
-        DataError: There is none; the message says where the recordings can be obtained.
+        DataError: No folder was given, or it does not exist; the message says where the recordings
+            can be obtained.
     """
     chosen = root
     if chosen is None and os.environ.get(DATA_ROOT_VARIABLE):
@@ -62,7 +63,7 @@ def names(root: Path) -> list[str]:
 
 
 def load(name: str, root: Path) -> RealDataset:
-    """Read one set by name; raises a DataError that lists the choices where there is none."""
+    """Read one set by name; raises a DataError that lists the sets there are for any other."""
     kind = name.split("/")[0]
     is_present = kind in _FILES and (root / _FILES[kind][0]).is_file()
     dataset = None

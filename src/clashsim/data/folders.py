@@ -1,4 +1,4 @@
-"""Folders of a run, an export or a plan: plain files, each with its hash in a manifest.
+"""Folders with a run, an export or a plan: plain files, and a manifest with the hash of each.
 
 A folder is written whole or not at all, and never holds pickles.
 """
@@ -26,13 +26,15 @@ _DESCRIPTIONS: dict[Kind, str] = {"run": "a run folder", "export": "an export", 
 def write_folder(
     path: Path, files: Mapping[str, bytes], *, overwrite: bool = False, kind: Kind = "run"
 ) -> None:
-    """Write files as one folder; a kill leaves the old folder whole, or the new one.
+    """Write files as one folder.
+
+    A process that is killed meanwhile leaves the old folder complete, or the new one.
 
     Args:
         path: The folder.
-        files: Contents by relative name.
-        overwrite: Whether a folder of the same kind may be replaced.
-        kind: What the folder is.
+        files: Contents of the files by name relative to the folder.
+        overwrite: Whether an existing folder of the same kind may be replaced.
+        kind: What the folder holds.
 
     Raises:
         RunError: The folder cannot be written, or something else is there.
@@ -91,13 +93,14 @@ def read_folder(path: Path) -> dict[str, bytes]:
 def check_output_folder(path: Path, *, overwrite: bool, kind: Kind = "run") -> None:
     """Raise a RunError unless a folder may be written at `path`.
 
-    It may where nothing is there, or an empty folder, or one of its own kind that may be replaced.
+    It may be written if nothing exists there, or an empty folder, or, with `overwrite`, a folder of
+    the same kind.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise RunError(f"{str(path)!r} already exists and is not a folder")
     if not path.exists() or not any(path.iterdir()):
         return
-    # An export must not replace a run, nor either of them anything else.
+    # A folder may hold work that cannot be made again, so only one of the same kind is replaced.
     if _kind_of_folder(path) != f"clashsim-{kind}":
         raise RunError(
             f"{str(path)!r} already exists and is not {_DESCRIPTIONS[kind]}; choose another output"
@@ -110,7 +113,7 @@ def check_output_folder(path: Path, *, overwrite: bool, kind: Kind = "run") -> N
 
 
 def dumps(value: object) -> bytes:
-    """JSON as this project writes it: indented, keys in their own order."""
+    """A value as JSON in the way this project writes it: indented, with keys in given order."""
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
@@ -120,12 +123,13 @@ def loads(files: Mapping[str, bytes], name: str) -> object:
         raise RunError(f"the run is incomplete: {name} is missing")
     try:
         return json.loads(files[name])
-    except (ValueError, RecursionError):  # ValueError: no JSON, no text, or an integer without end
+    # ValueError: not JSON, not text, or an integer with too many digits.
+    except (ValueError, RecursionError):
         raise RunError(f"the run is damaged: {name} is not valid JSON") from None
 
 
 def _kind_of_folder(path: Path) -> str | None:
-    """What the manifest of a folder says it is; None where there is none that can be read."""
+    """The kind that a folder's manifest states; None where no manifest can be read."""
     try:
         manifest = json.loads(_read(path, _MANIFEST))
     except (OSError, RunError, ValueError, RecursionError):
@@ -156,7 +160,7 @@ def _read_manifest(path: Path) -> dict:
 
 
 def _inside(name: str) -> PurePosixPath:
-    """A relative name that stays in its folder; raises a RunError for any other."""
+    """The name of a file as a relative path; raises a RunError if it points out of the folder."""
     path = PurePosixPath(name)
     leaves_folder = path.is_absolute() or ".." in path.parts or not path.parts
     if leaves_folder or "\\" in name or "\0" in name:
@@ -167,7 +171,7 @@ def _inside(name: str) -> PurePosixPath:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """The content of a file that lies in the folder itself; links are not followed."""
+    """The content of a file of the folder; a link raises a RunError, as it may point elsewhere."""
     relative = _inside(name)
     file = folder / relative
     if not os.path.lexists(file):
@@ -179,14 +183,15 @@ def _read(folder: Path, name: str) -> bytes:
 
 
 def _aside(path: Path) -> Path:
-    """Where the old folder is while it is replaced."""
+    """The path to which an old folder is renamed while a new one takes its place."""
     return path.with_name(f".{path.name}.old")
 
 
 def _recover(path: Path) -> None:
-    """Undo what a replacement left that was killed.
+    """Clean up after a `write_folder` that was killed while it replaced a folder.
 
-    Between its two renames only the old run is there, which is put back. After them it is removed.
+    If it was killed between its two renames, only the old folder exists, set aside: it is renamed
+    back. If it was killed after both, the new folder is in place, and the old one is removed.
     """
     aside = _aside(path)
     if aside.is_dir():

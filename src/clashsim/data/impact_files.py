@@ -1,6 +1,7 @@
 """Impacts in files: CSV, NPZ and JSON with one column per name, and clashsim's own safetensors.
 
-Only the last keeps theta and the ends of simulated impacts too.
+Only clashsim's safetensors also keep the theta of simulated impacts, and how many ended in which
+way.
 """
 
 from __future__ import annotations
@@ -22,21 +23,25 @@ from clashsim.core.npz import Npz
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import read_tensors
 
-# Bytes of a file, or of what a compressed file unpacks to: more than 10 million impacts, and still
-# fits a laptop.
+# Most bytes of a file, or of what a compressed file unpacks to: more than 10 million impacts, which
+# still fit into the memory of a laptop.
 LIMIT = 4 << 30
 _FORMAT = 1
-# The only key: safetensors writes several in an order that changes from run to run.
+# The only key of the metadata: safetensors writes several keys in an order that changes from run to
+# run, and the same impacts should give the same bytes.
 _METADATA = "clashsim"
-Table = Mapping[str, np.ndarray]
+_KNOWN_PREFIX = "known/"  # of tensors with parameters measured with each impact
+_MAX_LISTED = 8  # impacts that an error message lists
+Table = Mapping[str, np.ndarray]  # columns (N,) by name
 
 
 def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
-    """Read impacts from a file, by its suffix.
+    """Read impacts from a file, whose suffix says its format.
 
     Args:
         path: The file.
-        known: Names of further columns that may be there (parameters measured with each impact).
+        known: Names of further columns that the file may have (parameters measured with each
+            impact).
 
     Returns:
         The impacts; all their numbers are finite.
@@ -87,20 +92,20 @@ def write_impacts(path: Path | str, impacts: Impacts) -> None:
 
 
 def to_bytes(impacts: Impacts) -> bytes:
-    """Impacts as safetensors."""
+    """Impacts as the content of a safetensors file."""
     tensors = {"before": impacts.before, "after": impacts.after}
     for name, values in impacts.known.items():
-        tensors[f"known/{name}"] = np.asarray(values, float)
+        tensors[f"{_KNOWN_PREFIX}{name}"] = np.asarray(values, float)
     if impacts.theta is not None:
         tensors["theta"] = impacts.theta
-    about = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source}
-    about["ends"] = dict(impacts.end_counts)
+    description = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source}
+    description["ends"] = dict(impacts.end_counts)
     contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
-    return save(contiguous, {_METADATA: json.dumps(about, sort_keys=True)})
+    return save(contiguous, {_METADATA: json.dumps(description, sort_keys=True)})
 
 
 def _csv_bytes(impacts: Impacts) -> bytes:
-    """Real impacts as CSV, with numbers that are read back as the same."""
+    """Real impacts as CSV, with all digits, so that reading gives exactly the same numbers."""
     if impacts.theta is not None:
         raise DataError(
             "a CSV file has no place for the theta of simulated impacts; "
@@ -176,25 +181,26 @@ def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
     """Impacts from safetensors: clashsim's own, or one tensor per column."""
     tensors, metadata = read_tensors(content)
     if _METADATA in metadata:
-        about = parse_json(metadata[_METADATA], "the description in the safetensors file")
-        return _impacts_of_tensors(tensors, about)
+        description = parse_json(metadata[_METADATA], "the description in the safetensors file")
+        return _impacts_of_tensors(tensors, description)
     _check_names(tensors, known)
     table = {name: _column(name, values) for name, values in tensors.items()}
     return _impacts_of_table(table, known)
 
 
-def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], about: object) -> Impacts:
-    """Impacts from what `to_bytes` wrote: tensors, and a description of them."""
-    if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        found = about.get("format") if isinstance(about, dict) else about
+def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], description: object) -> Impacts:
+    """Impacts from the tensors and the description that `to_bytes` wrote."""
+    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+        found = description.get("format") if isinstance(description, dict) else description
         raise DataError(
             f"the impacts have format {quoted(found)}, this version reads format {_FORMAT}"
         )
-    if not ({"before", "after"} <= tensors.keys() and isinstance(about.get("planar"), bool)):
+    has_planar = isinstance(description.get("planar"), bool)
+    if not ({"before", "after"} <= tensors.keys() and has_planar):
         raise DataError(
             "the safetensors file lacks parts of clashsim's impacts (before, after, planar)"
         )
-    ends = about.get("ends")
+    ends = description.get("ends")
     if not isinstance(ends, dict) or not all(type(count) is int for count in ends.values()):
         raise DataError(f"each way that impacts ended needs a count, got ends = {quoted(ends)}")
     if any(not np.issubdtype(values.dtype, np.floating) for values in tensors.values()):
@@ -207,15 +213,14 @@ def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], about: object) -> Imp
         is_table = is_table and theta.ndim == 2 and len(theta) == len(before)
     if not is_table:
         raise DataError("before, after and theta must be tables with one row per impact")
-    prefix = "known/"
-    measured = [name for name in tensors if name.startswith(prefix)]
-    extra = {name.removeprefix(prefix): tensors[name] for name in measured}
-    source = str(about.get("source", "real"))
-    return Impacts(about["planar"], before, after, theta, extra, source, ends)
+    measured = [name for name in tensors if name.startswith(_KNOWN_PREFIX)]
+    known = {name.removeprefix(_KNOWN_PREFIX): tensors[name] for name in measured}
+    source = str(description.get("source", "real"))
+    return Impacts(description["planar"], before, after, theta, known, source, ends)
 
 
 def _impacts_of_table(table: Table, known: Sequence[str]) -> Impacts:
-    """Impacts from columns by name, which must have one length."""
+    """Impacts from columns by name, which must all have the same length."""
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1:
         first = next(iter(lengths))
@@ -228,7 +233,7 @@ def _impacts_of_table(table: Table, known: Sequence[str]) -> Impacts:
 
 
 def _check_names(names: Collection[str], known: Sequence[str]) -> None:
-    """Raise a DataError for a table with other columns, before its cells are looked at."""
+    """Raise a DataError for a column that impacts do not have, before any cell is parsed."""
     expected = {*known}
     for planar in (True, False):
         expected.update(before_columns(planar), after_columns(planar))
@@ -243,7 +248,7 @@ def _check_names(names: Collection[str], known: Sequence[str]) -> None:
 
 
 def _column(name: str, values: object) -> np.ndarray:
-    """A column (N,) of floating-point numbers; raises a DataError that says why it is none."""
+    """Values as floating-point numbers (N,); raises a DataError where they are not numbers."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise DataError(
@@ -257,7 +262,7 @@ def _column(name: str, values: object) -> np.ndarray:
         return values.astype(float)
     if not isinstance(values, list):
         raise DataError(f"column {name!r} must be a list of numbers, got {quoted(values)}")
-    # Checked one by one: numpy would make room for the longest text in every row.
+    # Checked one by one: where one value is a text, numpy would take its memory for every row.
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
             found = f"impact {i} has {quoted(value)} in column {name!r}"
@@ -276,7 +281,7 @@ def _text(content: bytes) -> str:
 
 
 def _check_finite(impacts: Impacts) -> Impacts:
-    """The impacts themselves; raises a DataError that lists those with NaN or infinite values."""
+    """Return the impacts unchanged; raises a DataError that lists those with NaN or infinity."""
     finite = np.isfinite(impacts.before).all(1) & np.isfinite(impacts.after).all(1)
     for values in impacts.known.values():
         finite &= np.isfinite(values)
@@ -284,9 +289,9 @@ def _check_finite(impacts: Impacts) -> Impacts:
         finite &= np.isfinite(impacts.theta).all(1)
     if not finite.all():
         rows = np.flatnonzero(~finite)
-        named = ", ".join(map(str, rows[:8]))
-        more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-        raise DataError(f"impacts {named}{more} (counted from 0) hold NaN or infinite values")
+        listed = ", ".join(map(str, rows[:_MAX_LISTED]))
+        more = f" and {len(rows) - _MAX_LISTED} more" if len(rows) > _MAX_LISTED else ""
+        raise DataError(f"impacts {listed}{more} (counted from 0) hold NaN or infinite values")
     return impacts
 
 

@@ -1,4 +1,4 @@
-"""Logs into trials: every format through one mapping, several loggers on one clock, and checks."""
+"""Import of logs as trials: files of all formats are read by a mapping, joined, and checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from clashsim.data.readers.mapping import LogMapping
 from clashsim.data.readers.sources import FoundFile, gather
 from clashsim.data.readers.streams import Log, Stream
 
-_HEAD_ROWS = 4000  # of each file that a guess looks at
+_HEAD_ROWS = 4000  # rows of each file from which a mapping is guessed
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class ImportedLogs:
 
     Attributes:
         trials: The trials.
-        findings: What was found wrong with them.
-        mapping: The mapping they were read by.
+        findings: What was found wrong with the logs.
+        mapping: The mapping by which the logs were read.
     """
 
     trials: Trials
@@ -67,15 +67,16 @@ def read_logs(
 ) -> ImportedLogs:
     """Read trials from logs, folders of logs and archives.
 
-    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, or a guess.
+    Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, given or
+    guessed.
 
     Args:
         paths: Files, folders and archives.
-        mapping: Which columns are what.
-        guess: Whether to propose a mapping from names and numbers where none is given.
+        mapping: Which columns are the time, and the position and orientation of which body.
+        guess: Whether to guess the mapping from names and numbers where none is given.
         rate: Frames per second, for a guess where the logs count frames and have no times.
         accept: Names of serious findings that should not stop the import.
-        progress: Called with the number of trials read.
+        progress: Shows how many trials have been read.
 
     Returns:
         The trials, and what was found wrong with them.
@@ -161,14 +162,22 @@ def _read_trial(
     try:
         trial = join_logs(name, logs, mapping.known)
     except DataError as error:
-        # What was found explains better why nothing is left.
+        # A serious finding explains better than this error why the logs cannot be joined.
         raise_if_serious(findings, accept)
         raise DataError(f"in {files[0].name!r}: {error}") from None
     return trial, findings + check_swapped_bodies(trial)
 
 
 def _check_stream(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
-    """Run all checks of one stream; bad rows are removed or set to NaN."""
+    """Run all checks of one stream.
+
+    Args:
+        trial: Name of the trial, for the findings.
+        stream: One body in one log.
+
+    Returns:
+        The stream with bad rows removed or set to NaN, and what was found.
+    """
     findings: list[Finding] = []
     if not stream.has_orientation:
         message = "the log has no orientation of the body; it counts as never rotated"
@@ -197,7 +206,10 @@ def _check_shared_time(trial: str, logs: Sequence[Log]) -> list[Finding]:
 
 @contextmanager
 def _printable_errors() -> Iterator[None]:
-    """Keep a message to one line that a terminal shows as it is: a file may hold any name."""
+    """Replace unprintable letters in error messages by ?.
+
+    Names in a file may hold line ends and control sequences, which a terminal would carry out.
+    """
     try:
         yield
     except DataError as error:

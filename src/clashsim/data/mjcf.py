@@ -1,6 +1,6 @@
-"""Write identified parameters into the author's MJCF as the smallest textual edit.
+"""Write identified parameters into the MJCF text that a user wrote, the author of the scene.
 
-Every other byte stays as it was.
+Only what holds the parameters is changed or added; every other byte of the text stays as it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from clashsim.data.mjcf_text import (
     parse_elements,
 )
 
-# Model fields whose attribute has another name in MJCF.
+# MJCF attributes by field of MjModel, where their names differ. Those of all other fields have the
+# field's name without its prefix, such as "friction" for "geom_friction".
 _ATTRIBUTES = {
     "dof_solref": "solreffriction",
     "dof_solimp": "solimpfriction",
@@ -42,6 +43,9 @@ _INERTIAL_FIELDS = ("body_ipos", "body_iquat", "body_mass", "body_inertia")
 _PAIR_ATTRIBUTES = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")
 _TAGS = {"geom": ("geom",), "body": ("body",), "joint": ("joint", "freejoint")}
 _OPTION_PREFIX = "opt."
+# How far compiled values may be from those of theta, whose numbers are written with nine digits.
+_RELATIVE_TOLERANCE = 1e-8
+_ABSOLUTE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,12 @@ class EditedMjcf:
 
 @dataclass(frozen=True)
 class _Home:
-    """The element that holds a parameter.
+    """The element that holds a parameter, or what must be added to hold it.
 
     Attributes:
-        element: The element, or None where it must be added.
-        kind: What must be added: option, inertial or pair.
-        name: The body or pair it belongs to.
+        element: The element, or None where one must be added.
+        kind: Tag of the element that must be added: option, inertial or pair.
+        name: Name of the body of the inertial, or of the pair; empty for an option.
     """
 
     element: XmlElement | None
@@ -70,7 +74,7 @@ class _Home:
 def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> EditedMjcf:
     """Write parameters into the author's text.
 
-    What the result compiles to is compared with `scene.model(theta)` before it is returned.
+    The edited text is compiled and compared with `scene.model(theta)` before it is returned.
 
     Args:
         xml: The author's MJCF.
@@ -86,15 +90,17 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
     theta = np.asarray(theta, float)
     text = xml.encode()
     elements = parse_elements(text, scene.name)
-    changed: dict[int, XmlElement] = {}  # by the position of the element in the text
+    # Elements to change and their new values, by the element's first byte in the text.
+    changed: dict[int, XmlElement] = {}
     changed_values: dict[int, list[AttributeValue]] = {}
-    added_values: dict[tuple[str, str], list[AttributeValue]] = {}  # by kind and name
+    # Values of elements to add, by kind and name as in `_Home`.
+    added_values: dict[tuple[str, str], list[AttributeValue]] = {}
     unwritten = []
     for param, slot, number in zip(scene.params, scene.slots, theta, strict=True):
         if slot is None:
             unwritten.append(param.name)
             continue
-        kind, *name_parts, _ = param.target.split("/")
+        kind, *name_parts, _ = param.target.split("/")  # kind/name/field; names may have slashes
         home = _find_home(elements, scene, slot, kind=kind, name="/".join(name_parts))
         value = _attribute_value(scene, slot, param.sign * float(number))
         if home.element is None:
@@ -115,14 +121,23 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
 def _find_home(
     elements: Sequence[XmlElement], scene: Scene, slot: Slot, *, kind: str, name: str
 ) -> _Home:
-    """The element that holds a parameter; elements inside <default> hold none."""
-    live = [element for element in elements if "default" not in element.path]
+    """Find the element that holds the parameter of an object.
+
+    Args:
+        elements: All elements of the text; those inside <default> are passed over, since they
+            describe classes and not objects.
+        scene: The scene.
+        slot: Where the parameter is in the compiled model.
+        kind: Kind of the object: option, pair, geom, body, joint or actuator.
+        name: Name of the object.
+    """
+    objects = [element for element in elements if "default" not in element.path]
     if kind == "option":
-        return _option_home(live, slot.field.removeprefix(_OPTION_PREFIX))
-    has_include = any(element.tag == "include" for element in live)
+        return _option_home(objects, slot.field.removeprefix(_OPTION_PREFIX))
+    has_include = any(element.tag == "include" for element in objects)
     if kind == "pair":
-        return _pair_home(live, scene, name, has_include=has_include)
-    named = [element for element in live if _is_element_of(element, kind, name)]
+        return _pair_home(objects, scene, name, has_include=has_include)
+    named = [element for element in objects if _is_element_of(element, kind, name)]
     if not named:
         origin = "an element that makes others, such as <replicate>"
         if has_include:
@@ -139,7 +154,7 @@ def _find_home(
 
 
 def _is_element_of(element: XmlElement, kind: str, name: str) -> bool:
-    """Whether an element is the geom, body, joint or actuator of a name."""
+    """Whether an element is the geom, body, joint or actuator (`kind`) with this name."""
     if element.attributes.get("name") != name:
         return False
     if kind in _TAGS:
@@ -147,10 +162,10 @@ def _is_element_of(element: XmlElement, kind: str, name: str) -> bool:
     return element.path[-1:] == ("actuator",)
 
 
-def _option_home(live: Sequence[XmlElement], attribute: str) -> _Home:
-    """The last <option> with the attribute, else the last <option>."""
+def _option_home(objects: Sequence[XmlElement], attribute: str) -> _Home:
+    """The last <option> with the attribute, since later ones override; else the last <option>."""
     options = [
-        element for element in live if element.tag == "option" and element.path == ("mujoco",)
+        element for element in objects if element.tag == "option" and element.path == ("mujoco",)
     ]
     for element in reversed(options):
         if attribute in element.attributes:
@@ -158,10 +173,14 @@ def _option_home(live: Sequence[XmlElement], attribute: str) -> _Home:
     return _Home(options[-1] if options else None, "option")
 
 
-def _pair_home(live: Sequence[XmlElement], scene: Scene, name: str, *, has_include: bool) -> _Home:
-    """The <pair> of a name, else the one of the same geoms."""
+def _pair_home(
+    objects: Sequence[XmlElement], scene: Scene, name: str, *, has_include: bool
+) -> _Home:
+    """The <pair> with this name, else the <pair> between the same two geoms."""
     pairs = [
-        element for element in live if element.tag == "pair" and element.path[-1:] == ("contact",)
+        element
+        for element in objects
+        if element.tag == "pair" and element.path[-1:] == ("contact",)
     ]
     geoms = _geoms_of_pair(scene, name)
     named = [pair for pair in pairs if pair.attributes.get("name") == name]
@@ -181,6 +200,7 @@ def _pair_home(live: Sequence[XmlElement], scene: Scene, name: str, *, has_inclu
 
 
 def _only_one(found: Sequence[XmlElement], what: str, scene: Scene) -> XmlElement:
+    """The one element that was found for `what`; raises a SceneError where there are several."""
     if len(found) > 1:
         raise SceneError(
             f"scene {scene.name!r} has {len(found)} elements that could be the {what}:"
@@ -190,12 +210,12 @@ def _only_one(found: Sequence[XmlElement], what: str, scene: Scene) -> XmlElemen
 
 
 def _geoms_of_pair(scene: Scene, pair: str) -> set[str | None]:
-    """The two geoms of the strike or of the ground contact."""
+    """Names of the two geoms of the pair that is the strike or the ground contact."""
     return {scene.struck, {STRIKE: scene.striker, GROUND: scene.ground}.get(pair)}
 
 
 def _author_has_pair(scene: Scene, name: str) -> bool:
-    """Whether the author's own scene, includes and all, has the pair."""
+    """Whether the author's own scene, with the files that it includes, has the pair."""
     spec = parse_scene(scene.xml, scene.assets, scene.name)
     geoms = _geoms_of_pair(scene, name)
     return any(
@@ -204,16 +224,17 @@ def _author_has_pair(scene: Scene, name: str) -> bool:
 
 
 def _attribute_value(scene: Scene, slot: Slot, value: float) -> AttributeValue:
-    """What a parameter writes.
+    """The attribute to write for a parameter, and its value there.
 
-    Joints with several degrees of freedom share one attribute, so their first row stands for all.
+    The degrees of freedom of a joint share one attribute, so their first row stands for all.
     """
+    model = scene.base
     if slot.field.startswith(_OPTION_PREFIX):
         name = slot.field.removeprefix(_OPTION_PREFIX)
-        compiled = np.array(getattr(scene.base.opt, name))
+        compiled = np.array(getattr(model.opt, name))
         return AttributeValue(name, slot.columns, value, compiled)
     name = _ATTRIBUTES.get(slot.field, slot.field.split("_", 1)[1])
-    compiled = np.atleast_1d(getattr(scene.base, slot.field)[slot.rows[0]])
+    compiled = np.atleast_1d(getattr(model, slot.field)[slot.rows[0]])
     return AttributeValue(name, slot.columns or (0,), value, np.array(compiled, float))
 
 
@@ -251,10 +272,10 @@ def _add_element(
 
 def _inertial_attributes(scene: Scene, body: str) -> dict[str, str]:
     """All attributes of a body's <inertial>, as compiled."""
-    row = scene.base.body(body).id
+    model = scene.base
+    row = model.body(body).id
     return {
-        _ATTRIBUTES[field]: _numbers_text(getattr(scene.base, field)[row])
-        for field in _INERTIAL_FIELDS
+        _ATTRIBUTES[field]: _numbers_text(getattr(model, field)[row]) for field in _INERTIAL_FIELDS
     }
 
 
@@ -264,8 +285,8 @@ def _pair_attributes(scene: Scene, pair: str) -> dict[str, str]:
     row = model.pair(pair).id
     attributes = {"name": pair}
     for geom in ("geom1", "geom2"):
-        number = int(getattr(model, f"pair_{geom}")[row])
-        attributes[geom] = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, number)
+        geom_id = int(getattr(model, f"pair_{geom}")[row])
+        attributes[geom] = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, geom_id)
     attributes["condim"] = str(int(model.pair_dim[row]))
     for attribute in _PAIR_ATTRIBUTES:
         attributes[attribute] = _numbers_text(getattr(model, f"pair_{attribute}")[row])
@@ -277,10 +298,14 @@ def _numbers_text(values: np.ndarray | float) -> str:
 
 
 def _verify(scene: Scene, xml: str, theta: np.ndarray) -> None:
-    """Compile the edited text, and compare every field that theta addresses."""
+    """Compile the edited text, and compare every field of the model that a parameter is part of.
+
+    Raises:
+        SceneError: The text does not compile, or a field differs from that of `scene.model(theta)`.
+    """
     wanted = scene.model(theta)
     try:
-        compiled = replace(scene, xml=xml).base
+        compiled = replace(scene, xml=xml).base  # an MjModel
     except SceneError as error:
         raise SceneError(f"theta cannot be written into scene {scene.name!r}: {error}") from None
     for param, slot in zip(scene.params, scene.slots, strict=True):
@@ -289,7 +314,7 @@ def _verify(scene: Scene, xml: str, theta: np.ndarray) -> None:
         expected = _model_values(wanted, slot)
         found = _model_values(compiled, slot)
         is_same = expected.shape == found.shape and np.allclose(
-            expected, found, rtol=1e-8, atol=1e-12
+            expected, found, rtol=_RELATIVE_TOLERANCE, atol=_ABSOLUTE_TOLERANCE
         )
         if not is_same:
             raise SceneError(
@@ -299,7 +324,7 @@ def _verify(scene: Scene, xml: str, theta: np.ndarray) -> None:
 
 
 def _model_values(model: mujoco.MjModel, slot: Slot) -> np.ndarray:
-    """The model's field that a parameter is part of."""
+    """All values of the model's field that a parameter is part of."""
     if slot.field.startswith(_OPTION_PREFIX):
         return np.asarray(getattr(model.opt, slot.field.removeprefix(_OPTION_PREFIX)))
     return np.asarray(getattr(model, slot.field))

@@ -20,16 +20,16 @@ _INDENT = re.compile(rb"\n([ \t]*)$")
 
 @dataclass
 class XmlElement:
-    """One element of a text.
+    """One element of an XML text; positions are in bytes from the start of the text.
 
     Attributes:
-        tag: Its name.
-        attributes: Its attributes.
+        tag: Its tag, such as geom.
+        attributes: Its attributes by name.
         begin: First byte of its start tag.
         end: First byte after its start tag.
         path: Tags of the elements around it, outermost first.
-        children: The elements inside it.
-        close: First byte of its end tag; None if it has none.
+        children: The elements directly inside it.
+        close: First byte of its end tag; None for an element that ends in />.
     """
 
     tag: str
@@ -42,7 +42,7 @@ class XmlElement:
 
 
 class Edit(NamedTuple):
-    """Bytes `begin` to `end` of a text, replaced by others."""
+    """The bytes from `begin` up to `end` (not included) of a text, and what replaces them."""
 
     begin: int
     end: int
@@ -51,13 +51,14 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class AttributeValue:
-    """What one parameter writes into an attribute.
+    """The value of one parameter, and its place in an attribute, which holds one or more numbers.
 
     Attributes:
         attribute: Name of the attribute.
-        columns: Entries of the attribute that get the value.
+        columns: Which of the attribute's numbers get the value, counted from 0.
         value: The value.
-        compiled: All entries (n,) as they were compiled, for those that the author left out.
+        compiled: All numbers (n,) of the attribute in the compiled model, which stand in for those
+            that the author left out.
     """
 
     attribute: str
@@ -67,7 +68,7 @@ class AttributeValue:
 
 
 def parse_elements(text: bytes, scene: str) -> list[XmlElement]:
-    """All elements of a text in order; `scene` is its name for error messages."""
+    """All elements of a text in order; `scene` is the scene's name for error messages."""
     elements: list[XmlElement] = []
     open_elements: list[XmlElement] = []
     parser = expat.ParserCreate()
@@ -111,7 +112,7 @@ def _tag_end(text: bytes, begin: int) -> int:
 
 
 def apply_edits(text: bytes, edits: Sequence[Edit]) -> bytes:
-    """A text with edits applied; the last comes first, so that positions stay valid."""
+    """A text with edits applied, from its end to its start, so that positions stay valid."""
     for edit in sorted(edits, reverse=True):
         text = text[: edit.begin] + edit.replacement + text[edit.end :]
     return text
@@ -120,8 +121,11 @@ def apply_edits(text: bytes, edits: Sequence[Edit]) -> bytes:
 def edit_attributes(
     text: bytes, element: XmlElement, values: Sequence[AttributeValue]
 ) -> list[Edit]:
-    """Edits that put values into one start tag, number by number where the attribute is there."""
-    spans: dict[str, tuple[int, int]] = {}
+    """Edits that put values into the start tag of an element.
+
+    In an attribute that is there, only the numbers concerned are replaced. Others are added whole.
+    """
+    spans: dict[str, tuple[int, int]] = {}  # of the quoted values, by attribute
     for match in _ATTRIBUTE.finditer(text[element.begin : element.end]):
         begin, end = match.span(2)
         spans[match[1].decode()] = (element.begin + begin, element.begin + end)
@@ -150,7 +154,7 @@ def by_attribute(values: Sequence[AttributeValue]) -> dict[str, list[AttributeVa
 
 
 def attribute_text(values: Sequence[AttributeValue]) -> str:
-    """A whole attribute: the compiled numbers with the values in their place."""
+    """The text of a whole attribute: its compiled numbers, some replaced by the values."""
     words = [exact_number(number) for number in values[0].compiled]
     for value in values:
         for column in value.columns:
@@ -164,17 +168,17 @@ def _with_numbers_replaced(quoted: bytes, values: Sequence[AttributeValue]) -> b
     Numbers that the author left to defaults are added up to the last one replaced.
     """
     quote = quoted[:1]
-    words = re.findall(r"\S+|\s+", quoted[1:-1].decode())
-    numbers = [i for i, word in enumerate(words) if not word.isspace()]
+    pieces = re.findall(r"\S+|\s+", quoted[1:-1].decode())  # numbers and the space between them
+    number_places = [i for i, piece in enumerate(pieces) if not piece.isspace()]
     for value in values:
         for column in value.columns:
-            while len(numbers) <= column:
-                if words:
-                    words.append(" ")
-                words.append(exact_number(value.compiled[len(numbers)]))
-                numbers.append(len(words) - 1)
-            words[numbers[column]] = _short_number(value.value)
-    return quote + "".join(words).encode() + quote
+            while len(number_places) <= column:
+                if pieces:
+                    pieces.append(" ")
+                pieces.append(exact_number(value.compiled[len(number_places)]))
+                number_places.append(len(pieces) - 1)
+            pieces[number_places[column]] = _short_number(value.value)
+    return quote + "".join(pieces).encode() + quote
 
 
 def element_text(tag: str, attributes: Mapping[str, str]) -> str:
@@ -191,14 +195,14 @@ def add_child(
     first: bool = False,
     around: str | None = None,
 ) -> Edit:
-    """The edit that adds a child to an element, on a line of its own where the author writes so.
+    """The edit that adds a child to an element, on a line of its own if its siblings are.
 
     Args:
-        text: The text.
+        text: The whole text.
         parent: The element to add to.
         element: The child as text.
-        first: Whether it becomes the first child, or else the last.
-        around: Tag of an element to put around the child.
+        first: Whether the child becomes the first child, or else the last.
+        around: Tag of an element to put around the child; None for none.
 
     Returns:
         The edit.
@@ -218,7 +222,10 @@ def add_child(
 
 
 def _child_indent(text: bytes, parent: XmlElement) -> bytes | None:
-    """The indentation of an element's children; None where they stand on one line."""
+    """The indentation of an element's children; None where they are on the line of other tags.
+
+    Without children it is that of the element itself and two blanks.
+    """
     if parent.children:
         match = _INDENT.search(text[: parent.children[0].begin])
         return match[1] if match else None
@@ -227,10 +234,10 @@ def _child_indent(text: bytes, parent: XmlElement) -> bytes | None:
 
 
 def _short_number(value: float) -> str:
-    """A number with nine digits, which are more than any identification has."""
+    """A number with nine digits: no identified parameter is known more exactly."""
     return f"{value:.9g}"
 
 
 def exact_number(value: float) -> str:
-    """A number that is read back as the same."""
+    """A number with as many digits as it takes to read back exactly the same."""
     return repr(float(value)).removesuffix(".0")

@@ -1,4 +1,7 @@
-"""A real double pendulum before a high-speed camera (Asseman, Kornuta, Ozcan 2018)."""
+"""Public recordings of a real double pendulum by a high-speed camera.
+
+They are by Asseman, Kornuta and Ozcan (2018), whose files give positions in fifths of a pixel.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ FILE = "ibm_pendulum/split_train.zip"
 SOURCE = "erwincoumans/tiny-differentiable-simulator"
 RATE = 400.0  # frames per second, as the authors give it
 ARM = 0.091  # m between the two joints, as the authors give it
-# Runs whose pivots lie this near were cut from one recording.
+# Runs whose pivots are at most this far apart were cut from the same recording.
 _MAX_PIVOT_DISTANCE = 1.0  # fifths of a pixel
-# Arms that differ by less were seen from one distance.
+# Runs whose arm lengths differ by less than this were seen from the same distance.
 _MAX_ARM_CHANGE = 0.01  # of the median length
 
 
 @dataclass(frozen=True, eq=False)
 class PendulumRun:
-    """One file.
+    """One file of the public set: a run of the pendulum.
 
     Attributes:
         name: Name of the file.
         marker_positions: Positions (T, 3, 2) of the markers on the pivot, the first and the second
-            bob, m; the first axis points down, as gravity does.
-        recording: Number of the recording, of which some were cut into several files.
+            bob, m. The first of the two coordinates points down, as gravity does.
+        recording: Number of the recording that the run was cut from; runs may share one.
     """
 
     name: str
@@ -40,7 +43,8 @@ class PendulumRun:
 def load(root: Path) -> list[PendulumRun]:
     """Read all runs of the data root, in the order of the numbers in their names.
 
-    Pixels become metres by the length of the first arm, since the camera stood at two distances.
+    Pixels are turned into metres by the known length of the first arm, separately for each of the
+    two distances at which the camera stood.
     """
     path = root / FILE
     if not path.is_file():
@@ -70,8 +74,8 @@ def split(
 
     Args:
         runs: The runs.
-        share: Share of the files that are held out; it may become a little more.
-        seed: Decides which recordings are held out.
+        share: Share of the files that are held out, at least: whole recordings are.
+        seed: Seed of the random choice of recordings that are held out.
 
     Returns:
         Runs to fit on, and runs held out.
@@ -109,7 +113,7 @@ def _parse_positions(name: str, text: str) -> np.ndarray:
 
 
 def _recording_numbers(pivots: Sequence[np.ndarray]) -> list[int]:
-    """A number for each run, the same for those whose pivots (2,) are together."""
+    """A number for each run, the same for runs with nearly the same position (2,) of the pivot."""
     groups: list[list[np.ndarray]] = []
     numbers = []
     for pivot in pivots:
@@ -126,13 +130,17 @@ def _recording_numbers(pivots: Sequence[np.ndarray]) -> list[int]:
 
 
 def _metres_per_unit(arms: Sequence[float]) -> list[float]:
-    """Metres per fifth of a pixel of each run; runs seen from one distance share the mean."""
+    """Metres per fifth of a pixel of each run, from its arm length in fifths of a pixel.
+
+    Runs that the camera saw from the same distance have nearly the same arm length. They share one
+    scale, from the mean of these lengths.
+    """
     order = np.argsort(arms)
-    in_order = np.asarray(arms)[order]
-    is_new_distance = np.diff(in_order) > _MAX_ARM_CHANGE * np.median(arms)
+    sorted_arms = np.asarray(arms)[order]
+    is_new_distance = np.diff(sorted_arms) > _MAX_ARM_CHANGE * np.median(arms)
     distance_number = np.concatenate([[0], np.cumsum(is_new_distance)])
     scales = np.zeros(len(arms))
     for number in range(distance_number[-1] + 1):
         same = distance_number == number
-        scales[order[same]] = ARM / np.mean(in_order[same])
+        scales[order[same]] = ARM / np.mean(sorted_arms[same])
     return list(scales)

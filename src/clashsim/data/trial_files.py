@@ -18,10 +18,11 @@ from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import read_tensors
 from clashsim.core.trials import SOURCES, Trial, Trials
 
-LIMIT = 4 << 30  # bytes of a file: it is read into memory
+LIMIT = 4 << 30  # most bytes of a file, which is read into memory
 _SUFFIX = ".safetensors"
 _FORMAT = 1
-# The only key: safetensors writes several in an order that changes from run to run.
+# The only key of the metadata: safetensors writes several keys in an order that changes from run to
+# run.
 _METADATA = "clashsim"
 
 
@@ -39,7 +40,11 @@ def write_trials(path: Path | str, trials: Trials) -> None:
 
 
 def to_bytes(trials: Trials) -> bytes:
-    """Trials as safetensors; arrays are numbered, and one JSON text says which is which."""
+    """Trials as the content of a safetensors file.
+
+    Arrays have numbers as names, since names of bodies may be any text. A JSON description in the
+    metadata says which array is which.
+    """
     tensors: dict[str, np.ndarray] = {}
 
     def add_tensor(array: np.ndarray) -> str:
@@ -58,10 +63,10 @@ def to_bytes(trials: Trials) -> bytes:
             "signals": [[name, add_tensor(values)] for name, values in trial.signals.items()],
         }
         entries.append(entry)
-    about: dict[str, Any] = {"format": _FORMAT, "kind": "trials", "trials": entries}
+    description: dict[str, Any] = {"format": _FORMAT, "kind": "trials", "trials": entries}
     if trials.notes:
-        about["notes"] = list(trials.notes)
-    return save(tensors, {_METADATA: json.dumps(about, sort_keys=True)})
+        description["notes"] = list(trials.notes)
+    return save(tensors, {_METADATA: json.dumps(description, sort_keys=True)})
 
 
 def read_trials(path: Path | str) -> Trials:
@@ -89,19 +94,20 @@ def read_trials(path: Path | str) -> Trials:
 
 
 def from_bytes(content: bytes) -> Trials:
-    """Trials from safetensors."""
+    """Trials from the content of a safetensors file."""
     tensors, metadata = read_tensors(content)
-    about = parse_json(metadata.get(_METADATA, "null"), "the description in the safetensors file")
-    if not isinstance(about, dict) or about.get("kind") != "trials":
+    json_text = metadata.get(_METADATA, "null")
+    description = parse_json(json_text, "the description in the safetensors file")
+    if not isinstance(description, dict) or description.get("kind") != "trials":
         raise DataError("the safetensors file does not hold clashsim's trials")
-    if about.get("format") != _FORMAT:
-        found = quoted(about.get("format"))
+    if description.get("format") != _FORMAT:
+        found = quoted(description.get("format"))
         raise DataError(f"the trials have format {found}, this version reads format {_FORMAT}")
     if any(array.dtype != np.float64 for array in tensors.values()):
         raise DataError("the safetensors file holds other types than 64-bit floating-point numbers")
     try:
-        trials = tuple(_read_trial(entry, tensors) for entry in about["trials"])
-        notes = tuple(str(note) for note in about.get("notes", ()))
+        trials = tuple(_read_trial(entry, tensors) for entry in description["trials"])
+        notes = tuple(str(note) for note in description.get("notes", ()))
         return Trials(trials, notes)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise DataError(

@@ -1,6 +1,7 @@
 """Checks of what the numbers mean: units, quaternion order, the axis that points up, handedness.
 
-These look for a motion that is odd as it was read, and plain under another convention.
+Each check looks for a motion that is implausible as it was read, but plausible under another
+convention.
 """
 
 from __future__ import annotations
@@ -19,20 +20,39 @@ _MAX_DISTANCE = 30.0  # m from the origin
 _MAX_SPAN = 20.0  # m over which a body moves
 _MIN_DISTANCE = 0.005  # m: bodies that all stay nearer to the origin are in another unit
 
+_MIN_ANGLES = 3  # rows
 _MAX_ANGLE = 4 * np.pi  # rad: angles beyond two turns at the start are degrees
 _MAX_ANGULAR_SPEED = 60.0  # rad/s
-# A step of a whole turn in radians that was taken for degrees.
-_WRONG_WRAP = (2 * np.pi) ** 2 / 360
+# What a step of a whole turn (2 pi) becomes when radians are taken for degrees.
+_WRONG_WRAP = (2 * np.pi) ** 2 / 360  # rad
+_WRAP_TOLERANCE = 0.05  # share by which such a step may differ
+_MAX_WRAPPED_SIZE = 1.01  # of such a step: angles beyond it were not taken for degrees
+_MAX_USUAL_STEP = 0.1  # of such a step, from row to row
 
 _MIN_QUATERNIONS = 4
+# Indices that turn xyzw into wxyz, and wxyz into xyzw.
+_OTHER_ORDERS = ([3, 0, 1, 2], [1, 2, 3, 0])
+# "Upright" is the cosine of the angle between the body's z axis and up.
+_MIN_USUAL_UPRIGHT = 0.5  # median: below it a body does not stand as it was defined
+_MAX_TURNED_SCALAR = 0.05  # |w|: if no row has more, the body is always about half a turn away
+_MIN_UPRIGHT = 0.98  # of nearly all rows, in the order that is right
+_MIN_TUMBLING = 0.08  # rad, in the order that is wrong
+_MAX_TUMBLING = 0.03  # rad, in the order that is right
+_MAX_TUMBLING_SHARE = 0.1  # of the tumbling in the order that is wrong
+_MAX_HALF_ANGLE = 0.1  # rad: half the angle from no rotation, or from half a turn
+
 _MAX_ROWS = 2000  # that a fit of a fixed point needs
 _MIN_MIRROR_RATIO = 3.0  # by which markers fit their mirror image better
 _MIN_ROTATION = 0.5  # rad, below which a mirrored axis does not show
 _MIN_POSITION_STD = 0.01  # m
 _MAX_ARM = 2.0  # m from the origin of a body to a fixed point
+# Residuals of a fixed point, as shares of the standard deviation of positions.
+_MIN_BAD_RESIDUAL = 0.2
+_MAX_GOOD_RESIDUAL = 0.05
+_MAX_MIRRORED_SHARE = 0.2  # of the residual without mirroring
 
 _MIN_SWAP_STEP = 0.04  # m
-_MAX_SWAP_SHARE = 0.3  # of the steps, that remains when two bodies are exchanged
+_MAX_SWAP_SHARE = 0.3  # of the steps that remains when two bodies are exchanged
 
 
 def check_units(trial: str, streams: Sequence[Stream]) -> list[Finding]:
@@ -68,7 +88,7 @@ def check_units(trial: str, streams: Sequence[Stream]) -> list[Finding]:
 def _check_angles(trial: str, stream: Stream, angles: np.ndarray) -> list[Finding]:
     """Look for degrees taken for radians, and the other way, in angles (N, k)."""
     angles = angles[np.isfinite(angles).all(1)]
-    if len(angles) < 3:
+    if len(angles) < _MIN_ANGLES:
         return []
     steps = np.abs(np.diff(angles, axis=0))
     usual_time_step = max(float(np.median(np.diff(stream.t))), 1e-9)
@@ -79,9 +99,10 @@ def _check_angles(trial: str, stream: Stream, angles: np.ndarray) -> list[Findin
     if starts_large or becomes_large:
         message = f"angles reach {largest:.4g} rad; check the unit of angle (degrees for radians?)"
         return [finding("angle_unit", "stop", message, trial=trial, body=stream.body)]
-    is_small = largest <= 1.01 * _WRONG_WRAP and float(np.median(steps)) < 0.1 * _WRONG_WRAP
-    has_wrap = (np.abs(steps - _WRONG_WRAP) < 0.05 * _WRONG_WRAP).any()
-    if is_small and has_wrap:
+    is_small = largest <= _MAX_WRAPPED_SIZE * _WRONG_WRAP
+    is_slow = float(np.median(steps)) < _MAX_USUAL_STEP * _WRONG_WRAP
+    has_wrap = (np.abs(steps - _WRONG_WRAP) < _WRAP_TOLERANCE * _WRONG_WRAP).any()
+    if is_small and is_slow and has_wrap:
         message = (
             f"angles step by {_WRONG_WRAP:.3f} rad, a whole turn in other units;"
             " check the unit of angle (radians for degrees?)"
@@ -98,27 +119,28 @@ def check_quaternion_order(trial: str, stream: Stream) -> list[Finding]:
     read = stream.pose[np.isfinite(stream.pose).all(1), 3:]
     if len(read) < _MIN_QUATERNIONS:
         return []
-    # Numbers can be exchanged in the file's own axes only.
+    # The file's own numbers, which the reader turned with the axes: these may be in another order.
     in_file_axes = np.column_stack([read[:, 0], read[:, 1:] @ axes])
     up = _up_in_body_axes(read)
-    never_upright = float(np.abs(read[:, 0]).max()) < 0.05 or float(np.median(up[:, 2])) < 0.5
-    if not never_upright:
+    is_half_turned = float(np.abs(read[:, 0]).max()) < _MAX_TURNED_SCALAR
+    if not is_half_turned and float(np.median(up[:, 2])) >= _MIN_USUAL_UPRIGHT:
         return []
-    for order in ([3, 0, 1, 2], [1, 2, 3, 0]):
+    for order in _OTHER_ORDERS:
         exchanged = in_file_axes[:, order]
         other = np.column_stack([exchanged[:, 0], exchanged[:, 1:] @ axes.T])
         other_up = _up_in_body_axes(other)
-        is_upright = float(np.percentile(other_up[:, 2], 5)) > 0.98
+        is_upright = float(np.percentile(other_up[:, 2], 5)) > _MIN_UPRIGHT
         tumbling = _angle_about_mean(up)
         other_tumbling = _angle_about_mean(other_up)
-        if is_upright and tumbling > 0.08 and other_tumbling < min(0.03, 0.1 * tumbling):
+        only_turns = other_tumbling < min(_MAX_TUMBLING, _MAX_TUMBLING_SHARE * tumbling)
+        if is_upright and tumbling > _MIN_TUMBLING and only_turns:
             message = (
                 "the body tumbles as read, but only turns about up with the other order of"
                 " quaternions; check order (xyzw or wxyz)"
             )
             return [finding("quaternion_order", "stop", message, trial=trial, body=stream.body)]
-        other_is_still = float(np.abs(other[:, 0]).min()) > np.cos(0.1)
-        is_half_turn = float(np.abs(read[:, 0]).max()) < np.sin(0.1)
+        other_is_still = float(np.abs(other[:, 0]).min()) > np.cos(_MAX_HALF_ANGLE)
+        is_half_turn = float(np.abs(read[:, 0]).max()) < np.sin(_MAX_HALF_ANGLE)
         if other_is_still and is_half_turn:
             message = (
                 "the body is half a turn from where it was defined, but not turned at all with"
@@ -129,7 +151,7 @@ def check_quaternion_order(trial: str, stream: Stream) -> list[Finding]:
 
 
 def _up_in_body_axes(quaternions: np.ndarray) -> np.ndarray:
-    """The world's up (N, 3) along the axes of bodies with orientations wxyz (N, 4)."""
+    """The world's up direction (N, 3) in the axes of bodies with orientations wxyz (N, 4)."""
     w, x, y, z = quaternions.T
     return np.column_stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)])
 
@@ -165,8 +187,8 @@ def check_up_axis(trial: str, stream: Stream) -> list[Finding]:
 def check_handedness(trial: str, stream: Stream) -> list[Finding]:
     """Look for a mirrored axis.
 
-    It shows in markers that fit as a mirror image only, and in a body that turns about a fixed
-    point (p = c + R r) only when one axis of its positions is mirrored.
+    It shows in markers that fit the body only as a mirror image, and in a body whose motion is a
+    rotation about a fixed point c (p = c + R r) only when one axis of its positions is mirrored.
     """
     if stream.mirror_ratio > _MIN_MIRROR_RATIO:
         message = (
@@ -189,8 +211,10 @@ def check_handedness(trial: str, stream: Stream) -> list[Finding]:
     for i, axis in enumerate("xyz"):
         sign = np.where(np.arange(3) == i, -1.0, 1.0)
         mirrored_residual, arm = _fixed_point_residual(position * sign, quaternion)
-        fits_badly = residual > 0.2 * position_std
-        fits_mirrored = mirrored_residual < min(0.05 * position_std, 0.2 * residual)
+        fits_badly = residual > _MIN_BAD_RESIDUAL * position_std
+        fits_mirrored = mirrored_residual < min(
+            _MAX_GOOD_RESIDUAL * position_std, _MAX_MIRRORED_SHARE * residual
+        )
         if fits_badly and fits_mirrored and arm < _MAX_ARM:
             message = (
                 f"the body turns about a fixed point only when {axis} is mirrored, so positions"
@@ -201,14 +225,14 @@ def check_handedness(trial: str, stream: Stream) -> list[Finding]:
 
 
 def _fixed_point_residual(position: np.ndarray, quaternion: np.ndarray) -> tuple[float, float]:
-    """How well a body turns about a fixed point.
+    """How well the motion of a body is a rotation about a fixed point c, as in p = c + R r.
 
     Args:
-        position: Positions (N, 3) of its origin, m.
-        quaternion: Orientations wxyz (N, 4).
+        position: Positions p (N, 3) of its origin, m.
+        quaternion: Orientations R (N, 4), wxyz.
 
     Returns:
-        Root mean square (m) that p = c + R r leaves over, and the length of r (m).
+        Root mean square distance (m) between the two sides, and the length of r (m).
     """
     w, x, y, z = quaternion.T
     rotation = np.array(
@@ -220,9 +244,10 @@ def _fixed_point_residual(position: np.ndarray, quaternion: np.ndarray) -> tuple
     ).transpose(2, 0, 1)
     identity = np.broadcast_to(np.eye(3), rotation.shape)
     matrix = np.concatenate([identity, rotation], 2).reshape(-1, 6)
-    solution = np.linalg.lstsq(matrix, position.ravel(), rcond=1e-8)[0]
+    solution = np.linalg.lstsq(matrix, position.ravel(), rcond=1e-8)[0]  # c, then r
     residuals = matrix @ solution - position.ravel()
-    root_mean_square = float(np.sqrt(np.mean(residuals**2) * 3))
+    squared_distance = np.mean(residuals**2) * 3  # of three components
+    root_mean_square = float(np.sqrt(squared_distance))
     return root_mean_square, float(np.linalg.norm(solution[3:]))
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in recordings, as named findings, and which of them stop an import."""
+"""Findings: what may be wrong with recordings, by name, and which findings stop an import."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Finding:
 
     Attributes:
         name: One of `FINDING_NAMES`.
-        severity: Whether it stops an import unless it is accepted by name.
+        severity: "stop" for a finding that stops an import unless it is accepted by name.
         trial: Name of the trial.
-        body: Name of the body; empty when it concerns the whole trial.
-        rows: The first rows it concerns, counted from 0 in the body's own log, or in the trial
-            where it concerns two bodies.
+        body: Name of the body; empty when the finding concerns the whole trial.
+        rows: The first rows that the finding concerns, counted from 0 in the body's own log, or in
+            the trial where it concerns two bodies.
         message: What was found, with numbers.
     """
 
@@ -85,7 +85,7 @@ def finding(
 
 
 def check_finding_names(accept: Sequence[str]) -> None:
-    """Raise a DataError for a name that is no finding's."""
+    """Raise a DataError for a name that is not in `FINDING_NAMES`."""
     for name in accept:
         if name not in FINDING_NAMES:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Which axis points up, from the motion: along which axis bodies fall, about which they slide."""
+"""Which axis points up, from the motion: bodies fall against it, and turn about it in a slide."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import numpy as np
 from clashsim.data.readers.streams import Stream
 
 GRAVITY = 9.81  # m/s^2
-MIN_FRAMES = 12  # below which a motion shows nothing
+MIN_FRAMES = 12  # below which a motion does not show any axis
 
 _SMOOTHING = 0.04  # s on each side over which acceleration is estimated
+_MIN_WINDOW = 5  # frames of that estimate
+_MIN_FALL_FRAMES = 4
+_MIN_TIME_STEP = 1e-6  # s
 _MAX_STEP_FACTOR = 1.5  # times the usual step between evenly spaced frames
 _MAX_GRAVITY_ERROR = 0.5  # m/s^2
 _MAX_RESIDUAL = 1e-3  # m from the smoothed path
 _MIN_ALIGNMENT = 0.95  # cosine of the angle between the fall and an axis
 
 _MIN_ROTATION = 0.1  # rad of a body that turns
-_MIN_AXIS_ALIGNMENT = 0.97
+_MIN_AXIS_ALIGNMENT = 0.97  # cosine of the angle between the axis of rotation and x, y or z
 _MAX_HEIGHT_SHARE = 0.1  # of the motion in the plane, along its normal
 _MIN_UPRIGHT_SPAN = 0.01  # m along z
 _UPRIGHT_FACTOR = 4.0  # times the span along the normal
@@ -47,30 +50,33 @@ def find_free_fall(stream: Stream) -> FreeFall | None:
     if len(t) < MIN_FRAMES:
         return None
     dt = float(np.median(np.diff(t)))
-    if not dt > 1e-6:  # NaN where a time is missing
+    if not dt > _MIN_TIME_STEP:  # or NaN, where a time is missing
         return None
-    window = max(5, 2 * round(_SMOOTHING / dt) + 1)
+    window = max(_MIN_WINDOW, 2 * round(_SMOOTHING / dt) + 1)
     if 2 * window >= len(t):
         return None
     half = window // 2
-    has_gap = np.convolve(np.diff(t) > _MAX_STEP_FACTOR * dt, np.ones(window), "same") >= 0.5
-    acceleration = savgol_filter(position, window, 2, deriv=2, delta=dt, axis=0)
-    smoothed = savgol_filter(position, window, 2, axis=0)
+    is_gap = np.diff(t) > _MAX_STEP_FACTOR * dt
+    gaps_in_window = np.convolve(is_gap, np.ones(window), "same")
+    has_gap = gaps_in_window >= 0.5  # at least one, whatever the rounding
+    acceleration = savgol_filter(position, window, polyorder=2, deriv=2, delta=dt, axis=0)
+    smoothed = savgol_filter(position, window, polyorder=2, axis=0)
     residual = np.linalg.norm(position - smoothed, axis=1)
     gravity_error = np.abs(np.linalg.norm(acceleration, axis=1) - GRAVITY)
-    is_falling = np.append(~has_gap, False)
+    is_falling = np.append(~has_gap, False)  # there is one step less than there are frames
     is_falling &= (gravity_error < _MAX_GRAVITY_ERROR) & (residual < _MAX_RESIDUAL)
+    # Near its ends the smoothed path is less certain.
     is_falling[:half] = False
     is_falling[-half:] = False
-    longest = _longest_run(is_falling, at_least=max(4, half))
+    longest = _longest_run(is_falling, at_least=max(_MIN_FALL_FRAMES, half))
     if longest is None:
         return None
     direction = acceleration[longest].mean(0) / GRAVITY
-    k = int(np.argmax(np.abs(direction)))
+    main = int(np.argmax(np.abs(direction)))
     axis = ""
-    if abs(direction[k]) > _MIN_ALIGNMENT:
-        sign = "-" if direction[k] < 0 else "+"
-        axis = sign + "xyz"[k]
+    if abs(direction[main]) > _MIN_ALIGNMENT:
+        sign = "-" if direction[main] < 0 else "+"
+        axis = sign + "xyz"[main]
     return FreeFall(axis, rows[longest])
 
 
@@ -86,10 +92,11 @@ def _longest_run(flags: np.ndarray, *, at_least: int) -> slice | None:
 
 
 def find_slide_axis(pose: np.ndarray) -> int | None:
-    """The axis about which a body turns while it moves at right angles to it and not along it.
+    """Find the normal of the plane in which a body slides: it turns about it and moves across it.
 
-    A body that rolls turns likewise, but stays level in z as well. In a slide in an
-    upright plane z varies much more than the coordinate along the axis.
+    A body that rolls on a level floor also turns about an axis across its path, but its z hardly
+    varies. An axis other than z is thus returned only where z varies much more than the coordinate
+    along the axis.
 
     Args:
         pose: Poses (N, 7), m and wxyz, all seen.
@@ -116,7 +123,10 @@ def find_slide_axis(pose: np.ndarray) -> int | None:
 
 
 def _rotations_since_start(quaternions: np.ndarray) -> np.ndarray:
-    """Vector parts (N, 3) of the rotations from the first quaternion to each (N, 4), w positive."""
+    """Vector parts (N, 3) of the rotations from the first of quaternions wxyz (N, 4) to each.
+
+    Of a quaternion and its negative, the one with a positive scalar part is taken.
+    """
     inverse = quaternions[0] * [1, -1, -1, -1]
     scalar = quaternions[:, 0]
     vector = quaternions[:, 1:]

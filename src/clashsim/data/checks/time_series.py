@@ -14,15 +14,22 @@ from clashsim.data.checks.findings import Finding, Severity, finding
 from clashsim.data.readers.streams import Stream
 
 _MIN_STEP = 2e-5  # s between rows: no recording of contact has shorter steps
-_MAX_STEP = 0.4  # s
+_MAX_STEP = 0.4  # s between rows: no recording of contact has longer steps
 _GAP_FACTOR = 3.5  # times the usual step between rows
 
 _ZERO_NORM = 1e-6  # of a quaternion: the tracker's sign for a body that it does not see
 _ORIGIN_DISTANCE = 0.02  # m: a body further away is not really at the exact origin
 _MAX_NORM_ERROR = 0.02  # of a quaternion's length
 _MANY_SHARE = 0.1  # of the rows: more bad quaternions stop the import
+_SMALL_SCALAR = 0.1  # |w| up to which w does not decide the sign of the first quaternion
 
+_MIN_SEEN_ROWS = 4  # to look for repeated and frozen frames
+_MIN_JUMP_ROWS = 6  # to look for jumps
+# A run of equal frames that is at most this long is repeated frames, not a body that stands still.
+_MAX_REPEATS = 3
+_MIN_RUNS = 8  # of equal frames, from which a longer limit than `_MAX_REPEATS` is learned
 _MIN_FREEZE_STEP = 0.002  # m by which a frozen body catches up
+_FREEZE_FACTOR = 3  # times the next step, by which a frozen body catches up
 _MIN_JUMP = 0.005  # m: a shorter step out and back is noise or motion
 _MIN_ROTATION_JUMP = 0.1  # rad
 _JUMP_FACTOR = 4.0  # times the steps around it
@@ -53,7 +60,15 @@ class _Report:
 
 
 def check_clock(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
-    """Remove rows without a time, at a time already seen or before it, so that times rise."""
+    """Remove rows without a time, and rows that are not later than all before, so that times rise.
+
+    Args:
+        trial: Name of the trial, for the findings.
+        stream: One body in one log.
+
+    Returns:
+        The stream without these rows, and what was found.
+    """
     report = _Report(trial, stream)
     t = stream.t
     missing = np.flatnonzero(~np.isfinite(t))
@@ -108,8 +123,15 @@ def _check_steps(t: np.ndarray, report: _Report) -> None:
 def check_dropouts(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     """Set rows at which the body was not seen to NaN, and make quaternions unit and continuous.
 
-    A body is not seen where there are blanks, infinite numbers or zero quaternions, and at the
-    exact origin when its other positions lie elsewhere.
+    A body was not seen in rows with NaN, infinite numbers or a zero quaternion, and in rows at the
+    exact origin when its other positions are elsewhere.
+
+    Args:
+        trial: Name of the trial, for the findings.
+        stream: One body in one log, whose times rise.
+
+    Returns:
+        The changed stream, and what was found.
     """
     report = _Report(trial, stream)
     pose = stream.pose.copy()
@@ -159,17 +181,18 @@ def _origin_means_lost(pose: np.ndarray, at_origin: np.ndarray) -> bool:
 
 
 def _with_continuous_sign(pose: np.ndarray) -> np.ndarray:
-    """Choose between a quaternion and its negative, which are one rotation, in place.
+    """Choose the sign of each quaternion of poses (N, 7) in place, so that it does not jump.
 
-    Each is the one nearer to the row before. The first has its largest number positive, or w if
-    that is not small.
+    A quaternion and its negative are the same rotation. Of the two, the one nearer to the row
+    before is taken. The first quaternion gets a positive w, or where w is small, its largest number
+    becomes positive.
     """
     seen = np.isfinite(pose).all(1)
     if not seen.any():
         return pose
     quaternions = pose[seen, 3:]
     first = quaternions[0]
-    leading = first[0] if abs(first[0]) > 0.1 else first[np.argmax(np.abs(first))]
+    leading = first[0] if abs(first[0]) > _SMALL_SCALAR else first[np.argmax(np.abs(first))]
     first_sign = 1.0 if leading >= 0 else -1.0
     products = (quaternions[1:] * quaternions[:-1]).sum(1)
     changes = np.where(products < 0, -1.0, 1.0)
@@ -179,10 +202,18 @@ def _with_continuous_sign(pose: np.ndarray) -> np.ndarray:
 
 
 def check_repeats_and_jumps(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
-    """Set repeated, frozen and single displaced frames to NaN, since they spoil velocities."""
+    """Set repeated, frozen and single displaced frames to NaN, since they spoil velocities.
+
+    Args:
+        trial: Name of the trial, for the findings.
+        stream: One body in one log, as `check_dropouts` returns it.
+
+    Returns:
+        The changed stream, and what was found.
+    """
     pose = stream.pose.copy()
     rows = np.flatnonzero(np.isfinite(pose).all(1))
-    if rows.size < 4:
+    if rows.size < _MIN_SEEN_ROWS:
         return stream, []
     report = _Report(trial, stream)
     repeated, frozen = _repeated_and_frozen(pose[rows])
@@ -218,32 +249,34 @@ def check_repeats_and_jumps(trial: str, stream: Stream) -> tuple[Stream, list[Fi
 def _repeated_and_frozen(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which rows (N,) of poses (N, 7) repeat the one before, and in which the body is frozen.
 
-    A logger twice as fast as its stream shows every frame twice. A body at rest in a simulator is
-    one long run of equal frames, and is neither.
+    A logger twice as fast as its stream shows every frame twice: these are repeated. A body at rest
+    in a simulator gives one long run of equal frames, which are neither repeated nor frozen.
     """
     is_new = np.concatenate([[True], (pose[1:] != pose[:-1]).any(1)])
     starts = np.flatnonzero(is_new)
     lengths = np.diff(np.append(starts, len(pose)))
-    usual_length = 3
-    if len(lengths) >= 8:
-        usual_length = max(3, 2 * int(np.percentile(lengths, 75)))
+    max_repeats = _MAX_REPEATS
+    if len(lengths) >= _MIN_RUNS:
+        # A logger that is several times as fast as its stream repeats most frames more often.
+        max_repeats = max(_MAX_REPEATS, 2 * int(np.percentile(lengths, 75)))
     repeated = np.zeros(len(pose), bool)
     frozen = np.zeros(len(pose), bool)
     is_run = lengths > 1
     for start, length in zip(starts[is_run], lengths[is_run], strict=True):
         end = start + length
-        if length <= usual_length:
+        if length <= max_repeats:
             repeated[start + 1 : end] = True
         elif end + 1 < len(pose):
             step_out = float(np.linalg.norm(pose[end, :3] - pose[end - 1, :3]))
             next_step = float(np.linalg.norm(pose[end + 1, :3] - pose[end, :3]))
             # A body at rest leaves with a step like the next one. A lost body catches up at once.
-            frozen[start + 1 : end] = step_out > max(_MIN_FREEZE_STEP, 3 * next_step)
+            catches_up = step_out > max(_MIN_FREEZE_STEP, _FREEZE_FACTOR * next_step)
+            frozen[start + 1 : end] = catches_up
     return repeated, frozen
 
 
 def _jumps(pose: np.ndarray, rows: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of single frames that lie elsewhere, and rows after a step that no body makes.
+    """Find single frames away from their neighbours, and steps too long and fast for a body.
 
     Args:
         pose: Poses (M, 7) of the rows in which the body was seen.
@@ -251,9 +284,9 @@ def _jumps(pose: np.ndarray, rows: np.ndarray, t: np.ndarray) -> tuple[np.ndarra
         t: Times (N,) of the stream, s.
 
     Returns:
-        Two arrays of row numbers in the stream.
+        Row numbers in the stream of the single frames, and of the first frames after such steps.
     """
-    if len(pose) < 6:
+    if len(pose) < _MIN_JUMP_ROWS:
         return np.empty(0, int), np.empty(0, int)
     position = pose[:, :3]
     quaternion = pose[:, 3:]
@@ -277,9 +310,18 @@ def _angle_between(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _out_and_back(steps: np.ndarray, steps_over_two: np.ndarray, smallest: float) -> np.ndarray:
-    """Which inner frames (N - 2,) lie away from both neighbours, while the steps beside are small.
+    """Find frames that are away from both neighbours, while the motion around them is slow.
 
-    A bounce comes in as fast as it leaves, so its steps beside are not small.
+    A body that bounces is also away from both neighbours, but it arrives and leaves fast, so the
+    steps before and after these two are long as well.
+
+    Args:
+        steps: Distances or angles (N - 1,) between neighbouring frames.
+        steps_over_two: Distances or angles (N - 2,) between frames two apart.
+        smallest: Shortest step that may be a jump.
+
+    Returns:
+        Whether each inner frame (N - 2,) is such a frame.
     """
     shorter = np.minimum(steps[:-1], steps[1:])
     step_before = np.concatenate([[0.0], steps[:-2]])

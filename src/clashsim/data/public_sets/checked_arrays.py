@@ -11,8 +11,8 @@ from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.npz import Npz
 from clashsim.data.readers.mat5 import read_mat5
 
-_MAX_BYTES = 1 << 29  # of the arrays of one file; the public ones have a few million
-_TEXT_COLUMNS = ("dataset", "session")  # all others are numbers
+_MAX_BYTES = 1 << 29  # of all arrays in one file; the public files have a few million bytes
+_TEXT_COLUMNS = ("dataset", "session")  # names of arrays of text; all others hold numbers
 
 
 def read_npz_arrays(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -51,7 +51,10 @@ def read_mat_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def check_array(path: Path, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise a DataError for an array that is not (N, *shape) of numbers, or of text for names."""
+    """Raise a DataError for an array of another shape than (N, *shape), or of another type.
+
+    Arrays named in `_TEXT_COLUMNS` must hold text, all others numbers.
+    """
     is_text = name in _TEXT_COLUMNS
     kinds = "U" if is_text else "fiu"
     has_shape = array.ndim == 1 + len(shape) and array.shape[1:] == shape
@@ -65,6 +68,7 @@ def check_array(path: Path, name: str, array: np.ndarray, shape: tuple[int, ...]
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
+    """The error to raise for a file that cannot be read."""
     reason = " ".join(str(error).split())[:120] or type(error).__name__
     return DataError(
         f"{path.name} cannot be read ({reason}): it is truncated or not the public file"

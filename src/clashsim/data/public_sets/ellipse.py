@@ -13,7 +13,7 @@ from clashsim.data.public_sets.real_dataset import RealDataset
 
 FILE = "mit_ellipse/data_ellipse.mat"
 _MODELS_FILE = "v_models.mat"
-# In the order of the columns of v_models.mat.
+# Published models, in the order of the columns of v_models.mat, of which each has three.
 _MODELS = (
     "drumwright-shell",
     "ap-poisson",
@@ -24,7 +24,7 @@ _MODELS = (
 )
 _SEMI_AXES = (0.035, 0.025)  # m
 _GYRATION_RADIUS = 0.0192  # m
-# The recorded x axis is mirrored with respect to theta.
+# Signs of x, y and theta: the recorded x axis is mirrored with respect to theta.
 _MIRROR = np.array([-1.0, 1.0, 1.0])
 
 
@@ -51,7 +51,7 @@ def read_ellipse(root: Path) -> RealDataset:
 
 
 def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """States (N, 6) just before and just after each impact, as recorded."""
+    """Recorded states (N, 6) just before and after each impact: x, y, theta and their rates."""
     arrays = read_mat_arrays(path)
     states = {}
     for name in ("states_i", "states_f"):

@@ -31,17 +31,20 @@ _COLUMNS: dict[str, tuple[int, ...]] = {
     "q_eef": _QUATERNION,
     "q_obj_xyzw": _QUATERNION,
 }
-_ROBOT = 7  # the iiwa 7: only there tool and object share a frame
+_ROBOT = 7  # the iiwa 7: only its tool and objects were recorded in the same axes
 _MAX_FIT_RMS = 0.003  # m
 _MIN_SPEED = 0.1  # m/s of the object after the strike
-# Stiffness of tool on box. MuJoCo's stiffness is per kilogram of what moves, so a heavier box is
-# struck at a lower one.
+# Stiffness of the contact between tool and box. MuJoCo's stiffness is this over the mass that
+# moves, so it is lower for a heavier box.
 _SPRING = 3200.0  # N/m
-# Masses as the set's authors give them; the scene's masses are per kilogram of box.
+# Masses by number of the object, as the set's authors give them; the scene's masses are per
+# kilogram of box.
 _BOX_MASS = {1: 0.38, 2: 1.9, 3: 0.39}  # kg
+_OTHER_BOX_MASS = 1.0  # kg, of an object without a given mass
 _QUARTER_TURNED_BOX = 2  # the marker frame of this object is a quarter turn off its faces
 _GYRATION_RADIUS = 0.1  # m
-_MIN_EDGE_ANGLE = 0.3  # rad between the faces of box and tool: the plate strikes with its edge
+# Angle between the faces of box and tool beyond which the plate strikes with its edge.
+_MIN_EDGE_ANGLE = 0.3  # rad
 _MAX_NORM_ERROR = 1e-2  # of a quaternion's length
 
 
@@ -61,28 +64,20 @@ def read_lasa(name: str, root: Path) -> RealDataset | None:
         return None
     in_order = np.lexsort((table["hit"][rows], table["session"][rows]))
     strikes = {key: values[rows][in_order] for key, values in table.items()}
-    tool = _rotation_matrices(strikes["q_eef"], "q_eef")
-    tool_yaw = np.arctan2(-tool[:, 0, 2], tool[:, 1, 2])
+    tool_normal = _rotation_matrices(strikes["q_eef"], "q_eef")[:, :, 2]  # of its face, world axes
+    tool_yaw = np.arctan2(-tool_normal[:, 0], tool_normal[:, 1])
     box_yaw = _box_yaw(strikes)
-    zero = np.zeros(len(rows))
-    before = np.column_stack(
-        [
-            strikes["p_obj"][:, :2],
-            box_yaw,
-            zero,
-            zero,
-            zero,
-            strikes["p_eef"][:, :2],
-            tool_yaw,
-            strikes["v_eef"][:, :2],
-            zero,
-        ]
-    )
-    box_mass = np.array([_BOX_MASS.get(int(number), 1.0) for number in strikes["object"]])
-    tool_mass = strikes["lambda_y"]
+    box_pose = np.column_stack([strikes["p_obj"][:, :2], box_yaw])
+    box_twist = np.zeros((len(rows), 3))
+    tool_pose = np.column_stack([strikes["p_eef"][:, :2], tool_yaw])
+    tool_twist = np.column_stack([strikes["v_eef"][:, :2], np.zeros(len(rows))])
+    before = np.column_stack([box_pose, box_twist, tool_pose, tool_twist])
+    objects = strikes["object"]
+    box_mass = np.array([_BOX_MASS.get(int(number), _OTHER_BOX_MASS) for number in objects])
+    tool_mass = strikes["lambda_y"]  # effective mass of the arm along y
     known = {
         "arm_mass": tool_mass / box_mass,
-        "tool_pitch": np.arcsin(np.clip(tool[:, 2, 2], -1, 1)),
+        "tool_pitch": np.arcsin(np.clip(tool_normal[:, 2], -1, 1)),
         "tool_height": strikes["p_eef"][:, 2] - strikes["p_obj"][:, 2],
     }
     strikes_with_edge = np.median(np.abs(box_yaw - tool_yaw)) > _MIN_EDGE_ANGLE
@@ -117,7 +112,8 @@ def _box_yaw(strikes: dict[str, np.ndarray]) -> np.ndarray:
     """Heading (N,) of the x axis of each box, rad, from -pi/2 to pi/2.
 
     A box looks the same after half a turn, not after a quarter. Tilt is left out: its standard
-    deviation is below 1 mrad, and every column needs strikes to learn.
+    deviation is below 1 mrad, and the effect of every further column would have to be learned from
+    few strikes.
     """
     box = _rotation_matrices(strikes["q_obj_xyzw"], "q_obj_xyzw")
     marker_yaw = np.where(strikes["object"] == _QUARTER_TURNED_BOX, np.pi / 2, 0.0)

@@ -17,7 +17,7 @@ from clashsim.data.public_sets.real_dataset import RealDataset
 FILE = "tud_puck/puck_traj.npz"
 _TABLE_SIZE = (1.948, 1.038)  # m along x and y, centred at the origin
 _RADIUS = 0.03165  # m, of the puck
-# The air table slows the puck by linear * speed + constant.
+# Deceleration of the puck on the air table: _LINEAR_DRAG * speed + _CONSTANT_DRAG.
 _LINEAR_DRAG = 0.053  # 1/s
 _CONSTANT_DRAG = 0.159  # m/s^2
 
@@ -27,11 +27,13 @@ _MIN_FRAMES = 5  # of a fit
 _MIN_FRAME_STEP = 1e-3  # s: frames nearer in time are repeats
 _MAX_DISTANCE = 0.06  # m of a hit's nearest frame from its wall
 _MIN_SPEED = 0.3  # m/s towards the wall
-# A worse fit has another contact or a lost marker in it.
+# Root mean square residual of a fit; a larger one shows another contact, or a lost marker.
 _MAX_RMS = (0.0015, 0.0015, 0.05)  # m, m, rad
-_CORNER = 0.05  # m from the other wall
-_GOAL = 0.16  # m: half of the goal's mouth with the puck's reach around its posts
-# The fits of a wall hit cross this close to the wall; a mallet's hit may be anywhere.
+_CORNER = 0.05  # m from the puck to the wall around the corner
+# Distance from the middle of a short wall within which the puck meets the goal or its posts.
+_GOAL = 0.16  # m
+# Largest distance from the wall at which the fits before and after a wall hit cross; where a mallet
+# hits the puck, they may cross anywhere.
 _MAX_DEPTH = 0.015  # m
 
 
@@ -41,11 +43,12 @@ class _WallHit:
 
     Attributes:
         time: Time of the hit, s.
-        wall: 0 to 3; its outward normal is +x turned by so many quarter turns.
-        along: Position along the wall, m.
-        yaw: Yaw of the puck in the wall's frame, rad.
-        before: Twist (3,) before the hit in the wall's frame: inward normal, along, yaw.
-        after: Twist (3,) after it.
+        wall: Number of the wall, 0 to 3; its outward normal is +x turned by this many quarter
+            turns.
+        along: Position along the wall, m from its middle.
+        yaw: Yaw of the puck in the wall's axes, rad.
+        before: Twist (3,) before the hit in the wall's axes: inward normal, along, yaw; m/s, rad/s.
+        after: Twist (3,) after the hit in the wall's axes.
     """
 
     time: float
@@ -58,19 +61,25 @@ class _WallHit:
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """Motion near a hit: pose (3,) and velocity (3,) at time 0, acceleration (3,) by drag."""
+    """Motion on one side of a hit, in the wall's axes; time 0 is the frame nearest to the wall.
+
+    Attributes:
+        pose: Distance from the wall, position along it and yaw (3,) at time 0; m, m, rad.
+        velocity: Rates (3,) of `pose` at time 0, per second.
+        acceleration: Constant acceleration (3,) by drag.
+    """
 
     pose: np.ndarray
     velocity: np.ndarray
     acceleration: np.ndarray
 
     def velocity_at(self, time: float) -> np.ndarray:
-        """Velocity (3,) at a time."""
+        """Velocity (3,) at a time in s."""
         return self.velocity + self.acceleration * time
 
 
 def read_puck(root: Path) -> RealDataset:
-    """Find the wall hits in the trajectories, each in the frame of its wall: normal +x, y along."""
+    """Find the wall hits in the trajectories, each in the axes of its wall: x inward, y along."""
     hits: list[_WallHit] = []
     for run in _read_runs(root / FILE):
         hits += _hits_of_run(run)
@@ -91,9 +100,9 @@ def read_puck(root: Path) -> RealDataset:
 
 
 def _read_runs(path: Path) -> list[np.ndarray]:
-    """Trajectories (T, 4) of x, y, yaw, t with increasing time.
+    """Trajectories (T, 4) of x, y, yaw, t (m, m, rad, s) with increasing time.
 
-    Repeated frames are dropped, since they carry an old pose at a new time.
+    Repeated frames are dropped, since they have an old pose at a new time.
     """
     table = read_npz_arrays(path, {"x_y_yaw_t": (4,), "offset": ()})
     rows = table["x_y_yaw_t"].astype(float)
@@ -114,7 +123,7 @@ def _read_runs(path: Path) -> list[np.ndarray]:
 
 
 def _cuts_into_runs(offset: np.ndarray, rows: int) -> bool:
-    """Whether offsets are rising row numbers."""
+    """Whether offsets are row numbers that do not fall, each the first row of a run."""
     if offset.dtype.kind not in "iu" or len(offset) < 2:
         return False
     is_inside = offset[0] >= 0 and offset[-1] <= rows
@@ -131,8 +140,8 @@ def _hits_of_run(run: np.ndarray) -> list[_WallHit]:
 
 
 def _hits_of_wall(run: np.ndarray, wall: int) -> list[_WallHit]:
-    """Hits of one wall: at frames that are nearest to it."""
-    if len(run) < 2 * _MIN_FRAMES + 1:
+    """Hits of one wall: around the frames at which the puck's distance from it is smallest."""
+    if len(run) < 2 * _MIN_FRAMES + 1:  # the frame of the hit, and a fit on each side
         return []
     inward_heading = (wall + 2) % 4 * np.pi / 2
     inward = np.round([np.cos(inward_heading), np.sin(inward_heading)])
@@ -153,7 +162,13 @@ def _hits_of_wall(run: np.ndarray, wall: int) -> list[_WallHit]:
 def _measure_hit(t: np.ndarray, pose: np.ndarray, frame: int, wall: int) -> _WallHit | None:
     """The hit around the frame nearest to the wall, or None where it cannot be measured.
 
-    That frame itself may be on either side of the hit.
+    That frame itself is not fitted, since it may be before or after the hit.
+
+    Args:
+        t: Times (T,), s.
+        pose: Distance from the wall, position along it and yaw (T, 3); m, m, rad.
+        frame: Index of the frame nearest to the wall.
+        wall: Number of the wall.
     """
     rows_before = _usable_frames(t, frame, -1)
     rows_after = _usable_frames(t, frame, 1)
@@ -165,7 +180,7 @@ def _measure_hit(t: np.ndarray, pose: np.ndarray, frame: int, wall: int) -> _Wal
         return None
     if before.velocity[0] > -_MIN_SPEED or after.velocity[0] <= 0:
         return None
-    # The hit is where the two lines cross, so the wall's position need not be known.
+    # The hit is when the two distances are equal, so the wall's position need not be known exactly.
     gap = before.pose[0] - after.pose[0]
     time = gap / (after.velocity[0] - before.velocity[0])
     if not t[frame - 1] - t[frame] <= time <= t[frame + 1] - t[frame]:
@@ -187,7 +202,7 @@ def _measure_hit(t: np.ndarray, pose: np.ndarray, frame: int, wall: int) -> _Wal
 
 
 def _is_plain_wall(wall: int, along: float) -> bool:
-    """Whether a place along a wall (m) is away from corners and from the goals in short walls."""
+    """Whether a position along a wall (m) is away from corners and, on short walls, the goal."""
     is_short = wall % 2 == 0
     length = _TABLE_SIZE[1] if is_short else _TABLE_SIZE[0]
     is_corner = abs(along) > length / 2 - _RADIUS - _CORNER
@@ -196,7 +211,7 @@ def _is_plain_wall(wall: int, along: float) -> bool:
 
 
 def _usable_frames(t: np.ndarray, frame: int, step: int) -> np.ndarray:
-    """Frames on one side of a frame that a fit may use: near in time and without a long gap."""
+    """Frames before (step -1) or after (step 1) a frame: near in time and without a long gap."""
     rows = []
     i = frame + step
     while 0 <= i < len(t):
@@ -208,21 +223,21 @@ def _usable_frames(t: np.ndarray, frame: int, step: int) -> np.ndarray:
 
 
 def _fit_line(t: np.ndarray, pose: np.ndarray) -> _Line | None:
-    """Fit a straight motion with the table's drag taken out; None where it fits poorly.
+    """Fit a straight motion that the table's drag slows; None where it fits poorly.
 
-    Left in, the drag biases the restitution by 0.015.
+    Without the drag, the restitution would be biased by 0.015.
     """
     rough_velocity = np.polyfit(t, pose, 1)[0]
     speed = float(np.hypot(rough_velocity[0], rough_velocity[1]))
     drag = np.zeros(3)
     drag[:2] = -(_LINEAR_DRAG + _CONSTANT_DRAG / max(speed, 1e-9)) * rough_velocity[:2]
-    straight = pose - 0.5 * drag * t[:, None] ** 2
-    velocity, start = np.polyfit(t, straight, 1)
-    residuals = straight - start - velocity * t[:, None]
-    rms = np.sqrt((residuals**2).sum(0) / (len(t) - 2))
+    without_drag = pose - 0.5 * drag * t[:, None] ** 2
+    velocity, start = np.polyfit(t, without_drag, 1)
+    residuals = without_drag - start - velocity * t[:, None]
+    rms = np.sqrt((residuals**2).sum(0) / (len(t) - 2))  # two numbers were fitted
     return _Line(start, velocity, drag) if (rms < _MAX_RMS).all() else None
 
 
 def _energy(twist: np.ndarray) -> float:
-    """Twice the kinetic energy of the puck per mass, for a twist (3,)."""
+    """Twice the kinetic energy of the puck per mass, for a twist (3,): a disc, I = m r^2 / 2."""
     return float(twist[0] ** 2 + twist[1] ** 2 + 0.5 * (_RADIUS * twist[2]) ** 2)

@@ -16,13 +16,13 @@ class RealDataset:
 
     Attributes:
         name: Name of the set.
-        scene: Name of the shipped scene.
+        scene: Name of the shipped scene that models the set.
         impacts: The N impacts.
-        gyration: Radius that weights the angular velocity in errors, m.
-        session: Labels (N,) of the sessions.
-        published: Predictions (N, 3) of the twist after, by the name of the published model, in the
-            axes of `impacts`.
-        nominal: What is expected of the scene's parameters here, by name.
+        gyration: Radius that turns angular velocity into m/s where errors are added up, m.
+        session: Label (N,) of the recording session of each impact.
+        published: Twists after each impact (N, 3) that published models predict, by the name of the
+            model, in the axes of `impacts`.
+        nominal: Values expected for the scene's parameters in this set, by name.
     """
 
     name: str

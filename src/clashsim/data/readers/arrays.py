@@ -22,7 +22,8 @@ from clashsim.data.readers.streams import Columns
 MAX_NUMBERS = 1 << 26
 _MAX_BYTES = 8 * MAX_NUMBERS
 _MAX_ITEMS = 10_000  # arrays and groups of a file
-_MAX_ROW = 256  # numbers: a longer row is an image, or an array that lies on its side
+_MAX_ROW = 256  # numbers: a longer row is an image, or an array with one row per quantity
+_MAX_POSE_NUMBERS = 7  # an array with no more rows, but more columns, has one column per time
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MAT_HEADER_BYTES = 512  # before the HDF5 part of a MAT file of version 7.3
 
@@ -45,7 +46,7 @@ def read_hdf5(
     try:
         with h5py.File(path, "r", locking=False) as file:
             datasets = dict(_number_datasets(file, h5py))
-            # MATLAB writes its arrays the other way round.
+            # MATLAB writes its arrays transposed.
             is_matlab = any("MATLAB_class" in dataset.attrs for dataset in datasets.values())
             names = _chosen_names(list(datasets), wanted)
             total = sum(int(np.prod(datasets[name].shape, dtype=float)) for name in names)
@@ -68,9 +69,9 @@ def read_hdf5(
 
 
 def _number_datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
-    """Datasets of numbers by path.
+    """Yield the path and the dataset of each array of numbers in an HDF5 file.
 
-    Links out of the file are not followed, and a group that contains itself is entered once.
+    Links to other files are not followed, and a group that contains itself is entered only once.
     """
     waiting = [("", file)]
     entered = {file.id}
@@ -84,6 +85,7 @@ def _number_datasets(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 continue
             item = group.get(name)
+            # "#refs#" is where MATLAB keeps the content of cell arrays.
             if isinstance(item, h5py.Group) and name != "#refs#" and item.id not in entered:
                 entered.add(item.id)
                 waiting.append((f"{prefix}{name}/", item))
@@ -144,7 +146,7 @@ def read_mat(
 
 
 def _chosen_names(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    """The arrays that references mean, each once; all where there are no references."""
+    """Names of the arrays that the references `wanted` mean, each once; all names for None."""
     if wanted is None:
         return list(names)
     return list(dict.fromkeys(column_of(reference, names) for reference in wanted))
@@ -153,12 +155,15 @@ def _chosen_names(names: Sequence[str], wanted: Sequence[str] | None) -> list[st
 def _as_columns(
     arrays: dict[str, np.ndarray], wanted: Sequence[str] | None, rows: int | None
 ) -> Columns:
-    """Arrays as columns (N,) and (N, k); others are left out, or refused if they were wanted."""
+    """Arrays as columns (N,) and (N, k).
+
+    Arrays of other shapes are left out, or raise a DataError if they were asked for by name.
+    """
     columns = {}
     for name, array in arrays.items():
         array = np.asarray(array)
-        if array.ndim == 2 and array.shape[0] <= 7 < array.shape[1]:
-            array = array.T  # one column per time, as MATLAB users write it
+        if array.ndim == 2 and array.shape[0] <= _MAX_POSE_NUMBERS < array.shape[1]:
+            array = array.T  # it has one column per time, as MATLAB users write it
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         is_column = array.ndim == 1 or (array.ndim == 2 and array.shape[1] <= _MAX_ROW)

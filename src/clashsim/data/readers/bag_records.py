@@ -1,7 +1,7 @@
 """Messages in the files robots record: ROS 1 bags, ROS 2 databases and MCAP, record by record.
 
-The libraries for these formats believe the sizes that a file claims, so they are read here; see
-docs/decisions/0017-readers-of-hostile-files.md.
+The usual libraries for these formats trust the sizes that a file claims, which may exhaust the
+memory, so this project has readers of its own; see docs/decisions/0017-readers-of-hostile-files.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ _MCAP_CHANNEL = 0x04
 _MCAP_MESSAGE = 0x05
 _MCAP_CHUNK = 0x06
 _MCAP_DATA_END = 0x0F
-_MCAP_MESSAGE_HEADER_BYTES = 22
+# Positions in the data of MCAP records, bytes.
+_MCAP_SCHEMA_NAME = 2
+_MCAP_CHANNEL_TOPIC = 4
+_MCAP_MESSAGE_BODY = 22
+_MCAP_CHUNK_UNPACKED_SIZE = 16
+_MCAP_CHUNK_COMPRESSION = 28
 
 _NOT_A_DATABASE = "the file is not a ROS 2 bag, or it is cut off or damaged"
 
@@ -48,8 +53,8 @@ class Message:
 
     Attributes:
         topic: Its topic.
-        kind: The name of its type.
-        coding: ros1, cdr or json.
+        kind: The name of its type, such as geometry_msgs/PoseStamped.
+        coding: How its bytes are coded: ros1, cdr or json.
         time: When it was recorded, s.
         data: Its bytes.
     """
@@ -61,7 +66,7 @@ class Message:
     data: bytes
 
 
-# Whether messages of a kind are wanted; the others are not copied.
+# Tells for the name of a message type whether its messages are wanted; others are not copied.
 IsWanted = Callable[[str], bool]
 
 
@@ -73,12 +78,12 @@ class _Ros1Record(NamedTuple):
 
     @property
     def kind(self) -> bytes:
-        """The number of its kind."""
+        """The code of the record's kind, such as `_ROS1_CHUNK`."""
         return self.header.get(b"op", b"")
 
     @property
     def connection(self) -> bytes:
-        """The number of the connection it belongs to."""
+        """The number of the connection that the record belongs to."""
         return self.header.get(b"conn", b"")
 
 
@@ -100,7 +105,7 @@ class _Channel(NamedTuple):
 def ros1_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
     """Messages of a ROS 1 bag, in the order of the file."""
     unpacker = ChunkUnpacker(path)
-    connections: dict[bytes, tuple[str, str]] = {}  # topic and type
+    connections: dict[bytes, tuple[str, str]] = {}  # topic and type by number of the connection
     with path.open("rb") as file:
         if not file.readline(32).startswith(b"#ROSBAG V2.0"):
             raise DataError("the file is not a ROS 1 bag of version 2.0, or it is damaged")
@@ -124,7 +129,7 @@ def ros1_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
 def _ros1_records_and_chunks(
     file: BinaryIO, unpacker: ChunkUnpacker, *, file_size: int
 ) -> Iterator[_Ros1Record]:
-    """Records of a bag, those inside chunks included."""
+    """Records of a bag, including those inside chunks."""
     for record in _ros1_records(file):
         if record.kind == _ROS1_BAG_HEADER:
             (index_position,) = unpack_integers("<Q", record.header.get(b"index_pos", b""))
@@ -141,6 +146,7 @@ def _ros1_records_and_chunks(
 
 
 def _ros1_records(file: BinaryIO | ByteReader) -> Iterator[_Ros1Record]:
+    """Records of a bag or of a chunk: header and data, each after its length."""
     while header_size := file.read(4):
         header = read_exactly(file, unpack_uint32(header_size))
         data = read_exactly(file, unpack_uint32(file.read(4)))
@@ -148,7 +154,7 @@ def _ros1_records(file: BinaryIO | ByteReader) -> Iterator[_Ros1Record]:
 
 
 def _ros1_fields(header: bytes) -> dict[bytes, bytes]:
-    """Fields `name=value` by name, each after its length."""
+    """Values by name of the fields in a header; each is `name=value` after its length."""
     fields = {}
     position = 0
     while position < len(header):
@@ -171,7 +177,7 @@ def db3_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
     try:
         database.execute("PRAGMA trusted_schema=OFF")
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_RECORD_BYTES)
-        # Tables only: a view could compute for ever.
+        # Views are refused: reading one could run a query that never ends.
         rows = database.execute("select name from sqlite_master where type='table'")
         tables = {name for (name,) in rows}
         if not {"topics", "messages"} <= tables:
@@ -210,10 +216,10 @@ def mcap_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
             data = record.data
             if record.kind == _MCAP_SCHEMA:
                 (key,) = unpack_integers("<H", data)
-                schemas[key], _ = unpack_text(data, 2)
+                schemas[key], _ = unpack_text(data, _MCAP_SCHEMA_NAME)
             elif record.kind == _MCAP_CHANNEL:
                 key, schema = unpack_integers("<HH", data)
-                topic, position = unpack_text(data, 4)
+                topic, position = unpack_text(data, _MCAP_CHANNEL_TOPIC)
                 coding, _ = unpack_text(data, position)
                 channels[key] = _Channel(topic, schema, coding)
             elif record.kind == _MCAP_MESSAGE:
@@ -221,13 +227,13 @@ def mcap_messages(path: Path, is_wanted: IsWanted) -> Iterator[Message]:
                 channel = channels.get(key, _Channel("", 0, ""))
                 kind = schemas.get(channel.schema, "")
                 if is_wanted(kind):
-                    body = data[_MCAP_MESSAGE_HEADER_BYTES:]
+                    body = data[_MCAP_MESSAGE_BODY:]
                     time = nanoseconds * 1e-9
                     yield Message(channel.topic, kind, channel.coding, time, body)
 
 
 def _mcap_records_and_chunks(file: BinaryIO, unpacker: ChunkUnpacker) -> Iterator[_McapRecord]:
-    """Records of an MCAP file up to its footer, those inside chunks included."""
+    """Records of an MCAP file up to its footer, including those inside chunks."""
     has_end = False
     for record in _mcap_records(file):
         if record.kind in (_MCAP_FOOTER, _MCAP_DATA_END):
@@ -244,16 +250,17 @@ def _mcap_records_and_chunks(file: BinaryIO, unpacker: ChunkUnpacker) -> Iterato
 
 def _mcap_chunk(data: bytes, unpacker: ChunkUnpacker) -> bytes:
     """The records inside a chunk, unpacked."""
-    (unpacked_size,) = unpack_integers("<Q", data, 16)
-    compression, position = unpack_text(data, 28)
+    (unpacked_size,) = unpack_integers("<Q", data, _MCAP_CHUNK_UNPACKED_SIZE)
+    compression, position = unpack_text(data, _MCAP_CHUNK_COMPRESSION)
     (packed_size,) = unpack_integers("<Q", data, position)
-    packed = data[position + 8 :]
+    packed = data[position + 8 :]  # after the 8 bytes of its size
     if packed_size != len(packed):
         raise DataError(CUT_OFF)
     return unpacker.unpack(packed, compression or "none", unpacked_size)
 
 
 def _mcap_records(file: BinaryIO | ByteReader) -> Iterator[_McapRecord]:
+    """Records of a file or of a chunk: one byte of the kind, eight of the size, and the data."""
     while kind := file.read(1):
         (size,) = unpack_integers("<Q", file.read(8))
         yield _McapRecord(kind[0], read_exactly(file, size))

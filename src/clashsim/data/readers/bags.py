@@ -27,10 +27,12 @@ _MAX_METADATA_BYTES = 1 << 20
 _COMPRESSED = re.compile(r"compression_mode:\s*['\"]?(file|message)", re.IGNORECASE)
 # Last words of a topic that do not name the body.
 _TOPIC_ENDS = ("pose", "odom", "odometry", "transform", "tf", "ground_truth")
+# Indices that turn a position and a quaternion xyzw into a position and a quaternion wxyz.
+_SCALAR_FIRST = [0, 1, 2, 6, 3, 4, 5]
 
 
 class _TimedPose(NamedTuple):
-    """A pose, and when it was recorded, s."""
+    """A pose, and the time (s) at which its message was recorded."""
 
     time: float
     pose: Pose
@@ -54,8 +56,8 @@ def read_mcap(path: Path, logger: LoggerMapping) -> Log:
 def read_bag_folder(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of a ROS 2 bag, which is a folder with its parts and a description."""
     with (path / "metadata.yaml").open("rb") as file:
-        about = file.read(_MAX_METADATA_BYTES).decode("utf-8", "replace")
-    if _COMPRESSED.search(about):
+        metadata = file.read(_MAX_METADATA_BYTES).decode("utf-8", "replace")
+    if _COMPRESSED.search(metadata):
         raise DataError(
             "the bag is compressed as a whole; unpack it first (ros2 bag convert),"
             " or record MCAP with compressed chunks"
@@ -98,7 +100,7 @@ def _collect(messages: Iterable[Message], logger: LoggerMapping) -> Log:
 
 
 def _poses_by_source(messages: Iterable[Message]) -> dict[str, list[_TimedPose]]:
-    """Poses by topic, or by frame where the message names the one that moves."""
+    """Poses by source: the moving coordinate frame where the message names it, else the topic."""
     poses: dict[str, list[_TimedPose]] = {}
     count = 0
     for message in messages:
@@ -120,9 +122,9 @@ def _poses_by_source(messages: Iterable[Message]) -> dict[str, list[_TimedPose]]
 
 
 def _streams(poses: Mapping[str, Sequence[_TimedPose]], logger: LoggerMapping) -> dict[str, Stream]:
-    """One stream per topic or frame; poses relative to a body that moves are left out.
+    """One stream per source, which is a topic or a coordinate frame.
 
-    Those that the mapping names are kept.
+    Poses relative to a frame that moves itself are left out, unless the mapping names them.
     """
     moving_frames = {timed[0].pose.child for timed in poses.values()} - {""}
     named = {name for body in logger.bodies for name in (body.source, body.name)}
@@ -135,22 +137,22 @@ def _streams(poses: Mapping[str, Sequence[_TimedPose]], logger: LoggerMapping) -
         if parents & moving_frames and source not in named:
             continue
         t = np.array([item.pose.stamp for item in timed])
-        if not (t > 0).all():
+        if not (t > 0).all():  # some messages have no stamp
             t = np.array([item.time for item in timed])
         values = np.array([item.pose.values for item in timed])
-        streams[source] = Stream(source, t, values[:, [0, 1, 2, 6, 3, 4, 5]])
+        streams[source] = Stream(source, t, values[:, _SCALAR_FIRST])
     return streams
 
 
 def _short_names(sources: Iterable[str]) -> dict[str, str]:
-    """A short name for each topic; the topic itself where two would have the same name."""
+    """A short name for each source; its own name where two short names would be the same."""
     short = {source: _short_name(source) for source in sources}
     names = list(short.values())
     return {source: source if names.count(name) > 1 else name for source, name in short.items()}
 
 
 def _short_name(topic: str) -> str:
-    """The part of a topic that names the body, as box of /vrpn/box/pose."""
+    """The part of a topic that names the body, such as `box` in /vrpn/box/pose."""
     parts = [part for part in topic.split("/") if part]
     while len(parts) > 1 and parts[-1].lower() in _TOPIC_ENDS:
         parts.pop()

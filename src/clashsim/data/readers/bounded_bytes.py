@@ -1,7 +1,7 @@
-"""Bytes of recordings within bounds: no record and no chunk takes more memory than it may.
+"""Reads bytes of recordings in bounded memory.
 
-Sizes in a recording are claims. Each is compared with a bound, and with what is really there,
-before memory is asked for.
+The sizes that a recording states may be wrong. Each is compared with a bound, and with the bytes
+that are really there, before memory is allocated.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from clashsim.core.errors import DataError
 from clashsim.core.extras import needs
 
 MAX_RECORD_BYTES = 1 << 28  # of one record, packed or not: a chunk usually has about 1 MB
-MAX_UNPACK_RATIO = 100  # bytes that a file may unpack to for each of its own
-FREE_UNPACKED_BYTES = 256 << 20  # for which the ratio does not matter
+MAX_UNPACK_RATIO = 100  # unpacked bytes that a file may have for each of its packed bytes
+FREE_UNPACKED_BYTES = 256 << 20  # unpacked bytes that are allowed whatever the ratio
 CUT_OFF = "the recording is cut off or damaged"
 
 
 class ByteReader:
-    """A file in memory that does not copy what it holds."""
+    """Bytes in memory that are read like a file, without a second copy of all of them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
         self._position = 0
 
     def read(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """The next `size` bytes; fewer at the end."""
         piece = bytes(self._data[self._position : self._position + size])
         self._position += len(piece)
         return piece
 
 
 class ChunkUnpacker:
-    """Unpacks the chunks of one recording, and counts what they come to."""
+    """Unpacks the chunks of one recording, and limits the sum of their unpacked sizes."""
 
     def __init__(self, path: Path) -> None:
         self._bytes_left = max(FREE_UNPACKED_BYTES, MAX_UNPACK_RATIO * path.stat().st_size)
@@ -47,7 +47,7 @@ class ChunkUnpacker:
         Args:
             data: The packed bytes.
             compression: none, bz2, lz4 or zstd.
-            size: Bytes that the chunk claims to unpack to; it must have neither more nor less.
+            size: Number of unpacked bytes that the chunk states; any other raises a DataError.
 
         Returns:
             The unpacked bytes.
@@ -113,7 +113,7 @@ def unpack_uint32(data: bytes) -> int:
 
 
 def unpack_text(data: bytes, position: int) -> tuple[str, int]:
-    """A text that begins with its length, and the position after it."""
+    """The text at a position, where its length (4 bytes) comes first; and the position after it."""
     size = unpack_uint32(data[position : position + 4])
     start = position + 4
     if start + size > len(data):

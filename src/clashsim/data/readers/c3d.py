@@ -15,13 +15,15 @@ from clashsim.data.readers.markers import fit_marker_poses
 from clashsim.data.readers.streams import Log, Stream
 
 _MIN_MARKERS = 3  # of a body
-_Markers = Mapping[str, tuple[float, ...]]  # label to position on the body, empty if not known
+# Positions of markers on their body by label; an empty tuple where the position is not known.
+_Markers = Mapping[str, tuple[float, ...]]
 
 
 def read_c3d(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of a C3D file.
 
-    They are those of the mapping's markers, or one for each prefix of labels `body:marker`.
+    The mapping names the markers of each body. Without it, there is one body for each prefix of
+    labels such as `body:marker`.
     """
     recording = read_markers(path)
     labels = recording.labels
@@ -32,7 +34,7 @@ def read_c3d(path: Path, logger: LoggerMapping) -> Log:
         seen = recording.points[:, [labels.index(label) for label in markers]]
         in_metres = None if positions is None else positions * scale
         pose, mirror_ratio = fit_marker_poses(seen * scale, in_metres, name)
-        pose[:, :3] /= scale
+        pose[:, :3] /= scale  # back to the log's unit, from which `select_bodies` converts
         bodies[name] = Stream(name, recording.t, pose, mirror_ratio=mirror_ratio)
     return select_bodies(bodies, logger, length=recording.length, up=recording.up)
 

@@ -14,18 +14,21 @@ from clashsim.core.errors import DataError
 from clashsim.data.readers.mapping import LENGTH_UNITS, UP_AXES
 
 MAX_BYTES = 1 << 30  # of one file
-_BLOCK_BYTES = 512
-_SIGNATURE = 0x50
+_BLOCK_BYTES = 512  # positions in a file are given as numbers of blocks, counted from 1
+_SIGNATURE = 0x50  # second byte of every file
+_POINT_NUMBERS = 4  # of a marker in a frame: x, y, z, and a number that is negative if it is lost
 _MAX_PARAMETERS = 10_000
-# Processors on which the numbers of a file were written.
+# Kinds of processors that wrote a file, which decide how its numbers are represented.
+_LITTLE_ENDIAN = 84
 _DEC = 85
 _BIG_ENDIAN = 86
-_PROCESSORS = (84, _DEC, _BIG_ENDIAN)
+_PROCESSORS = (_LITTLE_ENDIAN, _DEC, _BIG_ENDIAN)
 # Types of parameters.
 _TEXT = -1
 _INTEGER = 2
 _REAL = 4
-_NO_LAST_FRAME = 0xFFFF  # in the header: the number is too large for it, and a parameter has it
+# Number of the last frame in a header that is too small for it; a parameter gives it then.
+_NO_LAST_FRAME = 0xFFFF
 _MAX_RATE = 1e7  # Hz
 _LABEL_PARAMETERS = ("POINT:LABELS", *(f"POINT:LABELS{i}" for i in range(2, 9)))
 _DAMAGED = "the file is not C3D, or it is cut off or damaged"
@@ -79,7 +82,8 @@ class _NumberFormat:
     def reals(self, data: bytes) -> np.ndarray:
         """32-bit floating-point numbers (n,).
 
-        A DEC machine has the halves the other way round and an exponent that is two higher.
+        A DEC machine stores the two 16-bit halves in reverse order, and an exponent that is higher
+        by two, so its numbers come out four times too large.
         """
         if self.processor != _DEC:
             return np.frombuffer(data, f"{self.byte_order}f4").astype(float)
@@ -109,7 +113,7 @@ class _Parameters:
         return [piece.decode("latin-1").strip("\0 ") for piece in pieces]
 
     def first_text(self, name: str, default: str) -> str:
-        """The first text of a parameter in small letters, or a default."""
+        """The first text of a parameter, or a default; in lower case."""
         return (self.texts(name) or [default])[0].lower()
 
     def numbers(self, name: str) -> np.ndarray:
@@ -156,10 +160,11 @@ def read_markers(path: Path) -> MarkerRecording:
 
 
 def _parse(content: bytes) -> MarkerRecording:
+    """Parse a file: a header block, blocks of parameters, and blocks of frames."""
     if len(content) < 2 * _BLOCK_BYTES or content[1] != _SIGNATURE:
         raise DataError(_DAMAGED)
     parameters_start = (content[0] - 1) * _BLOCK_BYTES
-    numbers = _NumberFormat(content[parameters_start + 3])
+    numbers = _NumberFormat(processor=content[parameters_start + 3])
     if numbers.processor not in _PROCESSORS:
         raise DataError(_DAMAGED)
     parameters = _read_parameters(content, parameters_start + 4, numbers)
@@ -207,7 +212,7 @@ def _count_frames(header: _Header, parameters: _Parameters) -> int:
     """How many frames a file claims to have."""
     last_frame = header.last_frame
     if last_frame == _NO_LAST_FRAME:
-        halves = parameters.numbers("TRIAL:ACTUAL_END_FIELD")
+        halves = parameters.numbers("TRIAL:ACTUAL_END_FIELD")  # low and high 16 bits
         if len(halves) == 2:
             last_frame = int(halves[0]) % 65536 + 65536 * (int(halves[1]) % 65536)
     return last_frame - header.first_frame + 1
@@ -219,16 +224,17 @@ def _read_points(
     """Positions (T, M, 3) in the file's unit, NaN where a marker is not seen."""
     is_real = header.scale < 0
     number_bytes = 4 if is_real else 2
-    row = header.markers * 4 + header.analog
-    data_end = header.data_start + frames * row * number_bytes
+    marker_numbers = header.markers * _POINT_NUMBERS
+    frame_numbers = marker_numbers + header.analog
+    data_end = header.data_start + frames * frame_numbers * number_bytes
     if data_end > len(content):
         raise DataError(
             f"the file is cut off: it promises {frames} frames of {header.markers} markers"
         )
     raw = content[header.data_start : data_end]
     values = numbers.reals(raw) if is_real else numbers.integers(raw)
-    markers = values.reshape(frames, row)[:, : header.markers * 4]
-    markers = markers.reshape(frames, header.markers, 4)
+    markers = values.reshape(frames, frame_numbers)[:, :marker_numbers]
+    markers = markers.reshape(frames, header.markers, _POINT_NUMBERS)
     is_lost = markers[:, :, 3] < 0
     points = markers[:, :, :3].astype(float) * (1.0 if is_real else header.scale)
     points[is_lost | ~np.isfinite(points).all(2)] = np.nan
@@ -236,14 +242,17 @@ def _read_points(
 
 
 def _read_parameters(content: bytes, position: int, numbers: _NumberFormat) -> _Parameters:
-    """All parameters; a group has a negative number, its parameters the positive one."""
+    """All parameters of a file, whose entries begin at `position`.
+
+    An entry with a negative number is a group; its parameters have the same number, positive.
+    """
     groups: dict[int, str] = {}
     found: dict[tuple[int, str], _Parameter] = {}
     for _ in range(_MAX_PARAMETERS):
         name_length, group = struct.unpack("bb", content[position : position + 2])
         name_end = position + 2 + abs(name_length)
         name = content[position + 2 : name_end].decode("latin-1").upper()
-        (step,) = numbers.unpack("h", content[name_end : name_end + 2])
+        (step,) = numbers.unpack("h", content[name_end : name_end + 2])  # to the next entry, bytes
         if name_length == 0:
             break
         if group < 0:

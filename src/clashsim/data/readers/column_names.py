@@ -1,4 +1,4 @@
-"""What the names of columns say: which are a body's position, quaternion or angles, and units."""
+"""Finds bodies and units by the names of columns: their positions, quaternions and angles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _EULER_WORDS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name written with blanks, underscores or capitals, in small letters."""
+    """The words of a name such as `box pos`, `box_pos` or `boxPos`, in lower case."""
     return [word.lower() for word in _WORD_BREAK.split(name) if word]
 
 
@@ -58,10 +58,10 @@ def unit_in_name(name: str, choices: Sequence[str]) -> str:
 
 
 class _Part(NamedTuple):
-    """What one column is of a body.
+    """The body of one column, and what of that body the column holds.
 
     Attributes:
-        stem: What names the body.
+        stem: The part of the column's name that names the body.
         kind: position, quaternion, x, y, z, qw, qx, qy, qz, or the name of an angle.
     """
 
@@ -72,8 +72,8 @@ class _Part(NamedTuple):
 def find_bodies(columns: Columns, fallback: str) -> list[BodyMapping]:
     """Find the bodies whose columns share a stem.
 
-    A body has x y z (or one column of three), with a quaternion, three angles or a yaw where there
-    are some.
+    A body has x, y and maybe z (or one column with three numbers). It may also have a quaternion,
+    three angles or a yaw. The stem is the part of a column's name that names the body.
 
     Args:
         columns: Columns by name.
@@ -104,7 +104,11 @@ def find_bodies(columns: Columns, fallback: str) -> list[BodyMapping]:
 
 
 def _vector_part(words: Sequence[str], values: np.ndarray) -> _Part | None:
-    """What a column of vectors (N, k) is: the first word that means it splits the stem."""
+    """What a column of vectors (N, k) holds.
+
+    The first word of its name that means a position or a quaternion tells; the other words are the
+    stem.
+    """
     meanings = {3: ("position", _POSITION_WORDS), 4: ("quaternion", _QUATERNION_WORDS)}
     if values.shape[1] not in meanings:
         return None
@@ -116,7 +120,7 @@ def _vector_part(words: Sequence[str], values: np.ndarray) -> _Part | None:
 
 
 def _number_part(words: Sequence[str]) -> _Part | None:
-    """What a column of single numbers is, by its last one or two words."""
+    """What a column of single numbers holds, by the last one or two words of its name."""
     last = words[-1]
     previous = words[-2] if len(words) > 1 else ""
     without_last = "_".join(words[:-1])
@@ -158,7 +162,8 @@ def _make_body(
 def scalar_first_evidence(quaternions: np.ndarray) -> float:
     """How much larger the first number of quaternions (N, 4) is than the last, on average.
 
-    The scalar part mostly is the largest, for bodies that stand as they were defined.
+    A positive result speaks for wxyz, a negative one for xyzw: bodies are mostly near the
+    orientation in which they were defined, where the scalar part is the largest.
     """
     size = np.nanmean(np.abs(quaternions), axis=0)
     return float(size[0] - size[3])

@@ -13,10 +13,12 @@ from clashsim.core.trials import quaternion
 from clashsim.data.readers.mapping import BodyMapping, LoggerMapping
 from clashsim.data.readers.streams import Columns, Log, Stream
 
-_MAX_COORDINATE = 1e9  # m: no body was seen there, and squares of more overflow
-# name[i] or name[i:j]
+_MAX_COORDINATE = 1e9  # m: numbers beyond it are damage, and their squares may overflow
+_SCALAR_FIRST = [3, 0, 1, 2]  # indices that turn a quaternion xyzw into wxyz
+# A reference to some numbers of a column of vectors: name[i] or name[i:j].
 _REFERENCE = re.compile(r"(.+?)\[(\d{1,6})(?::(\d{1,6}))?\]")
-# Rows are the new x, y, z in the file's axes; all are rotations, so handedness is kept.
+# By the file's axis that points up: a rotation to axes with z up. Its rows are the new x, y and z
+# in the file's axes.
 AXES_FOR_UP = {
     "z": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "y": ((1, 0, 0), (0, 0, -1), (0, 1, 0)),
@@ -28,9 +30,9 @@ AXES_FOR_UP = {
 
 
 def column_of(reference: str, names: Sequence[str] | Columns) -> str:
-    """The column that a reference `name`, `name[i]` or `name[i:j]` means.
+    """The name of the column that a reference `name`, `name[i]` or `name[i:j]` is to.
 
-    A column whose own name has brackets comes first.
+    A column whose own name is the whole reference, brackets included, comes first.
     """
     if reference in names:
         return reference
@@ -41,7 +43,16 @@ def column_of(reference: str, names: Sequence[str] | Columns) -> str:
 
 
 def pick_columns(columns: Columns, references: Sequence[str], width: int) -> np.ndarray:
-    """Put the referenced columns side by side, (N, width)."""
+    """Put the referenced columns side by side.
+
+    Args:
+        columns: Columns (N,) or (N, k) by name.
+        references: References to columns, or to some numbers of them.
+        width: How many numbers per row all references must give together.
+
+    Returns:
+        The numbers (N, width).
+    """
     parts = [_referenced_values(columns, reference) for reference in references]
     lengths = {len(part) for part in parts}
     names = ", ".join(references)
@@ -76,7 +87,7 @@ def log_from_columns(
     Args:
         columns: The columns of the file.
         logger: Its mapping.
-        header: Fields of the lines before a table's header.
+        header: Values in the lines before a table's header, by name.
 
     Returns:
         The log, in SI units with z up.
@@ -140,7 +151,7 @@ def _signal(columns: Columns, name: str, reference: str, *, rows: int) -> np.nda
 def _pose(
     columns: Columns, body: BodyMapping, logger: LoggerMapping
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pose (N, 7) in m and wxyz along the file's axes, and angles (N, k) in rad if there are."""
+    """Poses (N, 7) in the file's axes, m and wxyz; and angles (N, k) in rad if the log has them."""
     if not body.position:
         raise DataError(f"body {body.name!r} has no columns for its position")
     is_planar = len(body.position) == 2
@@ -164,21 +175,22 @@ def _pose(
 def _orientation(
     columns: Columns, body: BodyMapping, logger: LoggerMapping, *, rows: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Quaternions wxyz (N, 4), and the angles (N, k) in rad they were made from if there are."""
+    """Quaternions wxyz (N, 4) in the file's axes; and angles (N, k) in rad if the log has them."""
     if body.quaternion:
         numbers = pick_columns(columns, body.quaternion, 4)
-        return (numbers if body.order == "wxyz" else numbers[:, [3, 0, 1, 2]]), None
-    angle = logger.unit("angle", "rad")
+        return (numbers if body.order == "wxyz" else numbers[:, _SCALAR_FIRST]), None
+    radians_per_unit = logger.unit("angle", "rad")
     if body.euler:
-        angles = pick_columns(columns, body.euler, 3) * angle
+        angles = pick_columns(columns, body.euler, 3) * radians_per_unit
         return quaternions_from_angles(body.sequence, angles), angles
     if body.yaw:
-        angles = pick_columns(columns, [body.yaw], 1) * angle
+        angles = pick_columns(columns, [body.yaw], 1) * radians_per_unit
         about_z = quaternion(angles[:, 0])
-        # The yaw is about the file's own up, which `turn_upright` turns to z.
+        # The yaw is about the file's own axis up, which `turn_upright` turns to z later.
         up = np.array(AXES_FOR_UP[logger.up or "z"][2], float)
-        about_z[:, 1:] = about_z[:, [3]] * up
-        return about_z, angles
+        sine = about_z[:, [3]]  # of half the yaw: the z component of a rotation about z
+        about_up = np.column_stack([about_z[:, 0], sine * up])
+        return about_up, angles
     identity = np.zeros((rows, 4))
     identity[:, 0] = 1.0
     return identity, None
@@ -201,7 +213,7 @@ def select_bodies(
     names = {body.source_name: body.name for body in logger.bodies}
     if not names:
         names = {name: name for name in bodies}
-    scale = np.array([logger.unit("length", length)] * 3 + [1.0] * 4)
+    scale = np.array([logger.unit("length", length)] * 3 + [1.0] * 4)  # position, quaternion
     streams = []
     for source, name in names.items():
         if source not in bodies:
@@ -213,7 +225,7 @@ def select_bodies(
 
 
 def quaternions_from_angles(sequence: str, angles: np.ndarray) -> np.ndarray:
-    """Quaternions of angles; NaN stays NaN.
+    """Quaternions of angles; NaN where an angle is NaN.
 
     Args:
         sequence: Axes of the angles as scipy names them, or `vector` for a rotation vector.
@@ -232,15 +244,23 @@ def quaternions_from_angles(sequence: str, angles: np.ndarray) -> np.ndarray:
         rotation = Rotation.from_rotvec(angles[seen])
     else:
         rotation = Rotation.from_euler(sequence, angles[seen])
-    quaternions[seen] = rotation.as_quat()[:, [3, 0, 1, 2]]
+    quaternions[seen] = rotation.as_quat()[:, _SCALAR_FIRST]
     return quaternions
 
 
 def turn_upright(stream: Stream, up: str, flip: Sequence[str] = ()) -> Stream:
     """Turn a stream so that z is up, after mirroring the axes in `flip`.
 
-    A body's own axes are renamed with the world's: one that is not rotated in the file is not
-    rotated afterwards.
+    The body's own axes are turned as the world's are, so a body that is not rotated in the file is
+    not rotated afterwards.
+
+    Args:
+        stream: The stream in the file's axes.
+        up: The file's axis that points up, such as "y" or "-z".
+        flip: Axes of the file whose positions have the wrong sign.
+
+    Returns:
+        The stream with z up.
     """
     pose = np.where(np.abs(stream.pose) < _MAX_COORDINATE, stream.pose, np.nan)
     for axis in flip:

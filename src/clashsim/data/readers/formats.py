@@ -1,4 +1,4 @@
-"""Which reader reads which file: by suffix, and by the first line where a suffix has several."""
+"""Chooses the reader of a file: by its suffix, and for text files by the first line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_columns(
         header_lines: Lines of names and values before a table's header.
 
     Returns:
-        The columns, and the fields of the lines before the header.
+        Columns (N,) or (N, k) by name, and the values in the lines before the header by name.
     """
     _refuse_empty(path)
     suffix = path.suffix.lower()
@@ -64,7 +64,7 @@ def read_columns(
 
 
 def read_log(path: Path, logger: LoggerMapping) -> Log:
-    """Read one file by its mapping."""
+    """Read one file, or the folder of a ROS 2 bag, by its mapping."""
     if path.is_dir():
         return bags.read_bag_folder(path, logger)
     _refuse_empty(path)
@@ -108,5 +108,6 @@ def _motion_capture_reader(path: Path) -> _LogReader | None:
 
 
 def _refuse_empty(path: Path) -> None:
+    """Raise a DataError for a file without content."""
     if path.stat().st_size == 0:
         raise DataError("the file is empty")

@@ -1,4 +1,4 @@
-"""Which files make one trial: each file alone, or those of several loggers by their names."""
+"""Groups files into trials: each file is a trial, or the files of several loggers form one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_DIGITS = 18  # of a number in a name: more do not fit an integer of 64 bits
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a trial: its name with folders, where it lies, and how it is read."""
+    """One file of a trial: its name with folders, its path on disk, and how it is read."""
 
     name: str
     path: Path
@@ -27,8 +27,12 @@ class LogFile:
 class _TrialKey(NamedTuple):
     """What tells trials apart.
 
-    The file name and number are empty where the pattern has {trial}. Without {trial} every file is
-    a trial of its own.
+    Attributes:
+        trial: The part of the file's name that stands for {trial} in the pattern; without {trial},
+            the name without its suffix.
+        folder: The folder of the file.
+        file: Name of the file, if the pattern has no {trial}: every file is then its own trial.
+        number: Number of the file among all files, if the pattern has no {trial}.
     """
 
     trial: str
@@ -51,7 +55,7 @@ def group_by_trial(
         named: Names of files that the user asked for, which must fit a pattern.
 
     Returns:
-        The files of each trial by a short name, in the order of the numbers in their names.
+        The files of each trial by a short name of the trial, with "trial 10" after "trial 9".
     """
     groups = _merge_folders(_group_by_pattern(files, mapping, named))
     for key, group in groups.items():
@@ -66,7 +70,7 @@ def group_by_trial(
 
 
 def _group_by_pattern(files: Sequence[FoundFile], mapping: LogMapping, named: set[str]) -> _Groups:
-    """Files by folder and trial, as the first pattern that fits says."""
+    """Group files by folder and trial, each by the first pattern of the mapping that fits it."""
     groups: _Groups = {}
     patterns = ", ".join(logger.files for logger in mapping.logs)
     for number, file in enumerate(files):
@@ -94,7 +98,7 @@ def _group_by_pattern(files: Sequence[FoundFile], mapping: LogMapping, named: se
 
 
 def _merge_folders(groups: _Groups) -> _Groups:
-    """Join the files of one trial from loggers that write into folders of their own."""
+    """Join groups of one trial in several folders, where each logger has a folder of its own."""
     merged: _Groups = {}
     for trial in dict.fromkeys(key.trial for key in groups):
         of_trial = {key: files for key, files in groups.items() if key.trial == trial}
@@ -108,7 +112,7 @@ def _merge_folders(groups: _Groups) -> _Groups:
 
 
 def _short_labels(keys: Sequence[_TrialKey]) -> list[str]:
-    """The shortest names of trials that all differ."""
+    """Names of trials: the shortest of four forms in which no two are the same."""
     choices = (
         [key.trial for key in keys],
         [f"{key.folder}/{key.trial}" for key in keys],
@@ -120,7 +124,7 @@ def _short_labels(keys: Sequence[_TrialKey]) -> list[str]:
 
 
 def _pattern(files: str) -> re.Pattern[str]:
-    """A regular expression for the names that a logger's pattern means, in any folder."""
+    """The regular expression for a logger's pattern of file names, in any folder."""
     name = re.escape(files or "*")
     name = name.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     name = name.replace(r"\{trial\}", "(?P<trial>[^/]+)")
@@ -128,6 +132,7 @@ def _pattern(files: str) -> re.Pattern[str]:
 
 
 def _sort_key(key: _TrialKey) -> list[list[tuple[int, int, str]]]:
+    """A sort key by folder first."""
     return [_natural(part) for part in (key.folder, key.trial, key.file, key.number)]
 
 

@@ -1,4 +1,4 @@
-"""A guess at the mapping of tables nobody described, from names of columns and their numbers."""
+"""Guesses the mapping of tables without a description, from names and values of their columns."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _TIME_NAME = re.compile(
     re.IGNORECASE,
 )
 _TIME_UNITS = ("s", "ms", "us", "ns")
-# Steps between rows above which a unit of time is likely; the first that fits.
+# Units of time, and the step between rows above which each is likely; the first that fits is taken.
 _LIKELY_TIME_UNITS = (("ns", 5e4), ("us", 50), ("ms", 0.4))
-_HEADER_SEARCH_LINES = 8
-_MAX_FILES = 20  # of a logger that are looked at for the axis that points up
+_HEADER_SEARCH_LINES = 8  # of a file in which its header is searched
+_MAX_FILES = 20  # of a logger that are searched for the axis that points up
 _MIN_RISING_SHARE = 0.9  # of the steps of a time or a counter
 _MAX_METRES = 30.0  # a position beyond is in millimetres
 _MAX_RADIANS = 2 * np.pi + 0.1  # an angle beyond is in degrees
@@ -55,7 +55,13 @@ class TableHead:
 
 @dataclass(frozen=True, eq=False)
 class _Logger:
-    """Files with the same columns: what was found of their mapping, and their names."""
+    """Files with the same columns, which are taken as those of one logger.
+
+    Attributes:
+        mapping: The mapping of these files as far as it is known.
+        files: Names of the files.
+        columns: First rows of each column of the first file.
+    """
 
     mapping: LoggerMapping
     files: list[str]
@@ -65,7 +71,8 @@ class _Logger:
 def count_header_lines(path: Path) -> int:
     """Count the lines of names and values before the header of a CSV file.
 
-    They have another number of cells than the line below them.
+    The header is the first line with as many cells as the line below it; the lines before it have
+    other numbers of cells.
     """
     if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
         return 0
@@ -84,12 +91,12 @@ def count_header_lines(path: Path) -> int:
 def infer_mapping(heads: Mapping[str, TableHead], rate: float = 0.0) -> LogMapping:
     """Guess a mapping for files.
 
-    Files with the same columns are of one logger. Several loggers are joined by what varies in the
-    names of their files.
+    Files with the same columns are taken as those of one logger. Files of several loggers belong to
+    one trial where the part of their names that varies is the same.
 
     Args:
         heads: The beginnings of files by name.
-        rate: Frames per second, where no column has times but one may count frames.
+        rate: Frames per second, needed where no column has times; 0 if it is not known.
 
     Returns:
         The mapping.
@@ -130,7 +137,10 @@ def _find_loggers(heads: Mapping[str, TableHead], rate: float) -> list[_Logger]:
 
 
 def _quaternion_order(loggers: Sequence[_Logger]) -> str:
-    """The order of the clearest body: one laboratory has one convention."""
+    """The quaternion order of the body with the clearest evidence.
+
+    It is used for all bodies, since one laboratory has one convention.
+    """
     candidates: list[tuple[float, str]] = []
     for logger in loggers:
         for body in logger.mapping.bodies:
@@ -142,7 +152,7 @@ def _quaternion_order(loggers: Sequence[_Logger]) -> str:
 
 
 def _with_quaternion_order(logger: LoggerMapping, order: str) -> LoggerMapping:
-    """A logger whose quaternions in one column all have the same order."""
+    """The logger with this order for all quaternions that are in one column."""
     bodies = []
     for body in logger.bodies:
         bodies.append(replace(body, order=order) if len(body.quaternion) == 1 else body)
@@ -150,9 +160,9 @@ def _with_quaternion_order(logger: LoggerMapping, order: str) -> LoggerMapping:
 
 
 def _find_up_axis(logger: LoggerMapping, files: Sequence[Columns]) -> str:
-    """The axis against which a body falls in one of the files, or about which one slides.
+    """The axis that points up: a body falls against it, or else turns about it as it slides.
 
-    Empty where that is z, or where nothing shows it.
+    Empty where that is z, or where no motion in the files shows it.
     """
     without_header = replace(logger, header={}, moments={})
     slide_axis = ""
@@ -171,7 +181,10 @@ def _find_up_axis(logger: LoggerMapping, files: Sequence[Columns]) -> str:
 
 
 def _file_pattern(files: Sequence[str]) -> str:
-    """The names of one logger's files with {trial} for the part that varies."""
+    """The names of one logger's files with {trial} for the part that varies.
+
+    Where all names are the same, {trial} stands for the last number, or the name but its suffix.
+    """
     names = [PurePosixPath(name).name for name in files]
     if len(set(names)) == 1:
         numbers = list(re.finditer(r"\d+", names[0]))
@@ -195,7 +208,13 @@ def _common_prefix(words: Sequence[str]) -> str:
 
 
 def _guess_logger(head: TableHead, fallback: str, rate: float) -> LoggerMapping:
-    """Guess time, bodies, units and header fields of one logger."""
+    """Guess time, bodies, units and header fields of one logger.
+
+    Args:
+        head: The beginning of one of its files.
+        fallback: Name of a body that the columns do not name.
+        rate: Frames per second, or 0.
+    """
     columns = head.columns
     time = _find_time(columns)
     is_counter = bool(time) and _counts_frames(time, columns[time])
@@ -230,7 +249,10 @@ def _guess_logger(head: TableHead, fallback: str, rate: float) -> LoggerMapping:
 
 
 def _find_time(columns: Columns) -> str:
-    """The column of the time: one that is named so and rises, else the first that rises."""
+    """Name of the column of the time: the first that is named as one and rises, else that rises.
+
+    Empty where no column rises.
+    """
     for name, values in columns.items():
         is_named = _TIME_NAME.fullmatch(name.split("/")[-1]) is not None
         if values.ndim == 1 and is_named and _rises(values):
@@ -283,14 +305,18 @@ def _length_and_angle_units(bodies: Sequence[BodyMapping], columns: Columns) -> 
         named = unit_in_name(angles[0], ("deg", "degrees", "rad"))
         largest = max(float(np.nanmax(np.abs(columns[name]), initial=0)) for name in angles)
         likely = "deg" if largest > _MAX_RADIANS else "rad"
-        units["angle"] = named[:3] or likely
+        units["angle"] = named[:3] or likely  # "degrees" becomes "deg"
     return units
 
 
 def _header_fields(
     fields: Columns, times: np.ndarray | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Numbers in the lines before the header, and those of them that are times of the log."""
+    """Fields before the header that hold one number: plain numbers, and times of the log.
+
+    A field is a time if its name says so and its value is among `times` (N,). Both results map the
+    name in the trial to the name in the file.
+    """
     numbers: dict[str, str] = {}
     for name, values in fields.items():
         words = words_of(name)

@@ -1,4 +1,4 @@
-"""Loggers on one clock: the union of all time stamps, with NaN where a body was not seen."""
+"""Joins the logs of one trial: rows at all their time stamps, NaN where a body was not seen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_ROWS = 1 << 24  # of a trial: more than a day at 120 Hz
 def join_logs(name: str, logs: Sequence[Log], known: Mapping[str, float]) -> Trial:
     """Join the logs of a trial, whose clocks agree.
 
-    The first time of all becomes 0. Nothing is resampled, so nothing is lost. Rows at which nothing
-    was seen and no signal was logged are left out.
+    The earliest time becomes 0. Nothing is resampled, so no measurement is lost. Times at which no
+    body was seen and no signal was logged are left out.
 
     Args:
         name: Name of the trial.
@@ -72,7 +72,7 @@ def _union_of_times(logs: Sequence[Log]) -> np.ndarray:
 def _insert_at_times(t: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Put values (N, ...) at their times among t (T,), with NaN elsewhere.
 
-    Of several values at one time the first that was seen counts.
+    Of several values at one time, the first without NaN is taken.
     """
     out = np.full((len(t), *values.shape[1:]), np.nan)
     seen = np.isfinite(times) & np.isfinite(values.reshape(len(values), -1)).all(1)

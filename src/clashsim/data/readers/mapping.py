@@ -1,4 +1,4 @@
-"""The mapping file: which columns of a lab's logs are what, of which body, and in what units."""
+"""The mapping file: which columns of a lab's logs hold the pose of which body, in which units."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MAX_HEADER_LINES = 100
 _MAX_RATE = 1e7  # Hz
 _MAX_OFFSET = 1e12  # s
 _MAX_PATTERN_LENGTH = 200
-_MAX_STARS = 4  # in a pattern: more could take for ever to match
+_MAX_STARS = 4  # in a pattern: with more, matching could take very long
 
 
 @dataclass(frozen=True)
 class BodyMapping:
-    """One body: its name in the trials and where a log has it.
+    """One body: its name in the trials, and the columns of a log that hold its pose.
 
-    A column is `name`, or `name[i]` or `name[i:j]` where a column holds vectors. At most one of
-    quaternion, euler and yaw is given.
+    A column is given as `name`, or as `name[i]` or `name[i:j]` for some numbers of a column that
+    holds vectors. At most one of quaternion, euler and yaw is given.
 
     Attributes:
         name: Name in the trials.
@@ -38,11 +38,13 @@ class BodyMapping:
         quaternion: Columns of 4 numbers.
         order: Order of the quaternion, wxyz or xyzw.
         euler: Columns of 3 angles.
-        sequence: Axes of those angles, capitals about the body's axes as in scipy.
+        sequence: Axes of those angles as in scipy: capitals for axes of the body, small letters for
+            axes of the world.
         yaw: Column of 1 angle about the axis that points up.
         source: The name that a self-describing format (Motive, Vicon, bags) has for the body.
-        markers: C3D labels with their positions on the body, in the log's unit of length; no
-            numbers ([]) take the body's frame from the first frame with all markers.
+        markers: Positions of the C3D markers on the body by label, in the log's unit of length.
+            With no numbers ([]), the body's axes are those of the world in the first frame of the
+            recording that shows all markers.
     """
 
     name: str
@@ -66,16 +68,16 @@ class LoggerMapping:
     """One logger.
 
     Attributes:
-        bodies: The bodies it sees.
-        files: Pattern of its files with {trial} (and * and ?); empty for all files.
+        bodies: The bodies it records.
+        files: Pattern of its file names with {trial} (and * and ?); empty for all files.
         time: Column of the time.
         rate: Frames per second, where no column is the time or that column counts frames.
         offset: Time added to its clock, s.
-        header_lines: Lines of `name,value,name,value` before the names of the columns.
-        header: Numbers taken from those lines: name in the trial to name in the file.
-        moments: The same for times of the logger's clock.
-        signals: Further columns: name in the trial to column.
-        units: Units of time, length and angle.
+        header_lines: Number of lines `name,value,name,value` before the names of the columns.
+        header: Numbers taken from those lines: names in the file by name in the trial.
+        moments: Times of events on the logger's clock, taken from those lines in the same way.
+        signals: Further columns by name in the trial.
+        units: Units by kind: time, length and angle.
         up: The axis of the file that points up.
         flip: Axes whose positions are written with the wrong sign.
     """
@@ -94,7 +96,12 @@ class LoggerMapping:
     flip: tuple[str, ...] = ()
 
     def unit(self, kind: str, default: str) -> float:
-        """SI value of the unit of `time`, `length` or `angle`."""
+        """Factor that turns numbers of a kind (`time`, `length` or `angle`) into SI units.
+
+        Args:
+            kind: The kind.
+            default: Name of the unit, where the mapping does not give it.
+        """
         return _UNITS[kind][self.units.get(kind, default)]
 
 
@@ -135,7 +142,7 @@ def dump(mapping: LogMapping) -> str:
 
 
 def _check_logger(logger: LoggerMapping) -> None:
-    """Raise a DataError for a value that no log can be read by."""
+    """Raise a DataError for a value in the mapping that is not valid."""
     for kind, choices in _UNITS.items():
         unit = logger.units.get(kind)
         if unit is not None and unit not in choices:
@@ -172,7 +179,7 @@ def _check_logger(logger: LoggerMapping) -> None:
 
 
 def _check_body(body: BodyMapping) -> None:
-    """Raise a DataError for an orientation or markers that cannot be read."""
+    """Raise a DataError for an orientation or markers that the mapping describes wrongly."""
     orientations = [body.quaternion, body.euler, body.yaw]
     if sum(bool(columns) for columns in orientations) > 1:
         raise DataError(f"body {body.name!r} has more than one of quaternion, euler and yaw")
@@ -200,7 +207,10 @@ def _is_euler_sequence(sequence: str) -> bool:
 
 
 def _toml_lines(item: Any, prefix: str) -> list[str]:
-    """A dataclass as TOML: plain entries first, then the tables inside it."""
+    """The lines of a dataclass as TOML: plain entries first, then the tables inside it.
+
+    Values that are the default are left out. `prefix` is the path of the table, with a dot.
+    """
     plain: list[str] = []
     nested: list[str] = []
     for entry in fields(type(item)):

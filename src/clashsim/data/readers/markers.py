@@ -1,7 +1,7 @@
-"""A rigid body from its markers, frame by frame, by least squares.
+"""Fits the pose of a rigid body to its markers, frame by frame, by least squares.
 
-The rotation and shift that bring known positions on the body closest to the seen ones (Kabsch, Acta
-Crystallographica A32, 1976).
+A pose is the rotation and shift that bring the markers' known positions on the body closest to the
+positions that were seen (Kabsch, Acta Crystallographica A32, 1976).
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 
-# A frame whose markers fit worse than this, and much worse than the others, has a marker taken for
-# another.
+# In a frame with a residual beyond both limits, one marker was taken for another.
 _MAX_RESIDUAL = 0.01  # m
 _RESIDUAL_FACTOR = 5.0  # times the usual residual
+_MIN_MARKERS = 3  # that show a pose
 _MIN_EXTENT = 1e-3  # m: markers that extend less in a second direction lie on one line
 _MIN_DEPTH_SHARE = 0.05  # of the extent: flatter markers look the same in a mirror
 _MIN_MIRROR_RESIDUAL = 1e-3  # m: markers that fit better are not mirrored
+_MIN_DIVISOR = 1e-4  # m: smaller residuals of the mirror image are taken as this
 
 
 def fit_marker_poses(
@@ -26,13 +27,14 @@ def fit_marker_poses(
 
     Args:
         points: Markers (T, M, 3) in world axes, m; NaN where they are not seen.
-        positions: Markers (M, 3) in the body's frame, m. None to take the first frame with all
-            markers: its origin in their middle, its axes along the world's.
+        positions: Markers (M, 3) in the body's axes, m. None to take them from the first frame in
+            which all are seen: the body's origin is then in their middle, and its axes are those of
+            the world.
         name: Name of the body, for error messages.
 
     Returns:
-        Poses (T, 7), m and wxyz, NaN where fewer than three markers are seen; and how many times
-        better the mirror image of the body fits, 0 if that is not known.
+        Poses (T, 7), m and wxyz, NaN where fewer than three markers are seen or they do not fit;
+        and the residual of the body over that of its mirror image, 0 if that is not known.
     """
     visible = np.isfinite(points).all(2)
     if positions is None:
@@ -46,12 +48,13 @@ def fit_marker_poses(
     pose = np.full((len(points), 7), np.nan)
     residual = np.full(len(points), np.nan)
     mirror_residual = np.full(len(points), np.nan)
-    for pattern in np.unique(visible, axis=0):
-        used = positions[pattern]
-        if pattern.sum() < 3 or _extents(used)[1] < _MIN_EXTENT:
+    # Frames in which the same markers are visible are fitted together.
+    for subset in np.unique(visible, axis=0):
+        used = positions[subset]
+        if subset.sum() < _MIN_MARKERS or _extents(used)[1] < _MIN_EXTENT:
             continue
-        rows = np.flatnonzero((visible == pattern).all(1))
-        seen = points[rows][:, pattern]
+        rows = np.flatnonzero((visible == subset).all(1))
+        seen = points[rows][:, subset]
         pose[rows], residual[rows], mirror_residual[rows] = _fit_rigid_body(seen, used)
     if not np.isfinite(residual).any():
         return pose, 0.0
@@ -61,7 +64,7 @@ def fit_marker_poses(
     is_solid = extents[2] > _MIN_DEPTH_SHARE * extents[0]
     if not (is_solid and usual > _MIN_MIRROR_RESIDUAL):
         return pose, 0.0
-    return pose, float(usual / max(np.nanmedian(mirror_residual), 1e-4))
+    return pose, float(usual / max(np.nanmedian(mirror_residual), _MIN_DIVISOR))
 
 
 def _positions_in_first_frame(points: np.ndarray, visible: np.ndarray, name: str) -> np.ndarray:
@@ -77,7 +80,10 @@ def _positions_in_first_frame(points: np.ndarray, visible: np.ndarray, name: str
 
 
 def _extents(positions: np.ndarray) -> np.ndarray:
-    """Singular values (3,) of marker positions (M, 3) about their middle, m."""
+    """How far markers (M, 3) extend in three directions (3,), from the longest to the shortest, m.
+
+    These are the singular values of their positions about their middle.
+    """
     return np.linalg.svd(positions - positions.mean(0), compute_uv=False)
 
 
@@ -88,11 +94,11 @@ def _fit_rigid_body(
 
     Args:
         points: Markers (T, M, 3) in world axes, m.
-        positions: Markers (M, 3) in the body's frame, m.
+        positions: Markers (M, 3) in the body's axes, m.
 
     Returns:
-        Poses (T, 7), and root mean square distances (T,) in m of the best rotation and of the best
-        mirrored rotation.
+        Poses (T, 7), and root mean square distances (T,) in m that the best rotation and the best
+        rotation of the mirror image leave.
     """
     from scipy.spatial.transform import Rotation
 
@@ -110,7 +116,7 @@ def _fit_rigid_body(
     third_axis = handedness * singular[:, 2]
     squared = total - 2 * (two_axes + third_axis)
     mirror_squared = total - 2 * (two_axes - third_axis)
-    quaternion = Rotation.from_matrix(rotation).as_quat()[:, [3, 0, 1, 2]]
+    quaternion = Rotation.from_matrix(rotation).as_quat()[:, [3, 0, 1, 2]]  # xyzw to wxyz
     pose = np.column_stack([middle - rotation @ body_middle, quaternion])
     count = len(positions)
     residual = np.sqrt(np.maximum(squared, 0) / count)

@@ -1,6 +1,6 @@
 """MAT files of version 5: arrays of numbers, and fields of structures.
 
-scipy's reader ends the process on some damaged files, so this one reads them within bounds; see
+scipy's reader crashes the process on some damaged files. This one checks all sizes first; see
 docs/decisions/0017-readers-of-hostile-files.md.
 """
 
@@ -36,6 +36,7 @@ _STRUCT_CLASS = 2
 _NUMBER_CLASSES = range(6, 16)
 
 _HEADER_BYTES = 128
+_BYTE_ORDER_MARK = slice(126, 128)  # of the header: IM for little-endian, MI for big-endian
 _MAX_DEPTH = 8  # of structures inside structures
 _MAX_NAME_BYTES = 256  # of a field
 _DAMAGED = "the file is not a MAT file of version 5 or 7.3, or it is cut off or damaged"
@@ -53,15 +54,16 @@ def read_mat5(path: Path, *, limit: int) -> dict[str, np.ndarray]:
 
     Args:
         path: The file.
-        limit: Bytes that the file, and what it unpacks to, may have.
+        limit: Most bytes that the file may have, and that its compressed parts may unpack to.
 
     Returns:
-        Arrays by name, fields of structures as `a.b`. Texts, cells and objects are passed over.
+        Arrays of numbers by name, fields of structures as `a.b`. Texts, cell arrays and objects are
+        left out.
     """
     if path.stat().st_size > limit:
         raise DataError(f"the file has more than {limit / 1e9:.1f} GB")
     content = path.read_bytes()
-    mark = content[126:128]
+    mark = content[_BYTE_ORDER_MARK]
     if len(content) < _HEADER_BYTES + 8 or mark not in (b"IM", b"MI"):
         raise DataError(_DAMAGED)
     byte_order = "<" if mark == b"IM" else ">"
@@ -86,9 +88,10 @@ def read_mat5(path: Path, *, limit: int) -> dict[str, np.ndarray]:
 def _elements(
     content: bytes, position: int, byte_order: str, *, padded: bool = True
 ) -> Iterator[_Element]:
-    """Elements one after the other; a short one has its type, size and data in eight bytes.
+    """The elements from a position on; each has its type, its size and its data.
 
-    Compressed elements are not padded to eight bytes.
+    A short element has all three in eight bytes: the upper half of the type is its size then. The
+    data of others are padded to a multiple of eight bytes, except for compressed ones.
     """
     while position + 8 <= len(content):
         kind, size = struct.unpack_from(f"{byte_order}II", content, position)
@@ -113,7 +116,15 @@ def _elements(
 def _arrays_in_matrix(
     data: bytes, byte_order: str, *, prefix: str = "", depth: int = 0, name: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Arrays of one matrix element by name: one for numbers, several for a structure."""
+    """Arrays of one matrix element by name: one for numbers, several for a structure.
+
+    Args:
+        data: Data of the element.
+        byte_order: < or >, as the module `struct` has it.
+        prefix: Names of the structures around the matrix, with a dot.
+        depth: Number of structures around the matrix.
+        name: Name of the field that the matrix is; None to take the matrix's own name.
+    """
     parts = _elements(data, 0, byte_order)
     flags = next(parts).data
     dimensions = next(parts).data
@@ -144,7 +155,7 @@ def _arrays_in_matrix(
 
 
 def _numbers(element: _Element, shape: tuple[int, ...], byte_order: str) -> np.ndarray:
-    """The numbers of an element as an array of a shape, which must agree."""
+    """The numbers of an element as an array; raises a ValueError if they do not fit the shape."""
     if element.kind not in _NUMBER_TYPES or any(size < 0 for size in shape):
         raise ValueError
     numbers = np.frombuffer(element.data, f"{byte_order}{_NUMBER_TYPES[element.kind]}")

@@ -1,4 +1,4 @@
-"""OptiTrack Motive's CSV export: rigid bodies with their own names, units in the first line.
+"""Reader of OptiTrack Motive's CSV export: named rigid bodies, with units in the first line.
 
 y is up unless the mapping says otherwise.
 """
@@ -24,17 +24,17 @@ _LENGTH_UNITS = {
     "millimeters": "mm",
     "inches": "in",
 }
-_MAX_LABEL_ROWS = 12  # above the header, of which newer versions have more
+_MAX_LABEL_ROWS = 12  # between the first line and the numbers; newer versions have more of them
 
 
 def read_motive(path: Path, logger: LoggerMapping) -> Log:
     """Read the rigid bodies of a Motive export."""
     lines = lines_of(path)
-    first = cells_of(next(lines, ""))
-    about = dict(zip(first[::2], first[1::2], strict=False))
-    length = _LENGTH_UNITS.get(about.get("Length Units", "Meters").lower())
+    first = cells_of(next(lines, ""))  # name, value, name, value, ...
+    settings = dict(zip(first[::2], first[1::2], strict=False))
+    length = _LENGTH_UNITS.get(settings.get("Length Units", "Meters").lower())
     if length is None:
-        found = about["Length Units"][:40]
+        found = settings["Length Units"][:40]
         raise DataError(f"the lengths are in {found!r}; choices: {', '.join(_LENGTH_UNITS)}")
     labels, label_rows = _read_labels(lines)
     columns = _body_columns(labels)
@@ -44,9 +44,9 @@ def read_motive(path: Path, logger: LoggerMapping) -> Log:
     keep = [times[0]]
     for parts in columns.values():
         keep += parts.values()
-    # The line of the export's own description, the labels, and then the first row.
+    # Numbers follow the line of settings and the rows of labels; lines are counted from 1.
     table = parse_rows(lines, labels["axis"], keep=keep, first_line=label_rows + 2)
-    rotation_type = about.get("Rotation Type", "Quaternion")
+    rotation_type = settings.get("Rotation Type", "Quaternion")
     bodies = {}
     for name, parts in columns.items():
         pose, angles = _pose(name, parts, table, rotation_type)
@@ -55,7 +55,10 @@ def read_motive(path: Path, logger: LoggerMapping) -> Log:
 
 
 def _read_labels(lines: Iterator[str]) -> tuple[dict[str, list[str]], int]:
-    """Rows of labels by what they hold (type, name, what, axis), and how many rows were read."""
+    """Rows of labels above the columns by content, and how many rows were read.
+
+    The contents are: type (such as Rigid Body), name, what (Rotation or Position) and axis.
+    """
     labels: dict[str, list[str]] = {}
     count = 0
     for text in itertools.islice(lines, _MAX_LABEL_ROWS):
@@ -74,7 +77,7 @@ def _read_labels(lines: Iterator[str]) -> tuple[dict[str, list[str]], int]:
 
 
 def _body_columns(labels: Mapping[str, list[str]]) -> dict[str, dict[str, int]]:
-    """Numbers of the columns of each rigid body by what they are, as in `Position X`."""
+    """Column numbers of each rigid body by what the column holds, such as `Position X`."""
     columns: dict[str, dict[str, int]] = {}
     rows = itertools.zip_longest(
         labels["type"], labels["name"], labels["what"], labels["axis"], fillvalue=""
@@ -94,7 +97,7 @@ def _body_columns(labels: Mapping[str, list[str]]) -> dict[str, dict[str, int]]:
 def _pose(
     name: str, parts: Mapping[str, int], table: Mapping[int, np.ndarray], rotation_type: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Poses (N, 7) wxyz in the file's unit of length, and angles (N, 3) in rad if there are."""
+    """Poses (N, 7) wxyz in the file's unit; and angles (N, 3) in rad where the export has them."""
     is_quaternion = rotation_type == "Quaternion"
     needed = [f"Position {axis}" for axis in "XYZ"]
     needed += [f"Rotation {axis}" for axis in ("WXYZ" if is_quaternion else "XYZ")]

@@ -19,7 +19,8 @@ _TOO_MANY = (
     " name fewer columns, or cut it into trials"
 )
 _NO_ROWS = "there are no rows, only names of columns"
-_BATCH_ROWS = 1 << 13
+_BATCH_ROWS = 1 << 13  # read at a time
+_NUMBER_BYTES = 8
 _MAX_DEPTH = 8  # of structures inside structures
 _TIMESTAMP_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -43,8 +44,8 @@ def read_parquet(
     try:
         file = parquet.ParquetFile(path, memory_map=False, pre_buffer=False)
         names = _number_columns(file.schema_arrow, wanted, arrow)
-        # What the file says of each column is not asked for: pyarrow 26 ends the process where that
-        # is damaged.
+        # The metadata of single columns is not used: pyarrow 26 crashes the process where it is
+        # damaged.
         if file.metadata.num_rows * len(names) > MAX_NUMBERS:
             raise DataError(_TOO_MANY)
         batches = _read_batches(file, names, rows)
@@ -63,9 +64,10 @@ def read_parquet(
 
 
 def _number_columns(schema: Any, wanted: Sequence[str] | None, arrow: Any) -> list[str]:
-    """Columns of the top level that hold numbers, of those wanted.
+    """Names of the columns at the top level that hold numbers, or of those wanted.
 
-    Texts are refused by their type, before they are read: a few bytes may stand for many.
+    Columns of text are refused by their type, before they are read: few packed bytes may unpack to
+    very many.
     """
     names = list(schema.names)
     if len(set(names)) != len(names):
@@ -90,7 +92,7 @@ def _read_batches(file: Any, names: Sequence[str], rows: int | None) -> list[Any
         batches.append(batch)
         size += batch.nbytes
         count += batch.num_rows
-        if size > 8 * MAX_NUMBERS:
+        if size > _NUMBER_BYTES * MAX_NUMBERS:
             raise DataError(_TOO_MANY)
         if rows is not None and count >= rows:
             break
@@ -100,7 +102,7 @@ def _read_batches(file: Any, names: Sequence[str], rows: int | None) -> list[Any
 
 
 def _top_level_column(reference: str, names: Sequence[str]) -> str:
-    """The column of the file's top level that holds what a reference means."""
+    """Name of the column at the file's top level that a reference such as `a.b` is in."""
     for name in names:
         if reference == name or reference.startswith((f"{name}.", f"{name}[")):
             return name

@@ -1,6 +1,6 @@
 """Poses in robots' messages: PoseStamped, TransformStamped, TFMessage and Odometry.
 
-They are read from ROS 1 and ROS 2, and from the same as JSON.
+The messages may be coded as ROS 1 or ROS 2 does, or as JSON.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Pose(NamedTuple):
 
     Attributes:
         stamp: Time in the message, s; 0 where it has none.
-        parent: The frame in which the pose is given.
-        child: The frame it is of; empty where only the topic says so.
-        values: x y z in m, and the quaternion x y z w.
+        parent: Name of the coordinate frame in which the pose is given.
+        child: Name of the coordinate frame whose pose it is; empty where only the topic tells.
+        values: Seven numbers: x y z in m, and the quaternion x y z w.
     """
 
     stamp: float
@@ -64,12 +64,12 @@ class Pose(NamedTuple):
 
 
 def holds_poses(kind: str) -> bool:
-    """Whether messages of a type hold poses that are read."""
+    """Whether messages of a type (`kind`) hold poses that this module can read."""
     return _type_name(kind) in (*_LAYOUTS, *_JSON_TYPES, *_TRANSFORM_LISTS)
 
 
 def is_transform(kind: str) -> bool:
-    """Whether a type names the frame that moves, so that the topic does not."""
+    """Whether messages of a type name the coordinate frame that moves; else the topic names it."""
     return _type_name(kind) in _TRANSFORM_TYPES
 
 
@@ -108,6 +108,7 @@ def _poses_in_bytes(message: Message) -> list[Pose]:
 
 
 def _read_pose(fields: _FieldReader, layout: _Layout) -> Pose:
+    """Read the next pose of a message."""
     stamp = 0.0
     parent = ""
     child = ""
@@ -128,6 +129,7 @@ class _FieldReader:
         self._position = 0
         self._byte_order = "<"
         if is_cdr:
+            # Four bytes come first, of which the second tells the byte order.
             if len(data) < 4 or data[0] != 0 or data[1] not in (0, 1):
                 raise ValueError
             self._byte_order = "<" if data[1] else ">"
@@ -149,7 +151,7 @@ class _FieldReader:
         return seconds + 1e-9 * nanoseconds
 
     def read_text(self) -> str:
-        """The name of a frame."""
+        """A text, such as the name of a coordinate frame."""
         size = self.read_integer()
         end = self._position + size
         if size > _MAX_NAME_BYTES or end > len(self._data):

@@ -1,4 +1,4 @@
-"""Where logs come from: files, folders and archives, unpacked with bounds."""
+"""Finds logs in files, folders and archives; archives are unpacked up to a limit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Protocol
 
 from clashsim.core.errors import DataError
 
-MAX_UNPACKED_BYTES = 4 << 30  # that archives may unpack to, on disk
-# Bytes an archive may unpack to for each of its own; text of numbers has 3 to 10.
+MAX_UNPACKED_BYTES = 4 << 30  # on disk, of one archive
+# Unpacked bytes that an archive may have for each packed byte; text of numbers has 3 to 10.
 MAX_UNPACK_RATIO = 100
-FREE_UNPACKED_BYTES = 64 << 20  # for which the ratio does not matter
-MAX_FILES = 10_000
-# Bytes read at once: bz2 and LZMA members of a zip unpack all that a block of them holds, up to
-# 20,000 times its size.
+FREE_UNPACKED_BYTES = 64 << 20  # unpacked bytes that are allowed whatever the ratio
+MAX_FILES = 10_000  # in one folder or archive
+# Bytes read at once. It is small because a block of a bz2 or LZMA member in a zip is unpacked as a
+# whole, to up to 20,000 times its size.
 _BLOCK_BYTES = 1 << 12
 _ARCHIVE_SUFFIXES = (".zip", ".gz")
 # What unpacking raises on damaged bytes, or on a password.
@@ -38,14 +38,14 @@ _DAMAGE_ERRORS = (
 
 
 class Readable(Protocol):
-    """What can be read block by block."""
+    """A source of bytes that are read block by block."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A log: its name with folders, and where it lies (a temporary file if it was unpacked)."""
+    """A log: its name with folders, and its path on disk (a temporary file if it was unpacked)."""
 
     name: str
     path: Path
@@ -129,9 +129,9 @@ def _suffix(name: str) -> str:
 
 
 def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
-    """Logs and bags in a folder and the folders inside it; hidden ones are passed over."""
+    """Logs and bags in a folder and the folders inside it; hidden ones are left out."""
     count = 0
-    # Links to folders are not followed, so there are no circles.
+    # `os.walk` does not follow links to folders, so it cannot go round in circles.
     for current, folders, names in os.walk(folder):
         place = Path(current)
         bags = [name for name in folders if is_bag(place / name)]
@@ -169,7 +169,7 @@ def _unpacked(file: FoundFile, suffixes: Sequence[str], stack: ExitStack) -> lis
 def _unpack_gzip(
     file: FoundFile, suffixes: Sequence[str], folder: Path, unpacker: _BoundedUnpacker
 ) -> FoundFile:
-    """The one log in a gzip file, named as the file is without .gz."""
+    """The one log in a gzip file, whose name is that of the gzip file without .gz."""
     name = PurePosixPath(file.name).stem
     suffix = _suffix(name)
     if suffix not in suffixes:
@@ -185,7 +185,7 @@ def _unpack_zip(
 ) -> Iterator[FoundFile]:
     """The logs in a zip archive.
 
-    Unpacked files get names of our own, since a member's name may point anywhere.
+    Unpacked files are named by numbers, since the name of a member may point to any folder.
     """
     with zipfile.ZipFile(file.path) as archive:
         members = [member for member in archive.infolist() if _is_log_member(member, suffixes)]
@@ -214,7 +214,10 @@ def _is_log_member(member: zipfile.ZipInfo, suffixes: Sequence[str]) -> bool:
 
 
 class _BoundedUnpacker:
-    """Counts what an archive unpacks to, whatever its directory claims, and stops at the bound."""
+    """Unpacks the members of an archive, and stops when they have more bytes than the limit.
+
+    Bytes are counted as they are written: the sizes that the archive states may be wrong.
+    """
 
     def __init__(self, archive: str, limit: int) -> None:
         self._archive = archive

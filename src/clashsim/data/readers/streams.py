@@ -1,4 +1,4 @@
-"""Streams: what one logger saw of one body, before loggers are joined into a trial."""
+"""Streams: the poses of one body in the log of one logger, before logs are joined to a trial."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Stream:
         body: Name of the body.
         t: Times (N,) in the logger's clock, s, in the order of the file.
         pose: Poses (N, 7), m and wxyz, z up; NaN where the body was not seen.
-        angles: Angles (N, k) in rad, where the orientation was written as angles.
+        angles: Angles (N, k) in rad, if the log gives the orientation as angles.
         has_orientation: False when the log has no orientation.
-        mirror_ratio: How many times better the markers fit their mirror image than themselves; 0
-            when there are no markers.
+        mirror_ratio: How many times better the markers fit the mirror image of the body than the
+            body; 0 when there are no markers.
         up: The axis of the file that became z.
     """
 
@@ -36,11 +36,11 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """One file.
+    """What was read from one file.
 
     Attributes:
         streams: One stream for each body.
-        signals: Times (N,) in s and values (N,) or (N, c), by name.
+        signals: Times (N,) in s and values (N,) or (N, c), by name of the signal.
         known: Numbers that hold for the whole trial, by name.
         moments: Times of events in the logger's clock in s, by name.
     """

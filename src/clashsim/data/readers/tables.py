@@ -1,6 +1,6 @@
-"""Tables of numbers as text, read in blocks of lines.
+"""Reader of tables of numbers as text.
 
-A file of many GB needs only the memory of the columns asked for.
+It reads blocks of lines, so a file of many GB needs only the memory of the columns asked for.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from clashsim.core.errors import DataError
 from clashsim.data.readers.convert import column_of
 from clashsim.data.readers.streams import Columns
 
-# Numbers kept of one file: half a GiB, and a few times that while they are checked; 8 million rows
-# of a body with its time.
+# Most numbers kept of one file: half a GiB, and a few times that while they are checked. That is 8
+# million rows of a time and a pose.
 MAX_NUMBERS = 1 << 26
 _BLOCK_LINES = 1 << 14  # read at a time
 _MAX_LINE_BYTES = 1 << 20  # a row of a thousand vectors has far less
@@ -33,7 +33,7 @@ class _Line(NamedTuple):
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Lines of a text file; a line without an end is refused rather than gathered in memory."""
+    """Lines of a text file; a line of `_MAX_LINE_BYTES` or more raises a DataError."""
     with path.open("rb") as file:
         for number in itertools.count(1):
             raw = file.readline(_MAX_LINE_BYTES)
@@ -72,8 +72,8 @@ def read_csv(
         rows: How many rows are read at most.
 
     Returns:
-        The columns, (N,) or (N, k) where a cell has several numbers between blanks, and the fields
-        of the lines before the header.
+        Columns by name, (N,), or (N, k) where a cell has several numbers separated by blanks; and
+        the values (1, k) in the lines before the header by name.
     """
     lines = lines_of(path)
     fields: dict[str, np.ndarray] = {}
@@ -102,7 +102,7 @@ def read_csv(
 
 
 def _check_header(names: Sequence[str], header: str) -> None:
-    """Raise a DataError for a header that names no columns."""
+    """Raise a DataError for a header without names, with one name twice, or with numbers only."""
     if not any(names):
         raise DataError("there is no header with the names of the columns")
     duplicate = next((name for name in names if name and names.count(name) > 1), None)
@@ -129,13 +129,13 @@ def parse_rows(
     Args:
         lines: Lines of text.
         names: Names of all columns.
-        keep: Numbers of the columns to read; None for those that hold nothing but numbers.
-        delimiter: What stands between cells.
+        keep: Indices of the columns to read; None for all that hold nothing but numbers.
+        delimiter: The letter between cells.
         first_line: Number of the first of the lines in its file, for error messages.
         rows: How many rows are read at most.
 
     Returns:
-        Columns (N,) or (N, k) by the number of the column.
+        Columns (N,) or (N, k) by index.
     """
     blocks: list[dict[int, np.ndarray]] = []
     widths: dict[int, int] = {}
@@ -173,9 +173,12 @@ def parse_rows(
 def _column_widths(
     rows: Iterable[list[str]], count: int, keep: Sequence[int] | None
 ) -> dict[int, int]:
-    """How many numbers a cell of each column has, by the first cell that is not blank.
+    """How many numbers each cell of a column has, by the column's index.
 
-    Without `keep`, of those columns that hold nothing but numbers.
+    Args:
+        rows: Cells of the first lines; the first cell of a column that is not blank decides.
+        count: Number of columns.
+        keep: Indices of the columns; None for all that hold nothing but numbers.
     """
     widths: dict[int, int] = {}
     not_numbers: set[int] = set()
@@ -201,7 +204,14 @@ def _column_widths(
 def _parse_block(
     block: Sequence[_Line], names: Sequence[str], widths: dict[int, int], delimiter: str
 ) -> dict[int, np.ndarray]:
-    """The columns of some lines, by the fast way if that will do."""
+    """The columns of some lines by index; by the faster `_parse_plain_numbers` where it can.
+
+    Args:
+        block: The lines.
+        names: Names of all columns.
+        widths: How many numbers a cell has, by index of the columns to read.
+        delimiter: The letter between cells.
+    """
     table = _parse_plain_numbers(block, names, widths, delimiter)
     if table is not None:
         return table
@@ -242,13 +252,13 @@ def _parse_plain_numbers(
         return None
     try:
         table = np.loadtxt(texts, delimiter=delimiter, usecols=list(widths), ndmin=2, comments=None)
-    except ValueError:  # a blank or a word, which the slow way tells apart
+    except ValueError:  # a blank or a word, which `_parse_block` tells apart
         return None
     return dict(zip(widths, table.T, strict=True))
 
 
 def _numbers_in(cell: str) -> np.ndarray | None:
-    """Numbers of a cell: several between blanks, none when it is blank, None for a word."""
+    """Numbers (k,) of a cell, separated by blanks; (0,) for an empty cell, None for a word."""
     if cell.lower() in _BLANK_CELLS:
         return np.empty(0)
     try:

@@ -1,4 +1,4 @@
-"""Vicon's CSV export of objects (Tracker) or segments (Nexus).
+"""Reader of Vicon's CSV export of objects (Tracker) or segments (Nexus).
 
 Rotations are quaternions or one rotation vector, lengths are millimetres, and z is up.
 """
@@ -17,7 +17,9 @@ from clashsim.data.readers.streams import Log, Stream
 from clashsim.data.readers.tables import cells_of, lines_of, parse_rows
 
 FIRST_LINES = ("objects", "segments")
-_FIRST_ROW = 6  # number of the line below the units
+_FIRST_ROW = 6  # number of the first line with numbers, below the units
+_FRAME_COLUMNS = 2  # before those of bodies: Frame and Sub Frame
+_MAX_RATE = 1e7  # Hz
 _POSITION = ("TX", "TY", "TZ")
 _ROTATION_VECTOR = ("RX", "RY", "RZ")
 _QUATERNION = ("RW", *_ROTATION_VECTOR)
@@ -34,7 +36,7 @@ def read_vicon(path: Path, logger: LoggerMapping) -> Log:
     if [cell.lower() for cell in axes[:2]] != ["frame", "sub frame"]:
         raise DataError("the fourth line should begin with Frame and Sub Frame")
     columns = _body_columns(names, axes)
-    keep = [0]  # the number of the frame
+    keep = [0]  # column of the number of the frame
     for parts in columns.values():
         keep += parts.values()
     table = parse_rows(lines, axes, keep=keep, first_line=_FIRST_ROW)
@@ -60,17 +62,22 @@ def _rate(cells: Sequence[str]) -> float:
         rate = float(cells[0])
     except (ValueError, IndexError):
         rate = 0.0
-    if not 0 < rate < 1e7:
+    if not 0 < rate < _MAX_RATE:
         found = cells[0][:40] if cells else ""
         raise DataError(f"the second line should hold the rate in Hz, got {found!r}")
     return rate
 
 
 def _body_columns(names: Sequence[str], axes: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Numbers of the columns of each body by axis; a name stands above its first column only."""
+    """Column numbers of each body by axis, such as TX.
+
+    Args:
+        names: Cells of the line of names: a body's name is above its first column only.
+        axes: Cells of the line of axes.
+    """
     columns: dict[str, dict[str, int]] = {}
     name = ""
-    for j in range(2, len(axes)):
+    for j in range(_FRAME_COLUMNS, len(axes)):
         if j < len(names) and names[j]:
             name = names[j]
         columns.setdefault(name, {}).setdefault(axes[j].upper(), j)

@@ -1,4 +1,4 @@
-"""A motion that was fitted to frames, whatever its form, and where two such motions meet."""
+"""What every motion fitted to frames provides, and the time at which two such motions meet."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def closest_time(
         now = np.array([time])
         gap = (after.coordinates(now) - before.coordinates(now))[0] * weight
         gap_rate = (after.rate(now) - before.rate(now))[0] * weight
-        step = gap @ gap_rate / max(gap_rate @ gap_rate, 1e-12)
+        step = gap @ gap_rate / max(gap_rate @ gap_rate, 1e-12)  # never divides by zero
         time -= float(np.clip(step, -_MAX_CLOSEST_STEP, _MAX_CLOSEST_STEP))
     return time

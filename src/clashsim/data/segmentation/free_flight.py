@@ -15,6 +15,7 @@ from clashsim.core.trials import Trial
 _CLEAR_HEIGHT = 0.006  # m
 _MIN_FRAMES = 4
 _MIN_FALL_FRAMES = 6  # that show the acceleration
+_MIN_FLIGHT_FRAMES = 2  # which still give a velocity, even if the second may be in contact
 _START_FRAMES = 3  # of a window, from which its start is fitted
 _MAX_STEP_RANGE = 0.02  # of the mean step, for evenly spaced frames
 _STANDARD_GRAVITY = 9.81  # m/s^2
@@ -22,16 +23,16 @@ _STANDARD_GRAVITY = 9.81  # m/s^2
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """One toss, ready to be started anywhere that agrees with its flight.
+    """One toss, and what its free flight says of the state at which it starts.
 
     Attributes:
         name: Name of the toss.
         position: Recorded positions (T, 3) of the body's origin, m.
         rotation: Recorded orientations (T, 3, 3), body to world axes.
         dt: Time between frames, s.
-        frames: How many of the frames are free flight.
-        angular_velocity: Angular velocity (3,) at frame 0, rad/s, world axes.
-        orientation: Orientation (3, 3) at frame 0, as fitted.
+        frames: How many of the first frames are free flight, and are fitted.
+        angular_velocity: Fitted angular velocity (3,), rad/s, world axes.
+        orientation: Fitted orientation (3, 3) at frame 0, body to world axes.
     """
 
     name: str
@@ -50,14 +51,14 @@ class Flight:
     def initial_state(self, centre: np.ndarray, gravity: np.ndarray | float) -> np.ndarray:
         """The state at frame 0, which is linear in the mass centre and in gravity.
 
-        The mass centre flies on a parabola. The origin, which was recorded, turns about it.
+        The mass centre flies on a parabola. The body's origin, which was recorded, turns about it.
 
         Args:
             centre: Mass centres (m, 3) in the body's axes, m.
             gravity: Gravities (m,) or one for all, m/s^2.
 
         Returns:
-            qpos and qvel (m, 13) as MuJoCo has them for a free joint.
+            qpos (7) and qvel (6) side by side (m, 13), as MuJoCo has them for a free joint.
         """
         centre = np.atleast_2d(centre)
         gravity = np.broadcast_to(gravity, (len(centre),))
@@ -65,10 +66,12 @@ class Flight:
         line = np.stack([np.ones(self.frames), t], 1)
         weights = np.linalg.pinv(line)  # (2, frames): position and velocity at frame 0
         zeros = np.zeros(self.frames)
-        fall = np.stack([zeros, zeros, -0.5 * t**2], 1)
+        fall_per_gravity = np.stack([zeros, zeros, -0.5 * t**2], 1)
+        # From the origin to the mass centre in world axes, (m, frames, 3).
         arms = np.einsum("nij,mj->mni", self.rotation[: self.frames], centre)
-        straight = self.position[: self.frames] + arms - gravity[:, None, None] * fall
-        fitted = np.einsum("kn,mni->mki", weights, straight)
+        recorded_centre = self.position[: self.frames] + arms
+        without_fall = recorded_centre - gravity[:, None, None] * fall_per_gravity
+        fitted = np.einsum("kn,mni->mki", weights, without_fall)
         centre_position = fitted[:, 0]
         centre_velocity = fitted[:, 1]
         start_arm = centre @ self.orientation.T
@@ -112,6 +115,7 @@ def fit_flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
             f"trial {trial.name!r}: body {body!r} needs at least {_MIN_FRAMES} evenly spaced frames"
         )
     rotation = Rotation.from_quat(pose[:, 3:], scalar_first=True).as_matrix()
+    # The third row of a rotation turns a point of the body into its height above the origin.
     corner_heights = pose[:, None, 2] + np.einsum("tj,cj->tc", rotation[:, 2], corners)
     low = np.flatnonzero(corner_heights.min(1) < _CLEAR_HEIGHT)
     first_contact = int(low[0]) if len(low) else len(t)
@@ -120,15 +124,15 @@ def fit_flight(trial: Trial, body: str, corners: np.ndarray) -> Flight:
         pose[:, :3],
         rotation,
         dt=float(steps.mean()),
-        frames=max(first_contact, 2),
+        frames=max(first_contact, _MIN_FLIGHT_FRAMES),
     )
 
 
 def cut_windows(whole: Flight, frames: int, every: int) -> list[Flight]:
-    """Cut a toss into windows, each started from its first three frames, in the air or not.
+    """Cut a toss into windows, each with a start fitted to its first three frames.
 
-    Three frames give a velocity worse than a flight does, and a window that starts in contact has
-    no parabola: whole tosses identify better.
+    Three frames show the velocity less exactly than a whole flight does, and a window that starts
+    in contact does not begin on a parabola. Parameters are identified better from whole tosses.
 
     Args:
         whole: The toss.
@@ -160,9 +164,9 @@ def cut_windows(whole: Flight, frames: int, every: int) -> list[Flight]:
 def _fit_start(
     name: str, position: np.ndarray, rotation: np.ndarray, *, dt: float, frames: int
 ) -> Flight:
-    """Fit angular velocity and first orientation to the first frames.
+    """Fit a constant angular velocity and the orientation at frame 0 to the first `frames`.
 
-    R(t) = exp(w t) R(0), for a body whose principal inertias are nearly equal.
+    The model is R(t) = exp(w t) R(0), for a body whose principal inertias are nearly equal.
     """
     rotations = Rotation.from_matrix(rotation[:frames])
     middle = frames // 2
@@ -170,13 +174,16 @@ def _fit_start(
     t = (np.arange(frames) - middle) * dt
     line = np.stack([t, np.ones(frames)], 1)
     angular_velocity, offset = np.linalg.lstsq(line, vectors, rcond=None)[0]
-    since_middle = Rotation.from_rotvec(offset + angular_velocity * t[0])
-    orientation = (since_middle * rotations[middle]).as_matrix()
+    middle_to_first = Rotation.from_rotvec(offset + angular_velocity * t[0])
+    orientation = (middle_to_first * rotations[middle]).as_matrix()
     return Flight(name, position, rotation, dt, frames, angular_velocity, orientation)
 
 
 def estimate_gravity(flights: Sequence[Flight]) -> float:
-    """Gravity (m/s^2) in recorded metres, from the flights; 9.81 where none is long enough."""
+    """Gravity (m/s^2) as the recordings show it: their metre may be a little off.
+
+    It is the weighted mean over the flights, or 9.81 where none is long enough.
+    """
     values, weights = np.array([flight.downward_acceleration() for flight in flights]).T
     if weights.sum() <= 0:
         return _STANDARD_GRAVITY

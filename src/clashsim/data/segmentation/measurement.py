@@ -34,6 +34,10 @@ _MIN_JUMP_STD = 5.0  # standard deviations by which the velocities on the two si
 # Rms residual over noise above which frames do not follow the motion fitted to them.
 _MAX_MISFIT = 4.0
 _FIRST_FRAMES = 0.05  # s after an impact in which a second hit or a push would show
+# How far the fitted time of impact may be from the detected jump: some frames plus a fixed time.
+_MAX_SHIFT_FRAMES = 3
+_MAX_SHIFT = 0.02  # s: beyond this the change of velocity was not sudden
+_MAX_REFINING_SHIFT = 0.01  # s: beyond this the fitted time is not used for the next fit
 _QUICK_SUCCESSION = 0.05  # s between two jumps
 _MAX_STRIKER_AGE = 0.1  # s since the striker's last frame
 _MIN_SLIDE_FRAMES = 8
@@ -41,7 +45,7 @@ _TIME_AFTER_REST = 0.1  # s of a slide that are kept after the body has come to 
 
 
 class ImpactStatus(Enum):
-    """What came of a velocity jump."""
+    """Whether a velocity jump is an impact, and whether that impact could be measured."""
 
     MEASURED = "measured"
     NOT_MEASURABLE = "an impact that cannot be measured"
@@ -80,8 +84,8 @@ class _GuardedFits:
 
     Attributes:
         fits: The motions on the two sides.
-        reference: Time (s) for which the coordinates were made.
-        guard: Time after the impact that was left out, s.
+        reference: The `reference` (s) of `Trajectory.coordinates` that the fits used.
+        guard: Time after the impact whose frames were left out, s.
         flags: Reasons why the fits may be wrong.
     """
 
@@ -93,7 +97,13 @@ class _GuardedFits:
 
 @dataclass(frozen=True, eq=False)
 class _StrikerState:
-    """Pose, twist and the twist's standard deviations of the striker at the impact."""
+    """The striker's origin at the impact.
+
+    Attributes:
+        pose: Pose (3,) in the plane's axes, or (7,) in world axes.
+        twist: Twist (k,), m/s and rad/s.
+        twist_std: Standard deviations (k,) of the twist.
+    """
 
     pose: np.ndarray
     twist: np.ndarray
@@ -109,15 +119,17 @@ def measure_impact(
         pair: The recorded bodies.
         setup: What is the same for all trials.
         jumps: Velocity jumps of the struck body in order of time.
-        index: The jump to measure.
+        index: Index in `jumps` of the one to measure.
 
     Returns:
         The impact, or the reason why there is none to measure.
     """
     jump = jumps[index]
+    # Only frames between the neighbouring jumps belong to this one.
     start = jumps[index - 1].high if index else -np.inf
     end = jumps[index + 1].low if index + 1 < len(jumps) else np.inf
     frame_duration = pair.struck.frame_duration
+    # The jump may be half a frame earlier or later, so that much is left out on each side.
     first_window = FitWindow(
         near=jump.time,
         start=start,
@@ -133,11 +145,11 @@ def measure_impact(
         return ImpactResult(ImpactStatus.NOT_MEASURABLE, reason=reason)
     guarded = _fit_with_guards(pair, setup, first=first.fits, window=first_window)
     fits = guarded.fits
-    distance = abs(fits.time - jump.time)
-    if distance > 3 * frame_duration + 0.02:
+    shift = abs(fits.time - jump.time)
+    if shift > _MAX_SHIFT_FRAMES * frame_duration + _MAX_SHIFT:
         reason = (
             "a change of velocity that is not sudden"
-            f" (its two sides meet {1e3 * distance:.0f} ms away)"
+            f" (its two sides meet {1e3 * shift:.0f} ms away)"
         )
         return ImpactResult(ImpactStatus.NO_JUMP, reason=reason)
     size, size_std = _jump_size(fits, setup.length_scale)
@@ -146,15 +158,19 @@ def measure_impact(
         return ImpactResult(ImpactStatus.NO_JUMP, reason=reason)
 
     pose, twist = origin_state(pair.struck, fits.before, guarded.reference, fits.time)
-    _, after = origin_state(pair.struck, fits.after, guarded.reference, fits.time + setup.lag)
-    striker = _StrikerState(setup.striker_rest_pose, np.zeros(len(twist)), np.zeros(len(twist)))
+    separation_time = fits.time + setup.lag
+    _, twist_after = origin_state(pair.struck, fits.after, guarded.reference, separation_time)
+    at_rest = np.zeros(len(twist))
+    striker = _StrikerState(setup.striker_rest_pose, twist=at_rest, twist_std=at_rest)
     if pair.striker is not None:
         seen = _striker_state(pair.striker, fits.time)
         if seen is None:
             reason = f"an impact at which striker {setup.striker!r} was not seen"
             return ImpactResult(ImpactStatus.NOT_MEASURABLE, reason=reason)
         striker = seen
-        if not _can_be_strikers(setup, pose=pose, twist=twist, after=after, striker=striker):
+        if not _can_be_strikers(
+            setup, pose=pose, twist=twist, twist_after=twist_after, striker=striker
+        ):
             reason = (
                 "an impact that is not the striker's"
                 f" ({setup.striker!r} is elsewhere or moves the other way)"
@@ -165,7 +181,7 @@ def measure_impact(
         trial=pair.trial,
         time=fits.time,
         before=np.concatenate([pose, twist, striker.pose, striker.twist]),
-        after=after,
+        after=twist_after,
         before_std=np.concatenate([before_std, striker.twist_std]),
         after_std=_origin_twist_std(pair.struck, _rate_std_after(fits, setup)),
         flags=guarded.flags,
@@ -178,18 +194,32 @@ def measure_impact(
 
 
 def _is_quick_succession(jumps: Sequence[VelocityJump], index: int) -> bool:
-    """Whether the jump before or after follows within a few frames."""
-    neighbours = jumps[max(index - 1, 0) : index + 2]
-    gaps = np.diff([jump.time for jump in neighbours])
-    return min(gaps, default=1.0) < _QUICK_SUCCESSION
+    """Whether the previous or the next jump is less than `_QUICK_SUCCESSION` away."""
+    with_neighbours = jumps[max(index - 1, 0) : index + 2]
+    gaps = np.diff([jump.time for jump in with_neighbours])
+    return min(gaps, default=np.inf) < _QUICK_SUCCESSION
 
 
 def _fit_with_guards(
     pair: RecordedPair, setup: PairSetup, *, first: SideFits, window: FitWindow
 ) -> _GuardedFits:
-    """Fit again around the refined time of impact, leaving out frames until the others agree."""
+    """Fit again around the refined time of impact.
+
+    Longer and longer times after the impact are left out, until the remaining frames follow the
+    motion that is fitted to them.
+
+    Args:
+        pair: The recorded bodies.
+        setup: What is the same for all trials.
+        first: Fits in the first window, whose time of impact is the refined one.
+        window: The first window.
+
+    Returns:
+        The last fits, with a flag for everything that makes them doubtful.
+    """
     near = window.near
-    if abs(first.time - near) < 3 * pair.struck.frame_duration + 0.01:
+    max_shift = _MAX_SHIFT_FRAMES * pair.struck.frame_duration + _MAX_REFINING_SHIFT
+    if abs(first.time - near) < max_shift:
         near = first.time
     fits = first
     flags: list[str] = []
@@ -199,7 +229,7 @@ def _fit_with_guards(
         if result.fits is None:
             break
         fits = result.fits
-        first_misfit = _first_misfit(pair, fits.after, near, near + guard)
+        first_misfit = _first_misfit(pair, fits.after, reference=near, start=near + guard)
         if first_misfit < _MAX_MISFIT and fits.after.misfit < _MAX_MISFIT:
             break
     else:
@@ -210,9 +240,13 @@ def _fit_with_guards(
 
 
 def _first_misfit(
-    pair: RecordedPair, motion: FittedMotion, reference: float, start: float
+    pair: RecordedPair, motion: FittedMotion, *, reference: float, start: float
 ) -> float:
-    """Rms residual over noise of the first frames after `start`, in space of the position only."""
+    """Root mean square of residual over noise in the first frames after time `start`.
+
+    All coordinates of the plane are compared, but only the position in space: there
+    `RecordedPair.noise` has no values for rotations.
+    """
     t = pair.struck.t
     rows = (t >= start) & (t < start + _FIRST_FRAMES)
     if not rows.any():
@@ -225,31 +259,32 @@ def _first_misfit(
 def _jump_size(fits: SideFits, length_scale: np.ndarray) -> tuple[float, float]:
     """Size of the velocity jump and its standard deviation along the jump, m/s.
 
-    In space the linear velocity alone counts.
+    In the plane it includes the yaw rate, by `length_scale`. In space it is the linear velocity.
     """
     at_impact = np.array([fits.time])
     change = (fits.after.rate(at_impact) - fits.before.rate(at_impact))[0] * length_scale
     std = np.hypot(fits.after.std, fits.before.std) * length_scale
     jump = change[:3]
     size = float(np.linalg.norm(jump))
-    size_std = float(np.linalg.norm(std[:3] * jump) / max(size, 1e-12))
+    size_std = float(np.linalg.norm(std[:3] * jump) / max(size, 1e-12))  # never divides by zero
     return size, size_std
 
 
 def _rate_std_after(fits: SideFits, setup: PairSetup) -> np.ndarray:
     """Standard deviations (k,) of the rates after the impact.
 
-    It is not seen when during the contact the pair separates. What friction takes away during that
-    time is part of the error, and so is the rocking of the body.
+    Poses do not show when the pair separates. The time is taken as uniformly distributed from 0 to
+    2 lag after the impact, so the rate that friction removes in that time adds to the error. The
+    rocking of the body adds to it as well.
     """
     at_impact = np.array([fits.time])
-    after_contact = np.array([fits.time + 2 * setup.lag])
+    latest_separation = np.array([fits.time + 2 * setup.lag])
     rate = fits.after.rate(at_impact)
-    uniform_std = np.sqrt(12)  # range of a uniform distribution over its standard deviation
-    lost = (rate - fits.after.rate(after_contact))[0] / uniform_std
+    range_over_std = np.sqrt(12)  # of a uniform distribution
+    separation_std = (rate - fits.after.rate(latest_separation))[0] / range_over_std
     speed = float(np.linalg.norm(rate[0] * setup.length_scale))
-    rocking = _ROCKING_SHARE * speed / setup.length_scale
-    return np.sqrt(fits.after.std**2 + lost**2 + rocking**2)
+    rocking_std = _ROCKING_SHARE * speed / setup.length_scale
+    return np.sqrt(fits.after.std**2 + separation_std**2 + rocking_std**2)
 
 
 def _striker_state(striker: Trajectory, time: float) -> _StrikerState | None:
@@ -258,9 +293,10 @@ def _striker_state(striker: Trajectory, time: float) -> _StrikerState | None:
     if rows.sum() < MIN_SIDE_FRAMES or time - striker.t[rows][-1] > _MAX_STRIKER_AGE:
         return None
     coordinates = striker.coordinates(time)[rows]
+    # With zeros, `fit_free_motion` takes the noise that it estimates from these frames.
     no_noise = np.zeros_like(coordinates)
     motion = fit_free_motion(striker.t[rows], coordinates, no_noise, origin=time)
-    pose, twist = origin_state(striker, motion, time, time)
+    pose, twist = origin_state(striker, motion, reference=time, time=time)
     return _StrikerState(pose, twist, motion.std)
 
 
@@ -269,14 +305,22 @@ def _can_be_strikers(
     *,
     pose: np.ndarray,
     twist: np.ndarray,
-    after: np.ndarray,
+    twist_after: np.ndarray,
     striker: _StrikerState,
 ) -> bool:
-    """Whether the striker was near, approached, and pushed the struck body away from itself."""
-    axes = 2 if setup.planar else 3
+    """Whether the striker was near, approached, and pushed the struck body away from itself.
+
+    Args:
+        setup: What is the same for all trials.
+        pose: Pose (3,) or (7,) of the struck body at the impact.
+        twist: Twist (k,) of the struck body before the impact.
+        twist_after: Twist (k,) of the struck body after the impact.
+        striker: The striker at the impact.
+    """
+    axes = 2 if setup.planar else 3  # of position and linear velocity, which come first
     separation = (pose - striker.pose)[:axes]
     approach = (striker.twist - twist)[:axes]
-    change = (after - twist)[:axes]
+    change = (twist_after - twist)[:axes]
     is_pushed = change @ approach > 0
     is_approached = separation @ approach > 0
     is_near = np.linalg.norm(separation) <= setup.max_distance
@@ -284,7 +328,7 @@ def _can_be_strikers(
 
 
 def _slide_after(struck: Trajectory, guarded: _GuardedFits, *, end: float) -> Slide | None:
-    """The slide after an impact in the plane; None where it is too short."""
+    """The slide after an impact in the plane, up to the time `end`; None where it is too short."""
     if not struck.frame.planar:
         return None
     motion = guarded.fits.after
@@ -302,9 +346,12 @@ def _slide_after(struck: Trajectory, guarded: _GuardedFits, *, end: float) -> Sl
 
 
 def _origin_twist_std(trajectory: Trajectory, rate_std: np.ndarray) -> np.ndarray:
-    """Standard deviations (k,) of the origin's twist from those of the mass centre's rates."""
+    """Standard deviations (k,) of the origin's twist from those of the mass centre's rates.
+
+    An error of the angular velocity moves the origin by up to its distance from the mass centre.
+    """
     arm = float(np.linalg.norm(trajectory.frame.centre))
-    linear_axes = len(rate_std) // 2 + len(rate_std) % 2
+    linear_axes = 2 if trajectory.frame.planar else 3
     linear = rate_std[:linear_axes]
     angular = rate_std[linear_axes:]
     return np.concatenate([np.hypot(linear, arm * angular.max()), angular])

@@ -7,11 +7,13 @@ import numpy as np
 # Smaller noise is not believed: a simulator's log has none, and weights would grow without bound.
 _MIN_LINEAR_NOISE = 2e-5  # m
 _MIN_ANGULAR_NOISE = 4e-4  # rad
+_UNKNOWN_NOISE_FACTOR = 10  # times the smallest noise, where there are too few frames
 _MIN_FRAMES = 8  # to estimate the noise at rest
 _MIN_MOVING_FRAMES = 8  # to estimate the jitter
 _MOVING_SPEED = 0.05  # m/s
 _MEDIAN_TO_STD = 0.6745  # median absolute value of a standard normal variable
-# A clock that lags and catches up again is off by more than its steps show: this much in the square
+# Factor of the squared jitter: a clock that lags and catches up again is off by more than the
+# differences between neighbouring frames show.
 _JITTER_FACTOR = 1.5
 _QUIET_SHARE = 0.95  # of the frames in motion: the others may be the impacts themselves
 _MAX_RATE = 250  # frames per second that a fit needs
@@ -35,7 +37,7 @@ def estimate_noise(t: np.ndarray, coordinates: np.ndarray, *, angles: int) -> np
         (_MIN_LINEAR_NOISE, _MIN_ANGULAR_NOISE), (coordinates.shape[1] - angles, angles)
     )
     if len(t) < _MIN_FRAMES:
-        return 10 * lowest
+        return _UNKNOWN_NOISE_FACTOR * lowest
     median = np.median(np.abs(_third_differences(t, coordinates)), axis=0)
     return np.maximum(median / _MEDIAN_TO_STD, lowest)
 
@@ -66,6 +68,7 @@ def frame_noise(
     lengths = coordinates.shape[1] - angles
     squared_noise = (_third_differences(t, coordinates)[:, :lengths] ** 2).sum(1)
     excess = squared_noise - (rest_noise[:lengths] ** 2).sum()
+    # Difference i is over frames i to i + 3; its speed is that of frame i + 1.
     squared_speed = (rate[1:-2, :lengths] ** 2).sum(1)
     moving = squared_speed > _MOVING_SPEED**2
     if moving.sum() < _MIN_MOVING_FRAMES:
@@ -104,9 +107,10 @@ def downsample(
 
 
 def _slower_rates(t: np.ndarray, coordinates: np.ndarray, reach: int = 4) -> np.ndarray:
-    """How fast each coordinate changes (n, k), over a few frames on the slower side of each frame.
+    """How fast each coordinate changes (n, k), on the slower side of each frame.
 
-    Frames just before an impact count as still.
+    A body at rest thus has no rate in the frames just before it is hit. The rate is taken over
+    `reach` frames.
     """
     if len(t) <= reach:
         return np.zeros_like(coordinates)
@@ -122,6 +126,7 @@ def _third_differences(t: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
     Frames need not be evenly spaced.
     """
     rows = np.arange(len(t) - 3)[:, None] + np.arange(4)
+    # Time between any two of four frames; 1 on the diagonal drops out of the products.
     gaps = t[rows][:, :, None] - t[rows][:, None, :] + np.eye(4)
     weight = 1 / gaps.prod(2)
     unit_weight = weight / np.linalg.norm(weight, axis=1, keepdims=True)

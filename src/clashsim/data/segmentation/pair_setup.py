@@ -14,12 +14,13 @@ from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.data.segmentation.trajectory import MotionFrame
 
+# Usual times from an impact to the separation of the pair.
 _PLANAR_LAG = 0.011  # s
 _SPATIAL_LAG = 0.002  # s
 _MAX_LAG = 0.5  # s
 _GYRATION_RADIUS = 0.05  # m, of a body that no scene describes
 _DISTANCE_MARGIN = 0.03  # m: recorded positions may be off by this much
-_DISTANCE_FACTOR = 1.1
+_DISTANCE_FACTOR = 1.1  # of safety, on the largest distance at which the pair can touch
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class SegmentConfig:
 @dataclass(frozen=True)
 class DecelerationPrior:
     """What the deceleration of a slide is expected to be, before its frames are looked at.
+
+    By default that is 2 m/s^2 (a friction of 0.2), uncertain by a factor of e.
 
     Attributes:
         log_mean: Mean of the logarithm of the deceleration in m/s^2.
@@ -97,8 +100,8 @@ class PairSetup:
     @property
     def length_scale(self) -> np.ndarray:
         """Factors (k,) that turn rates of coordinates into m/s."""
-        counts = (2, 1) if self.planar else (3, 3)
-        return np.repeat([1.0, self.gyration_radius], counts)
+        linear_and_angular_axes = (2, 1) if self.planar else (3, 3)
+        return np.repeat([1.0, self.gyration_radius], linear_and_angular_axes)
 
 
 def make_setup(
@@ -118,7 +121,8 @@ def make_setup(
         raise DataError(f"scene {scene.name!r} is {kind}: leave out planar={config.planar}")
     if striker is None and not scene.striker_body.fixed:
         striker = scene.striker_body.name
-    reference = MotionBefore.of(PairPoser(scene).striker_at_reference(1)).striker.pose[0]
+    one_state = PairPoser(scene).striker_at_reference(1)  # (1, d)
+    striker_pose = MotionBefore.of(one_state).striker.pose[0]
     body = inertia(scene, scene.struck_body)
     return PairSetup(
         struck=struck or scene.struck_body.name,
@@ -129,13 +133,14 @@ def make_setup(
             rotation=scene.struck_body.rotation,
             gravity=np.array(scene.base.opt.gravity),
         ),
+        # A striker is taken as driven: it does not fall, and its origin is what is followed.
         striker_frame=MotionFrame(
             plane=scene.plane,
             centre=np.zeros(3),
             rotation=scene.striker_body.rotation,
             gravity=np.zeros(3),
         ),
-        striker_rest_pose=reference,
+        striker_rest_pose=striker_pose,
         gyration_radius=config.gyration_radius or body.gyration,
         min_jump=config.min_jump,
         lag=lag,
@@ -152,7 +157,7 @@ def _setup_without_scene(
     if struck is None:
         raise DataError("name the struck body, or give a scene that does")
     plane = np.eye(3) if planar else None
-    no_pose = np.zeros(3) if planar else np.array([0, 0, 0, 1.0, 0, 0, 0])
+    pose_at_origin = np.zeros(3) if planar else np.array([0, 0, 0, 1.0, 0, 0, 0])
     return PairSetup(
         struck=struck,
         striker=striker,
@@ -165,7 +170,7 @@ def _setup_without_scene(
         striker_frame=MotionFrame(
             plane=plane, centre=np.zeros(3), rotation=np.eye(3), gravity=np.zeros(3)
         ),
-        striker_rest_pose=no_pose,
+        striker_rest_pose=pose_at_origin,
         gyration_radius=config.gyration_radius or _GYRATION_RADIUS,
         min_jump=config.min_jump,
         lag=lag,

@@ -149,8 +149,10 @@ def fit_polynomial(
     residuals = (coordinates - used_basis @ coefficients) * weight[:, None] / mean_noise
     degrees_of_freedom = max((len(t) - order - 1) * coordinates.shape[1], 1)
     misfit = float(np.sqrt((residuals**2).sum() / degrees_of_freedom))
+    # Row i has the weights of the frames in coefficient i: 0 is the coordinate, 1 its rate.
     inverse = np.linalg.pinv(basis * weight[:, None])
     frame_std = mean_noise * max(misfit, 1.0)
+    # Standard deviations at the origin for frames with a standard deviation of 1.
     rate_gain = np.linalg.norm(inverse[1]) / duration
     coordinate_gain = np.linalg.norm(inverse[0]) if order else 1 / np.sqrt(len(t))
     return Polynomial(
@@ -215,10 +217,10 @@ def fit_smooth_motion(
         The best polynomial that agrees with its frames. Where none does, the one with the smallest
         error regardless, and where there are too few frames a straight line.
     """
-    unit = noise.mean(0)
+    mean_noise = noise.mean(0)
 
     def relative_error(fit: Polynomial) -> float:
-        return float((fit.std / unit).max())
+        return float((fit.std / mean_noise).max())
 
     by_distance = np.argsort(np.abs(t - origin), kind="stable")
     best: Polynomial | None = None
@@ -240,6 +242,7 @@ def fit_smooth_motion(
             else:
                 rate_is_off = accepted is not None and _rate_differs(fit, accepted)
             degrees_of_freedom = max((size - order - 1) * coordinates.shape[1], 1)
+            # The misfit of a perfect model has a standard deviation of 1 / sqrt(2 dof).
             allowed_misfit = _MAX_MISFIT + _MAX_MISFIT_DEVIATIONS / np.sqrt(2 * degrees_of_freedom)
             if fit.misfit > allowed_misfit or rate_is_off:
                 failures += 1
@@ -260,10 +263,14 @@ def fit_smooth_motion(
 
 
 def _window_sizes(frames: int, order: int) -> Iterator[int]:
-    """Window lengths to try, growing by half, all frames last."""
-    if frames < 2 * order + 2 and order >= 2:
+    """Numbers of frames in the windows to try, growing by `_WINDOW_GROWTH`, all frames last.
+
+    Polynomials of order 2 and above get no window with fewer than two frames per coefficient.
+    """
+    two_per_coefficient = 2 * (order + 1)
+    if frames < two_per_coefficient and order >= 2:
         return
-    size = float(max(2 * order + 2, _MIN_WINDOW))
+    size = float(max(two_per_coefficient, _MIN_WINDOW))
     while size < frames:
         yield int(size)
         size *= _WINDOW_GROWTH
@@ -278,7 +285,7 @@ def _rate_differs(fit: Polynomial, shorter: Polynomial) -> bool:
 
 
 def _rate_over_noise(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> float:
-    """Largest rate of the coordinates over its standard deviation."""
+    """Largest slope of coordinates (n, k) over its standard deviation, for noise (k,)."""
     centred = t - t.mean()
-    length = max(float(np.linalg.norm(centred)), 1e-12)
+    length = max(float(np.linalg.norm(centred)), 1e-12)  # never a division by zero
     return float((np.abs(centred @ coordinates) / length / noise).max())

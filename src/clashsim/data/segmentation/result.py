@@ -11,10 +11,10 @@ from clashsim.data.segmentation.fitted_motion import FittedMotion
 from clashsim.data.segmentation.trajectory import Trajectory
 from clashsim.slides.slide import Slide
 
-# The end of a slide over which it is judged whether the body has come to rest: the longer of both.
+# The last part of a slide, which shows whether the body has come to rest: the longer of the two.
 _END_FRAMES = 5
 _END_DURATION = 0.025  # s
-# Share of the speed at its start: a slide that ends slower has a hundredth of its path left.
+# Share of the slide's first speed below which it has ended: a hundredth of its path is left then.
 _REST_SHARE = 0.1
 _MIN_SLIDE_FRAMES = 8
 
@@ -33,8 +33,8 @@ class MeasuredImpact:
         flags: Reasons why the impact may be wrong; empty if there are none.
         slide: The slide that follows; None in space or where it is too short.
         motion: Motion of the struck body after the impact.
-        trajectory: The frames it was fitted to.
-        reference: Time (s) for which the coordinates of `trajectory` were made.
+        trajectory: The frames that `motion` was fitted to.
+        reference: The `reference` (s) of `Trajectory.coordinates` that `motion` was fitted with.
     """
 
     trial: str
@@ -75,19 +75,22 @@ class MeasuredImpact:
             return None
         # Sliding and turning end together, so the position alone shows whether the body is at rest.
         at_end = t >= min(t[-_END_FRAMES], t[-1] - _END_DURATION)
-        end_line = np.polynomial.polynomial.polyfit(t[at_end] - t[-1], coordinates[at_end, :2], 1)
-        end_speed = np.linalg.norm(end_line[1])
+        line = np.polynomial.polynomial.polyfit(t[at_end] - t[-1], coordinates[at_end, :2], 1)
+        _, end_velocity = line
+        end_speed = np.linalg.norm(end_velocity)
         start_speed = np.linalg.norm(self.motion.rate(np.array([start]))[0, :2])
         if end_speed > _REST_SHARE * start_speed:
             return None
+        unused_rate = np.zeros(3)  # the pose does not depend on it
         poses = [start_pose]
         for time, row in zip(t, coordinates, strict=True):
             pose, _ = self.trajectory.origin_state(
-                self.reference, time, coordinates=row, rate=np.zeros(3)
+                self.reference, time, coordinates=row, rate=unused_rate
             )
             poses.append(pose)
-        origin = np.array(poses)
-        return Slide(np.append(start, t), origin[:, :2], origin[:, 2]), start_twist
+        origin_pose = np.array(poses)  # x, y, yaw
+        slide = Slide(np.append(start, t), origin_pose[:, :2], origin_pose[:, 2])
+        return slide, start_twist
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +112,7 @@ class Segmentation:
     @property
     def impacts(self) -> Impacts:
         """The impacts as one table; N may be 0."""
+        # Before: pose and twist of two bodies. After: one twist.
         before_width, after_width = (12, 3) if self.planar else (26, 6)
         return Impacts(
             self.planar,
@@ -130,14 +134,14 @@ class Segmentation:
     @property
     def after_std(self) -> np.ndarray:
         """Standard deviations (N, k) of `impacts.after`."""
-        width = 3 if self.planar else 6
+        width = 3 if self.planar else 6  # one twist
         stds = [impact.after_std for impact in self.found]
         return np.array(stds).reshape(len(self.found), width)
 
     @property
     def before_std(self) -> np.ndarray:
         """Standard deviations (N, 2 k) of the twists before: struck body, then striker."""
-        width = 6 if self.planar else 12
+        width = 6 if self.planar else 12  # two twists
         stds = [impact.before_std for impact in self.found]
         return np.array(stds).reshape(len(self.found), width)
 
@@ -165,11 +169,11 @@ def origin_state(
     Args:
         trajectory: The frames of the body.
         motion: Motion fitted to the trajectory's coordinates.
-        reference: Time (s) for which those coordinates were made.
+        reference: The `reference` (s) of `Trajectory.coordinates` that `motion` was fitted with.
         time: Time (s) of the state.
 
     Returns:
-        Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space.
+        Pose (3,) and twist (3,) in the plane's axes, or pose (7,) and twist (6,) in world axes.
     """
     now = np.array([time])
     return trajectory.origin_state(

@@ -1,8 +1,9 @@
 """Segmentation: from recorded motion to impacts.
 
-Each impact has the twists on its two sides, their errors, and the slide that follows. The way of a
-trial: poses, coordinates of the mass centre (`trajectory`), velocity jumps (`velocity_jumps`),
-motions on the two sides of each jump (`side_fits`), and the impact (`measurement`).
+Each impact has the twists on its two sides, their errors, and the slide that follows. The steps for
+one trial are: from poses to coordinates of the mass centre (`trajectory`), velocity jumps in them
+(`velocity_jumps`), motions fitted on the two sides of each jump (`side_fits`), and from these the
+impact (`measurement`).
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from clashsim.slides.trajectory import SlideMotion
 _MIN_FRAMES = 12  # of a body, below which a trial is not looked at
 _PILOT_TRIALS = 12  # from which the deceleration of slides is learned
 _MIN_PILOT_SLIDES = 4
-# Decelerations of slides on one table differ by at least this much, as logarithms.
+# Smallest standard deviation of the logarithm of decelerations on one table.
 _MIN_DECELERATION_STD = 0.15
+# Standard deviation of normal values over their median absolute deviation, about.
+_STD_OVER_MEDIAN_DEVIATION = 1.5
 
 
 def segment(
@@ -57,7 +60,7 @@ def segment(
         config: Further options.
 
     Returns:
-        The impacts with their errors, and a note on whatever was left out.
+        The impacts with their errors, and a note on each thing that was left out.
 
     Raises:
         DataError: An option is not valid, or the struck body is in no trial.
@@ -91,9 +94,9 @@ class _TrialImpacts:
 
 
 def _learn_deceleration(trials: Sequence[Trial], setup: PairSetup) -> DecelerationPrior:
-    """What slides of these trials have in common: one table has one deceleration.
+    """The deceleration that the slides of these trials have in common, since they are on one table.
 
-    A single short slide shows it poorly.
+    It supports the fit of a short slide, whose own frames show the deceleration poorly.
     """
     if not setup.planar:
         return setup.deceleration
@@ -104,16 +107,16 @@ def _learn_deceleration(trials: Sequence[Trial], setup: PairSetup) -> Decelerati
                 decelerations.append(impact.motion.deceleration)
     if len(decelerations) < _MIN_PILOT_SLIDES:
         return setup.deceleration
-    logs = np.log(decelerations)
-    median = np.median(logs)
-    deviation = 1.5 * float(np.median(np.abs(logs - median)))
-    return DecelerationPrior(float(median), max(_MIN_DECELERATION_STD, deviation))
+    logarithms = np.log(decelerations)
+    median = np.median(logarithms)
+    std = _STD_OVER_MEDIAN_DEVIATION * float(np.median(np.abs(logarithms - median)))
+    return DecelerationPrior(float(median), max(_MIN_DECELERATION_STD, std))
 
 
 def _known_values(
     trials: Trials | Sequence[Trial], impacts: Sequence[MeasuredImpact]
 ) -> dict[str, np.ndarray]:
-    """Values (N,) of the parameters that every trial gives, one for each impact."""
+    """Values (N,) of the parameters that all trials give, one for each impact, by name."""
     by_name = {trial.name: trial for trial in trials}
     shared = set.intersection(*(set(trial.known) for trial in trials))
     known = {}
@@ -136,7 +139,7 @@ def _segment_trial(trial: Trial, setup: PairSetup) -> _TrialImpacts:
         seen = f"striker {setup.striker!r} is seen in {len(striker)} frames"
         return _TrialImpacts([], [f"{label}: {seen}, at least {MIN_SIDE_FRAMES} are needed"])
     coordinates = struck.detection_coordinates()
-    angles = 1 if setup.planar else 0
+    angles = 1 if setup.planar else 0  # how many of the three coordinates are angles
     rest_noise = estimate_noise(struck.t, coordinates, angles=angles)
     noise = frame_noise(struck.t, coordinates, rest_noise, angles=angles)
     jumps = find_velocity_jumps(
@@ -147,7 +150,8 @@ def _segment_trial(trial: Trial, setup: PairSetup) -> _TrialImpacts:
         min_jump=setup.min_jump,
     )
     if not setup.planar:
-        # The noise of the rotations is estimated on each side of an impact.
+        # Zeros for the three coordinates of the rotation, whose noise `side_fits` estimates on each
+        # side of an impact.
         noise = np.hstack([noise, np.zeros_like(noise)])
     found = _measure_jumps(RecordedPair(trial.name, struck, noise, striker), setup, jumps)
     notes = [f"{label} at {note}" for note in found.notes]
@@ -161,8 +165,8 @@ def _measure_jumps(
 ) -> _TrialImpacts:
     """Measure the impacts at velocity jumps.
 
-    A jump that proves to be none is removed and the others are measured again, since it cut the
-    windows of its neighbours short.
+    A jump that proves to be no sudden change of velocity is removed, and all others are measured
+    again: the removed jump had cut the windows of its neighbours short.
     """
     notes: list[str] = []
     while True:
@@ -174,6 +178,7 @@ def _measure_jumps(
             while index + 1 < len(jumps) and is_one_slide(
                 pair.struck, pair.noise, setup, jumps=jumps, index=index
             ):
+                # The next jump is only where the slide comes to rest.
                 jumps = jumps[: index + 1] + jumps[index + 2 :]
             jump = jumps[index]
             result = measure_impact(pair, setup, jumps=jumps, index=index)

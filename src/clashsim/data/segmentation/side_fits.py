@@ -24,25 +24,30 @@ TIME_BEFORE = 0.3  # s before an impact that are used
 TIME_AFTER = 1.5  # s after an impact that are used
 # Time before the impact that is left out, since the pair may touch already.
 MARGIN_BEFORE = 0.002  # s
-# Times after the impact that are left out, since the pair may still touch; the first that fits.
+# Times after the impact that are left out, since the pair may still touch. They are tried in this
+# order until the frames that remain follow one motion.
 GUARDS_AFTER = (0.006, 0.02, 0.04)  # s
 
-# A gap in the frames this long after an impact ends its window: the clock may not have run on.
+# The first gap in the frames later than this after an impact ends the fitted window, since the
+# clock may have stood still during the gap.
 _GAP_START = 0.15  # s
 _MIN_GAP = 0.02  # s
 _GAP_FACTOR = 3.5  # times the usual step
 # How far the body may move during the contact, in standard deviations of a frame.
 _SHORT_CONTACT_STD = 0.3
 _LONG_CONTACT_STD = 1.5
+_FIRST_FRAMES = 3  # after an impact, whose mean noise is that standard deviation of a frame
 
 _MAX_SLIDE_MISFIT = 1.3  # rms residual over noise, beyond which a shorter slide is tried
 _MIN_SLIDE_FRAMES = 12
 _MIN_SLIDE_DURATION = 0.3  # s
 _SLIDE_IMPROVEMENT = 0.8  # by which a shorter slide must lower the misfit
 
-_MAX_SAME_MISFIT = 1.7  # rms residual over noise of one slide that goes through two jumps
+# Two jumps may be one slide: its start, and where it comes to rest.
+_MAX_SAME_INTERVAL = TIME_AFTER / 2  # s between the two jumps
+_MAX_SAME_MISFIT = 1.7  # rms residual over noise around the second jump
 _SAME_BEFORE = 0.1  # s before the second jump that are compared
-_SAME_AFTER = 0.15  # s after it
+_SAME_AFTER = 0.15  # s after the second jump that are compared
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,8 @@ def fit_sides(
         t[before], coordinates[before], noise[before], origin=window.near
     )
     frames_after = _resample(t[after], coordinates[after], noise[after])
-    first_noise = frames_after[2][:3].mean(0)  # of the first three frames
+    _, _, noise_after = frames_after
+    first_noise = noise_after[:_FIRST_FRAMES].mean(0)
     at_impact = np.array([window.near])
     is_short_contact = window.guard <= GUARDS_AFTER[0]
     contact_std = _SHORT_CONTACT_STD if is_short_contact else _LONG_CONTACT_STD
@@ -140,7 +146,8 @@ def fit_free_motion(
         The motion with its errors at the impact.
     """
     frames = _resample(t, coordinates, noise)
-    if coordinates.shape[1] == 3:
+    is_planar = coordinates.shape[1] == 3
+    if is_planar:
         return fit_smooth_motion(*frames, origin=origin)
     return fit_spatial_motion(*frames, origin=origin)
 
@@ -162,14 +169,14 @@ def is_one_slide(
         noise: Standard deviations (n, k) of its coordinates.
         setup: The pair of bodies.
         jumps: Jumps of the trajectory in order of time.
-        index: The first of the two jumps.
+        index: Index in `jumps` of the first of the two.
 
     Returns:
         True if the frames around the second jump follow the slide that starts at the first.
     """
     first = jumps[index]
     second = jumps[index + 1]
-    if not setup.planar or second.time - first.time > TIME_AFTER / 2:
+    if not setup.planar or second.time - first.time > _MAX_SAME_INTERVAL:
         return False
     start = jumps[index - 1].high if index else -np.inf
     following = jumps[index + 2].low if index + 2 < len(jumps) else np.inf
@@ -187,14 +194,15 @@ def is_one_slide(
     return bool(np.sqrt((residuals**2).mean()) < _MAX_SAME_MISFIT)
 
 
-_Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # times, coordinates and noise
+_Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # times (n,), coordinates (n, k), noise (n, k)
 
 
 def _fit_flight_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> SideFits:
-    """Fit the motion after an impact in space, from where it meets the motion before."""
+    """Fit the motion after an impact in space, starting where the motion before comes closest."""
     t, coordinates, noise = frames
     near = anchor.time
     rough = fit_spatial_motion(t, coordinates, noise, origin=near)
+    # The two motions meet in position; rotations (the last three coordinates) have no weight.
     position_weight = np.where(np.arange(6) < 3, 1 / noise.mean(0), 0.0)
     impact_time = closest_time(before, rough, near, weight=position_weight)
     moved_anchor = Anchor(
@@ -208,9 +216,9 @@ def _fit_flight_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> 
 
 
 def _fit_slide(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMotion:
-    """Fit a slide to rest, to fewer frames if it does not fit all.
+    """Fit a slide to rest; while it fits poorly, only to the first half of its frames.
 
-    A long path may hold what the model does not know: drag, a bend in the ground, a push.
+    Late frames may show what the model of a slide leaves out: drag, a bend in the ground, a push.
     """
     slide = _fit_slide_to(frames, setup, anchor)
     while slide.misfit > _MAX_SLIDE_MISFIT:
@@ -227,6 +235,7 @@ def _fit_slide(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMotion
 
 
 def _fit_slide_to(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMotion:
+    """Fit a slide to all of the frames."""
     t, coordinates, noise = frames
     prior = setup.deceleration
     return fit_slide_motion(
@@ -240,9 +249,10 @@ def _fit_slide_to(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMot
 
 
 def _resample(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> _Frames:
-    """Frames of one side, downsampled, with their own noise where it exceeds the trial's.
+    """Frames of one side, downsampled, with the larger of the given noise and their own.
 
-    Jitter of time stamps shows only in motion.
+    The noise is estimated once more from these frames, since jitter of the time stamps shows only
+    while the body moves.
     """
     angles = 1 if coordinates.shape[1] == 3 else 3
     own_noise = estimate_noise(t, coordinates, angles=angles)
@@ -250,7 +260,7 @@ def _resample(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> _Fra
 
 
 def _next_gap(t: np.ndarray, start: float) -> float:
-    """End (s) of the first gap after `start` over which the clock may not have run evenly."""
+    """Time (s) at which the first long gap in the frames after `start` ends; inf if none does."""
     steps = np.diff(t)
     is_long = steps > max(_MIN_GAP, _GAP_FACTOR * float(np.median(steps)))
     gaps = np.flatnonzero(is_long & (t[1:] > start))

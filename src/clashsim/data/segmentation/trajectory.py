@@ -1,7 +1,8 @@
 """Trajectory: one body of one trial as smooth coordinates of its mass centre, and back.
 
-Coordinates are x, y, yaw in the plane, and position and rotation vector in space. They are those of
-the mass centre, because it is the mass centre that slides straight and flies on a parabola.
+Coordinates are x, y, yaw in the plane, and position and rotation vector in space. They describe the
+mass centre, not the recorded origin, because it is the mass centre that slides straight and flies
+on a parabola.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.trials import Trial
 
 _MAX_NORM_ERROR = 0.1  # of a quaternion's length: beyond it the frame is not used
-_UNWRAP_ANGLE = 1.5  # rad: a shorter rotation vector cannot be the other way round
+_UNWRAP_ANGLE = 1.5  # rad: a shorter rotation vector is far from half a turn, where they jump
 
 
 @dataclass(frozen=True, eq=False)
 class MotionFrame:
-    """The axes and the body point in which a motion is described.
+    """The axes, and the point of the body, by which a motion is described.
 
     Attributes:
         plane: Rows e1, e2, n (3, 3) of the plane in world axes, or None in space.
@@ -105,7 +106,7 @@ class Trajectory:
         smooth enough to show a jump.
         """
         if self.frame.planar:
-            return self.coordinates(0.0)
+            return self.coordinates(reference=0.0)  # which has no effect in the plane
         return self._without_fall(self.t[0])
 
     def origin_state(
@@ -114,13 +115,13 @@ class Trajectory:
         """Pose and twist of the body's origin, which is what was recorded.
 
         Args:
-            reference: Time (s) for which the coordinates were made.
+            reference: The `reference` (s) with which `coordinates` were computed.
             time: Time (s) of the state.
             coordinates: Coordinates (k,) of the mass centre at `time`.
             rate: Their rates (k,) per second.
 
         Returns:
-            Pose (3,) and twist (3,) in the plane, or pose (7,) and twist (6,) in space; world axes.
+            Pose (3,) and twist (3,) in the plane's axes, or pose (7,) and twist (6,) in world axes.
         """
         if self.frame.plane is not None:
             return self._planar_origin_state(self.frame.plane, coordinates, rate)
@@ -139,10 +140,11 @@ class Trajectory:
         """Pose (3,) and twist (3,) of the origin for coordinates x, y, yaw of the mass centre."""
         x, y, yaw = coordinates
         vx, vy, yaw_rate = rate
-        local = plane[:2] @ (self.frame.rotation @ self.frame.centre)
+        # From the origin to the mass centre: first at yaw 0, then at this yaw.
+        arm_x, arm_y = plane[:2] @ (self.frame.rotation @ self.frame.centre)
         cos = np.cos(yaw)
         sin = np.sin(yaw)
-        arm = np.array([cos * local[0] - sin * local[1], sin * local[0] + cos * local[1]])
+        arm = np.array([cos * arm_x - sin * arm_y, sin * arm_x + cos * arm_y])
         pose = np.array([x - arm[0], y - arm[1], yaw])
         twist = np.array([vx + yaw_rate * arm[1], vy - yaw_rate * arm[0], yaw_rate])
         return pose, twist
@@ -174,8 +176,8 @@ def _left_jacobian(vector: np.ndarray) -> np.ndarray:
     angle = float(np.linalg.norm(vector))
     x, y, z = vector
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    if angle < 1e-6:
+    if angle < 1e-6:  # the closed form would divide by zero
         return np.eye(3) + 0.5 * cross
-    first = (1 - np.cos(angle)) / angle**2
-    second = (angle - np.sin(angle)) / angle**3
-    return np.eye(3) + first * cross + second * cross @ cross
+    linear_factor = (1 - np.cos(angle)) / angle**2
+    quadratic_factor = (angle - np.sin(angle)) / angle**3
+    return np.eye(3) + linear_factor * cross + quadratic_factor * cross @ cross

@@ -21,8 +21,9 @@ _USUAL_ACCELERATION = 5.0  # m/s^2, that friction or gravity may have
 # How much a jump must lower the sum of squared residuals over noise, compared with the best sudden
 # change of acceleration.
 _MIN_EVIDENCE = 15.0
-_MAX_BEND_FRAMES = 13  # at which a change of acceleration is tried
-_FRAMES_APART = 3.5  # two jumps nearer than this are one
+_MAX_BEND_PLACES = 13  # of a window at which a change of acceleration is tried
+_MIN_FRAMES_APART = 3.5  # frames: two jumps nearer than this are one
+_RIDGE = 1e-9  # added to the diagonal of normal equations, which then always have a solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ def find_velocity_jumps(
         return []
     t, coordinates, noise = downsample(t, coordinates, noise)
     frame_rate = 1 / float(np.median(np.diff(t)))
-    min_distance = max(_SPANS[0], _FRAMES_APART / frame_rate)
+    min_distance = max(_SPANS[0], _MIN_FRAMES_APART / frame_rate)
     found: list[VelocityJump] = []
     for span in _SPANS:
         side = max(_MIN_FRAMES, round(span * frame_rate))
@@ -93,9 +94,10 @@ def _jumps_of_span(
     *,
     side: int,
 ) -> list[VelocityJump]:
-    """Jumps with enough evidence in windows of `side` frames on each side; the best of each group.
+    """Jumps with enough evidence in windows of `side` frames on each side.
 
-    There is one window for each place between two frames that has `side` frames on both sides.
+    There is one window for each place between two frames that has `side` frames on both sides. Of
+    windows next to each other that show the same jump, the best is taken.
     """
     windows = len(t) - 2 * side + 1
     if windows < 1:
@@ -104,7 +106,7 @@ def _jumps_of_span(
     middle = 0.5 * (t[side - 1 : side - 1 + windows] + t[side : side + windows])
     elapsed = t[rows] - middle[:, None]
     duration = np.abs(elapsed).max(1, keepdims=True)
-    unit = noise.min(0)
+    unit = noise.min(0)  # (k,), in which the coordinates of all windows are measured
     # Frames in motion are less certain because of the jitter of their time stamps.
     weight = 1 / np.max(noise / unit, axis=1)[rows][:, :, None]
     scaled_time = elapsed / duration
@@ -117,14 +119,17 @@ def _jumps_of_span(
 
     jump_basis = weight * _two_parabolas(scaled_time, 0.0, smooth=False)
     jump_misfit, coefficients = _least_squares(jump_basis, targets, stiffness)
-    jump = (coefficients[:, 2] - coefficients[:, 1]) / duration * unit
+    slope_left = coefficients[:, 1]
+    slope_right = coefficients[:, 2]
+    jump = (slope_right - slope_left) / duration * unit
     bend_basis = weight * _two_parabolas(scaled_time, 0.0, smooth=True)
     bend_misfit, _ = _least_squares(bend_basis, targets, stiffness)
     evidence = bend_misfit - jump_misfit
     # Few windows get this far, so the search for the best place of the bend is fast.
     likely = np.flatnonzero(evidence > _MIN_EVIDENCE)
-    bend_frames = np.linspace(2, 2 * side - 2, min(2 * side - 3, _MAX_BEND_FRAMES)).astype(int)
-    for place in np.unique(bend_frames):
+    # At least two frames of a window lie on each side of a bend.
+    bend_places = np.linspace(2, 2 * side - 2, min(2 * side - 3, _MAX_BEND_PLACES)).astype(int)
+    for place in np.unique(bend_places):
         bend_time = 0.5 * (scaled_time[likely, place - 1] + scaled_time[likely, place])
         bend_basis = weight[likely] * _two_parabolas(scaled_time[likely], bend_time, smooth=True)
         bend_misfit, _ = _least_squares(bend_basis, targets[likely], stiffness[likely])
@@ -154,9 +159,10 @@ def _jumps_of_span(
 def _two_parabolas(
     scaled_time: np.ndarray, joint: np.ndarray | float, *, smooth: bool
 ) -> np.ndarray:
-    """Basis (n, 2 side, 4 or 5) of two parabolas joined at `joint` (n,) in position.
+    """Basis (n, 2 side, 5) of two parabolas joined in position at the scaled time `joint` (n,).
 
-    Where smooth, they are joined in velocity too. The last two columns are the parabolas.
+    Its columns are the position, the slopes on the left and on the right, and the squares of time
+    on the left and on the right. Where smooth, the two slopes are one (n, 2 side, 4).
     """
     from_joint = scaled_time - np.reshape(joint, (-1, 1))
     left = np.minimum(from_joint, 0)
@@ -168,18 +174,19 @@ def _two_parabolas(
 def _least_squares(
     basis: np.ndarray, targets: np.ndarray, stiffness: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit each window, with a penalty on the squared coefficients of the two parabolas.
+    """Fit each window, with a penalty on the accelerations of the two parabolas.
 
     Args:
-        basis: (n, 2 side, p), of which the last two columns are penalised.
-        targets: (n, 2 side, k).
+        basis: Basis (n, 2 side, p), of which the coefficients of the last two columns (the
+            accelerations) are penalised.
+        targets: Weighted coordinates (n, 2 side, k).
         stiffness: Factors (n,) of the penalty.
 
     Returns:
         The sums (n,) of squared residuals and penalties over all coordinates, and the
         coefficients (n, p, k).
     """
-    normal = np.einsum("nip,niq->npq", basis, basis) + 1e-9 * np.eye(basis.shape[2])
+    normal = np.einsum("nip,niq->npq", basis, basis) + _RIDGE * np.eye(basis.shape[2])
     normal[:, [-2, -1], [-2, -1]] += stiffness[:, None]
     right_side = np.einsum("nip,nik->npk", basis, targets)
     coefficients = np.linalg.solve(normal, right_side)
