@@ -17,7 +17,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 _CONSTANT_STD = 1e-4  # an input with a smaller standard deviation in training counts as constant
 _MIN_STD = 1e-12  # keeps a division by the standard deviation of a constant input defined
-_MIN_SIZE = 1e-6  # of outputs that hardly vary
+_MIN_SIZE = 1e-6  # least `size`, for outputs that hardly vary
 
 
 class ImpactNet(nn.Module):

@@ -34,7 +34,7 @@ TRIANGLES = np.array(
 )
 CORNERS_PER_BOX = 8
 FACES_PER_BOX = 12
-_POLAR_ITERATIONS = 6  # of Newton's iteration for the polar factor; few, for it starts near it
+_POLAR_ITERATIONS = 6  # of Newton's method for the polar factor; it starts near a rotation
 _SMALL_ANGLE_SQUARED = 1e-8  # rad^2: below this, trigonometric quotients are taken by their series
 _TINY_ANGLE_SQUARED = 1e-24  # rad^2: keeps roots and divisions differentiable at zero
 

@@ -123,7 +123,7 @@ class CollisionModel:
         impacts = Impacts(
             planar,
             before,
-            after=np.zeros((len(before), 3 if planar else 6)),  # required, but not read
+            after=np.zeros((len(before), 3 if planar else 6)),  # placeholder: to be predicted
             known={name: np.full(len(before), value) for name, value in self.known.items()},
         )
         return self.model.predict_with_std(impacts, frame)
