@@ -1,7 +1,8 @@
 """What the mesh graph network reads about contacts: face pairs that are near, corner by corner.
 
 All features are in the axes of the body that a corner belongs to, and velocities are relative, so
-that rotating, shifting or uniformly moving a scene does the same to the network's answer.
+that rotating, shifting or uniformly moving a scene does the same to the motion that the network
+predicts.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ CONTACT_RANGE = 0.02  # m: a face pair this far from contact becomes an edge of 
 DETECTION_RANGE = 2 * SKIN + CONTACT_RANGE  # m, between the faces that were moved inwards
 _CLOSE = 0.003  # m: scale on which heights are resolved finely
 _FADE = 0.25  # share of the detection range over which an edge fades in
-_FACING = 0.2  # cosine between a normal and the direction of contact at which an edge counts fully
+# Cosine between a face's normal and the direction to the other face above which an edge has its
+# full weight.
+_FACING = 0.2
 _HEIGHT_SCALE = 4.0  # heights and closing speeds are small, so their features are enlarged
-_ROUNDING_SCALE = 10.0  # likewise
+_ROUNDING_SCALE = 10.0  # roundings are small too
+_TINY_SQUARE = 1e-16  # m^2: under the root of a distance, whose gradient at zero is not finite
+_MIN_CLOSING = 0.1 * _CLOSE  # m per step: added to closing speeds that heights are divided by
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +45,7 @@ class Contacts:
     Attributes:
         face: (C, 2), indices of faces; the second is -1 for the floor.
         point: (C, 2, 3), nearest points of the faces moved inwards by `SKIN`, m, world axes.
-        floors: How many of them, all at the beginning, are contacts with the floor.
+        floors: Number of contacts with the floor, which come first.
     """
 
     face: Tensor
@@ -72,10 +77,11 @@ class CornerContacts:
         other: (K,), the other body, -1 for the floor.
         contact: (K,), which contact the corner belongs to.
         features: (K, 25), inputs of the network.
-        weight: (K,), 0 to 1, how much the contact counts.
-        scale: (K,), kg, mass that an impulse is measured by.
+        weight: (K,), 0 to 1, weight of the contact (`contact_weight`).
+        scale: (K,), kg, mass that the network's outputs are multiplied by to give impulses.
         arm: (K, 3), m, world axes, from the centre of mass to where an impulse acts.
-        slip: (K, 3), m per step, world axes, against the other body in free motion.
+        slip: (K, 3), m per step, world axes, velocity of the corner relative to the other body in
+            free motion.
     """
 
     corner: Tensor
@@ -112,15 +118,15 @@ class FreeStep:
 def contact_weight(
     direction: Tensor, distance: Tensor, own_normal: Tensor, other_normal: Tensor
 ) -> Tensor:
-    """How much contacts count (C,), 0 to 1.
+    """Weights (C,) of contacts, 0 to 1, by which their impulses are multiplied.
 
-    They fade out towards the end of the detection range, and as one of the faces turns away.
+    They fall to zero towards the end of the detection range, and as one of the faces turns away.
 
     Args:
-        direction: (C, 3), unit vectors from the own to the other point.
-        distance: (C,), m, between the points.
-        own_normal: (C, 3), outward.
-        other_normal: (C, 3), outward.
+        direction: (C, 3), unit vectors from the own to the other nearest point.
+        distance: (C,), m, between the nearest points.
+        own_normal: (C, 3), outward normals of the own faces.
+        other_normal: (C, 3), outward normals of the other faces.
     """
     own_facing = ((own_normal * direction).sum(1) / _FACING).clamp(0, 1)
     other_facing = (-(other_normal * direction).sum(1) / _FACING).clamp(0, 1)
@@ -130,7 +136,7 @@ def contact_weight(
 
 def safe_distance(separation: Tensor) -> Tensor:
     """Lengths (C,) of vectors (C, 3), with a finite gradient at zero."""
-    return torch.sqrt((separation * separation).sum(1) + 1e-16)
+    return torch.sqrt((separation * separation).sum(1) + _TINY_SQUARE)
 
 
 def corner_contacts(step: FreeStep, contacts: Contacts) -> CornerContacts:
@@ -153,7 +159,7 @@ def _corners_of_side(step: FreeStep, contacts: Contacts, *, side: int) -> Corner
     own_face = contacts.face[rows, side]
     other_face = contacts.face[rows, 1 - side]
     on_floor = other_face < 0
-    # Rows on the floor read face and body 0, and what they read is replaced.
+    # For contacts with the floor, face 0 and its body stand in, and what they give is replaced.
     some_face = other_face.clamp(min=0)
     body = bodies.face_owner[own_face]
     other_body = torch.where(on_floor, -1, bodies.face_owner[some_face])
@@ -215,8 +221,8 @@ def _corners_of_side(step: FreeStep, contacts: Contacts, *, side: int) -> Corner
             (height + closing) / LENGTH * _HEIGHT_SCALE,
             torch.tanh(height / _CLOSE),
             torch.tanh((height + closing) / _CLOSE),
-            # The part of the step after which the corner touches.
-            torch.tanh(height / (closing.abs() + 0.1 * _CLOSE)),
+            # About the part of the step after which the corner touches.
+            torch.tanh(height / (closing.abs() + _MIN_CLOSING)),
             for_each_corner(distance / LENGTH),
             for_each_corner(mass_share),
             for_each_corner(rounding / LENGTH * _ROUNDING_SCALE),

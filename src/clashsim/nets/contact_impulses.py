@@ -13,17 +13,22 @@ from clashsim.core.floor_scenes import box_contact_params
 from clashsim.nets.contact_features import CornerContacts
 from clashsim.nets.rigid_bodies import RigidBodyState, cross, gather_rows
 
-_SHARPNESS = 400.0  # how sharply a push ends at zero
-_PUSH_SIZE = 0.05  # size of a push, in `LENGTH` per step
+# A push off the floor is softplus(_SHARPNESS * _PUSH_SIZE * output - _PUSH_OFFSET) / _SHARPNESS,
+# never negative, and close to linear in positive outputs.
+_SHARPNESS = 400.0
+_PUSH_SIZE = 0.05  # about the push at an output of 1, in `LENGTH` per step
+_PUSH_OFFSET = 2.0  # so that an output of zero gives nearly no push
 # The network's output across the floor is multiplied by _GRIP before it is cut to the cone's edge,
 # and slip itself adds up to _SLIP_SHARE against it, half of that at _SLIP_SPEED. The shipped
-# network was trained with 1 and 0: corners that slid then gave 1 to 1.5 edges, in slightly
-# different directions. These values were chosen against MuJoCo.
+# network was trained with a grip of 1 and a share of 0. Its outputs at sliding corners are 1 to 1.5
+# times the cone's edge, in slightly different directions. The values here were chosen by comparison
+# with MuJoCo.
 _GRIP = 2.0
 _SLIP_SHARE = 0.3
 _SLIP_SPEED = 0.5  # m/s
+_TINY_SQUARE = 1e-12  # m^2/s^2: under the root of a speed, whose gradient at zero is not finite
 _FRICTION_RANGE = next((p.low, p.high) for p in box_contact_params() if p.name == "friction")
-_CORNERS = 6  # of a contact between two bodies: three on each side
+_CORNERS = 6  # of a contact between two bodies: three of each face
 
 
 def friction_coefficient(unit: Tensor) -> Tensor:
@@ -35,28 +40,31 @@ def friction_coefficient(unit: Tensor) -> Tensor:
 def limit_to_cone(raw: Tensor, slip: Tensor, normal: Tensor, *, friction: Tensor) -> Tensor:
     """Turn raw outputs of the network into impulses within Coulomb's cones.
 
-    MuJoCo's impulses lie in the cone at each substep, so their sums do. A body that slides takes
-    the cone's edge, so that its deceleration is as right as the normal impulse. A network that
-    gives impulses freely is off by some percent of friction, and its bodies stop elsewhere.
+    MuJoCo's impulses lie in the cone at each substep, so their sums do. The impulse on a sliding
+    body lies on the cone's edge, so that its deceleration is as exact as the normal impulse.
+    Without the cone the network's friction is some percent off, and bodies stop elsewhere.
 
     Args:
         raw: (K, 2, 3), the network's outputs, world axes.
-        slip: (K, 3), m/s, world axes.
-        normal: (3,), of the floor.
-        friction: (K,), coefficients.
+        slip: (K, 3), m/s, world axes, velocity of the corners relative to the floor.
+        normal: (3,), of the floor, unit vector, world axes.
+        friction: (K,), coefficients of friction.
 
     Returns:
-        Impulses (K, 2, 3): a push off the floor, and across it at most friction times as much.
+        Impulses (K, 2, 3), world axes, in the network's unit: a push along the normal, and across
+        it at most friction times as much.
     """
     along_normal = raw @ normal
     sliding = slip - (slip @ normal)[:, None] * normal
-    sliding_speed = torch.sqrt((sliding * sliding).sum(-1, keepdim=True) + 1e-12)
+    sliding_speed = torch.sqrt((sliding * sliding).sum(-1, keepdim=True) + _TINY_SQUARE)
     slip_direction = sliding / (sliding_speed + _SLIP_SPEED)
     tangential = raw - along_normal[..., None] * normal
     across = _GRIP * tangential - _SLIP_SHARE * slip_direction[:, None]
-    push = torch.nn.functional.softplus(_SHARPNESS * _PUSH_SIZE * along_normal - 2.0) / _SHARPNESS
-    edges = (across * across).sum(-1, keepdim=True).clamp(min=1.0).sqrt()
-    tangential_share = friction[:, None, None] * across / edges
+    scaled = _SHARPNESS * _PUSH_SIZE * along_normal - _PUSH_OFFSET
+    push = torch.nn.functional.softplus(scaled) / _SHARPNESS
+    # At the cone's edge `across` has length 1; longer ones are divided by their length.
+    divisor = (across * across).sum(-1, keepdim=True).clamp(min=1.0).sqrt()
+    tangential_share = friction[:, None, None] * across / divisor
     return push[..., None] * (normal + tangential_share)
 
 
@@ -71,12 +79,14 @@ def balance_impulses(corners: CornerContacts, impulse: Tensor, count: int) -> Te
 def excess_moment(
     corners: CornerContacts, now: RigidBodyState, body: Tensor, *, impulse: Tensor, count: int
 ) -> Tensor:
-    """Angular momentum that balanced impulses add, shared out over corners to be taken away again.
+    """Angular momentum that balanced impulses add to a pair, in equal shares for its six corners.
+
+    Subtracted from the moments of the impulses, it makes the pair keep its angular momentum.
 
     Args:
         corners: The corners of near faces.
         now: State of the bodies.
-        body: (K,), that each corner belongs to.
+        body: (K,), index of the body that each corner belongs to.
         impulse: (K, 2, 3), N s, world axes.
         count: Number of contacts.
 

@@ -21,8 +21,9 @@ from clashsim.core.params import Param
 from clashsim.core.scene import EXACT_EFFECTS, Scene
 
 _RIM_PITCH = 0.04  # rad: over which contact passes from one rim of a flat striker to the other
-_SOFT_SPEED = 1e-3  # of the approach speed, squared: keeps the gradient finite at rest
-_MAX_LOST_SHARE = 0.5  # of its twist that a body can lose to drag
+# Under the root of a speed, in squares of the approach speed: keeps the gradient finite at rest.
+_TINY_SQUARE = 1e-3
+_MAX_LOST_SHARE = 0.5  # largest share of its twist that a body can lose to drag
 
 
 def analytic_params(scene: Scene) -> list[int]:
@@ -43,7 +44,8 @@ def apply_analytic_effects(
     Args:
         scene: Whose parameters define the effects.
         change: (..., N, k), dimensionless change of twist, as of `ContactFrame.encode`.
-        start: (N, k), twist before over the approach speed, along the contact's axes.
+        start: (N, k), twist before the impact divided by the approach speed, along the contact's
+            axes.
         speed: (N,), approach speed, m/s.
         unit: (..., N, p), theta on the unit scale.
 
@@ -57,14 +59,14 @@ def apply_analytic_effects(
         after = change + start
         linear_entries = 2 if after.shape[-1] == 3 else 3
         linear = after[..., :linear_entries]
-        speed_after = (linear.square().sum(-1) + _SOFT_SPEED).sqrt()
+        speed_after = (linear.square().sum(-1) + _TINY_SQUARE).sqrt()
         lost_share = values["effect/drag"] / speed / speed_after
         change = change - after * lost_share.clamp(max=_MAX_LOST_SHARE)[..., None]
     return change
 
 
 def _tipping_factor(scene: Scene, values: dict[str, Tensor]) -> Tensor:
-    """Share (..., N) of the change of twist that is left to a body that tips."""
+    """Factor (..., N), below 1, on the change of twist of a body that tips."""
     striker = scene.striker_body
     pitch = values["effect/pitch"] - values["effect/tip_pitch"]
     author_mass = torch.tensor(inertia(scene, striker).mass, dtype=pitch.dtype)

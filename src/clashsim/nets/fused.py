@@ -1,11 +1,13 @@
-"""GPU kernels: a strike table and a collision network, each read in one launch.
+"""GPU kernels: a strike table and a collision network, each evaluated in one launch.
 
-What torch compiles reads a table's 64 rows anew for each of three outputs, and writes every hidden
-layer of a network to memory. Here a row is read once for all its outputs, and hidden layers stay in
-registers. The kernels need Triton, which comes with torch's CUDA builds. They have no gradients:
-where these are needed, torch computes.
+Code compiled by torch reads a table's 64 rows anew for each of three outputs, and writes every
+hidden layer of a network to memory. Here a row is read once for all its outputs, and hidden layers
+stay in registers. The kernels need Triton, which comes with torch's CUDA builds. They have no
+gradients: where gradients are needed, callers use torch.
 
-The kernels take pointers and sizes one by one, as Triton wants them, and so have long signatures.
+Triton kernels take pointers and sizes one by one, hence the long signatures. They cannot read
+Python's global numbers, hence the numbers in them: 32 is _INPUTS, 192 is WIDTH, and 64 a block of a
+hidden layer or _OUTPUTS.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
     from clashsim.nets.impact import ImpactNet
     from clashsim.nets.spline_table import SplineTable
 
-# Rows in a block: the fastest of 32 to 256 on an H200, with 4 warps and, for noise, 8.
+# Rows in a block, and warps that work on it: the fastest of 32 to 256 rows on an H200.
 _ROWS = 64
-# Units of a hidden layer: three blocks of 64, which is what tensor cores take. Narrower layers are
-# filled up with zeros, and so are inputs and outputs.
+_WARPS = 4
+_WARPS_WITH_NOISE = 8
+# Units of a hidden layer: three blocks of 64, a size that tensor cores can multiply. Narrower
+# layers are filled up with zeros, and so are inputs and outputs.
 WIDTH = 192
 _INPUTS = 32
 _OUTPUTS = 64  # with 16 outputs Triton 3.6 reads beyond its shared memory
@@ -37,9 +41,10 @@ class PackedTable:
     """Columns of a `SplineTable` in the order in which the kernel reads them.
 
     Attributes:
-        columns: 4, or 16 with what noise adds.
-        rows: (r, columns), coefficients.
-        axes: (d, 4), for each axis its least value, points per unit, last index and stride.
+        columns: Of a row: 4 (three outputs, and one that is zero), or 16 with those for noise.
+        rows: (r, columns), spline coefficients.
+        axes: (d, 4), for each axis its least value, points per unit, last index, and the number of
+            rows between neighbours along it.
     """
 
     def __init__(self, table: SplineTable, groups: Tensor) -> None:
@@ -77,13 +82,15 @@ def read(
     Args:
         packed: The table.
         strike: (N, d), float32 on the GPU.
-        speed: Column of the strike that is its speed.
+        speed: Index of the column of `strike` that is the speed (m/s).
         power: 1 or 2, power of the speed that outputs are multiplied by.
-        pose: (N, 3), of bodies; if given, outputs are displacements in their axes and are added.
-        noise: (N, 3), by how many standard deviations the twist is off.
+        pose: (N, 3), x, y (m) and yaw (rad) of bodies; if given, the table's outputs are
+            displacements in the bodies' axes, and poses after them are returned.
+        noise: (N, 3), by how many standard deviations each component of the twist differs from the
+            predicted one; only for a table packed with noise.
 
     Returns:
-        Outputs (N, 3).
+        Outputs (N, 3), float32.
     """
     strike = strike.contiguous()
     count, axes = strike.shape
@@ -103,7 +110,7 @@ def read(
         POSE=pose is not None,
         COLUMNS=packed.columns,
         BLOCK=_ROWS,
-        num_warps=4 if packed.columns == _COLUMNS else 8,
+        num_warps=_WARPS if packed.columns == _COLUMNS else _WARPS_WITH_NOISE,
     )
     return out
 
@@ -124,7 +131,10 @@ def _spline(z, TAP: tl.constexpr):
 
 @triton.jit
 def _cell(strike, axes, row, inside, AXIS: tl.constexpr, AXES: tl.constexpr):
-    """The row at which the window of an axis begins, and the position (0 to 1) in its cell."""
+    """Of one axis: its share of the first row that matters, and the position (0 to 1) in the cell.
+
+    The first row is the sum of these shares over all axes.
+    """
     low = tl.load(axes + 4 * AXIS)
     points_per_unit = tl.load(axes + 4 * AXIS + 1)
     last = tl.load(axes + 4 * AXIS + 2)
@@ -155,8 +165,9 @@ def _read(
     """Read a table at a block of strikes; the arguments are those of `read`."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = row < count
-    # The last axis is read four neighbouring rows at a time; the others are z0, z1 and z2. Those
-    # that a table does not have are not used below.
+    # z is the position in the cell along the last axis, whose four rows are neighbours and are read
+    # at once; z0, z1 and z2 are those along the axes before it. What a table with fewer axes lacks
+    # is not used below.
     first, z = _cell(strike, axes, row, inside, AXES - 1, AXES)
     z0, z1, z2 = z, z, z
     if AXES > 1:
@@ -179,6 +190,7 @@ def _read(
             tl.where(tap[None, :] == 2, _spline(z, 2)[:, None], _spline(z, 3)[:, None]),
         ),
     )
+    # axes + 3, + 7 and + 11 point at the strides of the first three axes.
     total = tl.zeros([BLOCK, 4, COLUMNS], tl.float32)
     for i in tl.static_range(4 if AXES > 1 else 1):
         for j in tl.static_range(4 if AXES > 2 else 1):
@@ -216,12 +228,12 @@ def _read(
     else:
         group = column
     speed = tl.load(strike + row * AXES + SPEED, mask=inside, other=0.0)
-    size = speed
+    factor = speed
     if POWER == 2:
-        size = speed * speed
-    x = size * tl.sum(tl.where(group[None, :] == 0, found, 0.0), 1)
-    y = size * tl.sum(tl.where(group[None, :] == 1, found, 0.0), 1)
-    yaw = size * tl.sum(tl.where(group[None, :] == 2, found, 0.0), 1)
+        factor = speed * speed
+    x = factor * tl.sum(tl.where(group[None, :] == 0, found, 0.0), 1)
+    y = factor * tl.sum(tl.where(group[None, :] == 1, found, 0.0), 1)
+    yaw = factor * tl.sum(tl.where(group[None, :] == 2, found, 0.0), 1)
     if POSE:
         body_yaw = tl.load(pose + 3 * row + 2, mask=inside, other=0.0)
         cos = tl.cos(body_yaw)
@@ -267,10 +279,11 @@ class PackedNet:
 
         Args:
             x: (N, inputs), on the GPU.
-            members: Only the first so many of the ensemble.
+            members: Number of members to evaluate, from the first on; by default all.
 
         Returns:
-            Outputs (E, N, outputs) in float32; products are in half precision, sums in single.
+            Outputs (members, N, outputs) in float32; matrix products multiply in half precision and
+            sum in single.
         """
         n = len(x)
         count = members or self.members
@@ -290,9 +303,9 @@ class PackedNet:
             n,
             self.inputs,
             self.outputs,
-            HIDDEN=self.layers - 2,
+            HIDDEN=self.layers - 2,  # layers between the first and the last
             BLOCK=_ROWS,
-            num_warps=4,
+            num_warps=_WARPS,
             num_stages=1,
         )
         return out
@@ -306,7 +319,7 @@ class PackedNet:
 
 
 def fits(net: ImpactNet) -> bool:
-    """Whether the kernel can compute a network."""
+    """Whether the kernel can evaluate a network: its activation and sizes."""
     shape = net.shape
     return (
         shape["activation"] == "silu"

@@ -15,14 +15,17 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": nn.functional.relu,
     "tanh": torch.tanh,
 }
-_CONSTANT_STD = 1e-4  # an input that varies less in training counts as constant
+_CONSTANT_STD = 1e-4  # an input with a smaller standard deviation in training counts as constant
+_MIN_STD = 1e-12  # keeps a division by the standard deviation of a constant input defined
+_MIN_SIZE = 1e-6  # least `size`, for outputs that hardly vary
 
 
 class ImpactNet(nn.Module):
     """E perceptrons of equal shape as one batched product: (N, inputs) -> (E, N, outputs).
 
-    Inputs are shifted and scaled by what `fit_scale` saw. Inputs that were constant there are
-    ignored, so that a feature without information in training has no influence later.
+    Inputs are shifted and scaled by mean and standard deviation of the data given to `fit_scale`.
+    Inputs that are constant in that data are ignored, so that a feature without information in
+    training has no influence later.
 
     Attributes:
         shape: The arguments it was made with, as a model file keeps them.
@@ -50,11 +53,11 @@ class ImpactNet(nn.Module):
         """Make an ensemble with random weights.
 
         Args:
-            inputs: Numbers that it reads.
-            outputs: Numbers that it gives.
+            inputs: Number of inputs.
+            outputs: Number of outputs.
             width: Units of a hidden layer.
-            layers: Weight matrices of a perceptron.
-            members: Perceptrons of the ensemble.
+            layers: Number of weight matrices of a perceptron.
+            members: Number of perceptrons in the ensemble, E.
             activation: One of silu, relu and tanh.
             seed: Of the random weights.
         """
@@ -89,8 +92,8 @@ class ImpactNet(nn.Module):
         std = x.std(0)
         varies = std > _CONSTANT_STD
         self.mean.copy_(x.mean(0))
-        self.scale.copy_(torch.where(varies, 1 / std.clamp_min(1e-12), torch.zeros_like(std)))
-        self.size.copy_(y.std(0).clamp_min(1e-6))
+        self.scale.copy_(torch.where(varies, 1 / std.clamp_min(_MIN_STD), torch.zeros_like(std)))
+        self.size.copy_(y.std(0).clamp_min(_MIN_SIZE))
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (E, N, outputs) of all members at x (N, inputs)."""

@@ -2,8 +2,8 @@
 
 FIGNet is Allen et al. 2023; the equations cited here are those of the few-shot paper (2 to 4). Mesh
 nodes are the corners of bodies, object nodes are the bodies; edges are mesh-mesh, object-mesh and
-face-face. The network answers with impulses on the corners of near faces; the laws that these obey
-are in `clashsim.nets.contact_impulses`.
+face-face. The network's outputs are impulses on the corners of near faces; the laws that these
+impulses obey are in `clashsim.nets.contact_impulses`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from clashsim.nets.rigid_bodies import (
 
 # Numbers that describe each kind of node and edge to the network.
 _NODE_FEATURES = 6
-_BODY_FEATURES = 6  # and the contact parameters
+_BODY_FEATURES = 6  # without the contact parameters, which are added to them
 _MESH_EDGE_FEATURES = 4
 _CONTACT_FEATURES = 25
 _OUTPUTS = 6  # two impulses: one changes velocities, the other displacements / dt
@@ -57,19 +57,26 @@ def _mlp(inputs: int, hidden: int, outputs: int, *, norm: bool = True) -> nn.Seq
 
 
 class _EdgeUpdate(nn.Module):
-    """A perceptron of an edge's state and those of its nodes.
+    """A perceptron whose inputs are an edge's state and the states of the edge's nodes.
 
-    The first layer is multiplied once per node, not once per edge, and only then gathered.
+    There are fewer nodes than edges, so the first layer's products are taken once per node and then
+    gathered for the edges.
     """
 
     def __init__(self, parts: int, hidden: int) -> None:
+        """Make it for `parts` inputs (the edge's own state, then nodes) of width `hidden`."""
         super().__init__()
         self.enter = nn.Linear(hidden, hidden)
         self.parts = nn.ModuleList(nn.Linear(hidden, hidden, bias=False) for _ in range(parts - 1))
         self.rest = nn.Sequential(nn.SiLU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
 
     def forward(self, own: Tensor, *parts: Tensor) -> Tensor:
-        """New state (n, hidden) of edges `own`; `parts` are already multiplied by `self.parts`."""
+        """Change (n, hidden) of edge states.
+
+        Args:
+            own: (n, hidden), states of the edges.
+            parts: (n, hidden) each, states of the edges' nodes after `self.parts`.
+        """
         total = self.enter(own)
         for part in parts:
             total = total + part
@@ -81,8 +88,8 @@ class _Layer(nn.Module):
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.mesh = _EdgeUpdate(3, hidden)
-        self.near = _EdgeUpdate(4, hidden)
+        self.mesh = _EdgeUpdate(3, hidden)  # edge, source node, target node
+        self.near = _EdgeUpdate(4, hidden)  # edge, corner, own face, other face
         self.node = _mlp(4 * hidden, hidden, hidden)
         self.body = _mlp(2 * hidden, hidden, hidden)
 
@@ -95,7 +102,7 @@ class GraphNet(nn.Module):
     """
 
     def __init__(self, contact: int, hidden: int = 64, layers: int = 5) -> None:
-        """Make a network that gives no impulses yet.
+        """Make an untrained network, all of whose impulses are zero.
 
         Args:
             contact: Number of contact parameters of a body.
@@ -134,8 +141,10 @@ class GraphNet(nn.Module):
         edges = self._messages(step, corners)
 
         body = bodies.owner[corners.corner]
+        # Outputs (K, 2, 3) in body axes, then in world axes.
         raw = self.out(edges).to(now.position.dtype).reshape(-1, 2, 3)
         raw = rotate(gather_rows(now.orientation, body)[:, None], raw)
+        # The first contact parameter is the friction coefficient.
         friction = gather_rows(friction_coefficient(bodies.contact[:, 0]), body)
         normal = step.floor.normal.to(raw)
         on_floor = (corners.other < 0)[:, None, None]
@@ -144,8 +153,8 @@ class GraphNet(nn.Module):
             limit_to_cone(raw, corners.slip / step.dt, normal, friction=friction),
             raw,
         )
-        unit = corners.weight * corners.scale * LENGTH / step.dt
-        impulse = balance_impulses(corners, raw * unit[:, None, None], count)
+        impulse_unit = corners.weight * corners.scale * LENGTH / step.dt  # (K,), N s
+        impulse = balance_impulses(corners, raw * impulse_unit[:, None, None], count)
         moment = cross(corners.arm[:, None].expand_as(impulse), impulse)
         moment = moment - excess_moment(corners, now, body, impulse=impulse, count=count)
         zero = torch.zeros(len(bodies), 2, 3, dtype=impulse.dtype, device=impulse.device)
@@ -162,7 +171,7 @@ class GraphNet(nn.Module):
         contact_edges = self.near(corners.features.to(dtype))
         weight = corners.weight.to(dtype)[:, None]
         on_floor = (corners.other < 0)[:, None]
-        some_corners = corners.other_corners.clamp(min=0)
+        some_corners = corners.other_corners.clamp(min=0)  # 0 for the floor, replaced below
         for layer in self._layers():
             at_source, at_target = (part(nodes) for part in layer.mesh.parts)
             mesh_edges = mesh_edges + layer.mesh(
@@ -202,7 +211,7 @@ class GraphNet(nn.Module):
         return self.node(node_features.to(dtype)), self.body(body_features.to(dtype))
 
     def _layers(self) -> Iterator[_Layer]:
-        """The rounds of messages, with their type."""
+        """The rounds of messages, typed as `_Layer` for the type checker."""
         for layer in self.layers:
             assert isinstance(layer, _Layer)
             yield layer
@@ -232,16 +241,20 @@ def step_with_contacts(
         contacts: Face pairs that are near.
         floor: The floor.
         dt: s, duration of the step.
+
+    Returns:
+        The state at the end of the step.
     """
     if len(contacts.face) == 0:
         return free
+    # Of the two impulses on each body the first changes velocities, the second displacements / dt.
     linear, angular = net(FreeStep(bodies, now, free, floor, dt), contacts)
     velocity_change, shift_rate = (linear / bodies.mass[:, None, None]).unbind(1)
     orientation = free.orientation[:, None]
     body_axes_change = rotate_inverse(orientation, angular) / bodies.inertia[:, None]
     angular_change, rotation_rate = rotate(orientation, body_axes_change).unbind(1)
     arm = rotate(gather_rows(free.orientation, bodies.owner), bodies.corner)
-    # (V, 3), of mesh nodes, by contact (Eq. 4).
+    # Acceleration (V, 3), m/s^2, that contact adds to the mesh nodes (Eq. 4).
     acceleration = (
         gather_rows(shift_rate, bodies.owner) + cross(gather_rows(rotation_rate, bodies.owner), arm)
     ) / dt

@@ -28,13 +28,14 @@ from clashsim.nets.rigid_bodies import (
     rotate,
 )
 
-_FLOOR_FACES = 6  # no more than three sides of a box, two faces each, look at the floor
+_FLOOR_FACES = 6  # at most three sides of a box, two triangles each, face the floor
 _SLACK = 0.02  # m: added to the distance within which the faces of two bodies are compared
-_TINY = 1e-18  # m^2: keeps divisions by degenerate edges and triangles defined
+_TINY = 1e-18  # keeps divisions by degenerate edges (m^2) and triangles (m^4) defined
+_PARALLEL = 1e-12  # squared sine of the angle below which two segments count as parallel
 
 
 class NearestPoint(torch.autograd.Function):
-    """Points that a collision detector found on bodies, with gradients as if they moved along.
+    """Points that a collision detector found, with gradients as if they were fixed to their bodies.
 
     With the set of face pairs held fixed, a nearest point moves as v + w x r (Eq. 5): a shift of
     the body shifts it, and a rotation by w moves it by -[r]x w (Eq. 6). In the entries of the
@@ -59,9 +60,9 @@ class NearestPoint(torch.autograd.Function):
 def attach_point_gradients(
     bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor
 ) -> Contacts:
-    """Contacts whose points have gradients in the state.
+    """The same contacts, with points through which gradients flow into the state.
 
-    A nearest point on the floor, which has no edge, slides along under the body's point.
+    The nearest point on the floor follows the body's point along the floor, which has no edge.
     """
     points = []
     for side in (0, 1):
@@ -99,11 +100,15 @@ def find_box_contacts(
         state: Their state.
         floor: The floor.
         pairs: (P, 2), bodies that may touch each other.
-        kept: If given, the shapes of the result do not depend on the state: six faces of each body
-            with the floor, and the `kept` of most weight for each pair of bodies.
+        kept: If given, the shapes of the result do not depend on the state: six face pairs of each
+            body with the floor, and `kept` face pairs of each pair of bodies, those of most weight.
+
+    Returns:
+        The contacts, without gradients; those with the floor come first.
     """
     corner_in_body = bodies.corner.reshape(len(bodies), CORNERS_PER_BOX, 3)
     middle = corner_in_body.mean(1, keepdim=True)
+    # Faces moved inwards by SKIN: for a box every corner moves by SKIN along each axis.
     inner = corner_in_body - SKIN * torch.sign(corner_in_body - middle)
     corner = state.position[:, None] + rotate(state.orientation[:, None], inner)
     faces = bodies.face.reshape(-1)
@@ -133,16 +138,16 @@ def find_box_contacts(
 def contact_weights(
     bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor
 ) -> Tensor:
-    """How much contacts count in the network (C,).
+    """Weights (C,) of contacts in the network, as of `contact_weight`.
 
-    It is 1 for faces that are near and look at each other, 0 for those too far or turned away.
+    They are 1 for faces that are near and face each other, 0 for those too far or turned away.
     """
     separation = contacts.point[:, 1] - contacts.point[:, 0]
     distance = safe_distance(separation)
     normals = []
     for side in (0, 1):
         face = contacts.face[:, side]
-        some_face = face.clamp(min=0)
+        some_face = face.clamp(min=0)  # face 0 stands in for the floor, and is replaced below
         orientation = gather_rows(state.orientation, bodies.face_owner[some_face])
         body_normal = rotate(orientation, bodies.normal[some_face])
         on_body = (face >= 0)[:, None]
@@ -153,7 +158,7 @@ def contact_weights(
 def keep_facing(
     bodies: RigidBodies, state: RigidBodyState, contacts: Contacts, floor: Floor
 ) -> Contacts:
-    """Only those contacts that count: near, and with faces that look at each other."""
+    """Only those contacts that have weight: near, and with faces that face each other."""
     if len(contacts.face) == 0:
         return contacts
     keep = contact_weights(bodies, state, contacts, floor) > 0
@@ -162,9 +167,16 @@ def keep_facing(
 
 
 def nearest_points_of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Nearest points (n, 3) of triangles that do not cut each other, given by corners (n, 3, 3).
+    """Find the nearest points of pairs of triangles that do not intersect.
 
-    They are those of two edges, or of a corner and a face.
+    The nearest points lie on two edges, or are a corner and a point inside the other triangle.
+
+    Args:
+        a: (n, 3, 3), corners of the first triangles, m.
+        b: (n, 3, 3), corners of the second triangles, m.
+
+    Returns:
+        The points (n, 3) on `a` and (n, 3) on `b`, m.
     """
     a_next = a.roll(-1, 1)
     b_next = b.roll(-1, 1)
@@ -177,6 +189,7 @@ def nearest_points_of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     )
     a_on_plane_b, inside_b = _project_to_plane(a, b)
     b_on_plane_a, inside_a = _project_to_plane(b, a)
+    # 15 candidates: nine pairs of edges, three corners of `a`, three corners of `b`.
     on_a = torch.cat([on_edge_a, a, b_on_plane_a], 1)
     on_b = torch.cat([on_edge_b, a_on_plane_b, b], 1)
     distance = (on_a - on_b).norm(dim=2)
@@ -206,7 +219,7 @@ def nearest_points_of_segments(
     b = (d1 * d2).sum(-1)
     c = (d1 * r).sum(-1)
     denominator = a * e - b * b
-    not_parallel = denominator > 1e-12 * a * e
+    not_parallel = denominator > _PARALLEL * a * e
     s = ((b * f - c * e) / denominator.clamp(min=_TINY)).clamp(0, 1)
     s = torch.where(not_parallel, s, torch.zeros_like(a))
     t = (b * s + f) / e
@@ -219,7 +232,7 @@ def nearest_points_of_segments(
 
 
 def _floor_contacts(triangle: Tensor, floor: Floor) -> Contacts:
-    """Every face (F, 3, 3) with the floor, at its lowest corner."""
+    """Contacts of every face (F, 3, 3) with the floor, at the face's lowest corner."""
     normal = floor.normal.to(triangle)
     height = triangle @ normal - (floor.height - SKIN)
     lowest, corner = height.min(1)
@@ -234,7 +247,12 @@ def _floor_contacts(triangle: Tensor, floor: Floor) -> Contacts:
 
 
 def _body_contacts(triangle: Tensor, pairs: Tensor) -> Contacts:
-    """All pairs of faces (F, 3, 3) of pairs of boxes (P, 2)."""
+    """Contacts of all pairs of faces of P pairs of boxes.
+
+    Args:
+        triangle: (F, 3, 3), corners of all faces, m, world axes.
+        pairs: (P, 2), indices of the boxes.
+    """
     face_of_box = torch.arange(FACES_PER_BOX, device=pairs.device)
     first = FACES_PER_BOX * pairs[:, 0, None] + face_of_box
     second = FACES_PER_BOX * pairs[:, 1, None] + face_of_box
@@ -243,7 +261,7 @@ def _body_contacts(triangle: Tensor, pairs: Tensor) -> Contacts:
     on_first, on_second = nearest_points_of_triangles(
         triangle.index_select(0, faces[:, 0]), triangle.index_select(0, faces[:, 1])
     )
-    return Contacts(faces, torch.stack([on_first, on_second], 1), 0)
+    return Contacts(faces, torch.stack([on_first, on_second], 1), floors=0)
 
 
 def _heaviest(contacts: Contacts, weight: Tensor, *, group: int, count: int) -> Contacts:
@@ -258,7 +276,10 @@ def _heaviest(contacts: Contacts, weight: Tensor, *, group: int, count: int) -> 
 
 
 def _project_to_plane(points: Tensor, triangle: Tensor) -> tuple[Tensor, Tensor]:
-    """Points (n, k, 3) dropped onto planes of triangles (n, 3, 3), and whether they lie inside."""
+    """Projections (n, k, 3) of points (n, k, 3) onto the planes of triangles (n, 3, 3).
+
+    Also returns whether they lie inside the triangles, (n, k).
+    """
     origin = triangle[:, 0]
     u = triangle[:, 1] - origin
     v = triangle[:, 2] - origin

@@ -16,8 +16,9 @@ from clashsim.core.parsing import parse_json
 from clashsim.nets.mesh_graph import GraphNet
 
 SHIPPED = "graph_boxes.safetensors"
-_MAX_SIZE = 4096  # of any number that a network's shape has
-# What a damaged file, or one of another shape, raises on its way into a network.
+_MAX_SIZE = 4096  # largest allowed value of `GraphNet.shape`
+_MAX_REASON = 100  # characters of an error that a message quotes
+# Exceptions from reading a damaged file, or one of another shape, into a network.
 _DAMAGE = (
     SafetensorError,
     RunError,
@@ -47,7 +48,7 @@ def read_net(path: Path) -> GraphNet:
     except FileNotFoundError:
         raise RunError(f"there is no network file {path.name!r}") from None
     except _DAMAGE as error:
-        reason = " ".join(str(error).split())[:100]
+        reason = " ".join(str(error).split())[:_MAX_REASON]
         raise RunError(f"{path.name!r} holds no graph network of this version ({reason})") from None
     return net.eval()
 
@@ -64,7 +65,8 @@ def _read(path: Path) -> GraphNet:
         shape = parse_json(file.metadata()["shape"], "its shape", error=RunError)
         if not all(type(size) is int and 0 < size <= _MAX_SIZE for size in shape.values()):
             raise ValueError(f"its shape is {quoted(shape)}")
-        # No memory is asked for before the tensors are known to have this shape.
+        # A network on the device "meta" takes no memory, so that the shape in a damaged file cannot
+        # take it all before the tensors are known to have that shape.
         with torch.device("meta"):
             skeleton = GraphNet(**shape).state_dict()
         expected = {name: tensor.shape for name, tensor in skeleton.items()}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clashsim.core.box import SUBSTEPS, Box
 
-# Triangles of a box over the corners of `Box.corners`, counter-clockwise as seen from outside.
+# Triangles of a box, as indices into `Box.corners`, counter-clockwise as seen from outside.
 TRIANGLES = np.array(
     [
         [0, 1, 3],
@@ -34,7 +34,9 @@ TRIANGLES = np.array(
 )
 CORNERS_PER_BOX = 8
 FACES_PER_BOX = 12
-_POLAR_ITERATIONS = 6  # of Newton's iteration for the polar factor; it starts near a rotation
+_POLAR_ITERATIONS = 6  # of Newton's method for the polar factor; it starts near a rotation
+_SMALL_ANGLE_SQUARED = 1e-8  # rad^2: below this, trigonometric quotients are taken by their series
+_TINY_ANGLE_SQUARED = 1e-24  # rad^2: keeps roots and divisions differentiable at zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ class RigidBodies:
         centre: (O, 3), m, centre of mass in the axes of the body's origin.
         contact: (O, c), contact parameters on the unit scale.
         scene: (O,), scene that a body belongs to.
-        drag: (O,), 1/s.
+        drag: (O,), 1/s, rate at which velocity decays in flight.
         rounding: (O,), m, how far the surface lies outside of the mesh.
     """
 
@@ -88,9 +90,9 @@ class RigidBodies:
         Args:
             boxes: The boxes.
             contact: (c,) or (O, c), contact parameters on the unit scale.
-            scene: Of each box; by default each has a scene of its own.
-            drag: 1/s, of all boxes.
-            rounding: m, of all boxes.
+            scene: Index of each box's scene; by default each box has a scene of its own.
+            drag: 1/s, rate at which the velocity of all boxes decays in flight.
+            rounding: m, how far the surface of all boxes lies outside of their meshes.
         """
         count = len(boxes)
         contact_rows = np.broadcast_to(contact, (count, np.shape(contact)[-1])).copy()
@@ -128,8 +130,8 @@ class BoxTensors:
         centre: (O, 3), m, centre of mass in the box's axes.
         contact: (O, c), contact parameters on the unit scale.
         scene: (O,), scene that a box belongs to.
-        drag: (O,), 1/s.
-        rounding: (O,), m.
+        drag: (O,), 1/s, as in `RigidBodies`.
+        rounding: (O,), m, as in `RigidBodies`.
     """
 
     half: Tensor
@@ -180,7 +182,7 @@ def join_bodies(parts: Sequence[RigidBodies]) -> RigidBodies:
     corners = bodies = scenes = 0
     columns: dict[str, list[Tensor]] = {field.name: [] for field in fields(RigidBodies)}
     for part in parts:
-        # Indices into corners, bodies and scenes are shifted by what came before.
+        # Indices of corners, bodies and scenes are shifted by how many the parts before have.
         shifts = {
             "owner": bodies,
             "face": corners,
@@ -240,16 +242,18 @@ def rotate_inverse(rotation: Tensor, vector: Tensor) -> Tensor:
 def rotation_from_vector(vector: Tensor) -> Tensor:
     """Rotation matrices (..., 3, 3) of rotation vectors (..., 3), rad; smooth at zero."""
     angle_squared = (vector * vector).sum(-1)[..., None, None]
-    angle = torch.sqrt(angle_squared + 1e-24)
+    angle = torch.sqrt(angle_squared + _TINY_ANGLE_SQUARED)
     zero = torch.zeros_like(vector[..., 0])
     x, y, z = vector.unbind(-1)
     entries = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1)
     skew = entries.reshape(*vector.shape[:-1], 3, 3)
     # Rodrigues' formula; near zero its coefficients by their series.
-    small = angle_squared < 1e-8
+    small = angle_squared < _SMALL_ANGLE_SQUARED
     first = torch.where(small, 1 - angle_squared / 6, torch.sin(angle) / angle)
     second = torch.where(
-        small, 0.5 - angle_squared / 24, (1 - torch.cos(angle)) / (angle_squared + 1e-24)
+        small,
+        0.5 - angle_squared / 24,
+        (1 - torch.cos(angle)) / (angle_squared + _TINY_ANGLE_SQUARED),
     )
     identity = torch.eye(3, dtype=vector.dtype, device=vector.device)
     return identity + first * skew + second * (skew @ skew)
@@ -260,8 +264,8 @@ def free_motion(
 ) -> RigidBodyState:
     """The state after one step without contact.
 
-    Positions follow MuJoCo, which takes `SUBSTEPS` of Euler's method: a body falls by
-    dt^2 g (1 + 1 / SUBSTEPS) / 2.
+    The network is trained on MuJoCo, which takes `SUBSTEPS` of semi-implicit Euler's method in a
+    step, so that a body falls by dt^2 g (1 + 1 / SUBSTEPS) / 2. Positions here fall as far.
 
     Args:
         bodies: The bodies.
@@ -300,7 +304,7 @@ def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
         nodes: (V, 3), m, where their corners have moved to, world axes.
 
     Returns:
-        Positions (O, 3) of the centres of mass, and orientations (O, 3, 3).
+        Positions (O, 3), m, of the centres of mass, and orientations (O, 3, 3), body to world axes.
     """
     count = len(bodies)
     corner_count = torch.zeros(count, dtype=nodes.dtype, device=nodes.device).index_add(
@@ -308,6 +312,7 @@ def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
     )[:, None]
 
     def mean_of_corners(values: Tensor) -> Tensor:
+        """Mean (O, c) over the corners of each body, of values (V, c)."""
         zero = torch.zeros(count, values.shape[-1], dtype=nodes.dtype, device=nodes.device)
         return zero.index_add(0, bodies.owner, values) / corner_count
 
@@ -319,7 +324,8 @@ def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
     moved_mean = mean_of_corners(nodes)
     moved = nodes - gather_rows(moved_mean, bodies.owner)
     rest = bodies.corner - gather_rows(rest_mean, bodies.owner)
-    # The best linear map, which is near a rotation; the covariance at rest is symmetric.
+    # The linear map that fits best, near a rotation: the covariance of moved and rest corners times
+    # the inverse of that at rest, which is symmetric, so that its transpose does not matter.
     orientation = mean_product(moved, rest) @ _inverse_transposed(mean_product(rest, rest))
     for _ in range(_POLAR_ITERATIONS):
         orientation = 0.5 * (orientation + _inverse_transposed(orientation))

@@ -24,9 +24,10 @@ class SplineTable(nn.Module):
         sizes: Number of points along each axis.
         low: (d,), least values.
         step: (d,), distance of neighbouring points.
-        rows: (r, c), coefficients of the splines.
-        window: (4^d,), offsets in `rows` of the coefficients that matter in a cell.
-        stride: (d,), offset in `rows` between neighbours along each axis.
+        rows: (r, c), coefficients of the splines, for c functions.
+        window: (4^d,), offsets in `rows`, from the first one, of the coefficients that are not
+            multiplied by zero in a cell.
+        stride: (d,), number of rows between neighbours along each axis.
         last: (d,), index of the last point along each axis.
     """
 
@@ -53,7 +54,7 @@ class SplineTable(nn.Module):
             along_axis = np.tensordot(_coefficients_from_values(n), coefficients, (1, axis))
             coefficients = np.moveaxis(along_axis, 0, axis)
         # Rows of coefficients are ordered by the grid, the last axis fastest.
-        padded_sizes = [n + 2 for n in self.sizes]
+        padded_sizes = [n + 2 for n in self.sizes]  # n points have n + 2 cubic B-splines
         stride = np.cumprod([1, *padded_sizes[:0:-1]])[::-1].copy()
         self._offsets = [
             int(np.dot(taps, stride))
@@ -100,7 +101,7 @@ class SplineTable(nn.Module):
             return self(points).cpu().numpy()
 
     def _cell(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The first row (N,) that matters at x (N, d), and the weights (N, 4) along each axis."""
+        """The first row (N,) with a weight at x (N, d), and the weights (N, 4) along each axis."""
         index = torch.clamp((x - self.low) / self.step, torch.zeros_like(self.last), self.last)
         cell = torch.minimum(index.detach().floor(), self.last - 1)
         first = (cell.long() * self.stride).sum(1)
@@ -121,12 +122,13 @@ def _coefficients_from_values(n: int) -> np.ndarray:
     """(n + 2, n): from values at n even points to coefficients of the cubic B-splines through them.
 
     At both ends the third derivative is continuous over the second point (not-a-knot), so that
-    cubics are met exactly.
+    cubic polynomials are reproduced exactly.
     """
     system = np.zeros((n + 2, n + 2))
+    at_point = (1 / 6, 4 / 6, 1 / 6)  # values at a point of the B-splines around it
     for i in range(n):
-        system[i + 1, i : i + 3] = (1 / 6, 4 / 6, 1 / 6)
-    not_a_knot = (1, -4, 6, -4, 1)
+        system[i + 1, i : i + 3] = at_point
+    not_a_knot = (1, -4, 6, -4, 1)  # jump of the third derivative
     system[0, :5] = not_a_knot
     system[-1, -5:] = not_a_knot
     return np.linalg.inv(system)[:, 1:-1]

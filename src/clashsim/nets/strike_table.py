@@ -19,13 +19,13 @@ from clashsim.nets.spline_table import SplineTable
 from clashsim.slides.law import SlideModel
 
 _HAS_TRITON = find_spec("triton") is not None
-_MAX_KERNEL_AXES = 4  # numbers of a strike that the GPU kernel can take
-# Columns of the table, all in the axes of the struck body.
+_MAX_KERNEL_AXES = 4  # most numbers of a strike for which there is a GPU kernel
+# Columns of the table; poses and twists are in the axes of the struck body.
 _COLUMNS = 15
-_TWIST = slice(0, 3)  # twist after the collision, over the speed
-_REST = slice(3, 6)  # pose at rest, over the speed squared
-# (3, 3) row by row: change of the pose at rest by one standard deviation of each component of the
-# twist, over the speed squared.
+_TWIST = slice(0, 3)  # twist after the collision, divided by the speed
+_REST = slice(3, 6)  # pose at rest, divided by the speed squared
+# (3, 3) row by row: change of each component of the pose at rest by one standard deviation of each
+# component of the twist, divided by the speed squared.
 _REST_CHANGE = slice(6, 15)
 
 
@@ -53,8 +53,8 @@ class StrikeTable(nn.Module):
 
     Seen from the struck body a strike is a few numbers, and what comes out is a smooth function of
     them. The twist after the collision grows with the speed, how far the body then slides and
-    rotates with its square. What is left of both is kept in the table, so that reading it takes the
-    same time whatever the model and the slide cost.
+    rotates with its square. The table keeps both divided by these powers of the speed, so that few
+    speeds are enough. Reading it takes the same time whatever the model and the slide cost.
 
     Attributes:
         names: Of the d numbers that describe a strike.
@@ -84,7 +84,7 @@ class StrikeTable(nn.Module):
         self.low = table.low.numpy().copy()
         self.high = (table.low + table.step * last_point).numpy()
         self._speed = self.names.index("speed")
-        # Tables in the order of the GPU's kernel, by what they hold and on which device.
+        # Tables packed for the GPU kernel, by their kind ("twist", "rest" or "noise") and device.
         self._packed: dict[tuple[str, Any], Any] = {}
 
     @staticmethod
@@ -114,7 +114,14 @@ class StrikeTable(nn.Module):
     def from_rest_poses(
         names: Sequence[str], grids: Sequence[np.ndarray], rest: np.ndarray
     ) -> StrikeTable:
-        """Make a table from poses at rest (N, 3) alone, of a body struck at the origin."""
+        """Make a table without twists and noise.
+
+        Args:
+            names: Of the d numbers that describe a strike.
+            grids: Values of each of them, (n_1,) to (n_d,).
+            rest: (N, 3), poses at rest of a body struck at the origin, x, y (m) and yaw (rad), at
+                all points of the grid, the last axis fastest.
+        """
         columns = np.zeros((len(rest), _COLUMNS))
         columns[:, _REST] = rest / _grid_speeds(names, grids) ** 2
         table = StrikeTable(names, _spline_table(grids, columns), None)
@@ -133,10 +140,11 @@ class StrikeTable(nn.Module):
         Args:
             pose: (N, 3), of the bodies when they are struck: x, y (m) and yaw (rad).
             strike: (N, d), by `names`.
-            noise: (N, 3), by how many standard deviations each component of the twist is off.
+            noise: (N, 3), by how many standard deviations each component of the twist after the
+                collision differs from the predicted one.
 
         Returns:
-            Poses at rest (N, 3).
+            Poses at rest (N, 3), in the axes that `pose` is given in.
         """
         if self._runs_in_kernel(pose, strike, noise):
             kind = "rest" if noise is None else "noise"
@@ -147,7 +155,15 @@ class StrikeTable(nn.Module):
         return pose + torch.stack([cos * x - sin * y, sin * x + cos * y, rotation], 1)
 
     def rest_covariance(self, pose: Tensor, strike: Tensor) -> Tensor:
-        """Covariance (N, 3, 3) of the pose at rest that follows from that of the twist."""
+        """Covariance of poses at rest that follows from that of the twists after the collision.
+
+        Args:
+            pose: (N, 3), of the bodies when they are struck: x, y (m) and yaw (rad).
+            strike: (N, d), by `names`.
+
+        Returns:
+            Covariances (N, 3, 3) of x, y and yaw.
+        """
         speed = strike[:, self._speed, None]
         change = (self.table(strike) * speed**2)[:, _REST_CHANGE].reshape(-1, 3, 3)
         cos = torch.cos(pose[:, 2])
@@ -155,7 +171,8 @@ class StrikeTable(nn.Module):
         zero = torch.zeros_like(cos)
         one = torch.ones_like(cos)
         entries = [cos, -sin, zero, sin, cos, zero, zero, zero, one]
-        change = torch.stack(entries, 1).reshape(-1, 3, 3) @ change
+        body_to_world = torch.stack(entries, 1).reshape(-1, 3, 3)
+        change = body_to_world @ change
         return change @ change.transpose(1, 2)
 
     def rest(
@@ -204,12 +221,13 @@ class StrikeTable(nn.Module):
         return fused.read(self._packed[key], strike, speed=self._speed, **options)
 
     def _displacement(self, strike: Tensor, noise: Tensor | None) -> Tensor:
-        """Poses at rest (N, 3) of bodies struck at the origin."""
-        scaled = self.table(strike)[:, 3:] * strike[:, self._speed, None] ** 2
-        expected = scaled[:, :3]
+        """Poses at rest (N, 3) relative to where the bodies were struck, in their axes then."""
+        columns = self.table(strike)
+        speed_squared = strike[:, self._speed, None] ** 2
+        expected = columns[:, _REST] * speed_squared
         if noise is None:
             return expected
-        change = scaled[:, 3:].reshape(-1, 3, 3)
+        change = (columns[:, _REST_CHANGE] * speed_squared).reshape(-1, 3, 3)
         return expected + torch.einsum("nij,nj->ni", change, noise)
 
 
@@ -230,7 +248,14 @@ def _spline_table(grids: Sequence[np.ndarray], columns: np.ndarray) -> SplineTab
 def _columns(
     twist: np.ndarray, std: np.ndarray, slide: SlideModel, *, speed: np.ndarray
 ) -> np.ndarray:
-    """The columns (N, 15) of a table, for twists and their standard deviations (N, 3)."""
+    """Compute the columns (N, 15) of a table.
+
+    Args:
+        twist: (N, 3), after the collision, m/s and rad/s, body axes.
+        std: (N, 3), standard deviations of the twists.
+        slide: Brings the body to rest.
+        speed: (N, 1), m/s, of the strikes.
+    """
     mean = torch.as_tensor(twist)
     deviation = torch.as_tensor(std)
     origin = torch.zeros_like(mean)
@@ -238,7 +263,8 @@ def _columns(
         rest = slide.rest(origin, mean)
         changes = []
         for axis in torch.eye(3, dtype=mean.dtype):
-            # Over the width of the distribution, not at a point: that is what noise moves it by.
+            # Differences over one standard deviation to either side rather than a derivative: noise
+            # is of that size, and the pose at rest is not linear in the twist.
             above = slide.rest(origin, mean + deviation * axis)
             below = slide.rest(origin, mean - deviation * axis)
             changes.append((above - below) / 2)

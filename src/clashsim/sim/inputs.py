@@ -13,8 +13,8 @@ from clashsim.core.params import Param
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")  # what a step starts from, as MjData names it
 _STATE = sum(int(getattr(mujoco.mjtState, f"mjSTATE_{field.upper()}")) for field in _FIELDS)
-_BOX_QPOS = 7  # numbers of a free box in qpos
-_BOX_QVEL = 6  # and in qvel
+_BOX_QPOS = 7  # entries of qpos for a free box
+_BOX_QVEL = 6  # entries of qvel for a free box
 
 
 def numbers(what: str, values: object) -> np.ndarray:
@@ -58,10 +58,10 @@ def check_rollout(
         model: Of the simulator.
         start: (N, s), states: qpos, qvel and act.
         control: (N, T, nu).
-        finite: False lets NaN and infinite numbers pass, for a search that takes such points back.
+        finite: False lets NaN and infinite numbers pass, for an optimiser that rejects such points.
 
     Returns:
-        Both as arrays of floats.
+        Start and control as arrays of floats.
     """
     size = model.nq + model.nv + model.na
     start = _start(start, size, "qpos, qvel and act")
@@ -103,7 +103,7 @@ def check_before(before: object, *, planar: bool) -> np.ndarray:
 
 
 def check_table(what: str, values: object, names: Sequence[str]) -> np.ndarray:
-    """Check rows of named numbers (N, names): their shape, and that they are finite."""
+    """Check that values are finite and of shape (N, len(names)), and return them as floats."""
     values = numbers(what, values)
     if values.ndim != 2 or values.shape[1] != len(names):
         raise DataError(f"{what} needs shape (N, {len(names)}), got {values.shape}")
@@ -119,7 +119,17 @@ def check_theta(params: Sequence[Param], theta: object, n: int | None = None) ->
 
 
 def check_vector(what: str, values: object, n: int | None, names: Sequence[str]) -> np.ndarray:
-    """Check finite values by name, (names,) or, for `n` simulations, (n, names) too."""
+    """Check that values are finite and have an entry for each name.
+
+    Args:
+        what: The argument, as the user knows it.
+        values: (len(names),) or, where `n` is given, also (n, len(names)).
+        n: Number of simulations.
+        names: Of the entries.
+
+    Returns:
+        The values as an array of floats.
+    """
     values = numbers(what, values)
     shapes: list[tuple[int, ...]] = [(len(names),)]
     if n is not None:

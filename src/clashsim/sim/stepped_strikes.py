@@ -1,6 +1,6 @@
 """From strikes to poses at rest by stepping any simulator.
 
-This is slower than a strike table, and what a strike table is compared with.
+This is slower than a strike table, and the reference that strike tables are compared with.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 from clashsim.sim.mujoco.impacts import rest_height
 
-_RUN_UP = 0.01  # m that the striker goes before it hits
-_FOLLOW_THROUGH = 0.02  # s after its hit at which it draws back
-_CONTROL_PERIOD = 0.01  # s: a striker draws back at a multiple of this
+_RUN_UP = 0.01  # m that the striker moves before it hits
+_FOLLOW_THROUGH = 0.02  # s from the hit until the striker may draw back
+_CONTROL_PERIOD = 0.01  # s: the striker draws back at the next multiple of this
 
 
 class SteppedStrikes:
     """A `StrikeModel` that steps a simulator until everything lies still.
 
-    The striker of the scene is driven by a velocity servo for either axis.
+    The striker of the scene is driven by two velocity servos, one for each axis of the plane.
 
     Attributes:
         names: Of the d numbers that describe a strike.
         low: (d,), least values of a strike.
         high: (d,), greatest values of a strike.
         dt: s, timestep of the simulator.
-        takes_noise: A simulator takes none.
+        takes_noise: False, because a simulator knows no standard deviation.
     """
 
     takes_noise = False
@@ -45,14 +45,14 @@ class SteppedStrikes:
         Args:
             simulator: Of the scene.
             scene: Defines which strikes can be chosen.
-            theta: (p,), of the simulator; its ground decides how deep bodies sink in at rest.
-            seconds: After which every body has come to rest.
+            theta: (p,), of the simulator; ground parameters set how deep bodies sink in at rest.
+            seconds: Simulated time, after which every body should have come to rest.
         """
         model: Any = getattr(simulator, "model", None)
         if model.nu != 2 or not scene.struck_body.free:
             raise DataError(
-                "strikes can be stepped where a servo for either axis drives the striker into a "
-                f"free body; scene {scene.name!r} has {model.nu} actuators"
+                "strikes can be stepped where two servos, one for each axis, drive the striker "
+                f"into a free body; scene {scene.name!r} has {model.nu} actuators"
             )
         self.simulator = simulator
         self.scene = scene
@@ -66,11 +66,20 @@ class SteppedStrikes:
     def rest(
         self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
     ) -> np.ndarray:
-        """Poses at rest (N, 3) of bodies struck at pose (N, 3); noise has no effect."""
+        """Compute poses at rest.
+
+        Args:
+            pose: (N, 3), of the bodies when they are struck: x, y (m) and yaw (rad).
+            strike: (N, d), by `names`.
+            noise: Has no effect.
+
+        Returns:
+            Poses at rest (N, 3).
+        """
         return planar_pose(self.scene, self.path(pose, strike)[:, -1])
 
     def path(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
-        """States (N, T + 1, s), beginning with the striker's run-up."""
+        """States (N, T + 1, s) from the striker's run-up on; arguments as for `starts`."""
         start, velocity = self.starts(pose, strike)
         return self.simulator.rollout(start, self.control(velocity))
 
@@ -85,7 +94,7 @@ class SteppedStrikes:
             States (N, s), and velocities (N, 2), m/s, of the strikers in the plane.
         """
         n = len(strike)
-        base = self.scene.base
+        model = self.scene.base
         by_name = dict(zip(self.names, strike.T, strict=True))
         touching, _ = before_from_strikes(self.scene, by_name)
         before = move_pair_to(touching, pose)
@@ -93,15 +102,23 @@ class SteppedStrikes:
         velocity = striker.velocity.copy()
         speed = np.linalg.norm(velocity, axis=1, keepdims=True)
         striker.position[:] -= _RUN_UP * velocity / speed
-        qpos = np.tile(base.qpos0, (n, 1))
-        qvel = np.zeros((n, base.nv))
+        qpos = np.tile(model.qpos0, (n, 1))
+        qvel = np.zeros((n, model.nv))
         height = rest_height(self.scene, np.tile(self.theta, (n, 1)))
         PairPoser(self.scene, height).write(before, qpos, qvel)
-        return np.concatenate([qpos, qvel, np.zeros((n, base.na))], axis=1), velocity
+        activation = np.zeros((n, model.na))
+        return np.concatenate([qpos, qvel, activation], axis=1), velocity
 
     def control(self, velocity: np.ndarray) -> np.ndarray:
-        """Controls (N, T, 2) of strikers at velocity (N, 2) that draw back once they have hit."""
-        time = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt
+        """Controls of strikers that draw back once they have hit.
+
+        Args:
+            velocity: (N, 2), m/s, of the strikers before they draw back.
+
+        Returns:
+            Controls (N, T, 2), m/s.
+        """
+        time = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt  # middles of the steps
         hit_time = _RUN_UP / np.linalg.norm(velocity, axis=1)
         retreat_time = np.ceil((hit_time + _FOLLOW_THROUGH) / _CONTROL_PERIOD) * _CONTROL_PERIOD
         forward = (time[None] < retreat_time[:, None])[..., None]
@@ -109,7 +126,7 @@ class SteppedStrikes:
 
 
 def planar_pose(scene: Scene, state: np.ndarray) -> np.ndarray:
-    """Planar poses (..., 3) of the struck free body in states (..., s)."""
+    """Poses (..., 3) of the struck free body in states (..., s): x, y (m) and yaw (rad)."""
     qpos = state[..., scene.struck_body.qpos]
     w, x, y, z = (qpos[..., i] for i in range(3, 7))
     yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y**2 + z**2))

@@ -1,8 +1,8 @@
 """Derivatives of an augmented step at a cost that does not grow with the number of weights.
 
-Weights reach the dynamics only through the few outputs of the networks. So the dynamics are
-differentiated in the state, the parameters and those outputs; the derivatives in the weights follow
-by the chain rule, in small products of matrices.
+Weights change the dynamics only through the few outputs of the networks. So the dynamics are
+differentiated with respect to the state, the parameters and those outputs; the derivatives with
+respect to the weights follow by the chain rule, as products of small matrices.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from clashsim.sim.mjx.model import import_mjx
 
 
 def make_jvp_step(step: AugmentedStep) -> JvpStepFunction:
-    """The step with the derivatives of its state in Q directions.
+    """The step with the derivatives of its state along Q directions.
 
-    State tangents are (Q, ...). The weights have tangents (Q, w); the fields of the model have
-    tangents (q, ...), for they move along the first q directions only.
+    State tangents are (Q, ...) and weight tangents (Q, w). Tangents of the model's fields are
+    (q, ...), because the fields change along the first q directions only. Names like
+    `output_by_input` stand for the derivative of the first with respect to the second.
     """
     jax, _ = import_mjx()
     jnp = jax.numpy
@@ -38,15 +39,18 @@ def make_jvp_step(step: AugmentedStep) -> JvpStepFunction:
         num_fields = max((len(values) for values in field_tangents.values()), default=0)
 
         def read(fields: Any, x: Any) -> Any:
-            """What the networks read at a flat state, flat as well."""
+            """Inputs of all networks at a flat state, as one flat array."""
             return flat(step.read(fields, as_state(x), control))
 
         def apply(fields: Any, x: Any, outputs: Any) -> Any:
-            """The flat state (or its rates) that follows with these outputs of the networks."""
+            """The next flat state, or the rates of change of this one, with these outputs."""
             return flat(step.apply(fields, as_state(x), control, outputs))
 
         def advance(x: Any, tangents: Any) -> tuple[Any, Any]:
-            """What a step, or a stage of it, gives at a flat state, and its derivatives (Q, s)."""
+            """The next flat state (s,), or its rates of change, and its derivatives (Q, s).
+
+            The rates are those of one stage of a Runge-Kutta step.
+            """
             inputs, as_inputs = ravel_pytree(step.read(fields, as_state(x), control))
 
             def evaluate(weights: Any, inputs: Any) -> Any:
@@ -64,14 +68,14 @@ def make_jvp_step(step: AugmentedStep) -> JvpStepFunction:
                 tangents @ input_by_state
             ) @ output_by_input.T + weight_tangents @ output_by_weight.T
 
-            # One sweep through the dynamics for each entry of the state, each field direction and
-            # each output.
+            # The dynamics are differentiated along size + num_fields + m directions, in this order:
+            # each entry of the state, each direction of the fields, each output.
             m = len(outputs)
             basis_fields = {}
             for name, values in field_tangents.items():
-                no_state = jnp.zeros((size, *values.shape[1:]))
-                no_output = jnp.zeros((m, *values.shape[1:]))
-                basis_fields[name] = jnp.concatenate([no_state, values, no_output])
+                along_state = jnp.zeros((size, *values.shape[1:]))
+                along_outputs = jnp.zeros((m, *values.shape[1:]))
+                basis_fields[name] = jnp.concatenate([along_state, values, along_outputs])
             basis_state = jnp.concatenate([identity, jnp.zeros((num_fields + m, size))])
             basis_outputs = jnp.concatenate([jnp.zeros((size + num_fields, m)), jnp.eye(m)])
             value, derivative = jax.vmap(

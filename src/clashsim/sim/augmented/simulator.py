@@ -1,6 +1,6 @@
-"""MJX with neural scalars: networks take part in parameters, forces, accelerations and states.
+"""MJX with neural scalars: networks that change parameters, forces, accelerations and states.
 
-Gradients go through all of it.
+Gradients flow through the dynamics and the networks.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from clashsim.sim.mjx.simulator import theta_or_default
 
 @dataclass(frozen=True)
 class JacobianBlocks:
-    """In what states are differentiated beside the parameters.
+    """Quantities, beside the parameters, with respect to which states are differentiated.
 
     Attributes:
-        weights: In the weights of the networks.
-        start: In the entries of the start.
+        weights: Whether the weights of the networks are among them.
+        start: Whether the entries of the start are among them.
     """
 
     weights: bool = True
@@ -46,7 +46,7 @@ class JacobianBlocks:
 class AugmentedSim:
     """A scene in MJX, with neural scalars.
 
-    With none of them it is `MjxSim`, up to rounding.
+    Without neural scalars it gives the states of `MjxSim`, up to rounding.
 
     Attributes:
         scene: The scene.
@@ -148,15 +148,16 @@ class AugmentedSim:
             start: (N, s), states: qpos, qvel and act.
             control: (N, T, nu), one row per step.
             theta: (p,) or (N, p); that of the simulator where None, else the nominal values.
-            free: (q,), indices of parameters, which are on their unit scales.
+            free: (q,), indices of the parameters with respect to which states are differentiated.
             weights: (w,) or (N, w), replace those of the simulator.
-            finite: Refuse starts and Jacobians that are not finite; a search that takes such points
-                back can do without.
-            blocks: In what states are differentiated beside the parameters.
+            finite: Refuse starts and Jacobians that are not finite. An optimiser that rejects such
+                points itself can set it to False.
+            blocks: Whether states are also differentiated with respect to weights and start.
 
         Returns:
-            States (N, T + 1, s), and their Jacobians: those in the parameters (N, T + 1, s, q),
-            then in the weights and in the start, as `blocks` selects, along the last axis.
+            States (N, T + 1, s), and their Jacobians (N, T + 1, s, q + ...): along the last axis
+            come the q parameters on their unit scales, the w weights and the s entries of the
+            start, the latter two as `blocks` selects.
         """
         start, control = check_rollout(self.model, start, control, finite=finite)
         n = len(start)
@@ -171,11 +172,13 @@ class AugmentedSim:
         fields = self.mjx_scene.fields(at, n)
         fields[WEIGHTS] = self._weight_rows(weights, n)
         field_tangents = self.mjx_scene.field_tangents(at, tuple(free))
-        if not self.augmentation:  # then all directions need tangents of the fields
+        if not self.augmentation:
+            # The plain step needs field tangents along all directions: zero along the start's.
             field_tangents = {
                 name: np.concatenate([values, np.zeros((n, num_start, *values.shape[2:]))], axis=1)
                 for name, values in field_tangents.items()
             }
+        # Directions come as parameters, weights, start: identities begin below those before them.
         weight_tangent = np.zeros((count, len(self.weights)))
         if blocks.weights:
             weight_tangent = np.eye(count, len(self.weights), -num_params)
@@ -192,7 +195,12 @@ class AugmentedSim:
         return states, jacobian
 
     def with_weights(self, weights: np.ndarray, theta: np.ndarray | None = None) -> AugmentedSim:
-        """The same simulator with these weights and parameters; nothing compiles again."""
+        """The same simulator with these weights and parameters, sharing its compiled programs.
+
+        Args:
+            weights: (w,), of all networks.
+            theta: (p,), parameters of the scene; those of this simulator where None.
+        """
         other = object.__new__(AugmentedSim)
         other.__dict__ = self.__dict__ | {
             "weights": self._checked_weights(weights),
@@ -201,7 +209,7 @@ class AugmentedSim:
         return other
 
     def _refuse_rk4(self, targets: tuple[ScalarTarget, ...]) -> None:
-        """Refuse what the stages of RK4 cannot do with neural scalars."""
+        """Refuse scenes that cannot be integrated by RK4 with neural scalars."""
         if int(self.model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4):
             return
         has_quaternions = self.model.nq != self.model.nv

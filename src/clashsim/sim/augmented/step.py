@@ -1,8 +1,8 @@
-"""One step of MJX in which neural scalars take part.
+"""One step of MJX with neural scalars.
 
-All networks read the state at the beginning of the step. Those of parameters change the model.
-Those of forces and accelerations enter before the constraints are solved, so that contacts still
-hold. Those of states come after everything.
+All networks read the state at the beginning of the step. Networks of parameters change the model.
+Networks of forces and accelerations act before the constraints are solved, so that bodies in
+contact still do not penetrate. Networks of states change the state at the end of the step.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from clashsim.sim.mjx.chunked_rollout import StepFunction
 from clashsim.sim.mjx.model import MjxScene, array_of, import_mjx
 from clashsim.sim.mjx.step import DataFunction, make_forward, make_step
 
-WEIGHTS = "weights"  # among the fields of a model
-_SPEED_AT_REST = 1e-12  # m^2/s^2 under the root of a speed, which has no gradient at rest
-# The classical Runge-Kutta method: weight of each stage, and how far the next one looks ahead.
+WEIGHTS = "weights"  # name under which the networks' weights are among the fields of a model
+_TINY_SQUARE = 1e-12  # m^2/s^2: under the root of a speed, whose gradient at rest is not finite
+# The classical Runge-Kutta method: weight of each stage, and the fraction of the step after which
+# the next stage is evaluated.
 _RUNGE_KUTTA = ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0))
 
 
 @dataclass(frozen=True)
 class AugmentedStep:
-    """A step in parts, so that gradients need not go through the dynamics once for every weight.
+    """A step in parts, so that the dynamics need not be differentiated once for every weight.
 
-    `clashsim.sim.augmented.jacobian` makes use of that.
+    `clashsim.sim.augmented.jacobian` differentiates it part by part.
 
     Attributes:
-        read: (fields, state, control) -> what each network reads.
-        evaluate: (weights, what is read) -> outputs (m,) of the networks.
+        read: (fields, state, control) -> inputs of each of the m networks.
+        evaluate: (weights, inputs) -> outputs (m,) of the networks.
         apply: (fields, state, control, outputs) -> the next state or, with RK4, the rates of
-            change of a state, which are asked for four times in a step.
+            change of the state, which are computed four times in a step.
         gives_rates: Whether `apply` gives rates of change.
         timestep: Duration of a step, s.
     """
@@ -104,10 +105,10 @@ def make_augmented_step(
         return jnp.stack(outputs) if outputs else jnp.zeros(0)
 
     def change_forces(outputs: Any) -> DataFunction | None:
-        """What changes the smooth forces, None where no network does.
+        """The function that changes the smooth forces, None where no network does.
 
-        A force acts beside a joint's passive force (springs, dampers, fluid), an acceleration on
-        what all smooth forces give the joint.
+        Networks of forces change a joint's passive force (springs, dampers, fluid), those of
+        accelerations the joint's acceleration by all smooth forces.
         """
         if not of_forces and not of_accelerations:
             return None
@@ -134,10 +135,10 @@ def make_augmented_step(
         return change
 
     def change_state(old: Any, new: Any, outputs: Any, *, timestep: Any) -> Any:
-        """The state after a step as the networks of states change it.
+        """The state after a step, changed by the networks of states.
 
-        They act on the velocity after the step (or, if they replace, on its change in the step),
-        and the position is where that leads in the step.
+        A network changes the velocity at the end of the step; in the mode "replace" its output is
+        the change of velocity in the step. The position is shifted by timestep times the change.
         """
         for i in of_states:
             dof = targets[i].dof
@@ -177,7 +178,7 @@ def make_augmented_step(
 
 
 def make_step_function(step: AugmentedStep) -> StepFunction:
-    """(fields, state, control) -> state; `fields` holds the weights beside those of the model."""
+    """The step (fields, state, control) -> state, where `fields` also holds the weights."""
 
     def step_state(fields: Any, state: Any, control: Any) -> Any:
         fields, weights = split_weights(fields)
@@ -199,7 +200,16 @@ def split_weights(fields: Any) -> tuple[Any, Any]:
 
 
 def runge_kutta(rates: Callable[[Any], Any], state: Any, timestep: float) -> Any:
-    """One step of the classical method on any tree of arrays."""
+    """One step of the classical Runge-Kutta method.
+
+    Args:
+        rates: From a state to its rates of change, a tree of the same structure.
+        state: A tree of arrays.
+        timestep: s.
+
+    Returns:
+        The state at the end of the step.
+    """
     jax, _ = import_mjx()
     total = state
     stage_state = state
@@ -230,14 +240,14 @@ def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
     jax, _ = import_mjx()
     jnp = jax.numpy
     if read.kind == "speed":
-        # Of the body's origin; cvel is that of the centre of mass of its tree.
+        # Speed of the body's origin; cvel is a velocity at the centre of mass of the body's tree.
         body = read.index
         root = int(mjx_scene.mujoco_model.body_rootid[body])
         angular = data.cvel[body, :3]
         linear = data.cvel[body, 3:]
         arm = data.xpos[body] - data.subtree_com[root]
         velocity = linear + jnp.cross(angular, arm)
-        return jnp.sqrt((velocity**2).sum() + _SPEED_AT_REST)
+        return jnp.sqrt((velocity**2).sum() + _TINY_SQUARE)
     if read.kind == "qvel":
         return data.qvel[read.index]
     if read.kind == "ctrl":
@@ -253,9 +263,9 @@ def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
 def _change_parameter(
     mjx_scene: MjxScene, model: Any, scalar: NeuralScalar, *, target: ScalarTarget, output: Any
 ) -> Any:
-    """The model with one neural scalar's part in its parameter.
+    """The model with one parameter changed by a neural scalar.
 
-    A scalar that replaces a parameter begins at the author's value.
+    A scalar that replaces a parameter is added to the author's value, so that it starts from there.
     """
     assert target.slot is not None
     jax, _ = import_mjx()
@@ -265,7 +275,7 @@ def _change_parameter(
     for row in target.slot.rows or (None,):
         for column in target.slot.columns or (None,):
             entry = tuple(i for i in (row, column) if i is not None)
-            base = float(author[entry]) if scalar.mode == "replace" else 0.0
+            offset = float(author[entry]) if scalar.mode == "replace" else 0.0
             combined = scalar.combine(values[entry], output, jax.numpy)
-            values = values.at[entry].set(base + combined)
+            values = values.at[entry].set(offset + combined)
     return model.tree_replace({name: values})

@@ -16,7 +16,7 @@ _PARAMETER_OWNERS = ("geom", "body", "pair", "joint", "actuator", "option")
 _JOINT_READS = ("qpos", "qvel", "sin", "cos")
 _READS = (*_JOINT_READS, "ctrl", "speed")
 _NAMED = re.compile(r"^(?P<kind>\w+)/(?P<name>.+?)(?:\[(?P<index>\d+)\])?$")
-# MuJoCo derives constants from these, which would have to be computed anew in every step.
+# Fields from which MuJoCo derives constants, which would have to be computed anew in every step.
 _CONSTANT_SOURCES = (
     "body_mass",
     "body_inertia",
@@ -46,10 +46,10 @@ class ScalarTarget:
 
     Attributes:
         kind: Parameter, force, acceleration or state.
-        slot: Of a parameter, else None.
-        dof: Degree of freedom, -1 for a parameter.
-        qpos: Coordinate of that degree of freedom, -1 where it has none of its own.
-        reads: Quantities of the state.
+        slot: Where a parameter lives in the model; None for the other kinds.
+        dof: Index in qvel of the degree of freedom that is changed, -1 for a parameter.
+        qpos: Index in qpos of that degree of freedom's coordinate, -1 where it has none of its own.
+        reads: Quantities of the state that the network reads.
     """
 
     kind: str
@@ -60,7 +60,11 @@ class ScalarTarget:
 
 
 def find_target(model: mujoco.MjModel, scalar: NeuralScalar) -> ScalarTarget:
-    """Find what a neural scalar names, or raise with the names there are."""
+    """Find the target and the reads that a neural scalar names.
+
+    Raises:
+        ParamError: There is no such name, or a neural scalar cannot act on it or read it.
+    """
     reads = tuple(_find_read(model, name) for name in scalar.reads)
     target = scalar.target
     kind = target.partition("/")[0]
@@ -80,7 +84,7 @@ def find_target(model: mujoco.MjModel, scalar: NeuralScalar) -> ScalarTarget:
     slot = locate_param(model, target)
     if slot.field in _CONSTANT_SOURCES:
         raise ParamError(
-            f"a neural scalar cannot act on {target!r}, because MuJoCo derives constants of it: "
+            f"a neural scalar cannot act on {target!r}, because MuJoCo derives constants from it: "
             "make it a parameter, or act on a force or an acceleration"
         )
     if slot.field == "dof_frictionloss":
@@ -111,21 +115,21 @@ def _find_read(model: mujoco.MjModel, name: str) -> StateRead:
             )
         return StateRead(kind, qpos)
     if kind == "ctrl":
-        object_type, word, size = mujoco.mjtObj.mjOBJ_ACTUATOR, "actuator", model.nu
+        object_type, noun, count = mujoco.mjtObj.mjOBJ_ACTUATOR, "actuator", model.nu
     else:
-        object_type, word, size = mujoco.mjtObj.mjOBJ_BODY, "body", model.nbody
+        object_type, noun, count = mujoco.mjtObj.mjOBJ_BODY, "body", model.nbody
     index = mujoco.mj_name2id(model, object_type, match["name"])
     if index < 0 or match["index"] is not None:
-        names = [mujoco.mj_id2name(model, object_type, i) or "" for i in range(size)]
+        names = [mujoco.mj_id2name(model, object_type, i) or "" for i in range(count)]
         raise ParamError(
-            f"no {word} named {name.partition('/')[2]!r} in {name!r}; "
+            f"no {noun} named {name.partition('/')[2]!r} in {name!r}; "
             f"{did_you_mean(match['name'], filter(None, names))}"
         )
     return StateRead(kind, index)
 
 
 def _find_dof(model: mujoco.MjModel, name: str) -> tuple[int, int]:
-    """Degree of freedom and coordinate that a name stands for.
+    """Find the index in qvel of a named degree of freedom, and in qpos of its coordinate.
 
     The name is "kind/JOINT" or, for joints with several degrees of freedom, "kind/JOINT[i]". The
     coordinate is -1 where it is a part of a quaternion.
@@ -151,6 +155,6 @@ def _find_dof(model: mujoco.MjModel, name: str) -> tuple[int, int]:
             problem = f"needs an index, 0 to {size - 1}"
         raise ParamError(f"joint {match['name']!r} in {name!r} {problem}")
     dof = int(model.jnt_dofadr[joint]) + index
-    # The position of a free body are coordinates, its orientation is a quaternion.
+    # Of a free joint the first three entries of qpos are coordinates, the rest is a quaternion.
     has_coordinate = size == 1 or (size == 6 and index < 3)
     return dof, int(model.jnt_qposadr[joint]) + index if has_coordinate else -1

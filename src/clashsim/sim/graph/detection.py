@@ -12,9 +12,11 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.extras import needs
 
-# m: size of the one triangle that is the floor; one, so that no seam runs through it.
+# m: size of the floor, a single triangle, so that no edge between triangles runs through it.
 _FLOOR_SIZE = 200.0
-_MAX_CONTACTS = 10_000  # of one pair of bodies
+_FLOOR_TRIANGLE = np.array([[-1, -0.6], [1, -0.6], [0, 1.2]])  # around the origin, in _FLOOR_SIZE
+_PARALLEL = 0.9  # cosine above which two directions are too close for a cross product
+_MAX_CONTACTS = 10_000  # face pairs reported for one pair of bodies
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class DetectionConfig:
         normal: (3,), of the floor, unit vector, world axes.
         height: m, of the floor along its normal.
         skin: m, by which all faces are moved inwards, so that bodies in contact are still apart.
-        max_distance: m, between faces that were moved inwards.
+        max_distance: m, largest distance of two near faces, measured after both were moved inwards.
     """
 
     normal: np.ndarray
@@ -35,12 +37,22 @@ class DetectionConfig:
 
 
 def shrink_mesh(corners: np.ndarray, faces: np.ndarray, skin: float) -> np.ndarray:
-    """Corners (c, 3) of a convex mesh whose faces (f, 3) are moved inwards by `skin`, m."""
+    """Move the faces of a convex mesh inwards.
+
+    Args:
+        corners: (c, 3), m.
+        faces: (f, 3), indices of corners, counter-clockwise as seen from outside.
+        skin: m, by which each face is moved along its normal.
+
+    Returns:
+        The corners (c, 3), m, of the smaller mesh.
+    """
     a, b, c = (corners[faces[:, i]] for i in range(3))
     normals = np.cross(b - a, c - a)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     shrunk = corners.copy()
     for i in range(len(corners)):
+        # The shift of a corner that moves all faces around it by -skin along their normals.
         own_normals = normals[(faces == i).any(1)]
         inwards = np.full(len(own_normals), -skin)
         shrunk[i] += np.linalg.lstsq(own_normals, inwards, rcond=None)[0]
@@ -51,7 +63,7 @@ class Detector:
     """Finds near faces of bodies in one or several scenes, all over the same floor.
 
     Attributes:
-        radius: (O,), m, of the bodies about their centres of mass.
+        radius: (O,), m, of a sphere around each body's centre of mass that holds its shrunk mesh.
         first_face: (O + 1,), index of each body's first face among those of all bodies.
     """
 
@@ -68,7 +80,7 @@ class Detector:
         Args:
             corners: (c, 3) of each body, m, from its centre of mass, body axes.
             faces: (f, 3) of each body, indices of its corners.
-            scene: (O,), only bodies of the same scene are compared.
+            scene: (O,), index of each body's scene; only bodies of the same scene are compared.
             config: The floor, and when faces count as near.
         """
         with needs("coal", "graph"):
@@ -77,11 +89,13 @@ class Detector:
         self._normal = config.normal
         self._max_distance = config.max_distance
         self._floor_height = config.height - config.skin  # the floor is moved inwards as well
-        smallest = 2 * config.skin
-        if any(np.abs(own).max() < smallest for own in corners):
+        # The largest distance of a corner from the centre of mass along one body axis, which for a
+        # box with a central centre of mass is half its longest side.
+        smallest_reach = 2 * config.skin
+        if any(np.abs(own).max() < smallest_reach for own in corners):
             raise DataError(
-                f"a body is smaller than {smallest} m, which is too small for collision detection "
-                f"with a skin of {config.skin} m"
+                f"a body reaches less than {smallest_reach} m from its centre of mass along each "
+                f"of its axes, too small for collision detection with a skin of {config.skin} m"
             )
         self._corners = [
             shrink_mesh(own, own_faces, config.skin)
@@ -113,8 +127,8 @@ class Detector:
             orientation: (O, 3, 3), rotation matrices.
 
         Returns:
-            Face pairs (C, 2), counted over all bodies, the second -1 for the floor; and their
-            nearest points (C, 2, 3), m, world axes.
+            Face pairs (C, 2), as indices among the faces of all bodies, the second -1 for the
+            floor; and their nearest points (C, 2, 3), m, world axes.
         """
         near_floor = self._near_floor(position, orientation)
         near_pairs = self._near_pairs(position)
@@ -128,6 +142,7 @@ class Detector:
         result = self._coal.CollisionResult()
 
         def collide(body: int, other: Any, other_pose: Any, other_first_face: int | None) -> None:
+            """Append the near faces of a body and another Coal model; None stands for the floor."""
             result.clear()
             self._coal.collide(
                 self._models[body], poses[body], other, other_pose, self._request, result
@@ -164,13 +179,12 @@ class Detector:
         return [(int(a), int(b)) for a, b in self._pairs[near]]
 
     def _floor_corners(self) -> np.ndarray:
-        """Corners (3, 3) of the triangle that is the floor."""
-        not_parallel = [1.0, 0, 0] if abs(self._normal[0]) < 0.9 else [0, 1.0, 0]
+        """Corners (3, 3), m, world axes, of the triangle that is the floor."""
+        not_parallel = [1.0, 0, 0] if abs(self._normal[0]) < _PARALLEL else [0, 1.0, 0]
         side = np.cross(self._normal, not_parallel)
         side /= np.linalg.norm(side)
         axes = np.stack([side, np.cross(self._normal, side)])
-        triangle = _FLOOR_SIZE * np.array([[-1, -0.6], [1, -0.6], [0, 1.2]])
-        return triangle @ axes + self._floor_height * self._normal
+        return _FLOOR_SIZE * _FLOOR_TRIANGLE @ axes + self._floor_height * self._normal
 
     def _model(self, corners: np.ndarray, faces: np.ndarray) -> Any:
         """Coal's model of a mesh; equal meshes share one."""

@@ -42,7 +42,7 @@ class Surroundings:
         gravity: (3,), m/s^2, world axes.
         floor_normal: (3,), world axes, of any length.
         floor_height: m, along the normal.
-        drag: 1/s, at which boxes lose velocity in flight.
+        drag: 1/s, rate at which the velocity of boxes decays in flight.
     """
 
     gravity: Sequence[float] = (0.0, 0.0, -9.81)
@@ -54,8 +54,8 @@ class Surroundings:
 class GraphSim:
     """Boxes on a floor by a mesh graph network.
 
-    States are those of MuJoCo's free joints: qpos (7 numbers per box), then qvel (6 per box). The
-    state is all that a step takes from the one before.
+    States are those of MuJoCo's free joints: qpos (7 numbers per box), then qvel (6 per box). A
+    step depends on the state alone, not on earlier steps.
 
     Attributes:
         boxes: The boxes of one scene.
@@ -64,6 +64,9 @@ class GraphSim:
         dt: s, duration of a step.
         gravity: (3,), m/s^2.
         floor: The floor.
+        rounding: m, radius by which the boxes are rounded.
+        coal: Whether contacts are found by Coal.
+        drag: 1/s, rate at which velocity decays in flight.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class GraphSim:
             skin=SKIN,
             max_distance=DETECTION_RANGE,
         )
-        # Bodies and detector of the last call without theta, by the number of scenes.
+        # Of the last call without theta: number of scenes, bodies and detector.
         self._kept: tuple[int, RigidBodies, Detector | None] | None = None
 
     def rollout(
@@ -153,7 +156,7 @@ class GraphSim:
 
         Args:
             start: (N, 13 boxes), states; gradients flow into it.
-            steps: How many.
+            steps: Number of steps.
 
         Returns:
             steps + 1 states, the start included.
@@ -167,7 +170,16 @@ class GraphSim:
     def step(
         self, bodies: RigidBodies, state: RigidBodyState, detector: Detector | None
     ) -> RigidBodyState:
-        """One step of all bodies; without a detector contacts are found by the batched search."""
+        """Advance all bodies by one step.
+
+        Args:
+            bodies: The bodies.
+            state: Their state at the beginning of the step.
+            detector: Finds contacts; where None, the batched search does.
+
+        Returns:
+            The state at the end of the step.
+        """
         free = free_motion(bodies, state, self.gravity, self.dt)
         if detector is None:
             contacts = find_box_contacts(bodies, state, self.floor, _pairs_in_scenes(bodies))

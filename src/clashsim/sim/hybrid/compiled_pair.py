@@ -13,33 +13,36 @@ from clashsim.core.mobility import Mobility
 from clashsim.sim.hybrid.guards import ContactMechanics
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair
 
-# m: surfaces count as touching at this distance, where the nearest points still give a normal.
+# m: surfaces at this distance are taken to touch; at zero their nearest points give no normal.
 TOUCH_DISTANCE = 0.5e-5
-# Margin and gap that keep a pair's contact in MuJoCo's list, at negative distance, without a force.
+# Margin and gap (m) that take a pair out of MuJoCo's solver. MuJoCo lists contacts at distances
+# below margin + gap and gives a force to those below the margin: with these a pair is listed, and
+# so seen by contact sensors, as soon as it overlaps, and gets no force.
 _EXCLUDED_MARGIN = -1.0
 _EXCLUDED_GAP = 1.0
 _SEARCH_DISTANCE = 1.0  # m: geoms farther apart than this count as this far apart
-_NO_NORMAL = 1e-12  # m: nearest points this close give no direction
+_NO_NORMAL = 1e-12  # m: nearest points this close to each other give no normal
 
 
 @dataclass(frozen=True, eq=False)
 class ContactState:
     """One pair at the instant it touches; k = 3 in a plane, 6 in space.
 
-    Twists refer to the origin of the struck body, in the axes of the scene (of its plane, where it
-    has one).
+    Twists (m/s and rad/s) and impulses (N s and N m s) refer to the origin of the struck body, in
+    the axes of the scene (of its plane, where it has one).
 
     Attributes:
         before: (d,), as in `Impacts`.
-        struck_twist: (k,).
-        striker_twist: (k,), as if the struck body's origin belonged to the striker.
+        struck_twist: (k,), of the struck body before the collision.
+        striker_twist: (k,), of the striker, at the point of it that is at the struck body's origin.
         point: (2,) or (3,), m, as in `Contact`.
         normal: (2,) or (3,), as in `Contact`.
         struck_inverse_inertia: (k, k), as in `ContactMechanics`.
         striker_inverse_inertia: (k, k), as in `ContactMechanics`.
         normal_jacobian: (k,), as in `ContactMechanics`.
-        qvel_per_twist: (k, m), change of the struck body's entries of qvel by its twist.
-        striker_qvel_per_impulse: (nv, k), change of qvel by an impulse on the striker.
+        qvel_per_twist: (k, m), the struck body's m entries of qvel for each unit twist.
+        striker_qvel_per_impulse: (nv, k), change of the whole qvel by a unit impulse on the
+            striker.
     """
 
     before: np.ndarray
@@ -75,7 +78,8 @@ class CompiledPair:
         pair: The pair as the user gave it.
         scene: The scene in which its model was learned.
         found_sensor: Index in sensordata of the number of contacts between the two geoms.
-        phase: Index in userdata; 1 while MuJoCo resolves the pair, -1 once it has, else 0.
+        phase: Index in userdata of the number that is 1 while MuJoCo resolves a collision of the
+            pair, -1 once it has, and 0 otherwise (see `clashsim.sim.hybrid.stepping`).
         since: Index in userdata of the time (s) since the last collision ended, 0 for none.
         struck: How the struck body moves in the simulated model.
         plane: (3, 3), rows are the axes of the scene's plane and its normal, or None in space.
@@ -115,7 +119,7 @@ class CompiledPair:
                 f"the struck geom {pair.struck!r} is fixed to the world; "
                 "name the moving geom as struck"
             )
-        self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[1]])])
+        self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[1]])])  # body
         self.plane = self.scene.plane
         self._twist_size = 6 if self.plane is None else 3
         self.slides_on_plane = self.struck.free and self._ground_is_plane()
@@ -149,7 +153,14 @@ class CompiledPair:
     def distance(
         self, model: mujoco.MjModel, data: mujoco.MjData, nearest_points: np.ndarray | None = None
     ) -> float:
-        """Signed distance (m) of the geoms; `nearest_points` (6,) gets both, struck first."""
+        """Compute the signed distance (m) of the two geoms at the poses of `data`.
+
+        Args:
+            model: The compiled model.
+            data: After `mj_kinematics`.
+            nearest_points: (6,), written to: nearest points of the struck and the striking geom,
+                m, world axes.
+        """
         return float(
             mujoco.mj_geomDistance(model, data, *self._geoms, _SEARCH_DISTANCE, nearest_points)
         )
@@ -162,7 +173,7 @@ class CompiledPair:
         mujoco.mj_factorM(model, data)
         nearest_points = np.zeros(6)
         distance = self.distance(model, data, nearest_points)
-        basis = np.eye(3) if self.plane is None else self.plane[:2]
+        basis = np.eye(3) if self.plane is None else self.plane[:2]  # rows: axes of the scene
         separation = basis @ (nearest_points[:3] - nearest_points[3:])
         if distance <= 0:  # overlapping: the nearest points have changed sides
             separation = separation * -1.0
@@ -200,7 +211,7 @@ class CompiledPair:
     def contact_states_at(
         self, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray
     ) -> list[ContactState]:
-        """Touching pairs of the simulated scene, from `before` (N, d); `data` is overwritten."""
+        """Put the pair as in each row of `before` (N, d) and look at it; `data` is overwritten."""
         qpos = np.tile(model.qpos0, (len(before), 1))
         qvel = np.zeros((len(before), model.nv))
         PairPoser(self.scene).write(before, qpos, qvel)
@@ -221,7 +232,7 @@ class CompiledPair:
         return kind == int(mujoco.mjtGeom.mjGEOM_PLANE)
 
     def _normal_jacobian(self, arm: np.ndarray, normal: np.ndarray) -> np.ndarray:
-        """(k,): from a twist at the origin to the speed along the normal, `arm` away from it."""
+        """(k,): from a twist at the origin to the normal velocity of a point `arm` (m) from it."""
         if self.plane is None:
             return np.concatenate([normal, np.cross(arm, normal)])
         moment = arm[0] * normal[1] - arm[1] * normal[0]
@@ -230,26 +241,29 @@ class CompiledPair:
     def _struck_response(
         self, model: mujoco.MjModel, data: mujoco.MjData
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Change of the struck body's qvel by its twist (k, m), and its inverse inertia (k, k)."""
+        """The struck body's entries of qvel per unit twist (k, m), and inverse inertia (k, k)."""
         k = self._twist_size
         world_to_twist = self._world_to_twist()
         orientation = data.xmat[self.struck.body].reshape(1, 3, 3)
         qvel_per_twist = self.struck.rates(
             world_to_twist[:, :3], world_to_twist[:, 3:], np.repeat(orientation, k, 0)
         )
-        motion = np.zeros((k, model.nv))
-        motion[:, self.struck.qvel] = qvel_per_twist
+        qvel = np.zeros((k, model.nv))  # a row for each unit twist
+        qvel[:, self.struck.qvel] = qvel_per_twist
         momentum = np.zeros((k, model.nv))
         for i in range(k):
-            mujoco.mj_mulM(model, data, momentum[i], motion[i])
-        return qvel_per_twist, np.linalg.inv(motion @ momentum.T)
+            mujoco.mj_mulM(model, data, momentum[i], qvel[i])
+        return qvel_per_twist, np.linalg.inv(qvel @ momentum.T)
 
     def _striker_response(
         self, model: mujoco.MjModel, data: mujoco.MjData, jacobian: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Change of qvel by an impulse on the striker (nv, k), and its inverse inertia (k, k)."""
+        """Change of qvel by a unit impulse on the striker (nv, k), and inverse inertia (k, k).
+
+        `jacobian` (k, nv) is that of the striker's twist; a fixed striker's is zero.
+        """
         qvel_per_impulse = np.zeros((model.nv, self._twist_size))
-        if jacobian.any():  # a fixed striker does not give way
+        if jacobian.any():
             solved = np.zeros((self._twist_size, model.nv))
             mujoco.mj_solveM(model, data, solved, jacobian)
             qvel_per_impulse = solved.T
@@ -267,14 +281,14 @@ class CompiledPair:
     def _twist(
         self, model: mujoco.MjModel, data: mujoco.MjData, body: int, *, point: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Twist (k,) of a body as if `point` belonged to it, and its Jacobian (k, nv)."""
+        """Twist (k,) of a body at the point of it that is at `point`, and its Jacobian (k, nv)."""
         jacobian = np.zeros((6, model.nv))
         mujoco.mj_jac(model, data, jacobian[:3], jacobian[3:], point, body)
         jacobian = self._world_to_twist() @ jacobian
         return jacobian @ data.qvel, jacobian
 
     def _pose(self, data: mujoco.MjData, body: int, zero_yaw_rotation: np.ndarray) -> np.ndarray:
-        """Pose of a body as in `Impacts`: (3,) in a plane, (7,) in space."""
+        """Pose of a body as in `Impacts`: x, y, yaw, or in space position and quaternion wxyz."""
         if self.plane is None:
             return np.concatenate([data.xpos[body], data.xquat[body]])
         axis_x, axis_y, _ = self.plane

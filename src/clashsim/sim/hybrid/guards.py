@@ -1,7 +1,7 @@
 """Laws that no collision breaks, whatever a network predicts.
 
 A collision cannot add energy, it cannot drive the bodies further into each other, and it cannot
-create momentum. `enforce_mechanics` moves a predicted outcome to the nearest one that obeys.
+create momentum. `enforce_mechanics` moves a predicted outcome to the nearest allowed one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_SLACK = 1e-9  # relative: rounding is not a violation
+_SLACK = 1e-9  # relative size up to which a violation counts as rounding
 _TINY = 1e-300  # keeps a division by a vanishing speed defined
 
 
@@ -19,8 +19,8 @@ _TINY = 1e-300  # keeps a division by a vanishing speed defined
 class ContactMechanics:
     """How N colliding pairs respond to an impulse.
 
-    Twists and impulses refer to the origin of the struck body, in the axes of the scene; they have
-    k = 3 entries in a plane, 6 in space.
+    Twists (m/s and rad/s) and impulses (N s and N m s) refer to the origin of the struck body, in
+    the axes of the scene; they have k = 3 entries in a plane, 6 in space.
 
     Attributes:
         struck_inverse_inertia: (N, k, k), twist that a unit impulse gives the struck body.
@@ -86,12 +86,12 @@ def enforce_mechanics(
     relative_before = twist_before - striker_twist
     relative_after = relative_before + np.einsum("nij,nj->ni", total, impulse)
 
-    # Parting: cancel the part of the velocity that would still close the gap.
-    normal_response = np.einsum("nij,nj->ni", total, normal)
+    # Parting: add the normal impulse that stops surfaces which would still approach each other.
+    normal_response = np.einsum("nij,nj->ni", total, normal)  # relative twist by a normal impulse
     parting_speed = (normal * relative_after).sum(1)
     closing_left = np.minimum(parting_speed, 0.0)
-    excess = closing_left / (normal * normal_response).sum(1)
-    relative_after = relative_after - excess[:, None] * normal_response
+    missing_impulse = -closing_left / (normal * normal_response).sum(1)
+    relative_after = relative_after + missing_impulse[:, None] * normal_response
 
     # Energy: shorten the relative twist to the length it had before.
     norm_before = _energy_norm(total, relative_before)

@@ -13,19 +13,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clashsim.core.contact_frame import ContactFrame, frame_at_contact
+from clashsim.core.contact_frame import (
+    PLANAR_FEATURES,
+    SPATIAL_FEATURES,
+    ContactFrame,
+    frame_at_contact,
+)
 from clashsim.core.contact_geometry import Contact
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene
 
-# A network call has a multiple of this many rows, so that the same impact gives the same bits
-# whatever other impacts are in the call.
-_ROWS = 16
-# Share of the approach speed by which a feature may differ from the only value that training had.
+# A network is called with a multiple of this many rows. Matrix products round differently with the
+# number of rows, and the same impact should give the same bits whatever else is in the call.
+_ROW_MULTIPLE = 16
+# By how much a dimensionless feature that was constant in training may differ from that constant.
 _CONSTANT_TOLERANCE = 0.05
 _CONSTANT_RANGE = 1e-4  # a feature that varied by less in training counts as constant
-_UNKNOWN_STD = 1e9  # stands for a standard deviation that is not finite: never trusted
+_UNKNOWN_STD = 1e9  # in place of a standard deviation that is not finite: too large to be trusted
 
 
 class Trust(StrEnum):
@@ -42,7 +47,7 @@ class CollisionPrediction(NamedTuple):
     Attributes:
         twist_after: (N, k), of the struck body, m/s and rad/s, axes of the scene.
         std: (N, k), standard deviation of the same.
-        trust: One entry per collision.
+        trust: For each of the N, whether to use the prediction and, where not, why.
     """
 
     twist_after: np.ndarray
@@ -88,15 +93,13 @@ class CollisionModel:
             The predictions, with the reason for each one that should not be used.
         """
         n = len(before)
-        rows = np.r_[np.arange(n), np.zeros(-n % _ROWS, int)]
+        padding = np.zeros(-n % _ROW_MULTIPLE, int)  # row 0 again, to fill up the call
+        rows = np.r_[np.arange(n), padding]
         theta = np.broadcast_to(theta, (n, len(self.scene.params)))[rows]
-        contact = Contact(
-            contact.point[rows], contact.normal[rows], contact.shift[rows], contact.touching[rows]
-        )
         before, frame_velocity = self._in_rest_frame(before[rows])
-        frame = frame_at_contact(self.scene, before, contact)
+        frame = frame_at_contact(self.scene, before, contact[rows])
         after, std = self._predict_padded(before, frame, theta)
-        # Back to the axes of the scene: only linear velocities were shifted.
+        # Back to velocities relative to the world; angular ones are the same in both.
         angular_entries = after.shape[1] - frame_velocity.shape[1]
         after = after + np.pad(frame_velocity, ((0, 0), (0, angular_entries)))
         usable_std = np.where(np.isfinite(std), std, _UNKNOWN_STD)
@@ -104,8 +107,8 @@ class CollisionModel:
         relative_std = np.linalg.norm(std_in_frame, axis=1) / frame.speed
         inside = self._in_domain(frame, theta) & np.isfinite(after).all(1)
         trust = [
-            self._judge(bool(is_inside), float(size))
-            for is_inside, size in zip(inside[:n], relative_std[:n], strict=True)
+            self._judge(bool(is_inside), float(std_of_one))
+            for is_inside, std_of_one in zip(inside[:n], relative_std[:n], strict=True)
         ]
         return CollisionPrediction(after[:n], std[:n], trust)
 
@@ -120,7 +123,7 @@ class CollisionModel:
         impacts = Impacts(
             planar,
             before,
-            np.zeros((len(before), 3 if planar else 6)),
+            after=np.zeros((len(before), 3 if planar else 6)),  # placeholder: to be predicted
             known={name: np.full(len(before), value) for name, value in self.known.items()},
         )
         return self.model.predict_with_std(impacts, frame)
@@ -135,18 +138,18 @@ class CollisionModel:
 
     @property
     def _theta_model(self) -> ThetaModel | None:
-        """The distilled network below the model, whose training region is known."""
+        """The distilled network that the model is or builds on; its training region is known."""
         if isinstance(self.model, ThetaModel):
             return self.model
-        base = getattr(self.model, "base", None)
-        return base if isinstance(base, ThetaModel) else None
+        distilled = getattr(self.model, "base", None)
+        return distilled if isinstance(distilled, ThetaModel) else None
 
     def _in_rest_frame(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Impacts as seen from the moving struck body, for models that only know bodies at rest.
+        """Impacts relative to the moving struck body, for models trained on struck bodies at rest.
 
         Returns:
-            The impacts (N, d), and the velocity (N, 2 or 3) of the frame they are seen from: zero
-            where nothing was changed.
+            The impacts (N, d), columns as in `Impacts`, and the velocity (N, 2 or 3), m/s, that was
+            subtracted from both bodies: zero where nothing was changed.
         """
         theta_model = self._theta_model
         velocity = MotionBefore.of(before).struck.velocity.copy()
@@ -164,8 +167,10 @@ class CollisionModel:
 
     def _trained_at_rest(self, theta_model: ThetaModel) -> bool:
         """Whether the struck body never moved in training."""
-        # The features struck_vn and those that follow it: velocity of the struck body.
-        columns = slice(8, 10) if self.scene.plane is not None else slice(18, 21)
+        planar = self.scene.plane is not None
+        names = PLANAR_FEATURES if planar else SPATIAL_FEATURES
+        first = names.index("struck_vn")  # of the components of the struck body's linear velocity
+        columns = slice(first, first + (2 if planar else 3))
         slowest = np.abs(theta_model.low[columns])
         fastest = np.abs(theta_model.high[columns])
         return bool((slowest < _CONSTANT_RANGE).all() and (fastest < _CONSTANT_RANGE).all())
@@ -181,7 +186,8 @@ class CollisionModel:
         # The network ignores features that were constant in training, so they must still be so.
         constant = high - low <= _CONSTANT_RANGE
         if self.scene.is_round:
-            # Rotating a disc changes nothing, and neither does where on it the contact lies.
-            constant[: 4 if self.scene.plane is not None else 9] = False
+            # Where on a round struck body the contact lies changes nothing, so the features that
+            # say so, which come before those of the striker, may differ.
+            constant[: frame.names.index("striker_x")] = False
         unchanged = (np.abs(frame.features - low) <= _CONSTANT_TOLERANCE)[:, constant].all(1)
         return theta_model.in_training_region(frame, theta) & unchanged

@@ -17,7 +17,7 @@ from clashsim.core.errors import SceneError, did_you_mean
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene
 
-MEMORY_PER_PAIR = 2  # numbers in userdata
+MEMORY_PER_PAIR = 2  # numbers in userdata: `phase` and `since` of `CompiledPair`
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class LearnedPair:
         striker: Name of the geom that strikes it.
         model: Predicts the outcome of their collisions.
         model_scene: The scene in which the model was learned, where it is not the one that is
-            simulated; the frames of both bodies must be the same in both scenes.
+            simulated; origin and axes of either body must be the same in both scenes.
         theta: (p,), parameters of `model_scene`, for models that take them.
     """
 
@@ -41,15 +41,17 @@ class LearnedPair:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The same for pairs whose collisions can be predicted in one call."""
+        """Equal for pairs whose collisions one call of the model can predict together."""
         return id(self.model), id(self.scene)
 
     @cached_property
     def scene(self) -> Scene:
         """The scene in which the model was learned: as given, else the model's own."""
-        base = getattr(self.model, "base", None)
+        distilled = getattr(self.model, "base", None)
         found = (
-            self.model_scene or getattr(self.model, "scene", None) or getattr(base, "scene", None)
+            self.model_scene
+            or getattr(self.model, "scene", None)
+            or getattr(distilled, "scene", None)
         )
         if found is None:
             raise SceneError(
@@ -108,13 +110,14 @@ def _existing_pair_name(spec: mujoco.MjSpec, pair: LearnedPair) -> str | None:
 
 def _add_contact_counter(spec: mujoco.MjSpec, name: str, geom: str, other: str | None) -> None:
     """Add a sensor for the number of contacts of a geom, with one other geom or with all."""
+    number_of_contacts = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
     reference = {}
     if other is not None:
         reference = {"reftype": mujoco.mjtObj.mjOBJ_GEOM, "refname": other}
     spec.add_sensor(
         name=f"clashsim/{name}",
         type=mujoco.mjtSensor.mjSENS_CONTACT,
-        intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 1, 1],
+        intprm=[number_of_contacts, 1, 1],  # MuJoCo's data, reduce (1: nearest first) and num
         objtype=mujoco.mjtObj.mjOBJ_GEOM,
         objname=geom,
         **reference,

@@ -1,7 +1,8 @@
 """Mechanics of many touching pairs at once, for bodies that move rigidly in a plane.
 
-Their inverse inertias differ by a rotation and a shift only, so one pair is looked at in MuJoCo and
-the others follow. Other bodies are looked at one by one.
+Inverse inertias of the same pair in different poses differ by a rotation and a shift only, so they
+are computed in MuJoCo for the first pose and transformed to the others. For bodies that do not move
+rigidly in a plane they are computed in MuJoCo for every pose.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from clashsim.sim.hybrid.guards import ContactMechanics
 
 @dataclass(frozen=True, eq=False)
 class TouchingPairs:
-    """N touching pairs; twists refer to the struck body's origin.
+    """N touching pairs; twists (m/s and rad/s) refer to the struck body's origin.
 
     Attributes:
         mechanics: How the pairs respond to impulses.
-        struck_twist: (N, k), before the collision.
-        striker_twist: (N, k), before the collision.
+        struck_twist: (N, k), of the struck body before the collision.
+        striker_twist: (N, k), of the striker before the collision.
     """
 
     mechanics: ContactMechanics
@@ -47,7 +48,7 @@ def touching_pairs(
         model: The compiled model.
         data: Of the model, overwritten.
         before: (N, d), columns as in `Impacts`.
-        contact: Where they touch.
+        contact: Where the pairs touch.
     """
     striker = pair.scene.striker_body
     moves_rigidly = (
@@ -63,9 +64,10 @@ def touching_pairs(
     striker_yaw = motion.striker.yaw
     striker_twist = motion.striker.twist
 
+    # From twists at the striker's origin to those at the struck body's.
     to_struck_origin = _shift_twist(struck_position - striker_position)
-    back = np.linalg.inv(to_struck_origin[0])
-    at_striker_origin = back @ first.striker_inverse_inertia @ back.T
+    to_striker_origin = np.linalg.inv(to_struck_origin[0])
+    at_striker_origin = to_striker_origin @ first.striker_inverse_inertia @ to_striker_origin.T
     striker_inverse_inertia = (
         to_struck_origin
         @ _rotated(at_striker_origin, striker_yaw - striker_yaw[0])
@@ -75,12 +77,14 @@ def touching_pairs(
     normal = contact.normal
     moment = arm[:, 0] * normal[:, 1] - arm[:, 1] * normal[:, 0]
     mechanics = ContactMechanics(
-        _rotated(first.struck_inverse_inertia, struck_yaw - struck_yaw[0]),
-        striker_inverse_inertia,
-        np.column_stack([normal, moment]),
+        struck_inverse_inertia=_rotated(first.struck_inverse_inertia, struck_yaw - struck_yaw[0]),
+        striker_inverse_inertia=striker_inverse_inertia,
+        normal_jacobian=np.column_stack([normal, moment]),
     )
     return TouchingPairs(
-        mechanics, motion.struck.twist, np.einsum("nij,nj->ni", to_struck_origin, striker_twist)
+        mechanics,
+        struck_twist=motion.struck.twist,
+        striker_twist=np.einsum("nij,nj->ni", to_struck_origin, striker_twist),
     )
 
 
@@ -97,7 +101,7 @@ def touching_pairs_one_by_one(
 
 
 def _rotated(inverse_inertia: np.ndarray, yaw: np.ndarray) -> np.ndarray:
-    """Planar inverse inertias (N, 3, 3) of one body (3, 3) rotated by angles (N,)."""
+    """Inverse inertias (N, 3, 3) of one body (3, 3) after it was rotated by yaw (N,), rad."""
     cos = np.cos(yaw)
     sin = np.sin(yaw)
     rotation = np.zeros((len(yaw), 3, 3))

@@ -12,6 +12,7 @@ import numpy as np
 from mujoco import batch
 
 _STATE = ("qpos", "qvel", "act", "time", "ctrl", "userdata", "qacc_warmstart")
+# Up to this stage a batch computes the new state after a step, which brings its sensors up to date.
 _POSITION_STAGE = int(mujoco.mjtStage.mjSTAGE_POS)
 
 

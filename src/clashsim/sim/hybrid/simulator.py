@@ -45,7 +45,7 @@ class ImpactPrediction(NamedTuple):
     Attributes:
         twist_after: (N, k), of the struck body, m/s and rad/s, axes of the scene.
         std: (N, k), standard deviation of the same.
-        untrusted: (N,), whether the model should rather not be asked about an impact.
+        untrusted: (N,), whether `HybridSim` would leave the impact to MuJoCo (see `Trust`).
     """
 
     twist_after: np.ndarray
@@ -56,10 +56,10 @@ class ImpactPrediction(NamedTuple):
 class HybridSim:
     """A scene with the collisions of one or several pairs by learned models, the rest by MuJoCo.
 
-    A collision is left to MuJoCo, until the pair parts, where the model should not be asked about
-    it (`HybridConfig`, `Trust`); such simulations take the author's timestep meanwhile. Collisions
-    are noticed at the end of a step, so that bodies thinner than what they travel in one step can
-    pass through each other, as in MuJoCo.
+    Where a model's prediction should not be used (`HybridConfig`, `Trust`), the collision is left
+    to MuJoCo until the pair parts; meanwhile that simulation takes the author's timestep.
+    Collisions are noticed at the end of a step, so that bodies thinner than what they travel in one
+    step can pass through each other, as in MuJoCo.
 
     Attributes:
         scene: The scene that is simulated.
@@ -84,12 +84,12 @@ class HybridSim:
 
         Args:
             scene: The scene to simulate.
-            impact_model: Of the scene's own pair, or a sequence of `LearnedPair`.
-            theta: (p,), parameters of the scene. Where None, those that the model was calibrated
-                to, else the nominal values.
+            impact_model: The model of the scene's own pair, or a sequence of `LearnedPair`.
+            theta: (p,), parameters of the scene. Where None, those that the model of the scene's
+                own pair was calibrated to, else the nominal values.
             slide_model: Moves a struck body after a learned collision, as long as it touches
                 nothing but the ground; without one MuJoCo's friction does.
-            timestep: s, may be longer than the author's, which only collisions need that short.
+            timestep: s, may be longer than the author's, for learned collisions need no short one.
             known: Values of parameters that were measured, by name, for models that take them.
             config: When a learned model is used.
         """
@@ -98,10 +98,10 @@ class HybridSim:
         self.config = config
         if isinstance(impact_model, Sequence):
             pairs = tuple(impact_model)
-            own_model_theta = False
+            use_model_theta = False
         else:
             pairs = (LearnedPair(scene.struck, scene.striker, impact_model, scene),)
-            own_model_theta = theta is None
+            use_model_theta = theta is None
         spec, names = add_learned_pairs(scene, pairs, sense_ground=slide_model is not None)
         self.model = spec.compile()
         self._slots = tuple(
@@ -114,7 +114,7 @@ class HybridSim:
             )
             for pair in pairs
         }
-        if own_model_theta:
+        if use_model_theta:
             theta = self._models[pairs[0].key].own_theta
         self.theta = check_theta(scene.params, theta)
         if self.theta is not None:
@@ -123,9 +123,9 @@ class HybridSim:
         author_timestep = float(self.model.opt.timestep)
         if timestep is not None:
             self.model.opt.timestep = timestep
-        memory = self.model.nuserdata - MEMORY_PER_PAIR * len(pairs)
+        memory_start = self.model.nuserdata - MEMORY_PER_PAIR * len(pairs)
         self.pairs = [
-            CompiledPair(self.model, pair, name, index=i, memory=memory)
+            CompiledPair(self.model, pair, name, index=i, memory=memory_start)
             for i, (pair, name) in enumerate(zip(pairs, names, strict=True))
         ]
         for pair in self.pairs:
@@ -215,7 +215,7 @@ class HybridSim:
     def predict_with_std(
         self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0
     ) -> ImpactPrediction:
-        """The same as `outcome`, with standard deviations and what not to trust."""
+        """The same as `outcome`, with standard deviations and which predictions not to trust."""
         return self._predict(before, theta, pair)[0]
 
     def rest(
@@ -237,14 +237,22 @@ class HybridSim:
         return self.slide_to_rest(at_contact[:, :3], prediction.twist_after)
 
     def slide_to_rest(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
-        """Poses at rest (N, 3) by the slide model, from poses and twists (N, 3) in the plane."""
+        """Let bodies slide to rest by the slide model.
+
+        Args:
+            pose: (N, 3), x, y (m) and yaw (rad) in the plane of the scene.
+            twist: (N, 3), m/s and rad/s, in the same axes.
+
+        Returns:
+            Poses at rest (N, 3).
+        """
         if self.slide_model is None:
             raise DataError("slide_to_rest() needs a slide model: HybridSim(..., slide_model=...)")
         pose = check_table("pose", pose, ("x", "y", "yaw"))
         twist = check_table("twist", twist, ("vx", "vy", "w"))
         if len(pose) != len(twist):
             raise DataError(
-                f"slide_to_rest() got {len(pose)} poses and {len(twist)} twists: give as many"
+                f"slide_to_rest() needs as many poses as twists, got {len(pose)} and {len(twist)}"
             )
         if len(pose) == 0:
             return np.zeros((0, 3))
@@ -270,8 +278,8 @@ class HybridSim:
         before = check_before(before, planar=planar)
         theta = check_theta(self.scene.params, theta, len(before))
         if len(before) == 0:
-            none = np.zeros((0, len(after_columns(planar))))
-            return ImpactPrediction(none, none.copy(), np.zeros(0, bool)), before
+            no_twists = np.zeros((0, len(after_columns(planar))))
+            return ImpactPrediction(no_twists, no_twists.copy(), np.zeros(0, bool)), before
         contact, at_contact = advance_to_contact(self.scene, before)
         if not contact.touching.all():
             raise DataError(
@@ -296,7 +304,7 @@ class HybridSim:
         return ImpactPrediction(outcome.twist_after, predicted.std, untrusted), at_contact
 
     def _write_theta(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
-        """Write theta (p,) or (n, p) into the arrays that `field` gives for a model's fields."""
+        """Write theta (p,) or (n, p) into a model; `field` gives the array of a field by name."""
         values = np.asarray(theta, float).T
         for slot, param, value in zip(self._slots, self.scene.params, values, strict=True):
             if slot is not None:

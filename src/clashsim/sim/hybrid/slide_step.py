@@ -64,7 +64,7 @@ def slide_by_model(
         [component(linear, axis_x), component(linear, axis_y), component(angular, normal)], 1
     )
 
-    # Poses at the end of the step, and a little before and after it for the rate of change.
+    # Poses at the end of the step, then a little before and after it for the rate of change.
     times = start.duration[:, None] + np.array([0.0, -_RATE_INTERVAL, _RATE_INTERVAL])
     path = np.repeat(pose[:, None], 3, 1)
     moving = np.abs(twist).max(1) > _AT_REST
@@ -77,8 +77,9 @@ def slide_by_model(
             since_strike=since_strike[moving],
         )
     pose_after = path[:, 0]
-    rotation = pose_after[:, 2:] - pose[:, 2:]
-    rate = (path[:, 2] - path[:, 1]) / (2 * _RATE_INTERVAL)
+    yaw_change = pose_after[:, 2:] - pose[:, 2:]
+    before_end, after_end = path[:, 1], path[:, 2]
+    twist_after = (after_end - before_end) / (2 * _RATE_INTERVAL)
 
     qpos = sims.qpos[rows]
     qvel = sims.qvel[rows]
@@ -86,12 +87,16 @@ def slide_by_model(
     qpos[:, position_entries] = (
         pose_after[:, :1] * axis_x + pose_after[:, 1:2] * axis_y + height[:, None] * normal
     )
-    qpos[:, quaternion_entries] = compose_rotation(quaternion, rotation * normal)
+    qpos[:, quaternion_entries] = compose_rotation(quaternion, yaw_change * normal)
     vertical_speed = component(qvel[:, linear_entries], normal)
     qvel[:, linear_entries] = (
-        rate[:, :1] * axis_x + rate[:, 1:2] * axis_y + vertical_speed[:, None] * normal
+        twist_after[:, :1] * axis_x
+        + twist_after[:, 1:2] * axis_y
+        + vertical_speed[:, None] * normal
     )
-    qvel[:, angular_entries] = rotate_inverse(qpos[:, quaternion_entries], rate[:, 2:] * normal)
+    qvel[:, angular_entries] = rotate_inverse(
+        qpos[:, quaternion_entries], twist_after[:, 2:] * normal
+    )
     sims.qpos[rows] = qpos
     sims.qvel[rows] = qvel
 
@@ -114,11 +119,11 @@ def correct_sliding(
         pair: Whose struck body slides.
         euler: Move bodies by the mean of their velocities before and after the step. MuJoCo's
             Euler integrators move a body by its velocity at the end of a step, so that one which
-            starts at v and is slowed to rest stops v dt / 2 short, whatever slows it. In the plane
-            of sliding this takes that back, and the pose at rest hardly depends on the timestep.
-        level: Take tilt and tilting out of free bodies that slide on a plane, as the scene declares
-            that they do. The few contact points of a mesh or a box make it rock after a sudden
-            change of twist, the more so the longer the step, and a body that rocks slides farther.
+            starts at v and is slowed to rest stops v dt / 2 short, whatever slows it. Moved by the
+            mean in the plane of sliding, its pose at rest hardly depends on the timestep.
+        level: Set tilt and tilting rate of free bodies to zero, because the scene declares that
+            they slide flat on a plane. The few contact points of a mesh or a box make it rock after
+            a sudden change of twist, more with longer steps, and a rocking body slides farther.
     """
     body = pair.struck
     normal = pair.plane_normal
@@ -126,6 +131,7 @@ def correct_sliding(
     qvel = sims.qvel[rows]
     half_step = 0.5 * start.duration[:, None]
     if euler:
+        # From where the velocity at the end of the step leads to where the mean velocity does.
         shift = half_step * (start.qvel[:, body.qvel] - qvel[:, body.qvel])
     if not body.free:
         if euler:
@@ -136,14 +142,15 @@ def correct_sliding(
     angular_entries = body.qvel[3:]
     quaternion = qpos[:, quaternion_entries]
     yaw_rate = dot(rotate(quaternion, qvel[:, angular_entries]), normal)[:, None]
-    rotation = np.zeros((len(rows), 3))
+    rotation = np.zeros((len(rows), 3))  # rotation vectors that correct the orientation
     if euler:
         angular_before = rotate(start.qpos[:, quaternion_entries], start.qvel[:, angular_entries])
         yaw_rate_before = dot(angular_before, normal)[:, None]
         qpos[:, position_entries] += shift[:, :3] - dot(shift, normal)[:, None] * normal
         rotation += half_step * (yaw_rate_before - yaw_rate) * normal
     if level:
-        # The tilt is small, so that the length of the vector product is the angle.
+        # From the tilted up direction to the normal; the length of the vector product is the sine
+        # of the tilt, which is small enough to serve as the angle.
         rotation += cross(rotate(quaternion, pair.body_up[None]), normal)
         # In the axes of a level body its up direction is the normal.
         qvel[:, angular_entries] = yaw_rate * pair.body_up

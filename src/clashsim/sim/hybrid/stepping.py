@@ -33,7 +33,10 @@ MUJOCO_RESOLVES = 1.0
 LEARNED_OR_NONE = 0.0
 MUJOCO_RESOLVED = -1.0
 _DONE = 1e-9  # s: less time than this is not worth a step
-_NOW = 1e-12  # s: as if a collision had just happened, so that steps are short
+# s: the time since a collision that has just ended; not zero, which stands for no collision.
+_JUST_ENDED = 1e-9
+# s: stands for the time since the collision while MuJoCo resolves one, so that steps are short.
+_STILL_COLLIDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +44,11 @@ class _Collision:
     """A pair of one simulation at the instant it touches.
 
     Attributes:
-        row: The simulation.
-        pair_index: The pair.
-        fraction: Of the step, at which it happens.
+        row: Index of the simulation.
+        pair_index: Index of the learned pair.
+        fraction: Of the step, after which the pair touches.
         contact: The pair at that instant, None where no contact normal can be found.
-        reason: Why MuJoCo should resolve it, None where a model may.
+        reason: Why MuJoCo should resolve the collision, None where a learned model may.
     """
 
     row: int
@@ -77,9 +80,9 @@ class HybridStepper:
 
         Args:
             scene: The scene that is simulated.
-            model: Compiled from it, with its learned pairs.
+            model: Compiled from the scene, with its learned pairs.
             pairs: The learned pairs.
-            models: Collision models by the keys of their pairs.
+            models: Collision models by `LearnedPair.key`.
             slide_model: Moves struck bodies after learned collisions, where there is one.
             fine_timestep: s, the author's timestep, which collisions of MuJoCo need.
             config: When a learned model is used.
@@ -93,9 +96,11 @@ class HybridStepper:
         self.config = config
         self.stats = CollisionStats()
         self._scratch = mujoco.MjData(model)
+        # Of every pair: indices in userdata, and in sensordata.
         self._phase = np.array([pair.phase for pair in self.pairs])
         self._since = np.array([pair.since for pair in self.pairs])
         self._found = np.array([pair.found_sensor for pair in self.pairs])
+        # MuJoCo's integrators but RK4 move bodies by the velocity at the end of a step.
         self._euler = int(model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4)
 
     def advance(self, sims: SimulationRows, theta: np.ndarray | None) -> None:
@@ -105,8 +110,9 @@ class HybridStepper:
 
         Args:
             sims: The simulations, written to.
-            theta: (p,) or (n, p), for the collision models.
+            theta: (p,) or (n, p), for the collision models; None for what they were calibrated to.
         """
+        # Arrays with an axis a have a row for each active simulation: one whose step is not over.
         remaining = np.full(len(sims.qpos), float(self.model.opt.timestep))
         active = np.arange(len(remaining))
         while len(active):
@@ -116,11 +122,11 @@ class HybridStepper:
             duration = self._durations(remaining[active], by_mujoco, since)
             sims.timestep[active] = duration
             start = StepStart(
-                sims.qpos[active].copy(),
-                sims.qvel[active].copy(),
-                sims.act[active].copy(),
-                sims.time[active].copy(),
-                duration,
+                qpos=sims.qpos[active].copy(),
+                qvel=sims.qvel[active].copy(),
+                act=sims.act[active].copy(),
+                time=sims.time[active].copy(),
+                duration=duration,
             )
             sims.advance(active)
             touching = sims.sensors[active][:, self._found] > 0
@@ -159,13 +165,19 @@ class HybridStepper:
     def _durations(
         self, remaining: np.ndarray, by_mujoco: np.ndarray, since: np.ndarray
     ) -> np.ndarray:
-        """Durations (a,) of the next steps, short while MuJoCo resolves a pair and after."""
+        """Durations (a,), s, of the next steps: short while MuJoCo resolves a pair and after.
+
+        Args:
+            remaining: (a,), s, until the end of the timestep.
+            by_mujoco: (a, pairs), whether MuJoCo resolves the pair.
+            since: (a, pairs), s, since the pair's last collision ended, 0 for none.
+        """
         if self.slide_model is None:
             latest = np.where(since > 0, since, np.inf).min(1)
             since_collision = np.where(np.isfinite(latest), latest, 0.0)
         else:
             since_collision = np.zeros(len(remaining))  # a slide model is exact for any step
-        since_collision = np.where(by_mujoco.any(1), _NOW, since_collision)
+        since_collision = np.where(by_mujoco.any(1), _STILL_COLLIDING, since_collision)
         return step_durations(remaining, since_collision, self.fine_timestep)
 
     def _correct_slides(
@@ -177,7 +189,15 @@ class HybridStepper:
         whole: np.ndarray,
         since_strike: np.ndarray,
     ) -> None:
-        """Correct how struck bodies slid in whole steps (a,), `since_strike` (a, pairs) s after."""
+        """Correct how struck bodies slid in a step.
+
+        Args:
+            sims: The simulations, written to.
+            rows: (a,), indices of the simulations.
+            start: Their states at the beginning of the step.
+            whole: (a,), whether no collision took part in the step.
+            since_strike: (a, pairs), s, from the strike to the step, 0 where there was none.
+        """
         for pair, since in zip(self.pairs, since_strike.T, strict=True):
             which = np.flatnonzero(whole & (since > 0))
             if self.slide_model is not None and pair.slides_on_plane and len(which):
@@ -208,14 +228,14 @@ class HybridStepper:
 
     def _release(self, sims: SimulationRows, rows: np.ndarray, parted: np.ndarray) -> None:
         """Take pairs that have parted (a, pairs) out of MuJoCo's solver again."""
-        # What follows a collision of MuJoCo's needs short steps as well.
+        # Steps after a collision that MuJoCo resolved are short too, which needs the time since.
         keep_time = self.fine_timestep < self.model.opt.timestep or self.slide_model is not None
         for pair, gone in zip(self.pairs, parted.T, strict=True):
             if not gone.any():
                 continue
             sims.userdata[rows[gone], pair.phase] = MUJOCO_RESOLVED
             if keep_time:
-                sims.userdata[rows[gone], pair.since] = _DONE
+                sims.userdata[rows[gone], pair.since] = _JUST_ENDED
             for row in rows[gone]:
                 pair.set_owner(False, sims.margin[row], sims.gap[row])
 
@@ -249,7 +269,7 @@ class HybridStepper:
             if contact is not None and contact.closing_speed <= 0:
                 continue  # a touch in passing, not a collision
             since = float(sims.userdata[row, pair.since])
-            since_last = since + fraction * path.duration if since > 0 else np.inf
+            since_last = since + fraction * path.duration if since > 0 else np.inf  # s
             reason = self._reason_for_mujoco(contact, fraction, since_last)
             return _Collision(row, pair_index, fraction, contact, reason)
         return None
@@ -295,10 +315,10 @@ class HybridStepper:
         """Resolve collisions by one model, where it can be trusted."""
         contacts = [c.contact for c in collisions if c.contact is not None]
         geometry = Contact(
-            np.stack([c.point for c in contacts]),
-            np.stack([c.normal for c in contacts]),
-            np.zeros(len(contacts)),
-            np.ones(len(contacts), bool),
+            point=np.stack([c.point for c in contacts]),
+            normal=np.stack([c.normal for c in contacts]),
+            shift=np.zeros(len(contacts)),  # the bodies touch where they are
+            touching=np.ones(len(contacts), bool),
         )
         thetas = np.stack(
             [
@@ -320,11 +340,11 @@ class HybridStepper:
                 continue
             row = collision.row
             pair = self.pairs[collision.pair_index]
-            change = outcome.twist_after[i] - contact.struck_twist
-            sims.qvel[row, pair.struck.qvel] += change @ contact.qvel_per_twist
+            twist_change = outcome.twist_after[i] - contact.struck_twist
+            sims.qvel[row, pair.struck.qvel] += twist_change @ contact.qvel_per_twist
             sims.qvel[row] -= contact.striker_qvel_per_impulse @ outcome.impulse[i]
             sims.userdata[row, pair.phase] = LEARNED_OR_NONE
-            sims.userdata[row, pair.since] = _DONE
+            sims.userdata[row, pair.since] = _JUST_ENDED
             corrected = int(outcome.corrected[i])
             self.stats = self.stats + CollisionStats(learned=1, corrected=corrected)
 

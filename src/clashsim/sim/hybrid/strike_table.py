@@ -14,8 +14,8 @@ from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, str
 from clashsim.nets.strike_table import StrikeTable, TableFidelity
 from clashsim.sim.hybrid.simulator import HybridSim, ImpactPrediction
 
-# Points of the grid along each axis: the outcome bends most at the corners of a body, and hardly
-# with speed.
+# Points of the grid along each axis of a strike: many where the outcome bends sharply, as at the
+# corners of a body ("point"), few where it hardly does, as with speed.
 _GRID_POINTS = {
     "point": 193,
     "turn": 17,
@@ -24,8 +24,9 @@ _GRID_POINTS = {
     "deflection": 7,
     "speed": 5,
 }
-_MIN_HITS = 0.8  # share of the strikes that can be chosen that must meet the body
-_STILL = 1e-6  # m/s and rad/s: as good as not moved, and still with a direction
+_MIN_HITS = 0.8  # least share of all strikes of the grid that must hit the body
+# m/s and rad/s: twist after a strike that misses; not zero, because sliding needs a direction.
+_STILL = 1e-6
 _TEST_STRIKES = 256  # between the table's points, on which it is compared with the model
 
 
@@ -53,17 +54,17 @@ def strike_table(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeTa
     test_strikes = np.random.default_rng(0).uniform(low, high, (_TEST_STRIKES, len(names)))
     # One call for both, because bringing bodies to touch is quicker for many.
     prediction = _predict_at_origin(hybrid, names, np.vstack([strikes, test_strikes]), theta=theta)
-    count = len(strikes)
+    grid_count = len(strikes)
     shape = (*(len(grid) for grid in grids), 3)
     table = StrikeTable.from_twists(
         names,
         grids,
-        prediction.twist_after[:count].reshape(shape),
-        std=prediction.std[:count].reshape(shape),
+        prediction.twist_after[:grid_count].reshape(shape),
+        std=prediction.std[:grid_count].reshape(shape),
         slide=hybrid.slide_model,
     )
     origin = np.zeros((_TEST_STRIKES, 3))
-    expected = hybrid.slide_to_rest(origin, prediction.twist_after[count:])
+    expected = hybrid.slide_to_rest(origin, prediction.twist_after[grid_count:])
     error = np.abs(table.rest(origin, test_strikes) - expected)
     position_error = np.linalg.norm(error[:, :2], axis=1)
     yaw_error = error[:, 2]
@@ -111,7 +112,8 @@ def tabulate_strikes(model: StrikeModel, *, rows: int = 2048) -> StrikeTable:
     calls = -(-len(strikes) // rows)
     rest_poses = []
     for part in np.array_split(strikes, calls):
-        rest_poses.append(model.rest(np.zeros((len(part), 3)), part))
+        origin = np.zeros((len(part), 3))
+        rest_poses.append(model.rest(origin, part))
     rest = np.vstack(rest_poses)
     rest[:, 2] = wrap_angle(rest[:, 2])
     return StrikeTable.from_rest_poses(model.names, grids, rest)
@@ -124,30 +126,30 @@ def _predict_at_origin(
     *,
     theta: np.ndarray | None,
 ) -> ImpactPrediction:
-    """Outcomes of strikes (N, d) for a body at the origin; one that is missed stays there."""
+    """Outcomes of strikes (N, d) for a body at the origin; a body that is missed stays there."""
     scene = hybrid.scene
     by_name = dict(zip(names, strikes.T, strict=True))
     before, contact = before_from_strikes(scene, by_name)
     if not contact.touching.all():
         miss = np.round(strikes[np.argmin(contact.touching)], 3).tolist()
         raise SceneError(
-            f"some strikes of the [strikes] of scene {scene.name!r} never meet the body, as "
+            f"some strikes of the [strikes] of scene {scene.name!r} never touch the body, such as "
             f"{dict(zip(names, miss, strict=True))}: narrow its ranges"
         )
     before = move_pair_to(before, np.zeros(3))
     try:
         return hybrid.predict_with_std(before, theta)
     except DataError:
-        # Strikes are placed along another direction than bodies approach, so that a blunt striker
-        # may miss at the edge of the ranges.
-        meets = advance_to_contact(scene, before)[0].touching
-    if meets.mean() < _MIN_HITS:
+        # `before_from_strikes` moves bodies to contact along another direction than that of their
+        # approach, so that a blunt striker may miss at the edge of the ranges.
+        hits = advance_to_contact(scene, before)[0].touching
+    if hits.mean() < _MIN_HITS:
         raise SceneError(
-            f"{100 * (1 - meets.mean()):.0f} % of the strikes of the [strikes] of scene "
+            f"{100 * (1 - hits.mean()):.0f} % of the strikes of the [strikes] of scene "
             f"{scene.name!r} miss the body along their approach: narrow its ranges"
         )
     twist_after = np.full((len(before), 3), _STILL)
     std = np.full((len(before), 3), _STILL)
     untrusted = np.ones(len(before), bool)
-    twist_after[meets], std[meets], untrusted[meets] = hybrid.predict_with_std(before[meets], theta)
+    twist_after[hits], std[hits], untrusted[hits] = hybrid.predict_with_std(before[hits], theta)
     return ImpactPrediction(twist_after, std, untrusted)

@@ -11,7 +11,9 @@ from clashsim.sim.hybrid.compiled_pair import TOUCH_DISTANCE, CompiledPair
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 
 _MAX_ITERATIONS = 30  # of the search for the instant of touch
-_GROWTH = 0.1  # share of the time since a collision that a step may take
+_FOUND_GAP = 0.2 * TOUCH_DISTANCE  # m: a gap this small ends the search
+_MIN_APPROACH = 1e-12  # m per step: keeps a division by it defined
+_GROWTH = 0.1  # longest step after a collision, as a share of the time since that collision
 _ROUNDING = 1e-6  # a step count this little above a whole number is that number
 
 
@@ -23,7 +25,7 @@ class StepPath:
         model: Of the simulation.
         qpos: (nq,), at the beginning of the step.
         qvel: (nv,), at the beginning of the step.
-        mean_velocity: (nv,), leads from the first to the last position of the step.
+        mean_velocity: (nv,), constant velocity that leads from the step's first to its last qpos.
         duration: s, of the step.
     """
 
@@ -100,11 +102,12 @@ def touch_fraction(path: StepPath, data: mujoco.MjData, pair: CompiledPair) -> f
 
     Returns:
         None where the pair does not quite touch, 0 where it touched all along. A pair that began
-        the step closer than touching, but not yet overlapping, touched a few microseconds earlier:
-        its fraction is below zero.
+        the step closer than `TOUCH_DISTANCE`, but not yet overlapping, touched a few microseconds
+        before the step: its fraction is below zero.
     """
 
     def gap(fraction: float) -> float:
+        """Distance (m) that the pair lacks to touching after a fraction of the step."""
         path.move_to(data.qpos, fraction)
         mujoco.mj_kinematics(path.model, data)
         return pair.distance(path.model, data) - TOUCH_DISTANCE
@@ -112,7 +115,8 @@ def touch_fraction(path: StepPath, data: mujoco.MjData, pair: CompiledPair) -> f
     before, after = 0.0, 1.0
     gap_before, gap_after = gap(before), gap(after)
     if gap_before <= 0:
-        step_back = 2 * TOUCH_DISTANCE / max(gap_before - gap_after, 1e-12)
+        # Fraction of a step by which the pair was surely apart, had it approached as in this one.
+        step_back = 2 * TOUCH_DISTANCE / max(gap_before - gap_after, _MIN_APPROACH)
         if gap_before < -TOUCH_DISTANCE or step_back > 1:
             return 0.0
         before, after = -step_back, 0.0
@@ -121,13 +125,13 @@ def touch_fraction(path: StepPath, data: mujoco.MjData, pair: CompiledPair) -> f
             return 0.0
     elif gap_after > 0:
         return None
-    # Regula falsi. Halving the value at the end that stays (the Illinois rule) keeps it from
-    # creeping.
+    # Regula falsi. Halving the value at the end that stays (the Illinois rule) keeps the search
+    # from approaching the root in ever smaller steps from one side.
     fraction = 1.0
     for _ in range(_MAX_ITERATIONS):
         fraction = (before * gap_after - after * gap_before) / (gap_after - gap_before)
         gap_now = gap(fraction)
-        if abs(gap_now) < 0.2 * TOUCH_DISTANCE:
+        if abs(gap_now) < _FOUND_GAP:
             break
         if gap_now > 0:
             before, gap_before = fraction, gap_now
@@ -148,10 +152,10 @@ def step_durations(
 
     Args:
         remaining: (n,), s, until the end of the simulator's timestep.
-        since_collision: (n,), s, since the last learned collision, zero for none.
-        fine_timestep: s, the shortest step.
+        since_collision: (n,), s, since the last collision, zero for none.
+        fine_timestep: s, the first steps after a collision are no longer than this.
     """
     allowed = np.maximum(fine_timestep, _GROWTH * since_collision)
     duration = np.where(since_collision > 0, np.minimum(remaining, allowed), remaining)
-    count = np.ceil(remaining / duration - _ROUNDING)
+    count = np.ceil(remaining / duration - _ROUNDING)  # equal steps that fill what remains
     return remaining / count

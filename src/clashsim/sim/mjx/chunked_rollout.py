@@ -1,6 +1,6 @@
 """Many simulations in MJX, chunk by chunk in one compiled program.
 
-Where they are asked for, states come with their derivatives by forward-mode differentiation.
+On request, derivatives of the states are computed by forward-mode differentiation.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from clashsim.sim.mjx.model import import_mjx, pad_rows
 Arrays = dict[str, np.ndarray]
 # (fields, state, control) -> state: one step of one simulation.
 StepFunction = Callable[[Any, Any, Any], Any]
-# (fields, field tangents, state, state tangents, control) -> (state, state tangents): the same with
-# the derivatives of its state.
+# (fields, field tangents, state, state tangents, control) -> (state, state tangents): a step with
+# the derivatives of the state.
 JvpStepFunction = Callable[[Any, Any, Any, Any, Any], Any]
 _STATE = ("qpos", "qvel", "act")
-# Steps in one compiled call: control of any length runs in such chunks, so that no length compiles
-# again.
+# Steps in one compiled call. Controls of any length run in chunks of this length, so that another
+# length need not be compiled.
 _CHUNK = 32
-# Rows in one compiled call: fewer are padded, more to the next power of two, for the same reason.
+# Least rows in one compiled call. Rows are padded to this or the next power of two, so that few
+# numbers of rows are compiled.
 _MIN_ROWS = 8
 
 
@@ -34,8 +35,8 @@ class Tangents:
 
     Attributes:
         count: Number of directions, q.
-        fields: Arrays (n, q, ...), change of the model's fields along each direction.
-        start: (n, q, s), change of the start along each direction; none where None.
+        fields: Arrays (n, q, ...) by name, change of the model's fields along each direction.
+        start: (n, q, s), change of the start along each direction; zero where None.
     """
 
     count: int = 0
@@ -57,7 +58,8 @@ class ChunkedRollout:
         Args:
             model: Defines the size of a state.
             make_step: Makes the step; its argument is whether it will be differentiated.
-            make_jvp_step: Gives a cheaper way to the derivatives of the step, where there is one.
+            make_jvp_step: Makes a step that computes its own derivatives at less cost; where None,
+                the step is differentiated by jax.
         """
         self._model = model
         self._make_step = make_step
@@ -76,12 +78,12 @@ class ChunkedRollout:
 
         Args:
             start: (n, s), states.
-            control: (n, T, nu).
-            fields: Arrays (n, ...), of the model.
+            control: (n, T, nu), one row per step.
+            fields: Arrays (n, ...) by name, fields of the model.
             tangents: Directions in which the states are differentiated.
 
         Returns:
-            States (n, T + 1, s), and their derivatives (n, T + 1, s, q).
+            States (n, T + 1, s), the start included, and their derivatives (n, T + 1, s, q).
         """
         n, steps = control.shape[:2]
         rows = max(_MIN_ROWS, 1 << (n - 1).bit_length())
@@ -104,12 +106,12 @@ class ChunkedRollout:
         jacobians = [np.moveaxis(start_tangent, 1, -1)[:, None]]
         for first in range(0, control.shape[1], _CHUNK):
             chunk = pad_rows({"ctrl": control[:, first : first + _CHUNK]}, rows)["ctrl"]
-            state, state_tangents, seen, derivative = run(
+            state, state_tangents, chunk_states, derivative = run(
                 fields, field_tangents, state, state_tangents, chunk
             )
-            states.append(np.asarray(seen)[:n])
+            states.append(np.asarray(chunk_states)[:n])
             jacobians.append(np.moveaxis(np.asarray(derivative)[:n], 2, -1))
-        kept = slice(None, steps + 1)
+        kept = slice(None, steps + 1)  # without the steps that fill up the last chunk
         return np.concatenate(states, axis=1)[:, kept], np.concatenate(jacobians, axis=1)[:, kept]
 
     def _split(self, states: np.ndarray) -> Arrays:
@@ -127,8 +129,10 @@ class ChunkedRollout:
     def _compile(self, *, differentiate: bool) -> Callable[..., Any]:
         """Compile a chunk of steps for many rows.
 
-        It is a function (fields, field tangents, state, state tangents, control) -> (state, state
-        tangents, states, derivatives of the states).
+        Returns:
+            The function (fields, field tangents, state, state tangents, control) -> (last state,
+            its tangents, states after every step, their derivatives), all with a leading axis of
+            rows.
         """
         jax, _ = import_mjx()
         jnp = jax.numpy
@@ -157,20 +161,20 @@ class ChunkedRollout:
         def chunk(
             fields: Any, field_tangents: Any, state: Any, state_tangents: Any, control: Any
         ) -> Any:
-            def body(carry: Any, control_now: Any) -> Any:
+            def one_step(carry: Any, control_now: Any) -> Any:
                 state, tangents = step_with_tangents(
                     fields, field_tangents, carry[0], carry[1], control_now
                 )
-                seen = jnp.concatenate([state[name] for name in _STATE])
+                state_row = jnp.concatenate([state[name] for name in _STATE])
                 if tangents:
                     derivative = jnp.concatenate([tangents[name] for name in _STATE], axis=1)
                 else:
-                    derivative = jnp.zeros((0, len(seen)))
-                return (state, tangents), (seen, derivative)
+                    derivative = jnp.zeros((0, len(state_row)))
+                return (state, tangents), (state_row, derivative)
 
-            (state, state_tangents), (seen, derivative) = jax.lax.scan(
-                body, (state, state_tangents), control
+            (state, state_tangents), (state_rows, derivatives) = jax.lax.scan(
+                one_step, (state, state_tangents), control
             )
-            return state, state_tangents, seen, derivative
+            return state, state_tangents, state_rows, derivatives
 
         return jax.jit(jax.vmap(chunk))

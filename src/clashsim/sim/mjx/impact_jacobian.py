@@ -24,12 +24,13 @@ from clashsim.sim.mjx.refusals import (
 from clashsim.sim.mjx.step import make_step, strike_contacts
 from clashsim.sim.mujoco.impacts import ImpactSimulator
 
-# Impacts in one compiled call: fewer are padded, for compiling again costs more than computing.
+# Impacts in one compiled call. Fewer are padded, because compiling for another number takes longer
+# than computing rows that nobody needs.
 _ROWS = 48
-_MAX_STEPS = 400  # of an impact that can be compiled and run in reasonable time
-_STEP_MULTIPLE = 16  # programs are compiled for multiples of so many steps
+_MAX_STEPS = 400  # longest impact that compiles and runs in reasonable time
+_STEP_MULTIPLE = 16  # programs are compiled for multiples of this number of steps
 _ITERATIONS = 8  # of the constraint solver, enough for an impact
-_LENGTH_IMPACTS = 16  # on which the length of an impact is measured
+_LENGTH_IMPACTS = 16  # number of impacts that are run to find the longest
 
 
 class MjxImpactJacobian:
@@ -37,7 +38,7 @@ class MjxImpactJacobian:
 
     Attributes:
         scene: The scene.
-        free: Indices of the q parameters in which outcomes are differentiated.
+        free: Indices of the q parameters with respect to which outcomes are differentiated.
     """
 
     def __init__(self, scene: Scene, free: tuple[int, ...]) -> None:
@@ -53,13 +54,13 @@ class MjxImpactJacobian:
     @staticmethod
     @lru_cache(maxsize=8)
     def of(scene: Scene, free: tuple[int, ...]) -> MjxImpactJacobian:
-        """The one for this scene; compiling takes half a minute, so it is kept."""
+        """A cached instance for this scene and these parameters; compiling takes half a minute."""
         return MjxImpactJacobian(scene, free)
 
     def length(self, striker: ImpactSimulator, before: np.ndarray, theta: np.ndarray) -> int:
-        """Steps to compile for: what the longest impact takes in MuJoCo, and some more.
+        """Number of steps to compile for: those of the longest impact in MuJoCo, and some more.
 
-        It is measured at the corners and the centre of the parameters' ranges.
+        Impacts are run in MuJoCo at the corners and the centre of the free parameters' ranges.
 
         Args:
             striker: Runs impacts in MuJoCo.
@@ -76,8 +77,8 @@ class MjxImpactJacobian:
         longest = int(outcome.steps.max())
         if longest > _MAX_STEPS:
             raise UnsupportedByMjx(
-                f"an impact of scene {self.scene.name!r} takes up to {longest} steps, and MJX is "
-                f"differentiated over {_MAX_STEPS} at most to end in reasonable time"
+                f"an impact of scene {self.scene.name!r} takes up to {longest} steps, and MJX can "
+                f"be differentiated over at most {_MAX_STEPS} in reasonable time"
             )
         multiples = -(-longest // _STEP_MULTIPLE)
         return multiples * _STEP_MULTIPLE + _STEP_MULTIPLE
@@ -91,10 +92,11 @@ class MjxImpactJacobian:
             before: (n, d), columns as in `Impacts`.
             theta: (n, p), parameters of the scene; the free ones are replaced.
             unit: (m, q), the free parameters on the unit scale.
-            steps: Of every impact, as of `length`.
+            steps: Number of steps of every impact, as `length` returns it.
 
         Returns:
-            Twists after (m, n, k), and their Jacobians (m, n, k, q) on the unit scale.
+            Twists after the impacts (m, n, k), m/s and rad/s, and their Jacobians (m, n, k, q) with
+            respect to the free parameters on the unit scale.
         """
         m, n, q = len(unit), len(before), unit.shape[1]
         count = m * n
@@ -128,7 +130,7 @@ class MjxImpactJacobian:
         return after.reshape(m, n, -1), jacobian.reshape(m, n, -1, q)
 
     def _program(self, steps: int) -> Callable[..., Any]:
-        """The compiled program for impacts of so many steps, kept for the next call."""
+        """The compiled program for impacts of this number of steps, kept for the next call."""
         if steps not in self._compiled:
             self._compiled[steps] = self._compile(steps)
         return self._compiled[steps]
@@ -145,18 +147,19 @@ class MjxImpactJacobian:
         def impact(fields: Any, start: Any) -> Any:
             model = mjx_scene.at(fields)
 
-            def body(carry: Any, _: None) -> Any:
+            def one_step(carry: Any, _: None) -> Any:
                 data, touched, parted, qvel, qpos = carry
                 data = step(model, data)
                 touching = ((data._impl.contact.dist < 0) & is_strike(data)).any()
-                # The contact describes the state before the step, which is the one kept last.
+                # Contacts are those of the state before the step. Where the pair has parted in it,
+                # qvel and qpos are still of that state, and stay so.
                 parted = parted | (touched & ~touching)
                 qvel = jnp.where(parted, qvel, data.qvel)
                 qpos = jnp.where(parted, qpos, data.qpos)
                 return (data, touched | touching, parted, qvel, qpos), None
 
             first = (empty.replace(**start), False, False, start["qvel"], start["qpos"])
-            (*_, qvel, qpos), _ = jax.lax.scan(body, first, None, length=steps)
+            (*_, qvel, qpos), _ = jax.lax.scan(one_step, first, None, length=steps)
             return qvel, qpos
 
         def impact_with_jacobian(fields: Any, field_tangents: Any, start: Any) -> Any:
@@ -175,14 +178,14 @@ class MjxImpactJacobian:
 
 
 def cap_residuals(residual: np.ndarray, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Limit what a single one of n observations can cost to 1.
+    """Limit the squared norm of each of n observations' residuals to 1, so that none dominates.
 
     Args:
-        residual: (m, n, k).
+        residual: (m, n, k), residuals r.
         jacobian: (m, n, k, q), of the residuals.
 
     Returns:
-        Residuals r / sqrt(1 + |r|^2), the norm over k, and their Jacobians.
+        Residuals r / sqrt(1 + |r|^2), of the same shape, with the norm over k, and their Jacobians.
     """
     root = np.sqrt(1 + (residual**2).sum(-1))[..., None]
     value = residual / root

@@ -1,4 +1,4 @@
-"""Impacts in MJX as `ImpactSimulator` runs them in MuJoCo, on the device that jax has.
+"""Impacts in MJX as `ImpactSimulator` runs them in MuJoCo, on the device that jax uses.
 
 Many run at once, each from the first touch to the parting of the pair.
 """
@@ -28,24 +28,24 @@ from clashsim.sim.mujoco.impacts import (
 )
 
 _STATE = ("qpos", "qvel", "act", "qacc_warmstart")  # all that the next step needs
-# Iterations of the constraint solver. Numbers of 32 bits do not come to its tolerance, and would
-# take all iterations for nothing.
+# Most iterations of the constraint solver. In single precision it does not reach its tolerance and
+# would take all of them without gain.
 _ITERATIONS = 100
 _ITERATIONS_SINGLE = 8
-_LINE_SEARCH_STEPS = 8  # with 6 the twists are still the same, with 4 not
+_LINE_SEARCH_STEPS = 8  # twists are the same with 6, but not with 4
 
 
 class MjxImpactSimulator:
     """Runs impacts of one scene in MJX, up to `size` of them in one compiled program.
 
-    The first call compiles it, which takes 10 to 40 s. Scenes that MJX would collide otherwise than
-    MuJoCo are refused.
+    The first call compiles the program, which takes 10 to 40 s. Scenes whose collisions differ
+    between MJX and MuJoCo are refused.
 
     Attributes:
         scene: The scene.
-        size: Impacts in one call.
+        size: Impacts in one call of the program.
         lanes: Impacts that are stepped together.
-        single: Whether numbers have 32 bits.
+        single: Whether it computes in single precision.
         mjx_scene: The scene in MJX.
     """
 
@@ -56,10 +56,11 @@ class MjxImpactSimulator:
 
         Args:
             scene: Whose pair collides.
-            size: Impacts in one call.
-            lanes: How many are stepped together; 0 takes a part of `size`. All lanes step until the
-                last has ended, so one whose impact has ended takes the next impact.
-            single: Use numbers of 32 bits, which a GPU is faster with.
+            size: Impacts in one call of the program.
+            lanes: How many impacts are stepped together; 0 takes a part of `size`. A lane whose
+                impact has ended takes the next impact, because all lanes step until the last
+                impact has ended.
+            single: Compute in single precision, which is faster on a GPU.
         """
         if size < 1 or lanes < 0:
             raise ParamError(
@@ -81,12 +82,12 @@ class MjxImpactSimulator:
     @staticmethod
     @lru_cache(maxsize=4)
     def of(scene: Scene, size: int) -> MjxImpactSimulator:
-        """The one for this scene and size; compiling takes long, so it is kept."""
+        """A cached instance for this scene and size, because compiling takes long."""
         return MjxImpactSimulator(scene, size)
 
     @property
     def device(self) -> str:
-        """Where jax computes."""
+        """Name of the device on which jax computes."""
         jax, _ = import_mjx()
         return str(jax.devices()[0].device_kind)
 
@@ -111,11 +112,11 @@ class MjxImpactSimulator:
     def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
         """Run up to `size` impacts."""
         n = len(before)
-        base = self.scene.base
+        model = self.scene.base
         poser, start = impact_start(self.scene, before, theta)
-        start["act"] = np.zeros((n, base.na))
-        start["qacc_warmstart"] = np.zeros((n, base.nv))
-        max_steps = max(1, round(duration / base.opt.timestep))
+        start["act"] = np.zeros((n, model.na))
+        start["qacc_warmstart"] = np.zeros((n, model.nv))
+        max_steps = max(1, round(duration / model.opt.timestep))
         with precision(self.single):
             fields = pad_rows(self.mjx_scene.fields(theta, n), self.size)
             last = self._program(fields, pad_rows(start, self.size), n, max_steps)
@@ -145,9 +146,11 @@ class MjxImpactSimulator:
 
         def run_all(fields: Any, start: Any, n: Any, max_steps: Any) -> Any:
             def rows_of(arrays: Any, row: Any) -> Any:
+                """The rows (lanes,) of arrays; lanes beyond the last impact get that one's row."""
                 return {name: values[jnp.minimum(row, n - 1)] for name, values in arrays.items()}
 
-            def body(carry: Any) -> Any:
+            def step_lanes(carry: Any) -> Any:
+                """One step of all lanes; `row` (lanes,) is the impact that each lane runs."""
                 row, state, (touched, approach_speed, quiet_steps, steps), out = carry
                 new_state, touching, normal_velocity = jax.vmap(step_lane)(
                     rows_of(fields, row), state, rows_of(start, row)["ctrl"]
@@ -159,7 +162,7 @@ class MjxImpactSimulator:
                 quiet_steps = jnp.where(quiet, quiet_steps + 1, 0)
                 parted = touched & ~touching
                 settled = quiet_steps >= needed_quiet_steps
-                # Written so that NaN, which is not smaller than anything, counts as unstable.
+                # A negated <=, so that NaN, for which every comparison is false, is unstable too.
                 unstable = ~(jnp.abs(state["qvel"]) <= MAX_SPEED).all(1)
                 end = jnp.select(
                     [unstable, parted, settled],
@@ -167,15 +170,15 @@ class MjxImpactSimulator:
                     int(ImpactEnd.UNFINISHED),
                 )
                 over = (row < n) & ((end != ImpactEnd.UNFINISHED) | (steps >= max_steps))
-                # The sensor reports on the state before the step, so that is the last one.
+                # The sensor describes the state before the step, so the impact ends with that one.
                 last = {"qpos": state["qpos"], "qvel": state["qvel"], "end": end, "steps": steps}
-                written_row = jnp.where(over, row, size)  # rows beyond the end are dropped
+                written_row = jnp.where(over, row, size)  # writes to row `size` are dropped
                 out = {
                     name: values.at[written_row].set(last[name].astype(values.dtype), mode="drop")
                     for name, values in out.items()
                 }
-                # Lanes take the rows that are left in order. One without any is held at a start, so
-                # that it cannot slow down the solver for all.
+                # Free lanes take the next impacts in order. A lane for which none is left stays at
+                # the start of an impact, where it cannot slow down the solver for all lanes.
                 row = jnp.where(over, row.max() + jnp.cumsum(over), row)
                 fresh = over | (row >= n)
                 fresh_state = rows_of(start, row)
@@ -203,7 +206,7 @@ class MjxImpactSimulator:
                 "steps": jnp.zeros(size, int),
             }
             *_, out = jax.lax.while_loop(
-                lambda carry: (carry[0] < n).any(), body, (row, state, progress, out)
+                lambda carry: (carry[0] < n).any(), step_lanes, (row, state, progress, out)
             )
             return out
 
@@ -219,11 +222,11 @@ def _default_lanes(size: int) -> int:
 
 
 def _refuse_rk4_and_gap(scene: Scene) -> None:
-    """Refuse what would end impacts otherwise than in MuJoCo."""
+    """Refuse scenes whose impacts would end differently in MJX and MuJoCo."""
     if int(scene.base.opt.integrator) == int(mujoco.mjtIntegrator.mjINT_RK4):
         raise UnsupportedByMjx(
-            "MJX keeps no contact of the state before a step of RK4, by which impacts of scene "
-            f"{scene.name!r} would end: use Euler or implicitfast, or ImpactSimulator"
+            "with RK4, MJX keeps no contacts of the state before a step, which show when impacts "
+            f"of scene {scene.name!r} end: use Euler or implicitfast, or ImpactSimulator"
         )
     gap_varies = any(slot is not None and slot.field == "pair_gap" for slot in scene.slots)
     if scene.base.pair(STRIKE).gap[0] or gap_varies:

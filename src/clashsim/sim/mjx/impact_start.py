@@ -20,14 +20,15 @@ def impact_start(
         theta: (n, p), parameters of the scene.
 
     Returns:
-        What has written the poses, and arrays (n, ...) by MuJoCo's names: qpos, qvel and ctrl.
+        The `PairPoser` of these impacts, which also reads twists after them, and arrays (n, ...) by
+        MuJoCo's names: qpos, qvel and ctrl.
     """
     n = len(before)
-    base = scene.base
+    model = scene.base
     poser = PairPoser(scene, rest_height(scene, theta))
-    qpos = np.tile(base.qpos0, (n, 1))
-    qvel = np.zeros((n, base.nv))
-    control = np.zeros((n, base.nu))
+    qpos = np.tile(model.qpos0, (n, 1))
+    qvel = np.zeros((n, model.nv))
+    control = np.zeros((n, model.nu))
     poser.write(before, qpos, qvel)
     for actuator, dof in velocity_servos(scene):
         control[:, actuator] = qvel[:, dof]

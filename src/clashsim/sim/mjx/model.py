@@ -19,8 +19,8 @@ from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene, model_field
 from clashsim.sim.mjx.refusals import UnsupportedByMjx, one_line, refuse_meshes, refuse_pairs
 
-# Constants that MuJoCo derives from masses, inertias and reference poses (mj_setConst), as far as
-# MJX's dynamics read them.
+# Those constants that MuJoCo derives from masses, inertias and reference poses (mj_setConst) which
+# MJX's dynamics read.
 _DERIVED = (
     "body_subtreemass",
     "body_invweight0",
@@ -29,9 +29,11 @@ _DERIVED = (
     "tendon_invweight0",
     "actuator_acc0",
 )
-# Step of their central differences on the unit scale: they are smooth, so this gives ten digits.
+# Step, on the unit scale of a parameter, of central differences of these constants. They are smooth
+# functions of it, so the differences have ten correct digits.
 _DIFFERENCE_STEP = 1e-5
-# Least frictionloss: MJX takes a joint that had some and has none for a locked one.
+# N or N m: least friction loss of a joint whose friction loss is a parameter. A joint that had some
+# when the scene was put into MJX and then has none would be locked.
 _MIN_FRICTIONLOSS = 1e-9
 
 
@@ -43,7 +45,7 @@ class MjxScene:
         scene: The scene.
         mujoco_model: The MuJoCo model that was put into MJX.
         model: The MJX model.
-        names: The model's fields that theta decides.
+        names: The model's fields that depend on theta.
     """
 
     scene: Scene
@@ -52,7 +54,7 @@ class MjxScene:
     names: tuple[str, ...]
 
     def fields(self, theta: np.ndarray | None, n: int) -> dict[str, np.ndarray]:
-        """Fields of the model that theta decides.
+        """Fields of the model that depend on theta.
 
         Args:
             theta: (p,) or (n, p); the author's values where None.
@@ -76,11 +78,12 @@ class MjxScene:
         return out
 
     def field_tangents(self, theta: np.ndarray, free: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Derivatives of the same fields in some parameters.
+        """Derivatives of the fields that `fields` returns with respect to some parameters.
 
         Args:
-            theta: (n, p), where they are taken.
-            free: (q,), indices of the parameters, on their unit scales.
+            theta: (n, p), at which derivatives are taken.
+            free: (q,), indices of the parameters; derivatives are with respect to their values on
+                the unit scale.
 
         Returns:
             Arrays (n, q, ...) by name.
@@ -107,7 +110,7 @@ class MjxScene:
         return tangents
 
     def at(self, fields: dict[str, Any]) -> Any:
-        """The MJX model with these fields; they may be traced."""
+        """The MJX model with these fields, which may be traced by jax."""
         return self.model.tree_replace(fields)
 
     def _frictionloss_rows(self) -> list[int]:
@@ -119,7 +122,7 @@ class MjxScene:
         return sorted(rows)
 
     def _derived_constants(self, theta: np.ndarray) -> dict[str, np.ndarray]:
-        """MuJoCo's derived constants (n, ...) at theta (n, p), where a parameter moves them."""
+        """MuJoCo's derived constants (n, ...) at theta (n, p), by name; empty if all are fixed."""
         if not self.scene.needs_const:
             return {}
         # A batch, because one model after the other takes several times as long.
@@ -144,7 +147,7 @@ def import_mjx() -> tuple[Any, Any]:
 
         # MJX prints that it could not import warp, which is not needed.
         with contextlib.redirect_stdout(io.StringIO()):
-            # And not `from mujoco import`, which hides that the module is missing.
+            # Not `from mujoco import mjx`, whose error hides that the module is missing.
             import mujoco.mjx as mjx
     jax.config.update("jax_enable_x64", True)
     return jax, mjx
@@ -152,10 +155,10 @@ def import_mjx() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def precision(single: bool) -> Iterator[None]:
-    """Within, jax computes in single or in double precision, whatever it is set to.
+    """A context in which jax computes in single or in double precision, whatever it is set to.
 
-    Programs have to be compiled and called there. Products of matrices are in full precision: a GPU
-    would cut single numbers to 10 bits there.
+    Programs have to be compiled and called in it. Matrix products are in full precision, for which
+    a GPU would otherwise round single-precision factors to 10 bits.
     """
     jax, _ = import_mjx()
     with jax.enable_x64(not single), jax.default_matmul_precision("highest"):
@@ -177,11 +180,11 @@ def put_scene(
     Args:
         scene: The scene.
         timestep: s, replaces the author's.
-        faithful: Also refuse what MJX collides otherwise than MuJoCo.
+        faithful: Also refuse scenes whose collisions differ between MJX and MuJoCo.
         iterations: Of the constraint solver, at most.
         line_search_steps: In each iteration, at most. MJX takes all of them whether they are needed
-            or not; with 12 the states are those of MuJoCo's 50, in a quarter of the time.
-        single: Numbers of 32 bits, to be used within `precision`.
+            or not; 12 give the same states as MuJoCo's default of 50, in a quarter of the time.
+        single: Store the model in single precision, for use within `precision(True)`.
     """
     jax, mjx = import_mjx()
     spec = scene.spec.copy()
@@ -194,7 +197,7 @@ def put_scene(
     options.timestep = timestep or options.timestep
     for slot, param in zip(scene.slots, scene.params, strict=True):
         if slot is not None and slot.field == "dof_frictionloss":
-            # MJX makes room for the friction of joints that have some when they are put there.
+            # MJX makes room only for the friction of joints that have some in this model.
             slot.write(mujoco_model.dof_frictionloss, param.high)
     refuse_pairs(scene, mujoco_model, faithful=faithful)
     try:
@@ -227,7 +230,7 @@ def put_scene(
 def pad_rows(arrays: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
     """The arrays with their first rows repeated until there are `rows`.
 
-    Compiling for another number of rows costs more than computing some in vain.
+    Compiling for another number of rows costs more than computing rows that nobody needs.
     """
     padded = {}
     for name, values in arrays.items():

@@ -1,4 +1,4 @@
-"""What MJX cannot simulate, or collides otherwise than MuJoCo, refused with a sentence."""
+"""Refusals of scenes that MJX cannot simulate, or whose collisions differ from MuJoCo's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 from clashsim.core.errors import SceneError
 from clashsim.core.scene import Scene
 
-MAX_FACE_CORNERS = 20  # of a mesh's face that MJX keeps
-# Kinds of geoms that MJX collides as MuJoCo does (docs/mjx.md has the figures), for each kind those
-# that come after it in MuJoCo's order.
+MAX_FACE_CORNERS = 20  # most corners that MJX keeps of a mesh's face
+_MAX_REASON = 160  # characters of MJX's error that a message quotes
+# Kinds of geoms whose collisions are the same in MJX and MuJoCo (docs/mjx.md has the figures): for
+# each kind its partners, as far as they do not come before it in MuJoCo's order of kinds.
 _FAITHFUL_PARTNERS = {
     "plane": ("sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh"),
     "sphere": ("sphere", "capsule", "box", "mesh"),
     "capsule": ("capsule",),
 }
 FAITHFUL = {(kind, other) for kind, others in _FAITHFUL_PARTNERS.items() for other in others}
-# Those of them that MJX calls 1 m apart when they do not overlap.
+# Pairs among these that MJX reports to be 1 m apart whenever they do not overlap.
 WITHOUT_DISTANCE = {("sphere", "box"), ("sphere", "mesh")}
 
 
@@ -29,19 +30,19 @@ class UnsupportedByMjx(SceneError):
 
 
 def one_line(error: Exception, length: int | None = None) -> str:
-    """The message of an error on one line, cut to a length."""
+    """The message of an error on one line, cut to `length` characters where given."""
     return " ".join(str(error).split())[:length]
 
 
 def refusing_scene(scene: Scene, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled program whose errors report that MJX cannot run the scene."""
+    """The compiled program, with jax's errors raised as `UnsupportedByMjx` for the scene."""
 
     def run(*arrays: Any) -> Any:
         try:
             return compiled(*arrays)
         except (NotImplementedError, TypeError) as problem:
             raise UnsupportedByMjx(
-                f"MJX cannot run scene {scene.name!r}: {one_line(problem, 160)}"
+                f"MJX cannot run scene {scene.name!r}: {one_line(problem, _MAX_REASON)}"
             ) from None
 
     return run
@@ -60,7 +61,7 @@ def refuse_non_finite_gradients(scene: Scene, *gradients: np.ndarray) -> None:
 
 
 def refuse_pairs(scene: Scene, model: mujoco.MjModel, *, faithful: bool) -> None:
-    """Refuse pairs of geoms that MJX cannot collide at all or, if faithful, not as MuJoCo does."""
+    """Refuse geoms that MJX cannot collide or, if faithful, collides differently from MuJoCo."""
     from mujoco.mjx._src.collision_driver import geom_pairs, has_collision_fn
 
     for first, second, pair in geom_pairs(model):
@@ -79,12 +80,12 @@ def refuse_pairs(scene: Scene, model: mujoco.MjModel, *, faithful: bool) -> None
             raise UnsupportedByMjx(
                 f"MJX sees no distance between geoms {_geom_text(model, first)} and "
                 f"{_geom_text(model, second)} of scene {scene.name!r} before they touch, "
-                "so their margin would not count: set it to 0, or use MujocoSim"
+                "so their margin would have no effect: set it to 0, or use MujocoSim"
             )
 
 
 def refuse_meshes(scene: Scene, model: mujoco.MjModel, warnings: list[str]) -> None:
-    """Refuse meshes of which MJX drops corners; it only warns, with these texts."""
+    """Refuse meshes of which MJX drops corners, which it only reports by these `warnings`."""
     for mesh in range(model.nmesh):
         name = model.mesh(mesh).name
         dropped = any(f'"{name}"' in text and "coplanar face" in text for text in warnings)

@@ -18,8 +18,8 @@ from clashsim.sim.mjx.step import make_step
 class MjxSim:
     """A scene in MJX, in double precision.
 
-    The first call takes 10 to 30 seconds to compile, the first one of `rollout_with_jacobian` as
-    long again. Scenes that MJX would collide otherwise than MuJoCo are refused.
+    The first call of `rollout` takes 10 to 30 seconds to compile, and so does the first one of
+    `rollout_with_jacobian`. Scenes whose collisions differ between MJX and MuJoCo are refused.
 
     Attributes:
         scene: The scene.
@@ -76,20 +76,21 @@ class MjxSim:
         finite: bool = True,
         start_jacobian: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Simulate N trajectories and differentiate their states in some parameters.
+        """Simulate N trajectories and differentiate their states with respect to some parameters.
 
         Args:
             start: (N, s), states: qpos, qvel and act.
             control: (N, T, nu), one row per step.
             theta: (p,) or (N, p); that of the simulator where None, else the nominal values.
-            free: (q,), indices of the parameters, which are on their unit scales.
-            finite: Refuse starts and Jacobians that are not finite; a search that takes such points
-                back can do without.
-            start_jacobian: (N, q, s), how the start moves with the parameters; not at all where
-                None.
+            free: (q,), indices of the parameters.
+            finite: Refuse starts and Jacobians that are not finite. An optimiser that rejects such
+                points itself can set it to False.
+            start_jacobian: (N, q, s), derivatives of the start with respect to the parameters; zero
+                where None.
 
         Returns:
-            States (N, T + 1, s), and their Jacobians (N, T + 1, s, q).
+            States (N, T + 1, s), and their Jacobians (N, T + 1, s, q) with respect to the
+            parameters on their unit scales.
         """
         start, control = check_rollout(self.model, start, control, finite=finite)
         n = len(start)
@@ -108,14 +109,14 @@ class MjxSim:
         return states, jacobian
 
     def _make_step(self, differentiate: bool) -> StepFunction:
-        """The step of the scene, compiled by who calls it."""
+        """The step of the scene, not compiled yet."""
         _, mjx = import_mjx()
         mjx_scene = self.mjx_scene
         step = make_step(mjx_scene, differentiate=differentiate)
         empty = mjx.make_data(mjx_scene.model)
 
         def step_state(fields: Any, state: Any, control: Any) -> Any:
-            """One step. Only what the next one needs is carried, so that little is copied."""
+            """One step; returns only the fields of data that the next step needs."""
             data = step(mjx_scene.at(fields), empty.replace(**state, ctrl=control))
             return {name: getattr(data, name) for name in state}
 

@@ -1,8 +1,9 @@
 """One step of MJX as MuJoCo takes it, with gradients that hold in contact.
 
 MJX leaves out the implicit gyroscopic forces of free bodies; they are added here. Gradients of the
-constraint solver's answer come from the equation that it solves. The loops of the solver themselves
-have none where a contact is at rest or apart (a root of zero), and need not be differentiated.
+constraint solver's solution come from the equation that it solves. The solver's own loops are not
+differentiated: where a contact is at rest or apart, they take a root of zero, whose gradient is not
+finite.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ def make_step(
 ) -> DataFunction:
     """The function (model, data) -> data that steps a scene.
 
-    MuJoCo's `implicitfast` differentiates the bias force of every body that floats alone,
-    (M - dt d(-bias)/dv) a = f in its own 6 by 6 block. MJX's does not, and a spinning block is then
-    1e-4 off after a step. mjx.implicit solves M a = f, so f is changed to give that a.
+    For every free body to which nothing is jointed, MuJoCo's `implicitfast` includes the derivative
+    of the bias force and solves (M - dt d(-bias)/dv) a = f for the acceleration a, in the body's
+    own 6 by 6 block. MJX's does not, and a spinning block is 1e-4 off after a step. As mjx.implicit
+    solves M a = f, the force f is changed here to M a with MuJoCo's a.
 
     Args:
         mjx_scene: The scene in MJX.
@@ -41,10 +43,12 @@ def make_step(
     if integrator == int(mujoco.mjtIntegrator.mjINT_RK4):
         return mjx.step
     implicit = integrator == int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
-    dofs = _lone_free_bodies(mujoco_model)
+    dofs = _lone_free_bodies(mujoco_model)  # (b, 6)
     forward = make_forward(mjx_scene, differentiate=differentiate, change_forces=change_forces)
 
     def add_gyroscopic_forces(model: Any, data: Any) -> Any:
+        """The data with the forces changed so that mjx.implicit gives MuJoCo's accelerations."""
+
         def bias_force(angular_velocity: Any) -> Any:
             """Bias force with an angular velocity added to that of each free body."""
             qvel = data.qvel.at[dofs[:, 3:]].add(angular_velocity)
@@ -89,9 +93,9 @@ def _differentiable_forward(
 ) -> DataFunction:
     """mjx.forward with changed forces, and gradients by the implicit function theorem.
 
-    The solver's answer makes its gradient g vanish, so it moves by -H^-1 dg, which is how one more
-    step of Newton's method moves. That step itself is taken off again, for the value is the
-    solver's.
+    At the solver's solution the gradient g of its cost, with the Hessian H, is zero. So the
+    solution changes by -H^-1 dg, as one more step of Newton's method would. Here that step is added
+    with its derivative but without its value, so that the value stays the solver's.
     """
     jax, mjx = import_mjx()
     from mujoco.mjx._src.solver import Context
@@ -108,8 +112,8 @@ def _differentiable_forward(
         if not differentiate:
             return mjx.solve(model, data)
         solved = mjx.solve(constant(model), constant(data))
-        newton = Context.create(model, data.replace(qacc=solved.qacc)).Mgrad
-        qacc = solved.qacc - (newton - constant(newton))
+        newton_step = Context.create(model, data.replace(qacc=solved.qacc)).Mgrad
+        qacc = solved.qacc - (newton_step - constant(newton_step))
         # The force of the constraints is what the smooth forces do not explain.
         force = mjx.mul_m(model, data, qacc) - data.qfrc_smooth
         return data.replace(
@@ -120,9 +124,9 @@ def _differentiable_forward(
 
 
 def strike_contacts(mjx_scene: MjxScene) -> Callable[[Any], Any]:
-    """The function data -> mask (c,) of the contacts that are the strike's.
+    """The function data -> mask (c,) of those contacts that are between striker and struck geom.
 
-    MJX lists the contacts of every pair, apart or not.
+    MJX lists the contacts of every pair of geoms, whether they touch or not.
     """
     a, b = _strike_geoms(mjx_scene)
 
@@ -137,16 +141,17 @@ def strike_sensor(mjx_scene: MjxScene) -> Callable[[Any], tuple[Any, Any]]:
     """The function data -> (touching, normal velocity) in place of the scene's strike sensor.
 
     MJX does not have that sensor. `touching` is whether MuJoCo would list a contact of a pair
-    without a gap. The normal velocity is that of the deepest contact, negative while the bodies
-    approach. Both are of the state of the last `forward`, as with MuJoCo's sensors. With c the mass
-    centre to which MJX refers a velocity, v(p) = v_c + w x (p - c).
+    without a gap. The normal velocity (m/s) is that of the deepest contact, negative while the
+    bodies approach. Both describe the state of the last `forward`, as MuJoCo's sensors do: after a
+    step, the state before it. MJX gives velocities at the centre of mass c of a body's kinematic
+    tree; at a point p the velocity is v_c + w x (p - c).
     """
     jax, _ = import_mjx()
     jnp = jax.numpy
     mujoco_model = mjx_scene.mujoco_model
     is_strike = strike_contacts(mjx_scene)
     first_geom, second_geom = _strike_geoms(mjx_scene)
-    body = mujoco_model.geom_bodyid[[first_geom, second_geom]]
+    body = mujoco_model.geom_bodyid[[first_geom, second_geom]]  # (2,)
     root = mujoco_model.body_rootid[body]
 
     def sensor(data: Any) -> tuple[Any, Any]:

@@ -18,13 +18,17 @@ from clashsim.core.scene import GROUND, Scene
 # A pair that stays together has ended its impact when it closes at less than this share of the
 # approach speed.
 SETTLED = 0.02
-_SETTLING_TIME = 0.003  # s: it has to stay so for this long, for it may just pass through zero
+# s: for which it has to close so slowly, since a pair that bounces also passes through zero speed.
+_SETTLING_TIME = 0.003
 MAX_SPEED = 1e6  # m/s or rad/s: beyond this a simulation counts as unstable
-# How a body is let sink into soft ground: this often, for so long, keeping a share of its velocity
-# each time so that bouncy ground comes to rest as well.
+# A body sinks into soft ground in several rounds of simulation. After each its velocity is reduced,
+# so that a body on bouncy ground comes to rest as well.
 _SINK_ROUNDS = 40
-_SINK_TIME = 0.01  # s
-_SINK_KEPT_VELOCITY = 0.3
+_SINK_TIME = 0.01  # s, of a round
+_SINK_KEPT_VELOCITY = 0.3  # share of the velocity that is kept after a round
+# Points along each axis of the grid over parameters that change how far a body sinks in.
+_FINE_SINK_POINTS = 17
+_COARSE_SINK_POINTS = 5  # where there are three parameters or more
 
 
 class ImpactEnd(IntEnum):
@@ -32,7 +36,7 @@ class ImpactEnd(IntEnum):
 
     PARTED = 0  # the surfaces separated
     SETTLED = 1  # they stay together and no longer approach: what follows is a push, not an impact
-    UNFINISHED = 2  # neither within the time allowed
+    UNFINISHED = 2  # neither parted nor settled within the time allowed
     UNSTABLE = 3  # MuJoCo warned or the state is not finite
 
 
@@ -52,7 +56,7 @@ class ImpactOutcome:
 
     @property
     def usable(self) -> np.ndarray:
-        """Whether impacts (N,) came to an end."""
+        """Whether impacts (N,) ended by parting or settling."""
         return self.end <= ImpactEnd.SETTLED
 
 
@@ -89,6 +93,7 @@ class ImpactSimulator:
         self._warmstart = self._batch.bind("qacc_warmstart")
         self._ctrl = self._batch.bind("ctrl") if scene.base.nu else None
         self._sensors = self._batch.bind("sensordata")
+        # Index in sensordata of the number of contacts; the normal velocity (m/s) follows it.
         self._contact_sensor = int(scene.base.sensor("clashsim/contact").adr[0])
         self._fields = {
             slot.field: self._batch.expand(slot.field) for slot in scene.slots if slot is not None
@@ -184,13 +189,13 @@ class _ImpactProgress:
         """Take one step into account.
 
         Args:
-            active: (a,), impacts that were stepped.
+            active: (a,), indices of the impacts that were stepped.
             touching: (a,), whether the pair touched.
             normal_velocity: (a,), m/s, negative while the bodies approach.
-            qvel: (a, nv).
+            qvel: (a, nv), of the state that the other arguments describe.
 
         Returns:
-            The impacts that go on.
+            Indices of the impacts that go on.
         """
         speed = np.abs(normal_velocity)
         self.steps[active] += 1
@@ -202,7 +207,7 @@ class _ImpactProgress:
         self._touched[active] |= touching
         settled = self._quiet_steps[active] >= self._settling_steps
         unstable = ~np.isfinite(qvel).all(1) | (np.abs(qvel) > MAX_SPEED).any(1)
-        # Later ones win.
+        # Where several hold, the last one written counts.
         self.end[active[settled]] = ImpactEnd.SETTLED
         self.end[active[parted]] = ImpactEnd.PARTED
         self.end[active[unstable]] = ImpactEnd.UNSTABLE
@@ -220,6 +225,7 @@ def velocity_servos(scene: Scene) -> list[tuple[int, int]]:
     servos = []
     for actuator in range(model.nu):
         joint = int(model.actuator_trnid[actuator, 0])
+        # biasprm[2] is MuJoCo's velocity gain: the force falls with the joint's velocity.
         is_velocity_servo = model.actuator_biasprm[actuator, 2] < 0
         if is_velocity_servo and int(model.jnt_bodyid[joint]) == scene.striker_body.body:
             servos.append((actuator, int(model.jnt_dofadr[joint])))
@@ -247,13 +253,15 @@ def _update_bounding_radii(
         if kind == int(mujoco.mjtGeom.mjGEOM_BOX):
             radius[:, geom] = np.linalg.norm(size[:, geom], axis=1)
         elif kind in with_length:
-            radius[:, geom] = size[:, geom, :2].sum(1)
+            radius[:, geom] = size[:, geom, :2].sum(1)  # radius + half length, a safe bound
         else:
             radius[:, geom] = size[:, geom].max(1)
 
 
 def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
-    """Heights of a free struck body at rest on the ground, which it sinks into as solref sets.
+    """Heights of a free struck body at rest on the ground, into which its weight presses it.
+
+    How far depends on gravity and on the softness of the contact (solref, solimp).
 
     Args:
         scene: The scene.
@@ -277,9 +285,9 @@ class _RestHeightTable:
     """Rest heights over the parameters that change how far the body sinks in.
 
     Attributes:
-        params: Indices of these parameters.
-        values: Of each of them along an axis of the grid, in natural units.
-        heights: m, one axis for each parameter.
+        params: Indices of these parameters in `Scene.params`.
+        values: For each of them its values along its axis of the grid, in natural units.
+        heights: m, at the points of the grid, one axis for each parameter.
     """
 
     params: list[int]
@@ -295,13 +303,13 @@ def _rest_height_table(scene: Scene) -> _RestHeightTable:
         for i, param in enumerate(scene.params)
         if param.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))
     ]
-    points = 17 if len(params) < 3 else 5
+    points = _FINE_SINK_POINTS if len(params) < 3 else _COARSE_SINK_POINTS
     unit = [np.linspace(-1, 1, points) for _ in params]
     values = [
         from_unit([scene.params[i]], axis[:, None])[:, 0]
         for i, axis in zip(params, unit, strict=True)
     ]
-    grid = np.zeros((1, 0))
+    grid = np.zeros((1, 0))  # a single point where no parameter matters
     if params:
         grid = np.stack([axis.ravel() for axis in np.meshgrid(*unit, indexing="ij")], 1)
     theta = np.tile(scene.nominal, (len(grid), 1))
