@@ -16,8 +16,8 @@ from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
 
 _SIZES = (3, 5, 10, 20, 40)  # larger fits take seconds, and the curve is flat by then
-_NUM_SUBSETS = 2  # of each size; each costs a calibration
-_FEWEST_TESTED = 4  # impacts left over, at least, where none is held out
+_NUM_SUBSETS = 2  # subsets of each size; each costs a calibration
+_FEWEST_TESTED = 4  # where no impacts are held out, a subset leaves over at least this many
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +25,9 @@ class DataEfficiency:
     """Errors of calibrations on fewer impacts.
 
     Attributes:
-        sizes: Numbers of impacts that were fitted, (S,).
-        errors: For each of them, the relative errors (N,) of every subset of that size.
+        sizes: Numbers of impacts that were fitted.
+        errors: For each size and each subset of that size, the relative errors (N,) of the N
+            impacts that the subset's calibration was tested on.
     """
 
     sizes: tuple[int, ...]
@@ -47,8 +48,8 @@ def measure_data_efficiency(
     Returns:
         The errors; None where the impacts are too few.
     """
-    largest = len(fitted) if len(held_out) else len(fitted) - _FEWEST_TESTED + 1
-    sizes = [size for size in _SIZES if size < largest]
+    largest = len(fitted) - 1 if len(held_out) else len(fitted) - _FEWEST_TESTED
+    sizes = [size for size in _SIZES if size <= largest]
     if not sizes:
         return None
     base = calibration.base
