@@ -89,7 +89,7 @@ def start_state(cubes: int, seed: int = 0) -> np.ndarray:
 
 
 def _simulator(cubes: int) -> GraphSim:
-    """The graph simulator; contacts are found by Coal where that can be installed."""
+    """The graph simulator; Coal finds contacts where it is installed, else a batched search."""
     return GraphSim(
         [CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal")
     )

@@ -95,8 +95,8 @@ class HardStart:
         scene: The q parameters of this scene are searched; their nominal values are the truth.
         start: States (T, s) at which the T trajectories begin: qpos, then qvel.
         control: Control of all steps, (T, steps, u).
-        worst: Corner of the box of first guesses that is farther from the truth, (q,), unit scale.
-        best: The opposite corner, (q,), unit scale.
+        worst: Lower bounds of the first guesses, (q,), unit scale.
+        best: Upper bounds of the first guesses, (q,), unit scale.
         rounds: Rounds of basin hopping; the simulator steps that they take are the budget of every
             search.
     """

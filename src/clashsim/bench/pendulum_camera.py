@@ -51,7 +51,8 @@ SCENE = Scene(_XML, "bob", "stand", params=PARAMS, name="double-pendulum")
 # gravity and centres of mass have no component across the axes.
 PLAIN_PARAMS = tuple(range(6))
 NETWORK_INPUTS = ("sin/upper", "cos/upper", "sin/lower", "cos/lower", "qvel/upper", "qvel/lower")
-# Sines and cosines as they are; velocities (rad/s) by what half of the frames to fit on stay below.
+# Inputs are divided by these: 1 for sines and cosines, and for velocities (rad/s) about the median
+# speed in the recordings to fit on.
 INPUT_SCALES = (1.0, 1.0, 1.0, 1.0, 8.0, 16.0)
 # One unit of a network's output, N m: a hundredth of the torque of gravity on the joint.
 _TORQUE_SCALES = {"upper": 4e-4, "lower": 4e-5}

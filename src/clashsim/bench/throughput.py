@@ -1,7 +1,7 @@
 """Strikes per second from the same starts to the same poses at rest.
 
-Compared are MuJoCo, the hybrid simulator (learned collision, slide by MuJoCo), and learned collision
-with a slide model, on the CPU and on a device.
+Compared are MuJoCo, the hybrid simulator (learned collision, slide by MuJoCo), and learned
+collision with a slide model, on the CPU and on a device.
 """
 
 from __future__ import annotations
