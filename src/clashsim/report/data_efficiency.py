@@ -44,10 +44,12 @@ class _SizeSummary:
 
     @property
     def x(self) -> float:
+        """Position on the logarithmic axis."""
         return math.log(self.num_impacts)
 
     @property
     def mean_median(self) -> float:
+        """Mean over subsets of their median errors."""
         return float(np.mean(self.medians))
 
 
