@@ -69,7 +69,7 @@ def start_state(cubes: int, seed: int = 0) -> np.ndarray:
 
     Args:
         cubes: Number of cubes.
-        seed: Of the unevenness.
+        seed: Seed of the positions and yaws of the array.
 
     Returns:
         qpos (7 per cube), then qvel (6 per cube), (13 cubes,).
@@ -145,8 +145,8 @@ def _error_row(pairs: Sequence[tuple[np.ndarray, np.ndarray]], frame: int, cubes
     """Mean error over scenes after some frames.
 
     Args:
-        pairs: Of each scene, states (T, 13 cubes) of MuJoCo and of the graph simulator.
-        frame: After which the error is taken.
+        pairs: For each scene, states (T, 13 cubes) of MuJoCo and of the graph simulator.
+        frame: Frame at which the error is taken.
         cubes: Number of cubes.
     """
     errors = []

@@ -35,7 +35,7 @@ def load_boxes(name: str, root: Path) -> SlideSet:
     """Load the slides of struck boxes, in the order of `datasets.load`.
 
     Args:
-        name: As in "lasa/D1".
+        name: Name of the data set, as in "lasa/D1".
         root: Folder of the public recordings.
     """
     real = datasets.load(name, root)

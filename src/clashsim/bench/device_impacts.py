@@ -1,4 +1,4 @@
-"""Impacts and strikes per second on a torch device, beside the limits of the device.
+"""Impacts and strikes per second on a torch device, compared with the limits of the device.
 
 Needs no MuJoCo, so that it runs where that is not installed.
 """
@@ -32,7 +32,7 @@ _MAX_COMPARED = 4096  # rows that are compared with double precision
 # Strikes by a table for each impact by the network, which takes much longer.
 _STRIKES_PER_IMPACT = 8
 _BYTES_PER_NUMBER = 4  # single precision
-_POSE_NUMBERS = 3  # x, y, yaw; a planar twist has as many
+_POSE_NUMBERS = 3  # x, y, yaw; a planar twist has three numbers as well
 _MIN_SCALE = 1e-6  # of a network input, so that no division is by zero
 _OFF_QUANTILE = 0.99  # of the errors, shown as `off`
 
@@ -47,7 +47,7 @@ class _Computation:
         work: Computes `count` results once: (count, k), or (members, count, k) by a network of
             several members.
         count: Number of results of one call.
-        limit_share: From results per second to the share of the device's limit that they reach.
+        limit_share: Gives the share of the device's limit that some results per second reach.
         expected: The first results in double precision on the CPU, with the axes of `work`'s.
     """
 
@@ -267,7 +267,7 @@ def measure_planning(
         strikes: The model to plan in.
         device: Torch device, as in "cuda".
         n: Number of targets.
-        seed: Of the targets.
+        seed: Seed of the targets.
 
     Returns:
         One row: per_second, seconds, evaluations, the share of targets reached, and `off`, the

@@ -45,7 +45,7 @@ def measure_rates(
         scene: Only its name and the side that may be struck are used.
         device: Torch device, as in "cuda".
         num_envs: Numbers of environments for which random steps are measured, one after the other.
-        config: Of the training, which has its own number of environments.
+        config: Configuration of the training, which has its own number of environments.
 
     Returns:
         Rows of what, method and per_second. The row of the training also has `seconds`, `strikes`,

@@ -40,7 +40,7 @@ class FewShotTask:
 
     Attributes:
         load: Loads the data set; called in the process that does the work.
-        name: Of the data set.
+        name: Name of the data set.
         method: A key of `METHODS`, or `PUBLISHED`.
         ns: Numbers of impacts that the method may use.
         seeds: Number of repetitions.
@@ -130,7 +130,7 @@ def _published_rows(task: FewShotTask, real: RealDataset) -> list[Row]:
 
 
 def _finished_row(done: Sequence[Row], head: Row, repetitions: int) -> Row | None:
-    """The row with this head and as many repetitions, if there is one."""
+    """The finished row with this head and this number of repetitions, if there is one."""
     for row in done:
         same_head = all(row.get(key) == value for key, value in head.items())
         if same_head and row.get("seeds", repetitions) == repetitions:

@@ -33,7 +33,7 @@ def measure_rates(
         sizes: Numbers of lanes to measure; each lane simulates one impact at a time.
         single: Whether MJX computes in single precision.
         batches_per_lane: Impacts that each lane simulates in one call, one after the other.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
 
     Returns:
         Rows of what, method, per_second, steps_per_second (only steps that impacts needed, not
@@ -65,7 +65,7 @@ def compare_with_mujoco(
         scene_name: Name of a shipped scene.
         n: Number of impacts.
         single: Whether MJX computes in single precision.
-        seed: Of the impacts.
+        seed: Seed of the impacts.
 
     Returns:
         Shares of impacts with the same end and with the same number of steps; median, 99th

@@ -26,7 +26,7 @@ class BenchOptions:
         sets: Names of the data sets to measure; None takes all.
         methods: Names of the methods to measure; None takes all.
         resume: JSON-lines file of finished rows: a later run continues from it.
-        device: Torch device, as in "cuda", to measure on beside the CPU.
+        device: Torch device, as in "cuda", to measure on in addition to the CPU.
         cache: Folder of distilled base models.
         workers: Number of processes on this machine; None takes the default of the benchmark.
         executor: Runs the tasks instead of processes on this machine.

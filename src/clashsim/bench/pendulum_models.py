@@ -71,7 +71,7 @@ class PendulumModels:
     Attributes:
         fit: Recordings to fit on.
         held_out: Recordings to test on.
-        seed: Of the windows to fit on and of the first weights.
+        seed: Seed of the windows to fit on and of the first weights.
         quick: Whether to use small networks and few windows and steps.
     """
 

@@ -122,7 +122,7 @@ def train(
     Args:
         runs: Recordings to train on.
         validation: Other recordings, whose error decides when to stop.
-        seed: Of the first weights and of the batches.
+        seed: Seed of the first weights and of the batches.
         observed: Number of frames at the beginning of a window that the network sees.
         quick: Whether to stop after a few batches.
     """
@@ -159,7 +159,7 @@ def _train_span(
     """Train on one span of frames until the learning rate has fallen.
 
     Args:
-        loss: Of the network, on this span.
+        loss: Loss of the network, on this span.
         train_angles: Windows to train on, (N, T, 2), rad.
         check_angles: Windows to validate on, (M, T, 2), rad.
         rng: Draws the batches.

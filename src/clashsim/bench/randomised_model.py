@@ -53,6 +53,6 @@ class RandomisedStrikeModel:
         """Poses at rest (N, 3) of bodies struck at pose (N, 3) by strikes (N, d)."""
         rest = np.empty_like(pose)
         for i, model in enumerate(self._models):
-            rows = slice(i, None, len(self._models))  # every so many rows, from row i on
+            rows = slice(i, None, len(self._models))
             rest[rows] = model.rest(pose[rows], strike[rows])
         return rest

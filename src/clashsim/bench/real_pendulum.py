@@ -9,7 +9,8 @@ recordings that are held out as a whole.
                           how far the links' centres of mass are off their axes
     neural                the same with a neural scalar in each joint's torque (`AugmentedSim`)
     neural-without-upper, neural-without-lower
-                          the same with one of the two networks silenced: which of them mattered
+                          `neural` with the network of one joint silenced, which shows how much that
+                          network matters
     recurrent             a recurrent network without physics
     floor                 errors of `neural` on its own trajectories with the camera's noise: the
                           errors that it would have if it were the true model
@@ -172,7 +173,7 @@ def _trained_values(model: ShootingFit) -> Row:
 
 
 def draw(root: Path, resume: Path, picture: Path) -> None:
-    """Draw what both networks have learnt, over velocities and angles of the fitted recordings.
+    """Draw the outputs of both trained networks over velocities and angles.
 
     Args:
         root: Folder of the public recordings.

@@ -22,8 +22,8 @@ class SlideSet:
     """N slides of one body.
 
     Attributes:
-        name: Of the data set.
-        scene: With the struck body and its striker.
+        name: Name of the data set.
+        scene: The scene with the struck body and the striker.
         support_patch: Where the body touches the ground.
         model: The body on its ground in MuJoCo.
         slides: Recorded paths, N.

@@ -38,7 +38,7 @@ def run(
         options: What to do with the rows.
         n: Number of strikes.
         scene: Name of a shipped scene.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
 
     Returns:
         Two rows of what, method, per_second, ratio (the time of bare steps divided by the time of
@@ -85,7 +85,7 @@ def run(
 
 
 class _BareMujoco:
-    """The scene's own model, without clashsim's sensors, in a batch of its own."""
+    """A MuJoCo batch of the scene's model, without the sensors that clashsim adds."""
 
     def __init__(self, scene: Scene, size: int) -> None:
         self.scene = scene

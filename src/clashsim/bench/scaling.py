@@ -258,7 +258,7 @@ class _KilledOnce:
     A process that is killed from outside may be between two items, and then no result is lost.
 
     Attributes:
-        work: From an item to its result.
+        work: Computes the result of an item.
         which: Number of the item whose result is lost.
         mark: Path of a file that exists once a process was killed.
     """

@@ -31,7 +31,7 @@ _SLIDE_SEED = 1
 _CHECKED_STRIKES = 32  # whose poses at rest are compared between the timesteps
 _TARGETS_AT_ONCE = 16  # planned in one call: the population of one target leaves cores idle
 _METHODS_PER_SHAPE = 5  # that `_methods` gives
-_TABLE_TARGETS_FACTOR = 5  # a strike table is fast: it plans so many times more targets one by one
+_TABLE_TARGETS_FACTOR = 5  # a strike table is fast, so that it plans five times as many targets
 _DEFAULT_TARGETS = 2  # planned one by one
 _ROUNDS = 24  # of the search
 _QUICK_ROUNDS = 2
@@ -42,7 +42,7 @@ class _Method:
     """One way to plan.
 
     Attributes:
-        name: In the table.
+        name: Name of the method in the table.
         model: What is planned in.
         targets: Number of targets.
         at_once: Number of targets in one call.

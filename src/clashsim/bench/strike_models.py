@@ -36,9 +36,9 @@ class StrikeModels:
 
     Attributes:
         scene: The scene.
-        timestep: Of the hybrid simulator, s. MuJoCo alone uses the scene's own timestep, which its
+        timestep: Timestep of the hybrid simulator, s. MuJoCo alone uses the scene's own timestep, which its
             collisions need.
-        slide_seed: Of the strikes from which the slide model is fitted.
+        slide_seed: Seed of the strikes from which the slide model is fitted.
     """
 
     scene: Scene
@@ -106,7 +106,7 @@ def slide_model_of(stepped: SteppedStrikes, seed: int) -> SlideModel:
 
     Args:
         stepped: Strikes of the hybrid simulator, whose slides are MuJoCo's.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
     """
     shape = (_SLIDE_STRIKES, len(stepped.names))
     strikes = np.random.default_rng(seed).uniform(stepped.low, stepped.high, shape)

@@ -36,7 +36,7 @@ SAME_POSITION = 0.015  # m
 SAME_ANGLE = 15.0  # degrees
 _QUICK_STRIKES = 256
 _FEWEST_SLOW_STRIKES = 16  # that MuJoCo simulates
-_SLOW_SHARE = 16  # MuJoCo simulates one of so many strikes, because it is slow
+_SLOW_SHARE = 16  # MuJoCo is slow, so that it simulates only one of 16 strikes
 _WARM_UP_STRIKES = 16
 _HYBRID_TIMESTEP = 0.005  # s
 _MJX_SCENE = "square"  # MJX refuses the semi-cylinder, whose face has too many corners
@@ -61,7 +61,7 @@ def run(
         options: Networks and tables are measured once more on its device, if there is one.
         n: Number of strikes in a call.
         scene: Name of a shipped scene.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
 
     Returns:
         Rows of what, method, per_second and ratio (to MuJoCo). Strikes to rest also have off_mm

@@ -52,7 +52,7 @@ class TossProblem:
     Attributes:
         fit: Tosses that may be used.
         test: Tosses to predict.
-        seed: Of the repetition.
+        seed: Seed of the repetition.
         quick: Whether to stop early.
         thetas: Parameters by name that each method has found, by method; later methods may use
             them.

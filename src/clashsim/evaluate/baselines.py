@@ -126,7 +126,7 @@ def scratch(
     Args:
         problem: The data set of N impacts.
         rows: Impacts whose outcome may be used, (n,).
-        seed: Of the first weights and of the folds of cross-validation.
+        seed: Seed of the first weights and of the folds of cross-validation.
         steps: The most training steps.
 
     Returns:

@@ -1,7 +1,7 @@
 """How good a calibration would be with fewer impacts.
 
-The same calibration is repeated on subsets of the impacts and tested on impacts that it did not
-see.
+The calibration is repeated on subsets of the impacts, each time tested on impacts that are not in
+the subset.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def measure_data_efficiency(
         calibration: The calibration on all of `fitted`.
         fitted: Impacts that subsets are drawn from.
         held_out: Impacts to test on; where there are none, those that a subset leaves over.
-        seed: Of the subsets, and of the calibrations on them.
+        seed: Seed of the subsets, and of the calibrations on them.
 
     Returns:
         The errors; None where the impacts are too few.

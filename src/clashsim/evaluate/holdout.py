@@ -1,7 +1,7 @@
-"""How good a calibration is on impacts that it was not fitted to, beside MuJoCo.
+"""How well a calibration predicts impacts that it was not fitted to, compared with MuJoCo.
 
-The impacts are those held out, or, where none were, each fifth of the fitted ones is left out in
-turn.
+These impacts are the held-out ones. Where none are held out, the fitted impacts are split into
+five folds, and each fold is predicted by a calibration on the other four.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def predict_held_out(
         calibration: The calibration to test; it is repeated on folds where nothing is held out.
         fitted: Impacts that it was fitted to.
         held_out: Impacts that it was not fitted to; may be none.
-        seed: Of the folds, and of the calibrations on them.
+        seed: Seed of the folds, and of the calibrations on them.
         frame: Contact frames of `held_out`; None computes them.
 
     Returns:

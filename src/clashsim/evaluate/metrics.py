@@ -9,7 +9,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 
 ALPHAS = (0.1, 0.2)  # thresholds of accuracy in every table
-_FINE_ALPHA = 0.05  # still tells methods apart where all errors are below 0.1
+_FINE_ALPHA = 0.05  # a further threshold, at which good methods still differ
 SHARES = (0.5, 0.8, 0.9)  # probabilities of the central intervals whose coverage is measured
 _MIN_SIZE = 1e-12  # m/s, of a measured twist, so that no division is by zero
 _MIN_STD = 1e-300  # of a prediction, so that no division is by zero

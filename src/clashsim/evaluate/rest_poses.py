@@ -1,4 +1,7 @@
-"""Where struck bodies come to rest: measured, and predicted by each model with one slide model."""
+"""Where struck bodies come to rest: measured, and predicted by each collision model.
+
+The same slide model follows each collision model.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
     Args:
         calibration: The calibrated model.
         fitted: Impacts that it was fitted to.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
+
+    Returns:
+        The map; strikes that miss the struck body are left out.
     """
     base = calibration.base
     scene = base.scene

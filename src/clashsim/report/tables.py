@@ -161,7 +161,7 @@ def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """A table with a row per model: accuracy(0.1), accuracy(0.2) and the median relative error.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         rows: Figures by model, with the keys "accuracy_0.1", "accuracy_0.2" and "median".
     """
     table = Table(title=escape(title), title_justify="left")

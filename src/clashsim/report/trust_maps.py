@@ -81,7 +81,7 @@ class _MapAxis:
 
 
 def trust_section(trust_map: TrustMap) -> Markup:
-    """Maps of the predicted standard deviation over all strikes of the scene."""
+    """Section with maps of the predicted standard deviation over all strikes of the scene."""
     return section(
         "Where the model is confident",
         tag("p", keep_units(trust_map.sentence())),
