@@ -36,8 +36,8 @@ class StrikeModels:
 
     Attributes:
         scene: The scene.
-        timestep: Timestep of the hybrid simulator, s. MuJoCo alone uses the scene's own timestep, which its
-            collisions need.
+        timestep: Timestep of the hybrid simulator, s. MuJoCo alone uses the scene's own timestep,
+            which its collisions need.
         slide_seed: Seed of the strikes from which the slide model is fitted.
     """
 

@@ -77,7 +77,7 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
         seed: Seed of the strikes.
 
     Returns:
-        The map; strikes that miss the struck body are left out.
+        The map; drawn strikes in which the bodies do not touch are left out.
     """
     base = calibration.base
     scene = base.scene
