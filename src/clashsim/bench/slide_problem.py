@@ -117,7 +117,7 @@ class RestPoseProblem:
         """
         moved = np.abs(self.data.rest - self.data.pose)[rows]
         mean_moved = moved[:, :2].max(1).mean()
-        mean_turned = moved[:, 2].mean()
+        mean_rotation = moved[:, 2].mean()
         best = (np.inf, 0.0, 0)  # cost, sliding friction, index of the torsional friction
         for sliding in np.geomspace(self.frictions[0], self.frictions[-1], _FINE_GRID):
             for index in torsional:
@@ -125,7 +125,7 @@ class RestPoseProblem:
                 distance, angle = self.errors(self.tabulated_rest(friction))
                 cost = distance[rows].mean() / mean_moved
                 if use_angle:
-                    cost += angle[rows].mean() / mean_turned
+                    cost += angle[rows].mean() / mean_rotation
                 best = min(best, (float(cost), *friction))
         _, best_sliding, best_index = best
         return MujocoFriction(best_sliding, best_index)
