@@ -1,11 +1,13 @@
 """Ten advised strikes against ten random ones: accuracy after a calibration with them.
 
-A seed splits the recorded strikes of a data set into a pool to choose from and a test. Of the pool,
-a method sees how strikes meet, and their outcomes only once it has chosen them:
+A seed splits the recorded strikes of a data set into a pool to choose from and a test set. A method
+sees the states before impact of the whole pool, but outcomes only of the strikes that it has
+chosen:
 
     random       the first ten of the pool, which is in random order
-    advised      the ten that are advised before any strike is made
-    advised-5-5  five of these, a calibration with them, and the five that are advised after it
+    advised      ten strikes, all advised before any outcome is known
+    advised-5-5  five advised strikes, a calibration with them, then five that this calibration
+                 advises
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from clashsim.fit.distil import DistilledModel
 
 OPTIONS = frozenset({"root", "seeds", "sets", "methods", "resume"})
 NUM_STRIKES = 10
-_POOL_SIZE = 60  # strikes to choose from, or half of a data set that is smaller than twice this
-_MAX_TESTED = 400
+_POOL_SIZE = 60  # strikes to choose from; half of the data set if that is less
+_MAX_TESTED = 400  # strikes
 # (base model, pool, seed) -> rows of the pool that are chosen
 Choice = Callable[[DistilledModel, Impacts, int], np.ndarray]
 
@@ -49,7 +51,7 @@ def _advised(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
 
 
 def _advised_twice(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
-    """Half of the strikes advised at once, the others after a calibration with these."""
+    """Half of the strikes advised at once, the others after a calibration with the first half."""
     first = advise(base, pool, NUM_STRIKES // 2).rows
     others = np.setdiff1d(np.arange(len(pool)), first)
     calibration = calibrate(base, pool[first], seed=seed)

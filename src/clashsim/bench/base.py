@@ -43,7 +43,7 @@ def run(
         scenes: Names of shipped scenes; all by default.
         n: Simulated impacts to distil from.
         held_out: Simulated impacts to test on.
-        seed: Of both, and of the first weights.
+        seed: Seed of the simulated impacts, and of the first weights.
         configs: How to distil, by the name of the method.
 
     Returns:

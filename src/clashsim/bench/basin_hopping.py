@@ -1,11 +1,12 @@
 """Share of seeds that find the true parameters from a poor first guess, for four searches.
 
-All searches may spend the same number of simulator steps. A step with the Jacobian in q parameters
-counts 1 + q times, which is what finite differences would take. The seed draws the first guess:
+All searches have the same budget of simulator steps. A step with the Jacobian in q parameters is
+counted as 1 + q steps, which is what finite differences would take. The seed draws the first guess:
 
     descent        one Levenberg-Marquardt descent from the first guess until it stops
     multi-start    descents from the first guess and from points over the whole range
-    cma-es         CMA-ES with the first guess as mean and half the range as standard deviation
+    cma-es         CMA-ES with the first guess as mean and a quarter of the range as standard
+                   deviation
     basin-hopping  parallel chains from the first guess and from others that are as poor
 """
 
@@ -29,7 +30,9 @@ from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
 NUM_CHAINS = 8
 HOPS = BasinHoppingConfig(steps_per_round=5, polish_steps=20)
-CLOSE = 0.05  # of the half range: the truth is found if every parameter is this close to it
+CLOSE = 0.05  # unit scale: the truth is found if every parameter is this close to it
+_CMA_STD = 0.5  # first standard deviation of CMA-ES, unit scale: the range is from -1 to 1
+_DESCENT_TOLERANCE = 1e-6  # relative fall of the cost over some steps, below which `descent` stops
 _SOLVED = 1e-10  # squared relative error at which CMA-ES stops
 _FAILED = 1e30  # loss of a simulation that did not stay finite
 
@@ -39,13 +42,14 @@ class SearchResult(NamedTuple):
 
     Attributes:
         point: Best point found, (q,), unit scale.
-        spent: Evaluations with a Jacobian, or what took as many simulator steps.
+        spent: Simulator steps, in numbers of evaluations with a Jacobian.
     """
 
     point: np.ndarray
     spent: int
 
 
+# (problem, seed, budget in evaluations with a Jacobian) -> where the search ended
 Search = Callable[[HardStart, int, int], SearchResult]
 
 
@@ -58,14 +62,17 @@ def _budget(problem: HardStart) -> int:
 def _descent(problem: HardStart, seed: int, budget: int) -> SearchResult:
     """One descent; it may stop before its budget is spent."""
     guess = _first_guesses(problem, seed, 1)
-    end = levenberg_marquardt(problem.evaluate, guess, steps=budget - 1, tolerance=1e-6)
-    return SearchResult(end.points[0], len(end.trace))
+    end = levenberg_marquardt(
+        problem.evaluate, guess, steps=budget - 1, tolerance=_DESCENT_TOLERANCE
+    )
+    evaluations = len(end.trace)
+    return SearchResult(end.points[0], evaluations)
 
 
 def _multi_start(problem: HardStart, seed: int, budget: int) -> SearchResult:
-    """As many descents as the budget allows; the best end is polished.
+    """As many descents as the budget allows, then a further descent from the best end.
 
-    Each has as many steps as basin hopping spends on a chain in two rounds.
+    Each descent has as many steps as a chain of basin hopping in two rounds.
     """
     length = 2 * HOPS.steps_per_round
     polish = min(HOPS.polish_steps, budget // 4)
@@ -88,7 +95,7 @@ def _cma_es(problem: HardStart, seed: int, budget: int) -> SearchResult:
     q = len(problem.truth)
     search = CMA(
         mean=_first_guesses(problem, seed, 1)[0],
-        sigma=0.5,
+        sigma=_CMA_STD,
         bounds=np.tile([-1.0, 1.0], (q, 1)),
         seed=seed,
         population_size=NUM_CHAINS,
@@ -108,7 +115,8 @@ def _cma_es(problem: HardStart, seed: int, budget: int) -> SearchResult:
             least = loss.min()
         if least < _SOLVED or search.should_stop():
             break
-    return SearchResult(best, -(-evaluated // (1 + q)))
+    evaluations_with_jacobian = -(-evaluated // (1 + q))  # rounded up
+    return SearchResult(best, evaluations_with_jacobian)
 
 
 def _basin_hopping(problem: HardStart, seed: int, budget: int) -> SearchResult:

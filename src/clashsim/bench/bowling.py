@@ -1,12 +1,12 @@
 """A cube pushed into a bowling array of ten (few-shot paper, Fig. 6).
 
-The graph simulator against MuJoCo with the same identified contact.
+The graph simulator is compared with MuJoCo, with the same identified contact. Rows have as `what`
 
-    what `error`   mean distance (% of a cube's width) and rotation (degrees) of all cubes between
-                   the two, after some frames
-    what `cost`    seconds per step of one scene when `scenes` of them run as one batch, and the
-                   ratio to MuJoCo (all its substeps of a frame, a batch on all cores) in the same
-                   process; `device`: where the network ran
+    error   mean distance (% of a cube's width) and rotation (degrees) of all cubes between the two
+            simulators, after some frames
+    cost    seconds per frame of one scene when `scenes` scenes run as one batch, and the ratio to
+            MuJoCo (all its substeps of a frame, a batch on all cores) in the same process;
+            `device`: where the network ran
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ from clashsim.sim.graph.simulator import GraphSim
 OPTIONS = frozenset({"seeds", "device"})
 _NUM_CUBES = 11
 _FRAMES = (5, 10, 20, 30, 45, 60)  # after which errors are measured
-_COST_CUBES = (2, 5, 10, 20)
-_COST_STEPS = 12
+_COST_CUBES = (2, 5, 10, 20)  # numbers of cubes for which the cost is measured
+_COST_STEPS = 12  # frames over which the graph simulator is timed
+_MUJOCO_STEPS_FACTOR = 40  # MuJoCo is faster, so that it is timed over this many times more frames
+_MUJOCO_BATCH_STEPS_FACTOR = 4  # the same for a batch of scenes
 _QUICK_NUM_CUBES = 4
 _QUICK_FRAMES = (6, 12)
 _QUICK_COST_CUBES = (2, 4)
@@ -58,10 +60,20 @@ _YAW_STD = 0.03  # rad
 _BATCH_SCENES = 128  # in one batch, for the cost on a device
 _FRAMES_BEFORE_COST = 10  # so that the cost is that of the first collisions
 _WIDTH = 2 * (HALF + ROUNDING)  # m, of a cube
+_QPOS = 7  # numbers of a free body's pose: position, quaternion wxyz
+_PICTURES = 4  # moments that `plot` shows
 
 
 def start_state(cubes: int, seed: int = 0) -> np.ndarray:
-    """State (13 cubes,): the first cube slides along x into an uneven array of the others."""
+    """State in which the first cube slides along x towards an uneven array of the others.
+
+    Args:
+        cubes: Number of cubes.
+        seed: Seed of the positions and yaws of the array.
+
+    Returns:
+        qpos (7 per cube), then qvel (6 per cube), (13 cubes,).
+    """
     others = cubes - 1
     rows = 1
     while rows * (rows + 1) // 2 < others:
@@ -71,34 +83,40 @@ def start_state(cubes: int, seed: int = 0) -> np.ndarray:
     array = bowling_array(rows, _SPACING)[:others] + noise
     yaws = _YAW_STD * rng.normal(size=others)
     state = cubes_at_rest(np.vstack([_PUSHED_POSITION, array]), np.concatenate([[0.0], yaws]))
-    state[7 * cubes] = _SPEED
+    first_velocity_x = _QPOS * cubes
+    state[first_velocity_x] = _SPEED
     return state
 
 
 def _simulator(cubes: int) -> GraphSim:
-    """The graph simulator, with Coal where it is installed: not every GPU machine can have it."""
+    """The graph simulator; Coal finds contacts where it is installed, else a batched search."""
     return GraphSim(
         [CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal")
     )
 
 
 def rollout_both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """States (frames + 1, 13 cubes) of MuJoCo and of the graph simulator."""
+    """States (frames + 1, 13 cubes) of MuJoCo and of the graph simulator, from the same start."""
     start = start_state(cubes, seed)[None]
     in_mujoco = rollout_in_mujoco(start, frames)[0]
-    in_graph = _simulator(cubes).rollout(start, np.zeros((1, frames, 0)))[0]
+    in_graph = _simulator(cubes).rollout(start, _no_control(frames))[0]
     return in_mujoco, in_graph
+
+
+def _no_control(frames: int) -> np.ndarray:
+    """Control (1, frames, 0) of one scene without actuators."""
+    return np.zeros((1, frames, 0))
 
 
 def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     """Measure errors and costs.
 
     Args:
-        options: Its seeds are the number of scenes, its device is where costs are measured beside
-            the CPU.
+        options: Its `seeds` is the number of scenes for errors; costs are measured on the CPU and
+            on its `device`.
 
     Returns:
-        Rows of what `error` and what `cost`.
+        Rows whose `what` is `error`, then rows whose `what` is `cost`.
     """
     device = options.device
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
@@ -124,7 +142,13 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
 
 
 def _error_row(pairs: Sequence[tuple[np.ndarray, np.ndarray]], frame: int, cubes: int) -> Row:
-    """Mean error over scenes after some frames."""
+    """Mean error over scenes after some frames.
+
+    Args:
+        pairs: For each scene, states (T, 13 cubes) of MuJoCo and of the graph simulator.
+        frame: Frame at which the error is taken.
+        cubes: Number of cubes.
+    """
     errors = []
     for in_mujoco, in_graph in pairs:
         errors.append(_pose_errors(in_mujoco[frame], in_graph[frame], cubes))
@@ -142,8 +166,8 @@ def _error_row(pairs: Sequence[tuple[np.ndarray, np.ndarray]], frame: int, cubes
 
 def _pose_errors(first: np.ndarray, second: np.ndarray, cubes: int) -> tuple[float, float]:
     """Mean distance (% of the width) and rotation (degrees) between the cubes of two states."""
-    first_poses = first[: 7 * cubes].reshape(cubes, 7)
-    second_poses = second[: 7 * cubes].reshape(cubes, 7)
+    first_poses = first[: _QPOS * cubes].reshape(cubes, _QPOS)
+    second_poses = second[: _QPOS * cubes].reshape(cubes, _QPOS)
     distance = np.linalg.norm(first_poses[:, :3] - second_poses[:, :3], axis=1)
     first_rotation = Rotation.from_quat(first_poses[:, 3:], scalar_first=True)
     second_rotation = Rotation.from_quat(second_poses[:, 3:], scalar_first=True)
@@ -152,14 +176,14 @@ def _pose_errors(first: np.ndarray, second: np.ndarray, cubes: int) -> tuple[flo
 
 
 def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
-    """Seconds per step around the first collisions, MuJoCo and network side by side."""
+    """Seconds per frame around the first collisions, by MuJoCo and by the graph simulator."""
     start = rollout_in_mujoco(start_state(cubes)[None], _FRAMES_BEFORE_COST)[:, -1]
     sim = _simulator(cubes)
-    sim.rollout(start, np.zeros((1, 1, 0)))  # warms up
+    sim.rollout(start, _no_control(1))  # warms up
     begin = time.perf_counter()
-    sim.rollout(start, np.zeros((1, steps, 0)))
+    sim.rollout(start, _no_control(steps))
     network = (time.perf_counter() - begin) / steps
-    mujoco = _mujoco_seconds(start, 40 * steps)
+    mujoco = _mujoco_seconds(start, _MUJOCO_STEPS_FACTOR * steps)
     rows = [_cost_row(cubes, "cpu", scenes=1, network=network, mujoco=mujoco)]
     if device is not None:
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=1):
@@ -168,7 +192,8 @@ def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=_BATCH_SCENES):
             batch_start = np.repeat(start, _BATCH_SCENES, 0)
             network = _device_seconds(sim, batch_start, steps, device) / _BATCH_SCENES
-            mujoco = _mujoco_seconds(batch_start, 4 * steps) / _BATCH_SCENES
+            mujoco_steps = _MUJOCO_BATCH_STEPS_FACTOR * steps
+            mujoco = _mujoco_seconds(batch_start, mujoco_steps) / _BATCH_SCENES
             rows.append(
                 _cost_row(cubes, device, scenes=_BATCH_SCENES, network=network, mujoco=mujoco)
             )
@@ -176,7 +201,7 @@ def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
 
 
 def _cost_row(cubes: int, device: str, *, scenes: int, network: float, mujoco: float) -> Row:
-    """The row of seconds per step of network and MuJoCo."""
+    """The row of seconds per frame of one scene, by the network and by MuJoCo."""
     return {
         "what": "cost",
         "cubes": cubes,
@@ -189,7 +214,10 @@ def _cost_row(cubes: int, device: str, *, scenes: int, network: float, mujoco: f
 
 
 def _mujoco_seconds(start: np.ndarray, steps: int) -> float:
-    """Seconds per step in MuJoCo; what it takes to set up does not count."""
+    """Seconds per frame of all scenes in MuJoCo, without the time to set up.
+
+    That time is the same for a short and a long rollout, and drops out of their difference.
+    """
     seconds = []
     for frames in (1, 1 + steps):
         begin = time.perf_counter()
@@ -200,7 +228,7 @@ def _mujoco_seconds(start: np.ndarray, steps: int) -> float:
 
 @torch.no_grad()
 def _device_seconds(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> float:
-    """Seconds per step of all scenes on a device.
+    """Seconds per frame of all scenes in the graph simulator on a device.
 
     Contacts are found by the batched collision search, which runs where the network does.
     """
@@ -217,7 +245,7 @@ def _device_seconds(sim: GraphSim, start: np.ndarray, steps: int, device: str) -
     gravity = sim.gravity.to(device).expand(len(bodies), 3)
     search = ContactSearch(pairs=all_pairs(len(start), len(sim.boxes), device))
     seconds = 0.0
-    for count in (1, steps):  # the first warms up
+    for count in (1, steps):  # the first rollout warms up
         begin = time.perf_counter()
         rollout_states(net, bodies, state, gravity, steps=count, dt=sim.dt, search=search)
         wait_for(device)
@@ -230,8 +258,8 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     """Draw MuJoCo above and the graph simulator below, from the top, at four moments.
 
     Args:
-        rows: Of `run`.
-        path: Of the picture.
+        rows: Rows that `run` returned.
+        path: Where the picture is written.
     """
     from matplotlib.figure import Figure
 
@@ -239,7 +267,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     cubes = errors[0]["cubes"]
     last_frame = max(row["frame"] for row in errors)
     figure = Figure(figsize=(11, 5.2), layout="constrained")
-    frames = np.linspace(0, last_frame, 4).astype(int)
+    frames = np.linspace(0, last_frame, _PICTURES).astype(int)
     panels = figure.subplots(2, len(frames), sharex=True, sharey=True)
     in_mujoco, in_graph = rollout_both(cubes, int(last_frame))
     for i, frame in enumerate(frames):
@@ -254,7 +282,7 @@ def _draw_scene(axes: Any, state: np.ndarray, cubes: int, title: str) -> None:
 
     square = 0.5 * _WIDTH * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     for i in range(cubes):
-        pose = state[7 * i : 7 * i + 7]
+        pose = state[_QPOS * i : _QPOS * (i + 1)]
         rotation = Rotation.from_quat(pose[3:], scalar_first=True).as_matrix()[:2, :2]
         outline = Polygon(
             square @ rotation.T + pose[:2],

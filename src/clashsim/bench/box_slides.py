@@ -16,14 +16,14 @@ from clashsim.slides.support_patch import uniform_support_patch
 # Half sides of the boxes, m, from contact distances and what the authors of the data set state.
 _HALF_SIDES = (0.128, 0.119, 0.125)
 _GYRATION = 0.0883  # m, as in the scene `plate`
-_MASS = {"D1": 0.38, "D2": 1.9}  # kg
-_OTHER_MASS = 1.0  # kg
+_MASS = {"D1": 0.38, "D2": 1.9}  # kg, by the part of the data set
+_OTHER_MASS = 1.0  # kg, of the box in other parts
 _START = 0.035  # s after the impact, at which the data set states the twist
 _START_WINDOW = 0.02  # s, before and after the start, in which a line through the path is fitted
 _ROBOT = 7  # the arm whose strikes are used
-_MAX_FIT_RMS = 0.003  # m, of the data set's own fit of a strike
-_MIN_SPEED = 0.1  # m/s
-# Differences between frames, in units of 1e-5 s, m and rad.
+_MAX_FIT_RMS = 0.003  # m, residual of the data set's own fit of a strike
+_MIN_SPEED = 0.1  # m/s, of the box after the strike
+# Keys of the file. Its trajectories are differences between frames, in units of 1e-5 s, m and rad.
 _TIME = "traj_t_delta_1e5"
 _POSITION = "traj_pos_delta_1e5"
 _YAW = "traj_yaw_delta_1e5"
@@ -35,7 +35,7 @@ def load_boxes(name: str, root: Path) -> SlideSet:
     """Load the slides of struck boxes, in the order of `datasets.load`.
 
     Args:
-        name: As in "lasa/D1".
+        name: Name of the data set, as in "lasa/D1".
         root: Folder of the public recordings.
     """
     real = datasets.load(name, root)
@@ -51,8 +51,9 @@ def load_boxes(name: str, root: Path) -> SlideSet:
         time, path = _recorded_path(table, row, yaw_before)
         near_start = np.abs(time - _START) < _START_WINDOW
         line = np.polynomial.polynomial.polyfit(time[near_start] - _START, path[near_start], 1)
-        first_poses.append(line[0])
-        slides.append(RecordedSlide.of(time, path, _START, line[0]))
+        pose_at_start = line[0]  # the line's constant
+        first_poses.append(pose_at_start)
+        slides.append(RecordedSlide.of(time, path, _START, pose_at_start))
     mass = _MASS.get(short_name.split("-")[0], _OTHER_MASS)
     x, y, height = _HALF_SIDES
     corners = np.array([[x, y], [-x, y], [-x, -y], [x, -y]])
@@ -81,7 +82,7 @@ def _read_table(root: Path) -> dict[str, np.ndarray]:
 
 
 def _usable_rows(table: dict[str, np.ndarray], short_name: str) -> np.ndarray:
-    """Strikes of one part of the data set that were fitted well, in recorded order."""
+    """Rows of the strikes of one part of the data set that were fitted well, in recorded order."""
     speed = np.linalg.norm(table["v_obj"][:, :2].astype(float), axis=1)
     usable = (
         (table["dataset"] == short_name)
@@ -96,7 +97,7 @@ def _usable_rows(table: dict[str, np.ndarray], short_name: str) -> np.ndarray:
 def _recorded_path(
     table: dict[str, np.ndarray], row: int, yaw_before: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Times (T,), s, and poses (T, 3) after one strike."""
+    """Times (T,), s, and poses (T, 3) after one strike: x, y (m), yaw (rad)."""
     frames = slice(table["traj_offset"][row], table["traj_offset"][row + 1])
     time = _UNIT * np.cumsum(table[_TIME][frames].astype(np.int64), axis=0)
     position = _UNIT * np.cumsum(table[_POSITION][frames].astype(np.int64), axis=0)
@@ -107,8 +108,8 @@ def _recorded_path(
 def _box_model(mass: float) -> mujoco.MjModel:
     """A box on its table in MuJoCo.
 
-    About the vertical it has the inertia that strikes showed, about the other axes that of a
-    uniform box.
+    The inertia about the vertical is the one that strikes showed; about the other axes it is that
+    of a uniform box.
     """
     x, y, z = _HALF_SIDES
     inertia_x = mass * (y * y + z * z) / 3

@@ -2,9 +2,9 @@
 
 A benchmark is a module with
 
-    OPTIONS             names of the `BenchOptions` that it uses and a user may give
+    OPTIONS             names of the `BenchOptions` that it uses and that a user may give
     run(options)        measures, and returns the rows of its table
-    plot(rows, path)    draws them; not every benchmark has it
+    plot(rows, path)    draws these rows; not every benchmark has this function
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODULES = {
     "bowling": "bowling",
     "scaling": "scaling",
 }
-# Options that a user may give and a benchmark may not have; all have `quick`.
+# Options that a user may give but that some benchmarks do not have. All benchmarks have `quick`.
 _REFUSABLE = ("seeds", "sets", "methods", "resume", "device", "executor")
 
 
@@ -47,7 +47,7 @@ def load_benchmark(name: str) -> Any:
 
 
 def given_options(options: BenchOptions) -> list[str]:
-    """Names of the options that a user gave and a benchmark may not have."""
+    """Names of the options that were given, of those that some benchmarks do not have."""
     return [name for name in _REFUSABLE if getattr(options, name)]
 
 
@@ -59,7 +59,7 @@ def check_options(name: str, given: Iterable[str]) -> None:
         given: Names of the options that a user gave.
 
     Raises:
-        ParamError: The benchmark does not have one of them.
+        ParamError: The benchmark does not have one of these options.
     """
     known = load_benchmark(name).OPTIONS
     for option in given:
@@ -84,6 +84,6 @@ def run_benchmark(name: str, options: BenchOptions) -> list[Row]:
     check_options(name, given_options(options))
     module = load_benchmark(name)
     if "root" in module.OPTIONS and options.root is not None:
-        options.recordings()
+        options.recordings()  # raises if the folder does not exist
     rows: list[Row] = module.run(options)
     return rows

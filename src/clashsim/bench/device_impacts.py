@@ -1,4 +1,4 @@
-"""Impacts and strikes per second on a torch device, beside the limits of the device.
+"""Impacts and strikes per second on a torch device, compared with the limits of the device.
 
 Needs no MuJoCo, so that it runs where that is not installed.
 """
@@ -24,14 +24,17 @@ from clashsim.nets.strike_table import StrikeTable
 from clashsim.plan.planner import PlannerConfig, plan_batch
 from clashsim.plan.tasks import PlanningTask, PlanStatus
 
-_GPU_MATRIX_SIDE = 8192  # of the matrices whose product shows a device's limit
+_GPU_MATRIX_SIDE = 8192  # rows and columns of the matrices whose product shows a device's limit
 _CPU_MATRIX_SIDE = 1024
 _GPU_COPY_BYTES = 1 << 30
 _CPU_COPY_BYTES = 1 << 26
 _MAX_COMPARED = 4096  # rows that are compared with double precision
-_ROWS_PER_IMPACT_ROW = 8  # strikes are so much cheaper than networks that so many more are made
+# Strikes by a table for each impact by the network, which takes much longer.
+_STRIKES_PER_IMPACT = 8
 _BYTES_PER_NUMBER = 4  # single precision
-_POSE_NUMBERS = 3
+_POSE_NUMBERS = 3  # x, y, yaw; a planar twist has three numbers as well
+_MIN_SCALE = 1e-6  # of a network input, so that no division is by zero
+_OFF_QUANTILE = 0.99  # of the errors, shown as `off`
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +44,11 @@ class _Computation:
     Attributes:
         what: Kind of result: "impacts" or "strikes to rest".
         method: How it is computed.
-        work: Computes all rows once, (n, k) or (members, n, k).
-        count: Number of rows.
-        limit_share: From rows per second to the share of the device's limit.
-        expected: The first rows in double precision on the CPU, shape as `work` gives them.
+        work: Computes `count` results once: (count, k), or (members, count, k) by a network of
+            several members.
+        count: Number of results of one call.
+        limit_share: Gives the share of the device's limit that some results per second reach.
+        expected: The first results in double precision on the CPU, with the axes of `work`'s.
     """
 
     what: str
@@ -63,14 +67,14 @@ class _Computation:
             "method": self.method,
             "per_second": per_second,
             "limit": self.limit_share(per_second),
-            "off": float(error.quantile(0.99)),
+            "off": float(error.quantile(_OFF_QUANTILE)),
         }
 
     def _error(self, computed: Tensor) -> Tensor:
         """Distance of poses (m), or relative error of twists."""
         rows = self.expected.shape[-2]
         expected = self.expected
-        if computed.dim() == 3:  # perhaps of fewer members of the network
+        if computed.dim() == 3:  # a network, perhaps with fewer members than the exact one
             expected = expected[: computed.shape[0]]
         gap = computed[..., :rows, :].cpu().double() - expected
         if self.what == "strikes to rest":
@@ -79,7 +83,7 @@ class _Computation:
 
 
 class _DeviceRates:
-    """Inputs on a device, and what is computed from them."""
+    """Inputs on a device, and the computations that are timed on them."""
 
     def __init__(self, net: ImpactNet, table: StrikeTable, device: str, n: int) -> None:
         self.device = device
@@ -92,7 +96,7 @@ class _DeviceRates:
         self.slide = table.slide
         self.n = n
         rng = torch.Generator(device).manual_seed(0)
-        self.inputs = self._draw_inputs(n // _ROWS_PER_IMPACT_ROW, rng)
+        self.inputs = self._draw_inputs(n // _STRIKES_PER_IMPACT, rng)
         self.strikes = self._draw_strikes(n, rng)
         self.poses = torch.zeros(n, _POSE_NUMBERS, device=device)
         compared = min(len(self.inputs), _MAX_COMPARED)
@@ -101,10 +105,10 @@ class _DeviceRates:
         self.some_poses = self.poses[:compared].cpu().double()
 
     def _draw_inputs(self, n: int, rng: torch.Generator) -> Tensor:
-        """Inputs of the network (n, f), distributed as those that it was trained on."""
+        """Inputs of the network (n, f), with the mean and spread of its training inputs."""
         scale = self.net.scale
         varies = scale > 0
-        std = torch.where(varies, 1 / scale.clamp_min(1e-6), 0)
+        std = torch.where(varies, 1 / scale.clamp_min(_MIN_SCALE), 0)
         noise = torch.randn(n, len(scale), device=self.device, generator=rng)
         return noise * std + self.net.mean
 
@@ -117,27 +121,32 @@ class _DeviceRates:
 
     @cached_property
     def operations_per_second(self) -> float:
-        """Of a large matrix product."""
+        """Additions and multiplications per second of a large matrix product."""
         side = _GPU_MATRIX_SIDE if self.is_gpu else _CPU_MATRIX_SIDE
-        number = torch.bfloat16 if self.is_gpu else torch.float32
-        matrix = torch.randn(side, side, device=self.device, dtype=number)
-        return 2 * side**3 / seconds_per_call(lambda: matrix @ matrix, self.device)
+        dtype = torch.bfloat16 if self.is_gpu else torch.float32
+        matrix = torch.randn(side, side, device=self.device, dtype=dtype)
+        operations = 2 * side**3
+        return operations / seconds_per_call(lambda: matrix @ matrix, self.device)
 
     @cached_property
     def bytes_per_second(self) -> float:
-        """Read and written by a large copy."""
+        """Bytes per second that a large copy reads and writes."""
         size = _GPU_COPY_BYTES if self.is_gpu else _CPU_COPY_BYTES
         source = torch.empty(size, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
         return 2 * size / seconds_per_call(lambda: target.copy_(source), self.device)
 
     def _network_share(self, members: int) -> Callable[[float], float]:
-        """Share of the fastest matrix product that a network of so many members comes to."""
-        operations = 2 * sum(weight[0].numel() for weight in self.net.weights)
-        return lambda rate: rate * members * operations / self.operations_per_second
+        """From impacts per second to the share of the rate of a large matrix product."""
+        operations_per_member = 2 * sum(weight[0].numel() for weight in self.net.weights)
+        operations = members * operations_per_member
+        return lambda rate: rate * operations / self.operations_per_second
 
     def _table_share(self, numbers: int) -> Callable[[float], float]:
-        """Share of the fastest copy; `numbers` have to be read and written per strike."""
+        """From strikes per second to the share of the rate of a large copy.
+
+        A strike reads and writes `numbers` numbers in single precision.
+        """
         return lambda rate: rate * _BYTES_PER_NUMBER * numbers / self.bytes_per_second
 
     def network(self) -> _Computation:
@@ -153,7 +162,7 @@ class _DeviceRates:
         )
 
     def fused_network(self, packed: Any, members: int) -> _Computation:
-        """So many members of the network as one kernel."""
+        """Some members of the network as one kernel."""
         return _Computation(
             "impacts",
             _fused_name(members),
@@ -165,7 +174,8 @@ class _DeviceRates:
 
     def tabulated(self) -> list[_Computation]:
         """Twists after impact and poses at rest by the strike table."""
-        # The least that has to move: a strike and perhaps a pose in, three numbers out.
+        # Numbers that are read and written at least: a strike and perhaps a pose are read, three
+        # numbers are written.
         for_twist = len(self.table.names) + _POSE_NUMBERS
         for_rest = for_twist + _POSE_NUMBERS
         expected_rest = self.exact_table(self.some_poses, self.some_strikes)
@@ -208,10 +218,10 @@ def measure_rates(
         n: Number of strikes in a call.
 
     Returns:
-        Rows of what, method, per_second; `limit`, the share of the fastest matrix product (for a
-        network) or of the fastest copy (for a table) that it comes to; and `off`, the 99th
-        percentile of the difference from double precision on the CPU (relative for impacts, m for
-        poses).
+        Rows of what, method, per_second; `limit`, the share of the device's limit that is reached
+        (for a network, the rate of a large matrix product; for a table, that of a large copy); and
+        `off`, the 99th percentile of the difference from double precision on the CPU (relative for
+        impacts, m for poses).
     """
     rows: list[Row] = []
     with torch.no_grad():
@@ -240,7 +250,7 @@ def _fused_name(members: int) -> str:
 
 
 def _import_fused() -> Any:
-    """Import the network as one kernel, which Triton compiles."""
+    """Import the module of the network as one kernel, which needs Triton."""
     try:
         from clashsim.nets import fused
     except ImportError as error:
@@ -257,15 +267,16 @@ def measure_planning(
         strikes: The model to plan in.
         device: Torch device, as in "cuda".
         n: Number of targets.
-        seed: Of the targets.
+        seed: Seed of the targets.
 
     Returns:
         One row: per_second, seconds, evaluations, the share of targets reached, and `off`, the
-        median distance (m) that is left.
+        median distance (m) between predicted end and target.
     """
     rng = np.random.default_rng(seed)
     reachable = rng.uniform(strikes.low, strikes.high, (n, len(strikes.names)))
-    targets = strikes.rest(np.zeros((n, _POSE_NUMBERS)), reachable)
+    struck_poses = np.zeros((n, _POSE_NUMBERS))
+    targets = strikes.rest(struck_poses, reachable)
     tasks = [PlanningTask(tuple(target)) for target in targets.tolist()]
     search = PlannerConfig(device=device, population=96, rounds=48)
     plan_batch(strikes, tasks[:2], search)  # warms up

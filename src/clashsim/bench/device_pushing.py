@@ -23,8 +23,8 @@ from clashsim.rl.push import StartDistribution
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
 
-SUCCESS = 0.999  # share of episodes that reach the sub-goal, at which a training counts as done
-_SECONDS = 1.0  # to measure environment steps for
+SUCCESS = 0.999  # share of test episodes that reach the sub-goal, at which a policy is trained
+_SECONDS = 1.0  # for which environment steps are measured
 _TEST_EPISODES = 4096
 _TEST_SEED = 2
 _WARM_UP_ROUNDS = 2  # one guided, one not: kernels are compiled and memory is taken at first use
@@ -41,16 +41,17 @@ def measure_rates(
     """Measure environment steps per second, then a training.
 
     Args:
-        strike_table: The model that strikes are made in.
-        scene: Only its name and the side that may be struck matter.
+        strike_table: The model that simulates strikes.
+        scene: Only its name and the side that may be struck are used.
         device: Torch device, as in "cuda".
-        num_envs: Numbers of environments that take random steps.
-        config: Of the training, which has its own number of environments.
+        num_envs: Numbers of environments for which random steps are measured, one after the other.
+        config: Configuration of the training, which has its own number of environments.
 
     Returns:
-        Rows of what, method and per_second. The row of the training has `seconds`, `strikes` and
-        `reached` (share of test episodes that reach the sub-goal) as well, and `until` and
-        `until_strikes`: seconds and strikes after which `SUCCESS` was reached first, None if never.
+        Rows of what, method and per_second. The row of the training also has `seconds`, `strikes`,
+        `reached` (share of test episodes in which the trained policy reaches the sub-goal), and
+        `until` and `until_strikes`: seconds and strikes of training after which this share was
+        first at least `SUCCESS`, None if never.
     """
     model = copy.deepcopy(strike_table).to(device).float()
     rows: list[Row] = []
@@ -68,9 +69,9 @@ def measure_rates(
 
 @torch.no_grad()
 def _steps_per_second(task: DevicePush) -> float:
-    """Steps per second of all environments at once.
+    """Steps per second, each of which moves all environments.
 
-    Random actions are made on the device, and their time counts.
+    The time to draw random actions on the device is included.
     """
     shape = (len(task.pose), len(task.low))
     device = task.pose.device
@@ -83,7 +84,7 @@ def _steps_per_second(task: DevicePush) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Training:
-    """A training whose clock is stopped while the policy is tested."""
+    """A training that is timed; the tests of the policy are not part of the time."""
 
     model: StrikeTable
     scene: Scene
@@ -91,7 +92,7 @@ class _Training:
     config: PpoConfig
 
     def measure(self) -> Row:
-        """Train, and say how long it took."""
+        """Train; returns the figures of the training's row."""
         self._warm_up()
         learner = self._learner(self.config, seed=0)
         strikes_per_round = self.config.num_envs * self.config.horizon
@@ -122,8 +123,9 @@ class _Training:
         }
 
     def _warm_up(self) -> None:
-        strikes = 4 * self.config.num_envs * self.config.horizon
-        learner = self._learner(replace(self.config, steps=strikes), seed=1)
+        """Train another policy for a few rounds, before the clock runs."""
+        four_rounds = 4 * self.config.num_envs * self.config.horizon
+        learner = self._learner(replace(self.config, steps=four_rounds), seed=1)
         for _ in range(_WARM_UP_ROUNDS):
             learner.train_round()
 

@@ -151,16 +151,17 @@ def _start_worker() -> None:
 
 
 def _distil_base_models(tasks: Sequence[FewShotTask], executor: Executor) -> None:
-    """Distil each base model in one worker, before two workers do it at the same time."""
-    first: dict[tuple[str, str], FewShotTask] = {}
+    """Distil each base model once: tasks that run at the same time would all distil it."""
+    by_base_model: dict[tuple[str, str], FewShotTask] = {}
     for task in tasks:
         if task.method in _DISTILLING_METHODS:
-            first[task.load().scene, task.method] = task
-    for _ in executor(_distil_base_model, [*first.values()]):
-        pass  # an error comes back in the rows that need the base model
+            by_base_model[task.load().scene, task.method] = task
+    for _ in executor(_distil_base_model, [*by_base_model.values()]):
+        pass  # an error will come again, in the rows that need the base model
 
 
 def _distil_base_model(task: FewShotTask) -> None:
+    """Distil the base model of a task's method; it is kept in the cache."""
     problem = task.problem(task.load())
     _ = problem.clashsim_base if task.method == "clashsim" else problem.paper_base
 

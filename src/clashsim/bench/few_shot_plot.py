@@ -15,6 +15,7 @@ from clashsim.report.figure_files import write_figure
 _MAX_COLUMNS = 4
 _PANEL_SIZE = (4.2, 3.6)  # inches
 _LEGEND_HEIGHT = 0.9  # inches
+_LEGEND_COLUMNS = 6
 
 
 def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
@@ -23,8 +24,8 @@ def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
     A method that uses no impacts is a dotted horizontal line.
 
     Args:
-        rows: Of `clashsim.bench.few_shot.measure`.
-        path: Of the picture; its suffix gives the format.
+        rows: Rows that `clashsim.bench.few_shot.measure` returned.
+        path: Where the picture is written; its suffix gives the format.
         draw: Which rows are shown: `random` or `block`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,7 +49,7 @@ def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(6, len(handles)),
+            ncols=min(_LEGEND_COLUMNS, len(handles)),
             frameon=False,
         )
     write_figure(path, figure, dpi=150)
@@ -57,13 +58,13 @@ def plot(rows: Sequence[Row], path: Path, *, draw: str = "random") -> None:
 def _draw_panel(axes: Any, name: str, shown: Sequence[Row]) -> dict[str, Any]:
     """Draw the lines of one data set; returns them by method, for the legend."""
     methods = [m for m in METHODS if any(r["method"] == m for r in shown)]
-    used = sorted({r["n"] for r in shown if r["n"]})
+    numbers_used = sorted({r["n"] for r in shown if r["n"]})
     handles = {}
     for i, method in enumerate(methods):
-        own = [r for r in shown if r["set"] == name and r["method"] == method]
-        own.sort(key=lambda r: r["n"])
-        if own:
-            handles[method] = _draw_method(axes, own, _line_style(method, i))
+        of_method = [r for r in shown if r["set"] == name and r["method"] == method]
+        of_method.sort(key=lambda r: r["n"])
+        if of_method:
+            handles[method] = _draw_method(axes, of_method, _line_style(method, i))
     axes.set(
         title=name,
         xscale="log",
@@ -71,7 +72,7 @@ def _draw_panel(axes: Any, name: str, shown: Sequence[Row]) -> dict[str, Any]:
         xlabel="real impacts used",
         ylabel="accuracy(0.1)",
     )
-    axes.set_xticks(used, [str(n) for n in used])
+    axes.set_xticks(numbers_used, [str(n) for n in numbers_used])
     axes.minorticks_off()
     return handles
 

@@ -20,14 +20,16 @@ from clashsim.evaluate.metrics import accuracy_summary, relative_error
 
 DRAWS = ("random", "block")
 PUBLISHED = "published"  # predictions that come with a data set, by models of others
-# Methods that take up to minutes per fit and hardly improve with more impacts, with the numbers of
-# impacts that they are measured at: so a run ends within the hour.
+# Methods that take up to minutes per fit and hardly improve with more impacts. They are measured at
+# these numbers of impacts only, so that a run ends within the hour.
 SLOW_METHODS = {"mujoco-cmaes": (5, 10, 50), "mujoco-sysid": (5, 10, 50), "mjx-gradient": (10,)}
 _SLOW_BLOCK_SIZE = 10  # the one number of impacts at which slow methods are measured on blocks
-_SLOW_SEEDS = 5  # the most
+_SLOW_SEEDS = 5  # the most repetitions of slow methods
 _WITHOUT_IMPACTS = ("mujoco-default",)  # uses no measured impacts, so that one row is enough
-_SMALL_SIZE = 20  # impacts: up to here results differ most between draws,
-_SMALL_SIZE_SEEDS = 20  # so that at least so many are averaged
+# With up to this many impacts, results differ most between draws. So the mean is over at least
+# `_SMALL_SIZE_SEEDS` draws.
+_SMALL_SIZE = 20
+_SMALL_SIZE_SEEDS = 20
 _QUICK_SAMPLES = 20_000
 Split = tuple[np.ndarray, np.ndarray]  # rows to use, rows to test on
 
@@ -38,7 +40,7 @@ class FewShotTask:
 
     Attributes:
         load: Loads the data set; called in the process that does the work.
-        name: Of the data set.
+        name: Name of the data set.
         method: A key of `METHODS`, or `PUBLISHED`.
         ns: Numbers of impacts that the method may use.
         seeds: Number of repetitions.
@@ -76,7 +78,7 @@ class FewShotTask:
         return self.seeds
 
     def cells(self) -> list[tuple[str, int]]:
-        """Draws and numbers of impacts that this method is measured at."""
+        """Pairs of draw and number of impacts at which this method is measured."""
         if self.method in _WITHOUT_IMPACTS:
             return [("random", 0)]
         cells = []
@@ -128,7 +130,7 @@ def _published_rows(task: FewShotTask, real: RealDataset) -> list[Row]:
 
 
 def _finished_row(done: Sequence[Row], head: Row, repetitions: int) -> Row | None:
-    """The row with this head and as many repetitions, if there is one."""
+    """The finished row with this head and this number of repetitions, if there is one."""
     for row in done:
         same_head = all(row.get(key) == value for key, value in head.items())
         if same_head and row.get("seeds", repetitions) == repetitions:
@@ -142,18 +144,18 @@ def split_rows(real: RealDataset, n: int, draw: str, *, seeds: int) -> list[Spli
     Args:
         real: The data set.
         n: Number of rows to use.
-        draw: `random` draws them by seed. `block` takes the first n strikes of each session as
-            recorded.
-        seeds: Number of repetitions; of blocks, the most.
+        draw: `random` draws n rows by a seed. `block` takes the first n strikes of one session, a
+            session per repetition.
+        seeds: Number of repetitions; with `block`, the most repetitions.
 
     Returns:
         (rows to use, rows to test on) of each repetition; none where the data set has fewer than
         2 n impacts.
     """
     total = len(real.impacts)
-    every = np.arange(total)
+    all_rows = np.arange(total)
     if n == 0:
-        return [(every[:0], every)]
+        return [(all_rows[:0], all_rows)]
     if 2 * n > total:
         return []
     if draw == "random":
@@ -161,7 +163,7 @@ def split_rows(real: RealDataset, n: int, draw: str, *, seeds: int) -> list[Spli
         return [(order[:n], order[n:]) for order in orders]
     blocks = [np.flatnonzero(real.session == s)[:n] for s in dict.fromkeys(real.session)]
     whole_blocks = [rows for rows in blocks if len(rows) == n]
-    return [(rows, np.setdiff1d(every, rows)) for rows in whole_blocks[:seeds]]
+    return [(rows, np.setdiff1d(all_rows, rows)) for rows in whole_blocks[:seeds]]
 
 
 def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split]) -> Row:
@@ -171,7 +173,7 @@ def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split
     for seed, (rows, test) in enumerate(splits):
         try:
             predicted = method(problem, rows, seed)
-        except Exception as exception:  # one method that fails is one row
+        except Exception as exception:  # a method that fails gives a row, and the others go on
             return {"why": why(exception)}
         error = relative_error(predicted, problem.impacts.after, problem.gyration)
         errors.append(error[test])

@@ -9,14 +9,18 @@ from clashsim.core.floor_scenes import box_contact_params
 from clashsim.core.params import to_unit
 from clashsim.fit.data_scaling import simulate
 
-# Contact and cube about as mujoco-shape of real-tosses identifies them on 16 tosses, rounded,
-# without the offset of the centre of mass and with even density.
+# Contact and cube are rounded values of what the method mujoco-shape of the bench real-tosses
+# identifies on 16 tosses. The density is even, so that the centre of mass is in the middle.
 CONTACT = {"friction": 0.17, "stiffness": 200000.0, "damping": 600.0, "d0": 0.8, "width": 0.002}
 HALF = 0.048  # m, half side of the cube without its rounding
-ROUNDING = 0.0037  # m, radius of the edges, which are added to the cube
-CUBE = Box.even((HALF, HALF, HALF), 0.37)
+ROUNDING = 0.0037  # m, radius of the edges, by which each side is farther out than `HALF`
+_MASS = 0.37  # kg
+CUBE = Box.even((HALF, HALF, HALF), _MASS)
 RATE = 148.0  # frames per second
 _GRAVITY = 9.81  # m/s^2
+_NUM_QPOS = 7  # of a free body: position, quaternion wxyz
+_NUM_QVEL = 6  # of a free body: velocity, angular velocity
+_ROW_SPACING = 0.87  # of a bowling array, over the spacing in a row: about the height of a triangle
 
 
 def unit_contact() -> np.ndarray:
@@ -29,34 +33,35 @@ def cubes_at_rest(positions: np.ndarray, yaws: np.ndarray | None = None) -> np.n
     """State of cubes that lie on the floor.
 
     Args:
-        positions: Of their centres on the floor, (k, 2), m.
-        yaws: (k,), rad; all 0 by default.
+        positions: x and y of the cubes' centres, (k, 2), m.
+        yaws: Yaws of the cubes, (k,), rad; all 0 by default.
 
     Returns:
         qpos (7 per cube), then qvel (6 per cube), (13 k,).
     """
     k = len(positions)
     half_yaw = np.zeros(k) if yaws is None else np.asarray(yaws, float) / 2
-    qpos = np.zeros((k, 7))
+    qpos = np.zeros((k, _NUM_QPOS))
     qpos[:, :2] = positions
     qpos[:, 2] = HALF + ROUNDING
     qpos[:, 3] = np.cos(half_yaw)
     qpos[:, 6] = np.sin(half_yaw)
-    return np.concatenate([qpos.ravel(), np.zeros(6 * k)])
+    qvel = np.zeros(_NUM_QVEL * k)
+    return np.concatenate([qpos.ravel(), qvel])
 
 
 def rollout_in_mujoco(start: np.ndarray, frames: int) -> np.ndarray:
     """Roll out n scenes of k cubes in MuJoCo.
 
     Args:
-        start: States, (n, 13 k).
+        start: States (n, 13 k), each as `cubes_at_rest` returns it.
         frames: Number of frames.
 
     Returns:
         States with the start included, (n, frames + 1, 13 k).
     """
     n = len(start)
-    k = start.shape[1] // 13
+    k = start.shape[1] // (_NUM_QPOS + _NUM_QVEL)
     scenes = {
         "half": np.full((n, k, 3), HALF),
         "mass": np.full((n, k), CUBE.mass),
@@ -70,9 +75,9 @@ def rollout_in_mujoco(start: np.ndarray, frames: int) -> np.ndarray:
 
 
 def bowling_array(rows: int, spacing: float) -> np.ndarray:
-    """Positions (k, 2), m, of a bowling array: 1, 2, 3, ... in rows along x."""
+    """Positions (k, 2), m, of a bowling array: rows of 1, 2, 3, ... cubes, one behind the other."""
     positions = []
     for row in range(rows):
         for i in range(row + 1):
-            positions.append([0.87 * spacing * row, spacing * (i - row / 2)])
+            positions.append([_ROW_SPACING * spacing * row, spacing * (i - row / 2)])
     return np.array(positions)

@@ -89,15 +89,16 @@ _ARM = """
 
 @dataclass(frozen=True, eq=False)
 class HardStart:
-    """Parameters to be found from the states that they gave, beginning at poor first guesses.
+    """An identification problem: find parameters from simulated states, from poor first guesses.
 
     Attributes:
-        scene: Its q parameters are searched; their nominal values are the truth.
-        start: States (T, s) at which the T trajectories begin.
-        control: Of all steps, (T, steps, u).
-        worst: One corner of the box of first guesses, (q,), unit scale.
-        best: The other corner, (q,), unit scale.
-        rounds: Of basin hopping; what they cost in simulator steps is what every search may spend.
+        scene: The q parameters of this scene are searched; their nominal values are the truth.
+        start: States (T, s) at which the T trajectories begin: qpos, then qvel.
+        control: Control of all steps, (T, steps, u).
+        worst: Lower bounds of the first guesses, (q,), unit scale.
+        best: Upper bounds of the first guesses, (q,), unit scale.
+        rounds: Rounds of basin hopping; the simulator steps that they take are the budget of every
+            search.
     """
 
     scene: Scene
@@ -129,7 +130,7 @@ class HardStart:
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        """Factors that turn gaps in the states into residuals."""
+        """Factors (s,) that turn differences between states into residuals."""
         count = self._observed[:, 1:].size
         return 1 / (state_scales(self.sim.model, self._observed) * np.sqrt(count))
 
@@ -140,7 +141,8 @@ class HardStart:
     def residuals(self, points: np.ndarray) -> np.ndarray:
         """Residuals (m, k) at points (m, q), unit scale.
 
-        The sum of squares of a row is the mean squared relative error.
+        The sum of squares of a row is the mean squared relative error of all states after the
+        start, which is given.
         """
         start, control, theta = self._repeat_for(points)
         states = self.sim.rollout(start, control, theta=theta)
@@ -167,11 +169,13 @@ class HardStart:
         )
 
     def _weighted_gap(self, states: np.ndarray, m: int) -> np.ndarray:
+        """Residuals (m, k) of states (m T, steps + 1, s) without the start."""
         gap = (states - np.tile(self._observed, (m, 1, 1))) * self._weights
         return gap[:, 1:].reshape(m, -1)
 
 
 def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, ...]:
+    """Parameters of a contact with these true values."""
     return (
         Param("stiffness", "pair/strike/solref[0]", stiffness, 1.0, 1e5, "1/s^2", "log", -1),
         Param("damping", "pair/strike/solref[1]", damping, 0.1, 1e3, "1/s", "log", -1),
@@ -181,13 +185,16 @@ def _contact(stiffness: float, damping: float, friction: float) -> tuple[Param, 
 
 def _thrown_box() -> HardStart:
     scene = Scene(_BOX, "box", "floor", params=_contact(2e4, 80.0, 0.4), name="thrown-box")
-    start = np.array([[0, 0, 0.3, 1, 0, 0, 0, 1.5, 0, 0.5, 0, 1.0, 0]], float)
+    position = [0, 0, 0.3]
+    quaternion = [1, 0, 0, 0]
+    velocity = [1.5, 0, 0.5]
+    angular_velocity = [0, 1.0, 0]
     return HardStart(
         scene,
-        start,
-        np.zeros((1, 96, 0)),
-        np.array([-1, -1, -0.9]),
-        np.array([-0.4, -0.4, 0.9]),
+        start=np.array([[*position, *quaternion, *velocity, *angular_velocity]], float),
+        control=_no_control(96),
+        worst=np.array([-1, -1, -0.9]),
+        best=np.array([-0.4, -0.4, 0.9]),
         rounds=16,
     )
 
@@ -201,10 +208,10 @@ def _pendulum() -> HardStart:
     scene = Scene(_PENDULUM, "bob", "floor", params=params, name="pendulum")
     return HardStart(
         scene,
-        np.array([[1.9, 1.0, 0.0, 0.0]]),
-        np.zeros((1, 192, 0)),
-        np.array([-1, -1, -1]),
-        np.array([-0.3, 0.0, 0.0]),
+        start=np.array([[1.9, 1.0, 0.0, 0.0]]),
+        control=_no_control(192),
+        worst=np.array([-1, -1, -1]),
+        best=np.array([-0.3, 0.0, 0.0]),
     )
 
 
@@ -212,7 +219,11 @@ def _strike() -> HardStart:
     scene = Scene(_STRIKE, "ball", "wall", params=_contact(3e4, 30.0, 0.25), name="strike")
     start = np.array([[-0.1, 0, 0, -1.0, 0.6, 0]], float)
     return HardStart(
-        scene, start, np.zeros((1, 256, 0)), np.array([-1, -1, -0.9]), np.array([-0.2, 0.0, 0.9])
+        scene,
+        start=start,
+        control=_no_control(256),
+        worst=np.array([-1, -1, -0.9]),
+        best=np.array([-0.2, 0.0, 0.9]),
     )
 
 
@@ -226,17 +237,21 @@ def _arm() -> HardStart:
             ("elbow", "damping", 0.02, 0.002, 1.0, "N m s"),
         )
     )
-    control = np.stack(
-        [1.5 * np.sin(np.arange(192) * 0.05), 0.6 * np.sin(np.arange(192) * 0.13)], 1
-    )[None]
-    start = np.array([[0.8, -0.6, 0.0, 0.0]])
+    step = np.arange(192)
+    shoulder_torque = 1.5 * np.sin(step * 0.05)  # N m
+    elbow_torque = 0.6 * np.sin(step * 0.13)  # N m
     return HardStart(
         Scene(_ARM, "tip", "floor", params=params, name="arm"),
-        start,
-        control,
-        np.array([0.3, 0.3, -1.0, -1.0]),
-        np.array([1.0, 1.0, 0.0, 0.0]),
+        start=np.array([[0.8, -0.6, 0.0, 0.0]]),
+        control=np.stack([shoulder_torque, elbow_torque], 1)[None],
+        worst=np.array([0.3, 0.3, -1.0, -1.0]),
+        best=np.array([1.0, 1.0, 0.0, 0.0]),
     )
+
+
+def _no_control(steps: int) -> np.ndarray:
+    """Control (1, steps, 0) of one trajectory without actuators."""
+    return np.zeros((1, steps, 0))
 
 
 PROBLEMS: dict[str, Callable[[], HardStart]] = {

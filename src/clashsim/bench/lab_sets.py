@@ -17,13 +17,13 @@ from clashsim.data.segmentation.segment import segment
 def load_lab_set(name: str, shape: str, material: str, surface: str) -> RealDataset:
     """Load the 110 strikes of one laboratory setting, in recorded order.
 
-    They are segmented as any log would be; the first impact of each trial is taken.
+    Impacts are found in the recorded trials as in any log; the first one of each trial is used.
 
     Args:
-        name: Of the data set, also of its one session.
-        shape: Of the block, one of `lab.SHAPES`.
-        material: Of the block, one of `lab.MATERIALS`.
-        surface: Of the ground, one of `lab.SURFACES`.
+        name: Name of the data set, which is also that of its one session.
+        shape: Shape of the block, one of `lab.SHAPES`.
+        material: Material of the block, one of `lab.MATERIALS`.
+        surface: Surface of the ground, one of `lab.SURFACES`.
     """
     scene = Scene.load(shape)
     found = segment(lab.recorded(shape, material, surface), scene=scene)
@@ -41,8 +41,8 @@ def choose(names: Sequence[str] | None, present: Sequence[str], *, what: str = "
     """Check names that a user gave.
 
     Args:
-        names: Given names; None or none takes all.
-        present: All names there are.
+        names: Given names; None or an empty sequence takes all of `present`.
+        present: All names that may be given.
         what: What a name stands for, as in "set" or "method".
 
     Returns:

@@ -11,9 +11,9 @@ number of strikes per round:
     random       random strikes
     randomised   domain randomisation: one training over wide ranges, no strikes
 
-The error of a simulator is measured on strikes that the task uses: those that look best one strike
-ahead in the author's simulator, made in the changed laboratory, which no method has seen. All
-simulators are learned in the same way.
+The error of a simulator is measured on test strikes that no method has seen: strikes that the
+author's simulator predicts to be best for the task, executed in the changed laboratory. All methods
+learn their simulators in the same way.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from clashsim.rl.push import strikes
 OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
 _SCENE = "semi_cylinder"
 _BODY = "block"
-_TEST_SEED = 99
-_DEFAULT_WORKERS = 2
+_TEST_SEED = 99  # of the test strikes, which are the same for all seeds of a loop
+_DEFAULT_WORKERS = 2  # processes
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class LoopSize:
 
     Attributes:
         rounds: Number of rounds.
-        strikes_per_round: Strikes that are collected in each.
-        tested: Strikes on which simulators are tested.
-        trials: Trials of the last policy.
+        strikes_per_round: Number of strikes that are collected in each round.
+        tested: Number of strikes on which simulators are tested.
+        trials: Number of trials of the last policy.
     """
 
     rounds: int = 4
@@ -80,7 +80,7 @@ class LoopSize:
     trials: int = 5
 
     def as_row(self) -> dict[str, int]:
-        """The size as rows have it."""
+        """The size by the keys that it has in rows."""
         return {
             "rounds": self.rounds,
             "each": self.strikes_per_round,
@@ -90,7 +90,7 @@ class LoopSize:
 
 
 _QUICK_SIZE = LoopSize(rounds=1, tested=4, trials=1)
-_QUICK_TRAINING = AgentTrainingConfig(4_000, 0, 2_000)
+_QUICK_TRAINING = AgentTrainingConfig(first=4_000, guided=0, later=2_000)
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ def run(options: BenchOptions = BenchOptions(), *, size: LoopSize = LoopSize()) 
     """Run loops of all changes, algorithms, methods and seeds.
 
     Args:
-        options: What to measure; its sets are changes.
+        options: What to measure; its sets are names of changes.
         size: How much each loop does.
 
     Returns:
         Rows of change, algorithm, method, seed, round, strikes made and the error of the simulator
-        (mm, rad); the last round of each loop also has successes of so many trials. Means over
-        seeds follow, and at how many strikes each method reached the error at which random strikes
-        ended.
+        (mm, rad); the last round of each loop also has the numbers of successes and of trials.
+        Means over seeds follow, then the number of strikes after which each method reached the
+        error that random strikes reached in the last round.
     """
     changes = choose(options.sets, CHANGES, what="change")
     methods = choose(options.methods, METHODS, what="method")
@@ -134,7 +134,7 @@ def run(options: BenchOptions = BenchOptions(), *, size: LoopSize = LoopSize()) 
         for algorithm in algorithms:
             jobs.append(_Job(algorithm, seed, changes, methods, size, options.resume, training))
     for change in changes:
-        # Before the workers start, each of which would record its own.
+        # Recorded before the workers start: otherwise each worker would record them again.
         _test_strikes(change, size.tested, options.resume)
     rows: list[Row] = []
     with options.progress("loops", len(jobs)) as advance:
@@ -159,7 +159,7 @@ def _run_jobs(jobs: Sequence[_Job], workers: int) -> Iterator[list[Row]]:
 
 
 def _run_job(job: _Job) -> list[Row]:
-    """Rows of all loops of a job; those that an earlier run finished are taken over."""
+    """Rows of all loops of a job; loops that an earlier run finished are not run again."""
     done = read_rows(job.resume)
     rows: list[Row] = []
     scene = Scene.load(_SCENE)
@@ -180,6 +180,7 @@ def _run_job(job: _Job) -> list[Row]:
                 "seed": job.seed,
             }
             tail = {"size": job.size.as_row()}
+            # Rows that have all keys and values of head and tail.
             finished = [row for row in done if row | head | tail == row]
             if finished:
                 rows += finished
@@ -201,7 +202,15 @@ def _run_job(job: _Job) -> list[Row]:
 
 @dataclass(frozen=True, eq=False)
 class _Measurement:
-    """One loop in a changed laboratory, and what is measured of it."""
+    """Runs loops in a changed laboratory and measures them.
+
+    Attributes:
+        first_round: The author's simulator and the policy trained in it.
+        config: What a loop does.
+        rig: The changed laboratory.
+        test: Test strikes, recorded in the changed laboratory.
+        size: How much a loop does.
+    """
 
     first_round: Round
     config: LoopConfig
@@ -226,7 +235,7 @@ class _Measurement:
         agent = last.agent
         if agent is None:
             plain = replace(config, collect="plain")
-            agent = train_agent(last.simulator, plain, config.seed, None, first.agent)
+            agent = train_agent(last.simulator, plain, config.seed, recorded=None, last=first.agent)
         rows[-1] |= self._successes(last.simulator, agent)
         return rows
 
@@ -236,11 +245,11 @@ class _Measurement:
         seed = self.config.seed
         randomised = RoundSimulator(simulator.scene, RandomisedStrikeModel(simulator.scene, seed))
         plain = replace(self.config, collect="plain")
-        agent = train_agent(randomised, plain, seed, None, None)
+        agent = train_agent(randomised, plain, seed, recorded=None, last=None)
         return [self._error_row(0, simulator) | self._successes(simulator, agent)]
 
     def _error_row(self, number: int, simulator: RoundSimulator) -> Row:
-        """How far the simulator of a round is from the test strikes."""
+        """Mean errors of a round's simulator on the test strikes."""
         distance, angle = self.test.prediction_errors(simulator.model)
         return {
             "round": number,
@@ -259,19 +268,27 @@ class _Measurement:
 
 
 def _test_strikes(change: str, n: int, resume: Path | None) -> RecordedStrikes:
-    """Strikes that the task uses, made in the changed laboratory; kept beside `resume`."""
+    """The n test strikes in the changed laboratory, kept in a file beside `resume`.
+
+    Each is the strike that the author's simulator predicts to be best for the task.
+    """
     scene = Scene.load(_SCENE)
-    task = make_task("push", author_simulator(base_model(scene)), 1)
+    task = make_task("push", author_simulator(base_model(scene)), num_envs=1)
     names = task.model.names
     path = None if resume is None else resume.with_name(f"{resume.stem}-{change}-{n}.safetensors")
     if path is not None and path.is_file():
         trials = read_trials(path)
-        made = np.array([[trial.known[name] for name in names] for trial in trials])
-        return RecordedStrikes.of(made, trials, _BODY)
+        executed = np.array([[trial.known[name] for name in names] for trial in trials])
+        return RecordedStrikes.of(executed, trials, _BODY)
     rng = np.random.default_rng(_TEST_SEED)
+
+    def best_strike(_: object) -> np.ndarray:
+        best_action = task.guide(rng)
+        return strikes(task.model, best_action)[0]
+
     recorded = record_strikes(
         task,
-        lambda _: strikes(task.model, task.guide(rng))[0],
+        best_strike,
         LabRig(lab.Setting(change=change)),
         RecordingConfig(_BODY, [_TEST_SEED], "test-{:03d}"),
         n,

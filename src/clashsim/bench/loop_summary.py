@@ -1,4 +1,4 @@
-"""What the rows of bench `loop` come to: means over seeds, and strikes needed by each method."""
+"""Summary of the rows of bench `loop`: means over seeds, and strikes needed by each method."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def with_summary(rows: list[Row]) -> list[Row]:
 
 
 def _order(row: Row) -> tuple[int, int, int, int, int]:
+    """Sorting key: change, algorithm, method, seed, round."""
     change = CHANGES.index(row["change"])
     algorithm = ALGORITHMS.index(row["algorithm"])
     return change, algorithm, METHODS.index(row["method"]), row["seed"], row.get("round", 0)
@@ -50,9 +51,10 @@ def _means(rows: list[Row]) -> list[Row]:
 
 
 def _strikes_needed(rows: list[Row]) -> list[Row]:
-    """Number of strikes at which each method was as good as random strikes were in the end.
+    """Number of strikes after which each method was as good as random strikes in the last round.
 
-    Compared are mean errors; None where a method never was as good.
+    Mean position errors over seeds are compared. The number is None for a method that never was as
+    good.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for mean in _means(rows):
@@ -63,19 +65,20 @@ def _strikes_needed(rows: list[Row]) -> list[Row]:
         of_random = [mean for mean in means if mean["method"] == "random"]
         if not of_random:
             continue
-        last = of_random[-1]
+        last_random = of_random[-1]
         for method in _COLLECTING_METHODS:
-            own = [mean for mean in means if mean["method"] == method]
-            as_good = [mean["strikes"] for mean in own if mean["error_mm"] <= last["error_mm"]]
-            if own:
+            of_method = [mean for mean in means if mean["method"] == method]
+            error_limit = last_random["error_mm"]
+            as_good = [mean["strikes"] for mean in of_method if mean["error_mm"] <= error_limit]
+            if of_method:
                 needed.append(
                     {
                         "change": change,
                         "algorithm": algorithm,
                         "method": method,
                         "seed": "needed",
-                        "random_ended_mm": last["error_mm"],
-                        "random_strikes": last["strikes"],
+                        "random_ended_mm": error_limit,
+                        "random_strikes": last_random["strikes"],
                         "strikes": min(as_good, default=None),
                     }
                 )

@@ -26,18 +26,19 @@ def measure_rates(
     batches_per_lane: int = 4,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Measure whole calls, from arrays to arrays.
+    """Measure strikes per second of whole calls, whose inputs and outputs are numpy arrays.
 
     Args:
         scene_name: Name of a shipped scene.
-        sizes: Numbers of lanes, that is of impacts that are simulated at once.
+        sizes: Numbers of lanes to measure; each lane simulates one impact at a time.
         single: Whether MJX computes in single precision.
-        batches_per_lane: Impacts per lane in one call.
-        seed: Of the strikes.
+        batches_per_lane: Impacts that each lane simulates in one call, one after the other.
+        seed: Seed of the strikes.
 
     Returns:
-        Rows of what, method, per_second, steps_per_second (steps that impacts took, not those of
-        lanes that wait for the last one) and compile_s. The first row is MuJoCo on all cores.
+        Rows of what, method, per_second, steps_per_second (only steps that impacts needed, not
+        those of lanes that wait for the last one) and compile_s, the seconds of compiling. The
+        first row is MuJoCo on all cores.
     """
     scene = Scene.load(scene_name)
     strikes = sample_strikes(scene, batches_per_lane * max(sizes), np.random.default_rng(seed))
@@ -64,7 +65,7 @@ def compare_with_mujoco(
         scene_name: Name of a shipped scene.
         n: Number of impacts.
         single: Whether MJX computes in single precision.
-        seed: Of the impacts.
+        seed: Seed of the impacts.
 
     Returns:
         Shares of impacts with the same end and with the same number of steps; median, 99th
@@ -95,7 +96,7 @@ def _measure(simulator: ImpactSimulator | MjxImpactSimulator, strikes: StrikeBat
     before = strikes.before[:n]
     theta = strikes.theta[:n]
     begin = time.perf_counter()
-    simulator(before[:1], theta[:1], duration=0.0)  # one step: compiles
+    simulator(before[:1], theta[:1], duration=0.0)  # a single step, so that compiling is timed
     compile_seconds = time.perf_counter() - begin
     simulator(before, theta)  # warms up
     seconds = np.inf

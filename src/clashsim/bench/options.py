@@ -1,4 +1,4 @@
-"""What any benchmark can be asked: which part of it to run, where, and what becomes of its rows."""
+"""Options of all benchmarks: which part to run, where, and what is done with the rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class BenchOptions:
 
     Attributes:
         root: Folder of the public recordings.
-        seeds: Number of repetitions; None leaves it to the benchmark.
+        seeds: Number of repetitions; None takes the default of the benchmark.
         quick: Run a small part of the benchmark, to see that it works.
         sets: Names of the data sets to measure; None takes all.
         methods: Names of the methods to measure; None takes all.
         resume: JSON-lines file of finished rows: a later run continues from it.
-        device: Torch device, as in "cuda", to measure on beside the CPU.
+        device: Torch device, as in "cuda", to measure on in addition to the CPU.
         cache: Folder of distilled base models.
-        workers: Number of processes on this machine; None leaves it to the benchmark.
+        workers: Number of processes on this machine; None takes the default of the benchmark.
         executor: Runs the tasks instead of processes on this machine.
         progress: Shows how far the benchmark is.
-        save: Called with all rows so far whenever there are more.
+        save: Called with all rows so far whenever rows were added.
     """
 
     root: Path | None = None
@@ -51,8 +51,8 @@ class BenchOptions:
         """Number of repetitions.
 
         Args:
-            default: Taken where `seeds` is not given.
-            quick: The most in a quick run.
+            default: The number if `seeds` is not given.
+            quick: The largest number in a quick run.
         """
         seeds = default if self.seeds is None else self.seeds
         return min(seeds, quick) if self.quick else seeds

@@ -47,9 +47,12 @@ PARAMS = (
     Param("lower_across", "body/lower/ipos[1]", 0.0, -0.005, 0.005, "m"),
 )
 SCENE = Scene(_XML, "bob", "stand", params=PARAMS, name="double-pendulum")
-PLAIN_PARAMS = tuple(range(6))  # parameters without the geometry: nothing is off the links' axes
+# Indices of the parameters that are fitted without the geometry. The others, `*_across`, stay at 0:
+# gravity and centres of mass have no component across the axes.
+PLAIN_PARAMS = tuple(range(6))
 NETWORK_INPUTS = ("sin/upper", "cos/upper", "sin/lower", "cos/lower", "qvel/upper", "qvel/lower")
-# Sines and cosines as they are; velocities (rad/s) by what half of the frames to fit on stay below.
+# Inputs are divided by these: 1 for sines and cosines, and for velocities (rad/s) about the median
+# speed in the recordings to fit on.
 INPUT_SCALES = (1.0, 1.0, 1.0, 1.0, 8.0, 16.0)
 # One unit of a network's output, N m: a hundredth of the torque of gravity on the joint.
 _TORQUE_SCALES = {"upper": 4e-4, "lower": 4e-5}
@@ -69,20 +72,23 @@ CAMERA = (
     "tilt_y",
     "lens",
 )
-INITIAL_CAMERA = np.array([ARM, 0.0696, *np.zeros(10)])
-RADII = (0, 1)  # entries of the camera that are fitted without the geometry
-# Standard deviation of the markers' image, m: of the pivot (which trembles) and of both bobs.
+_INITIAL_RADIUS_2 = 0.0696  # m
+INITIAL_CAMERA = np.array([ARM, _INITIAL_RADIUS_2, *np.zeros(len(CAMERA) - 2)])
+RADII = (0, 1)  # indices in `CAMERA` of the values that are fitted without the geometry
+# Standard deviations of the markers' positions, m: x and y of the pivot (which trembles), of the
+# first bob and of the second bob.
 NOISE = np.array([7e-5, 7e-5, 6e-5, 6e-5, 6e-5, 6e-5])
-_PIVOT_STD = 1e-3  # m, of the pivot from the mean of its marker in the observed frames
+_PIVOT_STD = 1e-3  # m, prior of the pivot about the mean of its marker in the observed frames
 _SPEED_FRAMES = 12  # observed frames from which the first velocity is estimated
-_COMPILED_ROWS = 32  # numbers of windows are rounded up to this, as each number is compiled anew
+# Batches are padded to a multiple of this many windows: jax compiles anew for each size of a batch.
+_COMPILED_ROWS = 32
 
 
 def augmentation(units: int = 8) -> tuple[NeuralScalar, ...]:
-    """A torque by a network in each joint, which may depend on all of the state.
+    """A neural torque in each joint, which may depend on all of the state.
 
     Args:
-        units: Of each network.
+        units: Hidden units of each network.
     """
     scalars = []
     for joint, scale in _TORQUE_SCALES.items():
@@ -102,13 +108,13 @@ def trajectory_windows(windows: np.ndarray, *, observed: int, skip: int = 1) -> 
     """Make windows to fit, with first guesses of their starts.
 
     All three markers tremble together, by a tenth of a millimetre at 8 to 16 Hz. So each frame is
-    shifted such that the pivot does not move: a start that is estimated from frames that drift is
-    worse than their noise allows.
+    shifted such that the pivot does not move. Otherwise the estimate of the start would be less
+    accurate than the noise of single markers allows.
 
     Args:
         windows: Positions of pivot and both bobs in the image, (N, T, 3, 2), m.
         observed: Number of frames at the beginning from which starts are guessed.
-        skip: Every so many frames are taken.
+        skip: Only every `skip`-th frame is kept.
     """
     pivot = windows[:, :observed, 0].mean(1)
     drift = windows[:, :, :1] - pivot[:, None, None]
@@ -120,7 +126,10 @@ def trajectory_windows(windows: np.ndarray, *, observed: int, skip: int = 1) -> 
 
 
 def _guess_starts(windows: np.ndarray) -> np.ndarray:
-    """States (N, 4) at the first frame, by a parabola through the first angles."""
+    """States (N, 4) at the first frame, by a parabola through the first angles.
+
+    A state holds both joint angles (rad), then both joint velocities (rad/s).
+    """
     arm = np.diff(windows, axis=2)
     angle = np.unwrap(np.arctan2(arm[..., 1], arm[..., 0]), axis=1)
     n = _SPEED_FRAMES
@@ -174,7 +183,7 @@ def cut_windows(
 
 @lru_cache(maxsize=1)
 def _compiled() -> tuple[Any, Any]:
-    """The camera compiled for arrays: its image with Jacobians, and its image alone."""
+    """Two compiled functions of windows of states: the image with its Jacobians, and the image."""
     jax, _ = import_mjx()
     jnp = jax.numpy
 
@@ -182,7 +191,7 @@ def _compiled() -> tuple[Any, Any]:
         return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
     def project(position: Any, camera: dict[str, Any]) -> Any:
-        """From the pendulum's plane to the image."""
+        """From a position (2,) in the pendulum's plane to one in the image, m."""
         aspect = camera["aspect"]
         x = position[0] * (1 + aspect) + position[1] * camera["shear"]
         y = position[1] * (1 - aspect) + position[0] * camera["shear"]
@@ -222,16 +231,16 @@ def _compiled() -> tuple[Any, Any]:
 def camera_view_with_jacobian(
     states: np.ndarray, camera: np.ndarray, pivot: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """What the camera sees, and its Jacobians.
+    """Positions of the markers in the image, and their Jacobians.
 
     Args:
-        states: Of the pendulum, (N, T, 4).
+        states: States of the pendulum, (N, T, 4).
         camera: Values by the names in `CAMERA`, (12,).
         pivot: Position of the pivot in each window, (N, 2), m.
 
     Returns:
-        Images (N, T, 6), m, and their Jacobians by state (N, T, 6, 4), camera (N, T, 6, 12) and
-        pivot (N, T, 6, 2).
+        Images, that is x and y of pivot, first and second bob (N, T, 6), m, and their Jacobians by
+        state (N, T, 6, 4), camera (N, T, 6, 12) and pivot (N, T, 6, 2).
     """
     count = len(states)
     rows = -(-count // _COMPILED_ROWS) * _COMPILED_ROWS
@@ -246,7 +255,7 @@ def camera_view_with_jacobian(
 
 
 def camera_view(states: np.ndarray, camera: np.ndarray, pivot: np.ndarray) -> np.ndarray:
-    """What the camera sees, (N, T, 6), m; see `camera_view_with_jacobian`."""
+    """Positions of the markers in the image, (N, T, 6), m; see `camera_view_with_jacobian`."""
     _, compiled = _compiled()
     return np.asarray(compiled(states, camera, pivot))
 

@@ -40,23 +40,28 @@ from clashsim.sim.augmented.simulator import AugmentedSim
 OBSERVED = 40  # frames at the beginning of a window that a model sees
 FRAMES = (50, 100, 200, 400)  # after the observed ones, at which errors are measured
 # The next four were chosen on validation recordings among those to fit on (docs/augmented.md).
-UNITS = 8  # of each network
+UNITS = 8  # hidden units of each network
 RIDGE = 1e-5  # penalty on the distance of the weights from where they began
 MAX_WINDOWS = 512  # to fit on
-LENGTHS = (64, 160, 320)  # frames of the windows, one after the other
-_STEPS = 15  # of Levenberg-Marquardt at each length, at most, without networks
-_TRAINING_STEPS = (12, 12, 30)  # with networks, at each of LENGTHS
+LENGTHS = (64, 160, 320)  # frames of the windows: a model is fitted at one length after the other
+# The most Levenberg-Marquardt steps
+_STEPS = 15  # at each length, without networks
+_TRAINING_STEPS = (12, 12, 30)  # at each of LENGTHS, with networks
 _START_STEPS = 5  # for the starts alone, before each length
 _TEST_START_STEPS = 8  # for the starts of windows to test on
-_FRAMES_PER_STEP = 2  # in fitting: as exact and half the work; predictions step frame by frame
+# Frames per step of the simulator in fitting, which is as exact as 1 and half the work. Predictions
+# step frame by frame.
+_FRAMES_PER_STEP = 2
 _TEST_EVERY = 200  # frames between the beginnings of two windows to test on
-_FIT_EVERY = 60
+_FIT_EVERY = 60  # frames between the beginnings of two windows to fit on
 _QUICK_TEST_EVERY = 4000
 _QUICK_WINDOWS = 24
 _QUICK_UNITS = 2
 _QUICK_STEPS = 2
 _ALL_PARAMS = tuple(range(len(PARAMS)))
 _WHOLE_CAMERA = tuple(range(len(CAMERA)))
+_SECOND_BOB = 2  # index of the marker in recorded windows
+_SECOND_BOB_IMAGE = slice(4, 6)  # columns of an image: x and y of pivot, first and second bob
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +71,8 @@ class PendulumModels:
     Attributes:
         fit: Recordings to fit on.
         held_out: Recordings to test on.
-        seed: Of windows and first weights.
-        quick: Whether everything is small.
+        seed: Seed of the windows to fit on and of the first weights.
+        quick: Whether to use small networks and few windows and steps.
     """
 
     fit: list[PendulumRun]
@@ -77,7 +82,7 @@ class PendulumModels:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Frames of a window, one after the other; long ones have many basins."""
+        """Frames of a window, from short to long: the loss of long windows has many minima."""
         return LENGTHS[:1] if self.quick else LENGTHS
 
     @property
@@ -127,12 +132,13 @@ class PendulumModels:
             timestep=_FRAMES_PER_STEP / RATE,
         )
         windows = trajectory_windows(self.windows, observed=OBSERVED, skip=_FRAMES_PER_STEP)
-        first = ShootingFit(sim, INITIAL_CAMERA, windows.start, windows.own, np.zeros(0))
+        no_errors_yet = np.zeros(0)
+        first = ShootingFit(sim, INITIAL_CAMERA, windows.start, windows.own, no_errors_yet)
         return self._fit(first, FreeParameters(PLAIN_PARAMS, RADII))
 
     @cached_property
     def geometry(self) -> ShootingFit:
-        """The camera calibrated as well, which waits until the rest is close."""
+        """Camera calibrated as well: only now, when the other parameters are close."""
         return self._fit(self.analytic, FreeParameters(_ALL_PARAMS, _WHOLE_CAMERA))
 
     @cached_property
@@ -165,7 +171,7 @@ class PendulumModels:
         return model
 
     def _schedule(self, free: FreeParameters) -> list[tuple[int, int]]:
-        """Lengths of windows, and steps at each; without networks the middle ones are left out."""
+        """Pairs of length and steps; without networks, only the shortest and longest length."""
         if free.train:
             return list(zip(self.lengths, _TRAINING_STEPS, strict=False))
         ends = sorted({self.lengths[0], self.lengths[-1]})
@@ -173,18 +179,18 @@ class PendulumModels:
 
     @cached_property
     def _frame_by_frame(self) -> AugmentedSim:
-        """The simulator that steps frame by frame, untrained."""
+        """An untrained simulator whose steps are single frames."""
         return AugmentedSim(SCENE, self.augmentation)
 
     def predict(self, model: ShootingFit, windows: np.ndarray) -> np.ndarray:
-        """What the camera would see, by a model that sees the first frames of windows.
+        """Predict the images of the markers from the first `OBSERVED` frames of windows.
 
         Args:
             model: The model.
             windows: Recorded windows, (N, T, 3, 2), m.
 
         Returns:
-            Images, (N, T, 6), m.
+            Images, that is x and y of pivot, first and second bob, (N, T, 6), m.
         """
         sim = self._frame_by_frame.with_weights(model.sim.weights, model.sim.theta)
         observed = shorten_windows(trajectory_windows(windows, observed=OBSERVED), OBSERVED)
@@ -192,11 +198,17 @@ class PendulumModels:
             sim, observed, OBSERVATION, camera=model.camera, steps=_TEST_START_STEPS
         )
         states = rollout_uncontrolled(sim, fit.start, steps=windows.shape[1] - 1)
-        return camera_view(states, model.camera, fit.own)
+        pivot = fit.own
+        return camera_view(states, model.camera, pivot)
 
     def errors(self, model: ShootingFit, windows: np.ndarray | None = None) -> np.ndarray:
-        """Distances (N, T), mm, of the second bob from where it was; by default on the test."""
+        """Distances (N, T), mm, between predicted and recorded positions of the second bob.
+
+        Args:
+            model: The model.
+            windows: Recorded windows, (N, T, 3, 2), m; those to test on by default.
+        """
         if windows is None:
             windows = self.test_windows
-        second_bob = self.predict(model, windows)[..., 4:]
-        return 1e3 * np.linalg.norm(second_bob - windows[:, :, 2], axis=-1)
+        second_bob = self.predict(model, windows)[..., _SECOND_BOB_IMAGE]
+        return 1e3 * np.linalg.norm(second_bob - windows[:, :, _SECOND_BOB], axis=-1)

@@ -15,29 +15,43 @@ from clashsim.bench.pendulum_camera import cut_windows
 from clashsim.data.pendulum import ARM, PendulumRun
 
 _HIDDEN_UNITS = 64
+_NUM_INPUTS = 6  # of each frame: sine, cosine and change of two angles
+_CHANGE_INPUT_SCALE = 10  # factor on changes of angles (rad per frame) as inputs
+_CHANGE_SCALE = 0.01  # rad per frame, of one unit of the network's output
 _BATCH_SIZE = 32  # windows
-_CHECK_EVERY = 50  # batches between two looks at the validation error
-_PATIENCE = 5  # looks without improvement, after which the learning rate falls
-_SPANS = (60, 200)  # frames predicted in training, one after the other
-_FIRST_RATE = 3e-3
-_LAST_RATE = 1e-4  # training ends when the learning rate is at or below
+_CHECK_EVERY = 50  # batches between two checks of the validation error
+_QUICK_CHECK_EVERY = 2
+_PATIENCE = 5  # checks without improvement, after which the learning rate falls
+_SPANS = (60, 200)  # frames predicted in training: first the short span, then the long one
+_FIRST_RATE = 3e-3  # learning rate
+_RATE_DIVISOR = 4  # by which the learning rate falls
+_LAST_RATE = 1e-4  # training ends when the learning rate is at or below this
 _QUICK_LAST_RATE = 2e-3
-_IMPROVEMENT = 0.995  # of the best validation error: what counts as better
-_VALIDATION_WINDOWS = 128  # about
-_CHANGE_SCALE = 0.01  # rad per frame: a unit of the network's output
+_IMPROVEMENT = 0.995  # an error below this share of the best one is an improvement
+_MAX_GRADIENT = 1.0  # norm at which gradients are clipped
+_TRAINING_EVERY = 25  # frames between the beginnings of two windows to train on
+_VALIDATION_EVERY = 200  # frames between the beginnings of two windows to validate on
+_VALIDATION_WINDOWS = 128  # approximate number of windows to validate on
+# Factor on squared distances (in squared lengths of the upper arm) in the loss: distances above a
+# hundredth of the arm enter by their logarithm.
+_LOSS_SCALE = 1e4
 
 
 class _Net(nn.Module):
-    """Reads angles of both arms and their changes per frame, and outputs how the changes change.
+    """Predicts the angles of both arms, frame by frame.
 
-    Angles are sums of changes, so that the network need not learn that angles wrap around.
+    It reads the angles and their changes per frame, and outputs what is added to the changes in the
+    next frame. Predicted angles are sums of changes, so that the network need not learn that angles
+    wrap around.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell = nn.GRUCell(6, _HIDDEN_UNITS)
+        self.cell = nn.GRUCell(_NUM_INPUTS, _HIDDEN_UNITS)
         self.out = nn.Sequential(
-            nn.Linear(_HIDDEN_UNITS + 6, _HIDDEN_UNITS), nn.Tanh(), nn.Linear(_HIDDEN_UNITS, 2)
+            nn.Linear(_HIDDEN_UNITS + _NUM_INPUTS, _HIDDEN_UNITS),
+            nn.Tanh(),
+            nn.Linear(_HIDDEN_UNITS, 2),
         )
 
     def forward(self, angle: Tensor, steps: int) -> Tensor:
@@ -47,7 +61,8 @@ class _Net(nn.Module):
         for k in range(1, angle.shape[1]):
             change = angle[:, k] - angle[:, k - 1]
             hidden = self.cell(self._inputs(angle[:, k], change), hidden)
-        # The last observed change has the noise of two frames: the network may correct it.
+        # The last observed change has the noise of two frames. The network can correct it, because
+        # its first output is added before the change is used.
         now = angle[:, -1]
         predicted = []
         for _ in range(steps):
@@ -59,7 +74,7 @@ class _Net(nn.Module):
         return torch.stack(predicted, 1)
 
     def _inputs(self, angle: Tensor, change: Tensor) -> Tensor:
-        return torch.cat([torch.sin(angle), torch.cos(angle), 10 * change], 1)
+        return torch.cat([torch.sin(angle), torch.cos(angle), _CHANGE_INPUT_SCALE * change], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +82,7 @@ class RecurrentModel:
     """A trained network.
 
     Attributes:
-        net: From observed to later angles.
+        net: Predicts later angles from observed ones.
         arm_lengths: Mean lengths of both arms, (2,), m.
         batches: Number of batches that training took.
     """
@@ -106,8 +121,8 @@ def train(
 
     Args:
         runs: Recordings to train on.
-        validation: Other recordings, which tell when to stop.
-        seed: Of the first weights and of the batches.
+        validation: Other recordings, whose error decides when to stop.
+        seed: Seed of the first weights and of the batches.
         observed: Number of frames at the beginning of a window that the network sees.
         quick: Whether to stop after a few batches.
     """
@@ -115,12 +130,13 @@ def train(
     rng = np.random.default_rng(seed)
     spans = _SPANS[:1] if quick else _SPANS
     frames = observed + spans[-1]
-    windows, _ = cut_windows(runs, frames=frames, every=25)
-    checked, _ = cut_windows(validation, frames=frames, every=200)
-    if not len(windows) or not len(checked):
-        windows, _ = cut_windows(runs + validation, frames=frames, every=25)
+    windows, _ = cut_windows(runs, frames=frames, every=_TRAINING_EVERY)
+    checked, _ = cut_windows(validation, frames=frames, every=_VALIDATION_EVERY)
+    if not len(windows) or not len(checked):  # too few recordings to set any apart
+        windows, _ = cut_windows(runs + validation, frames=frames, every=_TRAINING_EVERY)
         checked = windows
-    arm_lengths = np.linalg.norm(np.diff(windows, axis=2), axis=-1).mean((0, 1))
+    arms = np.diff(windows, axis=2)  # from pivot to first bob, from first to second bob
+    arm_lengths = np.linalg.norm(arms, axis=-1).mean((0, 1))
     checked = checked[:: max(1, len(checked) // _VALIDATION_WINDOWS)]
     train_angles = torch.tensor(_arm_angles(windows), dtype=torch.float32)
     check_angles = torch.tensor(_arm_angles(checked), dtype=torch.float32)
@@ -143,7 +159,7 @@ def _train_span(
     """Train on one span of frames until the learning rate has fallen.
 
     Args:
-        loss: Of the network, on this span.
+        loss: Loss of the network, on this span.
         train_angles: Windows to train on, (N, T, 2), rad.
         check_angles: Windows to validate on, (M, T, 2), rad.
         rng: Draws the batches.
@@ -162,11 +178,11 @@ def _train_span(
     stale = 0
     batches = 0
     while rate > last_rate:
-        for _ in range(2 if quick else _CHECK_EVERY):
+        for _ in range(_QUICK_CHECK_EVERY if quick else _CHECK_EVERY):
             rows = torch.from_numpy(rng.integers(0, len(train_angles), _BATCH_SIZE))
             optimiser.zero_grad()
             loss(train_angles[rows]).backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(net.parameters(), _MAX_GRADIENT)
             optimiser.step()
             batches += 1
         with torch.no_grad():
@@ -178,7 +194,7 @@ def _train_span(
         else:
             stale += 1
         if stale > patience:
-            rate /= 4
+            rate /= _RATE_DIVISOR
             stale = 0
             net.load_state_dict(best_weights)
             optimiser = torch.optim.Adam(net.parameters(), lr=rate)
@@ -190,7 +206,8 @@ def _train_span(
 class _Loss:
     """Logarithm of the squared distance of both bobs, in lengths of the upper arm.
 
-    The physical models are fitted by the same loss: a window that nothing can follow hardly counts.
+    The physical models are fitted by the same loss. The logarithm limits the influence of windows
+    that no model can follow.
     """
 
     net: _Net
@@ -199,7 +216,7 @@ class _Loss:
     arm_lengths: np.ndarray
 
     def __call__(self, angle: Tensor) -> Tensor:
-        """Mean over windows of angles (N, T, 2)."""
+        """Mean loss over windows of angles (N, T, 2), rad."""
         predicted = self.net(angle[:, : self.observed], self.span)
         true = angle[:, self.observed : self.observed + self.span]
         length = torch.tensor(self.arm_lengths / ARM, dtype=torch.float32)[:, None]
@@ -208,7 +225,7 @@ class _Loss:
         arm_gap = length * torch.stack([gap_x, gap_y], -1)
         bob_gap = arm_gap.cumsum(2)  # the second arm hangs from the first
         squared = (bob_gap**2).sum((-1, -2)).mean(1)
-        return torch.log1p(1e4 * squared).mean()
+        return torch.log1p(_LOSS_SCALE * squared).mean()
 
 
 def _arm_angles(windows: np.ndarray) -> np.ndarray:

@@ -1,10 +1,10 @@
 """Planned strikes executed in the virtual laboratory (CLASH, Table III).
 
-Measured is how far bodies come to rest from their targets. Every method gets the first ten recorded
-strikes of a shape and the slides after them, and plans by the same search with the same number of
-evaluations. Targets are poses at which strikes that no method has seen came to rest, so that each
-can be reached. Each plan is executed several times; all methods meet the same random variation of
-arm, table and camera.
+The error is the distance of the struck body at rest from its target. Every method gets the first
+ten recorded strikes of a shape and the slides after them, and plans by the same search with the
+same number of evaluations. Targets are poses at rest after recorded strikes that no method has
+seen, so that one strike can reach each target. Each plan is executed several times; the random
+variation of arm, table and camera is the same for all methods.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from clashsim.plan.tasks import Plan, PlanningTask, pose_error
 OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
 _QUICK_TARGETS = 2
 _TARGET_SEED = 0
-_LAB_SEED = 1
+_LAB_SEED = 1  # of the variation of arm, table and camera
+_METHOD_SEED = 0
 
 
 def run(options: BenchOptions = BenchOptions(), *, targets: int = 5) -> list[Row]:
     """Plan and execute strikes.
 
     Args:
-        options: Its sets are shapes, its seeds how often each plan is executed.
+        options: Its sets are names of shapes; its `seeds` is how often each plan is executed.
         targets: Number of targets per shape.
 
     Returns:
         One row per shape and method: position (m) and orientation (rad) error, mean and standard
-        deviation over all executed strikes; expected_m and expected_rad, how far from the target
-        the plans end in their own simulator.
+        deviation over all executed strikes; expected_m and expected_rad, the errors that the
+        method's own simulator predicts for its plans.
     """
     shapes = [shape.replace("_", "-") for shape in lab.SHAPES]
     default = shapes[:1] if options.quick else shapes
@@ -81,12 +82,13 @@ def _measure(
 ) -> Row:
     """Errors of one method on one shape."""
     wanted = problem.targets(targets, seed=_TARGET_SEED)
-    model = method(problem, 0)
+    model = method(problem, _METHOD_SEED)
     plans = plan_batch(model, [PlanningTask(tuple(target)) for target in wanted])
     ends = _execute(plans, problem.setting, repeats=repeats, workers=workers)
     position, orientation = pose_error(ends, np.repeat(wanted, repeats, 0))
     orientation = np.abs(orientation)
-    expected = pose_error(np.array([plan.predicted[-1] for plan in plans]), wanted)
+    predicted_ends = np.array([plan.predicted[-1] for plan in plans])
+    expected_position, expected_orientation = pose_error(predicted_ends, wanted)
     return {
         "position_m": float(position.mean()),
         "position_sd": float(position.std()),
@@ -94,8 +96,8 @@ def _measure(
         "orientation_sd": float(orientation.std()),
         "position_median_m": float(np.median(position)),
         "orientation_median_rad": float(np.median(orientation)),
-        "expected_m": float(expected[0].mean()),
-        "expected_rad": float(np.abs(expected[1]).mean()),
+        "expected_m": float(expected_position.mean()),
+        "expected_rad": float(np.abs(expected_orientation).mean()),
         "executed": len(ends),
     }
 
@@ -103,18 +105,23 @@ def _measure(
 def _execute(
     plans: Sequence[Plan], setting: lab.Setting, *, repeats: int, workers: int | None
 ) -> np.ndarray:
-    """Measured poses at rest (plans x repeats, 3) of plans that are executed several times."""
+    """Measured poses at rest (plans x repeats, 3) of plans that are executed several times.
+
+    Each plan has one strike.
+    """
     strikes = []
     for plan in plans:
-        by_name = dict(zip(plan.names, plan.strikes[0].tolist(), strict=True))
-        strikes += [lab.Strike(**by_name)] * repeats
+        only_strike = dict(zip(plan.names, plan.strikes[0].tolist(), strict=True))
+        strikes += [lab.Strike(**only_strike)] * repeats
     trials = lab.execute_independently(strikes, setting, seed=_LAB_SEED, workers=workers)
     return np.array([_pose_at_rest(trial) for trial in trials])
 
 
 def _pose_at_rest(trial: Trial) -> np.ndarray:
-    """Measured pose (3,) of the block at the end of a trial."""
+    """Measured pose (3,) of the block at the end of a trial: x, y (m), yaw (rad)."""
     _, recorded = trial.seen("block")
     last = recorded[-REST_FRAMES:]
-    angle = np.unwrap(yaw(last[:, 3:]))
-    return np.array([*np.median(last[:, :2], 0), np.median(angle)])
+    position = last[:, :2]
+    quaternion = last[:, 3:]
+    angle = np.unwrap(yaw(quaternion))
+    return np.array([*np.median(position, 0), np.median(angle)])

@@ -31,6 +31,11 @@ from clashsim.slides.identify import SlideFit, delay, fit_slides
 
 NUM_FITTED = 10  # recorded strikes that methods may use
 _SECONDS_TO_REST = 0.8  # after which every block lies still in MuJoCo
+# Columns of `Impacts.before` in a plane.
+_STRUCK_POSE = slice(0, 3)
+_STRIKER_POSE = slice(6, 9)
+_NUM_COLUMNS = 12
+_TORSIONAL = 2  # entry of a pair's friction in MuJoCo
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +43,9 @@ class PlanningProblem:
     """Recorded strikes of one shape, and what several methods compute from them, once.
 
     Attributes:
-        setting: Of the laboratory.
+        setting: Shape, material and surface in the laboratory.
         data: All recorded strikes; methods may use `fitted` only.
-        cache: Folder of base models.
+        cache: Folder of base models that were distilled before.
     """
 
     setting: lab.Setting
@@ -71,14 +76,16 @@ class PlanningProblem:
         return RestPoseProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
 
     def targets(self, n: int, seed: int) -> np.ndarray:
-        """Poses at rest (n, 3) of strikes that no method uses, if struck at the origin."""
+        """Draw poses at rest (n, 3) of strikes that no method uses, relative to the pose struck."""
         unused = np.arange(NUM_FITTED, len(self.data))
         rows = np.random.default_rng(seed).choice(unused, n, replace=False)
-        # The pose at rest takes the place of the striker's, and is moved along with the body.
-        pair = np.zeros((n, 12))
-        pair[:, :3] = self.data.impacts.pose[rows]
-        pair[:, 6:9] = self.data.rest[rows]
-        return move_pair_to(pair, np.zeros(3))[:, 6:9]
+        # `move_pair_to` moves a second pose along with the first: here the pose at rest, in the
+        # columns of the striker's pose.
+        pair = np.zeros((n, _NUM_COLUMNS))
+        pair[:, _STRUCK_POSE] = self.data.impacts.pose[rows]
+        pair[:, _STRIKER_POSE] = self.data.rest[rows]
+        origin = np.zeros(3)
+        return move_pair_to(pair, origin)[:, _STRIKER_POSE]
 
 
 # (problem, seed) -> the model to plan in
@@ -88,7 +95,7 @@ Method = Callable[[PlanningProblem, int], StrikeModel]
 class TabulatedCollision:
     """A `StrikeModel` as in the paper's hybrid simulator: learned collision, slide by MuJoCo.
 
-    Collisions are kept as a table over all strikes.
+    The twists that the collision model predicts are kept in a table over all strikes.
     """
 
     takes_noise = False
@@ -98,15 +105,17 @@ class TabulatedCollision:
 
         Args:
             problem: Gives the scene, the slides in MuJoCo and their friction.
-            predict: From N impacts to twists after impact, (N, 3).
+            predict: The collision model: from N impacts to twists after impact, (N, 3).
         """
         self.problem = problem
         ranges = strike_ranges(problem.scene)
         self.names = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
         grids, strikes = strike_grid(self.names, self.low, self.high)
-        before = states_before(problem.scene, self.names, strikes, np.zeros(3))
-        after = predict(Impacts(True, before, np.zeros((len(before), 3))))
+        origin = np.zeros(3)
+        before = states_before(problem.scene, self.names, strikes, origin)
+        unknown_after = np.zeros((len(before), 3))
+        after = predict(Impacts(True, before, unknown_after))
         after_over_speed = after / self._speed(strikes)
         shape = [len(grid) for grid in grids]
         self._table = SplineTable(
@@ -151,7 +160,7 @@ def _mujoco_grid(problem: PlanningProblem, seed: int) -> StrikeModel:
         if param.target == f"pair/{GROUND}/friction[0:2]":
             theta[i] = problem.friction.sliding
     simulator = MujocoSim(scene, theta)
-    simulator.model.pair(GROUND).friction[2] = problem.friction.torsional
+    simulator.model.pair(GROUND).friction[_TORSIONAL] = problem.friction.torsional
     return SteppedStrikes(simulator, scene, theta, seconds=_SECONDS_TO_REST)
 
 
@@ -161,12 +170,13 @@ def _hybrid(baseline: methods.Method) -> Method:
     def make_model(problem: PlanningProblem, seed: int) -> StrikeModel:
         fitted = problem.fitted.impacts
 
-        def predict(asked: Impacts) -> np.ndarray:
-            # Baselines predict all impacts of a data set, of which they use some rows.
+        def predict(wanted: Impacts) -> np.ndarray:
+            # A baseline fits some rows of a data set and predicts all rows. So the data set is the
+            # fitted impacts followed by those to predict, whose outcomes are not used.
             both = Impacts(
                 True,
-                np.vstack([fitted.before, asked.before]),
-                np.vstack([fitted.after, asked.after]),
+                np.vstack([fitted.before, wanted.before]),
+                np.vstack([fitted.after, wanted.after]),
             )
             gyration = problem.fitted.support_patch.gyration
             few_shot = FewShotProblem(problem.scene, both, gyration, cache=problem.cache)

@@ -5,12 +5,13 @@ found by gradient descent through the graph simulator. A start is a first guess 
 converges if the final distance is below 10 mm within 10 epochs. The search ends when all starts
 have converged.
 
-When in a frame the cubes meet changes where the second one stops by some millimetres. So gradients
-are means over three first gaps that differ by less than the way of a frame; distances are those of
-the nominal gap. `mujoco_mm`: the same velocities executed in MuJoCo with the same contact.
+The cubes collide at some time between two frames, and this time changes where the second cube stops
+by some millimetres. So gradients are means over three gaps between the cubes at the start, which
+differ by less than the first cube moves in a frame; distances are those of the nominal gap.
+`mujoco_mm` is the distance when the same velocities are executed in MuJoCo with the same contact.
 
-Figures over all starts come twice: of each start's best epoch (`distance_mm`, `mujoco_mm`) and of
-the last epoch (`last_converged`, `last_distance_mm`, `last_mujoco_mm`).
+Figures over all starts are given twice: for each start's best epoch (`distance_mm`, `mujoco_mm`)
+and for the last epoch (`last_converged`, `last_distance_mm`, `last_mujoco_mm`).
 """
 
 from __future__ import annotations
@@ -39,20 +40,28 @@ CLOSE = 0.010  # m: a start that gets closer has converged
 _FRAMES = 64
 _GAP = 0.14  # m, between the centres at the start
 _GAP_OFFSETS = (0.0, 0.0023, -0.0023)  # m; the first is the nominal gap
-_FIRST_STEP = 0.06  # m/s
+_FIRST_STEP = 0.06  # m/s, by which the search changes a velocity at first
+_STEP_GROWTH = 1.3  # factor on the step where the gradient has kept its sign
+_STEP_SHRINKAGE = 0.5  # factor on the step where the sign has changed
 _VELOCITIES = (0.1, 2.5)  # m/s, the range of pushing velocities
+_FIRST_VELOCITIES = (0.7, 1.2)  # m/s, range of first guesses
+_TARGETS = (0.04, 0.1)  # m, range of how far cube 1 should go
+_NUM_STARTS = 10
+_QUICK_STARTS = 2
+_QUICK_EPOCHS = 2
+_QUICK_FRAMES = 40
 _QVEL_X = 14  # column of the first cube's velocity in x: two cubes have 14 columns of qpos
 _SECOND_CUBE_X = 7  # column of the second cube's position in x
 
 
 @dataclass(frozen=True, eq=False)
 class _History:
-    """What each epoch gave for all starts.
+    """Velocities and distances of all starts in each epoch.
 
     Attributes:
         target: How far cube 1 should go, (starts,), m.
-        velocities: Pushing velocities (starts,), m/s, of each epoch.
-        distances: Of cube 1 from the target (starts,), m, of each epoch.
+        velocities: For each epoch, the pushing velocities (starts,), m/s.
+        distances: For each epoch, the distances of cube 1 from the target (starts,), m.
     """
 
     target: np.ndarray
@@ -61,7 +70,7 @@ class _History:
 
     @property
     def converged_so_far(self) -> np.ndarray:
-        """Whether each start was close in some epoch, (starts,)."""
+        """Whether each start was within `CLOSE` in some epoch, (starts,)."""
         return np.asarray((np.array(self.distances) <= CLOSE).any(0))
 
     def rows(self) -> list[Row]:
@@ -89,8 +98,8 @@ def sample_starts(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         Pushing velocities (count,), m/s, and how far cube 1 should go (count,), m.
     """
     rng = np.random.default_rng(seed)
-    velocity = rng.uniform(0.7, 1.2, count)
-    target = rng.uniform(0.04, 0.1, count)
+    velocity = rng.uniform(*_FIRST_VELOCITIES, count)
+    target = rng.uniform(*_TARGETS, count)
     return velocity, target
 
 
@@ -98,15 +107,15 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     """Search pushing velocities from several starts.
 
     Args:
-        options: Its seeds are the number of starts.
+        options: Its `seeds` is the number of starts.
 
     Returns:
         One row per start and epoch, and one over all starts.
     """
-    count = 2 if options.quick else options.seeds or 10
-    epochs = 2 if options.quick else EPOCHS
-    frames = 40 if options.quick else _FRAMES
-    velocity, target = sample_starts(count, 0)
+    count = _QUICK_STARTS if options.quick else options.seeds or _NUM_STARTS
+    epochs = _QUICK_EPOCHS if options.quick else EPOCHS
+    frames = _QUICK_FRAMES if options.quick else _FRAMES
+    velocity, target = sample_starts(count, seed=0)
     history = _History(target)
     search = _VelocitySearch(velocity)
     pushing = _Pushing(count, frames)
@@ -140,19 +149,20 @@ class _Pushing:
         """Push in the graph simulator.
 
         Args:
-            velocity: Of each start, (count,), m/s.
-            target: Of each start, (count,), m.
+            velocity: Pushing velocity of each start, (count,), m/s.
+            target: How far cube 1 should go in each start, (count,), m.
 
         Returns:
-            Distances from the target (count,), m, and the gradient (count,) of half the squared
-            distance by the velocity, which is a mean over all gaps.
+            Distances from the target at the nominal gap (count,), m, and the gradient (count,) of
+            half the squared distance by the velocity, a mean over all gaps.
         """
         pushed = velocity.clone().requires_grad_(True)
         column = pushed.repeat(len(_GAP_OFFSETS))[:, None]
         start = torch.cat([self.at_rest[:, :_QVEL_X], column, self.at_rest[:, _QVEL_X + 1 :]], 1)
         last = self.sim.path(start, self.frames)[-1]
-        positions = last.position.reshape(len(_GAP_OFFSETS), self.count, 2, 3)
-        end = positions[:, :, 1, 0]
+        num_cubes = 2
+        positions = last.position.reshape(len(_GAP_OFFSETS), self.count, num_cubes, 3)
+        end = positions[:, :, 1, 0]  # x of cube 1, which starts at 0
         missing = torch.tensor(target) - end
         loss = (0.5 * missing**2).mean(0).sum()
         (gradient,) = torch.autograd.grad(loss, pushed)
@@ -182,13 +192,15 @@ class _VelocitySearch:
         sign = torch.sign(gradient)
         if self._last_sign is not None:
             same_sign = sign == self._last_sign
-            self._step = torch.where(same_sign, 1.3 * self._step, 0.5 * self._step)
+            longer = _STEP_GROWTH * self._step
+            shorter = _STEP_SHRINKAGE * self._step
+            self._step = torch.where(same_sign, longer, shorter)
         self._last_sign = sign
         self.velocity = (self.velocity - self._step * sign).clamp(*_VELOCITIES)
 
 
 def _summary(history: _History, pushing: _Pushing) -> Row:
-    """Figures over all starts: of the best epoch of each, and of the last epoch."""
+    """Figures over all starts: at the best epoch of each start, and at the last epoch."""
     velocities = np.array(history.velocities)
     distances = np.array(history.distances)
     count = len(history.target)

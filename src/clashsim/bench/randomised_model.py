@@ -14,12 +14,15 @@ from clashsim.slides.law import SlideModel
 from clashsim.slides.support_patch import scene_slide_model
 
 _NUM_SIMULATORS = 6
-_HALF_WIDTH = 0.6  # of the ranges that parameters are drawn from, unit scale
-_FRICTION_FACTORS = (0.5, 1.5)  # range of the ground's friction over the scene's
+_HALF_WIDTH = 0.6  # largest distance of a drawn parameter from its nominal value, unit scale
+_FRICTION_FACTORS = (0.5, 1.5)  # range of the ground's friction, divided by the scene's
 
 
 class RandomisedStrikeModel:
-    """A `StrikeModel` of several simulators, each of which moves its share of the bodies."""
+    """A `StrikeModel` of several simulators with different parameters.
+
+    In a call, each simulator simulates an equal share of the strikes.
+    """
 
     takes_noise = False
 

@@ -1,6 +1,7 @@
 """A real double pendulum (BENCHMARKS.md, real-pendulum).
 
-40 frames are observed and the second bob is predicted, on whole recordings held out.
+A model sees 40 frames and predicts the positions of the second bob in later frames. It is tested on
+recordings that are held out as a whole.
 
     analytic              MuJoCo's double pendulum with identified parameters and the mean lengths
                           of the arms
@@ -8,14 +9,15 @@
                           how far the links' centres of mass are off their axes
     neural                the same with a neural scalar in each joint's torque (`AugmentedSim`)
     neural-without-upper, neural-without-lower
-                          the same with one of the two networks silenced: which of them mattered
+                          `neural` with the network of one joint silenced, which shows how much that
+                          network matters
     recurrent             a recurrent network without physics
-    floor                 what `neural` would reach if it were the truth: its own trajectories, seen
-                          with the camera's noise
+    floor                 errors of `neural` on its own trajectories with the camera's noise: the
+                          errors that it would have if it were the true model
 
-Frames are counted after the observed ones; `within_mm` is the error at that frame counted from the
-first observed one. Whatever had to be chosen was chosen on a split of the recordings to fit on.
-Seeds draw windows and first weights, never what is held out.
+Frames are counted from the last observed frame; only `within_mm` is the error at a frame that is
+counted from the beginning of the window. All settings were chosen on a split of the recordings to
+fit on. Seeds draw windows and first weights; the recordings held out are always the same.
 """
 
 from __future__ import annotations
@@ -40,36 +42,44 @@ from clashsim.fit.shooting import ShootingFit
 from clashsim.report.neural_scalar_plots import plot_scalar_quantiles
 
 OPTIONS = frozenset({"root", "seeds", "methods", "resume"})
-FAR = 5.0  # mm: how long a prediction stays closer is measured
-_NUM_BOOTSTRAP = 1000
+FAR = 5.0  # mm, error at which a prediction counts as far from the recording
+_NUM_BOOTSTRAP = 1000  # resamples
 _BASELINE = "analytic-geometry"  # method that ratios refer to
 _LOST = 1e3  # mm, error of a prediction that is not finite
+_SECOND_BOB = 2  # index of its marker; 0 is the pivot, 1 the first bob
+_VALIDATION_SEED = 1  # of the split into recordings to train on and to validate on
+_DRAWN_EVERY = 400  # frames between the beginnings of two windows that `draw` uses
+_DRAWN_QUANTILE = 0.95  # of the recorded speeds: the range that `draw` shows
+_DRAWN_POINTS = 121  # of each curve
 
 
 def _silenced(models: PendulumModels, network: int) -> np.ndarray:
-    """Errors of the neural model with one network silenced."""
+    """Errors (N, T), mm, of the neural model without network 0 (upper joint) or 1 (lower joint)."""
     model = models.neural
     weights = silence_networks(model.sim.augmentation, model.sim.weights, [network])
     return models.errors(replace(model, sim=model.sim.with_weights(weights)))
 
 
 def _recurrent(models: PendulumModels) -> np.ndarray:
-    """Errors of the recurrent network; a part of the recordings to fit on tells when to stop."""
-    fit, validation = split(models.fit, seed=1)
+    """Errors (N, T), mm, of the recurrent network; they are set to 0 in the observed frames.
+
+    Part of the recordings to fit on is for validation, which decides when training stops.
+    """
+    fit, validation = split(models.fit, seed=_VALIDATION_SEED)
     model = pendulum_recurrent.train(
         fit, validation, seed=models.seed, observed=OBSERVED, quick=models.quick
     )
     windows = models.test_windows
     second_bob = model(windows, observed=OBSERVED, steps=windows.shape[1] - OBSERVED)
-    error = 1e3 * np.linalg.norm(second_bob - windows[:, OBSERVED:, 2], axis=-1)
+    error = 1e3 * np.linalg.norm(second_bob - windows[:, OBSERVED:, _SECOND_BOB], axis=-1)
     error_while_observed = np.zeros((len(error), OBSERVED))
     return np.concatenate([error_while_observed, error], 1)
 
 
 def _floor(models: PendulumModels) -> np.ndarray:
-    """Errors of the neural model on its own trajectories, seen with noise.
+    """Errors (N, T), mm, of the neural model on its own trajectories with the camera's noise.
 
-    They begin where the windows to test on seem to begin.
+    The trajectories begin at the states that the model estimates for the windows to test on.
     """
     windows = models.test_windows
     true = models.predict(models.neural, windows)
@@ -97,8 +107,8 @@ def run(options: BenchOptions) -> list[Row]:
         options: What to measure; the folder of recordings is needed.
 
     Returns:
-        One row per method and frame: median and mean over windows and seeds, the 95 % interval of
-        the median by bootstrap over recordings, and the ratio to analytic-geometry.
+        One row per method and frame: median and mean error over windows and seeds (mm), the 95 %
+        interval of the median by bootstrap over recordings, and the ratio to analytic-geometry.
     """
     root = options.recordings()
     methods = choose(options.methods, list(METHODS), what="method")
@@ -152,7 +162,7 @@ def _compare(found: dict[str, list[np.ndarray]], recording: np.ndarray) -> list[
 
 
 def _trained_values(model: ShootingFit) -> Row:
-    """What the resume file holds of a trained model, for `draw`."""
+    """Values of a trained model that are written to the resume file, where `draw` reads them."""
     sim = model.sim
     assert sim.theta is not None
     return {
@@ -163,12 +173,12 @@ def _trained_values(model: ShootingFit) -> Row:
 
 
 def draw(root: Path, resume: Path, picture: Path) -> None:
-    """Draw what both networks have learnt, over velocities and angles of the fitted recordings.
+    """Draw the outputs of both trained networks over velocities and angles.
 
     Args:
         root: Folder of the public recordings.
-        resume: The file of `run`.
-        picture: To write.
+        resume: The resume file that `run` wrote.
+        picture: Where the picture is written.
     """
     trained = []
     for row in read_rows(resume):
@@ -179,18 +189,18 @@ def draw(root: Path, resume: Path, picture: Path) -> None:
             f"{resume.name} holds no trained model: run the bench with --resume {resume.name} first"
         )
     fit, _ = split(load(root))
-    windows, _ = cut_windows(fit, frames=OBSERVED, every=400)
+    windows, _ = cut_windows(fit, frames=OBSERVED, every=_DRAWN_EVERY)
     start = trajectory_windows(windows, observed=OBSERVED).start
     angles = start[:, :2]
     velocities = start[:, 2:]
     sines = np.sin(angles)
     cosines = np.cos(angles)
     recorded = np.column_stack([sines[:, 0], cosines[:, 0], sines[:, 1], cosines[:, 1], velocities])
-    fastest = np.quantile(np.abs(velocities), 0.95, axis=0)
-    angle = np.linspace(-np.pi, np.pi, 121)
+    upper_speed, lower_speed = np.quantile(np.abs(velocities), _DRAWN_QUANTILE, axis=0)
+    angle = np.linspace(-np.pi, np.pi, _DRAWN_POINTS)
     over = {
-        "qvel/upper": np.linspace(-fastest[0], fastest[0], 121),
-        "qvel/lower": np.linspace(-fastest[1], fastest[1], 121),
+        "qvel/upper": np.linspace(-upper_speed, upper_speed, _DRAWN_POINTS),
+        "qvel/lower": np.linspace(-lower_speed, lower_speed, _DRAWN_POINTS),
         "angle/upper": angle,
         "angle/lower": angle,
     }
@@ -201,8 +211,9 @@ def draw(root: Path, resume: Path, picture: Path) -> None:
 def _measure(error: np.ndarray) -> Row:
     """Figures of each window, (N, 9), from errors (N, T), mm.
 
-    Errors at all of FRAMES counted after the observed frames, then counted from the first frame,
-    then the number of frames until the error is above FAR.
+    The columns are the errors at all of FRAMES, counted from the last observed frame; the errors at
+    all of FRAMES, counted from the beginning; and the number of frames until the error is above
+    FAR.
     """
     is_far = error[:, OBSERVED:] > FAR
     until_far = np.where(is_far.any(1), is_far.argmax(1), is_far.shape[1])
@@ -217,9 +228,9 @@ def _rows(method: str, errors: list[np.ndarray], recording: np.ndarray) -> list[
     """Rows of one method.
 
     Args:
-        method: Its name.
-        errors: As `_measure` gives them, of each seed.
-        recording: Of each window, (N,).
+        method: Name of the method.
+        errors: For each seed, the figures (N, 9) that `_measure` gives.
+        recording: Number of the recording of each window, (N,).
     """
     table = np.concatenate(errors)
     low, high = _median_interval(table, np.tile(recording, len(errors)))

@@ -1,14 +1,15 @@
 """Where a struck object stops (BENCHMARKS.md, real-slides).
 
-Slides of struck boxes that others recorded, and of the virtual laboratory's shapes. A method may
-use n slides (and the strikes before them); the others are for the test.
+The data sets are slides of struck boxes that others recorded, and slides of the virtual
+laboratory's shapes. A method may use n slides (and the strikes before them); it is tested on the
+others.
 
-    input `twist`    from the pose and twist that were measured after the strike
-    input `strike`   from the motion before the strike, through clashsim's calibrated collision
-                     model, the same for all methods
-    draw `random`    n of all slides
-    draw `session`   n slides of one session, tested on the others of that session: one table on
-                     one day, which is what a laboratory calibrates
+    input `twist`    the pose at rest is predicted from the pose and twist measured after the strike
+    input `strike`   the pose at rest is predicted from the motion before the strike; clashsim's
+                     calibrated collision model gives the twist after it, for all methods
+    draw `random`    a method uses n of all slides
+    draw `session`   a method uses n slides of one session and is tested on the others of that
+                     session: one table on one day, which is what a laboratory calibrates
 
 Errors are means over slides and repetitions.
 """
@@ -33,11 +34,12 @@ from clashsim.fit.calibrate import calibrate
 from clashsim.slides.identify import SlideFit, fit_slides
 
 OPTIONS = frozenset({"root", "seeds", "sets", "methods", "resume"})
-NS = (10, 50)
+NS = (10, 50)  # numbers of slides that a method may use
 _QUICK_NS = (10,)
-_MAX_SLIDES = 400  # of a data set: MuJoCo simulates each at fifteen frictions
+_MAX_SLIDES = 400  # of a data set; no more, because MuJoCo simulates each at fifteen frictions
 _QUICK_SLIDES = 40
-# From the strike, bodies slide anew in MuJoCo every time, so that less is measured.
+# Input `strike` is measured less often: the starts of its slides differ in each repetition, so that
+# MuJoCo has to simulate them, whereas it takes those of input `twist` from a table.
 _STRIKE_REPETITIONS = 5
 _STRIKE_TESTED = 100  # slides in each repetition
 Splits = list[tuple[np.ndarray, np.ndarray]]  # rows to use, rows to test on
@@ -48,7 +50,7 @@ Method = Callable[[RestPoseProblem, np.ndarray], RestModel]
 
 
 class SlideErrors(NamedTuple):
-    """Distances (N,), m, and angles (N,), rad, from where slides ended."""
+    """Distances (N,), m, and angles (N,), rad, between predicted and measured poses at rest."""
 
     distance: np.ndarray
     angle: np.ndarray
@@ -155,7 +157,7 @@ def run(options: BenchOptions = BenchOptions(), *, ns: Sequence[int] | None = No
 
 
 def _order(row: Row) -> tuple[bool, int]:
-    """By what is predicted from, then by method."""
+    """Sorting key: input `twist` before input `strike`, then by method."""
     return row.get("input") != "twist", list(METHODS).index(row["method"])
 
 
@@ -165,9 +167,9 @@ def _measure(
     """Rows of some methods over all splits; none without methods or splits."""
     if not methods or not splits:
         return []
-    struck = []
+    after_strike = []
     for seed, (rows, _) in enumerate(splits[:_STRIKE_REPETITIONS]):
-        struck.append(_predict_after_strike(problem, rows, seed))
+        after_strike.append(_predict_after_strike(problem, rows, seed))
     out: list[Row] = []
     for method in methods:
         names = {"set": head["set"], "method": method, "n": head["n"], "draw": head["draw"]}
@@ -179,11 +181,11 @@ def _measure(
                 data = problem.data
                 distance, angle = problem.errors(predict(data.pose, data.twist))
                 from_twist.append(SlideErrors(distance[test], angle[test]))
-                if seed < len(struck):
-                    some = test[:_STRIKE_TESTED]
-                    pose, twist = struck[seed]
-                    rest = predict(pose[some], twist[some])
-                    from_strike.append(SlideErrors(*problem.errors(rest, some)))
+                if seed < len(after_strike):
+                    tested = test[:_STRIKE_TESTED]
+                    pose, twist = after_strike[seed]
+                    rest = predict(pose[tested], twist[tested])
+                    from_strike.append(SlideErrors(*problem.errors(rest, tested)))
             for kind, errors in (("twist", from_twist), ("strike", from_strike)):
                 out.append(_row(names, kind, errors) | {"of": len(splits)})
     return out
@@ -194,7 +196,8 @@ def _predict_after_strike(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Poses and twists (N, 3) after all strikes, by a collision model that is calibrated on `rows`.
 
-    The pose is that before the strike, moved on by the twist for as long as bodies of `rows` moved.
+    A recorded slide begins some time after the strike. So the pose is the one before the strike,
+    moved by the predicted twist for the time that fits the slides of `rows` best.
     """
     data = problem.data
     twist = calibrate(problem.base, data.impacts[rows], seed=seed).predict(data.impacts)
@@ -205,8 +208,10 @@ def _predict_after_strike(
     for columns in (slice(0, 2), slice(2, 3)):  # position and yaw
         moved_of_rows = moved[rows, columns]
         twist_of_rows = data.twist[rows, columns]
+        # Least squares of moved = seconds * twist.
         seconds.append(float((moved_of_rows * twist_of_rows).sum() / (twist_of_rows**2).sum()))
-    pose = before + twist * np.array([seconds[0], seconds[0], seconds[1]])
+    position_seconds, yaw_seconds = seconds
+    pose = before + twist * np.array([position_seconds, position_seconds, yaw_seconds])
     whole_turns = np.round((data.pose[:, 2] - pose[:, 2]) / (2 * np.pi))
     pose[:, 2] += 2 * np.pi * whole_turns
     return pose, twist

@@ -1,8 +1,9 @@
 """Tosses of a real cube (BENCHMARKS.md, real-tosses).
 
-Methods use n tosses; the others are rolled out from their first frame. Errors are means over tosses
-and repetitions: the time mean of position (% of the cube's width) and rotation (degrees), their
-medians, both 10 frames after the first contact, and the share that ends on another face.
+A method uses n tosses and predicts the others from their first frame. The position error (% of the
+cube's width) and the rotation error (degrees) of a toss are means over time. Rows have their means
+over tosses and repetitions, their medians, the errors 10 frames after the first contact (`_soon`),
+and the share of tosses that end on a wrong face.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from clashsim.core.errors import DataError
 from clashsim.data.segmentation.free_flight import fit_flight
 
 OPTIONS = frozenset({"root", "seeds", "methods", "resume"})
-NS = (4, 16)
+NS = (4, 16)  # numbers of tosses that a method may use
 _QUICK_NS = (4,)
-_QUICK_METHODS = 3  # the first ones
+_QUICK_METHODS = 3  # only the first three methods
 _QUICK_TESTED = 12  # tosses
 _FEWEST_TESTED = 4  # tosses
-# The cube is this much smaller than stated, or it would touch the floor too early: recorded lengths
-# are about 2.2 % short.
+# Factor on the stated size of the cube where contacts are looked for. Recorded lengths are about
+# 2.2 % too short, so that a cube of the stated size would seem to touch the floor too early.
 _RECORDED_SIZE = 0.98
 _KEYS = (
     "position_pct",
@@ -38,6 +39,7 @@ _KEYS = (
     "rotation_soon",
     "wrong_face",
 )
+_KEYS_WITH_WORST = ("position_pct", "rotation_deg")  # rows also have their worst repetition
 
 
 def run(options: BenchOptions, *, ns: Sequence[int] | None = None) -> list[Row]:
@@ -125,6 +127,6 @@ def _mean(repetitions: list[Row]) -> Row:
     row: Row = {"method": first["method"], "n": first["n"]}
     for key in _KEYS:
         row[key] = round(float(np.mean([repetition[key] for repetition in repetitions])), 3)
-    for key in _KEYS[:2]:
+    for key in _KEYS_WITH_WORST:
         row[f"{key}_worst"] = round(max(repetition[key] for repetition in repetitions), 3)
     return row | {"seeds": len(repetitions), "tosses": first["tosses"]}

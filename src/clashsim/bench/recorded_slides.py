@@ -14,7 +14,7 @@ from clashsim.core.scene import Scene
 from clashsim.slides.slide import Slide
 from clashsim.slides.support_patch import SupportPatch
 
-REST_FRAMES = 10  # at the end of a recording, whose median is the pose at rest
+REST_FRAMES = 10  # last frames of a recording; their median is the pose at rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,14 +22,14 @@ class SlideSet:
     """N slides of one body.
 
     Attributes:
-        name: Of the data set.
-        scene: With the struck body and its striker.
+        name: Name of the data set.
+        scene: The scene with the struck body and the striker.
         support_patch: Where the body touches the ground.
         model: The body on its ground in MuJoCo.
         slides: Recorded paths, N.
-        pose: Of the body's origin where the slide begins, (N, 3): x, y (m), yaw (rad).
-        twist: There, (N, 3).
-        rest: Pose at rest, (N, 3).
+        pose: Pose of the body's origin where the slide begins, (N, 3): x, y (m), yaw (rad).
+        twist: Twist of the body's origin where the slide begins, (N, 3), m/s and rad/s.
+        rest: Pose of the body's origin at rest, (N, 3).
         impacts: The strikes before the slides.
         session: Name of the recording session of each slide, (N,).
     """
@@ -83,10 +83,10 @@ class RecordedSlide:
         """Cut a slide out of a recording.
 
         Args:
-            time: Of the frames, (T,), s.
-            poses: Of the body, (T, 3).
-            start: When the slide begins, s.
-            first: Pose then, (3,), which replaces what was recorded before.
+            time: Times of the frames, (T,), s.
+            poses: Recorded poses of the body, (T, 3): x, y (m), yaw (rad).
+            start: Time at which the slide begins, s.
+            first: Pose at that time, (3,). It replaces all poses that were recorded earlier.
         """
         later = time > start
         path = Slide(

@@ -16,8 +16,8 @@ from clashsim.core.files import append_lines
 def read_rows(resume: Path | None) -> list[Row]:
     """Read the rows of an earlier run.
 
-    A line that a kill cut short is left out. So is a row with `why`: what was missing then may be
-    there now.
+    A line that is incomplete, because the run was killed, is left out. So is a row with `why`: its
+    measurement may succeed this time.
 
     Args:
         resume: The file, which need not exist.

@@ -1,10 +1,10 @@
 """Sequential pushing (CLASH, Table VI): policies executed in the virtual laboratory.
 
 One policy is trained in MuJoCo, one in the hybrid simulator. Both simulators are identified from
-the same ten recorded strikes and their slides, and both policies are trained alike. MuJoCo makes
-some twenty strikes per second on two cores, so that 200,000 would take hours: it simulates every
-point of the grid of the strike table once, and the policy is trained in that table. 60,000 strikes
-are enough: policies reach the sub-goal in every episode after 30,000.
+the same ten recorded strikes and their slides, and both policies are trained alike. MuJoCo
+simulates some twenty strikes per second on two cores, so that 200,000 strikes would take hours. So
+MuJoCo simulates every point of the grid of a strike table once, and the policy is trained in that
+table. Training takes 60,000 strikes: policies reach the sub-goal in every episode after 30,000.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from clashsim.sim.hybrid.strike_table import tabulate_strikes
 OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
 METHODS = ("mujoco-grid", "clashsim")
 _SHAPE = "semi_cylinder"
-_FIRST_LAB_SEED = 1000
-_DEFAULT_WORKERS = 2
+_FIRST_LAB_SEED = 1000  # trial i of a policy has this seed plus i
+_METHOD_SEED = 0
+_DEFAULT_WORKERS = 2  # processes
 _QUICK_STEPS = 4_000
 _SUMS = ("success", "trials", "subgoals", "subgoals_of")
 
@@ -50,14 +51,14 @@ def run(
     """Train policies and let them follow routes.
 
     Args:
-        options: Its sets are routes, its seeds those of training. Policies are kept in files
-            beside `options.resume`.
+        options: Its sets are names of routes, its `seeds` is the number of trainings. Policies are
+            kept in files beside `options.resume`.
         trials: Number of times that each policy follows a route.
-        steps: Strikes of a training.
+        steps: Number of strikes in a training.
 
     Returns:
-        Rows of route, method, seed, successes of so many trials and sub-goals reached; sums over
-        seeds follow.
+        Rows of route, method, seed, the numbers of successes and of trials, and the numbers of
+        sub-goals reached and tried; sums over seeds follow.
     """
     routes = choose(options.sets, list(ROUTES), what="route")
     methods = choose(options.methods, METHODS, what="method")
@@ -109,7 +110,8 @@ class _Training:
     @cached_property
     def model(self) -> StrikeModel:
         """The strike table to train in."""
-        model = PLANNING_METHODS[self.method](self.problem, 0)
+        model = PLANNING_METHODS[self.method](self.problem, _METHOD_SEED)
+        # clashsim's model, which takes noise, is a strike table already.
         return model if model.takes_noise else tabulate_strikes(model)
 
     def policy(self, seed: int) -> Policy:

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: saved as they are made; a row that cannot be made gives its reason."""
+"""Rows of a benchmark: figures, or under `why` the reason why they could not be measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from clashsim.core.errors import ClashError
 
 Row = dict[str, Any]
-# Called with all rows so far whenever there are more, so that an error or an interrupt loses none.
+# Called with all rows so far whenever rows were added, so that an error or an interrupt loses none.
 Save = Callable[[Sequence[Row]], None]
 
 _MAX_MESSAGE = 200  # characters kept of an error that is not a ClashError
@@ -25,8 +25,8 @@ def optional(rows: list[Row], **head: Any) -> Iterator[None]:
     """Turn an error into a row with `why`, so that the benchmark goes on to its other rows.
 
     Args:
-        rows: Where the row is added.
-        head: What would have been measured, as in what="impacts", method="MJX".
+        rows: List to which the row with `why` is appended.
+        head: Keys that identify the row, as in what="impacts", method="MJX".
     """
     try:
         yield
@@ -35,7 +35,7 @@ def optional(rows: list[Row], **head: Any) -> Iterator[None]:
 
 
 def why(error: Exception) -> str:
-    """The reason why a row is missing, in one line.
+    """The reason why a row has no figures, in one line.
 
     The traceback of an error that is not a ClashError is printed as well.
     """
@@ -47,7 +47,7 @@ def why(error: Exception) -> str:
 
 
 def measured(rows: Sequence[Row]) -> list[Row]:
-    """The rows that hold figures."""
+    """The rows that hold figures, that is no `why`."""
     return [row for row in rows if "why" not in row]
 
 

@@ -1,6 +1,7 @@
-"""What sampling costs beyond MuJoCo itself.
+"""How much slower sampling is than MuJoCo itself.
 
-Strikes per second against bare `Batch.step` of the same steps, side by side.
+Strikes per second of clashsim's sampling are compared with bare calls of `Batch.step` for the same
+steps, in the same process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from clashsim.fit.sample import run_shard, sample_strikes
 from clashsim.sim.mujoco.impacts import ImpactSimulator, rest_height, velocity_servos
 
 OPTIONS: frozenset[str] = frozenset()
-_SHARD_SIZE = 4096
+_SHARD_SIZE = 4096  # strikes, as in `clashsim.fit.sample`
 _QUICK_STRIKES = 8192
 
 
@@ -37,11 +38,11 @@ def run(
         options: What to do with the rows.
         n: Number of strikes.
         scene: Name of a shipped scene.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
 
     Returns:
-        Two rows of what, method, per_second, ratio (of the time of bare steps), n, steps and
-        peak_mb.
+        Two rows of what, method, per_second, ratio (the time of bare steps divided by the time of
+        this row), n, steps and peak_mb (of memory).
     """
     if options.quick:
         n = _QUICK_STRIKES
@@ -58,7 +59,8 @@ def run(
             begin = time.perf_counter()
             shard = run_shard(loaded, simulator, size, np.random.default_rng([seed, i]))
             sampling_seconds += time.perf_counter() - begin
-            # The same strikes as they were simulated; the shard holds what a recording would show.
+            # The strikes are drawn again with the same seed, because the shard holds only what a
+            # recording would show.
             strikes = sample_strikes(loaded, size, np.random.default_rng([seed, i]))
             stepping_seconds += bare.replay(strikes.before, strikes.theta, shard["steps"])
             steps += int(shard["steps"].sum())
@@ -83,7 +85,7 @@ def run(
 
 
 class _BareMujoco:
-    """The scene's own model, without clashsim's sensors, in a batch of its own."""
+    """A MuJoCo batch of the scene's model, without the sensors that clashsim adds."""
 
     def __init__(self, scene: Scene, size: int) -> None:
         self.scene = scene
@@ -118,7 +120,7 @@ class _BareMujoco:
         ids_of_steps: list[np.ndarray | None] = []
         for i in range(int(steps.max())):
             stepping = np.flatnonzero(steps > i)
-            # As the sampler does: no list where all simulations step.
+            # None steps all simulations, as the sampler does.
             ids_of_steps.append(None if len(stepping) == self.batch.nsim else stepping)
         begin = time.perf_counter()
         for ids in ids_of_steps:

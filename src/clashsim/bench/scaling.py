@@ -1,7 +1,7 @@
-"""What more workers give: sampling and calibration with one and two Ray workers.
+"""How rates grow with the number of workers: sampling and calibration with Ray.
 
-Beside the rates, the rows show whether the results are the same bits, and what a worker that is
-killed halfway costs.
+The rows also show whether results are identical bit for bit, and how much time is lost when a
+worker is killed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from clashsim.scale.ray_executor import ray_executor
 
 OPTIONS: frozenset[str] = frozenset()
 _NUM_FITTED = 10  # strikes of a recording to calibrate with; the others are predicted
-_SHARD_SIZE = 4096
+_SHARD_SIZE = 4096  # strikes, as in `clashsim.fit.sample`
+_WARM_UP_STRIKES = 64
+_WARM_UP_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class _Sampling:
 
     def warm_up(self) -> None:
         """What a worker does before it is timed."""
-        sample(Scene.load(self.scene), 64, 1, engine=StrikeEngine(threads=1))
+        scene = Scene.load(self.scene)
+        sample(scene, _WARM_UP_STRIKES, _WARM_UP_SEED, engine=StrikeEngine(threads=1))
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class _Calibration:
 
 @dataclass(frozen=True)
 class _EmptyTasks:
-    """Tasks without work: they show how fast the head node can give them out."""
+    """Tasks without work: they show how fast the head node can distribute tasks."""
 
     size: int = 2000
     what: str = "nothing"
@@ -91,7 +94,8 @@ def _calibrate(setting: lab.Setting) -> np.ndarray:
     """Read, segment and calibrate a recording.
 
     Returns:
-        Identified values, then the predictions of the strikes that were not fitted, flat.
+        Identified parameters, then the predicted twists after the strikes that were not fitted, as
+        one flat array.
     """
     real = load_lab_set(setting.name, setting.shape, setting.material, setting.surface)
     model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_NUM_FITTED])
@@ -110,13 +114,13 @@ def run(
     strikes: int = 48 * _SHARD_SIZE,
     workers: Sequence[int] = (1, 2),
 ) -> list[Row]:
-    """Measure sampling and calibration without Ray and with so many Ray workers.
+    """Measure sampling and calibration without Ray and with several numbers of Ray workers.
 
     Sampling makes strikes of the semi-cylinder in shards of 4096. Calibration reads the
     laboratory's 18 recordings, segments them, calibrates on ten strikes of each and predicts the
-    others. Timing runs from the first item that is given out to the last result that comes back;
-    before that the cluster is started and every worker has done a little of both. A worker is a
-    process with one thread.
+    others. The clock runs from the first item that is sent to a worker until the last result is
+    back; before that, the cluster is started and every worker does a little of both jobs. A worker
+    is a process with one thread.
 
     Args:
         options: What to do with the rows.
@@ -124,13 +128,14 @@ def run(
         workers: Numbers of Ray workers to measure.
 
     Returns:
-        Rows with these keys: what (`nothing`: tasks without work, so what the head node can give
-        out); workers (0: this process without Ray); killed, a worker was killed (SIGKILL) when it
-        had almost done the middle item; seconds; per_second; efficiency, the rate over that of one
-        worker, divided by the number of workers; same, the bits are those of this process;
-        retried, items that were given out again; load, the machine's load average at the start.
+        Rows with these keys: what (`nothing`: tasks without work, which show how fast the head node
+        distributes tasks); workers (0: this process without Ray); killed, whether a worker was
+        killed (SIGKILL) just before it returned the middle item; seconds; per_second; efficiency,
+        the rate divided by that of one worker and by the number of workers; same, whether the
+        result is identical bit for bit to that of this process; retried, number of items that were
+        sent to a worker again; load, the machine's load average at the start.
     """
-    require_ray()  # before minutes are spent without it
+    require_ray()  # fails now rather than after the minutes that this process takes without Ray
     jobs: tuple[_Job, ...]
     if options.quick:
         jobs = (_Sampling("puck", 4 * _SHARD_SIZE), _Calibration(2))
@@ -138,6 +143,7 @@ def run(
         jobs = (_Sampling("semi_cylinder", strikes), _Calibration(len(lab.settings())))
     rows: list[Row] = []
     expected = {}
+    # Each job runs without Ray, with each number of workers, and once more with a killed worker.
     with options.progress("measuring", len(jobs) * (len(workers) + 2)) as advance:
         with one_thread():
             for job in jobs:
@@ -158,10 +164,10 @@ def run(
                     with optional(rows, what=job.what, workers=count, killed=killed):
                         _warm_up_workers(executor, jobs, count)
                         retried_before = executor.retried
-                        used = _with_one_kill(executor) if killed else executor
-                        bits, row = _time_job(job, used, count)
+                        used_executor = _with_one_kill(executor) if killed else executor
+                        result, row = _time_job(job, used_executor, count)
                         row["killed"] = killed
-                        row["same"] = bool(np.array_equal(bits, expected[job.what]))
+                        row["same"] = bool(np.array_equal(result, expected[job.what]))
                         row["retried"] = executor.retried - retried_before
                         rows.append(row)
                     options.save(_with_efficiency(rows))
@@ -187,14 +193,15 @@ def _with_efficiency(rows: list[Row]) -> list[Row]:
 
 
 def _order(row: Row) -> tuple[bool, bool, int, bool]:
+    """Sorting key: sampling, calibration, nothing; then by workers, killed ones last."""
     return row["what"] == "nothing", row["what"] != "sampling", row["workers"], row["killed"]
 
 
 def _time_job(job: _Job | _EmptyTasks, executor: Executor, workers: int) -> tuple[np.ndarray, Row]:
-    """Result of a job, and a row of how long it took."""
+    """Run a job; returns its result, and a row with the time that it took."""
     load = os.getloadavg()[0]
     start = time.perf_counter()
-    bits = job(executor)
+    result = job(executor)
     seconds = time.perf_counter() - start
     row = {
         "what": job.what,
@@ -207,7 +214,7 @@ def _time_job(job: _Job | _EmptyTasks, executor: Executor, workers: int) -> tupl
         "retried": 0,
         "load": load,
     }
-    return bits, row
+    return result, row
 
 
 def _warm_up_workers(executor: Executor, jobs: tuple[_Job, ...], workers: int) -> None:
@@ -222,7 +229,7 @@ def _warm_up_worker(jobs: tuple[_Job, ...], _: int) -> int:
     """Do a little of each job; returns the id of this process."""
     for job in jobs:
         _warm_up_once(job)
-    time.sleep(0.2)  # so that the other worker takes the next one
+    time.sleep(0.2)  # so that another worker takes the next item
     return os.getpid()
 
 
@@ -232,7 +239,7 @@ def _warm_up_once(job: _Job) -> None:
 
 
 def _with_one_kill(executor: Executor) -> Executor:
-    """The same executor, whose worker is killed when it has almost done the middle item."""
+    """The same executor; the worker of the middle item is killed just before it returns."""
 
     def killing_executor(
         work: Callable[[Item], Result], items: Sequence[Item]
@@ -246,14 +253,19 @@ def _with_one_kill(executor: Executor) -> Executor:
 
 @dataclass(frozen=True)
 class _KilledOnce:
-    """Does work on numbered items; the first process to do item `which` is lost with its result.
+    """Works on numbered items; the first process that finishes item `which` kills itself.
 
-    A worker that is killed from outside may be between two items, and then nothing is lost.
+    A process that is killed from outside may be between two items, and then no result is lost.
+
+    Attributes:
+        work: Computes the result of an item.
+        which: Number of the item whose result is lost.
+        mark: Path of a file that exists once a process was killed.
     """
 
     work: Callable[[Any], Any]
     which: int
-    mark: Path  # of a file that exists once a process was killed
+    mark: Path
 
     def __call__(self, item: tuple[int, Any]) -> Any:
         index, content = item

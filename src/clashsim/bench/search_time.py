@@ -1,6 +1,7 @@
 """How long a plan takes (CLASH, Table IV).
 
-The same search with the same evaluations in MuJoCo and in the hybrid simulator, on the same cores.
+The same search with the same number of evaluations is timed in MuJoCo and in the hybrid simulator,
+on the same cores.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from clashsim.plan.tasks import PlanningTask, pose_error
 from clashsim.sim.hybrid.strike_table import strike_table
 
 OPTIONS = frozenset({"seeds", "sets"})
-# S: only collisions need the scene's own timestep; what a longer one costs is in `coarse_mm`.
+# Timestep of the slides, s. Only collisions, which are learned, need the scene's short timestep;
+# `coarse_mm` shows how much accuracy this long timestep costs.
 _HYBRID_TIMESTEP = 0.01
 _SLIDE_SEED = 1
 _CHECKED_STRIKES = 32  # whose poses at rest are compared between the timesteps
-_TARGETS_AT_ONCE = 16  # in one call: small populations leave cores idle that large ones fill
-_METHODS_PER_SHAPE = 5
+_TARGETS_AT_ONCE = 16  # planned in one call: the population of one target leaves cores idle
+_METHODS_PER_SHAPE = 5  # that `_methods` gives
+_TABLE_TARGETS_FACTOR = 5  # a strike table is fast, so that it plans five times as many targets
+_DEFAULT_TARGETS = 2  # planned one by one
 _ROUNDS = 24  # of the search
 _QUICK_ROUNDS = 2
 
@@ -38,13 +42,13 @@ class _Method:
     """One way to plan.
 
     Attributes:
-        name: In the table.
+        name: Name of the method in the table.
         model: What is planned in.
         targets: Number of targets.
         at_once: Number of targets in one call.
-        setup_seconds: Paid once, before the first plan.
-        coarse_error: How far the model's long timestep moves poses at rest, mm; None if it has
-            none.
+        setup_seconds: Seconds spent once, before the first plan.
+        coarse_error: How far the model's long timestep moves poses at rest, mm; None for a model
+            without a long timestep.
     """
 
     name: str
@@ -67,13 +71,14 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     """Measure the time of a plan.
 
     Args:
-        options: Its sets are shapes, its seeds the number of targets that are planned one by one.
+        options: Its sets are names of shapes; its `seeds` is the number of targets that are planned
+            one by one.
 
     Returns:
         Rows of what, method, seconds per plan, per_second, ratio (to MuJoCo); evaluations;
-        expected_mm, how far from the target the plans end in their own simulator (mean); setup_s,
-        what is paid once before the first plan; plans; and coarse_mm, how far bodies come to rest
-        with the hybrid's long timestep from where they do with the scene's own (mean).
+        expected_mm, the mean distance from the target that the plans' own simulator predicts;
+        setup_s, the seconds spent once before the first plan; plans; and coarse_mm, the mean
+        distance between positions at rest with the hybrid's long timestep and with the scene's own.
     """
     names = [shape.replace("_", "-") for shape in lab.SHAPES]
     chosen = choose(options.sets, names, what="shape")
@@ -107,11 +112,13 @@ def _methods(models: StrikeModels, options: BenchOptions) -> tuple[list[_Method]
     begin = time.perf_counter()
     table = strike_table(with_slide_model)
     setup = time.perf_counter() - begin
-    one_by_one = 1 if options.quick else options.seeds or 2
+    one_by_one = 1 if options.quick else options.seeds or _DEFAULT_TARGETS
     at_once = 2 if options.quick else _TARGETS_AT_ONCE
-    shape = (max(at_once, 5 * one_by_one), len(table.names))
+    by_table = _TABLE_TARGETS_FACTOR * one_by_one
+    shape = (max(at_once, by_table), len(table.names))
     strikes = np.random.default_rng(0).uniform(table.low, table.high, shape)
-    targets = table.rest(np.zeros((len(strikes), 3)), strikes)
+    struck_poses = np.zeros((len(strikes), 3))
+    targets = table.rest(struck_poses, strikes)
     coarse = _coarse_error(models, strikes[:_CHECKED_STRIKES])
     slide_name = "hybrid, MuJoCo's slide"
     together = f"{at_once} targets at once"
@@ -119,8 +126,8 @@ def _methods(models: StrikeModels, options: BenchOptions) -> tuple[list[_Method]
         _Method("MuJoCo", models.mujoco, one_by_one, 1),
         _Method(slide_name, hybrid, one_by_one, 1, coarse_error=coarse),
         _Method(f"{slide_name}, {together}", hybrid, at_once, at_once, coarse_error=coarse),
-        _Method("strike table", table, 5 * one_by_one, 1, setup),
-        _Method(f"strike table, {together}", table, at_once, at_once, setup),
+        _Method("strike table", table, by_table, 1, setup_seconds=setup),
+        _Method(f"strike table, {together}", table, at_once, at_once, setup_seconds=setup),
     ]
     return methods, targets
 
@@ -151,13 +158,12 @@ def _row(method: _Method, timing: _Timing, mujoco_seconds: float | None) -> Row:
 def _time_plans(model: StrikeModel, targets: np.ndarray, at_once: int, *, rounds: int) -> _Timing:
     """Plan all targets (N, 3), `at_once` in one call."""
     tasks = [PlanningTask(tuple(target)) for target in targets]
-    plan_batch(
-        model, tasks[:at_once], PlannerConfig(rounds=0)
-    )  # makes batches before the clock runs
+    plan_batch(model, tasks[:at_once], PlannerConfig(rounds=0))  # makes MuJoCo's batches, untimed
     plans = []
     begin = time.perf_counter()
     for i in range(0, len(tasks), at_once):
         plans += plan_batch(model, tasks[i : i + at_once], PlannerConfig(rounds=rounds))
     seconds = (time.perf_counter() - begin) / len(targets)
-    distance, _ = pose_error(np.array([plan.predicted[-1] for plan in plans]), targets)
+    predicted_ends = np.array([plan.predicted[-1] for plan in plans])
+    distance, _ = pose_error(predicted_ends, targets)
     return _Timing(seconds, float(distance.mean()), plans[0].evaluations)

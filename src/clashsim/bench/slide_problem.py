@@ -14,11 +14,14 @@ from clashsim.fit.base import base_model
 from clashsim.fit.distil import DistilledModel
 
 _GRAVITY = 9.81  # m/s^2
-# Sliding frictions of the table, over the friction that a slide without rotation would need.
+# Sliding frictions of the table, divided by the friction that would stop a body without rotation
+# after the measured distance.
 _FRICTION_FACTORS = np.geomspace(0.6, 1 / 0.6, 5)
-_TORSIONAL = (1e-5, 0.005, 0.02)  # m
+_TORSIONAL = (1e-5, 0.005, 0.02)  # torsional frictions of the table, m
 _DEFAULT_TORSIONAL = 1  # index of MuJoCo's default
-_FINE_GRID = 61  # sliding frictions that are tried, between those of the table
+_FINE_GRID = 61  # number of sliding frictions that a search tries, interpolated in the table
+_MIN_DISTANCE = 1e-4  # m, of a slide, so that no division is by zero
+_EPSILON = 1e-9  # keeps an interpolated index below the table's last one
 
 
 class MujocoFriction(NamedTuple):
@@ -48,16 +51,18 @@ class RestPoseProblem:
     def frictions(self) -> np.ndarray:
         """Sliding frictions of the table, (5,)."""
         data = self.data
-        way = np.linalg.norm(data.rest[:, :2] - data.pose[:, :2], axis=1)
+        distance = np.linalg.norm(data.rest[:, :2] - data.pose[:, :2], axis=1)
         squared_speed = (data.twist[:, :2] ** 2).sum(1)
-        without_rotation = squared_speed / (2 * _GRAVITY * np.maximum(way, 1e-4))
+        without_rotation = squared_speed / (2 * _GRAVITY * np.maximum(distance, _MIN_DISTANCE))
         return _FRICTION_FACTORS * float(np.median(without_rotation))
 
     @cached_property
     def table(self) -> np.ndarray:
         """Displacements of all slides in MuJoCo times the sliding friction, (5, 3, N, 3).
 
-        The product is nearly the same along the first axis, so that it is interpolated well.
+        Axes: sliding friction, torsional friction, slide, and x, y (m), yaw (rad). Displacements
+        are nearly proportional to 1 / sliding friction, so that the product varies little along the
+        first axis and can be interpolated.
         """
         data = self.data
         table = np.empty((len(self.frictions), len(_TORSIONAL), len(data), 3))
@@ -72,7 +77,7 @@ class RestPoseProblem:
         last = len(self.frictions) - 1
         log_frictions = np.log(self.frictions)
         position = np.interp(np.log(friction.sliding), log_frictions, np.arange(last + 1.0))
-        position = np.clip(position, 0, last - 1e-9)
+        position = np.clip(position, 0, last - _EPSILON)
         i = int(position)
         share = position % 1
         column = self.table[:, friction.torsional_index]
@@ -82,11 +87,11 @@ class RestPoseProblem:
     def errors(
         self, rest: np.ndarray, rows: np.ndarray | slice = slice(None)
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Distances and angles from where slides ended.
+        """Distances and angles between predicted and measured poses at rest.
 
         Args:
             rest: Predicted poses at rest, (n, 3).
-            rows: Of the slides; all by default.
+            rows: Slides that were predicted; all by default.
 
         Returns:
             Distances (n,), m, and angles (n,), rad.
@@ -95,33 +100,35 @@ class RestPoseProblem:
         return np.linalg.norm(gap[:, :2], axis=1), np.abs(gap[:, 2])
 
     def identify_sliding(self, rows: np.ndarray) -> MujocoFriction:
-        """Sliding friction that brings the slides of `rows` closest to where they ended."""
+        """Sliding friction with the least position error at rest on the slides of `rows`."""
         return self._identify(rows, (_DEFAULT_TORSIONAL,), use_angle=False)
 
     def identify_torsional(self, rows: np.ndarray) -> MujocoFriction:
-        """Both frictions that bring the slides of `rows` closest to where they ended."""
+        """Sliding and torsional friction with the least pose error at rest on those of `rows`."""
         return self._identify(rows, range(len(_TORSIONAL)), use_angle=True)
 
     def _identify(
         self, rows: np.ndarray, torsional: Sequence[int], *, use_angle: bool
     ) -> MujocoFriction:
-        """Grid search over sliding friction and some torsional ones (indices).
+        """Grid search over sliding frictions and the torsional ones of some indices.
 
-        Errors are relative to how far bodies slid and turned.
+        The cost is the mean distance divided by how far bodies slid, plus, with `use_angle`, the
+        mean angle divided by how far they turned.
         """
         moved = np.abs(self.data.rest - self.data.pose)[rows]
-        mean_way = moved[:, :2].max(1).mean()
-        mean_angle = moved[:, 2].mean()
-        best = (np.inf, 0.0, 0)
+        mean_moved = moved[:, :2].max(1).mean()
+        mean_rotation = moved[:, 2].mean()
+        best = (np.inf, 0.0, 0)  # cost, sliding friction, index of the torsional friction
         for sliding in np.geomspace(self.frictions[0], self.frictions[-1], _FINE_GRID):
             for index in torsional:
                 friction = MujocoFriction(float(sliding), index)
                 distance, angle = self.errors(self.tabulated_rest(friction))
-                cost = distance[rows].mean() / mean_way
+                cost = distance[rows].mean() / mean_moved
                 if use_angle:
-                    cost += angle[rows].mean() / mean_angle
+                    cost += angle[rows].mean() / mean_rotation
                 best = min(best, (float(cost), *friction))
-        return MujocoFriction(best[1], best[2])
+        _, best_sliding, best_index = best
+        return MujocoFriction(best_sliding, best_index)
 
     def mujoco_rest_model(
         self, friction: MujocoFriction

@@ -50,16 +50,16 @@ def load(name: str, root: Path | None) -> SlideSet:
 
 @lru_cache(maxsize=4)
 def _load_lab(name: str) -> SlideSet:
-    """Strikes of resin on high-friction sand.
+    """Slides of one shape of resin on high-friction sand.
 
-    They are segmented as any log would be; the first impact of each trial is taken.
+    Impacts are found in the recorded trials as in any log; the first one of each trial is used.
     """
     shape = name.removeprefix("lab/").replace("-", "_")
     scene = Scene.load(shape)
     trials = lab.recorded(shape, "resin", "high")
     found = segment(trials, scene=scene)
     first_of_trial = np.sort(np.unique(found.trial, return_index=True)[1])
-    trial_of = {trial.name: trial for trial in trials}
+    trial_by_name = {trial.name: trial for trial in trials}
     poses = []
     twists = []
     slides = []
@@ -67,9 +67,10 @@ def _load_lab(name: str) -> SlideSet:
         impact = found.found[row]
         start = impact.time + _LAB_LAG
         pose, twist = origin_state(impact.trajectory, impact.motion, impact.reference, start)
-        time, recorded = trial_of[impact.trial].seen(scene.struck_body.name)
+        time, recorded = trial_by_name[impact.trial].seen(scene.struck_body.name)
         yaw = yaw_of(recorded[:, 3:])
         whole_turns = np.round((pose[2] - np.interp(start, time, yaw)) / (2 * np.pi))
+        # The recorded yaw is shifted by whole turns, so that it continues the yaw of `pose`.
         path = np.column_stack([recorded[:, :2], yaw + 2 * np.pi * whole_turns])
         poses.append(pose)
         twists.append(twist)
@@ -89,7 +90,7 @@ def _load_lab(name: str) -> SlideSet:
 
 
 def _lab_model(scene: Scene) -> mujoco.MjModel:
-    """The block on its ground, with the striker out of the way."""
+    """MuJoCo's model of the block on its ground, with the striker far away."""
     model = copy.copy(scene.base)
     model.opt.timestep = _LAB_TIMESTEP
     model.qpos0[scene.striker_body.qpos] = _OUT_OF_THE_WAY

@@ -22,18 +22,23 @@ from clashsim.slides.support_patch import support_patch
 
 _SECONDS_TO_REST = 0.8  # after which every block lies still
 _SLIDE_STRIKES = 32  # strikes from which a slide model of MuJoCo's slides is fitted
-_AFTER_IMPACT = 1e-3  # s: states earlier than this are not part of a slide
-_TWIST_STD = (1e-3, 1e-3, 1e-2)  # m/s, m/s, rad/s: of twists that a simulator states exactly
+_AFTER_IMPACT = 1e-3  # s after the impact, at which a slide begins
+# Standard deviations of twists after impact, m/s, m/s, rad/s: small, because a simulator gives them
+# exactly.
+_TWIST_STD = (1e-3, 1e-3, 1e-2)
 
 
 @dataclass(frozen=True, eq=False)
 class StrikeModels:
-    """Simulators of one scene at its nominal parameters, without drag, which MuJoCo does not have.
+    """Simulators of one scene at its nominal parameters.
+
+    Drag is set to 0, because MuJoCo does not have it.
 
     Attributes:
         scene: The scene.
-        timestep: Of the hybrid simulator, s. MuJoCo itself needs the scene's own for collisions.
-        slide_seed: Of the strikes from which the slide model is fitted.
+        timestep: Timestep of the hybrid simulator, s. MuJoCo alone uses the scene's own timestep,
+            which its collisions need.
+        slide_seed: Seed of the strikes from which the slide model is fitted.
     """
 
     scene: Scene
@@ -84,9 +89,9 @@ def states_before(
 
     Args:
         scene: The scene.
-        names: Of the columns of `strikes`.
+        names: Names of the columns of `strikes`.
         strikes: Strikes, (N, d).
-        pose: Of the struck body, (N, 3).
+        pose: Pose of the struck body, (N, 3) or (3,): x, y (m), yaw (rad).
 
     Returns:
         States as `Impacts.before` has them, (N, 12).
@@ -101,13 +106,14 @@ def slide_model_of(stepped: SteppedStrikes, seed: int) -> SlideModel:
 
     Args:
         stepped: Strikes of the hybrid simulator, whose slides are MuJoCo's.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
     """
     shape = (_SLIDE_STRIKES, len(stepped.names))
     strikes = np.random.default_rng(seed).uniform(stepped.low, stepped.high, shape)
     pose = np.zeros((_SLIDE_STRIKES, 3))
     before = states_before(stepped.scene, stepped.names, strikes, pose)
-    impacts = Impacts(True, before, np.zeros((len(before), 3)))
+    unknown_after = np.zeros((len(before), 3))
+    impacts = Impacts(True, before, unknown_after)
     after = stepped.simulator.outcome(before)  # type: ignore[attr-defined]
     paths = planar_pose(stepped.scene, stepped.path(pose, strikes))
     start_states, _ = stepped.starts(pose, strikes)

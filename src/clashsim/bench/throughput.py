@@ -1,6 +1,7 @@
 """Strikes per second from the same starts to the same poses at rest.
 
-MuJoCo, the hybrid simulator, and learned collision with learned slide, on the CPU and on a device.
+Compared are MuJoCo, the hybrid simulator (learned collision, slide by MuJoCo), and learned
+collision with a slide model, on the CPU and on a device.
 """
 
 from __future__ import annotations
@@ -29,17 +30,22 @@ from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.sim.stepped_strikes import SteppedStrikes
 
 OPTIONS = frozenset({"device"})
-# Poses at rest that are this close count as the same. MuJoCo's block hops when it is struck, which
-# learned collisions do not follow.
+# Poses at rest that are this close to MuJoCo's are taken as the same. The limits are wide because
+# MuJoCo's block hops when it is struck, which learned collisions do not reproduce.
 SAME_POSITION = 0.015  # m
 SAME_ANGLE = 15.0  # degrees
 _QUICK_STRIKES = 256
-_FEWEST_SLOW_STRIKES = 16  # that MuJoCo makes
-_SLOW_SHARE = 16  # MuJoCo makes one strike for so many of the others
+_FEWEST_SLOW_STRIKES = 16  # that MuJoCo simulates
+_SLOW_SHARE = 16  # MuJoCo is slow, so that it simulates only one of 16 strikes
+_WARM_UP_STRIKES = 16
 _HYBRID_TIMESTEP = 0.005  # s
 _MJX_SCENE = "square"  # MJX refuses the semi-cylinder, whose face has too many corners
 _CPU_ROWS = 6  # calls of `add` in `run` without a device
-_DEVICE_STRIKES = 1 << 22
+_DEVICE_STRIKES = 1 << 22  # in one call; on the CPU, `n` of `run`
+_CPU_TARGETS = 32  # planned in one call
+_DEVICE_TARGETS = 1000
+_CPU_LANES = 16  # strikes that MJX simulates at once
+_DEVICE_LANES = 8192
 
 
 def run(
@@ -52,15 +58,16 @@ def run(
     """Measure strikes per second.
 
     Args:
-        options: Its device is where networks and tables are measured once more.
+        options: Networks and tables are measured once more on its device, if there is one.
         n: Number of strikes in a call.
         scene: Name of a shipped scene.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
 
     Returns:
         Rows of what, method, per_second and ratio (to MuJoCo). Strikes to rest also have off_mm
-        and off_deg, the median distance of poses at rest from MuJoCo's over n / 16 strikes, and
-        same, the share of these within `SAME_POSITION` and `SAME_ANGLE`. For rows on a device see
+        and off_deg, the median distance and angle between their poses at rest and MuJoCo's, over
+        n / 16 strikes, and same, the share of these strikes whose poses differ by less than
+        `SAME_POSITION` and `SAME_ANGLE`. For rows on a device see
         `device_impacts.measure_rates`.
     """
     device = options.device
@@ -76,7 +83,8 @@ def run(
     poses = np.zeros((n, 3))
     with_slide_model = models.with_slide_model()
     before = states_before(models.scene, mujoco.names, strikes, poses)
-    frame = contact_frame(models.scene, Impacts(True, before, np.zeros((n, 3))))
+    unknown_after = np.zeros((n, 3))
+    frame = contact_frame(models.scene, Impacts(True, before, unknown_after))
     slow = max(_FEWEST_SLOW_STRIKES, n // _SLOW_SHARE)
     what = f"strikes of {scene}"
     rows: list[Row] = []
@@ -99,7 +107,7 @@ def run(
             return head | _distance_at_rest(rest[:slow], reference)
 
         add(compare("MuJoCo", mujoco_rate, reference))
-        hybrid.rest(poses[:16], strikes[:16])  # warms up
+        hybrid.rest(poses[:_WARM_UP_STRIKES], strikes[:_WARM_UP_STRIKES])
         rate, rest = _rate_and_result(lambda: hybrid.rest(poses, strikes), n)
         add(compare("hybrid, MuJoCo's slide", rate, rest))
         rate, rest = _rate_and_result(lambda: with_slide_model.rest(before), n)
@@ -119,7 +127,7 @@ def run(
 
 
 def _distance_at_rest(rest: np.ndarray, reference: np.ndarray) -> Row:
-    """How far poses at rest (N, 3) are from MuJoCo's (N, 3)."""
+    """Median distance and angle of poses at rest (N, 3) from MuJoCo's (N, 3), and share of same."""
     gap = rest - reference
     distance = np.linalg.norm(gap[:, :2], axis=1)
     angle = np.degrees(np.abs(wrap_angle(gap[:, 2])))
@@ -152,7 +160,7 @@ def _networks(on_device: _OnDevice) -> list[Row]:
 
 
 def _targets(on_device: _OnDevice) -> list[Row]:
-    n = 32 if on_device.is_cpu else 1000
+    n = _CPU_TARGETS if on_device.is_cpu else _DEVICE_TARGETS
     return device_impacts.measure_planning(on_device.table, on_device.name, n=n)
 
 
@@ -166,8 +174,8 @@ def _pushing(on_device: _OnDevice) -> list[Row]:
 def _mjx(on_device: _OnDevice) -> list[Row]:
     from clashsim.bench import mjx_rate
 
-    lanes = (16,) if on_device.is_cpu else (8192,)
-    rows = mjx_rate.measure_rates(_MJX_SCENE, lanes, single=True)
+    lanes = _CPU_LANES if on_device.is_cpu else _DEVICE_LANES
+    rows = mjx_rate.measure_rates(_MJX_SCENE, (lanes,), single=True)
     return [row | {"what": f"{row['what']} of {_MJX_SCENE}"} for row in rows]
 
 
@@ -215,15 +223,15 @@ def _environment_rate(scene: Scene, model: StrikeModel, *, num_envs: int, steps:
 
 
 def _rate_and_result(work: Callable[[], np.ndarray], n: int) -> tuple[float, np.ndarray]:
-    """Strikes per second of one call that makes n of them, and its result."""
+    """Strikes per second of one call that simulates n strikes, and the result of the call."""
     begin = time.perf_counter()
     result = work()
     return n / (time.perf_counter() - begin), result
 
 
 def _repeated_rate(work: Callable[[], object], n: int, seconds: float = 1.0) -> float:
-    """Strikes per second of calls that make n of them, over some seconds, after warming up."""
-    work()
+    """Strikes per second of calls that simulate n strikes each, repeated for some seconds."""
+    work()  # warms up
     done = 0
     begin = time.perf_counter()
     while time.perf_counter() - begin < seconds:

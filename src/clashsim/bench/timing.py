@@ -1,4 +1,4 @@
-"""Seconds per call on a torch device, whose work must be waited for."""
+"""Seconds per call on a torch device, whose work may go on after a call has returned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 _WARM_UP_CALLS = 3
-_CALLS_PER_LOOK = 4  # calls between two looks at the clock
+_CALLS_PER_WAIT = 4  # calls before the device is waited for and the clock is read
 
 
 def wait_for(device: str | torch.device) -> None:
@@ -23,9 +23,9 @@ def seconds_per_call(
     """Mean duration of a call, after warming up.
 
     Args:
-        work: The call.
-        device: Where it computes.
-        at_least: Seconds to measure for.
+        work: The function to call.
+        device: Torch device on which the function computes.
+        at_least: Seconds for which calls are repeated.
     """
     for _ in range(_WARM_UP_CALLS):
         work()
@@ -33,8 +33,8 @@ def seconds_per_call(
     calls = 0
     begin = time.perf_counter()
     while time.perf_counter() - begin < at_least:
-        for _ in range(_CALLS_PER_LOOK):
+        for _ in range(_CALLS_PER_WAIT):
             work()
         wait_for(device)
-        calls += _CALLS_PER_LOOK
+        calls += _CALLS_PER_WAIT
     return (time.perf_counter() - begin) / calls

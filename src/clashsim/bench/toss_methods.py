@@ -28,9 +28,12 @@ from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.network_file import shipped_net
 
 _MAX_FITTED_FRAMES = 100  # of a toss, in identification
+_ALL_FRAMES = 10_000  # more than any toss has
 _QUICK_FRAMES = 30
 _GENERATIONS = 100  # of CMA-ES
 _QUICK_GENERATIONS = 3
+_AUGMENTED_EPOCHS = 60  # of the network that is trained on the tosses alone
+_QUICK_EPOCHS = 2
 # MuJoCo's own defaults of sliding friction, time constant (s) and damping ratio.
 _DEFAULT_CONTACT = {"friction": 1.0, "time_constant": 0.02, "damping_ratio": 1.0}
 
@@ -44,14 +47,15 @@ class TossResult(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TossProblem:
-    """One repetition.
+    """One repetition: tosses to use and tosses to predict.
 
     Attributes:
         fit: Tosses that may be used.
         test: Tosses to predict.
-        seed: Of the repetition.
+        seed: Seed of the repetition.
         quick: Whether to stop early.
-        thetas: Values that methods found, by method: later methods may use them.
+        thetas: Parameters by name that each method has found, by method; later methods may use
+            them.
     """
 
     fit: tuple[Flight, ...]
@@ -62,11 +66,11 @@ class TossProblem:
 
     @cached_property
     def gravity(self) -> float:
-        """Of the flights that may be used, m/s^2 in recorded metres."""
+        """Gravity in the flights that may be used, m/s^2 in recorded metres."""
         return estimate_gravity(self.fit)
 
     def rollouts(
-        self, scene: Scene, flights: Sequence[Flight], longest: int = 10_000
+        self, scene: Scene, flights: Sequence[Flight], longest: int = _ALL_FRAMES
     ) -> TossRollouts:
         """Tosses to roll out in MuJoCo, `longest` frames at most."""
         return TossRollouts(scene, _tosses(flights, longest), gravity=self.gravity)
@@ -83,7 +87,7 @@ class TossProblem:
         if not self.quick:
             return tosses.errors(predict_tosses(net, [values], self.test))
         states = predict_tosses(net, [values], self.test, longest=_QUICK_FRAMES)
-        # The last state is repeated to fill up what was not rolled out.
+        # Frames that were not rolled out repeat the last state.
         missing = tosses.length - states.shape[2]
         return tosses.errors(np.pad(states, ((0, 0), (0, 0), (0, missing), (0, 0)), mode="edge"))
 
@@ -91,8 +95,8 @@ class TossProblem:
 Method = Callable[[TossProblem], TossResult]
 
 
-def _tosses(flights: Sequence[Flight], longest: int = 10_000) -> Tosses:
-    return Tosses(tuple(flights), 2 * toss_set.HALF, longest)
+def _tosses(flights: Sequence[Flight], longest: int = _ALL_FRAMES) -> Tosses:
+    return Tosses(tuple(flights), width=2 * toss_set.HALF, longest=longest)
 
 
 def _scene(params: Sequence[Param]) -> Scene:
@@ -142,7 +146,7 @@ def _identified_by_gradient(params: Sequence[Param]) -> Method:
 def _graph(problem: TossProblem) -> TossResult:
     """The shipped network, with the cube and contact that MuJoCo identified on the same tosses.
 
-    It was trained on scaled data.
+    The network was trained on simulated data alone (`clashsim.fit.data_scaling`).
     """
     theta = problem.thetas.get("mujoco-shape")
     if not theta:
@@ -152,18 +156,25 @@ def _graph(problem: TossProblem) -> TossResult:
 
 
 def _graph_augmented(problem: TossProblem) -> TossResult:
-    """A network that was trained on nothing but the n tosses.
+    """A network that is trained on nothing but the n tosses.
 
-    Rotating them about the vertical adds nothing, as the network is equivariant to that.
+    Tosses rotated about the vertical would add nothing, because the network is equivariant to such
+    rotations.
     """
     torch.manual_seed(problem.seed)
     theta = {"gravity": problem.gravity}
-    for param in box_contact_params():
+    contact_params = box_contact_params()
+    for param in contact_params:
         theta[param.name] = param.nominal
     config = AdaptationConfig(
-        epochs=2 if problem.quick else 60, values=0.0, weights=1e-3, anchor=0.0, horizons=(3, 6, 12)
+        epochs=_QUICK_EPOCHS if problem.quick else _AUGMENTED_EPOCHS,
+        values=0.0,
+        weights=1e-3,
+        anchor=0.0,
+        horizons=(3, 6, 12),
     )
-    net, values = adapt(GraphNet(5), theta, toss_set.CUBE, problem.fit, config)
+    untrained = GraphNet(len(contact_params))
+    net, values = adapt(untrained, theta, toss_set.CUBE, problem.fit, config)
     return TossResult(problem.test_network(net, values), theta)
 
 

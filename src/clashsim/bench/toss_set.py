@@ -17,11 +17,15 @@ from clashsim.data.readers.sources import read_zip_members
 FILE = "contactnets_cube/tosses_processed.zip"
 SOURCE = "DAIRLab/contact-nets"
 RATE = 148.0  # frames per second
-HALF = 0.0524  # m, half side of the cube, the unit of recorded lengths
-CUBE = Box((HALF, HALF, HALF), 0.37, (8.1e-4, 8.1e-4, 8.1e-4))
+HALF = 0.0524  # m, half side of the cube; the file has lengths in this unit
+_MASS = 0.37  # kg
+_INERTIA = 8.1e-4  # kg m^2, about each axis
+CUBE = Box((HALF, HALF, HALF), _MASS, (_INERTIA, _INERTIA, _INERTIA))
 BODY = "box0"
 _FEWEST_FRAMES = 8
 _POSE_COLUMNS = 7  # position, then quaternion wxyz
+_MAX_LENGTH_ERROR = 1e-2  # of a quaternion
+_MAX_REASON = 80  # characters of a reader's message that are shown
 
 
 def load(root: Path) -> Trials:
@@ -49,17 +53,17 @@ def _read_toss(name: str, content: bytes) -> Trial:
     try:
         table = np.asarray(torch.load(io.BytesIO(content), weights_only=True), dtype=float)
     except Exception as error:  # torch's reader raises almost anything on a damaged file
-        reason = " ".join(str(error).split())[:80]
+        reason = " ".join(str(error).split())[:_MAX_REASON]
         raise DataError(f"toss {name!r} cannot be read ({reason})") from None
-    whole = table.ndim == 3 and table.shape[0] == 1
-    if not whole or table.shape[1] < _FEWEST_FRAMES or table.shape[2] < _POSE_COLUMNS:
+    is_one_toss = table.ndim == 3 and table.shape[0] == 1
+    if not is_one_toss or table.shape[1] < _FEWEST_FRAMES or table.shape[2] < _POSE_COLUMNS:
         raise DataError(
             f"toss {name!r} should have shape (1, T, 19) with T at least {_FEWEST_FRAMES}, "
             f"got {table.shape}"
         )
     pose = table[0, :, :_POSE_COLUMNS].copy()
     length_error = np.abs(np.linalg.norm(pose[:, 3:], axis=1) - 1)
-    if not np.isfinite(pose).all() or (length_error > 1e-2).any():
+    if not np.isfinite(pose).all() or (length_error > _MAX_LENGTH_ERROR).any():
         raise DataError(
             f"toss {name!r} holds values that are not finite, "
             "or quaternions that are not of length 1"

@@ -21,6 +21,9 @@ from clashsim.fit.point_contact import fit_point_contact, point_contact, point_c
 from clashsim.fit.regression import RegressionInputs, regress
 
 _RIDGE_PENALTIES = np.geomspace(1e-8, 1e2, 31)
+_CONSTANT_PENALTY = 1e-6  # of the constant input, relative to the others
+_JITTER = 1e-12  # added to the diagonal, so that the matrix can be inverted
+_MIN_RESIDUAL_SHARE = 1e-9  # least 1 - leverage, so that no division is by zero
 _PAPER_THETA_STEPS = 1000  # CLASH paper, Eq. 3: identification with the network frozen
 _PAPER_WEIGHT_STEPS = 10  # then fine-tuning with theta fixed
 
@@ -73,13 +76,13 @@ def ridge(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:
     """
     features = regression_inputs(problem, rows)
     inputs = np.column_stack([features, np.ones(len(features))])
-    weight = 1 / problem.twist_size[rows, None]
+    weight = 1 / problem.twist_size[rows, None]  # makes residuals relative errors
     weighted_inputs = inputs[rows] * weight
     weighted_targets = problem.twist_change[rows] * weight
     gram = weighted_inputs.T @ weighted_inputs
     # The constant is hardly penalised: the mean outcome should not be pulled to zero.
-    relative_penalty = np.r_[np.ones(inputs.shape[1] - 1), 1e-6]
-    jitter = 1e-12 * np.eye(len(relative_penalty))
+    relative_penalty = np.r_[np.ones(features.shape[1]), _CONSTANT_PENALTY]
+    jitter = _JITTER * np.eye(len(relative_penalty))
     least_error = np.inf
     best_coefficients = np.zeros((inputs.shape[1], weighted_targets.shape[1]))
     for penalty in _RIDGE_PENALTIES:
@@ -87,8 +90,9 @@ def ridge(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:
         coefficients = inverse @ weighted_inputs.T @ weighted_targets
         residual = weighted_targets - weighted_inputs @ coefficients
         leverage = np.einsum("ni,ij,nj->n", weighted_inputs, inverse, weighted_inputs)
-        left_out = residual / np.maximum(1 - leverage, 1e-9)[:, None]
-        error = float(np.square(left_out).mean())
+        residual_share = np.maximum(1 - leverage, _MIN_RESIDUAL_SHARE)
+        left_out_residual = residual / residual_share[:, None]
+        error = float(np.square(left_out_residual).mean())
         if error < least_error:
             least_error = error
             best_coefficients = coefficients
@@ -122,8 +126,8 @@ def scratch(
     Args:
         problem: The data set of N impacts.
         rows: Impacts whose outcome may be used, (n,).
-        seed: Of the first weights and of the folds of cross-validation.
-        steps: Of training, at most.
+        seed: Seed of the first weights and of the folds of cross-validation.
+        steps: The most training steps.
 
     Returns:
         Twists after impact, (N, k).
@@ -166,7 +170,10 @@ def clash_paper(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndar
     net = copy.deepcopy(problem.paper_base.net)
 
     def predict(which: np.ndarray | slice, shift: Tensor) -> Tensor:
-        """Change of twist at theta moved by `shift` (p,), unit scale."""
+        """Change of twist of the impacts `which`, at theta moved by `shift` (p,), unit scale.
+
+        Parameters that were measured with each impact stay at their measured values.
+        """
         moved = (unit_theta[which] + is_free * shift).clamp(-1, 1)
         change: Tensor = net(torch.cat([features[which], moved], -1))[0]
         return change

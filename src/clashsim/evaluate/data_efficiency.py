@@ -1,7 +1,7 @@
 """How good a calibration would be with fewer impacts.
 
-The same calibration is repeated on subsets of the impacts and tested on impacts that it did not
-see.
+The calibration is repeated on subsets of the impacts, each time tested on impacts that are not in
+the subset.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
 
 _SIZES = (3, 5, 10, 20, 40)  # larger fits take seconds, and the curve is flat by then
-_NUM_SUBSETS = 2  # of each size; each costs a calibration
-_FEWEST_TESTED = 4  # impacts left over, at least, where none is held out
+_NUM_SUBSETS = 2  # subsets of each size; each costs a calibration
+_FEWEST_TESTED = 4  # where no impacts are held out, a subset leaves over at least this many
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +25,9 @@ class DataEfficiency:
     """Errors of calibrations on fewer impacts.
 
     Attributes:
-        sizes: Numbers of impacts that were fitted, (S,).
-        errors: For each of them, the relative errors (N,) of every subset of that size.
+        sizes: Numbers of impacts that were fitted.
+        errors: For each size and each subset of that size, the relative errors (N,) of the N
+            impacts that the subset's calibration was tested on.
     """
 
     sizes: tuple[int, ...]
@@ -42,13 +43,13 @@ def measure_data_efficiency(
         calibration: The calibration on all of `fitted`.
         fitted: Impacts that subsets are drawn from.
         held_out: Impacts to test on; where there are none, those that a subset leaves over.
-        seed: Of the subsets, and of the calibrations on them.
+        seed: Seed of the subsets, and of the calibrations on them.
 
     Returns:
         The errors; None where the impacts are too few.
     """
-    largest = len(fitted) if len(held_out) else len(fitted) - _FEWEST_TESTED + 1
-    sizes = [size for size in _SIZES if size < largest]
+    largest = len(fitted) - 1 if len(held_out) else len(fitted) - _FEWEST_TESTED
+    sizes = [size for size in _SIZES if size <= largest]
     if not sizes:
         return None
     base = calibration.base

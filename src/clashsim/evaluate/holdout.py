@@ -1,7 +1,7 @@
-"""How good a calibration is on impacts that it was not fitted to, beside MuJoCo.
+"""How well a calibration predicts impacts that it was not fitted to, compared with MuJoCo.
 
-The impacts are those held out, or, where none were, each fifth of the fitted ones is left out in
-turn.
+These impacts are the held-out ones. Where none are held out, the fitted impacts are split into
+five folds, and each fold is predicted by a calibration on the other four.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class HeldOutPredictions:
         description: How the impacts were held out, in words.
         impacts: The impacts.
         predicted: Twists after impact, (N, k), by the name of the model.
-        std: Standard deviation that clashsim states of its own prediction, (N, k).
-        rows: Which of the impacts held out these are, (N,), or of those fitted where none was held
-            out.
+        std: Standard deviation that clashsim states for its own prediction, (N, k).
+        rows: Index (N,) of each of these impacts among those held out, or, where none were held
+            out, among those fitted.
     """
 
     description: str
@@ -57,8 +57,8 @@ def predict_held_out(
         calibration: The calibration to test; it is repeated on folds where nothing is held out.
         fitted: Impacts that it was fitted to.
         held_out: Impacts that it was not fitted to; may be none.
-        seed: Of the folds, and of the calibrations on them.
-        frame: Contact frames of `held_out`, where these are known already.
+        seed: Seed of the folds, and of the calibrations on them.
+        frame: Contact frames of `held_out`; None computes them.
 
     Returns:
         The predictions; None where the impacts are too few to leave any out.
@@ -66,11 +66,11 @@ def predict_held_out(
     if len(held_out):
         predicted, std = predict_with_each_model(calibration, held_out, frame)
         return HeldOutPredictions(
-            f"on {len(held_out)} impacts held out",
-            held_out,
-            predicted,
-            std,
-            np.arange(len(held_out)),
+            description=f"on {len(held_out)} impacts held out",
+            impacts=held_out,
+            predicted=predicted,
+            std=std,
+            rows=np.arange(len(held_out)),
         )
     if len(fitted) < _NUM_FOLDS:
         return None
@@ -81,19 +81,19 @@ def predict_held_out(
     for fold in folds:
         others = np.setdiff1d(np.arange(len(fitted)), fold)
         model = calibrate(calibration.base, fitted[others], seed=seed)
-        predicted_fold, std = predict_with_each_model(model, fitted[fold])
+        predicted_fold, std_fold = predict_with_each_model(model, fitted[fold])
         predictions.append(predicted_fold)
-        stds.append(std)
+        stds.append(std_fold)
     predicted = {}
     for name in predictions[0]:
         predicted[name] = np.concatenate([by_model[name] for by_model in predictions])
     rows = np.concatenate(folds)
     return HeldOutPredictions(
-        f"on {len(fitted)} impacts, each fifth left out in turn",
-        fitted[rows],
-        predicted,
-        np.concatenate(stds),
-        rows,
+        description=f"on {len(fitted)} impacts, each fifth left out in turn",
+        impacts=fitted[rows],
+        predicted=predicted,
+        std=np.concatenate(stds),
+        rows=rows,
     )
 
 
@@ -101,7 +101,7 @@ def accuracies_by_model(scene: Scene, held_out: HeldOutPredictions) -> dict[str,
     """Accuracies and median error of each model.
 
     Args:
-        scene: Of the impacts; its struck body gives the radius of gyration.
+        scene: The scene of the impacts; its struck body gives the radius of gyration.
         held_out: Predictions of all models.
 
     Returns:
@@ -123,11 +123,11 @@ def predict_with_each_model(
     Args:
         calibration: The calibrated model.
         impacts: The impacts.
-        frame: Their contact frames, where these are known already.
+        frame: Contact frames of `impacts`; None computes them.
 
     Returns:
         Twists after impact, (N, k), by the name of the model, and the standard deviation that the
-        calibrated model states of its own, (N, k).
+        calibrated model states for its own prediction, (N, k).
     """
     scene = calibration.base.scene
     _, touching = advance_to_contact(scene, impacts.before)
@@ -146,8 +146,8 @@ def _predict_with_mujoco(
 ) -> np.ndarray:
     """Twists after impact (N, k) by MuJoCo at theta (p,); NaN where an impact did not end.
 
-    The pair starts at first contact, `touching` (N, d). Parameters that were measured with each
-    impact are taken from there.
+    The pair starts at first contact, `touching` (N, d). A parameter that was measured with each
+    impact has its measured values instead of the one in theta.
     """
     theta_of_each = np.tile(theta, (len(impacts), 1))
     for i, param in enumerate(scene.params):

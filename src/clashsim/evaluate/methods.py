@@ -37,7 +37,10 @@ def _mujoco_grid(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.nda
 
 
 def _identified_by(search: str) -> Method:
-    """MuJoCo identified by a search of `clashsim.fit.identify`, on evenly chosen rows if many."""
+    """MuJoCo identified by a search of `clashsim.fit.identify`.
+
+    Of more than `_MAX_IMPACTS` rows, an evenly spaced selection is used.
+    """
 
     def predict(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:
         most = _MAX_IMPACTS[search]

@@ -9,8 +9,10 @@ import numpy as np
 from clashsim.core.errors import DataError
 
 ALPHAS = (0.1, 0.2)  # thresholds of accuracy in every table
-_FINE_ALPHA = 0.05  # still tells methods apart where all errors are below 0.1
+_FINE_ALPHA = 0.05  # a further threshold, at which good methods still differ
 SHARES = (0.5, 0.8, 0.9)  # probabilities of the central intervals whose coverage is measured
+_MIN_SIZE = 1e-12  # m/s, of a measured twist, so that no division is by zero
+_MIN_STD = 1e-300  # of a prediction, so that no division is by zero
 
 
 def twist_weights(k: int, gyration: float) -> np.ndarray:
@@ -42,7 +44,7 @@ def relative_error(predicted: np.ndarray, after: np.ndarray, gyration: float) ->
     """
     weights = twist_weights(after.shape[-1], gyration)
     size = np.linalg.norm(after * weights, axis=-1)
-    error = np.linalg.norm((predicted - after) * weights, axis=-1) / np.maximum(size, 1e-12)
+    error = np.linalg.norm((predicted - after) * weights, axis=-1) / np.maximum(size, _MIN_SIZE)
     return np.where(np.isfinite(error), error, np.inf)
 
 
@@ -55,7 +57,7 @@ def accuracy_summary(errors: Sequence[np.ndarray]) -> dict[str, float | int]:
     """Figures of a table's row from held-out relative errors.
 
     Args:
-        errors: Of each seed, (N,).
+        errors: For each seed, the relative errors of all impacts tested, (N,).
 
     Returns:
         Means over seeds of the accuracies and of the median error, the standard deviation and the
@@ -88,10 +90,14 @@ def coverage(
         shares: Probabilities of the intervals.
 
     Returns:
-        The share of errors inside, by the probability of the interval. They are equal for an honest
-        standard deviation; less is overconfident.
+        The share of errors inside, by the probability of the interval. Both are equal for an honest
+        standard deviation; a smaller share of errors shows overconfidence.
     """
     from scipy.stats import norm
 
-    standardised = np.abs(np.asarray(error, float)) / np.maximum(np.asarray(std, float), 1e-300)
-    return {share: float(np.mean(standardised <= norm.ppf(0.5 + share / 2))) for share in shares}
+    standardised = np.abs(np.asarray(error, float)) / np.maximum(np.asarray(std, float), _MIN_STD)
+    inside = {}
+    for share in shares:
+        half_width = norm.ppf(0.5 + share / 2)  # of the interval, in standard deviations
+        inside[share] = float(np.mean(standardised <= half_width))
+    return inside

@@ -1,4 +1,7 @@
-"""Where struck bodies come to rest: measured, and predicted by each model with one slide model."""
+"""Where struck bodies come to rest: measured, and predicted by each collision model.
+
+The same slide model follows each collision model.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.fit.slides_from_trials import slides_to_rest
 from clashsim.slides.law import SlideModel
 
-_FEWEST_SLIDES = 3
+_FEWEST_SLIDES = 3  # recorded until rest, for a comparison
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +25,10 @@ class RestDisplacements:
     """Displacements of M bodies from impact to rest: x, y (m) and yaw (rad), world frame.
 
     Attributes:
-        rows: Which of the held-out impacts they follow, (M,).
+        rows: For each body, the index of its impact among the held-out predictions, (M,).
         measured: Measured displacements, (M, 3).
-        predicted: Predicted displacements, (M, 3), by the name of the model; NaN where it predicts
-            nothing.
+        predicted: Predicted displacements, (M, 3), by the name of the model; NaN where the model
+            predicts no twist.
     """
 
     rows: np.ndarray
@@ -36,10 +39,11 @@ class RestDisplacements:
         """Distance and angle between predicted and measured pose at rest.
 
         Args:
-            name: Of the model.
+            name: Name of the model.
 
         Returns:
-            Distances (M,), mm, and angles (M,), degrees; infinite where it predicts nothing.
+            Distances (M,), mm, and angles (M,), degrees; infinite where the model predicts no
+            twist.
         """
         gap = self.predicted[name] - self.measured
         gap[:, 2] = wrap_angle(gap[:, 2])
@@ -48,7 +52,12 @@ class RestDisplacements:
         return distance, np.degrees(np.abs(gap[:, 2]))
 
     def sentence(self, ours: str, baseline: str | None) -> str:
-        """Median errors of our model and of a baseline, in words."""
+        """Median errors of our model and of a baseline, in words.
+
+        Args:
+            ours: Name of our model.
+            baseline: Name of the model to compare with, if any.
+        """
         distance, angle = self._median_errors(ours)
         text = (
             f"With its slide model, struck bodies come to rest {distance:.1f} mm and {angle:.1f}° "
@@ -72,7 +81,8 @@ def compare_rest_poses(
     Args:
         slide: Predicts the pose at rest from the pose and the twist after impact.
         predictions: Twists after impact that each model predicts.
-        found: The impacts that `predictions.rows` counts: those held out, or those fitted.
+        found: The measured impacts that `predictions.rows` indexes: those held out, or those
+            fitted.
 
     Returns:
         The displacements; None where too few slides were recorded until rest.

@@ -1,7 +1,7 @@
-"""Where a calibration is to be trusted.
+"""Where a calibration can be trusted.
 
-Its stated standard deviation over all strikes that its scene allows, beside the impacts that it was
-fitted to.
+A trust map holds the standard deviation that the calibration states for strikes all over what its
+scene allows, and the impacts that the calibration was fitted to.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.fit.sample import sample_strikes
 
 _NUM_STRIKES = 2048
-# Of the approach speed: the standard deviation of a body that is slower than this after impact is
-# divided by this instead of by its speed.
+# Share of the approach speed. The standard deviation is divided by the speed after impact, or by
+# this share of the approach speed where the body is slower, so that it is never divided by zero.
 _SLOWEST = 0.02
+_SURE_STD = 0.1  # relative standard deviation below which `sentence` calls a prediction sure
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +33,13 @@ class TrustMap:
     """How sure a calibration is of N strikes that are spread evenly over what its scene allows.
 
     Attributes:
-        axes: Where and how bodies meet, (N,), by a name with its unit; the position on the struck
-            body comes first.
-        std: Stated standard deviation over the size of the outcome, (N,).
-        inside: Whether the distilled model was trained there, (N,).
-        fitted: The same as `axes` of the M impacts that were fitted, (M,).
-        fitted_inside: The same as `inside` of these impacts, (M,).
-        rate: Impacts per second that were predicted for this, contact frames included.
+        axes: Where and how the bodies collide, (N,), by a name with its unit; the position on the
+            struck body comes first.
+        std: Stated standard deviation divided by the size of the twist after impact, (N,).
+        inside: Whether the strike lies in the training region of the distilled model, (N,).
+        fitted: The same as `axes` for the M impacts that were fitted, (M,).
+        fitted_inside: The same as `inside` for the impacts that were fitted, (M,).
+        rate: Impacts predicted per second, contact frames included.
     """
 
     axes: Mapping[str, np.ndarray]
@@ -49,12 +50,13 @@ class TrustMap:
     rate: float = float("nan")
 
     def sentence(self) -> str:
-        """How sure the model is of these strikes, and whether it extrapolates to fitted ones."""
+        """How sure the model is of the strikes, and how many fitted impacts it extrapolates to."""
         low, median, high = (100 * float(q) for q in np.quantile(self.std, (0.05, 0.5, 0.95)))
-        sure = 100 * float(np.mean(self.std < 0.1))
+        sure = 100 * float(np.mean(self.std < _SURE_STD))
         text = (
             f"Of {len(self.std)} strikes drawn evenly from what the scene allows, {sure:.0f} % "
-            "have a stated standard deviation below 10 % of the motion after impact; "
+            f"have a stated standard deviation below {100 * _SURE_STD:.0f} % of the motion after "
+            "impact; "
             f"the median is {median:.1f} %, nine tenths lie between {low:.1f} and {high:.1f} %."
         )
         outside = int((~self.fitted_inside).sum())
@@ -72,7 +74,10 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
     Args:
         calibration: The calibrated model.
         fitted: Impacts that it was fitted to.
-        seed: Of the strikes.
+        seed: Seed of the strikes.
+
+    Returns:
+        The map; drawn strikes in which the bodies do not touch are left out.
     """
     base = calibration.base
     scene = base.scene
@@ -102,29 +107,30 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
 def _impacts_without_outcome(
     calibration: Calibration, before: np.ndarray, fitted: Impacts
 ) -> Impacts:
-    """Impacts to predict; what is measured with each impact is at its median."""
+    """Impacts to predict; parameters that are measured with each impact are at their medians."""
     n = len(before)
-    medians = calibration.scaling.centres[-1]
     known = {}
-    for name, median in zip(calibration.scaling.extras, medians, strict=True):
-        known[name] = np.full(n, float(median))
-    return Impacts(fitted.planar, before, np.zeros((n, fitted.after.shape[1])), known=known)
+    for name, median in calibration.scaling.median_extras().items():
+        known[name] = np.full(n, median)
+    unknown_after = np.zeros((n, fitted.after.shape[1]))
+    return Impacts(fitted.planar, before, unknown_after, known=known)
 
 
 def circumstances(scene: Scene, before: np.ndarray, contact: Contact) -> dict[str, np.ndarray]:
-    """Where and how two bodies meet.
+    """Where and how two bodies collide.
 
     Args:
         scene: The struck body and the striker.
-        before: States of N pairs of bodies that touch, (N, d).
-        contact: Their contacts.
+        before: States of N pairs of bodies at first contact, (N, d).
+        contact: Contacts of these pairs.
 
     Returns:
         Numbers (N,) by a name with its unit: the position on the struck body, the angle of
         incidence and the approach speed.
     """
     planar = scene.plane is not None
-    pair = Impacts(planar, before, np.zeros((len(before), 3 if planar else 6)))
+    unknown_after = np.zeros((len(before), 3 if planar else 6))
+    pair = Impacts(planar, before, unknown_after)
     position = _planar_position(pair, contact) if planar else _spatial_position(pair, contact)
     struck = _point_velocity(pair.pose, pair.twist, contact.point)
     striker = _point_velocity(pair.striker_pose, pair.striker_twist, contact.point)
@@ -143,7 +149,7 @@ def circumstances(scene: Scene, before: np.ndarray, contact: Contact) -> dict[st
 
 
 def _planar_position(pair: Impacts, contact: Contact) -> dict[str, np.ndarray]:
-    """Bearing of the contact point in the frame of the struck body."""
+    """Bearing of the contact point in the frame of the struck body, from -180 to 180 degrees."""
     arm = contact.point - pair.pose[:, :2]
     bearing = np.degrees(np.arctan2(arm[:, 1], arm[:, 0]) - pair.pose[:, 2])
     return {"bearing of the point struck, degrees": (bearing + 180) % 360 - 180}
@@ -157,12 +163,13 @@ def _spatial_position(pair: Impacts, contact: Contact) -> dict[str, np.ndarray]:
 
 
 def _point_velocity(pose: np.ndarray, twist: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """Velocity of the body's point at `point` (N, 2) or (N, 3), world frame, m/s."""
-    if pose.shape[1] == 3:
+    """Velocity (m/s) of the body's material point at `point` (N, 2) or (N, 3), world frame."""
+    is_planar = pose.shape[1] == 3
+    if is_planar:
         return twist[:, :2] + twist[:, 2:] * _rotate_left(point - pose[:, :2])
     return twist[:, :3] + np.cross(twist[:, 3:], point - pose[:, :3])
 
 
 def _rotate_left(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (N, 2) rotated by 90 degrees."""
+    """Vectors (N, 2) rotated by 90 degrees counter-clockwise."""
     return np.stack([-vectors[:, 1], vectors[:, 0]], 1)

@@ -14,7 +14,7 @@ from clashsim.report.comparison import EXPECTED_COVERAGE, Comparison, coverage_s
 from clashsim.report.markup import Markup, section, tag
 
 _UNITS = {"v": "m/s", "w": "rad/s"}  # of an output, by the first letter of its name
-_CURVE_ALPHAS = np.linspace(0.0, 0.5, 101)
+_CURVE_ALPHAS = np.linspace(0.0, 0.5, 101)  # thresholds of the curve of accuracies
 _ERROR_DEFINITION = (
     "Error: |predicted - measured| / |measured| of the twist, with the angular velocity times the "
     "radius of gyration. Small figures: 90 % interval."
@@ -22,7 +22,12 @@ _ERROR_DEFINITION = (
 
 
 def accuracy_section(compared: Comparison, test_description: str | None) -> Markup:
-    """A table of accuracies and median errors, and the accuracy over the threshold."""
+    """A table of accuracies and median errors, and a chart of accuracy over the threshold.
+
+    Args:
+        compared: Predictions of all methods.
+        test_description: How impacts were held out, as in "on 20 impacts held out".
+    """
     header = [tag("th", "method", scope="col")]
     for alpha in ALPHAS:
         note = tag("small", f"accuracy({alpha:g})")
@@ -100,10 +105,15 @@ def legend(compared: Comparison) -> Markup:
 
 
 def agreement_section(compared: Comparison, labels: Sequence[str]) -> Markup:
-    """Charts of predicted over measured values, one per output."""
+    """Charts of predicted over measured values, one per output.
+
+    Args:
+        compared: Predictions of all methods.
+        labels: Name of each impact, (N,).
+    """
     panels = []
     for column, name in enumerate(_output_names(compared)):
-        predicted = {method: p[:, column] for method, p in compared.predicted.items()}
+        predicted = {method: twist[:, column] for method, twist in compared.predicted.items()}
         chart = charts.predicted_over_measured(
             compared.measured[:, column], predicted, labels, name=name, unit=_UNITS[name[0]]
         )
@@ -123,7 +133,13 @@ def agreement_section(compared: Comparison, labels: Sequence[str]) -> Markup:
 def conditions_section(
     compared: Comparison, labels: Sequence[str], conditions: Mapping[str, np.ndarray]
 ) -> Markup:
-    """Charts of errors over conditions of the impact, such as the approach speed."""
+    """Charts of errors over conditions of the impact, such as the approach speed.
+
+    Args:
+        compared: Predictions of all methods.
+        labels: Name of each impact, (N,).
+        conditions: Values (N,) by a name with its unit.
+    """
     panels = []
     for name, values in conditions.items():
         x = np.asarray(values, float)
@@ -138,8 +154,13 @@ def conditions_section(
 
 
 def coverage_section(compared: Comparison, std: np.ndarray) -> Markup:
-    """A table of how many errors lie within 1 and 2 predicted standard deviations."""
-    shares = compared.coverage(std)  # (2, k)
+    """A table of how many errors lie within 1 and 2 predicted standard deviations.
+
+    Args:
+        compared: Predictions of all methods.
+        std: Standard deviation of each predicted output of our method, (N, k).
+    """
+    shares = compared.coverage(std)  # (2, k): within 1 and 2 standard deviations
     header = [tag("th", "output", scope="col")]
     for num_std, expected in ((1, "68"), (2, "95")):
         note = tag("small", f"{expected} % expected")
@@ -165,7 +186,7 @@ def _coverage_row(name: str, shares: np.ndarray, row_class: str | None = None) -
 
 
 def _gauge(share: float, expected: float) -> Markup:
-    """A bar of a share with a tick at the expected one."""
+    """A bar of a share with a tick at the expected share."""
     tick = f"{100 * expected:.1f}%"
     return tag(
         "svg",
@@ -179,5 +200,6 @@ def _gauge(share: float, expected: float) -> Markup:
 
 
 def _output_names(compared: Comparison) -> list[str]:
+    """Names of the entries of a twist, such as "vx"."""
     planar = compared.measured.shape[1] == 3
     return [column.removesuffix("_after") for column in after_columns(planar)]

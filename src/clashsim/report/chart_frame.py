@@ -21,19 +21,28 @@ _RIGHT = 12.0
 _TOP = 10.0
 _BOTTOM = 42.0
 _SHAPE_RADII = (2.9, 2.5, 3.2, 3.3)  # px, of circle, square, triangle and diamond
-_MAX_TICKS = 5
-_ROUND_STEPS = (1, 2, 2.5, 5, 10)
+_MAX_STEPS = 5  # between the ticks of an axis
+_ROUND_STEPS = (1, 2, 2.5, 5, 10)  # times a power of ten
+_ROUNDING_ERROR = 1e-9  # relative, that ticks at the ends of an axis may have
+# Distances of texts from the frame or from the edge of the chart, px.
+_Y_TICK_GAP = 7
+_X_TICK_GAP = 17
+_HALF_TEXT = 4  # from the middle of a digit to its base line
+_X_LABEL_GAP = 6
+_Y_LABEL_GAP = 11
+_KEY_SIZE = 12  # px, width and height of a legend key
+_KEY_SCALE = 1.5  # size of a legend key's mark, relative to marks in charts
 
 
 @dataclass(frozen=True)
 class Axes:
-    """A plane of a width and height over ranges of x and y.
+    """Ranges of x and y, and the size of the chart that shows them.
 
     Attributes:
         x: Lowest and highest x.
         y: Lowest and highest y.
-        width: Of the chart, px.
-        height: Of the chart, px.
+        width: Width of the chart with its margins, px.
+        height: Height of the chart with its margins, px.
     """
 
     x: tuple[float, float]
@@ -114,11 +123,11 @@ def draw_chart(
     for y, text in y_ticks.items():
         py = axes.py(y)
         grid.append(tag("line", class_="grid", x1=left, x2=right, y1=py, y2=py))
-        texts.append(tag("text", text, x=left - 7, y=py + 4, text_anchor="end"))
+        texts.append(tag("text", text, x=left - _Y_TICK_GAP, y=py + _HALF_TEXT, text_anchor="end"))
     for x, text in x_ticks.items():
         px = axes.px(x)
         grid.append(tag("line", class_="grid", x1=px, x2=px, y1=top, y2=bottom))
-        texts.append(tag("text", text, x=px, y=bottom + 17, text_anchor="middle"))
+        texts.append(tag("text", text, x=px, y=bottom + _X_TICK_GAP, text_anchor="middle"))
     frame = tag("rect", class_="frame", x=left, y=top, width=right - left, height=bottom - top)
     children: list[object] = [frame, grid, texts, _axis_labels(axes, labels), parts]
     return tag(
@@ -135,16 +144,15 @@ def draw_chart(
 def _axis_labels(axes: Axes, labels: ChartLabels) -> list[Markup]:
     centre_x = (_LEFT + axes.width - _RIGHT) / 2
     centre_y = (_TOP + axes.height - _BOTTOM) / 2
-    x_label = tag(
-        "text", labels.x, class_="label", x=centre_x, y=axes.height - 6, text_anchor="middle"
-    )
+    x_label_y = axes.height - _X_LABEL_GAP
+    x_label = tag("text", labels.x, class_="label", x=centre_x, y=x_label_y, text_anchor="middle")
     y_label = tag(
         "text",
         labels.y,
         class_="label",
         x=0,
         y=0,
-        transform=f"translate(11 {centre_y:g}) rotate(-90)",
+        transform=f"translate({_Y_LABEL_GAP} {centre_y:g}) rotate(-90)",
         text_anchor="middle",
     )
     return [x_label, y_label]
@@ -176,25 +184,27 @@ def line(axes: Axes, series: int, points: Sequence[tuple[float, float]]) -> Mark
 
 def legend_key(series: int) -> Markup:
     """The mark of a series, for legends and tables."""
+    centre = _KEY_SIZE / 2
     return tag(
         "svg",
-        tag("path", d=_shape_path(series, 6.0, 6.0, scale=1.5), class_="dot"),
+        tag("path", d=_shape_path(series, centre, centre, scale=_KEY_SCALE), class_="dot"),
         class_=f"key {series_class(series)}",
-        width=12,
-        height=12,
-        viewBox="0 0 12 12",
+        width=_KEY_SIZE,
+        height=_KEY_SIZE,
+        viewBox=f"0 0 {_KEY_SIZE} {_KEY_SIZE}",
         aria_hidden="true",
     )
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers within a range, at most five steps apart."""
+    """Evenly spaced round numbers within a range, with at most five steps between them."""
     span = high - low
-    power = 10.0 ** np.floor(np.log10(span / _MAX_TICKS))
-    wide_enough = (f for f in _ROUND_STEPS if f * power * _MAX_TICKS >= span * (1 - 1e-9))
+    power = 10.0 ** np.floor(np.log10(span / _MAX_STEPS))
+    least_span = span * (1 - _ROUNDING_ERROR)
+    wide_enough = (f for f in _ROUND_STEPS if f * power * _MAX_STEPS >= least_span)
     step = power * next(wide_enough)
-    first = int(np.ceil(low / step - 1e-9))
-    last = int(np.floor(high / step + 1e-9))
+    first = int(np.ceil(low / step - _ROUNDING_ERROR))
+    last = int(np.floor(high / step + _ROUNDING_ERROR))
     return [round(float(i * step), 12) for i in range(first, last + 1)]
 
 
@@ -213,6 +223,6 @@ def _shape_path(series: int, x: float, y: float, *, scale: float = 1.0) -> str:
 
 
 def _fraction(value: float, bounds: tuple[float, float]) -> float:
-    """Where a value lies between two bounds, from 0 to 1."""
+    """Where a value lies between two bounds, from 0 to 1; values outside are moved to a bound."""
     low, high = bounds
     return float(np.clip((value - low) / (high - low), 0.0, 1.0))

@@ -21,17 +21,22 @@ from clashsim.report.markup import Markup, tag
 
 # Marks of one series in one chart: more would cover each other and make the page heavy.
 _MAX_MARKS = 500
-# Predictions may widen a chart by this fraction of the measured range on each side; what lies
-# beyond is drawn on the frame.
+# Predictions may widen a chart by this fraction of the measured range on each side; predictions
+# farther out are drawn on the frame.
 _MAX_WIDENING = 0.5
-_MAX_GROUPS = 5  # of impacts, whose medians make the line in a chart of errors
-_MIN_GROUP = 5  # impacts in such a group
+# The line in a chart of errors connects the medians of groups of impacts.
+_MAX_GROUPS = 5
+_MIN_GROUP = 5  # impacts in a group
+_ERROR_QUANTILE = 0.95  # of the errors, at the top of a chart of errors
+_TOP_ERRORS = (0.3, 1.0)  # least and greatest error at the top of a chart of errors
+_WIDE_SIZE = (440.0, 290.0)  # px, width and height of a chart that is not square
+_LOW_SIZE = (440.0, 240.0)  # px, width and height of the chart of restitution
 
 _Value = TypeVar("_Value")
 
 
 def select_drawn(n: int) -> np.ndarray:
-    """Which of n impacts are drawn: all, or evenly chosen ones."""
+    """Indices of the impacts that are drawn, of n: all, or `_MAX_MARKS` evenly spaced ones."""
     if n <= _MAX_MARKS:
         return np.arange(n)
     return np.unique(np.linspace(0, n - 1, _MAX_MARKS).round().astype(int))
@@ -50,11 +55,13 @@ def predicted_over_measured(
 
     Args:
         measured: Values of one output, (N,).
-        predicted: The same by each method, (N,); not finite where a method predicts nothing.
-        labels: What to call each impact, (N,).
-        name: Of the output.
-        unit: Of the output.
-        indices: Numbers of the impacts on the page; 0 to N if not given.
+        predicted: Values that each method predicts, (N,); not finite where a method predicts
+            nothing.
+        labels: Name of each impact, (N,).
+        name: Name of the output.
+        unit: Unit of the output.
+        indices: Number of each impact, the same in all charts of the page; 0 to N - 1 if not
+            given.
 
     Returns:
         An SVG element.
@@ -90,7 +97,7 @@ def predicted_over_measured(
 def _scatter_bounds(
     measured: np.ndarray, predicted: Mapping[str, np.ndarray]
 ) -> tuple[float, float]:
-    """Lowest and highest value of a chart that holds the measured values and most predictions."""
+    """Lowest and highest value of a chart, with all measured values and most predictions inside."""
     measured_low, measured_high = float(measured.min()), float(measured.max())
     widening = _MAX_WIDENING * (measured_high - measured_low) or 1.0
     finite = [values[np.isfinite(values)] for values in predicted.values()]
@@ -107,19 +114,21 @@ def errors_over_condition(
     """Chart of relative errors over a condition of the impact, with medians of groups.
 
     Args:
-        x: The condition, (N,).
+        x: Values of the condition, (N,).
         errors: Relative errors of each method, (N,).
-        labels: What to call each impact, (N,).
-        name: Of the condition, with its unit.
+        labels: Name of each impact, (N,).
+        name: Name of the condition, with its unit.
 
     Returns:
         An SVG element.
     """
     finite = [error[np.isfinite(error)] for error in errors.values()]
-    top = float(np.quantile(np.concatenate([*finite, np.zeros(1)]), 0.95))
+    at_least_one = [*finite, np.zeros(1)]  # a quantile of no errors does not exist
+    high_error = float(np.quantile(np.concatenate(at_least_one), _ERROR_QUANTILE))
     padding = 0.03 * float(np.ptp(x)) or 0.5
     x_bounds = (float(x.min()) - padding, float(x.max()) + padding)
-    axes = Axes(x_bounds, (0.0, max(0.3, min(1.0, top))), 440.0, 290.0)
+    least_top, greatest_top = _TOP_ERRORS
+    axes = Axes(x_bounds, (0.0, max(least_top, min(greatest_top, high_error))), *_WIDE_SIZE)
     num_groups = min(_MAX_GROUPS, max(1, len(x) // _MIN_GROUP))
     groups = np.array_split(np.argsort(x, kind="stable"), num_groups)
     marks = []
@@ -129,7 +138,7 @@ def errors_over_condition(
             if np.isfinite(error[i]):
                 tooltip = Tooltip(labels[i], f"{method}: error {100 * error[i]:.3g} %", int(i))
                 marks.append(mark(axes, series, (float(x[i]), float(error[i])), tooltip))
-        medians = [(float(np.median(x[g])), float(np.median(error[g]))) for g in groups]
+        medians = [(float(np.median(x[rows])), float(np.median(error[rows]))) for rows in groups]
         lines.append(line(axes, series, medians))
     chart_labels = ChartLabels(f"relative error over {name}", name, "relative error")
     return draw_chart(axes, chart_labels, marks, lines, percent=True)
@@ -138,7 +147,9 @@ def errors_over_condition(
 def accuracy_curves(
     alphas: np.ndarray, shares: Mapping[str, np.ndarray], *, marked: Sequence[float] = ()
 ) -> Markup:
-    """Chart of accuracy(alpha) over the threshold alpha; the page's script reads values out.
+    """Chart of accuracy(alpha) over the threshold alpha.
+
+    The page's script shows the values under the pointer.
 
     Args:
         alphas: Thresholds of the relative error, (M,).
@@ -148,7 +159,7 @@ def accuracy_curves(
     Returns:
         An SVG element.
     """
-    axes = Axes((float(alphas[0]), float(alphas[-1])), (0.0, 1.0), 440.0, 290.0)
+    axes = Axes((float(alphas[0]), float(alphas[-1])), (0.0, 1.0), *_WIDE_SIZE)
     thresholds = []
     for alpha in marked:
         px = axes.px(alpha)
@@ -189,7 +200,7 @@ def restitution_curves(
 
     Args:
         speeds: Approach speeds, m/s, (S,).
-        restitutions: Restitution at these speeds, (S,), by the name of the set.
+        restitutions: Restitution at these speeds, (S,), by the name of the set of parameters.
 
     Returns:
         An SVG element.
@@ -198,10 +209,13 @@ def restitution_curves(
     everything = np.concatenate([np.asarray(values, float) for values in restitutions.values()])
     highest = float(np.max(everything, initial=0.0, where=np.isfinite(everything)))
     x_bounds = (min(speeds) - padding, max(speeds) + padding)
-    axes = Axes(x_bounds, (0.0, max(1.0, 1.05 * highest)), 440.0, 240.0)
+    axes = Axes(x_bounds, (0.0, max(1.0, 1.05 * highest)), *_LOW_SIZE)
     drawn = []
     for series, name, values in _in_drawing_order(restitutions):
-        points = [(s, v) for s, v in zip(speeds, values, strict=True) if np.isfinite(v)]
+        points = []
+        for speed, value in zip(speeds, values, strict=True):
+            if np.isfinite(value):
+                points.append((speed, value))
         drawn.append(line(axes, series, points))
         for speed, value in points:
             tooltip = Tooltip(name, f"restitution {value:.2f} at {speed:.2f} m/s")
@@ -211,7 +225,7 @@ def restitution_curves(
 
 
 def _in_drawing_order(methods: Mapping[str, _Value]) -> list[tuple[int, str, _Value]]:
-    """Number, name and value of each method, the first one last, so that it is drawn on top."""
+    """Number, name and value of each method; the first method comes last, to be drawn on top."""
     numbered = [(series, name, value) for series, (name, value) in enumerate(methods.items())]
     return numbered[::-1]
 

@@ -1,4 +1,4 @@
-"""What a report concludes from predictions next to measurements, in figures and in sentences."""
+"""Comparison of predictions with measurements for the report, in figures and in sentences."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from scipy.stats import binomtest, norm
 from clashsim.core.errors import DataError, did_you_mean
 from clashsim.evaluate.metrics import accuracy, relative_error
 
-_ALPHA = 0.1
+_ALPHA = 0.1  # relative error within which the headline counts predictions
 _FINE_ALPHA = 0.05
-# If both methods have this share within _ALPHA, the headline uses _FINE_ALPHA, which still tells
-# them apart.
+# If both methods predict at least this share of the impacts to within _ALPHA, the headline uses
+# _FINE_ALPHA instead, at which the methods may still differ.
 _NEARLY_ALL = 0.98
 _TRAVEL_TIME = 0.1  # s of free travel over which errors of velocity are given as lengths and angles
 _SIGNIFICANCE = 0.05  # of the sign test between two methods
+_INTERVAL_QUANTILE = 0.95  # upper end of a 90 % interval
+_MAX_STANDARD_ERRORS = 2  # deviation of a coverage from its expected value that may be chance
+_MIN_STD = 1e-300  # of a prediction, so that no division is by zero
 _ENGINE = "MuJoCo"  # names of baselines that are the engine itself begin with this
 # Shares of a Gaussian within 1 and 2 standard deviations, (2,).
 EXPECTED_COVERAGE = np.array([norm.cdf(s) - norm.cdf(-s) for s in (1, 2)])
@@ -29,7 +32,8 @@ class Comparison:
 
     Attributes:
         measured: Twists after impact, (N, k), m/s and rad/s.
-        predicted: The same by each method, (N, k); the reported method first, the baseline second.
+        predicted: Twists that each method predicts, (N, k); the reported method first, the baseline
+            second.
         errors: Relative errors of each method, (N,), in the same order.
         ours: Name of the method that is reported on.
         baseline: Name of the method that it is compared with, if any.
@@ -54,11 +58,12 @@ class Comparison:
 
         Args:
             measured: Twists after impact, (N, 3) or (N, 6), m/s and rad/s.
-            predicted: The same by each method; not finite where it predicts nothing.
-            gyration: Radius of gyration, m; weights angular against linear velocity.
+            predicted: Twists that each method predicts, shaped as `measured`; not finite where a
+                method predicts nothing.
+            gyration: Radius of gyration of the struck body, m; weights angular velocity in errors.
             ours: Name of the method that is reported on.
-            baseline: Name of the method to compare with. If None, the best MuJoCo row, or the best
-                of the others if there is none.
+            baseline: Name of the method to compare with. If None, the best method whose name begins
+                with MuJoCo, or the best of all others if there is none.
         """
         measured = np.asarray(measured, float)
         if measured.ndim != 2 or measured.shape[1] not in (3, 6) or not np.isfinite(measured).all():
@@ -82,7 +87,7 @@ class Comparison:
         errors = {name: relative_error(twist, measured, gyration) for name, twist in twists.items()}
         if baseline is None and len(measured):
             others = {name: error for name, error in errors.items() if name != ours}
-            mujoco = {name: e for name, e in others.items() if name.startswith(_ENGINE)}
+            mujoco = {name: error for name, error in others.items() if name.startswith(_ENGINE)}
             baseline = _best_method(mujoco or others)
         # The sort is stable, so the other methods stay in the order in which they were given.
         order = sorted(predicted, key=lambda name: (name != ours, name != baseline))
@@ -160,7 +165,7 @@ class Comparison:
     def interval(self, share: float) -> tuple[float, float]:
         """Wilson's 90 % interval of a share of the impacts."""
         n = len(self.measured)
-        z = float(norm.ppf(0.95))
+        z = float(norm.ppf(_INTERVAL_QUANTILE))
         centre = share + z * z / (2 * n)
         half_width = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n
@@ -175,11 +180,11 @@ class Comparison:
             std: Standard deviation of each predicted output, (N, k).
 
         Returns:
-            Shares, (2, k).
+            Shares, (2, k): of each output, within 1 and within 2 standard deviations.
         """
         error = np.abs(self.predicted[self.ours] - self.measured)
-        standardised = error / np.maximum(std, 1e-300)
-        return np.array([(standardised <= s).mean(0) for s in (1, 2)])
+        standardised = error / np.maximum(std, _MIN_STD)
+        return np.array([(standardised <= num_std).mean(0) for num_std in (1, 2)])
 
     def _count_within(self, name: str, alpha: float) -> int:
         return int(np.sum(self.errors[name] < alpha))
@@ -203,15 +208,15 @@ def coverage_sentence(shares: np.ndarray, n: int) -> str:
     """
     standard_error = np.sqrt(EXPECTED_COVERAGE * (1 - EXPECTED_COVERAGE) / n)
     deviation = (shares - EXPECTED_COVERAGE) / standard_error
-    if deviation.min() < -2:
+    if deviation.min() < -_MAX_STANDARD_ERRORS:
         return "The model is overconfident: errors are larger than predicted."
-    if deviation.max() > 2:
+    if deviation.max() > _MAX_STANDARD_ERRORS:
         return "The model is too cautious: errors are smaller than predicted."
     return "The errors are about as large as predicted."
 
 
 def _best_method(errors: Mapping[str, np.ndarray]) -> str | None:
-    """The method with the highest accuracy(0.1), and of equal ones the lowest median error."""
+    """The method with the highest accuracy(0.1); of equal ones, that of lowest median error."""
     if not errors:
         return None
     return max(

@@ -24,29 +24,32 @@ class ReportContent:
         title: Heading of the page.
         data: Name of the recordings.
         measured: Held-out twists after impact, (N, k), m/s and rad/s.
-        predicted: The same by each method, (N, k); not finite where it predicts nothing.
+        predicted: Twists that each method predicts, (N, k); not finite where a method predicts
+            nothing.
         gyration: Radius of gyration of the struck body, m; weights angular velocity in errors.
         num_fitted: Number of impacts that were fitted.
-        source: "real", "lab" or "simulated", as trials have it.
+        source: Source of the trials: "real", "lab" or "simulated".
         ours: Name of the method that is reported on.
-        baseline: Name of the method to compare with. If None, the best MuJoCo row, or the best of
-            the others if there is none.
+        baseline: Name of the method to compare with. If None, the best method whose name begins
+            with MuJoCo, or the best of all others if there is none.
         std: Predicted standard deviation of our method, (N, k).
         test_description: How impacts were held out, in words.
-        labels: What to call each held-out impact, (N,); its number if None.
-        conditions: Values (N,) to draw errors over, by a name with its unit.
+        labels: Name of each held-out impact, (N,); "impact" and its number if None.
+        conditions: Conditions of the impacts over which errors are drawn: values (N,) by a name
+            with its unit.
         params: Parameters of the scene.
-        estimates: One for each parameter.
-        slide_estimates: Values of the slide model.
-        slide_units: Units of these values by name.
-        restitution: "speeds" (m/s), and restitution at "nominal" and "identified" values.
+        estimates: Estimate of each parameter.
+        slide_estimates: Estimates of the slide model's values.
+        slide_units: Units of the slide model's values, by name.
+        restitution: Lists by the keys "speeds" (approach speeds, m/s), "nominal" and "identified"
+            (restitution at these speeds with nominal and with identified parameters).
         rest_displacements: Where bodies came to rest, measured and predicted.
         trust_map: Predicted standard deviation over all strikes of the scene.
         data_efficiency: Errors of calibrations on fewer impacts.
         advice: Whether more impacts would help, in words.
-        trials: A row for each trial, with the same keys in all.
-        findings: What the import found wrong.
-        notes: What was found while impacts were detected and fitted.
+        trials: A row of a table for each trial; all rows have the same keys.
+        findings: Problems that the import found, in sentences.
+        notes: Remarks from the detection and the fit of impacts, in sentences.
         durations: How long each step took, s.
         predictions_per_second: Impacts that the model predicts per second.
         versions: Versions of packages by name.
@@ -94,7 +97,7 @@ class ReportContent:
         return compared
 
     def impact_labels(self) -> list[str]:
-        """What to call each held-out impact, (N,)."""
+        """Name of each held-out impact, (N,)."""
         if self.labels is None:
             return [f"impact {i}" for i in range(len(self.measured))]
         return [str(label) for label in self.labels]

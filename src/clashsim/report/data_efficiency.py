@@ -16,12 +16,19 @@ from clashsim.report.markup import Markup, section, tag
 from clashsim.report.units import keep_units
 
 _HEADING = "Would more impacts help?"
-_MIN_LABEL_DISTANCE = 0.12  # between tick labels, in units of the logarithmic axis
+# On the axis of the natural logarithm of the number of impacts:
+_MIN_LABEL_DISTANCE = 0.12  # between two tick labels
+_X_MARGIN = 0.12  # between the outermost marks and the frame
+_ALPHA = 0.1  # relative error within which accuracies count impacts
+_SIZE = (440.0, 290.0)  # px, width and height of the chart
+_NEAR_TOP = 30  # px from the top of the chart, within which no text fits above a line
+_TEXT_ABOVE = 5  # px from a line up to the base line of its text
+_TEXT_BELOW = 14  # px from a line down to the base line of its text
 
 
 @dataclass(frozen=True, eq=False)
 class FittedErrors:
-    """Relative errors (N,) of a calibration on a number of impacts."""
+    """Relative errors (N,) on held-out impacts of a calibration on `num_impacts` impacts."""
 
     num_impacts: int
     errors: np.ndarray
@@ -29,7 +36,7 @@ class FittedErrors:
 
 @dataclass(frozen=True)
 class _SizeSummary:
-    """Median errors and accuracies(0.1) of all subsets of one size."""
+    """Median error and accuracy(0.1) of each subset of `num_impacts` impacts."""
 
     num_impacts: int
     medians: list[float]
@@ -37,15 +44,17 @@ class _SizeSummary:
 
     @property
     def x(self) -> float:
+        """Position on the logarithmic axis."""
         return math.log(self.num_impacts)
 
     @property
     def mean_median(self) -> float:
+        """Mean over subsets of their median errors."""
         return float(np.mean(self.medians))
 
 
 def data_efficiency_section(content: ReportContent, compared: Comparison) -> Markup | None:
-    """Errors of calibrations on fewer impacts, and what is expected of ten more strikes."""
+    """Errors of calibrations on fewer impacts, and advice on more; None without either."""
     efficiency = content.data_efficiency
     if efficiency is None and content.advice is None:
         return None
@@ -61,14 +70,17 @@ def data_efficiency_section(content: ReportContent, compared: Comparison) -> Mar
         "and highest median error of the subsets."
     )
     text = tag("div", tag("p", keep_units(" ".join(sentences))), tag("p", hint, class_="quiet"))
-    unfitted = [(name, e) for name, e in compared.errors.items() if name.endswith("nominal")]
+    unfitted = []
+    for name, errors in compared.errors.items():
+        if name.endswith("nominal"):  # a simulator with nominal parameters uses no impacts
+            unfitted.append((name, errors))
     chart = efficiency_chart(efficiency, whole, unfitted[0] if unfitted else None)
     drawing = tag("div", chart, class_="plot drawing")
     return section(_HEADING, tag("div", text, drawing, class_="pair"))
 
 
 def efficiency_sentence(efficiency: DataEfficiency, whole: FittedErrors) -> str:
-    """What the chart shows, in words."""
+    """Median errors of the smallest subsets and of all impacts, in words."""
     first = float(np.mean([np.median(errors) for errors in efficiency.errors[0]]))
     last = float(np.median(whole.errors))
     return (
@@ -84,8 +96,9 @@ def efficiency_chart(
 
     Args:
         efficiency: Errors of calibrations on subsets.
-        whole: The calibration on all impacts.
-        unfitted: Name and relative errors (N,) of a method that uses no impacts, as a level line.
+        whole: Errors of the calibration on all impacts.
+        unfitted: Name and relative errors (N,) of a method that uses no impacts; drawn as a
+            horizontal line.
 
     Returns:
         An SVG element.
@@ -115,8 +128,9 @@ def efficiency_chart(
 
 
 def _summarise(num_impacts: int, errors: tuple[np.ndarray, ...]) -> _SizeSummary:
-    medians = [float(np.median(e)) for e in errors]
-    return _SizeSummary(num_impacts, medians, [accuracy(e, 0.1) for e in errors])
+    medians = [float(np.median(of_subset)) for of_subset in errors]
+    accuracies = [accuracy(of_subset, _ALPHA) for of_subset in errors]
+    return _SizeSummary(num_impacts, medians, accuracies)
 
 
 def _axes(summaries: list[_SizeSummary], level: float | None) -> Axes:
@@ -125,13 +139,14 @@ def _axes(summaries: list[_SizeSummary], level: float | None) -> Axes:
         shown.append(level)
     highest = max((value for value in shown if math.isfinite(value)), default=0.5)
     top = min(1.0, 1.15 * highest) or 0.1
-    return Axes((summaries[0].x - 0.12, summaries[-1].x + 0.12), (0.0, top), 440.0, 290.0)
+    x_bounds = (summaries[0].x - _X_MARGIN, summaries[-1].x + _X_MARGIN)
+    return Axes(x_bounds, (0.0, top), *_SIZE)
 
 
 def _level_line(axes: Axes, level: float, text: str) -> list[Markup]:
     y = axes.py(level)
     left, right = axes.px(axes.x[0]), axes.px(axes.x[1])
-    text_y = y - 5 if y > 30 else y + 14  # below the line if it is close to the top
+    text_y = y - _TEXT_ABOVE if y > _NEAR_TOP else y + _TEXT_BELOW
     return [
         tag("line", class_="agree", x1=left, x2=right, y1=y, y2=y),
         tag("text", text, x=right - 4, y=text_y, text_anchor="end"),

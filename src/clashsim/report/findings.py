@@ -7,12 +7,12 @@ from typing import Protocol
 
 from rich.table import Table
 
-_COLOURS = {"stop": "red", "warn": "yellow"}
-_MAX_NAMED = 4  # trials that a row names
+_COLOURS = {"stop": "red", "warn": "yellow"}  # by severity
+_MAX_NAMED = 4  # the most trials that a row names
 
 
 class ImportFinding(Protocol):
-    """One problem with a body of a trial; an empty body means all of them."""
+    """One problem with a body of a trial; an empty body stands for all bodies."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ class ImportFinding(Protocol):
 def findings_table(findings: Sequence[ImportFinding]) -> Table:
     """A table with a row per kind of finding and body, those that stop the import first.
 
-    A row names a few of its trials and has the sentence of the first one.
+    A row names the first few trials with the finding, and has the message of the first trial.
     """
     table = Table(title=f"{len(findings)} findings", title_justify="left")
     for name in ("finding", "", "body", "trials", "in the first of them"):
@@ -51,7 +51,7 @@ def findings_table(findings: Sequence[ImportFinding]) -> Table:
 
 
 def finding_sentences(findings: Sequence[ImportFinding]) -> tuple[str, ...]:
-    """A sentence per kind of finding and body, to be kept with the trials."""
+    """A sentence per kind of finding and body, which the trials' file keeps."""
     sentences = []
     for (_, name, body), same_kind in _by_kind(findings):
         first = same_kind[0]

@@ -1,4 +1,4 @@
-"""HTML that nothing can be injected into: strings are escaped unless this module made them."""
+"""Safe HTML: every string is escaped, unless it is `Markup` that this module made."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Mar
     """An HTML element.
 
     Args:
-        name: Of the element.
-        *children: What it contains.
-        **attributes: `class_` and `data_i` become class and data-i. Floats are coordinates and are
-            rounded to 0.1. Attributes that are None are left out.
+        name: Name of the element, as in "svg".
+        *children: Content of the element, see `escape`.
+        **attributes: Attributes of the element; `class_` and `data_i` become class and data-i.
+            Floats are coordinates and are rounded to 0.1. Attributes that are None are left out.
     """
-    written = ""
+    attribute_text = ""
     for key, value in attributes.items():
         if value is not None:
             attribute = key.rstrip("_").replace("_", "-")
-            written += f' {attribute}="{_attribute_value(value)}"'
-    return Markup(f"<{name}{written}>{escape(children)}</{name}>")
+            attribute_text += f' {attribute}="{_attribute_value(value)}"'
+    return Markup(f"<{name}{attribute_text}>{escape(children)}</{name}>")
 
 
 def _attribute_value(value: str | float) -> str:

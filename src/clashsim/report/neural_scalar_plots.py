@@ -15,7 +15,7 @@ from clashsim.report.figure_files import write_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What the output of a network means, by how it enters the simulation.
+# Axis labels of a network's output, by the mode in which it changes its target.
 _OUTPUT_LABELS = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
 _QUANTILES = (0.1, 0.5, 0.9)
 
@@ -33,11 +33,11 @@ def scalar_curve(
 
     Args:
         augmentation: All neural scalars of a simulator.
-        weights: Weights of all of them.
-        which: Number of the network.
-        over: Number of the input to vary.
+        weights: Weights of all neural scalars, (w,).
+        which: Index of the network in `augmentation`.
+        over: Index of the input to vary, among those that the network reads.
         ranges: Low and high of every quantity that the network reads, by name.
-        n: Number of values.
+        n: Number of values of the varied input.
 
     Returns:
         Values of the input, (n,), and the output, (n,); a factor for a network that scales.
@@ -68,19 +68,19 @@ def scalar_quantiles(
 
     Args:
         augmentation: All neural scalars of a simulator.
-        weights: Weights of all of them.
-        which: Number of the network.
-        over: A quantity that it reads, or "angle/JOINT" (rad) if it reads the sine and cosine of a
-            joint's angle, which are then varied together.
+        weights: Weights of all neural scalars, (w,).
+        which: Index of the network in `augmentation`.
+        over: Name of a quantity that the network reads, or "angle/JOINT" (rad) if it reads the sine
+            and cosine of a joint's angle, which are then varied together.
         at: Values of that quantity, (n,).
         recorded: Recorded inputs of the network, (m, r).
 
     Returns:
-        The 10 %, 50 % and 90 % quantiles over the records, (n, 3).
+        The 10 %, 50 % and 90 % quantiles of the output over the m recorded inputs, (n, 3).
     """
     scalar = augmentation[which]
     kind, _, joint = over.partition("/")
-    functions: dict[str, Callable[[np.ndarray], np.ndarray]]
+    functions: dict[str, Callable[[np.ndarray], np.ndarray]]  # from `at` to inputs, by name
     if kind == "angle":
         functions = {f"sin/{joint}": np.sin, f"cos/{joint}": np.cos}
     else:
@@ -108,11 +108,11 @@ def plot_scalar_quantiles(
     """Write a figure of the median and central 80 % of each network over each quantity.
 
     Args:
-        path: The file.
-        augmentation: All neural scalars of a simulator; a row of panels each.
-        weights: Weights of all of them.
+        path: Where the figure is written.
+        augmentation: All neural scalars of a simulator; each has a row of panels.
+        weights: Weights of all neural scalars, (w,).
         recorded: Recorded inputs of the networks, (m, r).
-        over: Values (n,) of each quantity, by name; a column of panels each.
+        over: Values (n,) of each quantity, by name; each has a column of panels.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -177,12 +177,13 @@ def _output(
 ) -> np.ndarray:
     """Output of a network for inputs (..., r); a factor for a network that scales."""
     scalar = augmentation[which]
-    output = scalar.output(weights[weight_slices(augmentation)[which]], inputs)
+    own_weights = weights[weight_slices(augmentation)[which]]
+    output = scalar.output(own_weights, inputs)
     return np.exp(output) if scalar.mode == "scale" else output
 
 
 def _draw_untrained(panel: Axes, scalar: NeuralScalar) -> None:
-    """A line at the output of an untrained network."""
+    """Draw a horizontal line at the output of an untrained network, which changes nothing."""
     untrained = 1.0 if scalar.mode == "scale" else 0.0
     panel.axhline(untrained, color="0.7", linewidth=0.8)
 

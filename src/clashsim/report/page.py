@@ -31,7 +31,7 @@ from clashsim.report.units import keep_units
 
 
 def report(content: ReportContent) -> str:
-    """The page as text; the same content gives the same text."""
+    """The HTML page as text; the same content always gives the same text."""
     compared = content.comparison()
     sections: list[Markup | None] = [_head(content, compared)]
     if len(compared.measured):
@@ -48,7 +48,12 @@ def report(content: ReportContent) -> str:
 
 
 def write_report(path: Path | str, content: ReportContent) -> None:
-    """Write the page to a file, completely or not at all."""
+    """Write the HTML page to a file, completely or not at all.
+
+    Args:
+        path: Where the page is written.
+        content: What the page shows.
+    """
     write_atomic(Path(path), report(content).encode())
 
 
@@ -71,7 +76,7 @@ def _head(content: ReportContent, compared: Comparison) -> Markup:
 
 
 def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Markup | None]:
-    """What there is to say about impacts that were not fitted."""
+    """Sections on the predictions of held-out impacts; None where content is missing."""
     labels = content.impact_labels()
     sections: list[Markup | None] = [accuracy_section(compared, content.test_description)]
     if content.rest_displacements is not None:
@@ -84,7 +89,7 @@ def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Mar
     if content.std is not None:
         coverage = coverage_section(compared, np.asarray(content.std, float))
     if by_condition and coverage and len(content.conditions) == 1:
-        # Both are half a page wide.
+        # One chart of errors leaves room for the table of coverage beside it.
         sections.append(tag("div", by_condition, coverage, class_="beside"))
     else:
         sections += [by_condition, coverage]
@@ -92,11 +97,12 @@ def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Mar
 
 
 def _fill_template(title: str, sections: Sequence[Markup | None]) -> str:
+    """The page's template with title and sections, and the hash of its script."""
     template = (resources.files("clashsim.report") / "page.html").read_text("utf-8")
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)
     assert script is not None
-    # The page's only script is allowed by its hash. If markup ever slipped in with a name, a
-    # browser would still run none of it.
+    # The page's security policy allows only the script with this hash. If a name in the data ever
+    # brought markup into the page, a browser would still not run it.
     script_hash = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
     return Template(template).substitute(
         title=tag("title", f"{title}: clashsim report"),

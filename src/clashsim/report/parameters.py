@@ -38,8 +38,17 @@ _RESTITUTION_HINT = (
 )
 
 
+# Of a range bar: the ends of the range lie this far inside the ends of the drawing, in percent.
+_BAR_MARGIN = 1
+
+
 def parameters_section(params: Sequence[Param], estimates: Sequence[Estimated]) -> Markup | None:
-    """A table with a row per parameter; None if there are no parameters."""
+    """A table with a row per parameter; None if there are no parameters.
+
+    Args:
+        params: Parameters of the scene.
+        estimates: Estimates of these parameters, in the same order.
+    """
     if not params:
         return None
     columns = (
@@ -49,7 +58,9 @@ def parameters_section(params: Sequence[Param], estimates: Sequence[Estimated]) 
         ("within its range", "bar"),
         ("status", None),
     )
-    rows = [_parameter_row(p, e) for p, e in zip(params, estimates, strict=True)]
+    rows = []
+    for param, estimate in zip(params, estimates, strict=True):
+        rows.append(_parameter_row(param, estimate))
     table = tag("table", _table_head(columns), tag("tbody", rows), class_="params")
     statuses = {str(estimate.status) for estimate in estimates}
     meanings = []
@@ -80,7 +91,12 @@ def _parameter_row(param: Param, estimate: Estimated) -> Markup:
 
 
 def slide_section(estimates: Sequence[Estimated], units: Mapping[str, str]) -> Markup | None:
-    """A table of the slide model's values; None if there is no slide model."""
+    """A table of the slide model's values; None if there is no slide model.
+
+    Args:
+        estimates: Estimates of the slide model's values.
+        units: Units of these values, by name.
+    """
     if not estimates:
         return None
     columns = (("value", None), ("identified", "num"), ("90 % interval", "num"), ("status", None))
@@ -105,10 +121,11 @@ def slide_section(estimates: Sequence[Estimated], units: Mapping[str, str]) -> M
 def restitution_section(
     restitution: Mapping[str, Sequence[float]] | None,
 ) -> Markup | None:
-    """A table and a chart of restitution over approach speed; None if it was not computed.
+    """A table and a chart of restitution over approach speed; None without restitution.
 
     Args:
-        restitution: "speeds" (m/s), and restitution at "nominal" and "identified" values.
+        restitution: Lists by the keys "speeds" (approach speeds, m/s), "nominal" and "identified"
+            (restitution at these speeds with nominal and with identified parameters).
     """
     if not restitution or not len(restitution["speeds"]):
         return None
@@ -121,8 +138,8 @@ def restitution_section(
     rows = []
     for i, speed in enumerate(speeds):
         cells = [tag("td", f"{speed:.2f}", class_="num")]
-        for at_speeds in values.values():
-            cells.append(tag("td", f"{at_speeds[i]:.2f}", class_="num"))
+        for restitutions in values.values():
+            cells.append(tag("td", f"{restitutions[i]:.2f}", class_="num"))
         rows.append(tag("tr", cells))
     table = tag("table", tag("thead", tag("tr", header)), tag("tbody", rows))
     hint = tag("p", _RESTITUTION_HINT, class_="quiet")
@@ -131,7 +148,7 @@ def restitution_section(
 
 
 def _table_head(columns: Sequence[tuple[str, str | None]]) -> Markup:
-    """The head of a table from names and classes of its columns."""
+    """The head of a table, from pairs of a column's name and style-sheet class."""
     cells = [tag("th", name, scope="col", class_=class_) for name, class_ in columns]
     return tag("thead", tag("tr", cells))
 
@@ -146,15 +163,19 @@ def _status_chip(status: str) -> Markup:
 
 
 def _range_bar(param: Param, estimate: Estimated) -> tuple[Markup, Markup]:
-    """Interval, value and nominal value on the parameter's own scale, and the ends of its range."""
+    """A bar of the parameter's range, with interval, value and nominal value; and its two ends.
+
+    Positions are on the parameter's own scale, linear or logarithmic.
+    """
     values = np.array([[estimate.low], [estimate.value], [estimate.high], [param.nominal]])
     in_unit_range = to_unit([param], values)[:, 0]  # from -1 to 1
     fractions = np.clip((in_unit_range + 1) / 2, 0, 1)
-    low, value, high, nominal = (f"{1 + 98 * float(fraction):.1f}%" for fraction in fractions)
+    length = 100 - 2 * _BAR_MARGIN
+    low, value, high, nominal = (f"{_BAR_MARGIN + length * float(f):.1f}%" for f in fractions)
     range_low, range_high = _short_number(param.low), _short_number(param.high)
     bar = tag(
         "svg",
-        tag("line", class_="track", x1="1%", x2="99%", y1=9, y2=9),
+        tag("line", class_="track", x1=f"{_BAR_MARGIN}%", x2=f"{100 - _BAR_MARGIN}%", y1=9, y2=9),
         tag("line", class_="span", x1=low, x2=high, y1=9, y2=9),
         tag("line", class_="nominal", x1=nominal, x2=nominal, y1=2, y2=16),
         tag("circle", class_="value", cx=value, cy=9, r=4.5),
@@ -169,5 +190,5 @@ def _range_bar(param: Param, estimate: Estimated) -> tuple[Markup, Markup]:
 
 
 def _short_number(value: float) -> str:
-    """A number to three significant digits, its exponent written short."""
+    """A number to three significant digits, with an exponent such as e5 instead of e+05."""
     return re.sub(r"e([+-])0*", lambda found: "e" + found[1].strip("+"), number(value))

@@ -1,4 +1,4 @@
-"""A planned strike from above: start, strikes, expected rest pose, target and outcomes."""
+"""Picture of a plan from above: start, strikes, expected pose at rest, target and outcomes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-_ARROW_LENGTH = 0.08  # m
-_MM = 1e3  # per m
+_ARROW_LENGTH = 0.08  # m, of the arrow along a strike's velocity
+_MM = 1e3  # millimetres per metre
+_MIN_SPEED = 1e-9  # m/s, so that no division is by zero
+_MARGIN = 0.06  # around everything drawn, as a share of its larger side
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanPicture:
-    """What a picture of a plan of K strikes shows; poses are x, y (m) and yaw (rad), world frame.
+    """What a picture of a plan of K strikes shows.
+
+    Poses are x, y (m) and yaw (rad) in the world frame.
 
     Attributes:
-        body: Outline of the struck body in its own axes, (C, 2), m.
-        tip: Outline of the striker in its own axes, (C, 2), m.
-        starts: Poses of the body before each strike, (K, 3).
-        touches: Poses and twists of the tip at each touch, (K, 6).
-        predicted: Expected poses at rest after each strike, (K, 3).
-        target: Pose, (3,).
-        std: Standard deviation of the last expected pose, (3,).
-        outcomes: Poses at rest when the plan was executed, (M, 3).
-        title: Above the picture.
+        body: Corners of the struck body's outline in the body's frame, (C, 2), m.
+        tip: Corners of the striker's outline in the striker's frame, (C, 2), m.
+        starts: Pose of the struck body before each strike, (K, 3).
+        touches: Pose and twist of the striker at first contact in each strike, (K, 6).
+        predicted: Expected pose at rest of the struck body after each strike, (K, 3).
+        target: Target pose of the struck body, (3,).
+        std: Standard deviation of the expected pose after the last strike, (3,).
+        outcomes: Poses of the struck body at rest in M executions of the plan, (M, 3).
+        title: Text above the picture.
     """
 
     body: np.ndarray
@@ -46,7 +50,12 @@ class PlanPicture:
 
 
 def draw_plan(path: Path, picture: PlanPicture) -> None:
-    """Write a picture of a plan."""
+    """Write a picture of a plan.
+
+    Args:
+        path: Where the picture is written; its suffix gives the format.
+        picture: What the picture shows.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -84,7 +93,13 @@ class _Canvas:
         self.legend.append(Line2D([], [], label=label, **style))
 
     def outline(self, corners: np.ndarray, pose: np.ndarray, **style: Any) -> None:
-        """Draw an outline (C, 2), m, at a pose (3,)."""
+        """Draw an outline at a pose.
+
+        Args:
+            corners: Corners of the outline in the body's frame, (C, 2), m.
+            pose: x, y (m) and yaw (rad), world frame, (3,).
+            **style: Of the polygon.
+        """
         from matplotlib.patches import Polygon
 
         c, s = np.cos(pose[2]), np.sin(pose[2])
@@ -97,7 +112,7 @@ class _Canvas:
         """Fit the axes around everything drawn."""
         points = _MM * np.vstack(self.drawn)
         low, high = points.min(0), points.max(0)
-        margin = 0.06 * (high - low).max()
+        margin = _MARGIN * (high - low).max()
         self.axes.set(
             xlim=(low[0] - margin, high[0] + margin),
             ylim=(low[1] - margin, high[1] + margin),
@@ -109,13 +124,14 @@ class _Canvas:
 
 
 def _draw_strike(canvas: _Canvas, picture: PlanPicture, strike: int) -> None:
-    """The body before a strike, the tip at the touch, and an arrow along its velocity."""
+    """Draw the body before a strike, the tip at first contact, and an arrow along its velocity."""
     start = picture.starts[strike]
     touch = picture.touches[strike]
     canvas.outline(picture.body, start, facecolor="0.9" if strike == 0 else "none", edgecolor="0.6")
-    canvas.outline(picture.tip, touch[:3], facecolor="C1", edgecolor="none", alpha=0.9)
+    tip_pose = touch[:3]
+    canvas.outline(picture.tip, tip_pose, facecolor="C1", edgecolor="none", alpha=0.9)
     velocity = touch[3:5]
-    direction = velocity / max(float(np.linalg.norm(velocity)), 1e-9)
+    direction = velocity / max(float(np.linalg.norm(velocity)), _MIN_SPEED)
     arrow_start = touch[:2] - _ARROW_LENGTH * direction
     canvas.drawn.append(arrow_start[None])
     canvas.axes.annotate(
@@ -148,15 +164,19 @@ def _draw_target(canvas: _Canvas, picture: PlanPicture) -> None:
 
 
 def _draw_expected(canvas: _Canvas, picture: PlanPicture) -> None:
-    """The expected pose at rest, with an ellipse of two standard deviations of its position."""
+    """Draw the expected pose after the last strike.
+
+    An ellipse shows two standard deviations of its position.
+    """
     from matplotlib.patches import Ellipse
 
     expected = picture.predicted[-1]
     canvas.outline(picture.body, expected, facecolor="C0", alpha=0.18, edgecolor="none")
     canvas.outline(picture.body, expected, facecolor="none", edgecolor="C0", linewidth=1.4)
-    if picture.std[:2].max() <= 0:
+    position_std = picture.std[:2]
+    if position_std.max() <= 0:
         return
-    width, height = 4 * _MM * picture.std[:2]  # full axes: two standard deviations on each side
+    width, height = 4 * _MM * position_std  # full axes: two standard deviations on each side
     centre = tuple(_MM * expected[:2])
     ellipse = Ellipse(centre, width, height, facecolor="C0", alpha=0.25, edgecolor="none")
     canvas.axes.add_patch(ellipse)
@@ -166,7 +186,7 @@ def _draw_expected(canvas: _Canvas, picture: PlanPicture) -> None:
 
 
 def _draw_outcomes(canvas: _Canvas, picture: PlanPicture) -> None:
-    """Where the body came to rest when the plan was executed."""
+    """Draw where the body came to rest in each execution of the plan."""
     outcomes = picture.outcomes
     if outcomes is None:
         return

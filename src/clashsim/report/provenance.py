@@ -13,12 +13,12 @@ SOURCES = {
     "lab": ("stand-in for reality", "the virtual laboratory, a stand-in for reality: {data}"),
     "simulated": ("stand-in for reality", "another simulation, a stand-in for reality: {data}"),
 }
-_NUM_SHOWN = 12  # notes and trials shown at once; the rest unfolds
-_MINUTES_FROM = 120  # s
+_NUM_SHOWN = 12  # notes or trials of a list that are visible at once; the reader unfolds the rest
+_MINUTES_FROM = 120  # s; from this duration on, minutes are shown
 
 
 def data_section(content: ReportContent) -> Markup:
-    """Which recordings, how many impacts, what was wrong with them and what was left out."""
+    """Name and source of the data, numbers of impacts, findings, notes and a table of trials."""
     trials = content.trials
     source_badge = SOURCES.get(content.source, (content.source, ""))[0]
     facts = [("data", content.data), ("source", source_badge)]
@@ -43,7 +43,7 @@ def data_section(content: ReportContent) -> Markup:
 
 
 def timing_section(content: ReportContent) -> Markup | None:
-    """How long each step took, how fast the model predicts, and versions; None without any."""
+    """Duration of each step, rate of predictions, and versions; None if nothing is known."""
     facts = [(step, _duration(seconds)) for step, seconds in content.durations.items()]
     rate = content.predictions_per_second
     if rate:
@@ -69,7 +69,10 @@ def _fact_list(facts: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _note_list(heading: str, notes: Sequence[str], *, if_empty: str | None) -> Markup | None:
-    """Notes under a heading, the first ones at once; `if_empty` if there are none."""
+    """Notes under a heading, of which the first `_NUM_SHOWN` are visible at once.
+
+    Without notes, the text `if_empty` is shown; if that is None, there is no list.
+    """
     if not notes:
         if if_empty is None:
             return None
@@ -94,4 +97,5 @@ def _table(rows: Sequence[Mapping[str, str]]) -> Markup:
 
 
 def _is_numeric(rows: Sequence[Mapping[str, str]], name: str) -> bool:
+    """Whether a column holds numbers; names of trials are text even if they begin with a digit."""
     return name != "trial" and any(row.get(name, "")[:1].isdigit() for row in rows)

@@ -14,6 +14,7 @@ from clashsim.report.markup import Markup, section, tag
 
 _OUTPUTS = (("displacement in x", "mm"), ("displacement in y", "mm"), ("rotation", "°"))
 _TO_SHOWN_UNITS = np.array([1e3, 1e3, 180 / np.pi])  # m, m, rad to mm, mm, degrees
+_HIGH_QUANTILE = 0.9  # of the errors, shown beside the median
 _HINT = (
     "From the pose at impact to the pose at rest: the twist after impact that each method "
     "predicts, followed by the same slide model for all of them."
@@ -23,7 +24,13 @@ _HINT = (
 def rest_section(
     displacements: RestDisplacements, compared: Comparison, labels: Sequence[str]
 ) -> Markup:
-    """Charts of predicted over measured displacements, and a table of errors."""
+    """Charts of predicted over measured displacements, and a table of errors.
+
+    Args:
+        displacements: From impact to rest, measured and predicted.
+        compared: The methods, the reported one first.
+        labels: Name of each held-out impact, (N,).
+    """
     methods = list(compared.predicted)
     panels = tag("div", _charts(displacements, methods, labels), class_="panels plot")
     return section(
@@ -46,7 +53,8 @@ def _error_table(displacements: RestDisplacements, methods: Sequence[str]) -> Ma
         cells = [method_cell(series, name)]
         for error, unit in zip(displacements.errors(name), (" mm", "°"), strict=True):
             median = float(np.median(error))
-            percentile = float(np.quantile(error, 0.9, method="nearest"))
+            # "nearest", because interpolation between infinite errors would give NaN.
+            percentile = float(np.quantile(error, _HIGH_QUANTILE, method="nearest"))
             note = tag("small", _with_unit(percentile, unit))
             cells.append(tag("td", _with_unit(median, unit), note, class_="num"))
         rows.append(tag("tr", cells, class_="ours" if series == 0 else None))

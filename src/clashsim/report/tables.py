@@ -15,7 +15,7 @@ from rich.text import Text
 
 from clashsim.core.params import Param
 
-# Long and frequent words in the keys of benchmark rows, and what headers show instead.
+# Long words in the keys of benchmark rows, and their abbreviations in headers of tables.
 _SHORT = {
     "accuracy": "acc",
     "position": "pos",
@@ -33,8 +33,7 @@ _STATUS_COLOURS = {
 }
 
 
-# Names of the values of a slide model by their keys in slide.json, as `clashsim.slides.law` has
-# them.
+# Names of a slide model's values, as in `clashsim.slides.law`, by their keys in slide.json.
 _SLIDE_VALUE_NAMES = {
     "rise": "rate_dependence",
     "spin": "torsion_radius",
@@ -69,7 +68,7 @@ def parameter_table(params: Sequence[Param], theta: Sequence[Estimated]) -> Tabl
 
     Args:
         params: Parameters of a scene.
-        theta: Their estimates, in the same order.
+        theta: Estimates of these parameters, in the same order.
     """
     table = Table(
         title="Parameters (effective values: they make the model fit, not material constants)",
@@ -95,7 +94,7 @@ def restitution_table(nominal: Mapping[float, float], identified: Mapping[float,
 
     Args:
         nominal: Restitution by approach speed (m/s) at the nominal parameters.
-        identified: The same at the identified parameters.
+        identified: Restitution by the same approach speeds at the identified parameters.
     """
     table = Table(
         title="What solref means: restitution of a head-on impact in MuJoCo", title_justify="left"
@@ -111,8 +110,9 @@ def ground_friction_table(friction: Mapping[str, Any]) -> Table:
     """A table of the ground's friction, as identified from slides, with standard errors.
 
     Args:
-        friction: As a run's metrics.json has it: "slides", "sliding", "torsional" (m), and
-            "sliding_error" and "torsional_error", which may be None.
+        friction: Part of a run's metrics.json with the keys "slides" (their number), "sliding",
+            "torsional" (m), and the standard errors "sliding_error" and "torsional_error", which
+            may be None.
     """
     table = Table(
         title=f"Friction of the ground, from {friction['slides']} slides", title_justify="left"
@@ -129,8 +129,8 @@ def slide_table(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
     """A table of the values of a slide model, with intervals and status if its fit is known.
 
     Args:
-        content: As a run's slide.json has it.
-        units: Of the values, by name.
+        content: Content of a run's slide.json.
+        units: Units of the values, by name.
     """
     fit = content.get("fit", {"estimates": []})
     num_slides = f", from {fit['slides']} slides" if "slides" in fit else ""
@@ -161,7 +161,7 @@ def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """A table with a row per model: accuracy(0.1), accuracy(0.2) and the median relative error.
 
     Args:
-        title: Of the table.
+        title: Title of the table.
         rows: Figures by model, with the keys "accuracy_0.1", "accuracy_0.2" and "median".
     """
     table = Table(title=escape(title), title_justify="left")
@@ -180,14 +180,14 @@ def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) -> Group:
     """Rows of a benchmark as tables: one for each kind of row, with a column for each key.
 
-    A row belongs to the first kind that has all of its keys; rows with a reason (`why`) are a kind
-    of their own. Columns are named by their keys with some words shortened. No word is broken if
-    the longest words of all columns fit into the width.
+    A kind is a set of keys. A row is shown in the first table that has all of the row's keys; rows
+    without figures (with `why`) have tables of their own. Headers are the keys with some words
+    abbreviated. No word is broken if the longest words of all columns fit into the width.
 
     Args:
-        title: Of the first table.
-        rows: All of them, in order.
-        width: Columns of the terminal.
+        title: Title of the first table.
+        rows: All rows of the benchmark, in order.
+        width: Width of the terminal, in characters.
     """
     parts: list[Table | str] = []
     for keys, members in _kinds(rows):
@@ -202,12 +202,13 @@ def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) 
             padding=(0, _GAP - 1, 0, 0),
             pad_edge=False,
         )
-        for key, header, wide in zip(keys, headers, _widths(texts, width), strict=True):
+        for key, header, column_width in zip(keys, headers, _widths(texts, width), strict=True):
             numeric = any(isinstance(row.get(key), int | float) for row in members)
             side: Literal["left", "right"] = "right" if numeric else "left"
-            table.add_column(Text(header), justify=side, overflow="fold", width=wide)
+            table.add_column(Text(header), justify=side, overflow="fold", width=column_width)
         for line in zip(*cells, strict=True):
-            table.add_row(*map(Text, line))  # as text: clashsim[mjx] is no markup
+            # As `Text`: rich would take the brackets of a string such as clashsim[mjx] for markup.
+            table.add_row(*map(Text, line))
         parts += [table, ""]
     return Group(*parts)
 
@@ -215,7 +216,7 @@ def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
     """Keys and rows of each kind, in the order in which kinds first appear.
 
-    Values that only JSON can show are left out.
+    Lists and mappings are left out: they do not fit into a cell.
     """
     shown = [_printable(row) for row in rows]
     key_sets = list(dict.fromkeys(frozenset(row) for row in shown))
@@ -232,11 +233,12 @@ def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapp
 
 
 def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row without lists and mappings."""
     return {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
 
 
 def _within(keys: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether a row of these keys fits into a table of the others."""
+    """Whether a row with the keys `keys` can be shown in a table with the keys `other`."""
     return keys <= other and ("why" in keys) == ("why" in other)
 
 
@@ -245,17 +247,21 @@ def _within_another(keys: frozenset[str], key_sets: Sequence[frozenset[str]]) ->
 
 
 def _header(key: str) -> str:
-    """A key as words, between which a line can be broken."""
+    """A key as words separated by spaces, where a line can be broken."""
     return " ".join(_SHORT.get(word, word) for word in key.split("_"))
 
 
 def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
-    """Widths of columns of texts: the longest word, and more if there is room, left ones first."""
+    """Widths of columns of texts, in characters.
+
+    Each column is at least as wide as its longest word. Room that is left is given to columns with
+    longer texts, from left to right.
+    """
     least = [max(map(_longest_word, column)) for column in columns]
     most = [max(map(cell_len, column)) for column in columns]
     room = width - sum(least) - _GAP * (len(columns) - 1)
     if room < 0:
-        return [None] * len(columns)  # then words have to be broken somewhere
+        return [None] * len(columns)  # rich chooses widths and breaks words
     widths: list[int | None] = []
     for narrow, wide in zip(least, most, strict=True):
         more = min(wide - narrow, room)
@@ -265,6 +271,7 @@ def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int | None]:
 
 
 def _longest_word(text: str) -> int:
+    """Length of the longest word, in characters."""
     return max(map(cell_len, text.split()), default=0)
 
 

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 _BODY_COLOURS = ("#00798c", "#b0b0b0", "#edae49", "#6a4c93")
 _IMPACT_COLOUR = "#d1495b"
 _FLAGGED_COLOUR = "#edae49"
+_FIGURE_WIDTH = 13  # inches
+_PANEL_HEIGHT = 2.9  # inches
+_MAX_TITLED = 3  # the most impacts that the title of a panel states
 _MAX_TRIALS = 24  # in one picture; an HTML page has room for all
 _FORMATS = ("png", "svg", "pdf", "html")
-_SPEED_FRAMES = 3  # over which speeds are differenced, against the noise of positions
+# A speed is the distance between two frames so far apart, divided by their time: between successive
+# frames, the noise of positions would dominate.
+_SPEED_FRAMES = 3
 _STYLE = "body{font:15px sans-serif;max-width:1100px;margin:2em auto}img{width:100%}li{margin:.2em}"
 
 
@@ -34,9 +39,9 @@ class FoundImpact(Protocol):
 
     Attributes:
         trial: Name of the trial.
-        time: s.
-        after: Twist of the struck body after it, (k,), m/s and rad/s.
-        flags: What is doubtful about it.
+        time: Time of the impact in the trial, s.
+        after: Twist of the struck body after the impact, (k,), m/s and rad/s.
+        flags: Reasons to doubt the impact, in words.
     """
 
     @property
@@ -64,8 +69,8 @@ def draw_trials(
 
     Args:
         path: A .png, .svg, .pdf or .html file.
-        trials: What to draw; a picture has room for the first 24.
-        impacts: Impacts found in them.
+        trials: Trials to draw; a picture has room for the first 24.
+        impacts: Impacts found in the trials.
         struck: Name of the struck body; the first body if None.
         notes: Sentences at the head of an HTML page.
     """
@@ -91,6 +96,7 @@ def _html_page(
     struck: str | None,
     notes: Sequence[str],
 ) -> str:
+    """The page: notes, then a picture of each trial; `impacts` are by the name of the trial."""
     num_impacts = sum(len(of_trial) for of_trial in impacts.values())
     head = f"<h1>{len(trials)} trials, {num_impacts} impacts</h1>"
     if notes:
@@ -112,8 +118,12 @@ def _html_page(
 def trials_table(trials: Trials | Sequence[Trial], impacts: Sequence[FoundImpact] = ()) -> Table:
     """A table with a row per trial.
 
-    Columns are its duration, frame rate, the share of frames in which each body was seen, and the
-    impacts found.
+    Columns are the trial's duration, its frame rate, the share of frames in which each body was
+    seen, and the impacts found.
+
+    Args:
+        trials: The trials.
+        impacts: Impacts found in the trials.
     """
     bodies = list(dict.fromkeys(body for trial in trials for body in trial.poses))
     by_trial = _group_by_trial(impacts)
@@ -175,7 +185,7 @@ def _draw_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 2.9 * len(trials)), layout="constrained")
+    figure = Figure(figsize=(_FIGURE_WIDTH, _PANEL_HEIGHT * len(trials)), layout="constrained")
     FigureCanvasAgg(figure)  # draws without a screen, and without pyplot's global state
     panel_rows = figure.subplots(len(trials), 3, squeeze=False)
     for (above, speed, rotation), trial in zip(panel_rows, trials, strict=True):
@@ -188,8 +198,8 @@ def _draw_figure(
 
 
 def _draw_paths(axes: Axes, trial: Trial, struck: str, impacts: Sequence[FoundImpact]) -> None:
-    """Paths of all bodies from above, with circles where the struck body was hit."""
-    colours = _BODY_COLOURS * len(trial.poses)
+    """Draw the paths of all bodies from above, with circles at the struck body at each impact."""
+    colours = _BODY_COLOURS * len(trial.poses)  # repeated, so that there are enough
     for colour, body in zip(colours, trial.poses, strict=False):
         _, pose = trial.seen(body)
         axes.plot(
@@ -201,14 +211,15 @@ def _draw_paths(axes: Axes, trial: Trial, struck: str, impacts: Sequence[FoundIm
             x = np.interp(impact.time, t, pose[:, 0])
             y = np.interp(impact.time, t, pose[:, 1])
             axes.scatter(x, y, s=40, facecolors="none", edgecolors=_IMPACT_COLOUR, zorder=3)
-    # Limits follow the aspect ratio: otherwise a straight path would squeeze the panel to a line.
+    # With equal scales, matplotlib would shrink the panel of a straight path to a line. "datalim"
+    # widens the limits of the axes instead.
     axes.set_aspect("equal", adjustable="datalim")
     axes.set(xlabel="x, m", ylabel="y, m", title=f"trial {trial.name}")
     axes.legend(frameon=False, fontsize=8)
 
 
 def _draw_motion(speed_axes: Axes, yaw_axes: Axes, trial: Trial, body: str) -> None:
-    """Speed and yaw of a body over time."""
+    """Draw speed and yaw of a body over time."""
     speed_axes.set(xlabel="t, s", ylabel=f"speed of {body}, m/s")
     yaw_axes.set(xlabel="t, s", ylabel=f"yaw of {body}, rad")
     t, pose = trial.seen(body)
@@ -223,7 +234,7 @@ def _draw_motion(speed_axes: Axes, yaw_axes: Axes, trial: Trial, body: str) -> N
 
 
 def _mark_impacts(speed_axes: Axes, yaw_axes: Axes, impacts: Sequence[FoundImpact]) -> None:
-    """Lines at the times of impacts, and the speed measured after each."""
+    """Draw lines at the times of impacts, and the speed measured after each."""
     for axes in (speed_axes, yaw_axes):
         for impact in impacts:
             colour = _FLAGGED_COLOUR if impact.flags else _IMPACT_COLOUR
@@ -232,7 +243,9 @@ def _mark_impacts(speed_axes: Axes, yaw_axes: Axes, impacts: Sequence[FoundImpac
     speeds = [_speed(impact.after) for impact in impacts]
     label = "found" if impacts else None
     speed_axes.scatter(times, speeds, s=18, color=_IMPACT_COLOUR, zorder=3, label=label)
-    titles = [f"{_speed(i.after):.2f} m/s after {i.time:.3f} s" for i in impacts[:3]]
+    titles = []
+    for impact in impacts[:_MAX_TITLED]:
+        titles.append(f"{_speed(impact.after):.2f} m/s after {impact.time:.3f} s")
     speed_axes.set_title(", ".join(titles) or "no impact found", fontsize=9)
 
 

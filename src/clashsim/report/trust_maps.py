@@ -11,7 +11,7 @@ from clashsim.report.chart_frame import Axes, ChartLabels, Tooltip, draw_chart, 
 from clashsim.report.markup import Markup, section, tag
 from clashsim.report.units import keep_units
 
-_NUM_COLUMNS = 22
+_NUM_COLUMNS = 22  # of cells in a map
 _NUM_ROWS = 12
 # Relative standard deviations at which the colour changes; the same on all pages, so that pages can
 # be compared.
@@ -24,8 +24,10 @@ _LEVEL_NAMES = (
     "10 to 20 %",
     "above 20 %",
 )
-_MAX_MARKS = 500
-_WIDE_GAP = 20.0  # degrees without strikes, from which on a body is struck on one side only
+_MAX_MARKS = 500  # fitted impacts that are drawn
+_WIDE_GAP = 20.0  # degrees; a gap this wide between bearings means that only one side is struck
+_SIZE = (520.0, 300.0)  # px, width and height of a map
+_OVERLAP = 0.3  # px by which cells overlap, so that no gaps show
 _HINT = (
     "Each cell: the median over the strikes in it, whatever their other conditions. Blank: no such "
     "strike is within the scene's [strikes], so the model was not trained there."
@@ -37,9 +39,9 @@ class _MapAxis:
     """A condition of strikes along one axis of a map.
 
     Attributes:
-        name: With its unit.
-        strikes: Values of all strikes, (N,).
-        fitted: Values of the fitted impacts, (M,).
+        name: Name of the condition, with its unit.
+        strikes: Values of the condition for all strikes, (N,).
+        fitted: Values of the condition for the fitted impacts, (M,).
         num_cells: Number of cells along the axis.
     """
 
@@ -58,6 +60,7 @@ class _MapAxis:
 
     @property
     def cell_size(self) -> float:
+        """Width of a cell, in the unit of the condition."""
         low, high = self.bounds
         return (high - low) / self.num_cells
 
@@ -68,16 +71,17 @@ class _MapAxis:
         return np.clip(cells, 0, self.num_cells - 1)
 
     def cell_start(self, cell: int) -> float:
+        """Lowest value of a cell."""
         return self.bounds[0] + cell * self.cell_size
 
     def describe(self, cell: int) -> str:
-        """Name and range of a cell."""
+        """Name of the condition and range of a cell, in words."""
         start = self.cell_start(cell)
         return f"{self.name} {start:.3g} to {start + self.cell_size:.3g}"
 
 
 def trust_section(trust_map: TrustMap) -> Markup:
-    """Maps of the predicted standard deviation over all strikes of the scene."""
+    """Section with maps of the predicted standard deviation over all strikes of the scene."""
     return section(
         "Where the model is confident",
         tag("p", keep_units(trust_map.sentence())),
@@ -88,10 +92,10 @@ def trust_section(trust_map: TrustMap) -> Markup:
 
 
 def draw_maps(trust_map: TrustMap) -> list[Markup]:
-    """A map for each condition over the first one, which is the position on the struck body.
+    """A map for each condition but the first, which is the horizontal axis of all maps.
 
-    Each cell has the colour of the median standard deviation of its strikes; marks are the impacts
-    that were fitted.
+    The first condition is the position on the struck body. The colour of a cell is the median
+    standard deviation of the strikes in it; marks are the impacts that were fitted.
     """
     (position, position_values), *others = trust_map.axes.items()
     position_fitted = trust_map.fitted[position]
@@ -106,14 +110,16 @@ def draw_maps(trust_map: TrustMap) -> list[Markup]:
 
 
 def _draw_map(trust_map: TrustMap, x: _MapAxis, y: _MapAxis) -> Markup:
-    axes = Axes(x.bounds, y.bounds, 520.0, 300.0)
+    """A map of the median standard deviation in cells of two conditions."""
+    axes = Axes(x.bounds, y.bounds, *_SIZE)
     columns, rows = x.cells(), y.cells()
     cells = []
     for column, row in sorted(set(zip(columns.tolist(), rows.tolist(), strict=True))):
         in_cell = (columns == column) & (rows == row)
         std = float(np.median(trust_map.std[in_cell]))
         level = int(np.searchsorted(_LEVELS, std, side="right"))
-        outside = "" if trust_map.inside[in_cell].mean() >= 0.5 else " outside"
+        mostly_inside = trust_map.inside[in_cell].mean() >= 0.5
+        outside = "" if mostly_inside else " outside"
         left = axes.px(x.cell_start(column))
         right = axes.px(x.cell_start(column) + x.cell_size)
         top = axes.py(y.cell_start(row) + y.cell_size)
@@ -124,8 +130,8 @@ def _draw_map(trust_map: TrustMap, x: _MapAxis, y: _MapAxis) -> Markup:
             class_=f"cell t{level}{outside}",
             x=left,
             y=top,
-            width=right - left + 0.3,  # cells overlap a little, so that no gaps show
-            height=bottom - top + 0.3,
+            width=right - left + _OVERLAP,
+            height=bottom - top + _OVERLAP,
             data_l=f"standard deviation {100 * std:.1f} % (median of {num_strikes} strikes)",
             data_t=f"{x.describe(column)}\n{y.describe(row)}",
         )
@@ -140,7 +146,7 @@ def _draw_map(trust_map: TrustMap, x: _MapAxis, y: _MapAxis) -> Markup:
 
 
 def _colour_key() -> Markup:
-    """What the colours and marks of the maps mean."""
+    """A legend of the colours and marks of the maps."""
     levels = []
     for level, name in enumerate(_LEVEL_NAMES):
         rectangle = tag("rect", class_=f"cell t{level}", width=14, height=12)
@@ -163,7 +169,8 @@ def _unwrap_bearings(strikes: np.ndarray, fitted: np.ndarray) -> tuple[np.ndarra
         fitted: Bearings of the fitted impacts, degrees, (M,).
 
     Returns:
-        Both, cut open where the widest gap between strikes is.
+        Bearings of strikes (N,) and of fitted impacts (M,), degrees. The range of 360 degrees
+        begins and ends in the widest gap between strikes.
     """
     ordered = np.sort(strikes)
     gaps = np.diff(np.append(ordered, ordered[0] + 360))
@@ -174,5 +181,7 @@ def _unwrap_bearings(strikes: np.ndarray, fitted: np.ndarray) -> tuple[np.ndarra
     start = cut - 360 if cut > 180 else cut
     strikes = (strikes - start) % 360 + start
     fitted = (fitted - start) % 360 + start
-    full_turns = 360 * round(float(np.median(strikes)) / 360)
+    full_turns = 360 * round(
+        float(np.median(strikes)) / 360
+    )  # degrees, so that bearings are near 0
     return strikes - full_turns, fitted - full_turns
