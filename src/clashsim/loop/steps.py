@@ -39,7 +39,7 @@ AGENT_TRAINING = {
 }
 _NUM_ENVS = 64  # environments in training
 _ONLY_ENV = np.array([0])  # index of the environment of a task that has one
-_MAX_SEED = 2**31
+_MAX_SEED = 2**31  # below which seeds are drawn
 _ACTION_SAMPLES = 24  # actions of the policy of which the most informative one is taken
 _TRAINING_NOISE = 0.3  # outcomes scatter by this share of the model's own standard deviations
 _ANYWHERE_SHARE = 0.5  # of the episodes in training that start anywhere along the corridor
@@ -118,7 +118,7 @@ def learn_simulator(
     scene = base.scene
     segmentation = segment(recorded.trials, scene=scene)
     calibration = calibrate(base, segmentation.impacts, seed=seed)
-    slide, _ = fit_slides_of_impacts(scene, segmentation.found, [])
+    slide, _ = fit_slides_of_impacts(scene, segmentation.found, held_out=[])
     if slide is None:
         slide_model = scene_slide_model(scene)
     else:
