@@ -101,7 +101,7 @@ class ViewerSession:
 
     @property
     def slides(self) -> bool:
-        """Whether bodies slide on a ground to rest; if not, only twists after impact are compared."""
+        """Whether bodies slide on a ground to rest; if not, only twists after impact are shown."""
         return self.scene.plane is not None and self.scene.ground is not None
 
     def simulate(self, before: np.ndarray, kind: str, values: str) -> BodyMotion:

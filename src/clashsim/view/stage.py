@@ -40,7 +40,8 @@ _MAX_SEGMENTS = 100  # most corridors that are drawn, and so have to be removed
 _MAX_SHADOWS = 20  # most ghosts along a route
 _CIRCLE_ANGLES = np.linspace(0, 2 * np.pi, 49)  # rad: 48 segments
 _RECTANGLE_FACES = np.array([[0, 1, 2], [0, 2, 3]])  # of four corners in order
-# In half thicknesses of the struck body: just above its top, which is at 2.
+# In half thicknesses of the struck body: just above its top, which is at 2 where its origin lies on
+# the ground.
 _TRAIL_HEIGHT = 2.15
 _CLOUD_HEIGHT = 2.1
 _CLOUD_TINT = 0.45  # 0: white, 1: the colour that is given
