@@ -268,7 +268,8 @@ def collect_strikes(
         bonus = None
         recorded = [part for part in (earlier, fresh) if part is not None]
         if config.collect == "informative" and recorded:
-            bonus = information_bonus(simulator, sum(recorded[1:], recorded[0]))
+            all_recorded = sum(recorded[1:], recorded[0])  # `+` joins recorded strikes
+            bonus = information_bonus(simulator, all_recorded)
         action = choose_action(task, agent, bonus, int(rng.integers(_MAX_SEED)))
         return strikes(task.model, action)[0]
 

@@ -68,7 +68,7 @@ def restore_optimiser(name: str, optimiser: torch.optim.Optimizer, tensors: Tens
     moments: dict[int, Tensors] = {}
     for full_key, value in tensors.items():
         if full_key.startswith(prefix):
-            index, key = full_key.split(".")[2:]
+            _, _, index, key = full_key.split(".")  # as `optimiser_moments` makes it
             moments.setdefault(int(index), {})[key] = value
     state = optimiser.state_dict()
     state["state"] = moments
