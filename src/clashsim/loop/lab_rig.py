@@ -22,7 +22,12 @@ class LabRig:
         self._session: lab.Session | None = None
 
     def begin(self, pose: np.ndarray, seed: int | Sequence[int]) -> None:
-        """Put the block down at a pose (3,): x, y (m), yaw (rad), world frame."""
+        """Put the block down at a pose (3,): x, y (m), yaw (rad), world frame.
+
+        Args:
+            pose: The pose.
+            seed: Seed of the laboratory: measurement noise and what varies between strikes.
+        """
         start = np.asarray(pose, float).tolist()
         self._session = lab.Session(self.setting, seed, start=start)
 
@@ -31,7 +36,7 @@ class LabRig:
         return self._started_session.look()
 
     def strike(self, strike: Mapping[str, float], name: str = "strike") -> Trial:
-        """Strike the block and record that.
+        """Strike the block, and return the recording.
 
         Args:
             strike: Numbers of the strike by name: speed (m/s), point and deflection (rad).

@@ -13,7 +13,7 @@ from clashsim.core.protocols import StrikeModel
 from clashsim.core.trials import Trial, Trials, yaw
 from clashsim.rl.task import motion_in_body_frame
 
-_FRAMES_AT_REST = 10  # frames at either end of a trial whose median is a pose at rest
+_FRAMES_AT_REST = 10  # camera frames at each end of a trial whose median is the pose at rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +21,10 @@ class RecordedStrikes:
     """Strikes that were made, and where the struck body lay before and after each.
 
     Attributes:
-        strikes: (n, d), by the names of the strike model.
+        strikes: (n, d), with columns as in `StrikeModel.names`.
         before: Poses (n, 3) before each strike: x, y (m), yaw (rad), world frame.
         after: Poses (n, 3) at rest after each strike.
-        trials: Their recordings, in the same order.
+        trials: Recordings of the strikes, in the same order.
     """
 
     strikes: np.ndarray
@@ -34,15 +34,15 @@ class RecordedStrikes:
 
     @staticmethod
     def of(strikes: np.ndarray, trials: Trials, body: str) -> RecordedStrikes:
-        """Measure the poses of a body in recordings.
+        """Return strikes with the poses of a body at rest, measured in recordings.
 
         Args:
             strikes: (n, d), in the order of the recordings.
             trials: One recording per strike.
             body: Name of the struck body.
         """
-        ends = np.array([_poses_at_rest(trial, body) for trial in trials])
-        return RecordedStrikes(strikes, before=ends[:, 0], after=ends[:, 1], trials=trials)
+        rests = np.array([_poses_at_rest(trial, body) for trial in trials])  # (n, 2, 3)
+        return RecordedStrikes(strikes, before=rests[:, 0], after=rests[:, 1], trials=trials)
 
     def __add__(self, other: RecordedStrikes) -> RecordedStrikes:
         return RecordedStrikes(
@@ -71,17 +71,25 @@ class StrikeRig(Protocol):
     """A real rig on which a body is struck, or the virtual laboratory."""
 
     def begin(self, pose: np.ndarray, seed: Sequence[int]) -> None:
-        """Put the body down at a pose (3,): x, y (m), yaw (rad), world frame."""
+        """Put the body down at a pose (3,): x, y (m), yaw (rad), world frame.
+
+        The seed is for rigs that are simulated.
+        """
 
     def look(self) -> np.ndarray:
-        """Measured pose (3,) of the body at rest."""
+        """Measured pose (3,) of the body at rest: x, y (m), yaw (rad), world frame."""
 
     def strike(self, strike: Mapping[str, float], name: str) -> Trial:
-        """Strike the body, wait until it rests, and return the recording."""
+        """Strike the body, wait until it rests, and return the recording.
+
+        Args:
+            strike: Numbers of the strike by name, in SI units.
+            name: Name of the recorded trial.
+        """
 
 
 def _poses_at_rest(trial: Trial, body: str) -> tuple[np.ndarray, np.ndarray]:
-    """Poses (3,) of a body before and after a recorded strike."""
+    """Poses (3,) of a body at rest before and after a recorded strike: x, y (m), yaw (rad)."""
     _, poses = trial.seen(body)
     if len(poses) < 2 * _FRAMES_AT_REST:
         raise DataError(
@@ -95,6 +103,6 @@ def _poses_at_rest(trial: Trial, body: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _median_pose(poses: np.ndarray, yaws: np.ndarray) -> np.ndarray:
-    """Median pose (3,) of frames (n, 7) with yaws (n,)."""
+    """Median planar pose (3,) of poses (n, 7), whose yaws (n,) are given."""
     x, y = np.median(poses[:, :2], axis=0)
     return np.array([x, y, np.median(yaws)])

@@ -1,8 +1,8 @@
 """The real-sim-real loop (RSR), round after round.
 
-Strike with the current policy, learn the simulator from that, train the policy further in it, and
-again. Every round is a folder. What a round has finished is never done again, so a loop that was
-killed continues, and to the same result.
+A round strikes with the current policy, learns the simulator from these strikes, and trains the
+policy further in that simulator. Every round is a folder. Files that a round has written are not
+computed again, so a loop that was killed continues and comes to the same result.
 """
 
 from __future__ import annotations
@@ -46,21 +46,24 @@ RUN_FOLDER = "run"
 _ROUND_FILE = "round.json"
 # A round pays if it lowers the error on fresh strikes below this share of the best one before.
 _WORTHWHILE = 0.9
-_SEEDS_PER_LOOP = 1000  # seeds of training of one loop; those of another loop begin after them
+_RECENT_ROUNDS = 2  # of which one has to lower the error
+_MIN_ROUNDS = 4  # before which another round always pays
+_SEEDS_PER_LOOP = 1000  # so that loops with different seeds never train with the same seed
 
 
 def another_round_pays(errors: Sequence[float]) -> bool:
     """Whether another round is worth its strikes.
 
     Args:
-        errors: Error on the fresh strikes of each round so far, m.
+        errors: Mean error (m) on the fresh strikes of each round so far.
 
     Returns:
-        Whether one of the last two rounds lowered the error, or there were fewer than four.
+        Whether one of the last two rounds lowered the error, or there were fewer than four rounds.
     """
-    if len(errors) < 4:
+    if len(errors) < _MIN_ROUNDS:
         return True
-    return min(errors[-2:]) < _WORTHWHILE * min(errors[:-2])
+    best_before = min(errors[:-_RECENT_ROUNDS])
+    return min(errors[-_RECENT_ROUNDS:]) < _WORTHWHILE * best_before
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +71,12 @@ class Round:
     """A finished round.
 
     Attributes:
-        number: 0 is before any strike.
+        number: Number of the round; round 0 is before any strike.
         simulator: Simulator learned from all strikes so far.
-        agent: Policy trained in it; None where strikes are random.
+        agent: Policy trained in that simulator; None where strikes are random.
         recorded: All strikes so far; None in round 0.
-        error: Mean error (m, rad) of the last round's simulator on the strikes of this round.
+        error: Mean error (m, rad) of the previous round's simulator on the strikes of this round;
+            None in round 0.
     """
 
     number: int
@@ -89,7 +93,7 @@ class RealSimRealLoop:
     Attributes:
         scene: The scene.
         config: What the loop does.
-        folder: Where rounds are kept; one with a loop of another config is refused.
+        folder: Where rounds are kept; a folder with a loop of another config is refused.
         rounds: Finished rounds.
         cache: Folder of distilled models.
         progress: Shows how far sampling and distilling are.
@@ -103,20 +107,20 @@ class RealSimRealLoop:
     progress: Progress = quiet
 
     def __post_init__(self) -> None:
-        self._base = base_model(self.scene, cache=self.cache, progress=self.progress)
+        self._distilled = base_model(self.scene, cache=self.cache, progress=self.progress)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             _claim_folder(self.folder, self.scene, self.config)
 
     def begin(self) -> Round:
-        """Round 0: the author's simulator and a policy trained in it."""
-        simulator = author_simulator(self._base)
-        agent = self._agent(0, simulator, None, None)
-        self.rounds = [Round(0, simulator, agent, None)]
+        """Do round 0: a policy trained in the simulator with the author's parameter values."""
+        simulator = author_simulator(self._distilled)
+        agent = self._agent(0, simulator, recorded=None, last=None)
+        self.rounds = [Round(0, simulator, agent, recorded=None)]
         return self.rounds[0]
 
     def requested_strikes(self) -> Path:
-        """The file of strikes to make in the next round; written if it does not exist."""
+        """Path of the file of strikes to make in the next round; written if it does not exist."""
         last = self.rounds[-1]
         number = last.number + 1
         path = self._path(number) / STRIKES_FILE
@@ -164,7 +168,7 @@ class RealSimRealLoop:
         return self.folder / f"round-{number:02d}"
 
     def _collect(self, number: int, rig: StrikeRig) -> RecordedStrikes:
-        """Make the strikes of a round on a rig, and keep them."""
+        """Make the strikes of a round on a rig, and save them."""
         last = self.rounds[-1]
         fresh = collect_strikes(last.simulator, last.agent, self.config, rig, number, last.recorded)
         if self.folder is not None:
@@ -174,11 +178,11 @@ class RealSimRealLoop:
         return fresh
 
     def _simulator(self, number: int, recorded: RecordedStrikes) -> RoundSimulator:
-        """The simulator of a round: loaded if it is there, else learned and kept."""
+        """The simulator of a round: loaded if its folder exists, else learned and saved."""
         if self._has(number, RUN_FOLDER):
             run = load(self._path(number) / RUN_FOLDER)
             return RoundSimulator(self.scene, run.strike_table(), run)
-        simulator = learn_simulator(self._base, recorded, seed=self.config.seed)
+        simulator = learn_simulator(self._distilled, recorded, seed=self.config.seed)
         if self.folder is not None and simulator.run is not None:
             save_run(
                 self._path(number) / RUN_FOLDER,
@@ -195,11 +199,11 @@ class RealSimRealLoop:
         recorded: RecordedStrikes | None,
         last: Agent | None,
     ) -> Agent | None:
-        """The policy of a round: loaded if it is there, else trained and kept."""
+        """The policy of a round: loaded if its file exists, else trained and saved."""
         if self.config.collect == "random":
             return None
         if self._has(number, AGENT_FILE):
-            env = StrikeVecEnv(make_task(self.config.task, simulator, 1))
+            env = StrikeVecEnv(make_task(self.config.task, simulator, num_envs=1))
             return load_agent(env, self.config.algorithm, self._path(number) / AGENT_FILE)
         seed = _SEEDS_PER_LOOP * self.config.seed + number
         agent = train_agent(simulator, self.config, seed, recorded, last)
@@ -208,7 +212,7 @@ class RealSimRealLoop:
         return agent
 
     def _read_recorded(self, number: int) -> RecordedStrikes:
-        """Strikes and recordings that are in the folder of a round."""
+        """Read the strikes and recordings in the folder of a round."""
         folder = self._path(number)
         strikes = _read_strikes(folder / STRIKES_FILE, self.rounds[-1].simulator.model.names)
         trials = read_trials(folder / TRIALS_FILE)
@@ -220,7 +224,7 @@ class RealSimRealLoop:
         return RecordedStrikes.of(strikes, trials, self.scene.struck_body.name)
 
     def _write_round(self, finished: Round) -> None:
-        """Write what a round found."""
+        """Write the errors of a round as JSON."""
         if self.folder is None:
             return
         assert finished.error is not None and finished.recorded is not None
@@ -234,7 +238,7 @@ class RealSimRealLoop:
         write_atomic(self._path(finished.number) / _ROUND_FILE, dumps(content))
 
     def _has(self, number: int, name: str) -> bool:
-        """Whether a round has finished a file or folder."""
+        """Whether the folder of a round has a file or folder of this name."""
         return self.folder is not None and (self._path(number) / name).exists()
 
     def _path(self, number: int) -> Path:
@@ -245,7 +249,7 @@ class RealSimRealLoop:
 
 
 def _claim_folder(folder: Path, scene: Scene, config: LoopConfig) -> None:
-    """Write loop.json, or refuse a folder whose loop.json is of another loop."""
+    """Write loop.json, or refuse a folder whose loop.json has another scene or config."""
     path = folder / LOOP_FILE
     content = {"scene": scene.name, "options": _saved_config(config)}
     if not path.is_file():
@@ -258,12 +262,12 @@ def _claim_folder(folder: Path, scene: Scene, config: LoopConfig) -> None:
     if existing != content:
         raise DataError(
             f"{str(folder)!r} holds another loop; choose another folder, "
-            "or give the options it was begun with"
+            "or give the options it was started with"
         )
 
 
 def _saved_config(config: LoopConfig) -> dict[str, Any]:
-    """A config as loop.json and the runs of rounds keep it."""
+    """A config as loop.json and the run folders of rounds hold it."""
     training = None
     if config.training is not None:
         training = {
@@ -283,7 +287,7 @@ def _saved_config(config: LoopConfig) -> dict[str, Any]:
 
 
 def _write_strikes(path: Path, names: Sequence[str], strikes: np.ndarray) -> None:
-    """Write strikes (n, d) as CSV, with all their digits."""
+    """Write strikes (n, d) as CSV, without rounding."""
     lines = [",".join(names)]
     for strike in strikes:
         lines.append(",".join(repr(float(value)) for value in strike))
@@ -291,7 +295,7 @@ def _write_strikes(path: Path, names: Sequence[str], strikes: np.ndarray) -> Non
 
 
 def _read_strikes(path: Path, names: Sequence[str]) -> np.ndarray:
-    """Read strikes (n, d) of a CSV file with these columns."""
+    """Read strikes (n, d) from a CSV file, whose columns must be `names`."""
     problem = DataError(
         f"{str(path)!r} must hold the columns {', '.join(names)} "
         "and a row of numbers for each strike that was made"

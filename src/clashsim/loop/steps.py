@@ -1,7 +1,7 @@
 """The steps of a round of the real-sim-real loop.
 
-A round learns a simulator from what was recorded, trains a policy further in it, and collects or
-proposes the next strikes.
+A round learns a simulator from recorded strikes, trains a policy further in that simulator, and
+collects or proposes the next strikes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ from clashsim.slides.support_patch import scene_slide_model
 
 Collect = Literal["informative", "plain", "random"]
 AGENT_TRAINING = {
-    "sac": AgentTrainingConfig(30_000, 6_000, 10_000),
-    "ppo": AgentTrainingConfig(200_000, 0, 40_000),
+    "sac": AgentTrainingConfig(first=30_000, guided=6_000, later=10_000),
+    "ppo": AgentTrainingConfig(first=200_000, guided=0, later=40_000),
 }
-_NUM_ENVS = 64
+_NUM_ENVS = 64  # environments in training
+_ONLY_ENV = np.array([0])  # index of the environment of a task that has one
+_MAX_SEED = 2**31  # below which seeds are drawn
 _ACTION_SAMPLES = 24  # actions of the policy of which the most informative one is taken
-_TRAINING_NOISE = 0.3  # of the model's own standard deviations, by which outcomes scatter
+_TRAINING_NOISE = 0.3  # outcomes scatter by this share of the model's own standard deviations
 _ANYWHERE_SHARE = 0.5  # of the episodes in training that start anywhere along the corridor
-# Weight of the information bonus: where a simulator is wrong by its whole size, the bonus is as
-# large as what the task pays for a fast arrival.
+# Weight of the information bonus: where the simulator's error is as large as the motion itself, the
+# bonus is as large as the task's reward for a fast arrival.
 INFORMATION_WEIGHT = 5.0
 
 
@@ -51,14 +53,14 @@ class LoopConfig:
     """What a loop does.
 
     Attributes:
-        task: "push" along a corridor, or to a "pose".
-        algorithm: How policies are trained.
+        task: "push" along a corridor, or bring the body to a "pose".
+        algorithm: Algorithm with which policies are trained.
         collect: Which strikes are made: those of a policy rewarded for informative strikes, those
             of the plain policy, or random ones without a policy.
         strikes: Strikes per round.
         weight: Weight of the information bonus in the reward.
         training: How long policies are trained; None takes `AGENT_TRAINING` of the algorithm.
-        seed: Of everything random.
+        seed: Seed of all random numbers.
     """
 
     task: Literal["push", "pose"] = "push"
@@ -81,7 +83,7 @@ class RoundSimulator:
 
     Attributes:
         scene: The scene.
-        model: Where strikes bring the body.
+        model: Predicts where a struck body comes to rest.
         run: The calibrated run behind the model; None before any strike was recorded.
     """
 
@@ -91,7 +93,11 @@ class RoundSimulator:
 
 
 def author_simulator(base: DistilledModel) -> RoundSimulator:
-    """The simulator before any strike: MuJoCo's collision and slides at the author's values."""
+    """The simulator before any strike: MuJoCo's collision and slides, with the author's values.
+
+    Args:
+        base: Distilled model of the scene.
+    """
     scene = base.scene
     hybrid = HybridSim(scene, base, scene.nominal, slide_model=scene_slide_model(scene))
     return RoundSimulator(scene, strike_table(hybrid))
@@ -100,17 +106,19 @@ def author_simulator(base: DistilledModel) -> RoundSimulator:
 def learn_simulator(
     base: DistilledModel, recorded: RecordedStrikes, *, seed: int = 0
 ) -> RoundSimulator:
-    """Calibrate the simulator on recorded strikes, with slides where there are enough.
+    """Calibrate the simulator on recorded strikes.
+
+    The slide model is fitted too where enough slides were recorded; else it is that of the scene.
 
     Args:
         base: Distilled model of the scene.
         recorded: All strikes so far.
-        seed: Of the calibration.
+        seed: Seed of the calibration.
     """
     scene = base.scene
     segmentation = segment(recorded.trials, scene=scene)
     calibration = calibrate(base, segmentation.impacts, seed=seed)
-    slide, _ = fit_slides_of_impacts(scene, segmentation.found, [])
+    slide, _ = fit_slides_of_impacts(scene, segmentation.found, held_out=[])
     if slide is None:
         slide_model = scene_slide_model(scene)
     else:
@@ -123,7 +131,7 @@ def learn_simulator(
 def make_task(
     kind: str, simulator: RoundSimulator, num_envs: int, *, training: bool = False
 ) -> StrikeTask:
-    """Environments of a task in a simulator.
+    """Return the environments of a task in a simulator.
 
     Args:
         kind: "push" or "pose".
@@ -151,9 +159,9 @@ def train_agent(
     Args:
         simulator: Where strikes are simulated.
         config: What the loop does.
-        seed: Of the training.
-        recorded: Strikes so far, from which the information bonus is computed.
-        last: Policy of the last round to continue from; None begins anew.
+        seed: Seed of the training.
+        recorded: All strikes so far, from which the information bonus is computed.
+        last: Policy of the previous round, which is trained further; None: a new policy.
     """
     task = make_task(config.task, simulator, _NUM_ENVS, training=True)
     env: Any = StrikeVecEnv(task, seed=seed)
@@ -179,15 +187,15 @@ def train_agent(
 
 
 def information_bonus(simulator: RoundSimulator, recorded: RecordedStrikes) -> InformationBonus:
-    """How informative further strikes would be, given those that were recorded."""
+    """Return the bonus for further strikes, given all that were recorded."""
     model = simulator.model
-    actions = 2 * (recorded.strikes - model.low) / (model.high - model.low) - 1
+    actions = 2 * (recorded.strikes - model.low) / (model.high - model.low) - 1  # in [-1, 1]
     predicted = model.rest(recorded.before, recorded.strikes)
     gyration = inertia(simulator.scene, simulator.scene.struck_body).gyration
     return InformationBonus.of(
         actions,
-        motion_in_body_frame(recorded.before, recorded.after),
-        motion_in_body_frame(recorded.before, predicted),
+        real=motion_in_body_frame(recorded.before, recorded.after),
+        simulated=motion_in_body_frame(recorded.before, predicted),
         gyration=gyration,
     )
 
@@ -195,15 +203,25 @@ def information_bonus(simulator: RoundSimulator, recorded: RecordedStrikes) -> I
 def choose_action(
     task: StrikeTask, agent: Agent, bonus: InformationBonus | None, seed: int
 ) -> np.ndarray:
-    """An action (1, d) sampled from the policy; with a bonus, the most informative of several."""
+    """Sample an action from the policy; with a bonus, the most informative one of several.
+
+    Args:
+        task: The task, in one environment.
+        agent: The policy.
+        bonus: How informative actions are; None: a single sample is taken.
+        seed: Seed of the samples.
+
+    Returns:
+        An action (1, d) in [-1, 1].
+    """
     if bonus is None:
         return agent.act(task.observe(), seed=seed)
     observations = np.repeat(task.observe(), _ACTION_SAMPLES, axis=0)
     actions = agent.act(observations, seed=seed)
     poses = np.repeat(task.pose, _ACTION_SAMPLES, axis=0)
     rests = task.model.rest(poses, strikes(task.model, actions))
-    informative = bonus(actions, motion_in_body_frame(poses, rests))
-    best = int(informative.argmax())
+    bonuses = bonus(actions, motion_in_body_frame(poses, rests))
+    best = int(bonuses.argmax())
     return actions[[best]]
 
 
@@ -213,8 +231,8 @@ class RecordingConfig:
 
     Attributes:
         body: Name of the struck body.
-        seed: First words of the seed with which an episode begins.
-        name: Pattern for the trials' names, filled with the number of the strike.
+        seed: First words of the seed of an episode; the number of its first strike is the last.
+        name: Format string of the trials' names, filled with the number of the strike.
     """
 
     body: str
@@ -233,24 +251,26 @@ def collect_strikes(
     """Make and record the strikes of one round.
 
     Args:
-        simulator: Simulator of the last round.
-        agent: Its policy; None makes random strikes.
+        simulator: Simulator of the previous round.
+        agent: Policy of the previous round; None makes random strikes.
         config: What the loop does.
         rig: Where strikes are made.
         round_number: Number of the round.
         earlier: Strikes of earlier rounds.
     """
-    task = make_task(config.task, simulator, 1)
+    task = make_task(config.task, simulator, num_envs=1)
     rng = np.random.default_rng([config.seed, round_number])
 
     def choose_strike(fresh: RecordedStrikes | None) -> np.ndarray:
+        """Return the next strike (d,), given those of this round so far."""
         if agent is None:
             return rng.uniform(task.model.low, task.model.high)
         bonus = None
         recorded = [part for part in (earlier, fresh) if part is not None]
         if config.collect == "informative" and recorded:
-            bonus = information_bonus(simulator, sum(recorded[1:], recorded[0]))
-        action = choose_action(task, agent, bonus, int(rng.integers(2**31)))
+            all_recorded = sum(recorded[1:], recorded[0])  # `+` joins recorded strikes
+            bonus = information_bonus(simulator, all_recorded)
+        action = choose_action(task, agent, bonus, int(rng.integers(_MAX_SEED)))
         return strikes(task.model, action)[0]
 
     recording = RecordingConfig(
@@ -277,20 +297,20 @@ def record_strikes(
 
     Args:
         task: The task, in one environment.
-        choose_strike: The next strike (d,), given those of this call so far.
+        choose_strike: Returns the next strike (d,), given those that this call has recorded.
         rig: Where strikes are made.
-        recording: How they are recorded.
+        recording: How the strikes are recorded.
         n: Number of strikes, at least 1.
-        rng: Of the starts of episodes.
+        rng: Draws the starts of episodes.
         restart_each: Whether each strike is an episode of its own.
     """
     recorded: RecordedStrikes | None = None
     ended = True
     for number in range(n):
         if ended or restart_each:
-            task.restart(np.arange(1), rng)
+            task.restart(_ONLY_ENV, rng)
             rig.begin(task.pose[0], [*recording.seed, number])
-        task.pose = rig.look()[None]
+        task.pose = rig.look()[None]  # the measured pose, in the one environment
         strike = choose_strike(recorded)
         numbers = dict(zip(task.model.names, strike.tolist(), strict=True))
         trial = rig.strike(numbers, recording.name.format(number))
@@ -305,10 +325,10 @@ def record_strikes(
 def propose_strikes(
     simulator: RoundSimulator, agent: Agent | None, config: LoopConfig, round_number: int
 ) -> np.ndarray:
-    """Strikes (n, d) of one round for a body that is put back between them.
+    """Return the strikes (n, d) of one round for a body that is put back before each strike.
 
-    They are those of the policy at random starts; the informative choice needs recordings between
-    strikes, so it is not made here.
+    The policy chooses each strike at a random start. The most informative strikes are not chosen,
+    because that needs the recording of each strike before the next one.
     """
     task = make_task(config.task, simulator, config.strikes)
     rng = np.random.default_rng([config.seed, round_number])
@@ -316,7 +336,7 @@ def propose_strikes(
     if agent is None:
         size = (config.strikes, len(task.model.low))
         return rng.uniform(task.model.low, task.model.high, size)
-    actions = agent.act(task.observe(), seed=int(rng.integers(2**31)))
+    actions = agent.act(task.observe(), seed=int(rng.integers(_MAX_SEED)))
     return strikes(task.model, actions)
 
 
@@ -328,12 +348,12 @@ def count_successes(
     trials: int,
     seed: int = 1000,
 ) -> int:
-    """How many of so many trials the policy, without randomness, brings to the goal."""
-    task = make_task(config.task, simulator, 1)
+    """Return in how many of `trials` episodes on a rig the policy's best actions reach the goal."""
+    task = make_task(config.task, simulator, num_envs=1)
     successes = 0
     for trial in range(trials):
         rng = np.random.default_rng([seed, trial])
-        task.restart(np.arange(1), rng)
+        task.restart(_ONLY_ENV, rng)
         rig.begin(task.pose[0], [seed, trial])
         ended = False
         while not ended:

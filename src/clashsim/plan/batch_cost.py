@@ -23,8 +23,9 @@ from clashsim.plan.tasks import (
     strike_bounds,
 )
 
-_PENALTY_IGNORED = 1e-4  # m2: leaving the reach by a tenth of a millimetre does not count
+_PENALTY_IGNORED = 1e-4  # m2: the penalty for leaving the reach by 0.1 mm, which is tolerated
 _STD_SAMPLES = 32  # noise samples from which the standard deviation of a plan is estimated
+_NOISE_STREAM = 1  # added to the seed, so that the noise differs from the numbers of the search
 _COUNT_WORDS = ("one strike", "two strikes", "three strikes")
 
 
@@ -34,8 +35,9 @@ class BatchCost:
     Args:
         model: Predicts where a struck body comes to rest.
         tasks: T tasks with the same number of strikes K, reach and tau.
-        noise_samples: Costs are the mean over so many samples of the model's noise; 0: no noise.
-        seed: Of the noise.
+        noise_samples: Number of samples of the model's noise over which a cost is averaged; 0: no
+            noise.
+        seed: Seed of the noise.
     """
 
     def __init__(
@@ -50,8 +52,9 @@ class BatchCost:
         # Samples come in pairs of opposite sign, so that what is linear in the noise averages out
         # whatever the samples are.
         pairs = _half_rounded_up(max(noise_samples, _STD_SAMPLES))
-        half = np.random.default_rng([seed, 1]).normal(size=(pairs, self.strikes_per_task, 3))
-        self.std_noise = np.concatenate([half, -half])
+        rng = np.random.default_rng([seed, _NOISE_STREAM])
+        half = rng.normal(size=(pairs, self.strikes_per_task, 3))
+        self.std_noise = np.concatenate([half, -half])  # (samples, K, 3)
         self.noise: np.ndarray | None = None
         if noise_samples and model.takes_noise:
             used = half[: _half_rounded_up(noise_samples)]
@@ -59,7 +62,7 @@ class BatchCost:
 
     @property
     def dim(self) -> int:
-        """Numbers of a strike sequence: K strikes of d numbers."""
+        """Dimension of the unit box: K strikes of d numbers."""
         return self.strikes_per_task * len(self.model.names)
 
     def cost(self, points: np.ndarray) -> np.ndarray:
@@ -72,11 +75,11 @@ class BatchCost:
         )
 
     def torch_cost(self, points: Tensor) -> Tensor:
-        """Return the same costs for tensors, with a gradient."""
+        """Return the costs of `cost` for tensors, differentiable by torch."""
         return self._cost(points, rest=self.model, convert=as_tensor, repeat=repeat_rows)
 
     def cost_on_device(self, model: Any) -> Callable[[Tensor], Tensor]:
-        """Return `torch_cost` computed by a copy of the model on a device."""
+        """Return `torch_cost` with a copy of the model that is on the device of the points."""
 
         def cost(points: Tensor) -> Tensor:
             return self._cost(
@@ -95,11 +98,12 @@ class BatchCost:
             points: Points (T, P, K d) of the unit box.
             rest: Predicts poses at rest from poses, strikes and noise.
             convert: Turns an array into the type of the points.
-            repeat: Repeats each row of an array of that type.
+            repeat: Repeats each row of such an array n times, copies side by side.
         """
         tasks, points_per_task = points.shape[:2]
         samples = 1 if self.noise is None else len(self.noise)
         reach = self.tasks[0].reach
+        # From here on a row is one noise sample of one point of one task, in this order.
         sequences = points.reshape(tasks * points_per_task, self.strikes_per_task, -1)
         strikes = convert(self.low) + convert(self.high - self.low) * sequences
         strikes = repeat(strikes, samples)
@@ -131,7 +135,7 @@ class BatchCost:
         reach = self.tasks[0].reach
         samples = len(self.std_noise)
         pose = self.start
-        sampled_pose = np.repeat(pose, samples, 0)
+        sampled_pose = np.repeat(pose, samples, 0)  # all noise samples of the first task first
         poses = []
         penalty = np.zeros(len(strikes))
         for k in range(self.strikes_per_task):
@@ -143,8 +147,8 @@ class BatchCost:
                 sampled_pose = self.model.rest(sampled_pose, np.repeat(strike, samples, 0), noise)
             poses.append(end)
             pose = end
-        predicted = np.stack(poses, 1)
-        std = sampled_pose.reshape(len(strikes), samples, 3).std(1)
+        predicted = np.stack(poses, 1)  # (T, K, 3): the pose after each strike
+        last_pose_std = sampled_pose.reshape(len(strikes), samples, 3).std(1)  # (T, 3)
         plans = []
         for i, task in enumerate(self.tasks):
             leaves_reach = bool(penalty[i] > _PENALTY_IGNORED)
@@ -155,7 +159,7 @@ class BatchCost:
                     names=self.model.names,
                     strikes=strikes[i],
                     predicted=predicted[i],
-                    std=std[i],
+                    std=last_pose_std[i],
                     cost=float(pose_loss(predicted[i, -1], np.array(task.target), task.tau)),
                     status=status,
                     reason=reason,
@@ -169,7 +173,7 @@ class BatchCost:
 def _judge(
     task: PlanningTask, final_pose: np.ndarray, *, leaves_reach: bool
 ) -> tuple[PlanStatus, str]:
-    """Return whether a plan that ends at a pose (3,) reaches its target, and a sentence on it."""
+    """Return whether a plan that ends at a pose (3,) reaches its target, and why, in words."""
     distance, angle = pose_error(final_pose, np.array(task.target))
     distance = float(abs(distance))
     angle = float(abs(angle))
@@ -194,5 +198,5 @@ def _judge(
 
 
 def _half_rounded_up(n: int) -> int:
-    """Return how many pairs make at least n samples."""
+    """Return how many pairs are needed for at least n samples."""
     return -(-n // 2)

@@ -17,10 +17,12 @@ from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
 from clashsim.plan.path import Limits, PathConfig, TipPath, strike_path
 from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus, Reach
 
-# Metres past the contact before the tip brakes: a body that is struck slowly does not go far, and
-# must not be hit again.
+# Metres at constant velocity past the contact before the tip brakes. Short, because a body that is
+# struck slowly does not slide far and must not be hit a second time.
 _FOLLOW_THROUGH = 0.002
 _ROUND_TIPS = (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE)
+_POSITION = slice(0, 2)  # columns of `touches`
+_VELOCITY = slice(3, 5)  # columns of `touches`
 _NOT_A_PLAN = "this is no plan as `clashsim plan` writes it"
 UNITS = {
     "speed": "m/s",
@@ -40,7 +42,7 @@ def touches(scene: Scene, plan: Plan) -> np.ndarray:
         plan: K strikes.
 
     Returns:
-        x, y (m), yaw (rad), then their rates (m/s, rad/s).
+        Columns x, y (m), yaw (rad), then their rates (m/s, rad/s).
     """
     pair = move_pair_to(_pair_at_contact(scene, plan), plan.starts)
     return MotionBefore.of(pair).striker.rows
@@ -52,7 +54,8 @@ def strikes_at_corners(scene: Scene, plan: Plan) -> list[int]:
     if tip_type not in _ROUND_TIPS:
         return []
     pair = _pair_at_contact(scene, plan)
-    in_body_frame = MotionBefore.of(move_pair_to(pair, np.zeros((len(pair), 3))))
+    at_origin = np.zeros((len(pair), 3))  # so that the world's axes are those of the struck body
+    in_body_frame = MotionBefore.of(move_pair_to(pair, at_origin))
     shape = outline(scene, scene.struck, scene.struck_body)
     tips = in_body_frame.striker.position
     return [k for k, tip in enumerate(tips, 1) if at_corner(shape, tip)]
@@ -73,14 +76,14 @@ def tip_paths(scene: Scene, plan: Plan, limits: Limits = Limits()) -> list[TipPa
     config = PathConfig(through=_FOLLOW_THROUGH)
     paths = []
     for touch in touches(scene, plan):
-        position = touch[:2] @ plane_axes + height * normal
-        velocity = touch[3:5] @ plane_axes
+        position = touch[_POSITION] @ plane_axes + height * normal
+        velocity = touch[_VELOCITY] @ plane_axes
         paths.append(strike_path(position, velocity, limits, config=config))
     return paths
 
 
 def plan_to_dict(plan: Plan, scene: Scene) -> dict[str, Any]:
-    """Return all of a plan as JSON holds it: SI units, angles in rad, world axes."""
+    """Return a plan as its JSON file holds it: SI units, angles in rad, world axes."""
     task = plan.task
     rows = zip(plan.strikes, plan.starts, plan.predicted, touches(scene, plan), strict=True)
     strikes = []
@@ -90,8 +93,8 @@ def plan_to_dict(plan: Plan, scene: Scene) -> dict[str, Any]:
                 "strike": dict(zip(plan.names, map(float, strike), strict=True)),
                 "from": start.tolist(),
                 "to": end.tolist(),
-                "touch": touch[:2].tolist(),
-                "velocity": touch[3:5].tolist(),
+                "touch": touch[_POSITION].tolist(),
+                "velocity": touch[_VELOCITY].tolist(),
             }
         )
     return {
@@ -122,8 +125,8 @@ def plan_from_json(text: str) -> Plan:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise DataError(f"{_NOT_A_PLAN} ({type(error).__name__}: {str(error)[:80]})") from None
     numbers = np.concatenate([plan.strikes.ravel(), plan.predicted.ravel()])
-    has_shapes = plan.predicted.shape == (len(plan.strikes), 3) and plan.std.shape == (3,)
-    if not has_shapes or not np.isfinite(numbers).all():
+    has_right_shapes = plan.predicted.shape == (len(plan.strikes), 3) and plan.std.shape == (3,)
+    if not has_right_shapes or not np.isfinite(numbers).all():
         raise DataError(
             f"{_NOT_A_PLAN}: it needs finite strikes, the pose after each, "
             "and the standard deviation of the last (spread)"
@@ -132,7 +135,7 @@ def plan_from_json(text: str) -> Plan:
 
 
 def _plan_from_dict(content: Mapping[str, Any]) -> Plan:
-    """Return a plan from the keys of its file; what is missing or of another type raises."""
+    """Return a plan from the content of its file; a missing key or a wrong type raises."""
     names = tuple(content["units"])
     rows = content["strikes"]
     strike_rows = []
@@ -165,7 +168,7 @@ def _plan_from_dict(content: Mapping[str, Any]) -> Plan:
 
 
 def _pair_at_contact(scene: Scene, plan: Plan) -> np.ndarray:
-    """Return both bodies at each contact, (K, 12) as in `Impacts.before`, struck body at zero."""
+    """Return both bodies at each contact, (K, 12) as in `Impacts.before`, struck body at pose 0."""
     columns = dict(zip(plan.names, plan.strikes.T, strict=True))
     before, _ = before_from_strikes(scene, columns)
     return before

@@ -16,6 +16,7 @@ __all__ = ["Tensor", "as_tensor", "copy_to_device", "minimise_by_gradient", "rep
 
 # Starts on a face of the box would have no gradient, because the sine is flat there.
 _MAX_SINE = 0.98
+_FINAL_RATE_SHARE = 0.05  # of the first learning rate, which is left at the last step
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -36,7 +37,7 @@ def copy_to_device(model: Any, device: str) -> Any:
 
 
 def repeat_rows(rows: Tensor, n: int) -> Tensor:
-    """Return each row n times, one after the other."""
+    """Return each row n times, its copies side by side, as `np.repeat` along the first axis."""
     return rows.repeat_interleave(n, 0)
 
 
@@ -49,13 +50,14 @@ def minimise_by_gradient(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Minimise costs over unit boxes with Adam, from several starts for each of T problems.
 
-    Points are sines of free angles, so that the box needs no penalty and its faces can be reached.
+    Adam changes unbounded angles, whose sines are scaled to the box. So no penalty is needed to
+    stay inside, and the faces of the box can be reached.
 
     Args:
         cost: Costs (T, S) of points (T, S, d).
         starts: First points (T, S, d) in the unit box.
         steps: Gradient steps.
-        learning_rate: Of Adam, at first; it falls to a twentieth.
+        learning_rate: Learning rate of Adam at the first step; it falls to a twentieth of that.
 
     Returns:
         The best points (T, d) and their costs (T,).
@@ -64,7 +66,7 @@ def minimise_by_gradient(
     angles = torch.arcsin(sines).requires_grad_(True)
     optimiser = torch.optim.Adam([angles], lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
-        optimiser, steps, eta_min=0.05 * learning_rate
+        optimiser, steps, eta_min=_FINAL_RATE_SHARE * learning_rate
     )
     best_costs = torch.full(starts.shape[:2], torch.inf, dtype=angles.dtype, device=angles.device)
     best_points = torch.zeros_like(angles)

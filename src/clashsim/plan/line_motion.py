@@ -21,7 +21,8 @@ from clashsim.core.errors import DataError
 from clashsim.plan.motion_limits import Limits, PathConfig
 
 PHASES = ("approach", "hit", "retreat")
-_ROUNDING = 1e-6  # of a sample: a duration that is whole but for rounding takes no further sample
+_ROUNDING = 1e-6  # samples: a duration that exceeds a whole number by less takes no extra sample
+_MAX_SAMPLES = 1e15  # stands for an infinite duration, which has no number of samples
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class StrikeLine:
     Times are in s from the contact, distances in m from it along the velocity.
     """
 
-    speed: float
-    through: float
-    rate: float
+    speed: float  # of the strike, m/s
+    through: float  # distance at that speed after the contact, m
+    rate: float  # samples per second
     ramp: Trajectory  # from rest to the speed of the strike
     brake: Trajectory  # from that speed to rest
-    back: Trajectory | None  # the retreat
+    back: Trajectory | None  # the retreat; None: the tip stays where it stopped
     rows_before: int  # samples from the run-up point to the contact
-    rows_after: int
+    rows_after: int  # samples from the contact to the end
 
     @staticmethod
     def of(speed: float, limits: Limits, config: PathConfig) -> StrikeLine:
@@ -46,11 +47,11 @@ class StrikeLine:
         ramp = _change_of_speed(0.0, speed, limits)
         brake = _change_of_speed(speed, 0.0, limits)
         back = None
-        after = config.through / speed + brake.duration
+        time_after = config.through / speed + brake.duration  # s from the contact to the end
         if config.retreat is not None:
             furthest = config.through + _end_position(brake)
             back = move_between_rests([furthest], [furthest - config.retreat], limits)
-            after += back.duration
+            time_after += back.duration
         return StrikeLine(
             speed=speed,
             through=config.through,
@@ -59,7 +60,7 @@ class StrikeLine:
             brake=brake,
             back=back,
             rows_before=count_samples(ramp.duration + config.settle, config.rate),
-            rows_after=count_samples(after, config.rate),
+            rows_after=count_samples(time_after, config.rate),
         )
 
     @cached_property
@@ -83,7 +84,7 @@ class StrikeLine:
         return self.brake_time + self.brake.duration
 
     def state_at(self, time: float) -> tuple[float, float, float]:
-        """Return position, speed and acceleration along the line at a time from the contact."""
+        """Return position (m), speed (m/s), acceleration (m/s2) at a time (s) from the contact."""
         if time < -self.coast_time:
             position, speed, acceleration = _state(self.ramp, time + self.rows_before / self.rate)
             return position - self.run_up, speed, acceleration
@@ -95,7 +96,7 @@ class StrikeLine:
         return _state(self.back, time - self.stop_time)
 
     def phase_numbers(self, clock: np.ndarray) -> np.ndarray:
-        """Return indices (T,) into `PHASES` for times (T,) from the contact."""
+        """Return indices (T,) into `PHASES` for times (T,) in s from the contact."""
         tolerance = _ROUNDING / self.rate
         is_approach = clock < -self.coast_time - tolerance
         is_hit = clock <= self.brake_time + tolerance
@@ -103,7 +104,7 @@ class StrikeLine:
 
 
 def _change_of_speed(before: float, after: float, limits: Limits) -> Trajectory:
-    """Return the quickest change of speed (m/s) on a line, without end accelerations."""
+    """Return the quickest change of speed (m/s) on a line, without acceleration at its ends."""
     request = InputParameter(1)
     request.control_interface = ControlInterface.Velocity
     request.current_velocity = [before]
@@ -114,7 +115,7 @@ def _change_of_speed(before: float, after: float, limits: Limits) -> Trajectory:
 def move_between_rests(start: list[float], end: list[float], limits: Limits) -> Trajectory:
     """Return the quickest straight way from rest to rest between two points (m)."""
     request = InputParameter(len(start))
-    # The default, Time, bends the way where the axes have unequal distances to go.
+    # ruckig's default, Time, lets the axes end together but bends the way between the points.
     request.synchronization = Synchronization.Phase
     request.current_position = start
     request.target_position = end
@@ -122,7 +123,7 @@ def move_between_rests(start: list[float], end: list[float], limits: Limits) -> 
 
 
 def _solve(request: InputParameter, limits: Limits) -> Trajectory:
-    """Return the trajectory that ruckig finds, with limits per axis so that norms keep them too."""
+    """Return ruckig's trajectory, with limits per axis such that norms keep `limits`."""
     axes = request.degrees_of_freedom
     share = 1 / math.sqrt(axes)
     request.max_velocity = [limits.speed * share] * axes
@@ -145,14 +146,14 @@ def _solve(request: InputParameter, limits: Limits) -> Trajectory:
 
 
 def count_samples(duration: float, rate: float) -> int:
-    """Return the samples after the first that reach to the end of a duration (s)."""
-    # A duration without end is refused later, by its number of rows.
-    return math.ceil(min(duration * rate, 1e15) - _ROUNDING)
+    """Return how many samples, beside that at time 0, reach to the end of a duration (s)."""
+    # `strike_path` refuses paths with too many samples, also those of an infinite duration.
+    return math.ceil(min(duration * rate, _MAX_SAMPLES) - _ROUNDING)
 
 
 def _state(trajectory: Trajectory, time: float) -> tuple[float, float, float]:
     """Return position, speed and acceleration of a trajectory of one axis at a time (s)."""
-    # After its end ruckig would drift on by rounding errors.
+    # Beyond the end ruckig extrapolates, with a velocity that is zero only up to rounding.
     (position,), (speed,), (acceleration,) = trajectory.at_time(min(time, trajectory.duration))
     return position, speed, acceleration
 

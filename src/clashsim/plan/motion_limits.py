@@ -11,12 +11,12 @@ from clashsim.core.errors import DataError
 
 @dataclass(frozen=True)
 class Limits:
-    """What the arm allows at its tip, for the norm of each vector.
+    """What the arm allows at its tip.
 
     Attributes:
-        speed: In m/s.
-        acceleration: In m/s2.
-        jerk: In m/s3.
+        speed: Largest norm of the velocity, m/s.
+        acceleration: Largest norm of the acceleration, m/s2.
+        jerk: Largest norm of the jerk, m/s3.
     """
 
     speed: float = 1.0
@@ -34,10 +34,10 @@ class PathConfig:
     """How the tip moves around the contact, and how the path is sampled.
 
     Attributes:
-        through: Distance in m at the velocity of the strike after the contact.
-        settle: Least time in s at that velocity before the contact; up to one sample is added, so
-            that the contact falls on a sample.
-        retreat: Distance in m back from the furthest point along the way it came; None: stop there.
+        through: Distance (m) after the contact over which the velocity of the strike is kept.
+        settle: Shortest time (s) at that velocity before the contact; up to one sample is added,
+            so that the contact falls on a sample.
+        retreat: Distance (m) that the tip goes back from its furthest point; None: it stops there.
         rate: Samples per second.
         frame: Name of the frame that positions are given in.
     """

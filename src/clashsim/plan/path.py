@@ -17,8 +17,8 @@ from clashsim.plan.motion_limits import Limits, PathConfig
 
 __all__ = ["Limits", "PathConfig", "TipPath", "strike_path"]
 
-MAX_ROWS = 1_000_000  # a speed or a limit near zero would ask for hours of samples
-_SPEED_ROUNDING = 1e-9  # a velocity scaled to the limit may round to just above it
+MAX_ROWS = 1_000_000  # samples; a speed or a limit near zero would need hours of them
+_SPEED_ROUNDING = 1e-9  # relative: a velocity scaled to the limit may round to just above it
 
 Vector = Sequence[float] | np.ndarray
 
@@ -32,9 +32,9 @@ class TipPath:
         position: (T, 3) in m and the axes of `frame`.
         velocity: (T, 3) in m/s.
         acceleration: (T, 3) in m/s2.
-        phase: (T,) words: "approach" (travel and run-up), "hit" (constant velocity, before and
+        phase: (T,) strings: "approach" (travel and run-up), "hit" (constant velocity, before and
             after the contact), "retreat" (braking and going back).
-        touch_time: Time of the contact in s, one of t.
+        touch_time: Time of the contact in s, which is one of the samples.
         rate: Samples per second.
         limits: The limits that the path keeps.
         frame: Name of the frame.
@@ -65,9 +65,9 @@ def strike_path(
         touch: Centre of the tip at first contact, (2,) or (3,) in m; a missing z is 0.
         velocity: Velocity there, (2,) or (3,) in m/s; a missing z is 0.
         limits: Speed, acceleration and jerk that the arm allows.
-        start: Where the tip rests at first, (2,) at the height of the touch or (3,) in m. It goes
-            to the run-up point in a straight line, which is kept behind the touch; the caller has
-            to know that it is clear of everything else.
+        start: Where the tip rests before the strike, (2,) at the height of `touch` or (3,) in m,
+            behind `touch`. It goes to the run-up point in a straight line; whether that is clear of
+            obstacles is up to the caller. None: the path begins at the run-up point.
         config: How the tip moves around the contact, and how the path is sampled.
 
     Returns:
@@ -87,11 +87,11 @@ def strike_path(
     travel = None
     if start is not None:
         rest_position = _as_vector("start", start, height=contact[2])
-        ahead = float((rest_position - contact) @ direction)
-        if ahead >= 0:
+        distance_ahead = float((rest_position - contact) @ direction)
+        if distance_ahead >= 0:
             raise DataError(
                 "the start must lie behind the touch, or the way from it may lead through what is "
-                f"struck; it is {ahead:.4g} m ahead"
+                f"struck; it is {distance_ahead:.4g} m ahead"
             )
         run_up_point = contact - line.run_up * direction
         travel = move_between_rests(rest_position.tolist(), run_up_point.tolist(), limits)
@@ -103,13 +103,13 @@ def strike_path(
             "raise the speed or the limits, or lower the rate"
         )
     clock = np.arange(-line.rows_before, line.rows_after + 1) / rate  # s from the contact
-    along_line = np.array([line.state_at(time) for time in clock])
-    origin = np.stack([contact, np.zeros(3), np.zeros(3)])
-    states = along_line[:, :, None] * direction + origin
+    along_line = np.array([line.state_at(time) for time in clock])  # position, speed, acceleration
+    at_contact = np.stack([contact, np.zeros(3), np.zeros(3)])  # only positions have an origin
+    states = along_line[:, :, None] * direction + at_contact  # (T, 3 quantities, 3 axes)
     if travel is not None and travel_rows:
         travelled = [travel.at_time(i / rate) for i in range(travel_rows)]
         states = np.concatenate([travelled, states])
-    states[-1, 1:] = 0.0  # at rest but for rounding
+    states[-1, 1:] = 0.0  # at rest; ruckig leaves rounding errors
     phase_numbers = np.concatenate([np.zeros(travel_rows, int), line.phase_numbers(clock)])
     return TipPath(
         t=np.arange(count) / rate,

@@ -26,7 +26,7 @@ Method = Literal["cmaes", "cem", "gradient"]
 _CMAES_STARTS = 3
 _SCATTERED_POPULATIONS = 8  # populations scattered over all strikes before the search begins
 _MIN_POPULATION = 4
-_GRADIENT_STEPS_PER_ROUND = 2
+_GRADIENT_STEPS_PER_ROUND = 2  # of half a population: as many evaluations as CMA-ES makes
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class PlannerConfig:
 
     Attributes:
         method: CMA-ES, the cross-entropy method, or gradient descent from many starts.
-        noise_samples: With 0 the loss at the expected pose is minimised; else its mean over so
+        noise_samples: With 0 the loss at the expected pose is minimised; else its mean over this
             many samples of the model's noise. That avoids strikes with which a small error has a
             large effect, but ends short of the target where the model's noise is too large: in the
-            laboratory it doubled the error of the semi-cylinder.
+            virtual laboratory it doubled the error of the semi-cylinder.
         population: Points in each round for each strike of the sequence.
         rounds: Populations evaluated after the scattered ones.
-        seed: Of the search and of the noise.
-        device: Where torch searches, for example "cuda": in single precision, all tasks and
-            populations in one batch. Needs a strike table. None: with numpy on the CPU.
+        seed: Seed of the search and of the noise.
+        device: Device on which torch searches, for example "cuda": in single precision, all tasks
+            and populations in one batch. Needs a strike table. None: numpy on the CPU.
     """
 
     method: Method = "cmaes"
@@ -63,15 +63,15 @@ class _SearchBudget:
     descents: int  # starts of the gradient method
     gradient_steps: int
     scattered: int  # points before the search begins
-    evaluations: int  # of all of these
+    evaluations: int  # scattered points and those of the search
 
     @staticmethod
     def of(config: PlannerConfig, strikes: int) -> _SearchBudget:
-        """Return the budget for sequences of so many strikes: more strikes, more to search."""
+        """Return the budget for sequences of this many strikes, which it is proportional to."""
         size = config.population * strikes
         starts = _CMAES_STARTS if config.method == "cmaes" else 1
         population = max(_MIN_POPULATION, size // starts)
-        descents = max(_MIN_POPULATION, size // 2)
+        descents = max(_MIN_POPULATION, size // _GRADIENT_STEPS_PER_ROUND)
         gradient_steps = _GRADIENT_STEPS_PER_ROUND * config.rounds
         scattered = _SCATTERED_POPULATIONS * size
         if config.method == "gradient":
@@ -102,7 +102,7 @@ def plan(model: StrikeModel, task: PlanningTask, config: PlannerConfig = Planner
 def plan_fewest_strikes(
     model: StrikeModel, task: PlanningTask, config: PlannerConfig = PlannerConfig()
 ) -> Plan:
-    """Plan as few strikes as reach the target, at most three, or else come nearest to it.
+    """Plan the fewest strikes, at most three, that reach the target, or those that end nearest.
 
     Args:
         model: Predicts where a struck body comes to rest.
@@ -115,9 +115,9 @@ def plan_fewest_strikes(
 def plan_fewest_strikes_batch(
     model: StrikeModel, tasks: Sequence[PlanningTask], config: PlannerConfig = PlannerConfig()
 ) -> list[Plan]:
-    """Plan as few strikes as reach the target for each task of a batch.
+    """Plan the fewest strikes that reach the target, for each task of a batch.
 
-    Tasks that are not reached with one number of strikes are planned together with the next.
+    Tasks whose target is not reached are planned again, all in one batch, with one strike more.
 
     Args:
         model: Predicts where a struck body comes to rest.
@@ -125,7 +125,7 @@ def plan_fewest_strikes_batch(
         config: How to search.
     """
     best: dict[int, Plan] = {}
-    open_tasks = list(range(len(tasks)))
+    open_tasks = list(range(len(tasks)))  # indices of tasks whose target is not reached yet
     fewest = min((task.strikes for task in tasks), default=1)
     for strikes in range(fewest, MAX_STRIKES + 1):
         attempts = [replace(tasks[i], strikes=strikes) for i in open_tasks]
@@ -241,7 +241,7 @@ def _search_populations(
         batch.cost, tasks, dim, points=budget.scattered, seed=config.seed
     )
     # The population is split among starts that lie apart: strikes on different sides of a body may
-    # end at the same place, and one valley is not enough.
+    # bring it to the same place, so the cost has several minima.
     centres, centre_costs = pick_distant(scattered, costs, starts)
     centres = centres.reshape(tasks * starts, dim)
     centre_costs = centre_costs.reshape(tasks * starts)

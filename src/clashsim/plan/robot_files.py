@@ -34,7 +34,7 @@ def write_path(path: TipPath, file: pathlib.Path | str, *, overwrite: bool = Fal
         raise DataError(
             f"{str(file)!r} already exists; choose another file, or replace it with overwrite=True"
         )
-    numbers = np.column_stack([path.t, path.position, path.velocity]) + 0.0  # no -0.0 in a file
+    numbers = np.column_stack([path.t, path.position, path.velocity]) + 0.0  # turns -0.0 into 0.0
     rows = []
     for row, phase in zip(numbers.tolist(), path.phase, strict=True):
         rows.append([*row, str(phase)])
@@ -66,6 +66,6 @@ def _json_text(path: TipPath, rows: list[list[Any]]) -> str:
         },
         "columns": COLUMNS,
     }
-    head = json.dumps(description, indent=1)[:-2]  # without the brace that closes it
+    head = json.dumps(description, indent=1)[:-2]  # without its last line, the closing brace
     lines = ",\n".join(json.dumps(row) for row in rows)
     return f'{head},\n "rows": [\n{lines}\n]}}\n'

@@ -18,6 +18,7 @@ TAU = 0.01  # m2/rad2, weight of the orientation (CLASH, Eq. 5)
 MAX_STRIKES = 3
 _MAX_COORDINATE = 100.0  # m or rad: a larger value is a mistake in units
 _PENALTY_WEIGHT = 1e4  # leaving the reach costs this many times a miss of the same size
+_GRADIENT_GUARD = 1e-18  # m2: keeps the gradient of the square root finite at the target
 _LIMIT_COUNTS = {"speed": 2, "bearing": 2, "workspace": 4}  # numbers in each limit of `Reach`
 
 
@@ -27,8 +28,8 @@ class Reach:
 
     Attributes:
         speed: Lowest and highest speed of a strike (m/s).
-        bearing: The side from which the arm can strike (rad), as the bearing of the striker seen
-            from the body, from the first value counter-clockwise to the second.
+        bearing: Bearings (rad) of the striker seen from the body at which the arm can strike: all
+            from the first value counter-clockwise to the second.
         workspace: x low, x high, y low, y high (m) that the body may not leave.
     """
 
@@ -118,12 +119,12 @@ class Plan:
         names: Names of the d numbers of a strike.
         strikes: The strikes (K, d).
         predicted: Pose (K, 3) after each strike: x, y (m), yaw (rad) in the world.
-        std: One standard deviation (3,) of the last pose.
-        cost: Loss of Eq. 5 at the last pose (m2).
+        std: Standard deviation (3,) of the pose after the last strike: x, y (m), yaw (rad).
+        cost: Loss of Eq. 5 (CLASH) at the pose after the last strike (m2).
         status: Whether the target is reached.
         reason: The status in one sentence.
         evaluations: Number of strike sequences that the search evaluated.
-        leaves_reach: Whether the plan leaves what the arm can reach.
+        leaves_reach: Whether the plan violates a limit of the arm.
     """
 
     task: PlanningTask
@@ -154,8 +155,8 @@ def pose_error(pose: Any, target: Any) -> tuple[Any, Any]:
         Distance (...,) in m, and angle (...,) in rad, signed and wrapped to -pi..pi.
     """
     difference = pose - target
-    # The small number keeps the gradient of the square root finite at the target.
-    distance = (difference[..., 0] ** 2 + difference[..., 1] ** 2 + 1e-18) ** 0.5
+    squared = difference[..., 0] ** 2 + difference[..., 1] ** 2
+    distance = (squared + _GRADIENT_GUARD) ** 0.5
     return distance, wrap_angle(difference[..., 2])
 
 
@@ -166,7 +167,7 @@ def pose_loss(pose: Any, target: Any, tau: Any) -> Any:
 
 
 def reach_penalty(reach: Reach, names: Sequence[str], *, start: Any, strike: Any, end: Any) -> Any:
-    """Return what leaving the arm's reach costs.
+    """Return the penalty for leaving the arm's reach.
 
     Args:
         reach: Limits of the arm.
@@ -184,7 +185,7 @@ def reach_penalty(reach: Reach, names: Sequence[str], *, start: Any, strike: Any
         middle = reach.bearing[0] + half_width
         point = strike[..., list(names).index("point")]
         excess = abs(wrap_angle(start[..., 2] + point - middle)) - half_width
-        total = total + TAU * _positive_part(excess) ** 2
+        total = total + TAU * _positive_part(excess) ** 2  # rad2 to m2, as in the loss
     if reach.workspace is not None:
         x_low, x_high, y_low, y_high = reach.workspace
         x, y = end[..., 0], end[..., 1]

@@ -1,6 +1,6 @@
 """Agents that are trained further as their simulator improves: SAC and PPO of Stable-Baselines3.
 
-Between trainings an agent is kept as plain weights.
+Between two training runs an agent is kept as plain weights.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ with needs("Stable-Baselines3", "rl"):
 Algorithm = Literal["sac", "ppo"]
 Weights = Mapping[str, torch.Tensor]
 _HIDDEN_WIDTH = 64
-_GAMMA = 0.95
+_GAMMA = 0.95  # discount factor
 _LEARNING_RATE = 1e-3
+_BATCH_SIZE = 256  # strikes in a gradient step
 _MIN_BUFFER = 1000  # strikes
 _PPO_HORIZON = 16  # strikes of each environment between updates
-_PPO_INITIAL_LOG_STD = -0.7
-_ENTROPY_KEY = "log_entropy"  # of SAC's entropy coefficient among the weights
+_PPO_INITIAL_LOG_STD = -0.7  # of the actions, which are in [-1, 1]
+_SAC_WARMUP = 100  # strikes before the first update
+_ENTROPY_KEY = "log_entropy"  # key of SAC's entropy coefficient among the weights
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ class AgentTrainingConfig:
     """How long an agent is trained.
 
     Attributes:
-        first: Strikes of the first training.
-        guided: Of these, strikes that come from a lookahead.
-        later: Strikes of each later training, which goes on from the last weights.
+        first: Strikes of the first training run.
+        guided: How many of these strikes a lookahead chooses.
+        later: Strikes of each later training run, which continues from the last weights.
     """
 
     first: int = 30_000
@@ -58,9 +60,9 @@ class Agent:
     """A trained agent, which maps observations to actions.
 
     Attributes:
-        algorithm: With which it was trained.
-        weights: Its networks.
-        _model: The same as Stable-Baselines3 holds it.
+        algorithm: Algorithm with which it was trained.
+        weights: Parameters of its networks by name.
+        _model: The Stable-Baselines3 model that has these weights.
     """
 
     algorithm: Algorithm
@@ -71,7 +73,7 @@ class Agent:
         """Return actions (N, d) in [-1, 1].
 
         Args:
-            observation: Observations (N, o).
+            observation: Observations (N, o), as the task of the environments returns them.
             seed: None for the best actions; a number to sample them as in training.
         """
         if seed is not None:
@@ -80,7 +82,7 @@ class Agent:
         return np.clip(np.asarray(action, float), -1, 1)
 
     def save(self, path: Path) -> None:
-        """Write one .safetensors file."""
+        """Write the weights as one .safetensors file."""
         tensors = {name: weight.contiguous() for name, weight in self.weights.items()}
         write_atomic(path, save(tensors))
 
@@ -99,10 +101,10 @@ def train_on_env(
     Args:
         env: The environments.
         algorithm: "sac" or "ppo".
-        strikes: How many to train for.
-        guided_strikes: Of these, first strikes that come from a lookahead (SAC only).
-        seed: Of all random numbers.
-        last: Weights of the last training, from which this one goes on.
+        strikes: Number of strikes to train for.
+        guided_strikes: How many of these a lookahead chooses, at the beginning (SAC only).
+        seed: Seed of all random numbers.
+        last: Weights to continue from; None: new ones.
     """
     model = _make_model(env, algorithm, strikes=strikes, seed=seed)
     if last is not None:
@@ -120,7 +122,7 @@ def load_agent(env: StrikeVecEnv, algorithm: Algorithm, path: Path) -> Agent:
 
     Args:
         env: Environments of the task that it was trained on.
-        algorithm: With which it was trained.
+        algorithm: Algorithm with which it was trained.
         path: The file.
     """
     model = _make_model(env, algorithm, strikes=_MIN_BUFFER, seed=0)
@@ -143,8 +145,8 @@ def _make_model(env: Any, algorithm: Algorithm, *, strikes: int, seed: int) -> A
             env,
             learning_rate=_LEARNING_RATE,
             buffer_size=max(strikes, _MIN_BUFFER),
-            learning_starts=100,
-            batch_size=256,
+            learning_starts=_SAC_WARMUP,
+            batch_size=_BATCH_SIZE,
             gamma=_GAMMA,
             train_freq=1,
             gradient_steps=8,
@@ -157,7 +159,7 @@ def _make_model(env: Any, algorithm: Algorithm, *, strikes: int, seed: int) -> A
         env,
         learning_rate=_LEARNING_RATE,
         n_steps=_PPO_HORIZON,
-        batch_size=min(256, _PPO_HORIZON * env.num_envs),
+        batch_size=min(_BATCH_SIZE, _PPO_HORIZON * env.num_envs),
         n_epochs=5,
         gamma=_GAMMA,
         policy_kwargs=network | {"log_std_init": _PPO_INITIAL_LOG_STD},
@@ -167,7 +169,7 @@ def _make_model(env: Any, algorithm: Algorithm, *, strikes: int, seed: int) -> A
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:
-    """Return the networks of a model, and the entropy coefficient of SAC."""
+    """Return the parameters of a model's networks, and the entropy coefficient of SAC, by name."""
     weights = {name: value.detach().clone() for name, value in model.policy.state_dict().items()}
     if isinstance(model, SAC):
         assert model.log_ent_coef is not None
@@ -176,7 +178,7 @@ def _weights(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _restore(model: Any, weights: Weights) -> None:
-    """Give a model the weights of `_weights`."""
+    """Give a model the weights that `_weights` returned."""
     networks = {name: value for name, value in weights.items() if name != _ENTROPY_KEY}
     model.policy.load_state_dict(networks)
     if isinstance(model, SAC):

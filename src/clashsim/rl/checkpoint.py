@@ -1,4 +1,4 @@
-"""Checkpoints of a training: one .safetensors file, from which a killed training goes on."""
+"""Checkpoints: one .safetensors file, from which training continues after it was killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _CHECKPOINT_FILE = "checkpoint.safetensors"
 _PROGRESS_FILE = "checkpoint.json"
 _FINGERPRINT_STRIKES = 16
-# What a damaged checkpoint raises on its way into a training.
+_FINGERPRINT_DECIMALS = 9  # of m and rad: smaller differences are rounding errors
+# What reading or restoring a damaged checkpoint raises.
 _DAMAGE = (
     SafetensorError,
     DataError,
@@ -40,19 +41,20 @@ Tensors = dict[str, torch.Tensor]
 
 
 def fingerprint(model: StrikeModel) -> str:
-    """Return a hash of where a few strikes end.
+    """Return a hash of the poses at which a few strikes leave a body.
 
-    A training may only go on in the model that it was begun in.
+    By it, `resume` refuses to continue training in another model than that of the checkpoint.
     """
     n = _FINGERPRINT_STRIKES
     shares = np.random.default_rng(0).uniform(size=(n, len(model.low)))
     strikes = model.low + (model.high - model.low) * shares
-    poses = np.round(model.rest(np.zeros((n, 3)), strikes), 9)
-    return hashlib.sha256(poses.tobytes()).hexdigest()[:16]
+    start_poses = np.zeros((n, 3))
+    rests = np.round(model.rest(start_poses, strikes), _FINGERPRINT_DECIMALS)
+    return hashlib.sha256(rests.tobytes()).hexdigest()[:16]
 
 
 def optimiser_moments(name: str, optimiser: torch.optim.Optimizer) -> Tensors:
-    """Return the moments of an optimiser, by keys that begin with its name."""
+    """Return the moments and step counts of an optimiser, by keys that begin with `name`."""
     tensors = {}
     for index, moments in optimiser.state_dict()["state"].items():
         for key, value in moments.items():
@@ -66,7 +68,7 @@ def restore_optimiser(name: str, optimiser: torch.optim.Optimizer, tensors: Tens
     moments: dict[int, Tensors] = {}
     for full_key, value in tensors.items():
         if full_key.startswith(prefix):
-            index, key = full_key.split(".")[2:]
+            _, _, index, key = full_key.split(".")  # as `optimiser_moments` makes it
             moments.setdefault(int(index), {})[key] = value
     state = optimiser.state_dict()
     state["state"] = moments
@@ -76,12 +78,12 @@ def restore_optimiser(name: str, optimiser: torch.optim.Optimizer, tensors: Tens
 def write_checkpoint(
     folder: Path, tensors: Tensors, about: dict[str, Any], *, steps: int, of: int
 ) -> None:
-    """Write a checkpoint, which replaces the old one at once.
+    """Write a checkpoint; it replaces the previous one in a single step, so one is always whole.
 
     Args:
         folder: Where it is written.
         tensors: Weights and other state.
-        about: What JSON holds of the state; about["job"] says which training it belongs to.
+        about: The part of the state that is saved as JSON; about["job"] identifies the training.
         steps: Strikes made so far.
         of: Strikes of the whole training.
     """
@@ -96,8 +98,8 @@ def resume(
 
     Args:
         folder: Where `write_checkpoint` wrote it.
-        job: Which training goes on; a checkpoint of another one is refused.
-        restore: Takes `about` and `tensors` of the checkpoint.
+        job: Identifies the training that continues; a checkpoint of another one is refused.
+        restore: Called with the `about` and the `tensors` that were given to `write_checkpoint`.
     """
     path = folder / _CHECKPOINT_FILE
     if not path.is_file():
@@ -122,4 +124,4 @@ def resume(
 def _damaged(path: Path, error: Exception) -> DataError:
     """Return the error of a checkpoint that cannot be used."""
     kind = type(error).__name__
-    return DataError(f"the checkpoint {str(path)!r} is damaged ({kind}): delete it to begin anew")
+    return DataError(f"the checkpoint {str(path)!r} is damaged ({kind}): delete it to start again")

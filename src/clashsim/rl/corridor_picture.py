@@ -14,6 +14,7 @@ from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS
 
 _MARGIN = 0.1  # m around the way points
 _WIDTH_INCHES = 6.0
+_MIN_HEIGHT_INCHES = 2.0
 _ARROW_LENGTH = 0.07  # m
 
 
@@ -31,13 +32,13 @@ def draw_corridor(
     Args:
         body: Outline (C, 2) of the body in its own axes, m.
         pose: Where it lies, (3,): x, y (m), yaw (rad).
-        points: Way points (W, 2), m.
-        goal_yaw: Yaw that is wanted at the last point, rad.
-        tip: Position (m) and velocity (m/s) of the striker at the contact, (4,).
-        title: Above the picture.
+        points: Way points (W, 2), m, in the same axes as the pose.
+        goal_yaw: Yaw that is wanted at the last point, rad; None: it is not drawn.
+        tip: Position (m) and velocity (m/s) of the striker at the contact, (4,); None: no arrow.
+        title: Text above the picture.
 
     Returns:
-        The picture (H, W, 3).
+        The picture (H, W, 3): red, green, blue, 0..255.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ def draw_corridor(
     way = np.asarray(points, float)
     low, high = way.min(0) - _MARGIN, way.max(0) + _MARGIN
     width, height = high - low
-    height_inches = max(2.0, _WIDTH_INCHES * float(height / width))
+    height_inches = max(_MIN_HEIGHT_INCHES, _WIDTH_INCHES * float(height / width))
     figure = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -81,7 +82,7 @@ def animate(path: Path, frames: Sequence[np.ndarray], *, seconds: float = 0.7) -
     Args:
         path: Where to write it.
         frames: Pictures (H, W, 3) of the same size.
-        seconds: For which each is shown.
+        seconds: How long each picture is shown.
     """
     from PIL import Image
 
@@ -101,6 +102,6 @@ def corridor_corners(start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 def _moved_to_pose(outline: np.ndarray, pose: np.ndarray) -> np.ndarray:
-    """Return an outline (C, 2) at a pose (3,)."""
+    """Return the outline (C, 2) of a body, given in its own axes, when it lies at a pose (3,)."""
     cos, sin = np.cos(pose[2]), np.sin(pose[2])
     return outline @ np.array([[cos, sin], [-sin, cos]]) + pose[:2]

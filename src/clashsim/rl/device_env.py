@@ -1,7 +1,7 @@
 """Sequential pushing on one torch device, for thousands to a million environments.
 
-The task is that of `rl.push`. Nothing leaves the device in a step. Only torch and numpy are needed,
-so that it runs where MuJoCo and the training library are not installed.
+The task is that of `rl.push`. A step copies nothing between host and device. Only torch and numpy
+are needed, so that it runs where MuJoCo and Stable-Baselines3 are not installed.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class DevicePush:
 
     Attributes:
         model: Predicts where a struck body comes to rest, on the same device.
-        heading_offset: From a body's yaw to its heading (rad).
+        heading_offset: Angle from a body's yaw to its heading (rad).
         starts: Where episodes start.
         low: Lowest strike (d,).
         high: Highest strike (d,).
-        rng: Of the same device; all random numbers come from it.
+        rng: Generator on the same device, of all random numbers.
         pose: Poses (N, 3) of the bodies in the frame of the segment: x, y (m), yaw (rad).
         heading_change: By how much the route turns at the sub-goal, (N,) in rad.
-        strikes_made: Strikes so far, (N,): whole numbers of the type of the poses.
+        strikes_made: Strikes of the episode so far, (N,): whole numbers, in the dtype of the poses.
     """
 
     model: DeviceModel
@@ -87,11 +87,11 @@ class DevicePush:
 
         Args:
             scene: Its [strikes] table defines which side may be struck.
-            model: On that device, in that type.
+            model: Predicts where a struck body comes to rest; on `device` and in `dtype`.
             n: Number of environments.
             starts: Where episodes start.
             device: A device of torch.
-            seed: Of all random numbers.
+            seed: Seed of all random numbers.
             dtype: Type of the poses.
         """
         task = DevicePush(
@@ -109,9 +109,9 @@ class DevicePush:
         return task
 
     def restart(self, ended: Tensor) -> None:
-        """Start new episodes where one ended (N,)."""
-        # Starts are sampled for all environments: to count those that need one would make the host
-        # wait for the device.
+        """Start new episodes in the environments where `ended` (N,) is true."""
+        # Starts are sampled for all environments: with a number of starts that depends on `ended`
+        # the host would have to wait for the device.
         uniform = self._uniform(START_SAMPLES, len(self.pose))
         pose, heading_change = start_poses(uniform, self.starts, self.heading_offset, xp=torch)
         self.pose = torch.where(ended[:, None], pose, self.pose)
@@ -135,7 +135,8 @@ class DevicePush:
         best_action = torch.zeros(
             len(self.pose), len(self.low), dtype=self.pose.dtype, device=self.pose.device
         )
-        # One try of all environments at a time: all at once would not fit for a million of them.
+        # One try of all environments at a time: all tries of a million environments at once would
+        # not fit into memory.
         for _ in range(tries):
             action = 2 * self._uniform(*best_action.shape) - 1
             pose = self.model(self.pose, self._strikes(action))
@@ -156,7 +157,7 @@ class DevicePush:
         return self.arrive(self.model(self.pose, strikes, noise))
 
     def arrive(self, pose: Tensor) -> StrikeOutcome:
-        """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere."""
+        """Return the outcome of a strike made elsewhere, which left bodies at poses (N, 3)."""
         self.pose = pose
         self.strikes_made = self.strikes_made + 1
         return judge_poses(
@@ -189,7 +190,7 @@ def play_episodes(task: DevicePush, act: Callable[[Tensor], Tensor]) -> tuple[Te
 
     Args:
         task: The environments.
-        act: Actions (N, d) for observations (N, 7).
+        act: Returns actions (N, d) for observations (N, 7).
 
     Returns:
         Whether the sub-goal was reached (N,), and the return of the episode (N,).
@@ -197,11 +198,11 @@ def play_episodes(task: DevicePush, act: Callable[[Tensor], Tensor]) -> tuple[Te
     running = torch.ones_like(task.heading_change, dtype=torch.bool)
     task.restart(running)
     reached = torch.zeros_like(running)
-    total = torch.zeros_like(task.heading_change)
+    episode_return = torch.zeros_like(task.heading_change)
     for _ in range(MAX_STRIKES):
         outcome = task.strike(act(task.observe()))
-        total = total + running * outcome.reward
+        episode_return = episode_return + running * outcome.reward
         reached = reached | (running & outcome.reached)
-        # Where an episode is over the body is still struck, but nothing counts.
+        # Where an episode is over, the body is still struck but the outcome is ignored.
         running = running & ~outcome.ended
-    return reached, total
+    return reached, episode_return

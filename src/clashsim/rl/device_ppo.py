@@ -1,8 +1,8 @@
 """Proximal policy optimisation of the pushing task on one torch device; needs torch and numpy only.
 
-The policy samples from a Gaussian. The tanh that bounds an action belongs to the task: the tanh of
-the mean is then the strike that `Policy` gives, and the ratio of probabilities needs no term for
-the tanh.
+The policy samples from a Gaussian; the tanh that bounds an action is treated as part of the task.
+So the tanh of the mean is the action that `Policy` takes, and probabilities are those of the
+Gaussian sample, without a correction for the tanh.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ from torch import Tensor, nn
 from clashsim.rl.corridor_formulas import OBSERVATION_SIZE, StartDistribution
 from clashsim.rl.device_env import DevicePush
 
-# Actions that are imitated are scaled by this: at -1 and 1 the inverse of the tanh is infinite.
+# Scale of the lookahead's actions that are imitated: at -1 and 1 the inverse tanh is infinite.
 _IMITATED_SCALE = 0.99
 _MAX_GRADIENT_NORM = 0.5
-# Fields whose keys in checkpoints and policies differ from their names.
+_VALUE_LOSS_WEIGHT = 0.5
+_ADAM_EPS = 1e-5
+_ADVANTAGE_EPS = 1e-8  # against division by zero
+_HIDDEN_GAIN = 2**0.5  # of orthogonal weights before a rectifier: keeps the variance
+_ACTOR_GAIN = 0.01  # of the last layer: the first actions are close to the middle of all strikes
+_CRITIC_GAIN = 1.0
+_ROUNDS_PER_GUIDED = 4  # at most one round in this many is guided
+# Fields of `PpoConfig` whose keys in checkpoints and policies differ from their names.
 _NOTE_KEYS = {
     "num_envs": "copies",
     "learning_rate": "rate",
@@ -39,22 +46,22 @@ class PpoConfig:
     strikes.
 
     Attributes:
-        steps: Strikes in all.
+        steps: Number of strikes in all.
         num_envs: Environments that are struck at once.
         horizon: Strikes of each environment in a round.
-        epochs: How often a round's strikes are gone over.
-        batch: Strikes in a gradient step, about.
-        width: Of the two hidden layers.
-        learning_rate: At first; it falls linearly to zero.
+        epochs: How often the network is trained on all strikes of a round.
+        batch: Approximate number of strikes in a gradient step.
+        width: Width of the two hidden layers.
+        learning_rate: Learning rate of the first round; it falls linearly to zero.
         gamma: Discount factor.
         gae_lambda: Lambda of the generalised advantage estimate.
-        clip: Of the ratio of probabilities.
-        initial_log_std: Logarithm of the policy's first standard deviation. With a much larger one
-            strikes miss so often that to stay in the corridor pays better.
-        guided: First strikes, which come from a lookahead and are imitated by the policy: of random
-            strikes two in three leave the corridor.
+        clip: Bound on how far the ratio of new to old probability is taken from 1.
+        initial_log_std: Logarithm of the policy's initial standard deviation. With a much larger
+            one strikes miss so often that staying in the corridor without arriving pays better.
+        guided: Number of strikes at the beginning that a lookahead chooses and the policy imitates;
+            of random strikes two in three leave the corridor.
         anywhere_share: Share of the starts that are anywhere in the corridor.
-        noise: Outcomes vary by so many of the model's own standard deviations.
+        noise: Outcomes vary by this many of the model's own standard deviations.
         checkpoint_interval: Strikes between checkpoints.
     """
 
@@ -86,14 +93,14 @@ class PpoConfig:
 
     @property
     def rounds(self) -> int:
-        """Rounds of strikes and updates."""
+        """Number of rounds, at least one."""
         return max(1, self.steps // self.round_strikes)
 
     @property
     def guided_rounds(self) -> int:
-        """Rounds that a lookahead strikes, never more than a quarter of all."""
+        """Number of rounds in which a lookahead chooses, never more than a quarter of all."""
         wanted = -(-self.guided // self.round_strikes)  # rounded up
-        return min(wanted, self.rounds // 4)
+        return min(wanted, self.rounds // _ROUNDS_PER_GUIDED)
 
     def as_notes(self) -> dict[str, Any]:
         """Return the fields by their keys in checkpoints and policies."""
@@ -104,13 +111,13 @@ class _Strikes(NamedTuple):
     """Strikes of a round, or some of them: (M, ...) each."""
 
     observation: Tensor
-    sample: Tensor  # of the policy's Gaussian
-    log_probability: Tensor  # of the sample when it was taken, up to a constant
+    sample: Tensor  # of the policy's Gaussian; its tanh is the action
+    log_probability: Tensor  # of the sample under the policy that drew it, up to a constant
     advantage: Tensor
     value_target: Tensor
 
     def rows(self, rows: Tensor) -> _Strikes:
-        """Return some of them, by their indices."""
+        """Return some of the strikes, by their indices."""
         return _Strikes(*(part[rows] for part in self))
 
 
@@ -127,24 +134,26 @@ class PpoLearner(nn.Module):
         self.task = task
         self.config = config
         self.rounds_done = 0
-        actions = len(task.low)
+        action_size = len(task.low)
         self.actor = _perceptron(
-            (OBSERVATION_SIZE, config.width, config.width, actions), task.rng, last_gain=0.01
+            (OBSERVATION_SIZE, config.width, config.width, action_size),
+            task.rng,
+            last_gain=_ACTOR_GAIN,
         )
         self.critic = _perceptron(
-            (OBSERVATION_SIZE, config.width, config.width, 1), task.rng, last_gain=1.0
+            (OBSERVATION_SIZE, config.width, config.width, 1), task.rng, last_gain=_CRITIC_GAIN
         )
         self.log_std = nn.Parameter(
-            torch.full((actions,), config.initial_log_std, device=task.pose.device)
+            torch.full((action_size,), config.initial_log_std, device=task.pose.device)
         )
-        self.optimiser = torch.optim.Adam(self.parameters(), lr=config.learning_rate, eps=1e-5)
+        self.optimiser = torch.optim.Adam(self.parameters(), lr=config.learning_rate, eps=_ADAM_EPS)
 
     def act(self, observation: Tensor) -> Tensor:
         """Return the policy's best actions (N, d) for observations (N, 7)."""
         return torch.tanh(self.actor(observation))
 
     def train_round(self) -> None:
-        """Strike all environments `horizon` times, and learn from that."""
+        """Strike in all environments `horizon` times, and train on these strikes."""
         share_left = max(0.0, 1 - self.rounds_done / self.config.rounds)
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.learning_rate * share_left
@@ -198,15 +207,22 @@ class PpoLearner(nn.Module):
     def _advantages(
         self, rewards: Tensor, values: Tensor, ended: Tensor, *, last_value: Tensor
     ) -> Tensor:
-        """Return generalised advantage estimates (horizon, N) from arrays of the same shape."""
+        """Return generalised advantage estimates (horizon, N).
+
+        Args:
+            rewards: Rewards (horizon, N).
+            values: Values (horizon, N) of the critic before each strike.
+            ended: 1 where the strike ended an episode, else 0, (horizon, N).
+            last_value: Values (N,) of the critic after the last strike.
+        """
         advantages = torch.zeros_like(values)
         next_value = last_value
         next_advantage = torch.zeros_like(values[0])
         for t in reversed(range(self.config.horizon)):
-            # The last strike allowed ends an episode for good, so nothing after an end counts.
+            # Running out of strikes is a true end, so values after any end are discounted to 0.
             discount = self.config.gamma * (1 - ended[t])
-            error = rewards[t] + discount * next_value - values[t]
-            next_advantage = error + discount * self.config.gae_lambda * next_advantage
+            td_error = rewards[t] + discount * next_value - values[t]
+            next_advantage = td_error + discount * self.config.gae_lambda * next_advantage
             advantages[t] = next_advantage
             next_value = values[t]
         return advantages
@@ -215,6 +231,7 @@ class PpoLearner(nn.Module):
         """Make one gradient step of actor and critic."""
         mean = self.actor(strikes.observation)
         if self._is_guided:
+            # Imitate the lookahead: its actions are the tanh of the samples.
             error = torch.tanh(mean) - torch.tanh(strikes.sample)
             objective = -error.square().mean()
         else:
@@ -222,10 +239,10 @@ class PpoLearner(nn.Module):
             ratio = (log_probability - strikes.log_probability).exp()
             clipped = ratio.clamp(1 - self.config.clip, 1 + self.config.clip)
             centred = strikes.advantage - strikes.advantage.mean()
-            advantage = centred / (strikes.advantage.std() + 1e-8)
+            advantage = centred / (strikes.advantage.std() + _ADVANTAGE_EPS)
             objective = torch.minimum(ratio * advantage, clipped * advantage).mean()
         value = self.critic(strikes.observation)[:, 0]
-        value_loss = 0.5 * (value - strikes.value_target).square().mean()
+        value_loss = _VALUE_LOSS_WEIGHT * (value - strikes.value_target).square().mean()
         self.optimiser.zero_grad()
         (value_loss - objective).backward()
         nn.utils.clip_grad_norm_(self.parameters(), _MAX_GRADIENT_NORM)
@@ -233,21 +250,21 @@ class PpoLearner(nn.Module):
 
     @property
     def _is_guided(self) -> bool:
-        """Whether this round's strikes come from a lookahead."""
+        """Whether a lookahead chooses the strikes of this round."""
         return self.rounds_done < self.config.guided_rounds
 
     def _log_probability(self, mean: Tensor, sample: Tensor) -> Tensor:
-        """Return the logarithm of a sample's probability (N,), up to a constant."""
+        """Return the log probabilities (N,) of samples (N, d) by their means, up to a constant."""
         standardised = (sample - mean) / self.log_std.exp()
         return (-0.5 * standardised.square() - self.log_std).sum(1)
 
 
 def _perceptron(sizes: tuple[int, ...], rng: torch.Generator, *, last_gain: float) -> nn.Sequential:
     """Return linear layers of these sizes with rectifiers between them, as `Policy` has them."""
-    gains = [2**0.5] * (len(sizes) - 2) + [last_gain]
+    gains = [_HIDDEN_GAIN] * (len(sizes) - 2) + [last_gain]
     layers: list[nn.Module] = []
     for (inputs, outputs), gain in zip(pairwise(sizes), gains, strict=True):
-        # `nn.Linear` alone would draw its weights from the generator that the process shares.
+        # Without skip_init, `nn.Linear` would draw weights from torch's global generator.
         linear = nn.utils.skip_init(nn.Linear, inputs, outputs, device=rng.device)
         nn.init.orthogonal_(linear.weight, gain, generator=rng)
         nn.init.zeros_(linear.bias)

@@ -1,6 +1,6 @@
 """Train a policy of sequential pushing with thousands of environments on one torch device.
 
-Checkpoints are kept, from which a killed training goes on to the same policy.
+Training that was killed continues from a checkpoint, and ends with the same policy.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from clashsim.rl.device_ppo import PpoConfig, PpoLearner
 from clashsim.rl.policy import Policy
 from clashsim.rl.push import heading_offset_of
 
-_TEST_EPISODES = 4096  # by which a policy is judged in the model
-# Names of weights whose keys in a checkpoint differ from their names.
+_TEST_EPISODES = 4096  # episodes in the model by which a trained policy is judged
+# Keys in a checkpoint of weights whose names in `PpoLearner` differ.
 _WEIGHT_KEYS = {"log_std": "log_sd"}
+_OPTIMISER_NAME = "both"  # in a checkpoint: one optimiser for actor and critic
 
 
 def train(
@@ -40,11 +41,11 @@ def train(
 
     Args:
         scene: The scene of the model.
-        model: A strike table, of which a copy is moved to the device.
+        model: A strike table; a copy of it is moved to the device.
         config: How to train.
-        seed: Of all random numbers.
+        seed: Seed of all random numbers.
         device: A device of torch.
-        folder: Where checkpoints are kept; a later call goes on from them.
+        folder: Where checkpoints are kept; a later call continues from them.
         progress: Shows how many strikes were made.
 
     Returns:
@@ -86,11 +87,11 @@ def train(
         device=device,
         seed=seed + 1,
     )
-    reached, total = play_episodes(test_task, learner.act)
+    reached, returns = play_episodes(test_task, learner.act)
     results = {
         "strikes": strikes,
         "reached": float(reached.double().mean()),
-        "return": float(total.mean()),
+        "return": float(returns.mean()),
     }
     return Policy(
         layers=_layers(learner),
@@ -103,7 +104,7 @@ def train(
 
 
 def _layers(learner: PpoLearner) -> tuple[tuple[Any, Any], ...]:
-    """Return weights and biases of the actor's layers, as `Policy` takes them."""
+    """Return weights (out, in) and biases (out,) of the actor's layers, as `Policy` takes them."""
     layers = []
     for module in learner.actor:
         if isinstance(module, nn.Linear):
@@ -114,13 +115,13 @@ def _layers(learner: PpoLearner) -> tuple[tuple[Any, Any], ...]:
 
 
 def _write_checkpoint(learner: PpoLearner, folder: Path, job: dict[str, Any]) -> None:
-    """Write weights, moments of the optimiser, the environments and the random state."""
+    """Write weights, optimiser state, environments and random state."""
     task = learner.task
     tensors = {
         _weight_key(name): value.detach().cpu().contiguous()
         for name, value in learner.state_dict().items()
     }
-    tensors |= checkpoint.optimiser_moments("both", learner.optimiser)
+    tensors |= checkpoint.optimiser_moments(_OPTIMISER_NAME, learner.optimiser)
     for key, attribute in task.state_arrays.items():
         tensors[key] = getattr(task, attribute).cpu().contiguous()
     tensors["rng"] = task.rng.get_state()
@@ -134,10 +135,10 @@ def _write_checkpoint(learner: PpoLearner, folder: Path, job: dict[str, Any]) ->
 
 
 def _restore(learner: PpoLearner, about: dict[str, Any], tensors: checkpoint.Tensors) -> None:
-    """Put a learner back to where a checkpoint was written."""
+    """Give a learner the state that it had when a checkpoint was written."""
     task = learner.task
     learner.load_state_dict({name: tensors[_weight_key(name)] for name in learner.state_dict()})
-    checkpoint.restore_optimiser("both", learner.optimiser, tensors)
+    checkpoint.restore_optimiser(_OPTIMISER_NAME, learner.optimiser, tensors)
     for key, attribute in task.state_arrays.items():
         getattr(task, attribute).copy_(tensors[key])
     task.rng.set_state(tensors["rng"])

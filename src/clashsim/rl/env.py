@@ -22,7 +22,8 @@ from clashsim.rl.push import Push, StartDistribution
 from clashsim.rl.routes import SEGMENT_LENGTH
 from clashsim.rl.task import StrikeTask, motion_in_body_frame
 
-_MAX_OBSERVATION = 10.0
+_MAX_OBSERVATION = 10.0  # bound of the declared space; observations are scaled to about 1
+_ONLY_ENV = np.array([0])  # index of the environment of a task that has one
 
 
 def _make_spaces(task: StrikeTask) -> tuple[spaces.Box, spaces.Box]:
@@ -67,7 +68,7 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start a new episode; the same seed gives the same episodes."""
         super().reset(seed=seed)
-        self._push.restart(np.arange(1), self.np_random)
+        self._push.restart(_ONLY_ENV, self.np_random)
         if self.render_mode == "human":
             self.render()
         return self._push.observe()[0], {}
@@ -75,6 +76,7 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Strike once, and wait until the body is at rest."""
         outcome = self._push.strike(np.asarray(action, float)[None], self.np_random)
+        is_truncated = False  # running out of strikes ends an episode for good
         if self.render_mode == "human":
             self.render()
         info = {"reached": bool(outcome.reached[0])}
@@ -82,7 +84,7 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             self._push.observe()[0],
             float(outcome.reward[0]),
             bool(outcome.ended[0]),
-            False,
+            is_truncated,
             info,
         )
 
@@ -95,7 +97,7 @@ class PushEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         picture = draw_corridor(
             outline(scene, scene.struck, scene.struck_body),
             self._push.pose[0],
-            ((0.0, 0.0), (SEGMENT_LENGTH, 0.0)),
+            points=((0.0, 0.0), (SEGMENT_LENGTH, 0.0)),
             goal_yaw=goal_yaw,
         )
         if self.render_mode == "human":
@@ -114,7 +116,7 @@ class StrikeVecEnv(VecEnv):
 
     Args:
         task: The environments.
-        seed: Of the starts and of the noise.
+        seed: Seed of the starts and of the noise.
     """
 
     def __init__(self, task: StrikeTask, *, seed: int = 0) -> None:
@@ -125,7 +127,7 @@ class StrikeVecEnv(VecEnv):
         self._rng = np.random.default_rng(seed)
         self._action = np.zeros((n, len(task.model.names)))
         self._episode_return = np.zeros(n)
-        # Of the last strikes, as `motion_in_body_frame` returns them.
+        # Motions by the last strikes, as `motion_in_body_frame` returns them.
         self.moves = np.zeros((n, 3))
 
     def reset(self) -> np.ndarray:
@@ -142,7 +144,12 @@ class StrikeVecEnv(VecEnv):
         self._action = np.asarray(actions, float)
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Strike in all environments once."""
+        """Strike in all environments once, and start new episodes where one ended.
+
+        Returns:
+            Observations (N, o), rewards (N,), whether episodes ended (N,), and an info for each
+            environment, as Stable-Baselines3 defines them.
+        """
         pose_before = self._task.pose.copy()
         reward, ended, reached = self._task.strike(self._action, self._rng)
         self.moves = motion_in_body_frame(pose_before, self._task.pose)
@@ -158,7 +165,7 @@ class StrikeVecEnv(VecEnv):
                 "episode": {
                     "r": float(self._episode_return[i]),
                     "l": int(strikes_made[i]),
-                    "t": 0.0,
+                    "t": 0.0,  # wall time, which is not measured
                 },
             }
         self._episode_return[ended] = 0
@@ -170,7 +177,7 @@ class StrikeVecEnv(VecEnv):
         return self._task.guide(self._rng).astype(np.float32)
 
     def state(self) -> dict[str, Any]:
-        """Return all that later steps depend on, as JSON holds it."""
+        """Return all that later steps depend on, for JSON."""
         state: dict[str, Any] = {}
         for key, attribute in self._task.state_arrays.items():
             state[key] = getattr(self._task, attribute).tolist()
@@ -179,7 +186,7 @@ class StrikeVecEnv(VecEnv):
         return state
 
     def restore(self, state: dict[str, Any]) -> np.ndarray:
-        """Go on from a `state`, and return the observations there."""
+        """Continue from what `state` returned, and return the observations (N, o) there."""
         for key, attribute in self._task.state_arrays.items():
             setattr(self._task, attribute, np.array(state[key]))
         self._episode_return = np.array(state["total"])
@@ -187,7 +194,7 @@ class StrikeVecEnv(VecEnv):
         return self._task.observe()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return an attribute, which is the same for all environments."""
@@ -210,7 +217,7 @@ class StrikeVecEnv(VecEnv):
         return [False] * len(self._indices(indices))
 
     def _indices(self, indices: Any) -> Sequence[int]:
-        """Return the environments that Stable-Baselines3 means: None is all, a number is one."""
+        """Return indices of environments: None stands for all, a number for one."""
         if indices is None:
             return range(self.num_envs)
         if isinstance(indices, int):

@@ -1,4 +1,4 @@
-"""Follow a route with a policy, in anything whose body can be measured and struck."""
+"""Follow a route with a policy, in reality, a laboratory or a simulator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ class StruckBody(Protocol):
         """Return the measured pose (3,) of the body at rest: x, y (m), yaw (rad) in the world."""
 
     def strike(self, strike: Mapping[str, float]) -> object:
-        """Strike it, and wait until it rests; what is returned does not matter here."""
+        """Strike the body and wait until it rests; the return value is ignored.
+
+        Args:
+            strike: Numbers of the strike by name, in SI units.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +34,9 @@ class RouteResult:
 
     Attributes:
         reached: Number of sub-goals reached.
-        success: Whether all of them were.
+        success: Whether all sub-goals were reached.
         poses: Poses (M + 1, 3) of the body in the world, before and after each strike.
-        strikes: The strikes (M, d) between them.
+        strikes: The strikes (M, d) between these poses.
         reason: Why the trial ended.
     """
 
@@ -52,7 +56,8 @@ def follow(route: Route, policy: Policy, body: StruckBody) -> RouteResult:
         body: The body at the start of the route.
 
     Returns:
-        What became of it; a strike that leaves the corridors ends the trial.
+        The trial, which ends at the last sub-goal, after a strike that leaves the corridors, or
+        when a sub-goal was not reached by the strikes allowed.
     """
     poses = [body.look()]
     strikes: list[np.ndarray] = []
@@ -96,13 +101,13 @@ def sample_start(
     """Return where a trial begins: at the first point, headed along the first segment.
 
     Args:
-        route: On routes with a random start, the heading is within `max_heading` of the segment's.
-        heading_offset: From the body's yaw to its heading (rad).
-        rng: Of the random heading.
-        max_heading: In rad.
+        route: The route; `route.random` decides whether the heading is random.
+        heading_offset: Angle from the body's yaw to its heading (rad).
+        rng: Draws the random heading.
+        max_heading: Largest deviation (rad) of a random heading from the first segment's.
 
     Returns:
-        A pose (3,) in the world.
+        A pose (3,) in the world: x, y (m), yaw (rad).
     """
     deviation = rng.uniform(-max_heading, max_heading) if route.random else 0.0
     yaw = route.headings[0] - heading_offset + deviation
@@ -126,7 +131,7 @@ def _choose_strike(
 
 
 def _in_segment_frame(pose: np.ndarray, start: np.ndarray, heading: float) -> np.ndarray:
-    """Return a pose (3,) in the frame of a segment that begins at start (2,)."""
+    """Return a world pose (3,) in the frame of the segment from `start` (2,) along `heading`."""
     cos, sin = np.cos(heading), np.sin(heading)
     x, y = pose[:2] - start
     return np.array([cos * x + sin * y, cos * y - sin * x, pose[2] - heading])
@@ -137,8 +142,8 @@ class Simulated:
 
     Args:
         model: Predicts where a struck body comes to rest.
-        start: Pose (3,) at first.
-        rng: Where given, outcomes vary by the model's standard deviation, if it has one.
+        start: First pose (3,) in the world: x, y (m), yaw (rad).
+        rng: Draws the model's noise, if it has one; None: outcomes do not vary.
     """
 
     def __init__(
@@ -149,11 +154,11 @@ class Simulated:
         self._rng = rng
 
     def look(self) -> np.ndarray:
-        """Return the pose (3,)."""
+        """Return the pose (3,) of the body in the world."""
         return self._pose.copy()
 
     def strike(self, strike: Mapping[str, float]) -> None:
-        """Strike it by the names of the strike's numbers."""
+        """Strike the body; `strike` has the numbers of the strike by name."""
         noise = None
         if self._rng is not None and self._model.takes_noise:
             noise = self._rng.normal(size=(1, 3))

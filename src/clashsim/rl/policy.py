@@ -18,23 +18,23 @@ from clashsim.core.tensors import read_tensors
 from clashsim.rl.corridor_formulas import OBSERVATION_SIZE
 
 _KIND = "clashsim-policy"
-_MAX_BYTES = 1 << 28  # of a file; policies have a few hundred thousand
-_MAX_NUMBER = 1e6  # weights beyond this are no result of training, and sums of them overflow
+_MAX_BYTES = 1 << 28  # of a file; real policies have a few hundred thousand bytes
+_MAX_NUMBER = 1e6  # larger weights do not result from training, and sums of them may overflow
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (out, in) and biases (out,)
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A perceptron with rectifiers and a tanh at its end, whose output -1..1 spans all strikes.
+    """A perceptron with rectifiers and a final tanh, whose output -1..1 is scaled to low..high.
 
     Attributes:
         layers: Weights (out, in) and biases (out,) of each layer.
         names: Names of the d numbers of a strike.
         low: Lowest strike (d,).
         high: Highest strike (d,).
-        heading_offset: From the body's yaw to its heading (rad), as `Push.heading_offset`.
-        notes: How and for which scene it was trained, as JSON holds it.
+        heading_offset: Angle from the body's yaw to its heading (rad), as `Push.heading_offset`.
+        notes: How and for which scene it was trained; saved as JSON.
     """
 
     layers: tuple[Layer, ...]
@@ -84,7 +84,7 @@ class Policy:
 
 
 def _policy_from(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Policy:
-    """Return a policy from the parts of its file; what does not fit together is a ValueError."""
+    """Return a policy from the parts of its file; inconsistent parts raise ValueError."""
     if about["kind"] != _KIND:
         raise ValueError("another kind of file")
     names = about["names"]
@@ -106,18 +106,18 @@ def _policy_from(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> 
     for weights, biases in layers:
         numbers += [weights, biases]
     for array in numbers:
-        is_bounded = (np.abs(array) < _MAX_NUMBER).all()  # NaN is not
+        is_bounded = (np.abs(array) < _MAX_NUMBER).all()  # false for NaN
         if array.dtype.kind != "f" or not is_bounded:
-            raise ValueError("numbers that are no weights")
+            raise ValueError("numbers that are not finite floats of a plausible size")
     return Policy(layers, tuple(names), low, high, heading_offset, notes)
 
 
 def _check_sizes(layers: tuple[Layer, ...], *, outputs: int) -> None:
-    """Refuse layers that do not lead from an observation to so many outputs."""
+    """Refuse layers whose sizes do not lead from an observation to this number of outputs."""
     size = OBSERVATION_SIZE
     for weights, biases in layers:
         if weights.ndim != 2 or weights.shape[1] != size or biases.shape != weights.shape[:1]:
             raise ValueError("the sizes of the layers do not match")
         size = weights.shape[0]
     if size != outputs:
-        raise ValueError("another number of outputs than names")
+        raise ValueError("the number of outputs differs from the number of names")

@@ -1,7 +1,7 @@
 """Sequential pushing (CLASH, Sec. IV-C): strike a body along a straight corridor to a sub-goal.
 
-The task with numpy, for many environments at once; `rl.device_env` has it on a torch device. The
-formulas of both are in `rl.corridor_formulas`.
+This is the task with numpy, for many environments at once; `rl.device_env` is the same task on a
+torch device. Both use the formulas of `rl.corridor_formulas`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "strikes",
 ]
 
-# Key in a checkpoint, and the attribute of the task that it holds.
+# Attributes of the task that a checkpoint saves, by their keys in it.
 STATE_ARRAYS = {"pose": "pose", "turn": "heading_change", "made": "strikes_made"}
 
 
@@ -53,7 +53,7 @@ class Push:
 
     Attributes:
         model: Predicts where a struck body comes to rest.
-        heading_offset: From a body's yaw to its heading (rad).
+        heading_offset: Angle from a body's yaw to its heading (rad).
         starts: Where episodes start.
         pose: Poses (N, 3) of the bodies in the frame of the segment: x, y (m), yaw (rad).
         heading_change: By how much the route turns at the sub-goal, (N,) in rad.
@@ -73,7 +73,10 @@ class Push:
     def of(
         scene: Scene, model: StrikeModel, n: int, starts: StartDistribution = StartDistribution()
     ) -> Push:
-        """Return n environments of a scene, whose [strikes] defines which side may be struck."""
+        """Return n environments of a scene, whose [strikes] table defines the side to strike.
+
+        Poses are zero until `restart`.
+        """
         return Push(
             model=model,
             heading_offset=heading_offset_of(scene),
@@ -111,14 +114,14 @@ class Push:
         return action.reshape(n, tries, -1)[np.arange(n), best]
 
     def strike(self, action: np.ndarray, rng: np.random.Generator) -> StrikeOutcome:
-        """Strike all bodies as the model predicts it, and return rewards and ends of episodes.
+        """Move all bodies as the model predicts, and return rewards and ends of episodes.
 
-        The last strike allowed ends an episode for good: if what comes after it counted, never to
-        arrive would pay best.
+        The last strike allowed is a true end of the episode, without later rewards: otherwise
+        never to arrive would have the highest return.
 
         Args:
             action: Actions (N, d) in [-1, 1].
-            rng: Of the noise.
+            rng: Draws the noise.
         """
         noise = None
         if self.starts.noise and self.model.takes_noise:
@@ -126,7 +129,7 @@ class Push:
         return self.arrive(self.model.rest(self.pose, strikes(self.model, action), noise))
 
     def arrive(self, pose: np.ndarray) -> StrikeOutcome:
-        """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere."""
+        """Return the outcome of a strike made elsewhere, which left bodies at poses (N, 3)."""
         self.pose = pose
         self.strikes_made = self.strikes_made + 1
         return judge_poses(
@@ -135,13 +138,13 @@ class Push:
 
 
 def strikes(model: StrikeModel, action: np.ndarray) -> np.ndarray:
-    """Return the strikes (N, d) of actions (N, d), of which -1 is the lowest and 1 the highest."""
+    """Return the strikes (N, d) for actions (N, d): -1 is the lowest strike and 1 the highest."""
     return strikes_from_actions(model.low, model.high, action)
 
 
 def heading_offset_of(scene: Scene) -> float:
-    """Return the angle (rad) from a body's yaw to the direction in which it moves.
+    """Return the angle (rad) from a body's yaw to its heading, the direction in which it moves.
 
-    It moves opposite to the middle of the side that may be struck.
+    That is opposite to the middle of the side that may be struck.
     """
     return float(np.mean(scene.strikes.point) + np.pi)

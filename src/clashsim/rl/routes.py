@@ -17,7 +17,7 @@ from clashsim.core.errors import DataError, did_you_mean
 SEGMENT_LENGTH = 0.3  # m, of the corridors that policies are trained on
 CORRIDOR_WIDTH = 0.08  # m
 GOAL_RADIUS = 0.04  # m: a sub-goal counts as reached within this distance
-_MAX_SEGMENT_LENGTH = 0.4  # m: a policy of 0.3 m segments still reaches the end of these
+_MAX_SEGMENT_LENGTH = 0.4  # m: policies trained on 0.3 m still reach the end of such a segment
 _MAX_COORDINATE = 100.0  # m: a larger value is a mistake in units
 _MIN_GAP = 0.05  # m between way points
 _MAX_GAP = 1.0  # m between way points
@@ -28,7 +28,7 @@ class Route:
     """A way through straight corridors.
 
     Attributes:
-        name: What the route is called.
+        name: Name of the route.
         points: Way points (W, 2) in m and world axes, W > 1.
         random: Whether a body begins with a random heading.
     """
@@ -78,8 +78,9 @@ class Route:
         """Whether a position (2,) lies in one of the corridors, whose ends are rounded off."""
         for start, end in pairwise(np.asarray(self.points)):
             step = end - start
-            share = np.clip((position - start) @ step / (step @ step), 0, 1)
-            if np.linalg.norm(position - start - share * step) <= CORRIDOR_WIDTH / 2:
+            share = np.clip((position - start) @ step / (step @ step), 0, 1)  # along the segment
+            from_centre_line = position - start - share * step
+            if np.linalg.norm(from_centre_line) <= CORRIDOR_WIDTH / 2:
                 return True
         return False
 
@@ -87,7 +88,14 @@ class Route:
 def _chain(
     name: str, start: tuple[float, float], heading_changes: Sequence[float], *, random: bool
 ) -> Route:
-    """Return segments of the paper's length, with heading changes (degrees) between them."""
+    """Return a route of segments of the paper's length, the first along x.
+
+    Args:
+        name: Name of the route.
+        start: First way point, m.
+        heading_changes: Angles (degrees) between successive segments.
+        random: Whether a body begins with a random heading.
+    """
     points = [start]
     heading = 0.0
     for change in (0.0, *heading_changes):
@@ -99,8 +107,8 @@ def _chain(
     return Route(name, tuple(points), random)
 
 
-# One, two and three segments, as in the paper, which does not give their heading changes. The
-# laboratory's arm reaches half a metre about the middle.
+# One, two and three segments, as in the paper, which does not give their heading changes. They lie
+# within the reach of the virtual laboratory's arm, half a metre around the origin.
 ROUTES = {
     route.name: route
     for route in (
@@ -129,8 +137,8 @@ def load_route(source: str) -> Route:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [_without_spaces(row) for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise DataError(f"the route {source!r} cannot be read: {why}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"the route {source!r} cannot be read: {reason}") from None
     try:
         points = tuple((float(row["x"]), float(row["y"])) for row in rows)
         return split_long_segments(Route(path.stem, points))
@@ -146,7 +154,7 @@ def _without_spaces(row: dict[str, str]) -> dict[str, str]:
 
 
 def split_long_segments(route: Route) -> Route:
-    """Return the same way in segments that are not much longer than those of the training."""
+    """Return the same route in segments that are not much longer than those of training."""
     points = [route.points[0]]
     for start, end in pairwise(np.asarray(route.points)):
         length = float(np.linalg.norm(end - start))

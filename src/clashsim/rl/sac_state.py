@@ -1,4 +1,4 @@
-"""A SAC training as plain tensors and JSON: networks, optimisers, buffer and random states."""
+"""The state of SAC in training as tensors and JSON: networks, optimisers, buffer, random states."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _BUFFER_ARRAYS = (
 
 
 def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, *, folder: Path, job: dict[str, Any]) -> None:
-    """Write all that later steps of a training depend on; it replaces the old checkpoint at once.
+    """Write all that later steps of training depend on, in the place of the previous checkpoint.
 
     Args:
-        sac: The training.
-        env: Its environments.
+        sac: SAC in training.
+        env: The environments that it is trained in.
         folder: Where the checkpoint is kept.
-        job: Which training it is, so that no other one goes on from it.
+        job: Identifies the training, so that no other one continues from the checkpoint.
     """
     buffer: Any = sac.replay_buffer
     rows_filled = buffer.buffer_size if buffer.full else buffer.pos
@@ -43,7 +43,7 @@ def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, *, folder: Path, job: dict
     for name, optimiser in _optimisers(sac).items():
         tensors |= checkpoint.optimiser_moments(name, optimiser)
     assert sac.log_ent_coef is not None
-    # The library samples batches with numpy's global generator.
+    # Stable-Baselines3 samples batches with numpy's global generator.
     random_state: Any = np.random.get_state()
     _, numbers, position, has_gauss, cached_gauss = random_state
     tensors |= {
@@ -72,13 +72,13 @@ def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, *, folder: Path, job: dict
 def restore_sac(
     sac: SAC, env: StrikeVecEnv, *, about: dict[str, Any], tensors: checkpoint.Tensors
 ) -> None:
-    """Put a training back to where a checkpoint was written.
+    """Give SAC the state that it had when a checkpoint was written.
 
     Args:
-        sac: The training, just made.
-        env: Its environments.
-        about: What JSON holds of the checkpoint.
-        tensors: Its tensors.
+        sac: SAC, newly made.
+        env: The environments that it is trained in.
+        about: The part of the checkpoint that was saved as JSON.
+        tensors: The tensors of the checkpoint.
     """
     for name, module in _networks(sac).items():
         module.load_state_dict({key: tensors[f"{name}.{key}"] for key in module.state_dict()})
@@ -105,13 +105,13 @@ def restore_sac(
 
 
 def _networks(sac: SAC) -> dict[str, Any]:
-    """Return the networks of a training by name."""
+    """Return the networks by their names in a checkpoint."""
     policy: Any = sac.policy
     return {"actor": policy.actor, "critic": policy.critic, "target": policy.critic_target}
 
 
 def _optimisers(sac: SAC) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimisers of a training by name."""
+    """Return the optimisers by their names in a checkpoint."""
     policy: Any = sac.policy
     assert sac.ent_coef_optimizer is not None
     return {
@@ -122,7 +122,7 @@ def _optimisers(sac: SAC) -> dict[str, torch.optim.Optimizer]:
 
 
 def _with_lists(state: Any) -> Any:
-    """Return the state of a random generator with lists in the place of arrays."""
+    """Return the state of a random generator with arrays as lists, for JSON."""
     if isinstance(state, dict):
         return {key: _with_lists(value) for key, value in state.items()}
     return state.tolist() if isinstance(state, np.ndarray) else state

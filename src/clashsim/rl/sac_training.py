@@ -1,6 +1,6 @@
 """Train a policy of sequential pushing with SAC of Stable-Baselines3.
 
-Checkpoints are kept, from which a killed training goes on to the same policy.
+Training that was killed continues from a checkpoint, and ends with the same policy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ with needs("Stable-Baselines3", "rl"):
     from stable_baselines3 import SAC
     from stable_baselines3.common.logger import configure
 
-# Fields whose keys in checkpoints and policies differ from their names.
+# Fields of `SacConfig` whose keys in checkpoints and policies differ from their names.
 _NOTE_KEYS = {
     "num_envs": "envs",
     "gradient_steps": "updates",
@@ -35,6 +35,7 @@ _NOTE_KEYS = {
     "anywhere_share": "along",
     "checkpoint_interval": "every",
 }
+_MIN_STEPS_PER_GUIDED = 4  # at most one strike in this many is guided
 _LOG_INTERVAL = 50  # episodes between rows of the log
 
 
@@ -43,18 +44,18 @@ class SacConfig:
     """How a policy is trained with SAC.
 
     Attributes:
-        steps: Strikes in all.
+        steps: Number of strikes in all.
         num_envs: Environments that are struck at once.
-        gradient_steps: Gradient steps after each of these.
+        gradient_steps: Gradient steps each time that all environments were struck.
         batch: Strikes in a gradient step.
-        width: Of the two hidden layers.
-        learning_rate: Of all networks.
+        width: Width of the two hidden layers.
+        learning_rate: Learning rate of all networks.
         gamma: Discount factor.
-        guided: First strikes, which come from a lookahead: of random strikes two in three leave the
-            corridor.
+        guided: Number of strikes at the beginning that a lookahead chooses; of random strikes two
+            in three leave the corridor.
         warmup_strikes: Strikes before the first update, at random if none are guided.
         anywhere_share: Share of the starts that are anywhere in the corridor.
-        noise: Outcomes vary by so many of the model's own standard deviations.
+        noise: Outcomes vary by this many of the model's own standard deviations.
         checkpoint_interval: Strikes between checkpoints.
     """
 
@@ -76,7 +77,8 @@ class SacConfig:
         return {_NOTE_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
 
-# The library's default hyper-parameters, one environment, one update per strike, as in the paper.
+# As in the paper: Stable-Baselines3's default hyper-parameters, one environment, one update per
+# strike.
 PAPER = SacConfig(
     num_envs=1,
     gradient_steps=1,
@@ -106,9 +108,9 @@ def train(
         scene: The scene of the model.
         model: Predicts where a struck body comes to rest.
         config: How to train.
-        seed: Of all random numbers.
-        folder: Where checkpoints and a log for TensorBoard are kept; a later call goes on from
-            them.
+        seed: Seed of all random numbers.
+        folder: Where checkpoints and a log for TensorBoard are kept; a later call continues from
+            the checkpoint.
         progress: Shows how many strikes were made.
     """
     starts = StartDistribution(anywhere_share=config.anywhere_share, noise=config.noise)
@@ -130,10 +132,10 @@ def train(
 
         checkpoint.resume(folder, job, restore)
     else:
-        sac.set_logger(configure(None, []))
+        sac.set_logger(configure(None, []))  # no log
     with progress("training", config.steps) as advance:
         if sac.num_timesteps == 0:
-            add_guided_strikes(sac, env, min(config.guided, config.steps // 4))
+            add_guided_strikes(sac, env, min(config.guided, config.steps // _MIN_STEPS_PER_GUIDED))
         advance(sac.num_timesteps)
         while sac.num_timesteps < config.steps:
             steps_before = sac.num_timesteps
@@ -173,11 +175,11 @@ def _make_sac(env: StrikeVecEnv, config: SacConfig, seed: int) -> SAC:
 
 
 def add_guided_strikes(sac: SAC, env: Any, strikes: int) -> None:
-    """Fill the replay buffer with strikes of a lookahead, which count as steps of the training.
+    """Fill the replay buffer with strikes of a lookahead; they are included in `num_timesteps`.
 
     Args:
-        sac: The training.
-        env: Its environments; their `guide` gives the actions.
+        sac: SAC in training.
+        env: The environments that it is trained in; their `guide` chooses the actions.
         strikes: How many to make, rounded down to whole batches of the environments.
     """
     observation = env.reset()
@@ -185,7 +187,7 @@ def add_guided_strikes(sac: SAC, env: Any, strikes: int) -> None:
         action = env.guide()
         env.step_async(action)
         next_observation, reward, done, infos = env.step_wait()
-        # Where an episode ended, the environment already shows the start of the next one.
+        # Where an episode ended, `next_observation` is already the start of the next one.
         last_observation = next_observation.copy()
         for i in map(int, np.flatnonzero(done)):
             last_observation[i] = infos[i]["terminal_observation"]

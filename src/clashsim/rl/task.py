@@ -1,4 +1,4 @@
-"""What a task made of strikes offers to training and to execution: many environments at once."""
+"""The interface of a task that is solved by strikes, in many environments at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StrikeTask(Protocol):
 
     Attributes:
         model: Predicts where a struck body comes to rest.
-        pose: Poses (N, 3) of the bodies in the frame of the task.
+        pose: Poses (N, 3) of the bodies in the frame of the task: x, y (m), yaw (rad).
         strikes_made: Strikes of the episode so far, (N,).
     """
 
@@ -29,7 +29,7 @@ class StrikeTask(Protocol):
 
     @property
     def observation_size(self) -> int:
-        """Numbers in an observation."""
+        """How many numbers an observation has."""
 
     @property
     def state_arrays(self) -> Mapping[str, str]:
@@ -45,14 +45,14 @@ class StrikeTask(Protocol):
         """Return actions (N, d) that look good one strike ahead."""
 
     def strike(self, action: np.ndarray, rng: np.random.Generator) -> StrikeOutcome:
-        """Strike all bodies as the model predicts it."""
+        """Strike all bodies by actions (N, d); they move as the model predicts, with noise."""
 
     def arrive(self, pose: np.ndarray) -> StrikeOutcome:
-        """Return what `strike` does, for bodies that came to rest at poses (N, 3) elsewhere."""
+        """Return the outcome of a strike made elsewhere, which left bodies at poses (N, 3)."""
 
 
 def motion_in_body_frame(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return how bodies moved, in their own axes before: what a strike does wherever a body lies.
+    """Return how bodies moved, in the axes that they had before, so that the start has no effect.
 
     Args:
         before: Poses (N, 3): x, y (m), yaw (rad).

@@ -1,10 +1,10 @@
 """Who may open the page: requests are checked before anything is sent, and connections bounded.
 
-A web page that somebody has open beside ours runs on the same machine, so listening on the loopback
-does not keep it out: it may open a websocket to any port (its `Origin` then names the foreign
+A foreign web page that is open in another tab runs on the same machine, so listening on the
+loopback does not keep it out. It may open a websocket to any port (then `Origin` names the foreign
 page), and its own host name may resolve to this machine (DNS rebinding: then `Host` and `Origin`
-both name the foreign page). So `Host` has to name the address that was opened, and `Origin` has to
-be the page that `Host` names.
+both name the foreign page). So `Host` has to be a name by which this page may be opened, and
+`Origin` has to be the page that `Host` names.
 """
 
 from __future__ import annotations
@@ -25,35 +25,37 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 MAX_CONNECTIONS = 32
-"""Connections held at a time, files being fetched included: each visitor needs one that stays."""
+"""Connections at a time: one for each visitor, and those over which files are being fetched."""
 
 MAX_UNREAD_SECONDS = 60.0
-"""A visitor who reads nothing for so long is disconnected; a browser connects again by itself."""
+"""A visitor who reads nothing for this long is disconnected; a browser reconnects by itself."""
 
 MAX_MESSAGE_BYTES = 2**20
-"""Longest message taken from a visitor: those of the page are positions and values."""
+"""Longest message accepted from a visitor: the page sends positions and values, a few bytes."""
 
+# A host name, or an IPv6 address in brackets, and a port where there is one.
 _AUTHORITY = re.compile(r"(\[[^\[\]]+\]|[^\[\]:/@\s]+)(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
     b"All connections of this page are in use: close it elsewhere and load it again.\n"
 )
-_STARTING = threading.Lock()  # `guarding` changes a module that all threads share
+_STARTING = threading.Lock()  # held by `guarding`, which changes a module that threads share
 
 Check = Callable[[ServerConnection, Request], Awaitable[Response | None] | Response | None]
 
 
 @dataclass(frozen=True)
 class Access:
-    """The names by which the page may be asked for, beside those of the loopback.
+    """The host names by which the page may be opened, besides those of the loopback.
 
-    The loopback's own are always among them: no foreign page can have them, and a port forwarded
-    by SSH is opened by one of them, whatever its number.
+    Names of the loopback are always allowed, with any port: no foreign page can have such a name,
+    and a port forwarded by SSH is opened by it.
 
     Attributes:
         names: Host names in lower case and IP addresses in their shortest form.
-        any_address: Whether any IP address may be one of this machine's.
+        any_address: Whether all IP addresses are allowed, because the page listens on all
+            addresses of this machine.
     """
 
     names: frozenset[str]
@@ -61,19 +63,19 @@ class Access:
 
     @classmethod
     def of(cls, host: str, address: str) -> Access:
-        """Access to a page that was opened on `host`, which stands for the IP `address`."""
+        """Return the access to a page on `host`, which resolves to the IP address `address`."""
         names = {_canonical(host.lower()), _canonical(address)}
-        everywhere = ipaddress.ip_address(address).is_unspecified
-        if everywhere:
+        listens_everywhere = ipaddress.ip_address(address).is_unspecified
+        if listens_everywhere:
             own_name = socket.gethostname().lower()
             names |= {own_name, f"{own_name}.local"}
-        return cls(frozenset(names), any_address=everywhere)
+        return cls(frozenset(names), any_address=listens_everywhere)
 
     def refusal(self, hosts: Sequence[str], origins: Sequence[str]) -> str | None:
-        """Why a request is refused, in one sentence, or None.
+        """Return why a request is refused, in one sentence, or None where it is allowed.
 
         Args:
-            hosts: Values of its `Host` headers.
+            hosts: Values of the request's `Host` headers.
             origins: Values of its `Origin` headers; a browser sends none when it fetches the page.
         """
         host = _split(hosts[0]) if len(hosts) == 1 else None
@@ -100,34 +102,34 @@ class Access:
 def guarding(access: Access) -> Iterator[threading.Event]:
     """Guard the server that viser starts within this context.
 
-    viser has no setting for it, so the one call by which it opens its server, the `serve` of
-    websockets, is given our check and our kind of connection on the way.
+    viser has no setting for this. So `websockets.serve`, by which it opens its server, is replaced
+    meanwhile by a function that adds our check and our class of connections.
 
     Returns:
-        An event that is set once that happened: if it is not, the server is open to every page.
+        An event that is set when the server is guarded: if it is not, every page can connect.
     """
     guarded = threading.Event()
-    plain = websockets_server.serve
+    original_serve = websockets_server.serve
 
     def serve(handler: Any, *args: Any, **options: Any) -> Any:
-        if not handler.__module__.startswith("viser."):  # a server of somebody else's
-            return plain(handler, *args, **options)
+        if not handler.__module__.startswith("viser."):  # not the server of the page
+            return original_serve(handler, *args, **options)
         guarded.set()
         options["process_request"] = _checked(access, options.get("process_request"))
         options["create_connection"] = BoundedConnection
         options["max_size"] = MAX_MESSAGE_BYTES
-        return plain(handler, *args, **options)
+        return original_serve(handler, *args, **options)
 
     with _STARTING:
         websockets_server.serve = serve  # type: ignore[assignment,misc]
         try:
             yield guarded
         finally:
-            websockets_server.serve = plain  # type: ignore[misc]
+            websockets_server.serve = original_serve  # type: ignore[misc]
 
 
 def _checked(access: Access, then: Check | None) -> Check:
-    """What answers a request: a refusal, else what `then` has for it."""
+    """Return a check that answers a request with a refusal, or else as `then` does."""
 
     async def check(connection: ServerConnection, request: Request) -> Response | None:
         origins = request.headers.get_all("Origin")
@@ -137,8 +139,9 @@ def _checked(access: Access, then: Check | None) -> Check:
         response = then(connection, request) if then is not None else None
         if isinstance(response, Awaitable):
             response = await response
-        if response is None and not origins:  # it would become a websocket
-            # Every browser sends where a websocket is opened from, and the page is the only client.
+        opens_websocket = response is None
+        if opens_websocket and not origins:
+            # Every browser sends an `Origin` with a websocket, and only browsers open the page.
             sentence = "This page is for browsers: a websocket needs the header Origin.\n"
             return connection.respond(http.HTTPStatus.FORBIDDEN, sentence)
         return response
@@ -149,21 +152,21 @@ def _checked(access: Access, then: Check | None) -> Check:
 class BoundedConnection(ServerConnection):
     """A connection that is refused when there are too many, and ended when it is not read."""
 
-    _unread: asyncio.TimerHandle | None = None
+    _unread_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Refuse the connection where all are in use."""
+        """Refuse the connection if there are too many."""
         super().connection_made(transport)
-        if len(self.server.handlers) > MAX_CONNECTIONS:  # this one is counted already
+        if len(self.server.handlers) > MAX_CONNECTIONS:  # handlers include this one
             writable = cast(asyncio.Transport, transport)
             writable.write(_FULL)
             writable.close()
 
     def pause_writing(self) -> None:
         """Set a deadline until which the visitor has to read what was sent."""
-        # The pings of websockets do not find such a visitor: they wait for the same buffer.
+        # The pings of websockets do not notice such a visitor: they wait in the same full buffer.
         super().pause_writing()
-        self._unread = self.loop.call_later(MAX_UNREAD_SECONDS, self.transport.abort)
+        self._unread_deadline = self.loop.call_later(MAX_UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Drop the deadline: the visitor reads again."""
@@ -176,13 +179,13 @@ class BoundedConnection(ServerConnection):
         super().connection_lost(exc)
 
     def _forget_deadline(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._unread_deadline is not None:
+            self._unread_deadline.cancel()
+            self._unread_deadline = None
 
 
 def _canonical(name: str) -> str:
-    """A host name as it is, an IP address in its shortest form."""
+    """Return a host name unchanged, or an IP address in its shortest form."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -190,7 +193,7 @@ def _canonical(name: str) -> str:
 
 
 def _split(authority: str) -> tuple[str, int | None] | None:
-    """Name and port of `name:port`, None where it is none."""
+    """Return name and port of `name` or `name:port`; None where it has another form."""
     match = _AUTHORITY.fullmatch(authority.lower())
     if match is None:
         return None
@@ -199,11 +202,13 @@ def _split(authority: str) -> tuple[str, int | None] | None:
 
 
 def _same_page(origin: str, host: tuple[str, int | None]) -> bool:
-    """Whether an `Origin` has the name and the port of `Host`."""
+    """Whether an `Origin` has the name and the port of `Host`, given as from `_split`."""
     scheme, _, authority = origin.lower().partition("://")
     page = _split(authority)
     if scheme not in _DEFAULT_PORTS or page is None:
         return False
-    default = _DEFAULT_PORTS[scheme]
-    same_port = (page[1] or default) == (host[1] or default)
-    return same_port and page[0] == host[0]
+    page_name, page_port = page
+    host_name, host_port = host
+    default_port = _DEFAULT_PORTS[scheme]
+    same_port = (page_port or default_port) == (host_port or default_port)
+    return same_port and page_name == host_name

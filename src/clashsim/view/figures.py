@@ -1,4 +1,4 @@
-"""Figures of the page as small HTML tables: poses, errors, standard deviations, and sentences."""
+"""Numbers on the page as small HTML tables: poses, errors, standard deviations; and sentences."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from clashsim.core.angles import wrap_angle
 from clashsim.plan.tasks import PlanStatus, pose_error
 from clashsim.view.outcome import ExpectedOutcome, PlannedOutcome
 
-# Distinct for people who do not tell red from green (Okabe and Ito), and the same in the scene, the
-# legend and the documentation.
+# Red, green, blue: 0..255, by kind of motion. The palette of Okabe and Ito is distinct for
+# colour-blind people; the 3D scene, the legend and the documentation use the same colours.
 COLOURS = {
     "recorded": (230, 159, 0),
     "MuJoCo": (0, 114, 178),
@@ -33,7 +33,7 @@ class StrikeLabel(NamedTuple):
 
     name: str
     unit: str
-    scale: float  # so many of the unit are one SI unit
+    scale: float  # from SI units to `unit`
 
 
 _DEGREES = 180 / np.pi
@@ -57,17 +57,17 @@ _CHIP = "display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-
 
 
 def chip(kind: str) -> str:
-    """Return a small square in the colour of a kind."""
+    """Return a small square in the colour of a kind of motion, as HTML."""
     red, green, blue = COLOURS[kind]
     return f'<span style="{_CHIP};background:rgb({red},{green},{blue})"></span>'
 
 
 def legend(kinds: Sequence[str], cell_width: float | None) -> str:
-    """Return which colour is what, and how wide a cell of the grid is.
+    """Return the colour of each kind and the width of the grid's cells, as HTML.
 
     Args:
         kinds: Kinds of motion.
-        cell_width: In m; None where there is no grid.
+        cell_width: Width of a cell of the grid in m; None where there is no grid.
     """
     entries = ""
     for kind in kinds:
@@ -83,17 +83,17 @@ def legend(kinds: Sequence[str], cell_width: float | None) -> str:
 
 
 def sentence_html(sentence: str, *, busy: bool = False) -> str:
-    """Return a sentence of the page; an empty one keeps its place, so that nothing jumps."""
+    """Return a sentence as HTML; an empty one is as high, so that nothing below it jumps."""
     hourglass = '<span style="opacity:.6">&#9203;</span> ' if busy else ""
     return f'<div style="{_SENTENCE}">{hourglass}{escape(sentence)}</div>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table.
+    """Return a table as HTML.
 
     Args:
-        head: Names of the columns; no head is drawn where all are empty.
-        rows: Cells, which are HTML already; the first of each row is its name.
+        head: Names of the columns; where all are empty, no head is drawn.
+        rows: Rows of cells, which are HTML already; the first cell of each row is its name.
     """
     content = ""
     if any(head):
@@ -104,10 +104,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def rest_table(poses: Mapping[str, np.ndarray]) -> str:
-    """Return where a body came to rest, and how far that is from what was recorded.
+    """Return a table of poses at rest and their errors against the recorded pose, as HTML.
 
     Args:
-        poses: Planar poses (3,) by kind of motion.
+        poses: Planar poses (3,) by kind of motion: x, y (m), yaw (rad).
     """
     truth = poses.get("recorded")
     rows = []
@@ -121,10 +121,11 @@ def rest_table(poses: Mapping[str, np.ndarray]) -> str:
 
 
 def twist_table(twists: Mapping[str, np.ndarray]) -> str:
-    """Return twists of the struck body after an impact.
+    """Return a table of the struck body's twists after an impact, as HTML.
 
     Args:
-        twists: Twists (3,) or (6,) by kind, or "measured": m/s, then rad/s.
+        twists: Planar twists (3,) or spatial ones (6,), m/s, then rad/s; by kind of motion or
+            "measured".
     """
     rows = []
     for kind, twist in twists.items():
@@ -137,11 +138,11 @@ def twist_table(twists: Mapping[str, np.ndarray]) -> str:
 
 
 def plan_figures(planned: PlannedOutcome, rests: Mapping[str, np.ndarray] | None = None) -> str:
-    """Return a plan: whether it reaches the target, each strike, and what is expected of it.
+    """Return a plan as HTML: whether it reaches the target, its strikes, and poses at rest.
 
     Args:
         planned: The plan.
-        rests: Planar poses (3,) at which simulators have it come to rest, by kind.
+        rests: Planar poses (3,) at which the body rests after the plan is simulated, by kind.
     """
     plan = planned.plan
     expected = planned.expected
@@ -153,7 +154,9 @@ def plan_figures(planned: PlannedOutcome, rests: Mapping[str, np.ndarray] | None
     labels = [STRIKE_LABELS[name] for name in plan.names]
     strike_rows = []
     for number, strike in enumerate(planned.strikes, 1):
-        strike_rows.append([str(number), *(_strike_cell(n, v) for n, v in strike.items())])
+        strike_rows.append(
+            [str(number), *(_strike_cell(name, value) for name, value in strike.items())]
+        )
     strikes = table(["strike", *(f"{label.name}, {label.unit}" for label in labels)], strike_rows)
     target = np.array(plan.task.target)
     rest_rows = [
@@ -176,7 +179,7 @@ def plan_figures(planned: PlannedOutcome, rests: Mapping[str, np.ndarray] | None
 
 
 def strike_figures(expected: ExpectedOutcome) -> str:
-    """Return what is expected of a strike by hand."""
+    """Return the expected pose at rest after a strike by hand, as HTML."""
     rest_row = [chip("hybrid") + "expected", *_pose_cells(expected.rest)]
     return table(["predicted", *_POSE_HEADS], [rest_row, *_std_rows(expected)])
 
@@ -191,7 +194,7 @@ def _cells(tag: str, cells: Sequence[str], style: str = "") -> str:
 
 
 def _std_rows(expected: ExpectedOutcome) -> list[list[str]]:
-    """Return a row of standard deviations, or none where the model has no noise."""
+    """Return one row of standard deviations, or no row where the model has no noise."""
     if not len(expected.cloud):
         return []
     x, y, yaw = expected.std

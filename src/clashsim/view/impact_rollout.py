@@ -17,10 +17,13 @@ from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
 from clashsim.view.motion import BodyMotion, motion_of_states
 
 _START_GAP = 0.01  # m between the bodies when a motion begins
-_DRAW_BACK_TIME = 0.02  # s after the contact at which a driven striker draws back
-_FRAME_TIME = 0.004  # s between frames
-_MAX_RADII = 8.0  # radii of the struck body, beyond which a motion without friction is cut
-SECONDS = 0.8  # of a motion, from the contact
+_DRAW_BACK_TIME = 0.02  # s after the contact, when a driven striker begins to draw back
+_SAMPLE_TIME = 0.004  # s between poses that are kept
+_MAX_RADII = (
+    8.0  # radii of the struck body: where it goes farther, for lack of friction, is cut off
+)
+_MIN_SPEED = 1e-6  # m/s, against division by zero
+SECONDS = 0.8  # length of a motion after the contact
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +32,12 @@ class ImpactRollout:
 
     Attributes:
         scene: The scene.
-        simulator: Steps it.
-        theta: Its parameters (p,), which decide how deep bodies lie in soft ground.
-        after: Twists (N, k) when the bodies have parted, for impacts `before` (N, d). They can
-            hardly be read from the motion, for more may happen soon after the contact.
+        simulator: Simulates the scene.
+        theta: Parameters (p,) of the simulator; how deep bodies sink into soft ground depends on
+            them.
+        after: Returns the struck body's twists (N, k) at the end of the contact, for impacts
+            `before` (N, d). They are not read from the motion, in which further contacts and
+            friction may follow at once.
     """
 
     scene: Scene
@@ -45,17 +50,17 @@ class ImpactRollout:
 
         Args:
             before: Both bodies before the impact (d,), as in `Impacts.before`.
-            seconds: Length of the motion after the contact, which is at time zero.
+            seconds: Length of the motion after the contact; the contact is at time zero.
         """
         model = self._model
         lead_time, start = self._start(before)
         timestep = float(model.opt.timestep)
         steps = max(1, round((lead_time + seconds) / timestep))
         t = np.arange(steps + 1) * timestep - lead_time
-        control = self._control(start, t[:-1] + timestep / 2)
+        control = self._control(start, t[:-1] + timestep / 2)  # at the middle of each step
         states = self.simulator.rollout(start[None], control[None])[0]
-        every = max(1, round(_FRAME_TIME / timestep))
-        motion = motion_of_states(model, t[::every], states[::every])
+        stride = max(1, round(_SAMPLE_TIME / timestep))
+        motion = motion_of_states(model, t[::stride], states[::stride])
         radius = float(self.scene.base.geom(self.scene.struck).rbound[0])
         return motion.cut(self.scene.struck_body.body, max_distance=_MAX_RADII * radius)
 
@@ -64,7 +69,7 @@ class ImpactRollout:
         return self.simulator.model  # type: ignore[attr-defined]
 
     def _start(self, before: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return how long before the contact (s) a motion begins, and the state (s,) then."""
+        """Return how long before the contact (s) a motion begins, and the first state (s,)."""
         scene = self.scene
         pair = before[None].copy()
         contact, at_contact = advance_to_contact(scene, pair)
@@ -81,21 +86,23 @@ class ImpactRollout:
         else:
             striker.position[:] -= shift  # the struck body stays where it was
         closing_speed = float(np.linalg.norm(motion.approach_velocity))
-        lead_time = _START_GAP / max(closing_speed, 1e-6)
+        lead_time = _START_GAP / max(closing_speed, _MIN_SPEED)
+        # Go back in time by `lead_time` from the contact, along the body's free flight.
         gravity = self._gravity_in_flight(struck.velocity.shape[1])
         struck.position[:] += -struck.velocity * lead_time + gravity * lead_time**2 / 2
         striker.position[:] -= striker.velocity * lead_time
         struck.velocity[:] -= gravity * lead_time
-        base = scene.base
-        qpos = base.qpos0[None].copy()
-        qvel = np.zeros((1, base.nv))
+        mj_model = scene.base
+        qpos = mj_model.qpos0[None].copy()
+        qvel = np.zeros((1, mj_model.nv))
         PairPoser(scene, rest_height(scene, self.theta[None])).write(pair, qpos, qvel)
-        return lead_time, np.concatenate([qpos[0], qvel[0], np.zeros(base.na)])
+        activations = np.zeros(mj_model.na)
+        return lead_time, np.concatenate([qpos[0], qvel[0], activations])
 
     def _gravity_in_flight(self, dim: int) -> np.ndarray:
         """Return gravity (dim,) on a struck body that flies; zero for one that lies on the ground.
 
-        With it the body arrives as fast as it was recorded.
+        Going back in time with it, the body arrives with the velocity that was recorded.
         """
         if self.scene.ground is not None:
             return np.zeros(dim)
@@ -105,16 +112,14 @@ class ImpactRollout:
         return self.scene.plane[:2] @ gravity
 
     def _control(self, start: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return controls (T, nu) with which the striker keeps its speed through the contact.
-
-        Its velocity servos then draw it back.
+        """Return controls (T, nu): a driven striker keeps its velocity, then draws back.
 
         Args:
-            start: State (s,) at first.
+            start: First state (s,): qpos, qvel, activations.
             t: Time (T,) in s from the contact.
         """
         control = np.zeros((len(t), self._model.nu))
         for actuator, dof in velocity_servos(self.scene):
-            speed = float(start[self.scene.base.nq + dof])
+            speed = float(start[self.scene.base.nq + dof])  # qvel[dof]
             control[:, actuator] = np.where(t < _DRAW_BACK_TIME, speed, -speed)
         return control

@@ -14,18 +14,18 @@ from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
 from clashsim.plan.planner import PlannerConfig, plan, plan_fewest_strikes
 from clashsim.plan.tasks import Plan, PlanningTask, pose_error
 
-_CLOUD_SAMPLES = 24  # outcomes that are shown as a cloud
+_CLOUD_SAMPLES = 24  # sampled poses at rest that the page draws as a cloud; even
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedOutcome:
-    """What strikes are expected to do to a body.
+    """Where strikes are expected to leave a body.
 
     Attributes:
         before: Both bodies at each contact (K, 12), as in `Impacts.before`.
-        rest: Expected pose at rest (3,): x, y (m), yaw (rad).
-        cloud: Sampled poses at rest (M, 3); none where the model has no noise.
-        std: One standard deviation of the pose (3,).
+        rest: Expected pose (3,) at rest after the last strike: x, y (m), yaw (rad).
+        cloud: Sampled poses (M, 3) at rest; M is 0 where the model has no noise.
+        std: Standard deviation (3,) of the pose at rest: x, y (m), yaw (rad).
     """
 
     before: np.ndarray
@@ -36,13 +36,13 @@ class ExpectedOutcome:
 
 @dataclass(frozen=True, eq=False)
 class PlannedOutcome:
-    """A plan and what is expected of it.
+    """A plan and its expected outcome.
 
     Attributes:
         plan: The plan.
         expected: Where the body is expected to come to rest.
-        pose_error: Distance (m) and angle (rad) of that from the target.
-        seconds: That planning took.
+        pose_error: Distance (m) and angle (rad) of the expected pose from the target.
+        seconds: Time that planning took, s.
     """
 
     plan: Plan
@@ -71,10 +71,10 @@ def plan_outcome(
     Args:
         scene: The scene.
         model: Predicts where a struck body comes to rest.
-        target: Planar pose (3,).
-        start: Planar pose (3,).
-        strikes: How many; 0 for as few as reach the target.
-        seed: Of the search.
+        target: Wanted planar pose (3,): x, y (m), yaw (rad).
+        start: Planar pose (3,) of the body before the strikes.
+        strikes: Number of strikes; 0 for the fewest that reach the target.
+        seed: Seed of the search.
     """
     began = time.perf_counter()
     task = PlanningTask(_as_pose(target), _as_pose(start), strikes=max(1, strikes))
@@ -88,7 +88,7 @@ def plan_outcome(
         before=move_pair_to(before, planned.starts),
         rest=rest,
         cloud=sample_rests(model, planned.strikes, np.asarray(start, float)),
-        std=planned.std,
+        std=planned.std,  # like `rest`, of the pose after the last strike
     )
     return PlannedOutcome(
         plan=planned,
@@ -101,7 +101,7 @@ def plan_outcome(
 def strike_outcome(
     scene: Scene, model: StrikeModel, strike: Mapping[str, float], *, start: np.ndarray
 ) -> ExpectedOutcome:
-    """Return what one strike is expected to do to a body.
+    """Return where one strike is expected to leave a body.
 
     Args:
         scene: The scene.
@@ -109,13 +109,13 @@ def strike_outcome(
         strike: The strike by the names of its numbers.
         start: Planar pose (3,) of the body.
     """
-    row = np.array([[strike[name] for name in model.names]])
+    strikes = np.array([[strike[name] for name in model.names]])  # (1, d)
     columns = {name: np.array([value]) for name, value in strike.items()}
     before, _ = before_from_strikes(scene, columns)
-    cloud = sample_rests(model, row, start)
+    cloud = sample_rests(model, strikes, start)
     return ExpectedOutcome(
         before=move_pair_to(before, start),
-        rest=model.rest(start[None], row)[0],
+        rest=model.rest(start[None], strikes)[0],
         cloud=cloud,
         std=cloud.std(0) if len(cloud) else np.zeros(3),
     )
@@ -135,11 +135,11 @@ def sample_rests(
         model: Predicts where a struck body comes to rest.
         strikes: Strikes (K, d), one after the other.
         start: Planar pose (3,) of the body.
-        n: Number of samples.
-        seed: Of the noise.
+        n: Number of samples, even.
+        seed: Seed of the noise.
 
     Returns:
-        The poses; none where the model has no noise.
+        The poses; (0, 3) where the model has no noise.
     """
     if not model.takes_noise:
         return np.zeros((0, 3))
@@ -147,7 +147,7 @@ def sample_rests(
     pose = np.repeat(start[None], n, 0)
     for strike in strikes:
         half = rng.normal(size=(n // 2, 3))
-        noise = np.vstack([half, -half])
+        noise = np.vstack([half, -half])  # pairs of opposite sign: their mean is zero
         pose = model.rest(pose, np.repeat(strike[None], n, 0), noise)
     return pose
 

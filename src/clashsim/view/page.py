@@ -1,4 +1,4 @@
-"""The page: panels for what to do, the player, what is drawn, and figures."""
+"""The page: a panel for each mode, the player, checkboxes of what is drawn, and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import viser
 
-from clashsim.view.figures import legend, sentence_html
+from clashsim.view.figures import COLOURS, legend, sentence_html
 from clashsim.view.motion import BodyMotion
 from clashsim.view.panel import Panel
 from clashsim.view.plan_panel import PlanPanel
@@ -28,7 +28,7 @@ _KIND_HINTS = {
 
 
 class Page:
-    """All of the page on a server; visitors share one view.
+    """The controls of the page; all visitors of the server share them.
 
     Args:
         server: The server.
@@ -39,7 +39,7 @@ class Page:
         self.session = session
         self.worker = Worker()
         self.mode = "Replay"
-        self._camera_is_set = False  # whether cameras were turned to what this mode shows
+        self._camera_is_set = False  # whether cameras were turned to the motions of this mode
         self._motions: dict[str, BodyMotion] = {}
         self.stage = Stage(server, session.scene, session.height)
         gui = server.gui
@@ -47,7 +47,7 @@ class Page:
             control_width="large",
             show_logo=False,
             show_share_button=False,
-            brand_color=(0, 114, 178),
+            brand_color=COLOURS["MuJoCo"],
         )
         gui.set_panel_label(f"clashsim: {session.title}")
         for sentence in self.stage.not_drawn:
@@ -98,7 +98,7 @@ class Page:
         return str(self._status.content)
 
     def panel(self, name: str) -> Any:
-        """Return one of the panels."""
+        """Return the panel of a mode."""
         return self._panels[name]
 
     def go(self, mode: str) -> None:
@@ -109,19 +109,19 @@ class Page:
         self.mode = mode
         self._camera_is_set = False
         self._show_panel(mode)
-        self.show({}, "")
+        self.show({}, figures="")
         self.show_status("")
         self._panels[mode].enter()
 
     def show(self, motions: Mapping[str, BodyMotion], figures: str, *, play: bool = False) -> None:
         """Show motions by kind, and figures.
 
-        Cameras turn to the first motions of a mode; after that, visitors look from where they like.
+        Cameras turn to the first motions of a mode, and then stay as visitors have moved them.
 
         Args:
             motions: Motions by kind.
-            figures: HTML.
-            play: Whether to play them from the beginning.
+            figures: Tables below the status, as HTML.
+            play: Whether to play the motions from the beginning.
         """
         self._motions = dict(motions)
         if motions and not self._camera_is_set:
@@ -133,7 +133,7 @@ class Page:
         self._figures.content = figures
 
     def reporter(self, mode: str) -> Callable[[str], None]:
-        """Return what shows a failure in a mode, unless the visitor has left that mode."""
+        """Return a function that shows a sentence, unless the visitor has left this mode."""
 
         def report(sentence: str) -> None:
             if self.mode == mode:
@@ -142,7 +142,7 @@ class Page:
         return report
 
     def show_status(self, sentence: str, *, busy: bool = False) -> None:
-        """Show one sentence above the figures."""
+        """Show one sentence above the figures, with an hourglass if `busy`."""
         self._status.content = sentence_html(sentence, busy=busy)
 
     def end(self) -> bool:

@@ -1,4 +1,4 @@
-"""A panel of the page, and what it may use of the page."""
+"""Interfaces between a panel and the page that it belongs to."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from clashsim.view.worker import Worker
 
 
 class Panel(Protocol):
-    """One thing to do on the page."""
+    """The controls of one mode of the page.
+
+    Attributes:
+        folder: Folder of the controls; the page hides it in other modes.
+    """
 
     folder: Any
 
     def enter(self) -> None:
-        """Show what belongs to it in the scene."""
+        """Show what belongs to the panel in the 3D scene."""
 
     def leave(self) -> None:
-        """Take that away."""
+        """Remove what `enter` has drawn."""
 
 
 class PanelHost(Protocol):
-    """What a panel uses of the page.
+    """The part of the page that panels use.
 
     Attributes:
         session: The run that is shown.
@@ -47,8 +51,8 @@ class PanelHost(Protocol):
         """Show motions by kind, and figures."""
 
     def show_status(self, sentence: str, *, busy: bool = False) -> None:
-        """Show one sentence above the figures."""
+        """Show one sentence above the figures, with an hourglass if `busy`."""
 
     def reporter(self, mode: str) -> Callable[[str], None]:
-        """Return what shows a failure in a mode, unless the visitor has left that mode."""
+        """Return a function that shows a sentence, unless the visitor has left this mode."""
         ...

@@ -20,11 +20,14 @@ _EXPLANATION = (
     "Drag the pink target: arrows and the square move it, the arc rotates it. "
     "The strike is planned while you drag and simulated when you let go."
 )
+_START = np.zeros(3)  # planar pose of the body before the strikes
+_FIRST_OFFSET = 0.2  # bounding radii from the end of an average strike to the first target, along x
+_FIRST_ROTATION = 0.3  # rad, likewise
 _STRIKE_COUNTS = {"as few as needed": 0, "one": 1, "two": 2, "three": 3}
 
 
 class PlanPanel:
-    """The panel, and the gizmo that is the target.
+    """The controls, and the gizmo: handles in the 3D scene that move the target.
 
     Args:
         page: The page that it belongs to.
@@ -45,7 +48,7 @@ class PlanPanel:
         self.strike_count.on_update(lambda _: self._request_plan(final=True))
         self.gizmo: Any = None
         self.planned: PlannedOutcome | None = None
-        self._why_not = ""  # why nothing can be planned
+        self._why_not = ""  # why nothing can be planned, if so
 
     def enter(self) -> None:
         """Show the target, and plan for it; the first time, make the strike table."""
@@ -53,18 +56,18 @@ class PlanPanel:
         if self._why_not:
             page.show_status(self._why_not)
             return
-        page.stage.ghost("start", np.zeros(3), START_COLOUR, opacity=0.15)
+        page.stage.ghost("start", _START, START_COLOUR, opacity=0.15)
         page.show_status("Making the strike table, which takes some seconds ...", busy=True)
         page.worker.do("table", self._begin, self._failed)
 
     def leave(self) -> None:
-        """Take target and plan out of the scene."""
+        """Remove target and plan from the scene."""
         if self.gizmo is not None:
             self.gizmo.visible = False
         self._page.stage.clear_plan()
 
     def target(self) -> np.ndarray:
-        """Return the planar pose (3,) of the target."""
+        """Return the planar pose (3,) of the target: x, y (m), yaw (rad)."""
         assert self.gizmo is not None
         pose = np.concatenate([self.gizmo.position, self.gizmo.wxyz])
         return planar_pose(self._page.session.scene, pose, use_plane_axes=True)
@@ -91,16 +94,16 @@ class PlanPanel:
             return
         if self.gizmo is None:
             average_strike = (model.low + model.high) / 2
-            rest = model.rest(np.zeros((1, 3)), average_strike[None])[0]
-            offset = np.array([0.2 * page.stage.size, 0.0, 0.3])
+            rest = model.rest(_START[None], average_strike[None])[0]
+            offset = np.array([_FIRST_OFFSET * page.stage.size, 0.0, _FIRST_ROTATION])
             self.gizmo = page.stage.gizmo("/target", rest + offset, COLOURS["target"])
             self.gizmo.on_update(self._dragged)
         self.gizmo.visible = True
         self._request_plan(final=True)
 
     async def _dragged(self, event: Any) -> None:
-        # Not a plain function: those run on a pool, where the last but one step of a drag could
-        # come after its end, and take the place of the plan that is simulated.
+        # viser runs plain functions in a pool of threads, where an earlier step of a drag could be
+        # handled after its end and replace the plan that is to be simulated; so this is async.
         self._request_plan(final=event.phase == "end")
 
     def _typed(self) -> None:
@@ -109,7 +112,7 @@ class PlanPanel:
             self.aim(np.array([1e-3 * self.x.value, 1e-3 * self.y.value, yaw]))
 
     def _request_plan(self, *, final: bool) -> None:
-        """Plan for where the target is now; `final`: and simulate that, too."""
+        """Plan for the present target; `final`: simulate the plan, too."""
         page = self._page
         if self.gizmo is None or page.mode != "Plan":
             return
@@ -117,6 +120,7 @@ class PlanPanel:
         page.worker.do("plan", lambda: self._plan(final), page.reporter("Plan"))
 
     def _plan(self, final: bool) -> None:
+        """Plan and draw the plan; `final`: simulate it, unless a newer plan was requested."""
         page = self._page
         session = page.session
         stage = page.stage
@@ -128,7 +132,7 @@ class PlanPanel:
             session.scene,
             session.strike_table,
             target,
-            start=np.zeros(3),
+            start=_START,
             strikes=_STRIKE_COUNTS[self.strike_count.value],
         )
         if page.mode != "Plan":
@@ -153,7 +157,7 @@ class PlanPanel:
             if is_outdated or page.mode != "Plan":
                 return
             motions[kind] = session.simulate_strikes(
-                planned.strikes, start=np.zeros(3), kind=kind, values=page.values
+                planned.strikes, start=_START, kind=kind, values=page.values
             )
         page.show(motions, plan_figures(planned, session.rests(motions)), play=True)
         page.show_status("")

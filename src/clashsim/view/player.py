@@ -1,4 +1,4 @@
-"""The time of what is shown: a slider, a button that plays it, and how fast."""
+"""The player of motions: a slider of the time, a button that plays, and the speed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from clashsim.view.motion import BodyMotion, time_range
 from clashsim.view.session import KINDS
 from clashsim.view.stage import Stage
 
-_RATES = {
+_RATES = {  # simulated seconds per second
     "1/20 of real time": 0.05,
     "1/10 of real time": 0.1,
     "1/4 of real time": 0.25,
     "real time": 1.0,
 }
-_FRAME_TIME = 1 / 25  # s between frames sent
+_UPDATE_TIME = 1 / 25  # s between updates of the 3D scene
+_INITIAL_RANGE = (-10, 100)  # ms, until motions are loaded
 
 
 class Player:
@@ -36,14 +37,14 @@ class Player:
         self._ended = False
         self.slider = gui.add_slider(
             "time, ms",
-            min=-10,
-            max=100,
+            min=_INITIAL_RANGE[0],
+            max=_INITIAL_RANGE[1],
             step=1,
             initial_value=0,
             hint="From the contact of striker and body; drag it, or play.",
         )
         self.button = gui.add_button(
-            "Play", hint="Plays from here to the end, from the beginning if it is at its end."
+            "Play", hint="Plays from the slider's time to the end; at the end, from the beginning."
         )
         self._rate = gui.add_dropdown("speed", tuple(_RATES), initial_value="1/10 of real time")
         self.slider.on_update(self._dragged)
@@ -60,7 +61,7 @@ class Player:
                 self.pause()
                 return
             first, last = (round(1e3 * t) for t in time_range(motions))
-            # The range is widened first: a value outside of it would be refused.
+            # The range is widened first and narrowed last: viser refuses a value outside of it.
             self.slider.min = min(first, int(self.slider.min))
             self.slider.max = max(last, int(self.slider.max))
             self.slider.value = first if play else last
@@ -77,7 +78,7 @@ class Player:
                 self._stage.move_bodies(kind, motion, 1e-3 * float(self.slider.value))
 
     def play(self) -> None:
-        """Let time run."""
+        """Play from the slider's time, or from the beginning if it is at the end."""
         with self._lock:
             if int(self.slider.value) >= int(self.slider.max):
                 self.slider.value = self.slider.min
@@ -85,14 +86,14 @@ class Player:
             self._playing.set()
 
     def pause(self) -> None:
-        """Hold time."""
+        """Stop playing, and stay at the slider's time."""
         self._playing.clear()
         self.button.label = "Play"
 
     def end(self) -> None:
-        """Stop for good."""
+        """End the thread that plays."""
         self._ended = True
-        self._playing.set()
+        self._playing.set()  # wakes the thread
 
     def _dragged(self, event: Any) -> None:
         if event.client is not None:  # a visitor moved the slider, not this program
@@ -106,12 +107,12 @@ class Player:
             last_tick = time.monotonic()
             now = float(self.slider.value)  # ms
             while self._playing.is_set() and not self._ended:
-                time.sleep(_FRAME_TIME)
+                time.sleep(_UPDATE_TIME)
                 with self._lock:
                     if not self._playing.is_set():
                         break
-                    # Fractions of a millisecond are kept, unless a visitor has moved the slider
-                    # meanwhile.
+                    # The slider has whole milliseconds, `now` keeps fractions. They differ by more
+                    # if a visitor has moved the slider.
                     if int(now) != int(self.slider.value):
                         now = float(self.slider.value)
                     tick = time.monotonic()

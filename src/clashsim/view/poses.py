@@ -14,15 +14,16 @@ def planar_pose(scene: Scene, pose: np.ndarray, *, use_plane_axes: bool = False)
     Args:
         scene: A scene in which bodies move in a plane.
         pose: Pose (7,) in the world: x y z (m), qw qx qy qz.
-        use_plane_axes: As for `world_pose`.
+        use_plane_axes: Whether `pose` is that of the plane's axes moved with the body, as for
+            `world_pose`.
 
     Returns:
         x, y (m), yaw (rad) in the axes of the plane, (3,).
     """
     assert scene.plane is not None
-    from_reference = scene.plane if use_plane_axes else scene.struck_body.rotation.T
-    rotation = quaternion_to_matrix(pose[3:]) @ from_reference
-    forward = scene.plane[:2] @ rotation @ scene.plane[0]
+    reference = scene.plane.T if use_plane_axes else scene.struck_body.rotation
+    rotation = quaternion_to_matrix(pose[3:]) @ reference.T  # from yaw 0
+    forward = scene.plane[:2] @ rotation @ scene.plane[0]  # the plane's x axis after the rotation
     yaw = float(np.arctan2(forward[1], forward[0]))
     return np.array([*(scene.plane[:2] @ pose[:3]), yaw])
 
@@ -39,9 +40,9 @@ def world_pose(
     Args:
         scene: A scene in which bodies move in a plane.
         pose: x, y (m), yaw (rad) in the axes of the plane, (3,).
-        height: Along the plane's normal (m), by default as in the scene.
-        use_plane_axes: Take the axes of the plane, whose third is the normal, in the place of the
-            body's own.
+        height: Height along the plane's normal (m); None: as in the scene.
+        use_plane_axes: Return the orientation of the plane's axes (the third is the normal) moved
+            with the body, instead of the orientation of the body's own axes.
 
     Returns:
         x y z (m), qw qx qy qz, (7,).

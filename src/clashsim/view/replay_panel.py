@@ -18,7 +18,7 @@ _NONE = "none"  # what the list shows where there is nothing to replay
 
 
 class ReplayPanel:
-    """The panel.
+    """The controls: a list and a slider, which choose the same strike.
 
     Args:
         page: The page that it belongs to.
@@ -30,7 +30,7 @@ class ReplayPanel:
         names = source.names
         self._page = page
         self._names = names
-        self._number = source.first
+        self._number = source.first  # of the chosen strike, from 0
         self.folder = gui.add_folder("Replay")
         with self.folder:
             gui.add_html(sentence_html(source.words))
@@ -38,7 +38,7 @@ class ReplayPanel:
                 "strike",
                 names or (_NONE,),
                 initial_value=names[source.first] if names else _NONE,
-                hint="Which one to replay.",
+                hint="The strike to replay.",
             )
             self.number = gui.add_slider(
                 "number",
@@ -64,7 +64,7 @@ class ReplayPanel:
         page.worker.do("replay", lambda: self._replay(number), page.reporter("Replay"))
 
     def leave(self) -> None:
-        """Nothing of it stays."""
+        """Do nothing: the page removes motions and figures itself."""
 
     def _choose(self, number: int, event: Any) -> None:
         """Replay another strike, if a visitor chose it."""
@@ -76,6 +76,7 @@ class ReplayPanel:
         self.enter()
 
     def _replay(self, number: int) -> None:
+        """Simulate a strike with all simulators, and show it with its recording."""
         page = self._page
         session = page.session
         strike = session.source[number]

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 _EXPLANATION = (
     "The policy strikes the body along the corridor, at most five times to each sub-goal; "
-    "a strike that leaves the corridor ends it."
+    "a strike that leaves the corridor ends the trial."
 )
+
+_NO_POSES = np.zeros((0, 3))
 
 
 class RoutePanel:
-    """The panel.
+    """The controls: route, simulator, seed of the start, and a button.
 
     Args:
         page: The page that it belongs to.
@@ -29,7 +31,7 @@ class RoutePanel:
     def __init__(self, page: PanelHost, gui: Any) -> None:
         session = page.session
         self._page = page
-        self._why_not = session.policy.reason  # why no route can be followed
+        self._why_not = session.policy.reason  # why no route can be followed, or empty
         has_policy = not self._why_not
         self.folder = gui.add_folder("Route", visible=False)
         with self.folder:
@@ -46,7 +48,7 @@ class RoutePanel:
                 min=0,
                 max=10_000,
                 step=1,
-                hint="Seed of where it begins.",
+                hint="Seed of the heading with which the body begins.",
                 visible=has_policy,
             )
             self.button = gui.add_button("Follow", visible=has_policy)
@@ -60,14 +62,14 @@ class RoutePanel:
             self.follow()
 
     def leave(self) -> None:
-        """Take the route out of the scene."""
+        """Remove the route and the poses along it from the scene."""
         self._page.stage.route(None)
-        self._page.stage.shadows(np.zeros((0, 3)), ())
+        self._page.stage.shadows(_NO_POSES, ())
 
     def follow(self) -> None:
-        """Let the policy strike."""
+        """Let the policy strike the body along the chosen route."""
         page = self._page
-        page.show({}, "")
+        page.show({}, figures="")
         page.show_status("The policy starts ...", busy=True)
         page.worker.do("route", self._follow, page.reporter("Route"))
 
@@ -76,7 +78,7 @@ class RoutePanel:
         page = self._page
         if page.mode != "Route" or self._why_not:
             return
-        page.stage.shadows(np.zeros((0, 3)), ())
+        page.stage.shadows(_NO_POSES, ())
         route = page.session.routes[self.route.value]
         page.stage.route(route)
         positions = []
@@ -89,6 +91,7 @@ class RoutePanel:
             self._page.show_status(f"Strike {strikes_made + 1} ...", busy=True)
 
     def _follow(self) -> None:
+        """Simulate all strikes along the route, then play them."""
         page = self._page
         session = page.session
         kind = str(self.kind.value)

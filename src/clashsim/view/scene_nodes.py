@@ -1,4 +1,4 @@
-"""Nodes of the 3D scene as viser draws them: meshes, lines, and what can be removed again."""
+"""Nodes of the 3D scene, which viser draws: meshes, lines and grids."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ _TABLE_COLOUR = (248, 248, 246)
 _CELL_COLOUR = (238, 238, 235)
 _SECTION_COLOUR = (214, 214, 208)
 _SECTION_CELLS = 5  # every fifth line of the grid is stronger
+_EDGE_BRIGHTNESS = 0.6  # of edges, relative to the colour of the body
+_BOLD_EDGE_BRIGHTNESS = 0.85
+_EDGE_WIDTH = 1.3  # pixels
+_BOLD_EDGE_WIDTH = 3.5  # pixels
 
 Colour = Sequence[int]  # red, green, blue: 0..255
 
@@ -26,8 +30,8 @@ class MeshStyle:
     Attributes:
         colour: Red, green, blue: 0..255.
         opacity: 0..1; None: opaque.
-        scale: About its middle. Bodies at the same place are drawn in slightly different sizes,
-            or they would flicker through each other.
+        scale: Factor of the size, about the body's middle. Bodies at the same place are drawn in
+            slightly different sizes, because coinciding faces would flicker.
         bold: Whether its edges are thick.
     """
 
@@ -38,11 +42,11 @@ class MeshStyle:
 
 
 class SceneNodes:
-    """The nodes of a page.
+    """The nodes of a page's 3D scene.
 
     Args:
         api: The scene of a viser server.
-        shapes: Geoms of the scene.
+        shapes: Geoms of the MuJoCo scene.
     """
 
     def __init__(self, api: Any, shapes: Sequence[Shape]) -> None:
@@ -51,7 +55,7 @@ class SceneNodes:
         self._handles: dict[str, Any] = {}
 
     def has(self, name: str) -> bool:
-        """Whether there is a node of that name that `remove` can remove."""
+        """Whether a node of that name was kept, so that `remove` can remove it."""
         return name in self._handles
 
     def keep(self, name: str, handle: Any) -> None:
@@ -59,20 +63,20 @@ class SceneNodes:
         self._handles[name] = handle
 
     def remove(self, name: str) -> None:
-        """Remove a node, if it is there."""
+        """Remove a node, if it exists."""
         if name in self._handles:
             self._handles.pop(name).remove()
 
     def move(self, name: str, pose: np.ndarray) -> None:
-        """Put a node at a pose (7,) in the world."""
+        """Put a node at a pose (7,) in the world: x y z (m), qw qx qy qz."""
         set_pose(self._handles[name], pose)
 
     def add_frame(self, name: str, **options: Any) -> Any:
-        """Add a frame without axes, which other nodes hang on, and return it."""
+        """Add an invisible coordinate frame, with which its child nodes move, and return it."""
         return self._api.add_frame(name, show_axes=False, **options)
 
     def add_lines(self, name: str, segments: np.ndarray, *, colour: Colour, width: float) -> None:
-        """Draw line segments (N, 2, 3) in the world, `width` pixels wide."""
+        """Draw line segments (N, 2, 3) in m, world, `width` pixels wide."""
         handle = self._api.add_line_segments(
             name,
             segments.astype(np.float32),
@@ -83,7 +87,7 @@ class SceneNodes:
         self.keep(name, handle)
 
     def add_body(self, name: str, body: int, style: MeshStyle) -> None:
-        """Draw all shapes of a body under a node."""
+        """Draw all shapes of a body, by its number in MuJoCo, as children of a node."""
         for shape in self._shapes:
             if shape.body == body:
                 self.add_shape(f"{name}/{shape.name}", shape, style)
@@ -101,17 +105,22 @@ class SceneNodes:
             side="double" if style.opacity is None else "front",
         )
         if len(shape.edges):
-            brightness = 0.85 if style.bold else 0.6
+            brightness = _BOLD_EDGE_BRIGHTNESS if style.bold else _EDGE_BRIGHTNESS
             self._api.add_line_segments(
                 f"{name}/edges",
                 middle + style.scale * (shape.edges - middle),
                 (brightness * np.array(style.colour)).astype(int),
-                thickness=3.5 if style.bold else 1.3,
+                thickness=_BOLD_EDGE_WIDTH if style.bold else _EDGE_WIDTH,
                 thickness_units="screen",
             )
 
     def add_static_shapes(self, *, cell_width: float, fade_distance: float) -> None:
-        """Draw all that does not move; planes become grids with cells of `cell_width` (m)."""
+        """Draw all shapes that do not move; planes become grids.
+
+        Args:
+            cell_width: Width of the grids' cells, m.
+            fade_distance: Distance (m) from the camera at which grids fade out.
+        """
         for shape in self._shapes:
             if shape.moves:
                 continue
@@ -129,7 +138,7 @@ class SceneNodes:
     def _add_grid(
         self, name: str, shape: Shape, *, cell_width: float, fade_distance: float
     ) -> None:
-        """Draw a plane as a grid."""
+        """Draw a plane as a grid; its vertices are the corners (4, 3), in order."""
         corners = shape.vertices
         along_x = corners[1] - corners[0]
         along_y = corners[3] - corners[0]

@@ -1,4 +1,4 @@
-"""A run as the page uses it: strikes to replay, simulators, the strike table, and a policy."""
+"""What the page shows of a run: strikes to replay, simulators, the strike table, and a policy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from clashsim.view.motion import BodyMotion
 from clashsim.view.poses import planar_pose
 from clashsim.view.strike_sources import StrikeSource, before_of_strike
 
+_START_STREAM = 7  # added to the seed, as `loop.lab_routes` does: the same starts as there
 SIMULATED_KINDS = ("MuJoCo", "hybrid")
 KINDS = ("recorded", *SIMULATED_KINDS)
 """Kinds of motion on the page: recorded, MuJoCo, and MuJoCo with the learned collision."""
@@ -54,7 +55,7 @@ class PolicyLookup:
 
     @staticmethod
     def missing(reason: str) -> PolicyLookup:
-        """Return a lookup without a policy, and the sentence why."""
+        """Return a lookup without a policy; `reason` is one sentence why."""
         return PolicyLookup(PolicyStatus.MISSING, reason=reason)
 
 
@@ -68,7 +69,8 @@ class ViewerSession:
         source: Strikes to replay.
         rollouts: Simulators by their names on the page: "hybrid", and MuJoCo with different
             parameter values.
-        make_strike_table: Makes the table to plan with, or raises why there is none.
+        make_strike_table: Makes the strike table to plan with, or raises a `ClashError` where there
+            is none.
         policy: The policy to follow routes with.
         routes: Routes by name.
     """
@@ -99,7 +101,7 @@ class ViewerSession:
 
     @property
     def slides(self) -> bool:
-        """Whether bodies slide on a ground to rest; else what counts is the twist after impact."""
+        """Whether bodies slide on a ground to rest; if not, only twists after impact are shown."""
         return self.scene.plane is not None and self.scene.ground is not None
 
     def simulate(self, before: np.ndarray, kind: str, values: str) -> BodyMotion:
@@ -113,7 +115,7 @@ class ViewerSession:
         return self._rollout(kind, values)(before)
 
     def rests(self, motions: Mapping[str, BodyMotion]) -> dict[str, np.ndarray]:
-        """Return the planar pose (3,) of the struck body at the end of motions, by kind."""
+        """Return the planar pose (3,) of the struck body at the end of each motion, by kind."""
         body = self.scene.struck_body.body
         poses = {}
         for kind, motion in motions.items():
@@ -141,11 +143,11 @@ class ViewerSession:
         kind: str,
         values: str,
     ) -> BodyMotion:
-        """Return the motion of several strikes, each where the last one left the body.
+        """Return the motion of several strikes; each finds the body where the last one left it.
 
         Args:
-            strikes: Strikes by the names of their numbers.
-            start: Planar pose (3,) at first.
+            strikes: Strikes; each has its numbers by name, in SI units.
+            start: First planar pose (3,) of the body: x, y (m), yaw (rad).
             kind: "MuJoCo" or "hybrid".
             values: Name of the parameter values of MuJoCo.
         """
@@ -169,21 +171,23 @@ class ViewerSession:
             route: The route.
             kind: "MuJoCo" or "hybrid".
             values: Name of the parameter values of MuJoCo.
-            seed: Of the start.
-            on_strike: Called before each strike with the number of strikes made.
+            seed: Seed of the start.
+            on_strike: Called before each strike with the number of strikes made so far.
 
         Returns:
-            What became of it, and all strikes as one motion.
+            The result of the trial, and all strikes as one motion.
         """
         policy = self.policy.policy
         if policy is None:
             raise DataError(self.policy.reason)
-        start = sample_start(route, policy.heading_offset, np.random.default_rng([seed, 7]))
+        rng = np.random.default_rng([seed, _START_STREAM])
+        start = sample_start(route, policy.heading_offset, rng)
         body = SimulatedBody(self.scene, self._rollout(kind, values), start, on_strike=on_strike)
         result = follow(route, policy, body)
         return result, body.motion
 
     def _rollout(self, kind: str, values: str) -> ImpactRollout:
+        """Return the simulator of a kind; `values` chooses the parameter values of MuJoCo."""
         return self.rollouts["hybrid" if kind == "hybrid" else values]
 
 
@@ -192,9 +196,9 @@ class SimulatedBody:
 
     Args:
         scene: The scene.
-        simulate: Motion of an impact, from both bodies before it.
-        start: Planar pose (3,) at first.
-        on_strike: Called before each strike with the number of strikes made.
+        simulate: Returns the motion of an impact, given both bodies before it (12,).
+        start: First planar pose (3,): x, y (m), yaw (rad).
+        on_strike: Called before each strike with the number of strikes made so far.
     """
 
     def __init__(
@@ -214,17 +218,17 @@ class SimulatedBody:
     @property
     def motion(self) -> BodyMotion:
         """All strikes so far as one motion."""
-        whole = self._motions[0]
+        joined = self._motions[0]
         for motion in self._motions[1:]:
-            whole = whole.then(motion)
-        return whole
+            joined = joined.then(motion)
+        return joined
 
     def look(self) -> np.ndarray:
-        """Return the planar pose (3,)."""
+        """Return the planar pose (3,) of the body: x, y (m), yaw (rad)."""
         return self._pose.copy()
 
     def strike(self, strike: Mapping[str, float]) -> None:
-        """Strike it by the names of the strike's numbers."""
+        """Strike the body; `strike` has the numbers of the strike by name, in SI units."""
         self._on_strike(len(self._motions))
         motion = self._simulate(before_of_strike(self._scene, strike, self._pose))
         self._motions.append(motion)

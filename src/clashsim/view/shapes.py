@@ -1,4 +1,4 @@
-"""What a scene looks like: its geoms as triangles, with the edges and the colour of each."""
+"""Geoms of a scene as triangles, with the edges and the colour of each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from clashsim.core.errors import SceneError
 from clashsim.core.outline import surface_points
 
 _CREASE_COSINE = np.cos(np.radians(25.0))  # edges at which faces bend by more than this are drawn
-_MAX_SHOWN_GROUP = 2  # geom groups above this are by custom for collisions only
-_MAX_PLANE_HALF_SIZE = 1.0  # m: a plane without an end is drawn this large
-_MIN_DOUBLE_AREA = 1e-14  # m2: smaller faces have no direction
-_SAME_POINT_DECIMALS = 7  # of m: vertices that agree to these are one
+_MAX_SHOWN_GROUP = 2  # MuJoCo's convention: geoms in higher groups are for collisions only
+_MAX_PLANE_HALF_SIZE = 1.0  # m: infinite and larger planes are drawn with this size
+_MIN_DOUBLE_AREA = 1e-14  # m2, twice the area of a face: the normals of smaller ones are rounding
+_SAME_POINT_DECIMALS = 7  # of m: vertices that agree to these decimals are the same point
 
 Colour = tuple[float, float, float, float]  # red, green, blue, opacity: 0..1
 
@@ -26,11 +26,11 @@ class Shape:
     """A geom as it is drawn.
 
     Attributes:
-        name: Of the geom.
-        body: Number of the body that carries it, 0 for the world.
+        name: Name of the geom.
+        body: Number of the body with which it moves, 0 for the world.
         moves: Whether that body moves.
-        vertices: (V, 3) in the axes of that body, m.
-        faces: Rows of vertices (F, 3).
+        vertices: Points (V, 3) in the frame of that body, m.
+        faces: Indices (F, 3) into `vertices` of each triangle.
         edges: Ends (E, 2, 3) of the edges that are drawn, m.
         colour: Red, green, blue and opacity, 0..1.
         is_plane: Whether it is a plane, which is seen from both sides.
@@ -52,7 +52,7 @@ def scene_shapes(
     """Return all geoms that can be drawn, and a sentence for each that cannot.
 
     Args:
-        model: The scene.
+        model: MuJoCo model of the scene.
         needed: Names of geoms that are drawn whatever their group.
     """
     data = mujoco.MjData(model)
@@ -94,14 +94,15 @@ def visible_edges(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """Return the ends (E, 2, 3) of the edges at which a surface bends or ends.
 
     Args:
-        vertices: (V, 3).
-        faces: Rows of vertices (F, 3).
+        vertices: Points (V, 3), m.
+        faces: Indices (F, 3) into `vertices` of each triangle.
     """
     normals = _face_normals(vertices, faces)
-    areas = np.linalg.norm(normals, axis=1)
-    has_direction = areas > _MIN_DOUBLE_AREA
+    double_areas = np.linalg.norm(normals, axis=1)
+    has_direction = double_areas > _MIN_DOUBLE_AREA
     faces = faces[has_direction]
-    normals = normals[has_direction] / areas[has_direction, None]
+    normals = normals[has_direction] / double_areas[has_direction, None]
+    # Vertices of adjacent faces may be different rows at the same point: number the points.
     _, first_row, point_of_row = np.unique(
         np.round(vertices, _SAME_POINT_DECIMALS), axis=0, return_index=True, return_inverse=True
     )
@@ -118,7 +119,7 @@ def visible_edges(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 
 def _solid_triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return points (V, 3) and faces (F, 3) of a geom: its mesh, or the hull of its surface."""
+    """Return points (V, 3) in the geom's frame and faces (F, 3): its mesh, or a convex hull."""
     points = surface_points(model, geom)
     if int(model.geom_type[geom]) == int(mujoco.mjtGeom.mjGEOM_MESH):
         mesh = int(model.geom_dataid[geom])
@@ -134,10 +135,10 @@ def _solid_triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.n
 
 
 def _plane_triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners (4, 3) of a plane and its two faces."""
+    """Return the corners (4, 3) of a plane in its own frame, and its two faces (2, 3)."""
     half_sizes = []
     for size in model.geom_size[geom, :2]:
-        # A size of zero is a plane without an end.
+        # In MuJoCo a plane of size zero is infinite.
         bounded = min(float(size), _MAX_PLANE_HALF_SIZE) if size > 0 else _MAX_PLANE_HALF_SIZE
         half_sizes.append(bounded)
     x, y = half_sizes
@@ -146,7 +147,7 @@ def _plane_triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.n
 
 
 def _face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Return the normals (F, 3) of faces, as long as twice their area."""
+    """Return the normals (F, 3) of faces; the length of a normal is twice the area of its face."""
     corners = vertices[faces]
     return np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
 

@@ -1,4 +1,4 @@
-"""Strike by hand: a slider for each number of a strike, and what follows in both simulators."""
+"""Strike by hand: a slider for each number of a strike, which both simulators then simulate."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from clashsim.view.panel import PanelHost
 
 _EXPLANATION = (
-    "Choose where and how fast the body is struck. It is simulated when you let go; "
+    "Choose where and how fast the body is struck. The strike is simulated when you let go; "
     "the ranges are those the model was made for."
 )
 _HINTS = {
     "point": "Bearing of the striker seen from the body, in the body's axes.",
-    "deflection": "Of the velocity from the contact normal.",
-    "offset": "The body's origin to the left of the striker's heading.",
+    "deflection": "Angle of the velocity from the contact normal.",
+    "offset": "How far the body's origin is to the left of the striker's heading.",
     "slip": "Speed along the wall.",
 }
-_DECIMALS = 6  # of the sliders' ends: no 0.30000000000000004
-_INITIAL_SHARE = 0.65  # of the way from the lowest to the highest value
+_DECIMALS = 6  # of the sliders' values: not 0.30000000000000004
+_INITIAL_SHARE = 0.65  # first value of a slider: 0 is its lowest, 1 its highest value
+_START = np.zeros(3)  # planar pose of the body before the strike
 
 
 class StrikePanel:
-    """The panel.
+    """The controls: a slider for each number of a strike.
 
     Args:
         page: The page that it belongs to.
@@ -49,7 +50,7 @@ class StrikePanel:
 
     def __init__(self, page: PanelHost, gui: Any) -> None:
         self._page = page
-        self._why_not = ""  # why nothing can be struck by hand
+        self._why_not = ""  # why nothing can be struck by hand, if so
         self.sliders: dict[str, Any] = {}
         self.folder = gui.add_folder("Strike by hand", visible=False)
         ranges: dict[str, Range] = {}
@@ -72,7 +73,7 @@ class StrikePanel:
         return strike
 
     def enter(self) -> None:
-        """Strike as the sliders are set."""
+        """Simulate the strike that the sliders are set to."""
         page = self._page
         if self._why_not:
             return
@@ -80,11 +81,17 @@ class StrikePanel:
         page.worker.do("strike", lambda: self._simulate(self.strike()), page.reporter("Strike"))
 
     def leave(self) -> None:
-        """Take arrow and expectation out of the scene."""
+        """Remove arrow and expected pose from the scene."""
         self._page.stage.clear_plan()
 
     def _add_slider(self, gui: Any, name: str, limits: Range) -> Any:
-        """Add the slider of a number whose limits are in SI units; its ends are whole steps."""
+        """Add a slider for a number of the strike; its ends are whole steps.
+
+        Args:
+            gui: Where the slider is added.
+            name: Name of the number.
+            limits: Lowest and highest value in SI units.
+        """
         label = STRIKE_LABELS[name]
         step = 0.01 if label.unit == "m/s" else 1.0
         low = np.ceil(label.scale * limits[0] / step) * step
@@ -100,15 +107,16 @@ class StrikePanel:
         )
 
     def _simulate(self, strike: dict[str, float]) -> None:
+        """Draw a strike and its expected outcome, then simulate it with both simulators."""
         page = self._page
         session = page.session
         stage = page.stage
-        before = before_of_strike(session.scene, strike, np.zeros(3))
+        before = before_of_strike(session.scene, strike, _START)
         if page.mode != "Strike":
             return
         stage.arrows(before[None])
         if not session.scene.striker_body.fixed:
-            stage.ghost("start", np.zeros(3), START_COLOUR, opacity=0.15)
+            stage.ghost("start", _START, START_COLOUR, opacity=0.15)
         figures = self._show_expected(strike)
         motions: dict[str, BodyMotion] = {}
         for kind in SIMULATED_KINDS:
@@ -123,14 +131,14 @@ class StrikePanel:
         page.show_status("")
 
     def _show_expected(self, strike: dict[str, float]) -> str:
-        """Draw what the strike table expects, and return its figures as HTML.
+        """Draw the outcome that the strike table expects, and return its figures as HTML.
 
-        Where the run has no strike table, a sentence says so.
+        Where the run has no strike table, the figures are a sentence that says so.
         """
         page = self._page
         try:
             expected = strike_outcome(
-                page.session.scene, page.session.strike_table, strike, start=np.zeros(3)
+                page.session.scene, page.session.strike_table, strike, start=_START
             )
         except ClashError as error:
             return sentence_html(f"Where it comes to rest is not predicted: {error}.")

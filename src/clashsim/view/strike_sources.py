@@ -1,4 +1,4 @@
-"""What of a run can be replayed: recorded trials, measured impacts, or sampled strikes."""
+"""Strikes of a run that can be replayed: recorded trials, measured impacts, or sampled ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from clashsim.data.segmentation.segment import segment
 from clashsim.fit.sample import sample_strikes
 from clashsim.view.motion import BodyMotion, motion_of_trial
 
-_SECONDS_BEFORE = 0.5  # of a recording, before the contact
-_SECONDS_AFTER = 2.0  # of a recording, after the contact
+_SECONDS_BEFORE = 0.5  # of a recording that are shown before the contact
+_SECONDS_AFTER = 2.0  # of a recording that are shown after the contact
+_SAMPLE_SEED = 0  # of sampled strikes, so that they are always the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +28,12 @@ class ReplayedStrike:
     """A strike to be replayed.
 
     Attributes:
-        name: What it is called on the page.
-        before: Both bodies before the impact (d,), as in `Impacts.before`; None: none was found.
+        name: Name of the strike on the page.
+        before: Both bodies before the impact (d,), as in `Impacts.before`; None: the recording has
+            no impact.
         recorded: The recorded motion, if there is one.
         after: The measured twist of the struck body after the impact (k,), if there is one.
-        note: What a visitor should know about it.
+        note: Sentence on the strike for the visitor, or empty.
     """
 
     name: str
@@ -42,22 +44,22 @@ class ReplayedStrike:
 
 
 class StrikeSource(Protocol):
-    """Strikes by number."""
+    """The strikes that the page can replay, numbered from 0."""
 
     @property
     def words(self) -> str:
-        """One sentence on what they are."""
+        """One sentence that says where the strikes come from."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each is called."""
+        """Name of each strike on the page."""
 
     @property
     def first(self) -> int:
-        """Number of the one to show first."""
+        """Number of the strike to show first."""
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """Return one of them."""
+        """Return the strike with number i."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +67,10 @@ class RecordedTrials:
     """Recorded trials.
 
     Attributes:
-        scene: Of the trials.
+        scene: Scene of the trials.
         trials: The recordings.
-        words: One sentence on what they are.
-        fitted: The first so many were used for the calibration and the others were not; None: not
+        words: One sentence that says where the trials come from.
+        fitted: Number of trials, from the first, that were used for the calibration; None: not
             known.
     """
 
@@ -84,11 +86,11 @@ class RecordedTrials:
 
     @property
     def first(self) -> int:
-        """The first trial that was held out: a calibration is judged by those."""
+        """Number of the first held-out trial: held-out trials show how good a calibration is."""
         return min(self.fitted or 0, len(self.trials) - 1)
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """Return a trial, in which the impact is found now: all at once would take long."""
+        """Return trial i; only its impact is segmented now, because all would take long."""
         trial: Trial = self.trials[i]
         found = segment([trial], scene=self.scene).found
         if not found:
@@ -105,10 +107,7 @@ class RecordedTrials:
         motion = motion_of_trial(self.scene, trial, touch_time=impact.time)
         note = ""
         if len(found) > 1:
-            note = (
-                f"It is the first of {len(found)} impacts of the trial; "
-                "simulations know that one only."
-            )
+            note = f"This trial has {len(found)} impacts; only the first one is simulated."
         return ReplayedStrike(
             name=self.names[i],
             before=impact.before,
@@ -130,8 +129,8 @@ class MeasuredImpacts:
 
     Attributes:
         impacts: The impacts.
-        words: One sentence on what they are.
-        first: Number of the one to show first.
+        words: One sentence that says where the impacts come from.
+        first: Number of the impact to show first.
     """
 
     impacts: Impacts
@@ -140,11 +139,11 @@ class MeasuredImpacts:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Impacts by number."""
+        """Name of each impact: its number, from 1."""
         return tuple(f"impact {i + 1}" for i in range(len(self.impacts)))
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """Return one impact."""
+        """Return impact i."""
         return ReplayedStrike(
             name=self.names[i], before=self.impacts.before[i], after=self.impacts.after[i]
         )
@@ -154,13 +153,13 @@ class MeasuredImpacts:
 class SampledStrikes:
     """Strikes sampled from the scene's ranges, for runs whose data is not available.
 
-    A free body on the ground is struck at the origin.
+    In a plane, a body that is struck by a moving striker lies at the origin.
 
     Attributes:
         scene: The scene.
-        words: One sentence on what they are.
+        words: One sentence that says where the strikes come from.
         n: Number of strikes.
-        first: Number of the one to show first.
+        first: Number of the strike to show first.
     """
 
     scene: Scene
@@ -170,19 +169,21 @@ class SampledStrikes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Strikes by number."""
+        """Name of each strike: its number, from 1."""
         return tuple(f"strike {i + 1}" for i in range(self.n))
 
     def __getitem__(self, i: int) -> ReplayedStrike:
-        """Return the same strike for the same number."""
-        before = sample_strikes(self.scene, self.n, np.random.default_rng(0)).before
+        """Return strike i, which is the same in every call."""
+        rng = np.random.default_rng(_SAMPLE_SEED)
+        before = sample_strikes(self.scene, self.n, rng).before
         if self.scene.plane is not None and not self.scene.striker_body.fixed:
-            before = move_pair_to(before, np.zeros(3))
+            origin = np.zeros(3)  # planar pose of the struck body
+            before = move_pair_to(before, origin)
         return ReplayedStrike(self.names[i], before[i])
 
 
 def adjustable_ranges(scene: Scene) -> dict[str, Range]:
-    """Return the numbers of a strike that can be chosen by hand, and their ranges.
+    """Return the ranges, in SI units, of the numbers of a strike that can be chosen by hand.
 
     Unlike `strike_ranges`, this includes scenes in which the striker is a wall and the body moves.
     """
@@ -207,13 +208,13 @@ def before_of_strike(scene: Scene, strike: Mapping[str, float], start: np.ndarra
 
     Args:
         scene: The scene.
-        strike: The strike by the names of its numbers.
-        start: Planar pose (3,) of the struck body, where the striker comes to it.
+        strike: Numbers of the strike by name, in SI units.
+        start: Planar pose (3,) of the struck body; without effect where the striker is a wall.
     """
     columns = {name: np.array([value]) for name, value in strike.items()}
     before, contact = before_from_strikes(scene, columns)
     if not contact.touching[0]:
-        raise SceneError("This strike does not meet the body.")
+        raise SceneError("This strike misses the body.")
     if scene.striker_body.fixed:  # a wall stays where it is
         return before[0]
     return move_pair_to(before, start)[0]

@@ -1,4 +1,4 @@
-"""One thread that does a page's work; of jobs with the same name only the latest is done."""
+"""One thread that does the jobs of a page; a job replaces a waiting one of the same name."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Worker:
         self._thread.start()
 
     def do(self, name: str, job: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Do a job soon, in the place of one of the same name that has not begun.
+        """Put a job at the end of the queue; one of the same name that has not begun is dropped.
 
         Args:
-            name: Of the job.
+            name: Name of the job.
             job: The work.
             failed: Called with one sentence if the job fails.
         """
         with self._ready:
-            self._jobs.pop(name, None)  # so that it goes to the end
+            self._jobs.pop(name, None)  # else the new job would take its place in the order
             self._jobs[name] = (job, failed)
             self._ready.notify_all()
 
     def waits(self, name: str) -> bool:
-        """Whether a job of that name waits to begin: what is being done now is then outdated."""
+        """Whether a job of that name waits to begin, so that a running one is outdated."""
         with self._ready:
             return name in self._jobs
 
     def join(self, timeout: float = 60.0) -> bool:
-        """Wait at most `timeout` seconds until nothing is left to do; return whether that is so."""
+        """Wait at most `timeout` seconds until all jobs are done; return whether they are."""
         with self._ready:
             return self._ready.wait_for(lambda: not self._jobs and not self._busy, timeout)
 
     def end(self, timeout: float = 20.0) -> bool:
-        """Begin no further job, and wait for the present one; return whether all has ended.
+        """Begin no further job, wait for the present one, and return whether the thread has ended.
 
-        An interpreter that exits while a simulator steps would crash.
+        Without waiting, the interpreter could exit while a simulator steps, and crash.
         """
         with self._ready:
             self._ended = True
@@ -70,7 +70,7 @@ class Worker:
                 job()
             except ClashError as error:
                 failed(str(error))
-            except Exception as error:  # the page goes on whatever happens
+            except Exception as error:  # the page stays usable whatever happens
                 traceback.print_exc(file=sys.stderr)
                 failed(f"This failed ({type(error).__name__}); the terminal has the details.")
             finally:
