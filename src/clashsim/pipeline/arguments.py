@@ -25,7 +25,7 @@ def load_scene(
     """Load a scene by name or file and compile it, so that mistakes in it show before any work.
 
     Args:
-        source: Name of a shipped scene, or path of an MJCF file.
+        source: Name of a built-in scene, or path of an MJCF file.
         struck: Name of the struck geom, for a file without settings.
         striker: Name of the striking geom, likewise.
         ground: Name of the geom on which the struck body slides, likewise.

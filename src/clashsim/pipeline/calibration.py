@@ -128,7 +128,7 @@ def calibrate_run(
     """Calibrate a scene's collision model on recorded impacts, and write a run folder.
 
     Args:
-        scene: Name of a shipped scene, or path of an MJCF file.
+        scene: Name of a built-in scene, or path of an MJCF file.
         recording: File with impacts (.csv, .npz, .json, .safetensors) or with trials of
             `clashsim import` or `clashsim record`.
         out: Run folder to write.

@@ -85,7 +85,7 @@ def loop_run(
     """Strike with the current policy, learn the simulator, train the policy further, and again.
 
     Args:
-        scene: Name of a shipped scene, or path of an MJCF file.
+        scene: Name of a built-in scene, or path of an MJCF file.
         out: Folder of the loop; one that was interrupted continues.
         config: How long the loop runs, and where strikes are made.
         progress: Shows how many rounds are done.

@@ -101,7 +101,7 @@ def scene_for_trials(source: str, names: BodyNames, trials: Trials) -> tuple[Sce
     """Load a scene for trials, and decide whether names mean its geoms or bodies of the trials.
 
     Args:
-        source: Name of a shipped scene, or path of an MJCF file.
+        source: Name of a built-in scene, or path of an MJCF file.
         names: As the user gave them.
         trials: The recorded trials.
 
