@@ -125,7 +125,7 @@ def serve(host: str, port: int) -> Any:
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
 
     class Server(viser.ViserServer):
-        """Without viser's share feature, which sends the page through a server of viser's makers."""
+        """Without viser's share feature, which sends the page through its makers' server."""
 
         def request_share_url(self, verbose: bool = True) -> None:
             """Share nothing."""
