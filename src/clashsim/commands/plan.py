@@ -203,6 +203,7 @@ def _table(plan: Plan, scene: Scene) -> Any:
         table.add_column(column, justify="right")
     strikes = zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)
     for number, (strike, touch, rest) in enumerate(strikes, start=1):
+        touch_x, touch_y, _, velocity_x, velocity_y = touch[:5]  # of the tip; the third is its yaw
         position = f"{1e3 * rest[0]:.1f}, {1e3 * rest[1]:.1f}"
         yaw = f"{np.degrees(rest[2]):.1f}"
         # The standard deviation is that of the pose after the last strike.
@@ -212,8 +213,8 @@ def _table(plan: Plan, scene: Scene) -> Any:
         table.add_row(
             str(number),
             *(f"{value:.3f}" for value in strike),
-            f"{1e3 * touch[0]:.1f}, {1e3 * touch[1]:.1f}",
-            f"{touch[3]:.3f}, {touch[4]:.3f}",
+            f"{1e3 * touch_x:.1f}, {1e3 * touch_y:.1f}",
+            f"{velocity_x:.3f}, {velocity_y:.3f}",
             position,
             yaw,
         )

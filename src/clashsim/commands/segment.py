@@ -56,7 +56,8 @@ def run(options: SegmentOptions) -> None:
     segmentation = recordings.find_impacts(trials, scene, names)
     impacts = recordings.impacts_with_known(segmentation, scene, options.known, trials)
     if options.sure:
-        impacts = impacts[np.flatnonzero(segmentation.clean)]
+        unflagged_rows = np.flatnonzero(segmentation.clean)
+        impacts = impacts[unflagged_rows]
         if not len(impacts):
             raise DataError(
                 f"all {len(segmentation.found)} impacts are flagged; "

@@ -73,7 +73,7 @@ def run(options: TrainOptions) -> None:
         overwrite=options.overwrite,
     )
     uses_executor = options.execution.executor is not None
-    # Workers on other machines may have a device that this one lacks.
+    # Refuses a missing device before any work; workers on other machines may have it.
     if options.device is not None and not uses_executor:
         config.ppo()
     check_at_least(1, seeds=options.seeds)
