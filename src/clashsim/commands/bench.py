@@ -73,7 +73,7 @@ class BenchCommandOptions:
     data: OptionalPath = None
     """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
     seeds: OptionalInt = None
-    """Number of repetitions with different seeds; by default that of the published tables."""
+    """Number of repetitions with different seeds; by default the benchmark's own number."""
     sets: Names = ()
     """Only these data sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
     methods: Names = ()
