@@ -392,6 +392,11 @@ def test_help_teaches_by_example(capsys, command):
     assert f"Example: clashsim {command}" in text
 
 
+def test_the_overview_has_whole_sentences():
+    for name, command in cli.COMMANDS.items():
+        assert command.options.__doc__.split("\n")[0].endswith("."), name
+
+
 def test_interrupt_is_130(here, capsys, monkeypatch):
     def interrupted(options):
         raise KeyboardInterrupt

@@ -103,7 +103,7 @@ def test_a_guess_reports_which_bodies_have_no_orientation(capsys):
     rows = [f"{i / 100},0.{i:02d},0,0,0,0,0,1\n" for i in range(40)]
     Path("log.csv").write_text(header + "".join(rows))
     assert cli.main(["import", "log.csv", "--guess", "-o", "log.toml"]) == 0
-    assert "orientation of hex, which counts as never turned" in capsys.readouterr().out
+    assert "orientation of hex, which is taken as constant" in capsys.readouterr().out
 
 
 def test_a_guessed_mapping_is_printed_written_and_used(capsys):
@@ -191,7 +191,7 @@ def test_findings_that_stop_are_shown_and_can_be_accepted(capsys):
                 "trials.safetensors",
                 "--overwrite",
             ],
-            "are the recording itself",
+            "is the recording itself",
         ),
         (
             ["segment", "trials.safetensors", "--scene", "bare.xml", "-o", "i.csv"],

@@ -149,7 +149,7 @@ def test_bad_files_of_targets_are_one_sentence(runs, tmp_path, capsys, text, exp
     ("options", "expected"),
     [
         ([], "--targets"),
-        (["--target", "0", "0", "0", "--targets", "targets.csv"], "one of them"),
+        (["--target", "0", "0", "0", "--targets", "targets.csv"], "either --target"),
         (["--target", "0", "0", "0", "--executor", "ray"], "many targets"),
         (["--targets", "none.csv"], "cannot be read"),
         (["--target", "0", "0", "0", "--device", "tpu"], "no device"),

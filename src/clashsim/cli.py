@@ -1,4 +1,4 @@
-"""The command line: assembles the commands and turns a user's mistakes into one sentence each.
+"""The command line: assembles the commands, and reports a user's mistake as one sentence.
 
 Every command has a module in `clashsim.commands`, with its options as a frozen dataclass and a
 function that runs it.
@@ -46,17 +46,22 @@ from clashsim.core.errors import ClashError
 ABOUT = "From a MuJoCo scene and about ten recorded impacts to a calibrated collision model."
 _USER_MISTAKE = 2  # exit code
 _INTERRUPTED = 130  # exit code of a program that Ctrl-C ended
-_NARROWEST = 40  # columns of a terminal for which --help is still wrapped
+_NARROWEST = 40  # columns: --help is wrapped no narrower, even in a narrower terminal
 
 
 class Command(NamedTuple):
-    """A command: the dataclass of its options, whose docstring is its help, and what runs it."""
+    """A command.
+
+    Attributes:
+        options: Dataclass of its options, whose docstring is its help text.
+        run: Function that runs it with these options.
+    """
 
     options: type
     run: Callable[[Any], None]
 
 
-# In the order of the way from a recording to a judged model, in which --help lists them.
+# In the order in which --help lists them: from logs to a tested model, its uses, then the rest.
 COMMANDS: dict[str, Command] = {
     "import": Command(import_logs.ImportOptions, import_logs.run),
     "inspect": Command(inspect.InspectOptions, inspect.run),
@@ -81,7 +86,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def overview() -> str:
-    """All commands, each with the first line of its help, as wide as the terminal."""
+    """All commands, each with the first line of its help, wrapped to the width of the terminal."""
     width = max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
     lines = ["usage: clashsim COMMAND ...", "", ABOUT, ""]
     for name, command in COMMANDS.items():
@@ -113,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ClashError as error:
         print(plain(f"clashsim: {error}"), file=sys.stderr)
         return _USER_MISTAKE
-    except BrokenPipeError:  # the reader of our output has gone, which is no mistake
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         with suppress(OSError):
             _flush_output()
         return 0
@@ -146,7 +151,7 @@ def _parse(arguments: list[str]) -> Any:
 
 
 def _sentence(error: OSError) -> str:
-    """What went wrong with a file, which may be standard output itself."""
+    """A sentence on an error of a file, which may be standard output itself."""
     cause = error
     try:
         _flush_output()
@@ -158,7 +163,7 @@ def _sentence(error: OSError) -> str:
 
 
 def _flush_output() -> None:
-    """Flush standard output; where that fails, drop the rest, or Python would try again at exit."""
+    """Flush standard output; if that fails, discard the rest, or Python would retry at exit."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -28,24 +28,25 @@ AdvisedStrike = dict[str, float]
 
 @dataclass(frozen=True)
 class AdviseOptions:
-    """Say which strikes to make next, what error is expected after each, and whether ten more would
-    help.
+    """Propose the next strikes to record, with the error expected after each.
+
+    Also says whether ten more strikes would help.
 
     Example: clashsim advise runs/demo -k 5 -o next.csv
     """
 
     run: RunArgument
-    """Run folder of clashsim calibrate or demo; or a scene, before any strike was recorded."""
+    """Run folder of clashsim calibrate or demo; or a scene, if no strike was recorded yet."""
     strikes: Annotated[int, arg(aliases=["-k"])] = 5
-    """How many strikes, 1 to 100."""
+    """Number of strikes to propose, 1 to 100."""
     side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
-    """Side from which strikes are made: bearings of the tip seen from the body, degrees,
-    counter-clockwise.
+    """Side from which strikes are made: bearings of the tip seen from the body, in degrees, from
+    the first counter-clockwise to the second.
     """
     speed: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
-    """Speeds that the task uses, m/s."""
+    """Range of speeds that your task uses, m/s; by default that of the scene's [strikes]."""
     seed: int = 0
-    """Seed of the strikes to choose from."""
+    """Seed of the candidate strikes that are chosen from."""
     out: OptionalOutputPath = None
     """File to write the strikes to, .csv or .json."""
     overwrite: bool = False
@@ -106,10 +107,11 @@ def _model(path: Path) -> tuple[Calibration | DistilledModel, Scene]:
 def _candidates(
     options: AdviseOptions, model: Calibration | DistilledModel, scene: Scene
 ) -> Candidates:
-    """Strikes to choose from."""
+    """Candidate strikes within the side and speeds of the options."""
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.candidates import candidates
 
+    # Measured covariates of a future strike are not known: their medians are assumed.
     known = model.scaling.median_extras() if isinstance(model, Calibration) else {}
     side = None
     if options.side is not None:
@@ -119,11 +121,15 @@ def _candidates(
 
 
 def _advised_strikes(choice: Candidates, advice: Advice) -> list[AdvisedStrike]:
-    """Each strike: its numbers by name, the point touched in the body's frame (m), and the error
-    expected after it.
+    """The advised strikes, best first.
+
+    Returns:
+        Per strike: its numbers by name, the contact point in the struck body's frame (touch_x and
+        touch_y, m), and the relative error expected once it is recorded too.
     """
     strikes = []
-    for row, error in zip(advice.rows, advice.error[1:], strict=True):
+    errors_after = advice.error[1:]  # error[0] is the error before any of them
+    for row, error in zip(advice.rows, errors_after, strict=True):
         strike = dict(zip(choice.names, map(float, choice.strikes[row]), strict=True))
         strike["touch_x"] = float(choice.touch[row, 0])
         strike["touch_y"] = float(choice.touch[row, 1])
@@ -184,7 +190,7 @@ def _csv(strikes: list[AdvisedStrike]) -> bytes:
 def _json(
     strikes: list[AdvisedStrike], advice: Advice, scene: Scene, names: tuple[str, ...]
 ) -> bytes:
-    """All strikes with their units, and what is expected of more."""
+    """JSON of the strikes with units, and of the errors expected now and after ten strikes."""
     from clashsim.data.folders import dumps
     from clashsim.plan.execution import UNITS
 

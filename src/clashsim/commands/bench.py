@@ -1,4 +1,4 @@
-"""`clashsim bench`: measure what the README claims."""
+"""`clashsim bench`: the benchmarks behind the figures of the README and docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from clashsim.core.progress import bar
 
 @dataclass(frozen=True)
 class BenchCommandOptions:
-    """Measure what the README claims.
+    """Run one of the benchmarks behind the figures of the README and docs/benchmarks.md.
 
     Example: clashsim bench real-impacts --data data --json real-impacts.json
     """
@@ -57,25 +57,25 @@ class BenchCommandOptions:
         ]
     ]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
-    virtual laboratory, a stand-in for reality; real-slides: where a struck object stops; sampling:
-    rate against bare MuJoCo; base: accuracy before any real data;
-    throughput: strikes per second of MuJoCo and of the hybrid simulator; planning: planned strikes
-    executed in the laboratory; search-time: how long planning takes in MuJoCo and in the hybrid
-    simulator; routes: trained policies executed in the laboratory;
-    loop: the real-sim-real loop where the laboratory differs from the scene; advise: ten advised
-    strikes against ten random ones; basin-hopping: identification in MJX from poor initial values,
-    against descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted from 40
+    virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of struck
+    bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of distilled models
+    before any real data; throughput: strikes per second of MuJoCo and of the hybrid simulator;
+    planning: planned strikes executed in the laboratory; search-time: time to plan in MuJoCo and in
+    the hybrid simulator; routes: trained policies executed in the laboratory; loop: the
+    real-sim-real loop where the laboratory differs from the scene; advise: ten advised strikes
+    against ten random ones; basin-hopping: identification in MJX from poor initial values, against
+    one descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted from 40
     frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on public
     recordings; push-to-stop: a pushing velocity found by gradients through the graph simulator;
-    bowling: the graph simulator against MuJoCo with ten cubes;
-    scaling: sampling and calibration with one and two workers of Ray, and with one of them killed.
+    bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling: sampling and
+    calibration with one and two Ray workers, and with one worker killed.
     """
     data: OptionalPath = None
-    """Folder of the public sets; by default the environment variable CLASHSIM_DATA."""
+    """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
     seeds: OptionalInt = None
-    """Repetitions; by default as many as the benchmark needs."""
+    """Number of repetitions with different seeds; by default the benchmark's own number."""
     sets: Names = ()
-    """Only these sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
+    """Only these data sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
     methods: Names = ()
     """Only these methods, as in: --methods gp clashsim (accuracy benchmarks only)."""
     resume: OptionalPath = None
@@ -83,13 +83,13 @@ class BenchCommandOptions:
     benchmarks only).
     """
     device: OptionalName = None
-    """Device of torch to measure on as well, as in: --device cuda (throughput and bowling only)."""
+    """Torch device to measure on as well, as in: --device cuda (throughput and bowling only)."""
     quick: bool = False
-    """A small version, to see that it runs."""
+    """A small version that only shows whether the benchmark runs."""
     json: OptionalPath = None
-    """File to write the rows to as they are measured; a row that cannot be measured says why."""
+    """JSON file, rewritten after each row; a row that cannot be measured has the reason (why)."""
     plot: OptionalPath = None
-    """File to draw accuracy against the number of impacts to (accuracy benchmarks only)."""
+    """Picture file for a plot of accuracy over the number of impacts (accuracy benchmarks only)."""
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 
@@ -130,7 +130,7 @@ def run(options: BenchCommandOptions) -> None:
                 to_measure = replace(to_measure, executor=executor)
             results.save(run_benchmark(options.name, to_measure))
     finally:
-        # Whatever ended the benchmark, an interrupt included: what was measured is shown.
+        # Shows what was measured also after an error or Ctrl-C.
         results.show()
     results.refuse_empty()
     if options.plot is not None:
@@ -196,7 +196,7 @@ class Results:
             screen.print(tabulate_rows(title, self.rows, width=screen.width))
 
     def refuse_empty(self) -> None:
-        """Fail where every row is missing: some may be, for what is not installed here."""
+        """Fail if no row could be measured; single rows may be missing, as an extra may be."""
         if self.rows and all("why" in row for row in self.rows):
             raise ClashError(
                 f"no row of the benchmark {self.bench} could be measured: {self.rows[0]['why']}"
@@ -204,7 +204,7 @@ class Results:
 
 
 def _plain_numbers(value: Any) -> Any:
-    """What JSON can hold: numpy numbers as Python's, those that are not finite as null."""
+    """Convert a value for JSON: numpy numbers to Python's, NaN and infinity to null."""
     if isinstance(value, Mapping):
         return {key: _plain_numbers(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

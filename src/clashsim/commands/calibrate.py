@@ -31,14 +31,14 @@ class CalibrateOptions:
     The impacts are a .csv, .npz, .json or .safetensors file with columns vx, vy, w, striker_vx,
     ..., vx_after, vy_after, w_after (SI units). Trials of clashsim import or record work as well:
     impacts are found in them, and the ground's friction and a slide model are identified from the
-    slides. The first run of a scene samples and distils it, which takes minutes; later runs load
-    the distilled model from --base.
+    slides. The first run of a scene simulates strikes and distils them into a network, which takes
+    minutes; later runs load the distilled model from --base.
     """
 
     scene: SceneArgument
-    """A shipped scene or an MJCF file ending in .xml."""
+    """Name of a built-in scene, or path of an MJCF file (.xml)."""
     impacts: Positional[Annotated[Path, arg(metavar="IMPACTS")]]
-    """File with recorded impacts, or with trials."""
+    """File with recorded impacts, or with trials (whole recordings)."""
     out: OutputPath
     """Folder to write the run to."""
     samples: int = 100_000
@@ -46,14 +46,14 @@ class CalibrateOptions:
     base: OptionalPath = None
     """Folder where distilled models are kept; by default clashsim's folder in the user's cache."""
     seed: int = 0
-    """Seed of sampling, distilling, fitting and holding out."""
+    """Seed of sampling, distillation, fitting and the choice of held-out impacts."""
     hold_out: float = 0.0
-    """Share of the impacts kept back to judge the result; 0 judges by leaving each fifth out in
-    turn.
+    """Share of the impacts kept back to test the result, from 0 to below 1; 0 uses 5-fold
+    cross-validation.
     """
     known: Names = ()
-    """Further columns of the file (or numbers of the trials) that were measured with each impact
-    and may explain it.
+    """Additional measured covariates that may explain differences between impacts: names of columns
+    of the impacts file, or of numbers in the trials.
     """
     overwrite: bool = False
     """Replace the run if it exists."""
@@ -63,11 +63,11 @@ class CalibrateOptions:
 
 
 def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationConfig:
-    """The library's configuration for options of the command line.
+    """Convert options of the command line to the configuration of `calibrate_run`.
 
     Args:
         options: As given on the command line.
-        threads: Threads of sampling; 0 is all cores.
+        threads: Number of threads for sampling; 0 uses all cores.
     """
     from clashsim.pipeline.calibration import CalibrationConfig
 

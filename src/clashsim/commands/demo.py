@@ -21,21 +21,22 @@ if TYPE_CHECKING:
     from clashsim.data.segmentation.result import Segmentation
     from clashsim.pipeline.calibration_data import CalibrationData
 
-# Methods that the demo is compared with, by their names in the report.
+# Methods that clashsim is compared with: name in the report, and key in `METHODS`.
 _BASELINES = {"MuJoCo, grid search": "mujoco-grid", "network without pre-training": "scratch"}
 _SETTING = ("semi_cylinder", "resin", "high")  # shape, material, friction of the sand
 _INTRODUCTION = (
     "[bold]A stand-in for reality:[/bold] 110 strikes on a semi-cylinder, recorded in clashsim's "
     "virtual laboratory (another engine, another contact\n"
     "model, motion capture with noise and drop-outs). {num_fitted} are used to calibrate, the "
-    "others to judge. On real recordings: clashsim bench real-impacts."
+    "others to test. On real recordings: clashsim bench real-impacts."
 )
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Calibrate the semi-cylinder on ten strikes recorded in the virtual laboratory, a stand-in for
-    reality, and judge it on a hundred.
+    """Calibrate on ten included recordings of the virtual laboratory, and test on a hundred.
+
+    The laboratory is a stand-in for reality; the struck block is a semi-cylinder.
 
     Example: clashsim demo -o runs/demo
     """
@@ -43,15 +44,15 @@ class DemoOptions:
     out: OutputPath = Path("runs/demo")
     """Folder to write the run and its report to."""
     impacts: int = 10
-    """Strikes to calibrate with."""
+    """Number of strikes to calibrate on, 1 to 100; the other ones of 110 are the test set."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
     overwrite: bool = False
     """Replace the run if it exists."""
     samples: int = 30_000
     """Simulated strikes to distil from."""
     steps: int = 2000
-    """Steps of distillation."""
+    """Training steps of the distillation."""
 
 
 def run(options: DemoOptions) -> None:
@@ -88,7 +89,7 @@ def run(options: DemoOptions) -> None:
             cache=model_cache(),
             progress=bar,
         )
-    # The viewer replays what "recorded" names.
+    # The viewer finds the recordings to replay by the key "recorded".
     saved_options = asdict(options) | {"out": str(options.out), "recorded": list(_SETTING)}
     result = fit_and_save(
         base,
@@ -106,23 +107,22 @@ def run(options: DemoOptions) -> None:
 
 
 def _data(trials: Trials, scene: Scene, *, num_fitted: int) -> CalibrationData:
-    """The first impact of each trial; the first trials are fitted, the others held out."""
+    """First impacts of all trials: those of the first `num_fitted` trials are to be fitted."""
     from clashsim.core.contact_frame import contact_frame
     from clashsim.data.segmentation.segment import segment
     from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
 
-    # Trials to fit are segmented apart from those to judge by, so that nothing of the latter is in
-    # what is fitted.
+    # Segmented separately, so that no information of the test trials reaches the fitted impacts.
     to_fit = segment(trials[:num_fitted], scene=scene)
-    to_judge = segment(trials[num_fitted:], scene=scene)
+    to_test = segment(trials[num_fitted:], scene=scene)
     fitted_rows = _first_impacts(to_fit)
-    held_out_rows = _first_impacts(to_judge)
+    held_out_rows = _first_impacts(to_test)
     fitted = replace(to_fit.impacts[fitted_rows], source="lab")
-    held_out = replace(to_judge.impacts[held_out_rows], source="lab")
+    held_out = replace(to_test.impacts[held_out_rows], source="lab")
     segmented = SegmentedTrials(
         trials,
         fitted=[to_fit.found[row] for row in fitted_rows],
-        held_out=[to_judge.found[row] for row in held_out_rows],
+        held_out=[to_test.found[row] for row in held_out_rows],
     )
     return CalibrationData(
         name="semi-cylinder, resin on high-friction sand",
@@ -136,7 +136,7 @@ def _data(trials: Trials, scene: Scene, *, num_fitted: int) -> CalibrationData:
 
 
 def _first_impacts(segmentation: Segmentation) -> np.ndarray:
-    """Rows of the first impact of each trial."""
+    """Rows (T,) of the first impact of each of T trials, ascending."""
     _, first_rows = np.unique(segmentation.trial, return_index=True)
     return np.sort(first_rows)
 
@@ -144,7 +144,7 @@ def _first_impacts(segmentation: Segmentation) -> np.ndarray:
 def _predict_with_baselines(
     scene: Scene, data: CalibrationData, seed: int
 ) -> dict[str, np.ndarray]:
-    """Twists (N, 3) after the impacts held out, as the methods to compare with predict them."""
+    """Twists (N, 3) after the held-out impacts as the baselines predict them, by name."""
     from clashsim.core.contact_frame import inertia
     from clashsim.evaluate.few_shot_problem import FewShotProblem
     from clashsim.evaluate.methods import METHODS
@@ -160,7 +160,8 @@ def _predict_with_baselines(
     predicted = {}
     with bar("baselines", len(_BASELINES)) as advance:
         for name, method in _BASELINES.items():
-            after = METHODS[method](problem, np.arange(num_fitted), seed)
+            fitted_rows = np.arange(num_fitted)
+            after = METHODS[method](problem, fitted_rows, seed)
             predicted[name] = after[num_fitted:]
             advance(1)
     return predicted

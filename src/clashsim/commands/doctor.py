@@ -1,4 +1,4 @@
-"""`clashsim doctor`: what is installed, what is missing, and whether the main path works."""
+"""`clashsim doctor`: what is installed, what is missing, and a self-test of the main steps."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ _LONGEST_REASON = 100  # characters of the message of an import that fails
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Report what is installed, which extras are missing and how to install them, and test the main
-    path.
+    """Report what is installed and which extras are missing, and run a self-test.
 
     Example: clashsim doctor
 
-    The self-test samples, calibrates on recorded strikes, plans and steps for real; if it fails,
-    the exit code is not 0.
+    The self-test samples strikes, calibrates on recorded ones, plans a strike and steps it; if it
+    fails, the exit code is not 0.
     """
 
     quick: bool = False
-    """Leave the self-test out."""
+    """Skip the self-test."""
     json: bool = False
     """Print everything as JSON."""
 
@@ -155,7 +154,7 @@ def machine() -> dict[str, Any]:
 
 
 def _say(text: str, end: str = " ") -> None:
-    """Print what is begun without ending the line: its time follows when it is done."""
+    """Print a text without ending the line, so that its duration can follow when it is done."""
     print(text, end=end, flush=True)
 
 
@@ -177,7 +176,7 @@ def _self_test(say: Say) -> list[dict[str, Any]]:
 
 
 def _describe(extra: Extra) -> dict[str, Any]:
-    """An extra as the JSON has it."""
+    """Entry of an extra in the JSON output."""
     return asdict(extra) | {"ready": not extra.lacks, "install": extra.install}
 
 
@@ -269,7 +268,7 @@ def _say_versions(report: dict[str, Any], say: Say) -> None:
 
 
 def _print_machine(machine: dict[str, Any]) -> None:
-    """Print what `machine` found."""
+    """Print what `machine()` returned."""
     threads = f"{machine['cores']} cores, torch uses {machine['threads_of_torch']} threads"
     if machine["OMP_NUM_THREADS"]:
         threads += f" (OMP_NUM_THREADS={machine['OMP_NUM_THREADS']})"

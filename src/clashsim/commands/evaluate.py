@@ -29,10 +29,11 @@ _STRIKER_VELOCITY = slice(9, 11)
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Follow a route with a policy in the virtual laboratory, a stand-in for reality. Needs
-    clashsim[lab].
+    """Follow a route with a policy in the virtual laboratory, a stand-in for reality.
 
     Example: clashsim evaluate runs/push/policy.safetensors --route 2 --env lab -o route.gif
+
+    Needs clashsim[lab].
     """
 
     policy: Positional[Annotated[Path, arg(metavar="POLICY")]]
@@ -44,13 +45,13 @@ class EvaluateOptions:
     repeats: int = 10
     """Number of trials."""
     material: str = "resin"
-    """resin, nylon or petg_cf."""
+    """Material of the block: resin, nylon or petg_cf."""
     surface: str = "high"
-    """high or low friction."""
+    """Sand of the table: high or low friction."""
     seed: int = 0
-    """Seed of the starts and of the scatter of arm, hand and camera."""
+    """Seed of start poses and of actuation, placement and camera noise; trial i adds i."""
     out: OptionalOutputPath = None
-    """Animated picture (.gif) of the first trial to write."""
+    """File to write an animation of the first trial to (.gif)."""
     overwrite: bool = False
     """Replace the file if it exists."""
 
@@ -100,7 +101,7 @@ def _check_fits_laboratory(policy: Policy, route: Route) -> None:
         )
     if np.abs(route.points).max() > lab.REACH:
         raise DataError(
-            f"route {route.name!r} leaves the arm's reach of {lab.REACH} m about the middle of "
+            f"route {route.name!r} leaves the arm's reach of {lab.REACH} m around the middle of "
             "the table"
         )
 

@@ -25,8 +25,9 @@ LAB_STRIKE = {"speed", "point", "deflection"}  # the numbers that the laboratory
 
 @dataclass(frozen=True)
 class ExecuteOptions:
-    """Execute a plan in the virtual laboratory, a stand-in for reality, and show target,
-    expectation and outcome. Needs clashsim[lab].
+    """Execute a plan in the virtual laboratory, a stand-in for reality.
+
+    Shows target, expected pose and outcome. Needs clashsim[lab].
 
     Example: clashsim execute plan --repeats 3 -o outcome.png
     """
@@ -34,13 +35,13 @@ class ExecuteOptions:
     plan: Positional[Annotated[Path, arg(metavar="PLAN")]]
     """Folder of clashsim plan, or its plan.json."""
     material: str = "resin"
-    """resin, nylon or petg_cf."""
+    """Material of the block: resin, nylon or petg_cf."""
     surface: str = "high"
-    """high or low friction."""
+    """Sand of the table: high or low friction."""
     repeats: int = 1
-    """How often to execute it."""
+    """How often to execute the plan."""
     seed: int = 0
-    """Seed of the scatter of arm, hand and camera."""
+    """Seed of actuation, placement and camera noise; repeat i adds i."""
     out: OptionalOutputPath = None
     """Picture (.png, .svg, .pdf) or trials (.safetensors) to write."""
     overwrite: bool = False
@@ -109,7 +110,7 @@ def block_shape(text: str) -> str:
 
 
 def _execute(plan: Plan, shape: str, options: ExecuteOptions) -> list[list[Trial]]:
-    """Execute a plan several times; the recorded strikes of each."""
+    """Execute a plan several times; returns one list of recorded strikes per execution."""
     from clashsim import lab
 
     setting = lab.Setting(shape, options.material, options.surface)
@@ -134,19 +135,19 @@ def _pose_at_rest(trial: Trial) -> np.ndarray:
 
 
 def _print_errors(plan: Plan, outcomes: np.ndarray) -> None:
-    """Print how far bodies came to rest from the target and from the expectation."""
+    """Print how far rest poses `outcomes` (N, 3) are from the target and the expected pose."""
     from clashsim.plan.tasks import pose_error
 
     references = {
         "from the target": np.array(plan.task.target),
-        "from what was expected": plan.predicted[-1],
+        "from what was expected": plan.predicted[-1],  # after the last strike
     }
-    tail = f" (mean of {len(outcomes)})" if len(outcomes) > 1 else ""
+    repeats_note = f" (mean of {len(outcomes)})" if len(outcomes) > 1 else ""
     for words, pose in references.items():
         distances, angles = pose_error(outcomes, pose)
         print(
             f"came to rest {1e3 * distances.mean():.1f} mm and "
-            f"{np.degrees(np.abs(angles)).mean():.1f} degrees {words}{tail}"
+            f"{np.degrees(np.abs(angles)).mean():.1f} degrees {words}{repeats_note}"
         )
 
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Write a run as files for other tools: the scene with identified values, ranges for domain
-    randomisation, and samples from them.
+    """Write a run for other tools: scene with identified values, ranges for domain randomisation.
 
     Example: clashsim export runs/first -o first --posterior-samples 100
 
     scene.xml is your own file with the identified values in it, beside its meshes; ranges.json has
-    each parameter's value, 90 % interval and status; draws.csv has one set of parameters per row;
-    slide.json is there if the run has a slide model. In Python: clashsim.load("runs/first").
+    each parameter's value, 90 % interval and status; draws.csv has posterior samples, one set of
+    parameters per row; slide.json exists if the run has a slide model. In Python:
+    clashsim.load("runs/first").
     """
 
     run: RunArgument
@@ -36,7 +36,7 @@ class ExportOptions:
     out: OutputPath
     """Folder to write to."""
     posterior_samples: int = 0
-    """Sets of parameters to sample for domain randomisation."""
+    """Number of parameter sets to sample for domain randomisation (draws.csv)."""
     seed: int = 0
     """Seed of the samples."""
     overwrite: bool = False
@@ -57,7 +57,7 @@ def run(options: ExportOptions) -> None:
     assets, folder = _asset_paths(scene.assets)
     scene_path = f"{folder}scene.xml"
     if scene_path in assets:
-        # The scene's own name is free: a file is not its own asset.
+        # An asset has that name. No asset has the scene's own name: a file is not its own asset.
         scene_path = f"{folder}{scene.name}.xml"
     files = {scene_path: edited.xml.encode(), "ranges.json": dumps(_ranges(calibrated))}
     if options.posterior_samples:
@@ -76,8 +76,11 @@ def run(options: ExportOptions) -> None:
 def _asset_paths(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
     """Files of a scene by their paths in an export, and the folder of the scene itself there.
 
-    A scene that names files of folders above its own is put as deep, so that its text can stay
-    unchanged. Files with absolute paths are left out.
+    A scene that names files as ../x is put as many folders deep as it has "..", so that its text
+    can stay unchanged. Files with absolute paths are left out.
+
+    Returns:
+        Content by path in the export, and the scene's folder there, "" or ending in "/".
     """
     levels_up = [PurePosixPath(name).parts.count("..") for name in assets]
     folder = "scene/" * max(levels_up, default=0)
@@ -89,7 +92,7 @@ def _asset_paths(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
 
 
 def _ranges(run: CalibratedRun) -> list[dict[str, Any]]:
-    """One entry per parameter of ranges.json; MuJoCo holds sign times the value."""
+    """Entries of ranges.json, one per parameter; the number in the MJCF file is sign * value."""
     ranges = run.ranges()
     entries = []
     for param, estimate, value in zip(
@@ -113,7 +116,7 @@ def _ranges(run: CalibratedRun) -> list[dict[str, Any]]:
 
 
 def _csv(names: list[str], rows: np.ndarray) -> bytes:
-    """CSV with a header of names, and rows (n, p) with all digits."""
+    """CSV with a header of p names and rows (n, p), at full precision."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)

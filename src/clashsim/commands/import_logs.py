@@ -1,4 +1,4 @@
-"""`clashsim import`: read a laboratory's logs as trials."""
+"""`clashsim import`: convert a laboratory's logs to trials."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Read a laboratory's logs as trials: SI units, one clock, named bodies, and a table of what is
-    wrong with them.
+    """Convert logs to trials (SI units, one clock, named bodies), and print the problems found.
 
     Example: clashsim import logs/ --mapping lab.toml -o trials.safetensors
 
     Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, C3D, ROS bags or MCAP: files, folders or
-    archives (.zip, .gz). A mapping file says which column is what (docs/logs.md); --guess proposes
-    one: clashsim import logs/ --guess -o lab.toml
+    archives (.zip, .gz). A mapping file says which column means what (docs/logs.md); --guess
+    proposes one: clashsim import logs/ --guess -o lab.toml
     """
 
     logs: Positional[Annotated[tuple[Path, ...], arg(metavar="LOG...")]]
@@ -35,13 +34,13 @@ class ImportOptions:
     out: OptionalOutputPath = None
     """File to write: trials (.safetensors), or with --guess a proposed mapping (.toml)."""
     mapping: OptionalPath = None
-    """Mapping file (.toml); formats that describe themselves need none."""
+    """Mapping file (.toml): which column means what. Formats that name their bodies need none."""
     guess: bool = False
-    """Guess the mapping from names and numbers; without -o it is printed."""
+    """Guess the mapping from column names and values; without -o it is printed."""
     rate: float = 0.0
-    """Frames per second, for --guess where the logs count frames and have no times."""
+    """Frame rate in Hz, for --guess with logs that count frames and have no times."""
     accept: Names = ()
-    """Serious findings to continue with, by name, as in: --accept up_axis swapped"""
+    """Names of findings that would stop the import but are accepted: --accept up_axis swapped"""
     overwrite: bool = False
     """Replace the file if it exists."""
 
@@ -73,7 +72,7 @@ def run(options: ImportOptions) -> None:
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
-    """Print a table of what is wrong with the logs, if anything is."""
+    """Print a table of the findings (problems of the logs), if there are any."""
     from clashsim.report.findings import findings_table
 
     if findings:
@@ -102,6 +101,6 @@ def _propose_mapping(options: ImportOptions) -> None:
     if proposed.without_orientation:
         bodies = ", ".join(proposed.without_orientation)
         print(
-            f"no columns were found for the orientation of {bodies}, which counts as never turned; "
-            "if the logs have them, write them in as quaternion, euler or yaw"
+            f"no columns were found for the orientation of {bodies}, which is taken as constant; "
+            "if the logs have such columns, add them to the mapping as quaternion, euler or yaw"
         )

@@ -28,7 +28,7 @@ _PICTURES = (".png", ".svg", ".pdf", ".html")
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Look at trials: what was recorded, which impacts are in it, and pictures of both.
+    """Tabulate and draw trials: what was recorded, and the impacts found in it.
 
     Example: clashsim inspect trials.safetensors --scene semi_cylinder -o trials.html
 
@@ -40,10 +40,10 @@ class InspectOptions:
     out: OptionalOutputPath = None
     """Picture (.png, .svg, .pdf) or page (.html) to write."""
     scene: Annotated[str | None, arg(metavar="SCENE")] = None
-    """Scene with which to find impacts; without one, --struck is enough."""
+    """Scene whose bodies collide; without a scene, name the struck body with --struck."""
     settings: OptionalPath = None
-    """File (.toml) to propose the scene's settings in: which geoms collide, ranges of strikes that
-    hold the impacts found, parameters.
+    """File (.toml) to write proposed settings of the scene to: which geoms collide, ranges of
+    strikes that cover the impacts found, and parameters.
     """
     overwrite: bool = False
     """Replace the files if they exist."""
@@ -52,7 +52,7 @@ class InspectOptions:
 
 @dataclass(frozen=True, eq=False)
 class _Inspected:
-    """Trials, and what was found in them; no segmentation where the struck body is not named."""
+    """Trials and the impacts found in them; no segmentation if the struck body is not known."""
 
     trials: Trials
     scene: Scene | None
@@ -90,7 +90,7 @@ def run(options: InspectOptions) -> None:
 
 
 def _inspect(options: InspectOptions) -> _Inspected:
-    """Read the trials and find their impacts."""
+    """Read the trials and find their impacts; a single recorded body is taken as the struck one."""
     from clashsim.pipeline import recordings
 
     trials = recordings.read_recording(options.trials)

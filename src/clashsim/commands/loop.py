@@ -19,47 +19,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """Real-sim-real: strike with the current policy, learn the simulator from that, train the
-    policy further in it, round after round.
+    """Alternate strikes of a policy, calibration and further training (real-sim-real loop).
+
+    Each round strikes with the current policy, calibrates the simulator on all strikes so far, and
+    trains the policy further in it.
 
     Example: clashsim loop semi_cylinder --env lab --rounds 4 -o runs/loop
 
-    Each round is a folder with its strikes, recordings, run and policy; interrupted, the same
-    command continues. It ends before --rounds when the error on fresh strikes has stopped falling.
+    Each round is a folder with its strikes, recordings, run and policy; after an interruption, the
+    same command continues. It ends before --rounds when the error on fresh strikes has stopped
+    falling.
     With --env folder it stops at a file of strikes to make on a rig of your own, and continues when
     their recordings are beside it. Needs clashsim[rl], and clashsim[lab] for the laboratory.
     """
 
     scene: SceneArgument
-    """A shipped scene or an MJCF file ending in .xml; the first simulator has its values."""
+    """Name of a built-in scene, or path of an MJCF file (.xml). Its nominal parameters are
+    those of the first simulator.
+    """
     out: OutputPath
     """Folder of the loop."""
     rounds: int = 4
-    """Rounds at most."""
+    """Maximum number of rounds."""
     env: Literal["lab", "folder"] = "lab"
     """Where strikes are made: in the virtual laboratory, a stand-in for reality, or on a rig of
     your own.
     """
     task: Literal["push", "pose"] = "push"
-    """push: along a corridor; pose: to a pose, for bodies that may be struck from all sides."""
+    """push: strike the body along a corridor; pose: strike it to a target pose, for bodies that may
+    be struck from all sides.
+    """
     algorithm: Literal["sac", "ppo"] = "sac"
-    """How policies are trained."""
+    """Reinforcement-learning algorithm that trains the policies (Stable-Baselines3)."""
     collect: Literal["informative", "plain", "random"] = "informative"
-    """Strikes of a policy rewarded for informative strikes, of the plain policy, or random ones
-    (without a policy).
+    """Which strikes are made: informative: of a policy with a reward bonus for informative strikes;
+    plain: of a policy without that bonus; random: no policy.
     """
     strikes: int = 6
     """Strikes per round."""
     material: str = "resin"
-    """Of the laboratory's block: resin, nylon or petg_cf."""
+    """Material of the laboratory's block: resin, nylon or petg_cf."""
     surface: str = "high"
-    """High or low friction."""
+    """Sand of the laboratory's table: high or low friction."""
     change: str = "none"
-    """What differs in the laboratory from the scene: none, heavier or ballast."""
+    """How the laboratory's block differs from the scene: none, heavier (1.6 times the mass, 0.7
+    times all frictions) or ballast (a weight fixed off its middle).
+    """
     all_rounds: bool = False
-    """Continue to the last round although another is not expected to pay."""
+    """Run all rounds, even when the error on fresh strikes has stopped falling."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
 
 
 def run(options: LoopOptions) -> None:
@@ -89,9 +98,7 @@ def run(options: LoopOptions) -> None:
         return
     console().print(_table(result.rounds))
     if not result.another_pays:
-        print(
-            "another round is not expected to pay: the error on fresh strikes has stopped falling"
-        )
+        print("stopped: another round is not expected to lower the error on fresh strikes")
     policy = "" if result.agent is None else f", last policy in {result.agent}"
     print(f"last run in {result.run}{policy}")
 
@@ -119,9 +126,9 @@ def _table(rounds: Sequence[Round]) -> Any:
     """One row per round with strikes, as a table for the terminal."""
     from rich.table import Table
 
-    title = "Rounds: error of the last round's simulator on fresh strikes"
+    title = "Rounds: error of the previous round's simulator on fresh strikes"
     table = Table(title=title, title_justify="left")
-    for column in ("round", "strikes so far", "off by, mm", "degrees"):
+    for column in ("round", "strikes so far", "error, mm", "error, degrees"):
         table.add_column(column, justify="right")
     for done in rounds:
         if done.error is None or done.recorded is None:

@@ -1,4 +1,4 @@
-"""Kinds of command-line options that several commands share."""
+"""Types and groups of command-line options that several commands share."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class PairOptions:
     struck: OptionalName = None
     """Name of the geom whose motion is predicted."""
     striker: OptionalName = None
-    """Name of the geom that it meets."""
+    """Name of the geom that strikes it, or that it hits (a wall)."""
     ground: OptionalName = None
-    """Name of the geom on which the struck body slides, if there is one."""
+    """Name of the geom on which the struck body slides, if it slides on one."""
 
 
 @dataclass(frozen=True)
 class BodyOptions:
-    """Which bodies of the trials collide, where their names are not those of the scene, or where
-    there is no scene.
+    """Which bodies of the trials collide, if their names differ from the scene's or there is no
+    scene.
     """
 
     struck: OptionalName = None
@@ -42,12 +42,11 @@ class BodyOptions:
     beside it: name of the struck geom.
     """
     striker: OptionalName = None
-    """Name of the striker in the trials. Without a scene, leave it out for a wall or floor that was
-    not recorded.
+    """Name of the striker in the trials. Without a scene, omit it if the striker is a wall or floor
+    that was not recorded.
     """
     ground: OptionalName = None
-    """Name of the scene's geom on which the struck body slides, for an MJCF file without settings.
-    """
+    """Name of the geom on which the struck body slides (MJCF file without a settings file)"""
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class ExecutionOptions:
     """Where independent pieces of work run."""
 
     executor: Annotated[str | None, arg(metavar="EXECUTOR")] = None
-    """ray joins the cluster of `ray start`, or starts one on this machine; local always starts one;
-    an address (host:port, ray://host:port) joins that one. By default all work runs in this
-    process. Needs clashsim[scale].
+    """Ray cluster that runs the work. ray: the running cluster of this machine, or a new one if
+    there is none; local: always a new one on this machine; host:port or ray://host:port: the
+    cluster at that address. By default all work runs in this process. Needs clashsim[scale].
     """
     workers: int = 0
-    """Number of workers of the executor, one core each; 0 is all of them."""
+    """Number of workers of the executor, one core each; 0 uses all cores."""

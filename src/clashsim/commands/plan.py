@@ -25,31 +25,30 @@ if TYPE_CHECKING:
     from clashsim.pipeline.planning import PlanConfig, PlanResult
     from clashsim.plan.tasks import Plan
 
-# Share of the strikes to choose from of which a model may be unsure without a warning.
+# A warning is printed if the model is unsure of more than this share of the candidate strikes.
 _UNTRUSTED = 0.05
 PoseInDegrees = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class ArmLimits:
-    """What the arm allows at its tip."""
+    """Largest speed, acceleration and jerk of the arm's tip."""
 
     speed: float = 0.8
-    """m/s"""
+    """Largest speed, m/s."""
     acceleration: float = 10.0
-    """m/s^2"""
+    """Largest acceleration, m/s^2."""
     jerk: float = 500.0
-    """m/s^3"""
+    """Largest jerk, m/s^3."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Plan the strike, or the strikes, that bring the struck body to a target, and write them as a
-    robot executes them.
+    """Plan the strikes that bring the struck body to a target, and the robot's path for each.
 
     Example: clashsim plan runs/demo --target -0.05 -0.02 -20 -o plan
 
-    The folder gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as
+    The folder -o gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as
     path-1.csv and path-1.json.
     Many targets at once: clashsim plan runs/demo --targets targets.csv -o plans.csv
     """
@@ -57,37 +56,37 @@ class PlanOptions:
     run: RunArgument
     """Run folder of clashsim calibrate or demo, with a slide model."""
     target: Annotated[PoseInDegrees | None, arg(metavar="X Y YAW")] = None
-    """Where the body should come to rest: m, m, degrees."""
+    """Pose at which the body should come to rest, world frame: m, m, degrees."""
     targets: OptionalPath = None
-    """Instead of one: a .csv file with the columns x, y (m), yaw (degrees), and start_x, start_y,
-    start_yaw if they differ.
+    """Many targets instead of --target: a .csv file with the columns x, y (m), yaw (degrees), and
+    start_x, start_y, start_yaw if the starts differ.
     """
     start: Annotated[PoseInDegrees, arg(metavar="X Y YAW")] = (0.0, 0.0, 0.0)
-    """Where it lies: m, m, degrees."""
+    """Pose of the body before the first strike, world frame: m, m, degrees."""
     out: OptionalOutputPath = None
     """Folder to write to; with --targets a file, .csv or .json."""
     strikes: OptionalInt = None
-    """How many strikes, 1 to 3; by default as few as reach the target."""
+    """Number of strikes, 1 to 3; by default as few as reach the target."""
     method: Literal["cmaes", "cem", "gradient"] = "cmaes"
-    """How to search."""
+    """Search method: CMA-ES, cross-entropy method, or gradient descent from many starts."""
     side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
-    """Side from which the arm can strike: bearings of the tip seen from the body, degrees,
-    counter-clockwise.
+    """Side from which the arm can strike: bearings of the tip seen from the body, in degrees, from
+    the first counter-clockwise to the second.
     """
     workspace: Annotated[tuple[float, float, float, float] | None, arg(metavar="X0 X1 Y0 Y1")] = (
         None
     )
     """Rectangle that the body may not leave, m."""
     noise_samples: int = 0
-    """Plan for the mean over so many samples of the model's noise, instead of for the expected
-    outcome.
+    """Number of outcomes sampled from the model's predicted noise; the plan minimises the mean cost
+    over them. 0 minimises the cost of the expected outcome.
     """
     seed: int = 0
     """Seed of the search."""
     overwrite: bool = False
     """Replace the folder or file if it exists."""
     device: Annotated[str | None, arg(metavar="DEVICE")] = None
-    """Where torch searches, all targets and populations in one batch: cpu or cuda."""
+    """Torch device of the search, cpu or cuda; all targets are then searched in one batch."""
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
     limits: ArmLimits = ArmLimits()
 
@@ -99,8 +98,7 @@ def run(options: PlanOptions) -> None:
     execution = options.execution
     if (options.target is None) == (options.targets is None):
         raise ParamError(
-            "say where the body should come to rest: --target X Y YAW, or --targets FILE.csv, "
-            "one of them"
+            "say where the body should come to rest: either --target X Y YAW or --targets FILE.csv"
         )
     if options.target is None:
         _plan_targets(options)
@@ -124,7 +122,8 @@ def _plan_targets(options: PlanOptions) -> None:
 
     config = _config(options)
     scene = load(options.run).scene
-    task = planning_task(scene, (0.0, 0.0, 0.0), config)
+    any_target = (0.0, 0.0, 0.0)  # each row of the file replaces it
+    task = planning_task(scene, any_target, config)
     if options.out is not None:
         check_output_file(options.out, (".csv", ".json"), overwrite=options.overwrite)
     tasks = target_files.read_targets(Path(str(options.targets)), task)
@@ -138,7 +137,7 @@ def _plan_targets(options: PlanOptions) -> None:
 
 
 def _config(options: PlanOptions) -> PlanConfig:
-    """The library's configuration for options of the command line."""
+    """Convert options of the command line to the configuration of `plan_run`."""
     from clashsim.pipeline.planning import PlanConfig
     from clashsim.plan.motion_limits import Limits
 
@@ -177,8 +176,8 @@ def _print_warnings(result: PlanResult) -> None:
         )
     if result.untrusted_share > _UNTRUSTED:
         print(
-            f"the model is not sure of {100 * result.untrusted_share:.0f} % of the strikes to "
-            "choose from: record more of them"
+            f"the model is unsure of {100 * result.untrusted_share:.0f} % of the candidate "
+            "strikes: record more like them"
         )
 
 
@@ -204,6 +203,7 @@ def _table(plan: Plan, scene: Scene) -> Any:
         table.add_column(column, justify="right")
     strikes = zip(plan.strikes, touches(scene, plan), plan.predicted, strict=True)
     for number, (strike, touch, rest) in enumerate(strikes, start=1):
+        touch_x, touch_y, _, velocity_x, velocity_y = touch[:5]  # of the tip; the third is its yaw
         position = f"{1e3 * rest[0]:.1f}, {1e3 * rest[1]:.1f}"
         yaw = f"{np.degrees(rest[2]):.1f}"
         # The standard deviation is that of the pose after the last strike.
@@ -213,8 +213,8 @@ def _table(plan: Plan, scene: Scene) -> Any:
         table.add_row(
             str(number),
             *(f"{value:.3f}" for value in strike),
-            f"{1e3 * touch[0]:.1f}, {1e3 * touch[1]:.1f}",
-            f"{touch[3]:.3f}, {touch[4]:.3f}",
+            f"{1e3 * touch_x:.1f}, {1e3 * touch_y:.1f}",
+            f"{velocity_x:.3f}, {velocity_y:.3f}",
             position,
             yaw,
         )

@@ -14,23 +14,24 @@ from clashsim.core.progress import bar
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """Record strikes in the virtual laboratory, a stand-in for reality: three materials on two
-    kinds of sand for each shape. Needs clashsim[lab].
+    """Record strikes in the virtual laboratory, a stand-in for reality.
+
+    Each shape is recorded in three materials on high- and low-friction sand. Needs clashsim[lab].
 
     Example: clashsim record -o recordings --shape semi_cylinder --strikes 12
 
-    Existing files are kept, so interrupted work continues. What ships with clashsim is
-    --strikes 110 --seed 2025 of all shapes.
+    Existing files are kept, so interrupted work continues. The recordings included in clashsim were
+    made with the defaults: --strikes 110 --seed 2025, all shapes.
     """
 
     out: OutputPath
-    """Folder to write to, one .npz file per setting."""
+    """Folder to write to: one .npz file per setting (shape, material, sand)."""
     shape: Annotated[str | None, arg(metavar="SHAPE")] = None
     """Only this shape: semi_cylinder, square or triangle."""
     strikes: int = 110
-    """Strikes of each setting; one or two seconds each."""
+    """Number of strikes per setting; each takes one or two seconds."""
     seed: int = 2025
-    """Seed of strikes, placing and cameras."""
+    """Seed of the strikes and of actuation, placement and camera noise."""
 
 
 def run(options: RecordOptions) -> None:

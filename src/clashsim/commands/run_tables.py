@@ -1,4 +1,4 @@
-"""Tables of a run for the terminal, alike for `calibrate`, `demo` and `show`."""
+"""Tables of a run for the terminal, the same for `calibrate`, `demo` and `show`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def print_run(
     run: CalibratedRun, metrics: Mapping[str, Any], slide: Mapping[str, Any] | None
 ) -> None:
-    """Print what a run found: parameters, restitution, friction, slide model and accuracy.
+    """Print the results of a run: parameters, restitution, friction, slide model, accuracy.
 
     Args:
         run: The calibrated run.
@@ -28,7 +28,7 @@ def print_run(
     screen = console()
 
     def show(renderable: Any, style: str | None = None) -> None:
-        # Names may hold what rich would take for markup.
+        # Names from files may contain text like [red], which rich would interpret.
         screen.print(renderable, style=style, markup=False)
 
     show(tables.parameter_table(run.scene.params, run.calibration.theta))
@@ -51,7 +51,7 @@ def print_run(
 
 
 def unwritten_params(run: CalibratedRun, edited: EditedMjcf) -> str:
-    """The tail of a sentence on a written scene: which parameters are not in it, and why.
+    """Clauses to append to "scene written to ...": which parameters are not in it, and why.
 
     Args:
         run: The calibrated run.

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Sample strikes from a scene's ranges and run them in MuJoCo.
+    """Sample random strikes from a scene's ranges and simulate them in MuJoCo.
 
     Example: clashsim sample semi_cylinder -n 100000 -o strikes.safetensors
 
-    Interrupted work continues where it stopped when the same command is given again.
+    After an interruption, the same command continues from the finished shards.
     On all cores of a cluster: clashsim sample semi_cylinder -n 10000000 -o strikes.safetensors
     --executor ray --checkpoint-dir s3://bucket/strikes
     """
 
     scene: SceneArgument
-    """A shipped scene or an MJCF file ending in .xml."""
+    """Name of a built-in scene, or path of an MJCF file (.xml)."""
     out: OutputPath
     """File to write, ending in .safetensors."""
     samples: Annotated[int, arg(aliases=["-n"])] = 100_000
@@ -42,14 +42,14 @@ class SampleOptions:
     seed: int = 0
     """The same seed gives the same file, with any number of threads and workers."""
     threads: int = 0
-    """Threads to use in this process; 0 is all cores."""
+    """Number of threads in this process; 0 uses all cores."""
     engine: Literal["mujoco", "mjx", "auto"] = "mujoco"
-    """What runs the strikes: MuJoCo on the CPU, MJX on the device of JAX, or whichever is faster in
-    a short trial of both.
+    """Simulator: MuJoCo on the CPU, MJX on JAX's device, or (auto) the faster one in a short test
+    of both.
     """
     checkpoint_dir: Annotated[str | None, arg(metavar="PLACE")] = None
-    """Folder, or URL of any file system that fsspec knows, for finished parts until all are done;
-    by default beside the output.
+    """Folder or fsspec URL where finished shards are kept until all are done; by default a folder
+    beside the output.
     """
     overwrite: bool = False
     """Replace the file if it exists."""

@@ -19,7 +19,7 @@ class SegmentOptions:
 
     Example: clashsim segment trials.safetensors --scene semi_cylinder -o impacts.csv
 
-    The file is what clashsim calibrate reads; clashsim calibrate takes trials directly, too.
+    clashsim calibrate reads the file that this writes. It also takes trials directly.
     """
 
     trials: TrialsArgument
@@ -27,12 +27,12 @@ class SegmentOptions:
     out: OutputPath
     """File to write, ending in .csv or .safetensors."""
     scene: Annotated[str, arg(metavar="SCENE")]
-    """A shipped scene or an MJCF file ending in .xml."""
+    """Name of a built-in scene, or path of an MJCF file (.xml)."""
     sure: bool = False
-    """Leave out impacts that are in doubt: double hits, long contacts."""
+    """Exclude flagged impacts (double hits, long contacts)."""
     known: Names = ()
-    """Numbers of the trials to write with each impact, beside those that are parameters of the
-    scene.
+    """Additional measured covariates to write with each impact: names of numbers in the trials.
+    Those that are parameters of the scene are always written.
     """
     overwrite: bool = False
     """Replace the file if it exists."""
@@ -47,9 +47,7 @@ def run(options: SegmentOptions) -> None:
     out = options.out
     check_output_file(out, (".csv", ".safetensors"), overwrite=options.overwrite)
     if out.exists() and options.trials.exists() and out.samefile(options.trials):
-        raise DataError(
-            f"{str(out)!r} are the recording itself; choose another output for its impacts"
-        )
+        raise DataError(f"the output {str(out)!r} is the recording itself; choose another file")
     trials = recordings.read_recording(options.trials)
     names = recordings.BodyNames(
         options.bodies.struck, options.bodies.striker, options.bodies.ground
@@ -58,10 +56,11 @@ def run(options: SegmentOptions) -> None:
     segmentation = recordings.find_impacts(trials, scene, names)
     impacts = recordings.impacts_with_known(segmentation, scene, options.known, trials)
     if options.sure:
-        impacts = impacts[np.flatnonzero(segmentation.clean)]
+        unflagged_rows = np.flatnonzero(segmentation.clean)
+        impacts = impacts[unflagged_rows]
         if not len(impacts):
             raise DataError(
-                f"all {len(segmentation.found)} impacts are in doubt; "
+                f"all {len(segmentation.found)} impacts are flagged; "
                 "without --sure they are written"
             )
     for sentence in recordings.segmentation_summary(segmentation, trials):

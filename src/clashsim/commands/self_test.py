@@ -1,7 +1,8 @@
-"""The self-test of `clashsim doctor`: the main path in short.
+"""The self-test of `clashsim doctor`: the main steps of clashsim on little data.
 
-Strikes are sampled, a model is distilled, calibrated and judged, a strike is planned and stepped,
-and the run is written and read back. Each is done on real work, with a bound that must hold.
+Strikes are sampled, the shipped model predicts them, it is calibrated and tested on recorded
+strikes, a strike is planned and stepped, and the run is written and read back. Each step has a
+bound that must hold.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SAMPLES = 500
 _FEWEST_IMPACTS = 450  # of the samples that must end
 _POSTERIOR_SAMPLES = 2  # fewer than usual, to save time
 _NUM_FITTED = 10  # recorded strikes to calibrate with
-_NUM_HELD_OUT = 10  # recorded strikes to judge by
+_NUM_HELD_OUT = 10  # recorded strikes to test on
 _MAX_ERROR = 0.1  # relative error of a good prediction
 _FEWEST_GOOD = 0.8  # share of the strikes held out that must be predicted well
 _FARTHEST = 3.0  # mm between the plan and the hybrid simulator
@@ -82,7 +83,7 @@ class SelfTest:
             start = time.perf_counter()
             try:
                 passed, found = check()
-            except Exception as error:  # a doctor reports what is broken, whatever it is
+            except Exception as error:  # any error is reported as a failed check
                 passed = False
                 reason = " ".join(str(error).split())[:_LONGEST_REASON]
                 found = f"{type(error).__name__}: {reason}"
@@ -147,8 +148,10 @@ class SelfTest:
         from clashsim.plan.tasks import PlanningTask, PlanStatus
 
         table = self._calibrated.strike_table()
+        # The target is where a strike well inside the table's ranges brings a body at the origin.
         strike = 0.35 * table.low + 0.65 * table.high
-        x, y, yaw = table.rest(np.zeros((1, 3)), strike[None])[0]
+        at_origin = np.zeros((1, 3))
+        x, y, yaw = table.rest(at_origin, strike[None])[0]
         start = time.perf_counter()
         self._plan = plan(table, PlanningTask((float(x), float(y), float(yaw))))
         milliseconds = 1e3 * (time.perf_counter() - start)
@@ -166,7 +169,8 @@ class SelfTest:
         hybrid = run.hybrid(timestep=_TIMESTEP)
         assert hybrid.theta is not None
         stepped = SteppedStrikes(hybrid, run.scene, hybrid.theta)
-        rest = stepped.rest(np.zeros((1, 3)), plan.strikes)[0]
+        at_origin = np.zeros((1, 3))
+        rest = stepped.rest(at_origin, plan.strikes)[0]
         distance = 1e3 * float(np.linalg.norm(rest[:2] - plan.predicted[-1, :2]))
         return distance < _FARTHEST, (
             f"the hybrid simulator ends {distance:.1f} mm from the planned pose "
@@ -193,15 +197,15 @@ class SelfTest:
 
     @property
     def _calibrated(self) -> CalibratedRun:
-        """The run of the check that calibrates."""
+        """The calibrated run that `_calibrate` made."""
         if self._run is None:
             raise DataError("nothing was calibrated")
         return self._run
 
     def _relative_errors(self, after: np.ndarray, impacts: Impacts) -> np.ndarray:
-        """Errors (N,) of predicted twists (N, 3) over the size of the measured ones.
+        """Relative errors (N,) of predicted twists `after` (N, 3).
 
-        Angular velocities count at the radius of gyration.
+        Angular velocities are multiplied by the radius of gyration.
         """
         from clashsim.core.contact_frame import inertia
 

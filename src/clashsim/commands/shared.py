@@ -1,4 +1,4 @@
-"""What several commands need: a console for tables, checks of outputs, and the executor."""
+"""Shared by several commands: the console for tables, checks of output files, the executor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_executor(options: ExecutionOptions) -> Iterator[Executor]:
         options: As given on the command line.
 
     Yields:
-        What maps a function over items.
+        An `Executor`, which maps a function over items.
     """
     if options.executor is None:
         if options.workers:

@@ -1,4 +1,4 @@
-"""`clashsim show`: print what a run found."""
+"""`clashsim show`: print the results of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clashsim.commands.run_tables import print_run
 
 @dataclass(frozen=True)
 class ShowOptions:
-    """Print what a run found: parameters with intervals and status, and its accuracy.
+    """Print the results of a run: parameters with intervals and status, and accuracy.
 
     Example: clashsim show runs/first
     """

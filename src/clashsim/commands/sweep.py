@@ -23,10 +23,11 @@ from clashsim.core.parsing import TOML_BYTES, parse_toml, read_bounded
 from clashsim.core.progress import bar
 from clashsim.core.typed import build_dataclass
 
+# Columns of a .csv list that hold numbers, and how their text is converted.
 _NUMBERS: dict[str, Callable[[str], float]] = {"seed": int, "samples": int, "hold_out": float}
-_LIST_BYTES = 1 << 26  # of a list: more than a hundred thousand runs
+_LIST_BYTES = 1 << 26  # largest list that is read: room for more than a hundred thousand runs
 _REQUIRED = ("scene", "impacts", "out")
-# Options that an existing run must have been made with to be the one that is asked for.
+# An existing run is kept only if it was made with the same values of these options.
 _DECISIVE = ("samples", "seed", "hold_out", "known", "pair")
 _COMPARED = ("MuJoCo, nominal", "MuJoCo, identified", "clashsim")
 
@@ -38,31 +39,31 @@ class SweepOptions:
     Example: clashsim sweep pairs.csv --executor ray
 
     The list is a .csv file with columns scene, impacts and out, or a .toml file with a table
-    [[run]] for each; seed, hold_out, samples, known, struck, striker and ground may be there as
-    well, as in clashsim calibrate. Paths are relative to the list. Existing runs are kept, so that
-    an interrupted sweep continues; one that fails is reported at the end, and the others finish.
+    [[run]] for each. Further columns are optional: seed, hold_out, samples, known, struck, striker
+    and ground, as in clashsim calibrate. Paths are relative to the list. Existing runs are kept, so
+    an interrupted sweep continues. A run that fails is reported at the end; the others finish.
     """
 
     pairs: Positional[Annotated[Path, arg(metavar="LIST")]]
     """File with the list, ending in .csv or .toml."""
     samples: int = 100_000
-    """Simulated strikes to distil from, where the list does not say."""
+    """Simulated strikes to distil from, where the list gives no number."""
     base: OptionalPath = None
     """Folder where distilled models are kept; by default clashsim's folder in the user's cache."""
     seed: int = 0
-    """Seed of sampling, distilling, fitting and holding out, where the list does not say."""
+    """Seed of sampling, distillation, fitting and held-out impacts, where the list gives none."""
     hold_out: float = 0.0
-    """Share of the impacts kept back, where the list does not say; 0 judges by leaving each fifth
-    out in turn.
+    """Share of the impacts kept back to test each result, where the list gives none; 0 uses 5-fold
+    cross-validation.
     """
     overwrite: bool = False
-    """Make existing runs again."""
+    """Calibrate existing runs again and replace them."""
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One run of a list, with the options of `clashsim calibrate`; None where it does not say."""
+    """One entry of the list: options of `clashsim calibrate`, None where the entry has none."""
 
     scene: str
     impacts: str
@@ -78,7 +79,12 @@ class _Line:
 
 @dataclass
 class _Progress:
-    """Which jobs of a sweep are still to do, and which have failed and why, by their numbers."""
+    """State of a sweep.
+
+    Attributes:
+        to_do: Indices of the jobs whose runs do not exist yet.
+        failed: Why a job failed, by its index.
+    """
 
     to_do: list[int] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
@@ -91,7 +97,7 @@ def run(options: SweepOptions) -> None:
     jobs = read_jobs(options)
     state = _begin(jobs)
     with open_executor(options.execution) as executor:
-        # An executor has one thread per worker; in this process, sampling takes all cores.
+        # Workers of an executor have one thread each; without one, sampling uses all cores (0).
         threads = 0 if options.execution.executor is None else 1
         _make_shared_base_models([jobs[i] for i in state.to_do], executor, threads)
         _calibrate(jobs, state, executor, threads)
@@ -112,13 +118,13 @@ def run(options: SweepOptions) -> None:
 
 
 def read_jobs(options: SweepOptions) -> list[CalibrateOptions]:
-    """Read what the list asks for, each line as `clashsim calibrate` would be called.
+    """Read the list: one set of `clashsim calibrate` options per entry.
 
     Args:
         options: As given on the command line.
 
     Returns:
-        Options with absolute paths, since workers have other working folders.
+        Options with absolute paths, because workers have other working folders.
     """
     path = options.pairs
     if not path.is_file():
@@ -136,7 +142,7 @@ def read_jobs(options: SweepOptions) -> list[CalibrateOptions]:
 
 
 def _begin(jobs: list[CalibrateOptions]) -> _Progress:
-    """Find out which runs are not there yet."""
+    """Find the jobs whose runs do not exist yet; runs made with other options have failed."""
     state = _Progress()
     for i, job in enumerate(jobs):
         try:
@@ -150,15 +156,15 @@ def _begin(jobs: list[CalibrateOptions]) -> _Progress:
 def _make_shared_base_models(
     jobs: list[CalibrateOptions], executor: Executor, threads: int
 ) -> None:
-    """Make the base models that several runs need.
+    """Make the base models that several runs need, before any run is calibrated.
 
-    They come first, since two workers that make the same one at once would do the work twice.
+    Otherwise two workers could make the same base model at the same time.
     """
     shared = _one_job_per_shared_model(jobs)
     if not shared:
         return
     with bar("base models", len(shared)) as advance:
-        # What is wrong with a scene is reported by its runs.
+        # Errors are ignored here: each run of that scene raises the same error and reports it.
         for _ in executor(partial(_make_base_model, threads=threads), shared):
             advance(1)
 
@@ -166,17 +172,17 @@ def _make_shared_base_models(
 def _calibrate(
     jobs: list[CalibrateOptions], state: _Progress, executor: Executor, threads: int
 ) -> None:
-    """Make the runs that are to do, and note those that fail."""
+    """Calibrate the jobs in `state.to_do`, and note in `state.failed` those that fail."""
     with bar("calibrating", len(state.to_do)) as advance:
         work = partial(_make_run, threads=threads)
-        for k, outcome in executor(work, [jobs[i] for i in state.to_do]):
+        for position, outcome in executor(work, [jobs[i] for i in state.to_do]):
             if isinstance(outcome, ClashError):
-                state.failed[state.to_do[k]] = str(outcome)
+                state.failed[state.to_do[position]] = str(outcome)
             advance(1)
 
 
 def _make_base_model(job: CalibrateOptions, threads: int) -> None:
-    """Make the base model that a run needs."""
+    """Load or distil the base model of a job, so that it is in the cache."""
     from clashsim.fit.base import base_model
     from clashsim.fit.threads import one_thread
     from clashsim.pipeline.arguments import load_scene, model_cache
@@ -192,7 +198,7 @@ def _make_base_model(job: CalibrateOptions, threads: int) -> None:
 
 
 def _make_run(job: CalibrateOptions, threads: int) -> None:
-    """Make a run."""
+    """Calibrate a job and write its run folder."""
     from clashsim.fit.threads import one_thread
     from clashsim.pipeline.calibration import calibrate_run
 
@@ -210,7 +216,7 @@ def _one_job_per_shared_model(jobs: Iterable[CalibrateOptions]) -> list[Calibrat
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a list, with values as TOML would have them."""
+    """Entries of a list, with the types that TOML gives: numbers are converted from CSV text."""
     name = f"the list {str(path)!r}"
     if path.suffix == ".toml":
         content = parse_toml(read_bounded(path, name, limit=TOML_BYTES), name)
@@ -229,7 +235,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _parse_cells(row: dict[Any, Any], place: str) -> dict[str, Any]:
-    """A line of a CSV file, whose cells are all texts; empty ones are left out."""
+    """An entry of a .csv list with converted values; empty cells are left out."""
     values: dict[str, Any] = {}
     for key, cell in row.items():
         if not isinstance(key, str) or not isinstance(cell, str | None):
@@ -271,10 +277,10 @@ def _job(options: SweepOptions, line: dict[str, Any], place: str) -> CalibrateOp
 
 
 def _exists(job: CalibrateOptions) -> bool:
-    """Whether the run is there, made as the list asks for it.
+    """Whether the run of a job exists already.
 
     Raises:
-        RunError: It was made with other options.
+        RunError: A run exists, but was made with other options.
     """
     from clashsim.fit.run_folder import read_notes
 
@@ -293,7 +299,7 @@ def _exists(job: CalibrateOptions) -> bool:
 
 
 def _result_rows(jobs: list[CalibrateOptions], state: _Progress) -> list[dict[str, Any]]:
-    """A row of accuracies for each run that is there; runs that cannot be read have failed."""
+    """A row of accuracies for each run that exists; one that cannot be read counts as failed."""
     rows = []
     for i, job in enumerate(jobs):
         if i in state.failed:
@@ -308,7 +314,7 @@ def _result_rows(jobs: list[CalibrateOptions], state: _Progress) -> list[dict[st
 
 
 def _result_row(job: CalibrateOptions) -> dict[str, Any]:
-    """Accuracies of a run, from its folder: it may have been made by a worker, or before."""
+    """Accuracies of a run, read from its folder: a worker or an earlier sweep may have made it."""
     from clashsim.fit.run_folder import read_notes
 
     metrics = read_notes(job.out)["metrics"]

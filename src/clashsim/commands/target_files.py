@@ -70,7 +70,7 @@ def summary(plans: Sequence[Plan]) -> list[str]:
         targets = np.array([plan.task.target for plan in found])
         distances, angles = pose_error(rests, targets)
         sentences.append(
-            f"there, bodies are expected {1e3 * np.median(distances):.1f} mm and "
+            f"their rest poses are expected {1e3 * np.median(distances):.1f} mm and "
             f"{np.degrees(np.median(np.abs(angles))):.1f} degrees from the target (medians)"
         )
     return sentences
@@ -109,7 +109,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _check_columns(path: Path, row: Mapping[str, Any]) -> bool:
-    """Refuse a table that lacks columns; returns whether it has those of the starts."""
+    """Refuse a table that lacks columns; returns whether it has the columns of the starts."""
     missing = [name for name in _POSE if name not in row]
     if missing:
         columns = "columns" if len(missing) > 1 else "column"
@@ -151,7 +151,7 @@ def _csv(plans: Sequence[Plan]) -> bytes:
                 plan.status,
                 len(plan.strikes),
                 *strikes,
-                *_pose_cells(plan.predicted[-1]),
+                *_pose_cells(plan.predicted[-1]),  # at rest after the last strike
                 *_pose_cells(plan.std),
             ]
         )
@@ -159,6 +159,6 @@ def _csv(plans: Sequence[Plan]) -> bytes:
 
 
 def _pose_cells(pose: Sequence[float] | np.ndarray) -> list[str]:
-    """x, y (m) and yaw, in degrees, of a pose (3,) in rad."""
+    """Cells x, y (m) and yaw (degrees) of a pose (3,) with yaw in rad."""
     x, y, yaw = pose
     return [f"{value:.9g}" for value in (x, y, np.degrees(yaw))]

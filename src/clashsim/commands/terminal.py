@@ -1,4 +1,4 @@
-"""What a command prints, as a terminal may safely show it.
+"""Safe output to a terminal.
 
 Names and sentences come from files that others wrote. A terminal obeys some characters instead of
 showing them, so everything that a command prints goes through here.
@@ -16,15 +16,15 @@ from typing import Any, TextIO, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-# Whole sequences that set colours, move the cursor, or name the window: other libraries print them
-# too, and what is left of one without its first character is noise.
+# Whole escape sequences: colours, cursor movement, window titles. Removing only the first character
+# would leave the rest of each sequence as visible noise.
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x9b[0-?]*[ -/]*[@-~]"
 )
 
 
 def plain(text: str) -> str:
-    """Text without what a terminal would obey: escape sequences go, other characters become "?"."""
+    """Remove escape sequences from a text, and replace other control characters by "?"."""
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
@@ -32,12 +32,12 @@ def plain(text: str) -> str:
 
 
 def _shows(letter: str) -> bool:
-    """Whether a terminal shows a character as it is; spaces of all widths are not "printable"."""
+    """Whether a terminal shows a character; `isprintable` is false for most kinds of space."""
     return letter.isprintable() or letter in "\n\t" or unicodedata.category(letter) == "Zs"
 
 
 class PlainConsole(Console):
-    """A console for tables: colours are its own, and the text in them is plain."""
+    """A console that styles tables itself and shows their text through `plain`."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -51,17 +51,17 @@ class PlainConsole(Console):
 
 
 class _PlainStream:
-    """A stream that writes plain text to another one; rich writes to that one itself."""
+    """A stream that passes text through `plain`; rich consoles bypass it (see `PlainConsole`)."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream  # where consoles of rich look for the stream itself
+        self.rich_proxied_file = stream  # rich writes to the stream of this attribute directly
 
     def write(self, text: str) -> int:
         """Write the text as a terminal may show it."""
         return self.rich_proxied_file.write(plain(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Likewise."""
+        """Write each line as a terminal may show it."""
         for line in lines:
             self.write(line)
 
@@ -71,7 +71,7 @@ class _PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Make all that is printed meanwhile plain."""
+    """Pass everything printed in this context through `plain`."""
     out = cast(TextIO, _PlainStream(sys.stdout))
     errors = cast(TextIO, _PlainStream(sys.stderr))
     with redirect_stdout(out), redirect_stderr(errors):

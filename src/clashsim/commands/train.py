@@ -27,10 +27,9 @@ class TrainOptions:
 
     Example: clashsim train runs/demo -o runs/push
 
-    Interrupted, the same command continues from the last checkpoint. Needs clashsim[rl].
-    Several at once: clashsim train runs/demo -o runs/push --seeds 8 --executor ray
-    On a GPU: clashsim train runs/demo -o runs/push --device cuda, with PPO, which needs no
-    clashsim[rl].
+    After an interruption, the same command continues from the last checkpoint. Needs clashsim[rl].
+    Several policies at once: clashsim train runs/demo -o runs/push --seeds 8 --executor ray
+    On a GPU (PPO, without clashsim[rl]): clashsim train runs/demo -o runs/push --device cuda
     """
 
     run: RunArgument
@@ -38,25 +37,25 @@ class TrainOptions:
     out: OutputPath
     """Folder to write policy, checkpoints and a log for TensorBoard to."""
     config: Literal["default", "paper"] = "default"
-    """default: many environments at once; paper: the library's own hyper-parameters, one
-    environment.
+    """default: SAC in 64 environments at once; paper: Stable-Baselines3's default hyperparameters
+    and one environment, as in the CLASH paper.
     """
     steps: OptionalInt = None
-    """Strikes to train with: 200,000, and with --device ten times that."""
+    """Total number of strikes to train with; by default 200,000, with --device 2,000,000."""
     device: Annotated[str | None, arg(metavar="DEVICE")] = None
-    """Device of torch on which thousands of environments run and the policy is trained, as in:
-    --device cuda.
+    """Torch device, as in --device cuda. Environments and training (PPO) then run on it; without
+    this option, SAC trains on the CPU.
     """
     num_envs: OptionalInt = None
-    """Environments that run at once with --device: 4096."""
+    """Number of parallel environments with --device; by default 4096."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
     seeds: int = 1
-    """Policies to train, of as many seeds from --seed on, in folders seed-0, seed-1, ...; those
-    that exist are kept.
+    """Number of policies to train, with seeds --seed, --seed + 1, ... in folders seed-0, seed-1,
+    ... Existing policies are kept.
     """
     overwrite: bool = False
-    """Train again although there is a policy."""
+    """Train again and replace an existing policy."""
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 
@@ -74,7 +73,7 @@ def run(options: TrainOptions) -> None:
         overwrite=options.overwrite,
     )
     uses_executor = options.execution.executor is not None
-    # Workers on other machines may have a device that this one lacks.
+    # Refuses a missing device before any work; workers on other machines may have it.
     if options.device is not None and not uses_executor:
         config.ppo()
     check_at_least(1, seeds=options.seeds)

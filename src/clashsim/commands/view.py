@@ -30,16 +30,15 @@ if TYPE_CHECKING:
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS = ("0.0.0.0", "::")
 _LAST_PORT = 65535
-# s: timestep of the hybrid simulator with a slide model, which is exact for any, and without one.
-_COARSE_TIMESTEP = 0.005
-_FINE_TIMESTEP = 0.002
+# Timesteps of the hybrid simulator, s: a slide model is exact at any timestep, MuJoCo's is not.
+_COARSE_TIMESTEP = 0.005  # with a slide model
+_FINE_TIMESTEP = 0.002  # without one
 _POLICY_FILE = "policy.safetensors"
 
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Open a run in the browser: replay its strikes in 3D, drag a target and see the strike
-    planned, strike by hand, watch a policy on a route.
+    """Open a run in the browser: replay, plan and try strikes in 3D, watch a policy on a route.
 
     Example: clashsim view runs/demo
 
@@ -50,15 +49,15 @@ class ViewOptions:
     run: RunArgument
     """Run folder of clashsim calibrate or demo."""
     trials: OptionalPath = None
-    """Recordings to replay, a file of clashsim import or record; by default what the run was made
-    from.
+    """Recordings to replay, a file of clashsim import or record; by default those of the
+    calibration.
     """
     policy: OptionalPath = None
-    """Policy to open on a route: a folder or file of clashsim train."""
+    """Policy that follows a route: a folder or file of clashsim train."""
     route: Annotated[str | None, arg(metavar="ROUTE")] = None
     """A further route beside 1, 2 and 3: a .csv file of way points with a header x,y in m."""
     host: str = "127.0.0.1"
-    """Address to listen on; any other than this one lets other machines in."""
+    """Address to listen on; with any address but the default, other machines can open the page."""
     port: int = 8080
     """Port to listen on; 0 takes a free one."""
 
@@ -84,7 +83,8 @@ def run(options: ViewOptions) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             server.stop()
         if not ended:
-            os._exit(1)  # rather than crash in the middle of a step
+            # A thread is still stepping: a normal exit could crash in the middle of its step.
+            os._exit(1)
     print("stopped")
 
 
@@ -121,11 +121,11 @@ def serve(host: str, port: int) -> Any:
 
     from clashsim.view.access import Access, guarding
 
-    # Whoever connects and goes away again is no error of ours.
+    # A browser that connects and leaves again would be logged as an error.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
 
     class Server(viser.ViserServer):
-        """One that cannot be shared: viser would send the page through a server of its makers'."""
+        """Without viser's share feature, which sends the page through its makers' server."""
 
         def request_share_url(self, verbose: bool = True) -> None:
             """Share nothing."""
@@ -140,7 +140,8 @@ def serve(host: str, port: int) -> Any:
             f"viser {viser.__version__} opens its server in a way in which requests of other pages "
             "cannot be refused: install viser 1.1"
         )
-    if port and server.get_port() != port:  # taken in between; viser takes the next one
+    # If the port was taken since the check, viser has silently chosen the next free one.
+    if port and server.get_port() != port:
         server.stop()
         raise ParamError(f"port {port} of {host} is in use: choose another with --port")
     return server
@@ -172,12 +173,12 @@ def viewer_session(
     policy: Path | None = None,
     route: str | None = None,
 ) -> ViewerSession:
-    """A run folder as the page uses it.
+    """Load a run folder for the page.
 
     Args:
         folder: Run folder.
         trials: Recordings to replay; None replays what the run was made from.
-        policy: Folder or file of a policy; None takes that in the run folder.
+        policy: Folder or file of a policy; None uses the one in the run folder, if there is one.
         route: A further route to follow: a .csv file of way points.
     """
     from clashsim.fit.run_folder import load, read_notes
@@ -231,7 +232,7 @@ def _twists_in_mujoco(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np
 def strike_source(
     calibrated: CalibratedRun, notes: dict[str, Any], trials: Path | None
 ) -> StrikeSource:
-    """What there is to replay.
+    """The strikes that the page can replay.
 
     Args:
         calibrated: The run.
@@ -273,7 +274,7 @@ def _source_of_laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource
     num_fitted = int(options["impacts"])
     words = (
         "Recorded in the virtual laboratory, a stand-in for reality; "
-        f"the first {num_fitted} were calibrated with, the others were held out."
+        f"the first {num_fitted} were used to calibrate, the others were held out."
     )
     return RecordedTrials(scene, lab.recorded(shape, material, surface), words, num_fitted)
 
@@ -293,8 +294,8 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
         return MeasuredImpacts(
             impacts,
-            f"Impacts of {path.name}: the motion around them was not recorded, so they are shown "
-            "as the simulators have them, beside the twist measured.",
+            f"Impacts of {path.name}: the motion around them was not recorded, so simulated "
+            "impacts are shown beside the measured twist.",
         )
     trials = read_recording(path)
     for body in (scene.struck_body, scene.striker_body):

@@ -7,27 +7,26 @@ from clashsim.fit.advise import Advice, advise
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.candidates import candidates
 
-_CANDIDATES = 256  # strikes to choose from; fewer than for advice proper, since one is enough here
+_CANDIDATES = 256  # fewer than in `clashsim advise`: here no strikes are proposed
 
 
 def advice_sentence(advice: Advice) -> str:
     """A sentence on whether ten more strikes would help.
 
-    What a calibration states about its own errors is cautious: errors that are measured may well be
-    smaller.
+    The error is the calibration's own predicted standard deviation; measured errors may be smaller.
     """
     now = f"{100 * advice.error[0]:.1f} %"
     after_ten = f"{100 * advice.after_ten:.1f} %"
     floor = f"{100 * advice.floor:.1f} %"
     outcome = "help" if advice.worthwhile else "not help"
     return (
-        f"ten more strikes would {outcome}: by its own cautious account the expected error is "
-        f"{now} now, {after_ten} after ten, and {floor} at best"
+        f"ten more strikes would {outcome}: the model expects an error of {now} now, "
+        f"{after_ten} after ten more, and {floor} at best"
     )
 
 
 def advice_for_report(calibration: Calibration, seed: int) -> str | None:
-    """The same sentence for a calibration; None where strikes are not made by an arm in a plane."""
+    """`advice_sentence` for a calibration; None if its scene has no candidate strikes."""
     try:
         choice = candidates(
             calibration.base.scene, seed, _CANDIDATES, known=calibration.scaling.median_extras()

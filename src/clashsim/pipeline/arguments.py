@@ -1,4 +1,4 @@
-"""Checks of arguments that several functions of the pipeline take, and defaults for them."""
+"""Checks and defaults of arguments that several functions of the pipeline share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.extras import require
 from clashsim.core.scene import Scene
 
-_SEEDS = 2**32  # numpy's legacy generators take seeds below this
-_FEWEST_SAMPLES = 100
+_SEED_LIMIT = 2**32  # numpy's legacy generators take seeds below this
+_FEWEST_SAMPLES = 100  # simulated strikes
 
 
 def model_cache() -> Path:
@@ -25,10 +25,10 @@ def load_scene(
     """Load a scene by name or file and compile it, so that mistakes in it show before any work.
 
     Args:
-        source: Name of a shipped scene, or path of an MJCF file.
+        source: Name of a built-in scene, or path of an MJCF file.
         struck: Name of the struck geom, for a file without settings.
-        striker: Name of the striking geom, likewise.
-        ground: Name of the geom on which the struck body slides, likewise.
+        striker: Name of the striking geom, for such a file.
+        ground: Name of the geom on which the struck body slides, for such a file.
 
     Returns:
         The scene, with every parameter found in the compiled model.
@@ -42,16 +42,16 @@ def load_scene(
 
 
 def check_not_negative(**values: float) -> None:
-    """Refuse arguments below zero, and seeds that are too large; values by name."""
+    """Refuse negative arguments, and a `seed` that is too large; keywords name the arguments."""
     for name, value in values.items():
         if value < 0:
             raise ParamError(f"{name} must not be negative, got {value}")
-        if name == "seed" and value >= _SEEDS:
+        if name == "seed" and value >= _SEED_LIMIT:
             raise ParamError(f"seed must be below 2^32, got {value}")
 
 
 def check_at_least(least: int, **values: int) -> None:
-    """Refuse arguments below a bound; values by name."""
+    """Refuse arguments below `least`; keywords name the arguments."""
     for name, value in values.items():
         if value < least:
             raise ParamError(f"{name} must be at least {least}, got {value}")
@@ -67,5 +67,5 @@ def check_samples(samples: int) -> None:
 
 
 def require_drake() -> None:
-    """Refuse before any work where the virtual laboratory cannot run."""
+    """Raise an error if Drake, which the virtual laboratory needs, is not installed."""
     require("pydrake", "Drake (pydrake)", "lab")

@@ -1,7 +1,7 @@
 """`calibrate_run`: from a scene and recorded impacts to a run folder.
 
-A run is a calibrated collision model, a slide model where slides were recorded, a judgement on
-impacts that were not fitted, and a report.
+A run is a calibrated collision model, a slide model if slides were recorded, a test on impacts that
+were not fitted, and a report.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class CalibrationConfig:
     Attributes:
         samples: Simulated strikes to distil the base model from, at least 100.
         base: Folder where distilled models are kept; None is clashsim's folder in the user's cache.
-        seed: Of sampling, distilling, fitting and holding out.
-        hold_out: Share of the impacts kept back to judge the result, at least 0 and below 1; 0
-            judges by leaving each fifth out in turn.
-        known: Further columns of the file, or numbers of the trials, that were measured with each
-            impact and may explain it.
+        seed: Seed of sampling, distillation, fitting and the choice of held-out impacts.
+        hold_out: Share of the impacts kept back to test the result, at least 0 and below 1; 0 uses
+            5-fold cross-validation.
+        known: Additional measured covariates that may explain differences between impacts: names of
+            columns of the impacts file, or of numbers in the trials.
         overwrite: Whether an existing run is replaced.
         write_mjcf: File to write the scene to with the identified values; None writes none.
         struck: Name of the struck geom, for an MJCF file without settings.
-        striker: Name of the striking geom, likewise.
-        ground: Name of the geom on which the struck body slides, likewise.
-        threads: Threads of sampling; 0 is all cores.
+        striker: Name of the striking geom, for such a file.
+        ground: Name of the geom on which the struck body slides, for such a file.
+        threads: Number of threads for sampling; 0 uses all cores.
     """
 
     samples: int = 100_000
@@ -81,14 +81,14 @@ class CalibrationConfig:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """A calibrated run, and what its folder says about it.
+    """A calibrated run and the content of its folder.
 
     Attributes:
-        run: Calibrated collision model, and slide model where slides were recorded.
+        run: Calibrated collision model, and slide model if slides were recorded.
         folder: The run folder that was written.
         metrics: Content of its metrics.json.
         slide: Content of its slide.json; None without a slide model.
-        mjcf: The scene with identified values, where it was written.
+        mjcf: The scene with identified values; None if `write_mjcf` was not given.
     """
 
     run: CalibratedRun
@@ -100,7 +100,11 @@ class CalibrationResult:
 
 @dataclass
 class Stopwatch:
-    """Seconds that named steps took."""
+    """Wall-clock time of named steps.
+
+    Attributes:
+        seconds: Duration of each finished step, by name.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -113,7 +117,7 @@ class Stopwatch:
 
 
 def _say_nothing(sentence: str) -> None:
-    """Ignore a message."""
+    """Ignore a sentence; the default of `notify`."""
 
 
 def calibrate_run(
@@ -128,16 +132,16 @@ def calibrate_run(
     """Calibrate a scene's collision model on recorded impacts, and write a run folder.
 
     Args:
-        scene: Name of a shipped scene, or path of an MJCF file.
+        scene: Name of a built-in scene, or path of an MJCF file.
         recording: File with impacts (.csv, .npz, .json, .safetensors) or with trials of
             `clashsim import` or `clashsim record`.
         out: Run folder to write.
         config: How to calibrate.
-        notify: Called with what a user should know before minutes are spent, as sentences.
+        notify: Called with sentences for the user, such as warnings, before sampling starts.
         progress: Shows how far sampling and distilling are.
 
     Returns:
-        The run, and what was found about it.
+        The run, its metrics and its slide model.
     """
     recording = Path(recording)
     out = Path(out)
@@ -193,19 +197,19 @@ def fit_and_save(
     baselines: Mapping[str, np.ndarray] | None = None,
     stopwatch: Stopwatch | None = None,
 ) -> CalibrationResult:
-    """Calibrate a base model on data, judge it, and save both with a report.
+    """Calibrate a base model on data, test it, and save model and test results with a report.
 
     Args:
         base: Distilled model of the scene.
-        data: Impacts to fit and to judge by.
+        data: Impacts to fit and to test on.
         out: Run folder to write.
-        options: What config.json keeps of how the run was made; its "seed" is used.
+        options: Content of config.json: how the run was made. Its "seed" seeds fitting and testing.
         overwrite: Whether an existing run is replaced.
-        baselines: Twists (N, k) after the impacts held out that other methods predict, by name.
-        stopwatch: Seconds that earlier steps took; those of this function are added.
+        baselines: Predictions of other methods, by name: twists (N, k) after the held-out impacts.
+        stopwatch: Durations of earlier steps; those of this function are added.
 
     Returns:
-        The run, and what was found about it.
+        The run, its metrics and its slide model.
     """
     seed = int(options["seed"])
     stopwatch = stopwatch or Stopwatch()
@@ -220,7 +224,8 @@ def fit_and_save(
         efficiency = measure_data_efficiency(calibration, data.fitted, data.held_out, seed=seed)
     if judged is not None:
         judged = replace(judged, predicted={**(baselines or {}), **judged.predicted})
-    # Only after judging: MuJoCo predicts strikes best with the friction that suits strikes.
+    # Only after testing: the ground friction identified from slides describes slides best, but
+    # MuJoCo predicts strikes better with the value that was fitted to strikes.
     if slide is not None:
         calibration = with_ground_friction(calibration, slide)
     metrics = _metrics(calibration, data, judged)
@@ -250,7 +255,7 @@ def fit_and_save(
 
 
 def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, dict[str, Any]]:
-    """A slide model where trials were recorded, and what metrics.json says about it."""
+    """A slide model if whole trials were recorded, and its entry of metrics.json."""
     if data.segmented is None:
         return None, {}
     return fit_slides_of_impacts(scene, data.segmented.fitted, data.segmented.held_out)
@@ -259,14 +264,14 @@ def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, d
 def _metrics(
     calibration: Calibration, data: CalibrationData, judged: HeldOutPredictions | None
 ) -> dict[str, Any]:
-    """What metrics.json says about a calibration, apart from what the recordings gave."""
+    """Entries of metrics.json about a calibration; those about the recording are added later."""
     scene = calibration.base.scene
     metrics: dict[str, Any] = {"impacts": len(data.fitted), "held_out": len(data.held_out)}
     if judged is not None:
         metrics["judged"] = judged.description
         metrics["models"] = accuracies_by_model(scene, judged)
     quantiles = np.quantile(data.fitted_frame.speed, _SPEED_QUANTILES)
-    speeds = np.unique(np.round(quantiles, 2)).tolist()
+    speeds = np.unique(np.round(quantiles, 2)).tolist()  # m/s
     identified = theta_in_ranges(calibration)
     metrics["restitution"] = {
         "speeds": speeds,
@@ -281,7 +286,7 @@ def _metrics(
 def _saved_options(
     scene: str, recording: Path, out: Path, config: CalibrationConfig
 ) -> dict[str, Any]:
-    """The options of a run as config.json keeps them."""
+    """Content of config.json: the options of a run."""
     return {
         "scene": scene,
         "impacts": str(recording),

@@ -32,15 +32,15 @@ class SegmentedTrials:
         """Name of an impact for a reader: its trial and time.
 
         Args:
-            row: Row of the impact among those held out, or among those fitted.
-            held_out: Which of the two `row` counts.
+            row: Row of the impact in `self.held_out` or `self.fitted`.
+            held_out: Whether `row` is a row of `self.held_out`.
         """
         impacts = self.held_out if held_out else self.fitted
         impact = impacts[int(row)]
         return f"trial {impact.trial}, {impact.time:.3f} s"
 
     def table_rows(self) -> list[dict[str, str]]:
-        """One row per trial: duration, how much of each body was seen, and its impacts."""
+        """One row per trial: duration, frame rate, share of frames per body, and its impacts."""
         uses = self._uses_by_trial()
         rows = []
         for trial in self.trials:
@@ -56,7 +56,7 @@ class SegmentedTrials:
         return rows
 
     def _uses_by_trial(self) -> dict[str, list[str]]:
-        """What each impact was used for, in words, by name of its trial."""
+        """For each impact, by name of its trial: fitted or held out, its time, and its flags."""
         uses: dict[str, list[str]] = {}
         for purpose, impacts in (("fitted", self.fitted), ("held out", self.held_out)):
             for impact in impacts:
@@ -77,17 +77,17 @@ def _share_seen(trial: Trial, body: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationData:
-    """Impacts to fit and to judge by.
+    """Impacts to fit and to test on.
 
     Attributes:
         name: Name of the data, as the report shows it.
-        source: "real", "lab" or "simulated", as trials have it.
+        source: "real", "lab" or "simulated", as in `Trial.source`.
         fitted: Impacts that the model is calibrated on.
-        held_out: Impacts kept back to judge the result; may be empty.
+        held_out: Impacts kept back to test the result; may be empty.
         fitted_frame: Contact frames of `fitted`, computed once for all steps.
         held_out_frame: Contact frames of `held_out`.
-        segmented: The trials behind the impacts, where whole trials were recorded.
-        notes: Further entries of metrics.json that the recordings gave, by their keys.
+        segmented: The trials behind the impacts; None if only impacts were recorded.
+        notes: Entries of metrics.json about the recording, by key.
     """
 
     name: str

@@ -23,11 +23,12 @@ class ImportConfig:
     """How logs are read.
 
     Attributes:
-        mapping: Mapping file (.toml) that says which column is what; formats that describe
-            themselves need none.
-        guess: Whether to guess the mapping from names and numbers.
-        rate: Frames per second, for a guess where the logs count frames and have no times.
-        accept: Names of serious findings to continue with.
+        mapping: Mapping file (.toml) that says which column means what; formats that name their
+            bodies need none.
+        guess: Whether to guess the mapping from column names and values.
+        rate: Frame rate in Hz, for a guess with logs that count frames and have no times; 0 if they
+            have times.
+        accept: Names of findings that would stop the import but are accepted.
     """
 
     mapping: Path | None = None
@@ -45,7 +46,7 @@ class ImportConfig:
 
 
 class RefusedLogsError(DataError):
-    """Logs that are not imported because of what is wrong with them.
+    """Logs that are not imported because of a problem in them.
 
     Args:
         message: What stops the import.
@@ -73,10 +74,11 @@ def import_logs(
         progress: Shows how many trials were read.
 
     Returns:
-        The trials, what was found wrong with them, and the mapping they were read by.
+        The trials, the findings (problems of the logs), and the mapping that was used.
 
     Raises:
-        RefusedLogsError: A serious finding is not in `config.accept`.
+        RefusedLogsError: The logs cannot be read, or a finding that stops the import is not in
+            `config.accept`.
     """
     mapping = None if config.mapping is None else mapping_files.load(config.mapping)
     try:
@@ -99,7 +101,7 @@ def import_logs(
 def _all_findings(
     paths: Sequence[Path | str], mapping: LogMapping | None, config: ImportConfig
 ) -> tuple[Finding, ...]:
-    """Everything that is wrong with logs; nothing where they cannot be read at all."""
+    """All findings, as if each were accepted; none if the logs cannot be read at all."""
     try:
         imported = logs.read_logs(
             paths,
@@ -129,12 +131,15 @@ class ProposedMapping:
 def propose_mapping(
     paths: Sequence[Path | str], out: Path | None = None, *, rate: float = 0.0
 ) -> ProposedMapping:
-    """Guess a mapping for logs from names and numbers, and write it to a file if one is given.
+    """Guess a mapping for logs from column names and values, and write it if a file is given.
 
     Args:
         paths: Files, folders and archives with logs.
         out: Mapping file (.toml) to write.
-        rate: Frames per second, where the logs count frames and have no times.
+        rate: Frame rate in Hz, for logs that count frames and have no times; 0 if they have times.
+
+    Returns:
+        The mapping as text, and the bodies without orientation.
     """
     guessed = logs.guess_mapping(paths, rate=rate)
     text = mapping_files.dump(guessed)

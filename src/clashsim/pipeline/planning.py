@@ -40,9 +40,8 @@ from clashsim.report.plan_picture import PlanPicture, draw_plan
 PLAN_FILE = "plan.json"
 PICTURE_FILE = "plan.png"
 Pose = tuple[float, float, float]
-_MAX_SAMPLES = 10_000
-# Targets in one batch; fixed, so that plans do not depend on the number of workers.
-_BATCH = 1024
+_MAX_NOISE_SAMPLES = 10_000
+_BATCH = 1024  # targets in a batch; fixed, so that plans do not depend on the number of workers
 # A wider search than for one target: in a batch it is cheap, and of the targets that can be reached
 # it finds 99 in 100 instead of 94.
 _BATCH_POPULATION = 96
@@ -56,15 +55,15 @@ class PlanConfig:
     Attributes:
         start: Where the body lies: x, y (m), yaw (rad), world frame.
         strikes: Number of strikes, 1 to 3; None takes as few as reach the target.
-        method: How to search.
+        method: Search method.
         side: Side from which the arm can strike: bearings (rad) of the tip seen from the body, from
             the first counter-clockwise to the second; None is any.
         workspace: x low, x high, y low, y high (m) that the body may not leave; None has no limits.
-        noise_samples: Plan for the mean over so many samples of the model's noise; 0 plans for the
-            expected outcome.
-        seed: Of the search.
+        noise_samples: Number of outcomes sampled from the model's predicted noise; the plan
+            minimises the mean cost over them. 0 minimises the cost of the expected outcome.
+        seed: Seed of the search.
         device: Device of torch to search on, as in "cuda"; None searches with numpy.
-        limits: What the arm allows at its tip.
+        limits: Largest speed, acceleration and jerk of the arm's tip.
     """
 
     start: Pose = (0.0, 0.0, 0.0)
@@ -79,9 +78,9 @@ class PlanConfig:
 
     def __post_init__(self) -> None:
         check_not_negative(seed=self.seed, noise_samples=self.noise_samples)
-        if self.noise_samples > _MAX_SAMPLES:
+        if self.noise_samples > _MAX_NOISE_SAMPLES:
             raise ParamError(
-                f"noise_samples must be at most {_MAX_SAMPLES}, got {self.noise_samples}"
+                f"noise_samples must be at most {_MAX_NOISE_SAMPLES}, got {self.noise_samples}"
             )
 
     @property
@@ -102,10 +101,10 @@ class PlanResult:
     Attributes:
         plan: The strikes, and where the body is expected to come to rest.
         scene: Scene of the run.
-        limits: What the arm allows at its tip.
-        corner_strikes: Strikes, counted from one, that touch a corner of the body, where outcomes
-            are less certain than the model states.
-        untrusted_share: Share of the strikes to choose from of which the model is not sure.
+        limits: Largest speed, acceleration and jerk of the arm's tip.
+        corner_strikes: Numbers (from 1) of the strikes that touch a corner of the body, where
+            errors are larger than the predicted standard deviation.
+        untrusted_share: Share of the candidate strikes of which the model is unsure.
     """
 
     plan: Plan
@@ -180,10 +179,11 @@ def plan_targets(
 
 
 def planning_task(scene: Scene, target: Pose, config: PlanConfig) -> PlanningTask:
-    """What is to be planned, as the planner takes it.
+    """The planning task of a target: pose, start, number of strikes, and reach of the arm.
 
     Args:
-        scene: Scene of the run, whose slowest calibrated strike is the slowest that is planned.
+        scene: Scene of the run; strikes are planned no slower than the lowest speed of its
+            [strikes].
         target: Pose to come to rest at: x, y (m), yaw (rad), world frame.
         config: How to plan.
     """
@@ -195,6 +195,7 @@ def planning_task(scene: Scene, target: Pose, config: PlanConfig) -> PlanningTas
             f"calibrated, {slowest:g} m/s"
         )
     reach = Reach(speed=(slowest, fastest), bearing=config.side, workspace=config.workspace)
+    # Where the number is free, the planner itself tries one strike first, then more.
     strikes = 1 if config.strikes is None else config.strikes
     return PlanningTask(target, config.start, strikes=strikes, reach=reach)
 
@@ -232,17 +233,17 @@ def draw_plan_picture(
     Args:
         path: Picture to write (.png, .svg, .pdf).
         found: The plan.
-        scene: Its scene.
-        outcomes: Poses (N, 3) at rest: x, y (m), yaw (rad), world frame.
+        scene: Scene of the plan.
+        outcomes: Measured poses (N, 3) at rest: x, y (m), yaw (rad), world frame; None draws none.
     """
     picture = PlanPicture(
         body=outline(scene, scene.struck, scene.struck_body),
         tip=outline(scene, scene.striker, scene.striker_body),
         starts=found.starts,
         touches=touches(scene, found),
-        predicted=found.predicted,
+        predicted=found.predicted,  # (strikes, 3), at rest after each strike
         target=np.array(found.task.target),
-        std=found.std,
+        std=found.std,  # (3,), of the pose after the last strike
         outcomes=outcomes,
         title=found.reason,
     )

@@ -1,4 +1,4 @@
-"""`loop_run`: the real-sim-real loop in a folder, until more strikes no longer pay."""
+"""`loop_run`: the real-sim-real loop in a folder, until more strikes no longer lower the error."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class LoopRunConfig:
     Attributes:
         env: "lab" makes strikes in the virtual laboratory; "folder" stops at a file of strikes to
             make on a rig of your own, and continues when their recordings are beside it.
-        rounds: Rounds at most.
-        all_rounds: Whether to continue although another round is not expected to pay.
-        material: Of the laboratory's block.
-        surface: Friction of the laboratory's table.
-        change: What differs in the laboratory from the scene.
+        rounds: Maximum number of rounds.
+        all_rounds: Whether to run all rounds, even when the error on fresh strikes has stopped
+            falling.
+        material: Material of the laboratory's block.
+        surface: Sand of the laboratory's table, "high" or "low" friction.
+        change: How the laboratory's block differs from the scene: "none", "heavier" or "ballast".
         loop: What the loop does in each round.
     """
 
@@ -57,13 +58,13 @@ class LoopRunConfig:
 
 @dataclass(frozen=True, eq=False)
 class LoopResult:
-    """Where a loop stands.
+    """State of a loop after `loop_run`.
 
     Attributes:
         rounds: Finished rounds.
         requested_strikes: File of strikes to make on a rig before the loop continues; None where it
             is finished.
-        another_pays: Whether another round is expected to pay.
+        another_pays: Whether another round is expected to lower the error on fresh strikes.
         run: Run folder of the last round.
         agent: Policy file of the last round; None where strikes are random.
     """
@@ -82,10 +83,10 @@ def loop_run(
     config: LoopRunConfig = LoopRunConfig(),
     progress: Progress = quiet,
 ) -> LoopResult:
-    """Strike with the current policy, learn the simulator, train the policy further, and again.
+    """Repeat: strike with the current policy, calibrate the simulator, train the policy further.
 
     Args:
-        scene: Name of a shipped scene, or path of an MJCF file.
+        scene: Name of a built-in scene, or path of an MJCF file.
         out: Folder of the loop; one that was interrupted continues.
         config: How long the loop runs, and where strikes are made.
         progress: Shows how many rounds are done.
@@ -122,7 +123,7 @@ def loop_run(
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder that holds something else than a loop."""
+    """Refuse a folder that has files but no loop."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{str(out)!r} already exists and is not a folder")
     is_loop = (out / LOOP_FILE).is_file()
@@ -131,7 +132,7 @@ def _check_folder(out: Path) -> None:
 
 
 def _lab_rig(scene: Scene, config: LoopRunConfig) -> LabRig:
-    """The laboratory's block of a scene."""
+    """A rig in the virtual laboratory with the block of a scene."""
     require_drake()
     if scene.name not in lab.SHAPES:
         raise SceneError(

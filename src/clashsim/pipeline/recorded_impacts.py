@@ -1,4 +1,4 @@
-"""Impacts from a file to the start of a calibration: read, or found in trials, and divided."""
+"""Read impacts from a file, or find them in its trials, and split them into fitted and held out."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class RecordedImpacts:
     Attributes:
         impacts: The impacts.
         trials: The trials in which they were found; None for a file of impacts.
-        found: What was measured of each impact in the trials.
-        notes: Entries of metrics.json about the recording, by their keys.
+        found: Each impact as measured in the trials, in the order of `impacts`.
+        notes: Entries of metrics.json about the recording, by key.
     """
 
     impacts: Impacts
@@ -52,8 +52,12 @@ def read_recorded_impacts(
     Args:
         path: File with impacts or with trials.
         scene: Scene of the collision.
-        known: Further columns, or numbers of the trials, that were measured with each impact.
-        notify: Called with what was found in trials, and what was left out.
+        known: Names of additional measured covariates: columns of the file, or numbers of the
+            trials.
+        notify: Called with a summary of the impacts found in trials, and of what was left out.
+
+    Returns:
+        The impacts; with their trials if they were found in trials.
     """
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
@@ -75,17 +79,19 @@ def read_recorded_impacts(
 def split_impacts(
     recorded: RecordedImpacts, scene: Scene, *, hold_out: float, seed: int, name: str
 ) -> CalibrationData:
-    """Divide impacts at random into those that are fitted and those held out.
+    """Split impacts at random into fitted and held-out ones, and compute their contact frames.
 
-    This computes the contact frames, which refuses bodies that never meet before minutes are spent
-    on sampling.
+    Computing the contact frames refuses bodies that never touch, before minutes of sampling.
 
     Args:
         recorded: The impacts.
         scene: Scene of the collision.
         hold_out: Share of the impacts to hold out.
-        seed: Of the division.
+        seed: Seed of the random split.
         name: Name of the data, as the report shows it.
+
+    Returns:
+        Both parts in the order of the recording.
     """
     impacts = recorded.impacts
     order = np.random.default_rng(seed).permutation(len(impacts))

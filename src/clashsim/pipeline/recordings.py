@@ -1,4 +1,4 @@
-"""From a file with recorded trials to impacts: reading, segmenting, and what was left out."""
+"""Read recorded trials, find the impacts in them, and summarise what was found and left out."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from clashsim.lab.packed import unpack
 from clashsim.pipeline.arguments import load_scene
 from clashsim.slides.ground_friction import ground_friction
 
+_LENGTH_BYTES = 8  # at the start of a safetensors file: the length of its header
 # The members of a file that the virtual laboratory writes.
 _LAB_MEMBERS = {f"{name}.npy" for name in ("strikes", "frames", "lost", "low", "high")}
-# What reading a damaged file raises.
+# Exceptions that reading a damaged file may raise.
 _DAMAGE = (
     OSError,
     DataError,
@@ -37,10 +38,11 @@ _DAMAGE = (
     NotImplementedError,
     zipfile.BadZipFile,
 )
-# How the notes of a segmentation begin that are about changes too small or too slow for impacts.
+# Notes of a segmentation with this text are about velocity changes too small or slow for an impact.
 _FAINT = "a change of velocity"
-_MAX_NOTES = 10  # notes on what was left out that fit a terminal
-# From least to most real: a single simulated trial is enough not to call all of them real.
+_MAX_NOTES = 10  # notes on what was left out that are printed; more would fill a terminal
+# From least to most real. Impacts of several trials get the least real source among them, so that
+# one simulated trial is enough not to call all of them real.
 _SOURCES = ("simulated", "lab", "real")
 
 
@@ -50,7 +52,7 @@ class BodyNames:
 
     Attributes:
         struck: The body whose motion is predicted; None takes the scene's name.
-        striker: The body that it meets; None takes the scene's name.
+        striker: The body that strikes it, or that it hits; None takes the scene's name.
         ground: The geom on which the struck body slides, if the scene does not say.
     """
 
@@ -60,13 +62,13 @@ class BodyNames:
 
 
 def holds_trials(path: Path) -> bool:
-    """Whether a file holds whole recordings rather than impacts, judged by its table of contents.
+    """Whether a file holds trials (whole recordings) rather than impacts, by its header only.
 
     Args:
         path: A file of `clashsim import`, `record` or `segment`, or any other.
 
     Returns:
-        False also where the file is damaged: whoever reads it next says what is wrong with it.
+        False also for a damaged file: reading it as impacts then reports what is wrong with it.
     """
     try:
         if path.suffix == ".npz":
@@ -75,11 +77,11 @@ def holds_trials(path: Path) -> bool:
         if path.suffix != ".safetensors":
             return False
         with path.open("rb") as file:
-            start = file.read(8)
-            header = start + file.read(header_size(start))
+            length = file.read(_LENGTH_BYTES)
+            header = length + file.read(header_size(length))
         metadata = tensor_metadata(header)
-        about = parse_json(metadata["clashsim"], "the description in the safetensors file")
-        return bool(about["kind"] == "trials")
+        description = parse_json(metadata["clashsim"], "the description in the safetensors file")
+        return bool(description["kind"] == "trials")
     except _DAMAGE:
         return False
 
@@ -98,31 +100,31 @@ def read_recording(path: Path) -> Trials:
 
 
 def scene_for_trials(source: str, names: BodyNames, trials: Trials) -> tuple[Scene, BodyNames]:
-    """Load a scene for trials, and decide whether names mean its geoms or bodies of the trials.
+    """Load a scene for trials, and decide whether `names` are geoms of it or bodies of the trials.
 
     Args:
-        source: Name of a shipped scene, or path of an MJCF file.
+        source: Name of a built-in scene, or path of an MJCF file.
         names: As the user gave them.
         trials: The recorded trials.
 
     Returns:
-        The scene, and the names that struck body and striker have in the trials, None where they
-        are those of the scene.
+        The scene, and the names of struck body and striker in the trials; None for a body that has
+        the same name in scene and trials.
     """
-    in_scene = BodyNames()
+    same_as_scene = BodyNames()
     try:
         scene = load_scene(source, ground=names.ground)
     except SceneError:
         if names.struck is None or names.striker is None:
             raise
-        # The file does not say which geoms collide, so the names do, as in `clashsim calibrate`.
-        return _scene_with_geoms(source, names), in_scene
+        # Without settings beside the MJCF file, names are those of geoms, as in `calibrate`.
+        return _scene_with_geoms(source, names), same_as_scene
     geoms = {geom.name for geom in scene.spec.geoms}
     given = [name for name in (names.struck, names.striker) if name is not None]
-    # The names of geoms may be given again although the scene has settings by now.
-    mean_geoms = all(name in geoms and name not in trials.bodies for name in given)
-    if given and mean_geoms:
-        return _scene_with_geoms(source, names), in_scene
+    # A user may still give the names of geoms after settings for the scene were written.
+    are_geoms = all(name in geoms and name not in trials.bodies for name in given)
+    if given and are_geoms:
+        return _scene_with_geoms(source, names), same_as_scene
     return scene, names
 
 
@@ -134,7 +136,7 @@ def _scene_with_geoms(source: str, names: BodyNames) -> Scene:
 def find_impacts(
     trials: Trials, scene: Scene | None, names: BodyNames = BodyNames()
 ) -> Segmentation:
-    """Find the impacts in trials; names that the trials do not have are explained.
+    """Find the impacts in trials.
 
     Args:
         trials: The recorded trials.
@@ -143,6 +145,9 @@ def find_impacts(
 
     Returns:
         The impacts found, and notes on what was left out.
+
+    Raises:
+        DataError: The trials have no body of a given name.
     """
     struck = names.struck
     striker = names.striker
@@ -163,12 +168,12 @@ def find_impacts(
 def impacts_with_known(
     segmentation: Segmentation, scene: Scene, known: Sequence[str], trials: Trials
 ) -> Impacts:
-    """The impacts of a segmentation, with only those measured numbers that can explain them.
+    """The impacts of a segmentation, with those measured covariates that a calibration may use.
 
     Args:
         segmentation: What was found in the trials.
-        scene: Numbers that are its parameters are kept.
-        known: Names of further numbers of the trials to keep.
+        scene: Scene of the collision; measured numbers that are its parameters are kept.
+        known: Names of further measured numbers to keep.
         trials: The recorded trials.
 
     Returns:
@@ -192,7 +197,7 @@ def impacts_with_known(
 
 
 def segmentation_summary(segmentation: Segmentation, trials: Trials) -> list[str]:
-    """Sentences on a segmentation: how many impacts, which are doubtful, what was left out.
+    """Sentences on a segmentation: number of impacts, their flags, and what was left out.
 
     Args:
         segmentation: What was found in the trials.
@@ -204,11 +209,11 @@ def segmentation_summary(segmentation: Segmentation, trials: Trials) -> list[str
     flagged = [impact for impact in segmentation.found if impact.flags]
     first = f"{len(segmentation.found)} impacts in {len(trials)} trials"
     if flagged:
-        first += f", {len(flagged)} of them in doubt"
+        first += f", {len(flagged)} of them flagged"
     lines = [first]
     flags = [flag for impact in flagged for flag in impact.flags]
     for flag in dict.fromkeys(flags):
-        lines.append(f"in doubt, {flags.count(flag)} times: {flag}")
+        lines.append(f"flagged, {flags.count(flag)} times: {flag}")
     faint = [note for note in segmentation.notes if _FAINT in note]
     left_out = [note for note in segmentation.notes if _FAINT not in note]
     lines += [f"left out: {note}" for note in left_out[:_MAX_NOTES]]

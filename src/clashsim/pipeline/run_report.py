@@ -1,4 +1,4 @@
-"""The report of a calibrated run: which findings go on its page, and warnings to a reader."""
+"""The report of a calibrated run: the content of its page, and warnings for the reader."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
 
 @dataclass(frozen=True, eq=False)
 class RunFindings:
-    """Everything that was found out about a run.
+    """Results of a calibration, as the report and the tables need them.
 
     Attributes:
         calibration: The calibrated collision model.
         data: Impacts that were fitted and held out.
-        judged: Predictions of impacts that were not fitted; None where there are too few.
-        slide: The slide model, where one was fitted.
-        efficiency: How good calibrations on fewer impacts are; None where there are too few.
+        judged: Predictions of impacts that were not fitted; None if there are too few impacts.
+        slide: The slide model; None if none was fitted.
+        efficiency: Accuracy of calibrations on fewer impacts; None if there are too few impacts.
         metrics: Content of metrics.json.
         seconds: How long each step took, by name.
     """
@@ -51,11 +51,11 @@ def report_page(findings: RunFindings, *, seed: int) -> str:
     """The report of a run as one HTML page.
 
     Args:
-        findings: What was found out about the run.
-        seed: Of the strikes over which the trust in the model is drawn.
+        findings: Results of the calibration.
+        seed: Seed of the strikes of the trust map, and of the candidate strikes for advice.
 
     Returns:
-        The page as text.
+        The HTML text.
     """
     calibration = findings.calibration
     data = findings.data
@@ -95,7 +95,7 @@ def value_units() -> dict[str, str]:
 
 
 def warnings(calibration: Calibration, metrics: Mapping[str, Any]) -> list[str]:
-    """What a reader should know before trusting a calibration, as sentences.
+    """Warnings about a calibration, as sentences.
 
     Args:
         calibration: The calibrated model.
@@ -119,13 +119,14 @@ def warnings(calibration: Calibration, metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
-    """What the page shows of the impacts that were not fitted, as fields of the report."""
+    """Fields of `ReportContent` about the impacts that were not fitted."""
     judged = findings.judged
     data = findings.data
     if judged is None:
         planar = findings.calibration.base.scene.plane is not None
-        nothing = np.zeros((0, len(after_columns(planar))))
-        return {"measured": nothing, "predicted": {"clashsim": nothing}}
+        no_twists = np.zeros((0, len(after_columns(planar))))
+        return {"measured": no_twists, "predicted": {"clashsim": no_twists}}
+    # Without held-out impacts, the predictions are those of cross-validation on the fitted ones.
     any_held_out = len(data.held_out) > 0
     frame = data.held_out_frame if any_held_out else data.fitted_frame
     shown: dict[str, Any] = {
@@ -145,7 +146,7 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
 
 
 def _notes(findings: RunFindings) -> list[str]:
-    """Sentences on the page about the data: warnings, what was left out, the slide model."""
+    """Sentences for the page: warnings, what was found and left out, and on the slide model."""
     metrics = findings.metrics
     notes = warnings(findings.calibration, metrics)
     notes += metrics.get("segmented", [])

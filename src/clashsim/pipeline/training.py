@@ -29,7 +29,7 @@ from clashsim.rl.policy import Policy
 POLICY_FILE = "policy.safetensors"
 CHECKPOINT_FILE = "checkpoint.safetensors"
 LOG_FOLDER = "log"
-_FEWEST_STEPS = 1000
+_FEWEST_STEPS = 1000  # strikes
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class TrainingConfig:
     """How a policy is trained.
 
     Attributes:
-        config: "default" trains with SAC in many environments at once; "paper" uses the
-            hyper-parameters of the library and one environment.
-        steps: Strikes to train with; None is 200,000, and ten times that on a device.
-        device: Device of torch on which thousands of environments run and PPO trains, as in
-            "cuda"; None trains with Stable-Baselines3.
-        num_envs: Environments at once on a device; None is 4096.
-        seed: Of everything random.
+        config: "default" trains with SAC in 64 environments at once; "paper" uses the default
+            hyperparameters of Stable-Baselines3 and one environment, as the CLASH paper does.
+        steps: Total number of strikes; None is 200,000, or 2,000,000 with `device`.
+        device: Torch device on which environments and training (PPO) run, as in "cuda"; None trains
+            with SAC of Stable-Baselines3.
+        num_envs: Number of parallel environments with `device`; None is 4096.
+        seed: Seed of all random numbers.
         overwrite: Whether an existing policy is replaced.
     """
 
@@ -71,10 +71,10 @@ class TrainingConfig:
             )
 
     def ppo(self) -> PpoConfig:
-        """How PPO trains on the device.
+        """Configuration of PPO on the device.
 
         Raises:
-            ParamError: The device is not there, or there are too few steps for one round.
+            ParamError: The device does not exist, or there are too few steps for one round.
         """
         if self.device is None or not device_available(self.device):
             raise ParamError(
@@ -116,7 +116,7 @@ class SeedsResult:
 
     Attributes:
         trained: Files of the policies that were trained.
-        kept: Files of the policies that were there before.
+        kept: Files of the policies that existed before.
         seconds: How long training took.
     """
 
@@ -158,14 +158,14 @@ def train_seeds(
     executor: Executor = local,
     progress: Progress = quiet,
 ) -> SeedsResult:
-    """Train a policy for each of several seeds; those that are there are kept.
+    """Train a policy for each of several seeds; existing policies are kept.
 
     Args:
         run: Run folder with a slide model; all workers of the executor must see it.
-        out: Folder that gets a folder seed-0, seed-1, ... for each policy; likewise.
+        out: Folder that gets a folder seed-0, seed-1, ... for each policy; all workers must see it.
         seeds: Seeds to train with.
         config: How to train; its own seed is not used.
-        executor: What runs the trainings.
+        executor: Runs the trainings, one per seed.
         progress: Shows how many policies are trained.
 
     Returns:
@@ -203,7 +203,7 @@ class _Trainer:
         return calibrated.scene, calibrated.strike_table()
 
     def train(self, out: Path, seed: int, progress: Progress) -> Policy:
-        """Train one policy, or continue with it, and write it."""
+        """Train one policy, or continue from its checkpoint, and write it."""
         if self.config.device is None:
             require("stable_baselines3", "Stable-Baselines3", "rl")
         _check_output(out, overwrite=self.config.overwrite)
@@ -255,7 +255,7 @@ def _check_output(out: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds other files, or a policy that may not be replaced."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{str(out)!r} already exists and is not a folder")
-    # A kill before the first checkpoint leaves the log, and perhaps a part of the checkpoint.
+    # A training killed before its first checkpoint leaves the log folder, which does not count.
     files = [name for name in complete_files(out) if name != LOG_FOLDER] if out.is_dir() else []
     is_training = POLICY_FILE in files or CHECKPOINT_FILE in files
     if files and not is_training:
