@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscop
 
 setup: $(STAMP)
 
-# One pass of the resolver: constraints.txt pins the torch that has a CPU build, so that no other package pulls CUDA.
+# One pass of the resolver: constraints.txt pins one torch, so that no other package asks for another build.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv: about 3 GB of packages, some minutes; what pip says is in .venv/install.log"

@@ -211,7 +211,7 @@ def test_fewer_impacts_than_parameters(calibrated, capsys, puck):
 def test_leave_out_accuracy(calibrated, capsys, puck):
     write_impacts("few.safetensors", puck[1][:6])
     assert cli.main(["calibrate", "puck", "few.safetensors", "-o", "run"]) == 0
-    assert "each fifth left out in turn" in capsys.readouterr().out
+    assert "by 5-fold cross-validation" in capsys.readouterr().out
 
 
 def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):

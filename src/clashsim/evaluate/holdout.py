@@ -89,7 +89,7 @@ def predict_held_out(
         predicted[name] = np.concatenate([by_model[name] for by_model in predictions])
     rows = np.concatenate(folds)
     return HeldOutPredictions(
-        description=f"on {len(fitted)} impacts, each fifth left out in turn",
+        description=f"on {len(fitted)} impacts, by 5-fold cross-validation",
         impacts=fitted[rows],
         predicted=predicted,
         std=np.concatenate(stds),
