@@ -179,7 +179,7 @@ class Calibration:
         size = np.linalg.norm(mean / unit, axis=1, keepdims=True)
         local = correction.predict(self.base.scene, frame, impacts)
         loo_error = self._mean_over_fits([p.loo_error for p in self.posteriors])
-        # The square root, because ten impacts give only a rough estimate of the leave-one-out error.
+        # The square root, because ten impacts estimate the leave-one-out error only roughly.
         physics_variance = np.sqrt(loo_error) * (variance / unit**2).sum(1)
         local_variance = local.variance.sum(1)
         share = local.proximity * physics_variance / (physics_variance + local_variance + 1e-12)
