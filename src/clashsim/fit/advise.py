@@ -30,8 +30,8 @@ from clashsim.fit.priors import prior_std
 
 # Prior scales with which strikes are chosen; see the module's docstring.
 _WIDE = PriorScales(residual=0.15, residual_length_scale=0.45)
-# More strikes are worthwhile if the error after `_AHEAD` further strikes is expected to be less than
-# this share of the present error.
+# More strikes are worthwhile if the expected error after `_AHEAD` further strikes is less than this
+# share of the present error.
 _WORTHWHILE = 0.9
 _AHEAD = 10
 _MIN_SIZE = 0.02  # of an outcome, over the approach speed, as in `outcome_jacobian`

@@ -25,8 +25,8 @@ from clashsim.core.scene import Scene
 from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.nets.impact import ImpactNet
 
-# Share of the trained range by which inputs may lie outside of it: measurement noise gives a body at
-# rest a small velocity, and a network is still accurate slightly outside its training range.
+# Share of the trained range by which inputs may lie outside of it: noise gives a body at rest a
+# small velocity, and a network is still accurate slightly outside its training range.
 _SLACK = 0.15
 _MIN_RANGE = 1e-4  # an input that varied less in training is not checked against its range
 # Added to the size of outcomes in the relative loss: keeps it finite where a body nearly stops.

@@ -64,7 +64,7 @@ def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
 
 
 def faces_meet(scene: Scene) -> bool:
-    """Whether both geoms are boxes: their faces touch, and the first point of contact says little."""
+    """Whether both geoms are boxes: then the first point of contact says little."""
     box = int(mujoco.mjtGeom.mjGEOM_BOX)
     kinds = [int(scene.base.geom(geom).type[0]) for geom in (scene.struck, scene.striker)]
     return all(kind == box for kind in kinds)
@@ -147,7 +147,7 @@ def _columns(
         scene: The scene.
         frame: The impacts in their contact frames.
         impacts: N impacts.
-        heading: Angle (rad) about which the relative orientation is taken; None for cosine and sine.
+        heading: Angle (rad) about which the orientation is taken; None for cosine and sine.
     """
     index = frame.names.index
     measured = [impacts.known[name] for name in sorted(impacts.known)]
