@@ -26,7 +26,7 @@ from clashsim.optim.levenberg_marquardt import BatchDamping, levenberg_marquardt
 
 Method = Literal["grid", "cmaes", "hopping", "sysid", "mjx"]
 _GRID_POINTS = {1: 33, 2: 12, 3: 8}  # grid points on each axis, by how many axes there are
-# Step of finite differences on the unit scale: with a smaller one they show the roughness of contact
+# Step of finite differences on the unit scale: smaller steps show the roughness of the contact
 # simulation, not the trend.
 _DIFFERENCE = 1e-2
 _CMAES_SIGMA = 0.5  # initial step size of CMA-ES on the unit scale

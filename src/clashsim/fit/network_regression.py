@@ -62,6 +62,7 @@ def regress_network(
     held_out_of_folds = fold[None] == torch.arange(num_folds)[:, None]
     held_out_of_last = torch.zeros(1, n, dtype=torch.bool)  # the last member sees all rows
     held_out = torch.cat([held_out_of_folds, held_out_of_last])  # (members, n)
+    # Held-out errors are not weighted here; they are divided by the size where they are checked.
     weight = torch.where(held_out, 1.0, 1 / squared_size)
     optimiser = torch.optim.AdamW(net.parameters(), lr=config.rate, weight_decay=config.decay)
     least_error = np.inf

@@ -86,7 +86,7 @@ def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
 def fit_point_contact(x: np.ndarray, change: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Find the law that fits best, by grid search and then simplex search.
 
-    The loss of an impact is limited, so that a few impacts that follow no law have little influence.
+    The loss of an impact is limited, so that a few impacts that follow no law hardly matter.
 
     Args:
         x: `point_contact_inputs` (N, 5).
