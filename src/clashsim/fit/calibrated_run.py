@@ -216,7 +216,7 @@ class CalibratedRun:
         centre = to_unit(params, self.theta)
         above = to_unit(params, high) - centre
         below = centre - to_unit(params, low)
-        # If one side of the interval is cut off by the range, the other gives the standard deviation.
+        # If the range cuts off one side of the interval, the other gives the standard deviation.
         std = np.maximum(above, below) / _NORMAL_90
         z = np.random.default_rng(seed).normal(size=(n, len(params)))
         samples = from_unit(params, np.clip(centre + std * z, -1, 1))

@@ -135,7 +135,7 @@ def identify_by_gradient(
 def widen_for_rivals(std: np.ndarray, best: np.ndarray, rivals: list[np.ndarray]) -> np.ndarray:
     """Standard deviations (q,), widened to reach half-way to rival optima.
 
-    Rival optima with an almost equal error show that the data do not distinguish between the values.
+    Rivals with an almost equal error show that the data do not distinguish between the values.
 
     Args:
         std: Standard deviations (q,) at the best optimum.

@@ -23,7 +23,7 @@ _NARROW = 0.15  # columns narrower than this share of the widest one in their gr
 _MIN_WIDTH = 1e-6  # relative width of a column that varies
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _CLIP = 6.0  # widths at which standardised circumstances are clipped
-# Parameters beyond this limit of the unit scale are moved back by a share of the excess, because the
+# Parameters beyond this limit of the unit scale are moved back by a share of the excess, since the
 # network was not trained there; the gradient is kept, so that a descent can return.
 _UNIT_LIMIT = 1.1
 _HELD_BACK = 0.98
