@@ -48,7 +48,7 @@ class GraphTrainingConfig:
     Attributes:
         steps: Steps of AdamW.
         batch: Windows per step for sets of one box; for k boxes it is divided by k^2.
-        lengths: Lengths of the windows in time steps, one after the other in the course of training.
+        lengths: Lengths of the windows in time steps, used one after the other during training.
         rate: Highest learning rate.
         seconds: Time limit; the schedule of the learning rate ends with it.
         average: Share of the old value in each update of the averaged weights.
@@ -214,7 +214,7 @@ def train(
         if step == 0:
             smoothed_loss = float(loss)
         elif step % _SMOOTHING_EVERY == 0:
-            smoothed_loss = _SMOOTHING * smoothed_loss + 0.1 * float(loss)
+            smoothed_loss = _SMOOTHING * smoothed_loss + (1 - _SMOOTHING) * float(loss)
         if (step + 1) % config.report == 0:
             seconds = time.monotonic() - begin
             log(f"step {step + 1} length {length} loss {smoothed_loss:.5f} {seconds:.0f} s")
