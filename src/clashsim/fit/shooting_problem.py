@@ -181,7 +181,8 @@ class ShootingProblem:
         """
         sim, camera = self.at(shared)
         starts, constants = self.split_own(own)
-        # A step may end in no number: such a window is lost, as one that diverges is.
+        # A step may give NaN. The simulator then gets the first guess of the start, and the NaN in
+        # the own constants makes the window's error `_NOT_FINITE`.
         finite = np.isfinite(own).all(1)
         starts = np.where(finite[:, None], starts, self.windows.start)
         frames = self.windows.observed.shape[1]
