@@ -45,9 +45,10 @@ _NOISES = (0.02, 0.05, 0.1)
 # few nats is chance.
 _TEMPERATURE = 4.0
 _MIN_WEIGHT = 0.1  # relative to the most probable fit; fits of a lower weight are dropped
-# A posterior sample is dropped if its cost exceeds the median by more than this.
+# A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
+# _COST_DEVIATIONS median absolute deviations of the costs.
 _COST_MARGIN = 5.0
-_COST_DEVIATIONS = 4.0  # plus so many median absolute deviations of the costs
+_COST_DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -136,9 +136,8 @@ def conform(value: Any, kind: Any, path: str) -> None:
 
     Args:
         value: The value.
-        kind: The type: a `TypedDict`, beside whose keys a table may have others; dict, list or
-            tuple of such types (tuples are lists in JSON); int, float, str, None, or a union of
-            these.
+        kind: The type: a `TypedDict` (a table may have further keys); dict, list or tuple of such
+            types (tuples are lists in JSON); int, float, str, None, or a union of these.
         path: Path of the value, for the message.
     """
     origin = get_origin(kind)

@@ -30,7 +30,7 @@ from clashsim.sim.mjx.model import UnsupportedByMjx
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome
 
 _SHARD = 4096  # strikes per shard
-_MISSED = 9  # code beside those of `ImpactEnd`: the bodies of this strike never touch
+_MISSED = 9  # code in addition to those of `ImpactEnd`: the bodies of this strike never touch
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,10 +89,10 @@ def _normal_equations(
     """
     t, pose = slide.checked(i)
     step = float(np.median(np.diff(t)))
-    even = np.arange(t[0], t[-1], step)
-    pose = np.column_stack([np.interp(even, t, column) for column in pose.T])
+    even_times = np.arange(t[0], t[-1], step)
+    pose = np.column_stack([np.interp(even_times, t, column) for column in pose.T])
     wanted = max(_MIN_WINDOW, 2 * round(window / step / 2) + 1)
-    longest = len(even) - (1 - len(even) % 2)
+    longest = len(even_times) - (1 - len(even_times) % 2)
     window_samples = min(wanted, longest)  # both are odd, as the filter requires
     rate = savgol_filter(pose, window_samples, _FILTER_DEGREE, deriv=1, delta=step, axis=0)
     speed = np.linalg.norm(rate[:, :2], axis=1)
@@ -100,7 +100,7 @@ def _normal_equations(
     energy = (speed**2 + (gyration * yaw_rate) ** 2) / 2
     first = window_samples // 2
     slow = np.flatnonzero(energy[first:] < _SLOW * energy[first])
-    last = first + int(slow[0]) if len(slow) else len(even) - first
+    last = first + int(slow[0]) if len(slow) else len(even_times) - first
     if last - first < _MIN_SAMPLES:
         raise DataError(f"slide {i} hardly moves")
     used = slice(first, last)

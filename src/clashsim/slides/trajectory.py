@@ -108,7 +108,7 @@ class SlideMotion:
 
     @property
     def impact_time(self) -> float:
-        """Time (s) of the impact, at which this motion meets the motion before it."""
+        """Time (s) of the impact, at which the motion before it changes into this one."""
         return self.start + float(self.constants[_IMPACT_TIME])
 
     @property
