@@ -1,7 +1,7 @@
-"""A graph simulator adapted to a few real tosses.
+"""Adaptation of a graph network to a few real tosses.
 
-What the boxes are, what the contact is like, and then the network itself are fitted by gradients
-through whole rollouts.
+Physical values of the box, contact parameters and the weights of the network are fitted together,
+by gradients through whole rollouts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from clashsim.nets.rigid_bodies import (
 )
 
 CONTACT = ("friction", "stiffness", "damping", "d0", "width")
-# Prior standard deviations about what was identified in MuJoCo.
+# Prior standard deviations about the values that were identified in MuJoCo.
 _STD = {
     "contact": 0.3,  # unit scale
     "centre": 0.002,  # m
@@ -42,11 +42,14 @@ _STD = {
     "gravity": 0.06,  # m/s^2
     "drag": 0.05,  # 1/s
 }
-_CONTACT_LIMIT = 1.2  # of the unit scale
+_CONTACT_LIMIT = 1.2  # contact parameters are clipped here on the unit scale
 _HALF_WIDTH = 0.05  # m, the unit of misfits
-_SATURATION = 0.6  # misfit, in half widths, at which one counts half
-_GROWTH = 1.4  # horizons reach their last length before the end
-_PRIOR_SCALE = 200
+_SATURATION = 0.6  # misfit, in half widths, at which a frame's loss is half its misfit
+_GROWTH = 1.4  # the horizon has its final length after 1 / _GROWTH of the epochs
+_PRIOR_SCALE = 200  # by which the prior of the values is divided in the loss
+_VALUES_GRADIENT_NORM = 1.0  # at which the gradients of the values are clipped
+_WEIGHTS_GRADIENT_NORM = 0.1  # at which the gradients of the network's weights are clipped
+_MIN_SQUARED_MISFIT = 1e-8  # m^2, keeps the gradient of the root finite
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,9 @@ class AdaptationConfig:
         epochs: Steps over all tosses.
         values: Learning rate of the physical values, in their standard deviations.
         weights: Learning rate of the network's weights.
-        anchor: Pull of the weights, and of the values, to where they were.
-        horizons: Frames after the first contact that count, from short to long.
+        anchor: Weight of the penalties that hold weights and values near their initial ones.
+        horizons: Numbers of frames after the first contact that enter the loss, one after the other
+            in the course of the epochs.
     """
 
     epochs: int = 60
@@ -68,16 +72,18 @@ class AdaptationConfig:
     horizons: tuple[int, ...] = (12, 20, 30, 45, 60)
 
     def horizon(self, done: float) -> int:
-        """Frames that count when a share `done` of the epochs is over."""
+        """Frames after the first contact that enter the loss after a share `done` of the epochs."""
         index = int(done * _GROWTH * len(self.horizons))
         return self.horizons[min(index, len(self.horizons) - 1)]
 
 
 class BoxParameters(nn.Module):
-    """What a box and its contact are like, in standard deviations from where they were.
+    """Trainable values of a box and its contact, as differences from their initial values.
+
+    The differences (`moves`) are in prior standard deviations; indexing by name gives the values.
 
     Args:
-        theta: Identified values by name; those left out are nominal, or those of the box.
+        theta: Identified values by name; missing ones are nominal, or those of the box.
         box: The box.
     """
 
@@ -109,7 +115,7 @@ class BoxParameters(nn.Module):
         return self.start[name] + _STD[name] * self.moves[name]
 
     def bodies(self, n: int) -> RigidBodies:
-        """n boxes alike, each alone."""
+        """n equal boxes, each alone in its scene."""
         contact = self["contact"].clamp(-_CONTACT_LIMIT, _CONTACT_LIMIT)
         boxes = BoxTensors(
             half=self["size"].expand(n, 3),
@@ -129,11 +135,11 @@ class BoxParameters(nn.Module):
         return torch.stack([zero, zero, -self["gravity"]], 1).expand(n, 3)
 
     def named(self) -> dict[str, list[float]]:
-        """Values as they are now."""
+        """The present values by name."""
         return {name: self[name].detach().tolist() for name in self.start}
 
     def prior(self) -> Tensor:
-        """Sum of squared departures, in standard deviations."""
+        """Sum of the squared differences from the initial values, in prior standard deviations."""
         return sum((move * move).sum() for move in self.moves.values())  # type: ignore[return-value]
 
 
@@ -145,17 +151,18 @@ def predict_tosses(
     longest: int = 10_000,
     batch: int = 128,
 ) -> np.ndarray:
-    """Roll tosses out from the first frame; those of like length are rolled out together.
+    """Simulate tosses from their first frame; tosses of similar length form a batch.
 
     Args:
         net: The network.
-        values: m sets of values.
+        values: m sets of values of the box.
         flights: n recorded flights.
-        longest: Most frames of a toss.
-        batch: Rollouts in one batch.
+        longest: Largest number of frames of a toss; later ones are dropped.
+        batch: Largest number of rollouts in one batch.
 
     Returns:
-        qpos (m, n, T, 7) of the recorded origin.
+        Poses (m, n, T, 7) of the body's recorded origin: position (m), quaternion (wxyz). After its
+        own end a toss keeps its last pose.
     """
     lengths = [len(flight.position) for flight in flights]
     order = np.argsort(lengths)
@@ -163,7 +170,8 @@ def predict_tosses(
     count = len(order) * len(values)
     chunks = [order]
     if count > batch:
-        chunks = np.array_split(order, -(-count // batch))
+        num_chunks = -(-count // batch)  # rounded up
+        chunks = np.array_split(order, num_chunks)
     for chunk in chunks:
         tosses = RecordedTosses.of([flights[i] for i in chunk], longest)
         position, orientation = _origin_paths(net, values, tosses)
@@ -180,7 +188,7 @@ def predict_tosses(
 def _origin_paths(
     net: GraphNet, values: Sequence[BoxParameters], tosses: RecordedTosses
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (m, n, T, 3) and orientations (m, n, T, 3, 3) of the recorded origin."""
+    """Simulated positions (m, n, T, 3), m, and orientations (m, n, T, 3, 3) of the origin."""
     n = len(tosses.position)
     shape = (len(values), n)
     bodies = join_bodies([one.bodies(n) for one in values])
@@ -212,9 +220,9 @@ def adapt(
     *,
     log: Callable[[str], None] = lambda text: None,
 ) -> tuple[GraphNet, BoxParameters]:
-    """Descend on the misfit of whole rollouts from the first frame, over horizons that grow.
+    """Minimise the misfit of rollouts from the first frame, with a growing horizon.
 
-    Values and weights are held near where they began.
+    Penalties hold values and weights near their initial ones.
 
     Args:
         net: The network.
@@ -222,7 +230,7 @@ def adapt(
         box: The box.
         flights: The recorded flights.
         config: How to adapt.
-        log: Gets a line per epoch.
+        log: Called with one line per epoch.
 
     Returns:
         The adapted network and values.
@@ -230,7 +238,7 @@ def adapt(
     net = copy.deepcopy(net).train()
     values = BoxParameters(theta, box)
     tosses = RecordedTosses.of(flights)
-    origin = [weight.detach().clone() for weight in net.parameters()]
+    initial_weights = [weight.detach().clone() for weight in net.parameters()]
     rates = (config.values, config.weights)
     optimiser = torch.optim.Adam(
         [
@@ -245,21 +253,21 @@ def adapt(
         horizon = config.horizon(done)
         loss = _misfit(net, values, tosses, horizon)
         moved = torch.zeros((), dtype=torch.float64)
-        for weight, begun in zip(net.parameters(), origin, strict=True):
-            moved = moved + ((weight - begun) ** 2).sum()
+        for weight, initial in zip(net.parameters(), initial_weights, strict=True):
+            moved = moved + ((weight - initial) ** 2).sum()
         pull = values.prior() / _PRIOR_SCALE + moved * config.anchor
         optimiser.zero_grad(set_to_none=True)
         total = loss + config.anchor * pull / len(flights)
         total.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(values.parameters(), 1.0)
-        nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        nn.utils.clip_grad_norm_(values.parameters(), _VALUES_GRADIENT_NORM)
+        nn.utils.clip_grad_norm_(net.parameters(), _WEIGHTS_GRADIENT_NORM)
         optimiser.step()
         log(f"epoch {epoch} horizon {horizon} loss {float(loss.detach()):.4f}")
     return net.eval(), values
 
 
 def _misfit(net: GraphNet, values: BoxParameters, tosses: RecordedTosses, horizon: int) -> Tensor:
-    """Robust mean misfit of corners, in half widths, over `horizon` frames after flight."""
+    """Robust mean misfit of the corners, in half widths, from the first contact over a horizon."""
     n = len(tosses.position)
     bodies = values.bodies(n)
     last_frame = tosses.position.shape[1] - 1
@@ -277,15 +285,15 @@ def _misfit(net: GraphNet, values: BoxParameters, tosses: RecordedTosses, horizo
     count = 0.0
     for i, state in enumerate(states, start=1):
         after_contact = i - tosses.contact_frames
-        counted = (after_contact >= 0) & (after_contact <= horizon) & tosses.recorded[:, i]
-        weight = counted.to(torch.float64)
-        if not bool(counted.any()):
+        in_loss = (after_contact >= 0) & (after_contact <= horizon) & tosses.recorded[:, i]
+        weight = in_loss.to(torch.float64)
+        if not bool(in_loss.any()):
             continue
         orientation = tosses.orientation[:, i]
         centre = tosses.position[:, i] + rotate(orientation, values["centre"].expand(n, 3))
         rotation_error = rotate((state.orientation - orientation)[:, None], corners)
         off = (state.position - centre)[:, None] + rotation_error
-        distance = torch.sqrt((off * off).sum(2).mean(1) + 1e-8) / _HALF_WIDTH
+        distance = torch.sqrt((off * off).sum(2).mean(1) + _MIN_SQUARED_MISFIT) / _HALF_WIDTH
         total = total + (weight * distance / (1 + distance / _SATURATION)).sum()
         count += float(weight.sum())
     return total / max(count, 1.0)

@@ -1,11 +1,12 @@
-"""Which strikes to make next: those after which most is expected to be known.
+"""Advice on which strikes to record next: those that reduce the model's uncertainty most.
 
 The uncertainty is that of the linearised model: parameters as fields through their Jacobian, and a
-residual that is wider and of shorter length scale than the one a calibration fits, since that is
-where models err. The disagreement of a calibration's fits is added. A strike is good as far as it
-lowers the logarithm of the variance, averaged over the strikes that matter. The mean of the
-variance itself (A-optimal) is ruled by a few extreme strikes, on which the model errs whatever is
-measured, and was worse than random strikes (docs/benchmarks.md).
+residual with a larger amplitude and a shorter length scale than a calibration assumes, since the
+residual is where models are wrong. The disagreement of a calibration's fits is added. The best
+strike is the one that most lowers the logarithm of the variance, averaged over the candidate
+strikes with their weights. The mean of the variance itself (A-optimal design) is dominated by a few
+extreme strikes that the model predicts poorly whatever is measured; in the benchmarks it was worse
+than random strikes (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -27,25 +28,28 @@ from clashsim.fit.fields import outcome_jacobian, predict_posterior
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.priors import prior_std
 
-# What is believed to be missed when strikes are chosen.
+# Prior scales with which strikes are chosen; see the module's docstring.
 _WIDE = PriorScales(residual=0.15, residual_length_scale=0.45)
-# More strikes are worth making if ten of them are expected to leave less than this share of the
-# error.
+# More strikes are worthwhile if the expected error after `_AHEAD` further strikes is less than this
+# share of the present error.
 _WORTHWHILE = 0.9
 _AHEAD = 10
-_LEAST_SIZE = 0.02  # of an outcome, over the approach speed, as in `outcome_jacobian`
+_MIN_SIZE = 0.02  # of an outcome, over the approach speed, as in `outcome_jacobian`
+_JITTER = 1e-6  # added to the variance of the measurement noise
 
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """Which strikes to make next, and what is expected of them.
+    """Which strikes to record next, and the errors expected after them.
+
+    Errors are relative to the outcome, root mean square over the candidates with their weights, and
+    include the noise of the measurement.
 
     Attributes:
-        rows: Rows (k,) of the candidates, best first.
-        error: Relative error of predictions over the strikes that matter, root mean square, noise
-            of the measurement included, (k + 1,): before any of the strikes and after each.
-        after_ten: The same after ten strikes.
-        floor: What the noise alone leaves.
+        rows: Indices (k,) of the chosen candidates, best first.
+        error: Expected errors (k + 1,): before any of the strikes, and after each.
+        after_ten: Expected error after ten strikes.
+        floor: Error due to the noise alone.
     """
 
     rows: np.ndarray
@@ -72,8 +76,7 @@ def advise(
         model: A calibration, or a distilled model of which no impact was recorded yet.
         candidates: N strikes to choose from; their outcomes are not used.
         k: How many to choose.
-        weights: How much each candidate matters as a strike to be predicted (N,); all alike by
-            default.
+        weights: Importance of predicting each candidate well (N,); equal by default.
 
     Returns:
         The choice and the expected errors.
@@ -88,8 +91,8 @@ def advise(
         belief = _belief_after(model, candidates)
     count = max(k, min(n, _AHEAD))
     rows, left = choose(belief.covariance, belief.noise, count, torch.as_tensor(share))
-    # How large the error is, the model itself estimates; how much of that is left, the wider belief
-    # that strikes are chosen by.
+    # The present error is the model's own estimate. The share of it that is left after each strike
+    # comes from the belief with the wider prior.
     now = float(share @ belief.squared_error)
     reducible = max(now - belief.floor, 0.0)
     error = np.sqrt(belief.floor + reducible * left / max(float(left[0]), 1e-300))
@@ -109,17 +112,18 @@ def _shares(weights: np.ndarray | None, n: int) -> np.ndarray:
 def choose(
     covariance: Tensor, noise: Tensor, k: int, share: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The greedy choice of measurements of a Gaussian.
+    """Greedily choose measurements of a Gaussian vector.
 
     Args:
-        covariance: Of N outcomes of d numbers, (N d, N d).
-        noise: Covariance of measuring each of them, (N, d, d).
+        covariance: Covariance (N d, N d) of N outcomes of d numbers each.
+        noise: Covariance (N, d, d) of the noise of measuring each outcome.
         k: How many to choose.
-        share: How much each outcome matters, (N,).
+        share: Weights (N,) of the outcomes; they sum to 1.
 
     Returns:
-        Rows (k,), and the variance that is left before any and after each, (k + 1,): the geometric
-        mean of that of one more measurement, less its noise.
+        Indices (k,) of the chosen outcomes, and the remaining variance (k + 1,) before any
+        measurement and after each. It is the weighted geometric mean over the outcomes of variance
+        plus noise, minus the noise.
     """
     n, d = noise.shape[:2]
     floor = (share @ noise.diagonal(dim1=1, dim2=2).sum(1)).clamp_min(1e-12)
@@ -127,18 +131,19 @@ def choose(
     rows = list[int]()
 
     def left(variance: Tensor) -> Tensor:
-        """Geometric mean over the outcomes, less the noise."""
+        """Geometric mean over the outcomes of variance plus noise, minus the noise."""
         return ((variance.clamp_min(0.0) + floor).log() @ share).exp() - floor
 
     trace = [float(left(_variance(covariance, n)))]
     for _ in range(k):
         blocks = covariance.reshape(n, d, n, d).diagonal(dim1=0, dim2=2).permute(2, 0, 1) + noise
-        towards = covariance.reshape(n * d, n, d).permute(1, 2, 0)
-        # (measured, predicted): by how much each measurement lowers each variance.
-        explained = (torch.linalg.solve(blocks, towards) * towards).sum(1)
+        # Covariance of each measured outcome with all predicted numbers, (N, d, N d).
+        cross = covariance.reshape(n * d, n, d).permute(1, 2, 0)
+        # (N, N): by how much each measurement (row) lowers the variance of each outcome (column).
+        explained = (torch.linalg.solve(blocks, cross) * cross).sum(1)
         explained = explained.reshape(n, n, d).sum(2)
         after = left(_variance(covariance, n) - explained)
-        after[rows] = torch.inf
+        after[rows] = torch.inf  # each is chosen once
         i = int(after.argmin())
         block = slice(i * d, (i + 1) * d)
         gain = torch.linalg.solve(covariance[block, block] + noise[i], covariance[block, :])
@@ -150,13 +155,13 @@ def choose(
 
 @dataclass(frozen=True, eq=False)
 class _Belief:
-    """What is uncertain about the outcomes of N strikes, relative to their size.
+    """The uncertainty of the outcomes of N strikes, relative to their size.
 
     Attributes:
-        covariance: Of the outcomes (N k, N k), to choose by.
-        noise: Of measuring them (N, k, k), to choose by.
+        covariance: Covariance of the outcomes (N k, N k), with the wide prior.
+        noise: Covariance of the noise of measuring each outcome (N, k, k), with the wide prior.
         squared_error: Squared relative error (N,) that the model itself expects, noise included.
-        floor: That of the noise alone.
+        floor: Squared relative error due to the noise alone.
     """
 
     covariance: Tensor
@@ -166,12 +171,12 @@ class _Belief:
 
 
 def _variance(covariance: Tensor, n: int) -> Tensor:
-    """Variance (n,) of whole outcomes."""
+    """Variance (n,) of whole outcomes: the sum over their numbers."""
     return covariance.diagonal().reshape(n, -1).sum(1)
 
 
 def _belief_before(base: DistilledModel, candidates: Impacts) -> _Belief:
-    """What is uncertain when nothing was recorded."""
+    """The uncertainty of a distilled model before any impact is recorded."""
     frame = contact_frame(base.scene, candidates)
     data = InputScaling.of(base, frame, candidates.known).data(base, frame, candidates.known)
     std = prior_std(base.scene, candidates.known)
@@ -190,7 +195,7 @@ def _belief_before(base: DistilledModel, candidates: Impacts) -> _Belief:
 
 
 def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
-    """What a calibration leaves uncertain."""
+    """The uncertainty that remains after a calibration."""
     fitted = model.posteriors[0]  # the first has the most probable prior scales
     if fitted.jacobian is None:
         raise RunError(
@@ -201,18 +206,18 @@ def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
     data = model.scaling.data(model.base, frame, candidates.known)
     _, phi = predict_posterior(fitted, data)
     jacobian, size = outcome_jacobian(data, phi[0])
-    # What counts as a step is decided by the strikes to choose from, not by the few that were made.
-    scaling = _without_dead_columns(
+    # The circumstances are scaled by the candidates, not by the few strikes that were recorded.
+    scaling = _without_ignored_columns(
         InputScaling.of(model.base, frame, candidates.known), model.scaling
     )
     context = scaling.data(model.base, frame, candidates.known).context
     at_candidates = (jacobian, context)
-    there = (fitted.jacobian, _rescaled(fitted.context, model.scaling, scaling))
-    noise_there = torch.block_diag(*_measurement_noise(fitted.jacobian, fitted.std))
-    measured = prior_covariance(there, there, fitted.std, _WIDE) + noise_there
+    at_fitted = (fitted.jacobian, _rescaled(fitted.context, model.scaling, scaling))
+    fitted_noise = torch.block_diag(*_measurement_noise(fitted.jacobian, fitted.std))
+    measured = prior_covariance(at_fitted, at_fitted, fitted.std, _WIDE) + fitted_noise
     white = torch.linalg.solve_triangular(
         torch.linalg.cholesky(measured),
-        prior_covariance(there, at_candidates, fitted.std, _WIDE),
+        prior_covariance(at_fitted, at_candidates, fitted.std, _WIDE),
         upper=False,
     )
     prior = prior_covariance(at_candidates, at_candidates, fitted.std, _WIDE)
@@ -231,17 +236,18 @@ def _expected_squared_error(
 ) -> np.ndarray:
     """Squared relative error (N,) that a calibration itself expects."""
     scene = model.base.scene
-    centre, std = model.predict_with_std(candidates, frame)
-    linear = 2 if candidates.planar else 3
+    mean, std = model.predict_with_std(candidates, frame)
+    num_linear = 2 if candidates.planar else 3
     gyration = inertia(scene, scene.struck_body).gyration
-    unit = np.r_[np.ones(linear), np.full(centre.shape[1] - linear, gyration)]
-    least = (_LEAST_SIZE * frame.speed) ** 2
-    size_squared = np.maximum(((centre * unit) ** 2).sum(1), least)
-    return ((std * unit) ** 2).sum(1) / size_squared
+    # Factors (k,) from a twist (v, w) to (v, gyration * w), m/s.
+    to_speed = np.r_[np.ones(num_linear), np.full(mean.shape[1] - num_linear, gyration)]
+    smallest = (_MIN_SIZE * frame.speed) ** 2
+    size_squared = np.maximum(((mean * to_speed) ** 2).sum(1), smallest)
+    return ((std * to_speed) ** 2).sum(1) / size_squared
 
 
-def _without_dead_columns(scaling: InputScaling, fitted: InputScaling) -> InputScaling:
-    """A scaling without the columns that did not count when impacts were fitted."""
+def _without_ignored_columns(scaling: InputScaling, fitted: InputScaling) -> InputScaling:
+    """The scaling with infinite widths for the columns that the fit ignored."""
     widths = []
     for width, fitted_width in zip(scaling.widths, fitted.widths, strict=True):
         widths.append(np.where(np.isfinite(fitted_width), width, np.inf))
@@ -249,7 +255,7 @@ def _without_dead_columns(scaling: InputScaling, fitted: InputScaling) -> InputS
 
 
 def _rescaled(context: Context, old: InputScaling, new: InputScaling) -> Context:
-    """A context on another scaling."""
+    """A context standardised by scaling `new` instead of `old`."""
     groups = []
     for i, group in enumerate(context.groups):
         old_centre = torch.as_tensor(old.centres[i])
@@ -263,18 +269,18 @@ def _rescaled(context: Context, old: InputScaling, new: InputScaling) -> Context
 
 
 def _measurement_noise(jacobian: Tensor, std: Tensor) -> Tensor:
-    """What differs from hit to hit, (N, k, k).
+    """Covariance (N, k, k) of what differs from hit to hit, relative to the outcome.
 
-    It is the scatter of the parameters through their Jacobian (N, k, p), and the noise of the
+    It is the scatter of the parameters through their Jacobian (N, k, p), plus the noise of the
     measurement.
     """
     scaled = _WIDE.scatter * jacobian * std
     identity = torch.eye(jacobian.shape[1], dtype=jacobian.dtype)
-    return scaled @ scaled.transpose(1, 2) + (_WIDE.noise**2 + 1e-6) * identity
+    return scaled @ scaled.transpose(1, 2) + (_WIDE.noise**2 + _JITTER) * identity
 
 
 def _disagreement(model: Calibration, data: FieldData, size: Tensor) -> Tensor:
-    """Covariance (N k, N k) between the fits of a calibration, over the outcomes' size (N,)."""
+    """Covariance (N k, N k) of the outcomes between a calibration's fits, over their size (N,)."""
     predictions = []
     for posterior in model.posteriors:
         change, _ = predict_posterior(posterior, data)

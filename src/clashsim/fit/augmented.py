@@ -1,8 +1,8 @@
-"""Parameters and weights of a neural-augmented simulator in one call (Heiden et al. 2020, eq. 1).
+"""Fit of parameters and weights of a neural-augmented simulator (Heiden et al. 2020, eq. 1).
 
 The loss is the squared prediction error over windows of one step and of a short horizon, plus R
-times the squared distance of the weights from where they began: a last layer of zeros, so that the
-analytic part explains what it can.
+times the squared distance of the weights from their initial values. Initially the last layer is
+zero, so this prefers explanations by the analytic part of the simulator.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 from clashsim.sim.augmented.simulator import AugmentedSim
 from clashsim.sim.inputs import check_rollout
 
-_START_RANGE = 0.98  # of the unit scale
-_TOLERANCE = 1e-4  # share of the loss that eight steps must lower it by
+_START_RANGE = 0.98  # of the unit scale, to which the initial parameters are clipped
+_TOLERANCE = 1e-4  # the fit ends when eight steps lower the loss by less than this share
+_MIN_RIDGE = 1e-12  # keeps the covariance of the weights finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +34,10 @@ class AugmentedFit:
 
     Attributes:
         sim: The simulator.
-        estimates: In `scene.params` order.
+        estimates: Estimates of the parameters in `scene.params` order.
         error: Root mean square relative error over the windows.
-        without: The same error with each neural scalar silenced in turn, in the augmentation's
-            order; one that hardly changes it did not matter.
+        without: The same error with one neural scalar silenced (set to zero) at a time, in the
+            augmentation's order; a scalar whose silencing hardly raises the error is not needed.
         trace: The loss at the start and after each step.
     """
 
@@ -56,10 +57,10 @@ def windows_of(states: np.ndarray, control: np.ndarray, *, steps: int, every: in
     """Cut trajectories into windows.
 
     Args:
-        states: Trajectories (N, T + 1, s).
-        control: (N, T, nu).
-        steps: Steps of a window.
-        every: Steps from the start of one window to that of the next.
+        states: States of N trajectories (N, T + 1, s).
+        control: Controls (N, T, nu).
+        steps: Time steps of a window.
+        every: Time steps from the start of one window to the start of the next.
 
     Returns:
         The windows.
@@ -86,16 +87,16 @@ def fit_augmented(
     steps: int = 30,
     train: bool = True,
 ) -> AugmentedFit:
-    """Fit parameters and weights from where the simulator has them.
+    """Fit parameters and weights, beginning with those of the simulator.
 
     Args:
         sim: The simulator.
-        windows: One set for each horizon (of one step, of a short horizon), which count alike: a
-            residual is a state's difference over how much states of its unit change in the windows
-            of that set.
+        windows: One set of windows for each horizon (one step, several steps). All sets have the
+            same weight. A residual is the error of a state's entry, divided by how much the entries
+            of the same unit change in the windows of that set.
         free: Indices of the parameters to fit.
-        ridge: R, the weight of the squared distance of the weights from where they began.
-        steps: At most so many steps.
+        ridge: R, the weight of the squared distance of the weights from their initial values.
+        steps: Largest number of optimisation steps.
         train: Whether the weights are fitted too.
 
     Returns:
@@ -124,7 +125,7 @@ def fit_augmented(
             "give shorter windows or another theta"
         )
     point = end.points[0]
-    of_windows = slice(0, -len(point))  # the last residuals are of prior and ridge
+    of_windows = slice(0, -len(point))  # without the last residuals, those of prior and ridge
     squared_error = float((end.residual[0, of_windows] ** 2).sum())
     std = problem.parameter_std(end.jacobian[0, of_windows], squared_error)
     trained = problem.trained(point)
@@ -140,12 +141,12 @@ def fit_augmented(
 
 
 def curve(sim: AugmentedSim, which: int, values: np.ndarray) -> np.ndarray:
-    """The output of one neural scalar: the curve to look at, and to replace by a formula.
+    """Evaluate one neural scalar, for plotting it or finding a formula for it.
 
     Args:
         sim: The simulator.
         which: Index of the neural scalar.
-        values: What it reads (n, r).
+        values: Its inputs (n, r).
 
     Returns:
         Its outputs (n,).
@@ -171,8 +172,8 @@ class _WeightedWindows:
     Attributes:
         windows: The windows.
         observed: Their states with continuous quaternions (N, T + 1, s).
-        weight: One over the size of each residual (s,): their squared sum is then a mean over the
-            windows, and over the sets.
+        weight: Factors (s,) of the residuals, such that their squared sum is the mean squared
+            relative error over windows, divided by the number of sets.
     """
 
     windows: StateWindows
@@ -193,10 +194,12 @@ class _WeightedWindows:
 
 
 class _AugmentedProblem:
-    """Residuals of windows, prior and ridge at points: parameters on the unit scale, then weights.
+    """Residuals of windows, prior and ridge.
+
+    A point (q + w,) consists of q parameters on the unit scale, then w weights.
 
     Attributes:
-        base_theta: Theta (p,) that the simulator begins with.
+        base_theta: Initial theta (p,) of the simulator, natural units.
     """
 
     def __init__(
@@ -218,24 +221,24 @@ class _AugmentedProblem:
         self._centre = to_unit(self._params, self.base_theta[free])
         self._std = prior_std(sim.scene, {}).numpy()[free]
         self._num_weights = len(sim.weights) if train else 0
-        # The loss is a mean, so the prior of a parameter counts as one window of them all: next to
-        # nothing beside R, so that a network does not replace a parameter.
+        # The loss is a mean over windows, so the prior of a parameter has the weight of one window.
+        # That is small compared with R: moving a parameter is cheaper than moving the weights.
         prior = NOISE_FLOOR / self._std / np.sqrt(self._num_windows)
         self._pull = np.concatenate([prior, np.full(self._num_weights, np.sqrt(ridge))])
         self._origin = np.concatenate([self._centre, sim.weights[: self._num_weights]])
 
     @property
     def _num_windows(self) -> int:
-        """Windows of all sets."""
+        """Number of windows in all sets."""
         return sum(len(one.windows.start) for one in self._sets)
 
     def start(self) -> np.ndarray:
-        """The point (q + w,) to begin with."""
+        """The initial point (q + w,)."""
         parameters = np.clip(self._centre, -_START_RANGE, _START_RANGE)
         return np.concatenate([parameters, self._sim.weights[: self._num_weights]])
 
     def bounds(self) -> np.ndarray:
-        """Largest size (q + w,) of each entry of a point."""
+        """Largest absolute value (q + w,) of each entry of a point."""
         return np.concatenate([np.ones(len(self._free)), np.full(self._num_weights, np.inf)])
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -271,34 +274,35 @@ class _AugmentedProblem:
         return np.concatenate(residuals), np.concatenate(jacobians)
 
     def _theta(self, point: np.ndarray) -> np.ndarray:
-        """Theta (p,) at a point."""
+        """Theta (p,), natural units, at a point (q + w,)."""
         theta = np.array(self.base_theta, float)
         theta[self._free] = from_unit(self._params, point[: len(self._free)])
         return theta
 
     def trained(self, point: np.ndarray) -> AugmentedSim:
-        """The simulator at a point."""
+        """The simulator with the parameters and weights of a point (q + w,)."""
         weights = point[len(self._free) :] if self._train else self._sim.weights
         return self._sim.with_weights(weights, self._theta(point))
 
     def parameter_std(self, jacobian: np.ndarray, squared_error: float) -> np.ndarray:
-        """Standard deviations (q,) of the parameters.
+        """Standard deviations (q,) of the parameters on the unit scale.
 
-        The weights are marginalised: what a network could explain as well is not identified.
+        They are marginal over the weights: a parameter whose effect a network could explain as well
+        gets a large one.
 
         Args:
-            jacobian: Of the windows' residuals (r, q + w).
+            jacobian: Jacobian of the windows' residuals (r, q + w).
             squared_error: Mean squared error over the windows.
         """
         noise = max(NOISE_FLOOR**2, squared_error) / self._num_windows
         q = len(self._std)
-        ridge = np.full(jacobian.shape[1] - q, max(self._ridge, 1e-12) / noise)
+        ridge = np.full(jacobian.shape[1] - q, max(self._ridge, _MIN_RIDGE) / noise)
         precision = np.concatenate([1 / self._std**2, ridge])
         covariance = np.linalg.inv(jacobian.T @ jacobian / noise + np.diag(precision))
         return np.sqrt(np.diag(covariance))[:q]
 
     def errors_without_each_network(self, sim: AugmentedSim) -> tuple[float, ...]:
-        """Root mean square errors of a simulator with each neural scalar silenced in turn."""
+        """Root mean square errors of a simulator with one neural scalar silenced at a time."""
         errors = []
         for i in range(len(sim.augmentation)):
             weights = silence_networks(sim.augmentation, sim.weights, [i])

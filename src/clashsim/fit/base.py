@@ -1,4 +1,4 @@
-"""Base models: sampled and distilled once for a scene, kept in a cache, loaded after that."""
+"""Base models: distilled models of a scene, made once and then loaded from a cache."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from clashsim.fit.sample import fingerprint, sample
 from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.nets.impact import ImpactNet
 
-# Version of how samples and networks are made: a cache made before a change of either must not
-# serve after it.
+# Raised whenever the way samples or networks are made changes, so that older caches are not used.
 _VERSION = 1
-# What reading a damaged file may raise.
+# Exceptions that reading a damaged file may raise.
 _DAMAGED = (
     SafetensorError,
     KeyError,
@@ -48,20 +47,20 @@ def base_model(
     threads: int = 0,
     progress: Progress = quiet,
 ) -> DistilledModel:
-    """The distilled model of a scene.
+    """Get the distilled model of a scene.
 
-    It is the one shipped with clashsim, else that in the cache if it was made before with the same
-    arguments, else it is made now.
+    It is the model shipped with clashsim if there is one, else the one in the cache that was made
+    with the same arguments, else a new one.
 
     Args:
         scene: The scene.
-        config: How to distil. With one of your own the model is never the shipped one; the default
-            is `DistillationConfig()` where no model of this very scene is shipped.
+        config: How to distil. If it is given, the shipped model is not used. The default is the
+            shipped model, or `DistillationConfig()` for a scene without one.
         n: Number of simulated strikes.
         seed: Seed of strikes and training.
         cache: Folder of the cache, or None for no cache.
         threads: Threads of sampling, 0 for all cores.
-        progress: Shows how far it is.
+        progress: Shows the progress.
 
     Returns:
         The model.
@@ -89,7 +88,8 @@ def base_model(
     cached = _load_cached(scene, path)
     if cached is not None:
         return cached
-    # One process makes a model and the others wait for it: they would clear each other's samples.
+    # Only one process makes the model and the others wait for it. Without the lock they would
+    # delete each other's checkpoints.
     lock = path.with_name(f".{path.name}.lock")
     with locked(lock, title="waiting for another process that makes this model", progress=progress):
         cached = _load_cached(scene, path)
@@ -103,13 +103,13 @@ def base_model(
 
 
 def _cache_key(scene: Scene, config: DistillationConfig, n: int, seed: int) -> str:
-    """A hash of all that decides what a model is."""
+    """A hash of everything that determines the distilled model."""
     identity = [_VERSION, mujoco.__version__, fingerprint(scene), asdict(config), n, seed]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 def _load_cached(scene: Scene, path: Path) -> DistilledModel | None:
-    """The model of a cache, None where there is none; a damaged one costs time, not correctness."""
+    """The model in a cache file; None if there is no file or it is damaged and must be remade."""
     if not path.is_file():
         return None
     try:
@@ -121,11 +121,11 @@ def _load_cached(scene: Scene, path: Path) -> DistilledModel | None:
 def shipped_base(scene: Scene) -> DistilledModel | None:
     """The model that comes with clashsim for a shipped scene.
 
-    Nominal values may differ: they are what is expected of theta, not what the model was trained
-    on.
+    The scene's nominal values may differ from the shipped ones: they are the prior of theta, and
+    the model was trained on the whole ranges.
 
     Returns:
-        The model, or None if file, settings or ranges of the scene are not those shipped.
+        The model, or None if MJCF, settings or parameter ranges differ from the shipped scene's.
     """
     path = Path(str(resources.files("clashsim") / "scenes" / f"{scene.name}.safetensors"))
     if not path.is_file():
@@ -142,7 +142,11 @@ def shipped_base(scene: Scene) -> DistilledModel | None:
 
 
 def base_bytes(base: DistilledModel) -> bytes:
-    """A distilled model as safetensors: weights, scaling, domain; the net's shape as metadata."""
+    """A distilled model as the bytes of a safetensors file.
+
+    The tensors are the network's weights, `low`, `high` and `extent`; the metadata are the
+    network's shape and the scene's fingerprint.
+    """
     tensors = {name: tensor.contiguous() for name, tensor in base.net.state_dict().items()}
     tensors["low"] = torch.as_tensor(base.low)
     tensors["high"] = torch.as_tensor(base.high)
@@ -152,7 +156,7 @@ def base_bytes(base: DistilledModel) -> bytes:
 
 
 def load_base(scene: Scene, path: Path) -> DistilledModel:
-    """Inverse of `base_bytes`, from a file."""
+    """Read a distilled model of `scene` from a file that `base_bytes` made."""
     with safe_open(path, "pt") as file:
         net = ImpactNet(**json.loads(file.metadata()["shape"]))
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -1,7 +1,7 @@
-"""From a distilled model and a few real impacts to a calibrated one.
+"""Calibration: fits a distilled model to a few real impacts.
 
-A calibration holds theta with intervals and statuses, parameter fields, a residual, and a local
-correction from similar impacts.
+A calibration holds theta (the scene's parameters) with intervals and statuses, parameter fields, a
+residual, and a local correction from similar impacts.
 """
 
 from __future__ import annotations
@@ -31,19 +31,24 @@ from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.priors import prior_std, unit_estimate
 
-# The prior scales that evidence chooses from.
+# Candidate prior scales; the evidence of the impacts decides how much each of them weighs.
 PRIOR_SCALES = (
     PriorScales(),
     PriorScales(field=0.1),
     PriorScales(noise=0.015),
     PriorScales(noise=0.06),
 )
-# Relative noise that constants alone may leave, chosen by evidence.
+# Candidate noises, relative to the outcome, of the fit of constants alone; the one with the highest
+# evidence is used.
 _NOISES = (0.02, 0.05, 0.1)
-# Of the evidence that weighs prior scales: with ten impacts a few nats are chance, with a hundred
-# they are many.
+# Log evidence is divided by this before it weighs prior scales: with ten impacts a difference of a
+# few nats is chance.
 _TEMPERATURE = 4.0
-_LEAST_WEIGHT = 0.1  # of a fit, relative to the most probable one
+_MIN_WEIGHT = 0.1  # relative to the most probable fit; fits of a lower weight are dropped
+# A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
+# _COST_DEVIATIONS median absolute deviations of the costs.
+_COST_MARGIN = 5.0
+_COST_DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +59,10 @@ class Calibration:
         base: The distilled model.
         theta: Estimates in `scene.params` order.
         posteriors: Fits with different prior scales, each with its samples.
-        weights: How much each of them counts.
-        scaling: Standardisation of the circumstances.
-        local_correction: What similar impacts did, without physics. It counts near the impacts that
-            were fitted, as far as its variance is the smaller one.
+        weights: Weight of each posterior in the predictions; they sum to 1.
+        scaling: Standardisation of the circumstances of an impact.
+        local_correction: Regression on similar impacts, without physics. Near the fitted impacts it
+            is averaged with the physics by inverse variances.
     """
 
     base: DistilledModel
@@ -69,13 +74,21 @@ class Calibration:
 
     @property
     def noise_variance(self) -> float:
-        """Relative variance of the measurement noise, the mean over the fits."""
+        """Variance of the measurement noise relative to the outcome, the mean over the fits."""
         return self._mean_over_fits([p.scales.noise**2 for p in self.posteriors])
 
     def predict_samples(
         self, impacts: Impacts, frame: ContactFrame | None = None
     ) -> list[np.ndarray]:
-        """Twists after impact of each sample of each posterior, (M, N, k) each."""
+        """Twists after impact (m/s, rad/s) of each posterior's samples.
+
+        Args:
+            impacts: N impacts; their outcomes are not used.
+            frame: The impacts in their contact frames, if already computed.
+
+        Returns:
+            One array (M, N, k) per posterior, M its number of samples.
+        """
         frame = frame or contact_frame(self.base.scene, impacts)
         data = self.scaling.data(self.base, frame, impacts.known)
         predictions = []
@@ -85,52 +98,59 @@ class Calibration:
         return predictions
 
     def predict(self, impacts: Impacts) -> np.ndarray:
-        """Twist after impact (N, k)."""
+        """Mean twist after impact (N, k), m/s and rad/s."""
         return self.predict_with_std(impacts)[0]
 
     def std(self, impacts: Impacts) -> np.ndarray:
-        """One standard deviation of the twist after impact (N, k).
+        """Standard deviations of the twist after impact (N, k), m/s and rad/s.
 
-        It holds what samples and fits disagree on, and the fitted noise.
+        They include the disagreement of samples, the disagreement of fits, and the fitted noise.
         """
         return self.predict_with_std(impacts)[1]
 
     def predict_with_std(
         self, impacts: Impacts, frame: ContactFrame | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`predict` and `std` at the cost of one.
+        """`predict` and `std` in one evaluation.
 
         Args:
             impacts: N impacts; their outcomes are not used.
-            frame: The impacts in their contact frames, where these are known already.
+            frame: The impacts in their contact frames, if already computed.
 
         Returns:
-            Twist after impact and one standard deviation of it, (N, k) each.
+            Mean twist after impact and its standard deviations, (N, k) each.
         """
         frame = frame or contact_frame(self.base.scene, impacts)
         samples = self.predict_samples(impacts, frame)
-        centre = np.zeros_like(impacts.after)
+        mean = np.zeros_like(impacts.after)
         for weight, sample in zip(self.weights, samples, strict=True):
-            centre = centre + weight * sample.mean(0)
+            mean = mean + weight * sample.mean(0)
         gyration = inertia(self.base.scene, self.base.scene.struck_body).gyration
-        linear = 2 if impacts.planar else 3
-        angular = centre.shape[1] - linear
-        # The noise is relative to the size of (v, gyration * w).
-        unit = np.r_[np.ones(linear), np.full(angular, 1 / gyration)]
-        size = np.linalg.norm(centre / unit, axis=1, keepdims=True)
-        variance = self._variance(samples, centre, size * unit)
+        num_linear = 2 if impacts.planar else 3
+        num_angular = mean.shape[1] - num_linear
+        # The noise is relative to the size of (v, gyration * w); `unit` is the twist's change (k,)
+        # for a change of 1 m/s in each entry of that vector.
+        unit = np.r_[np.ones(num_linear), np.full(num_angular, 1 / gyration)]
+        size = np.linalg.norm(mean / unit, axis=1, keepdims=True)
+        variance = self._variance(samples, mean, size * unit)
         if self.local_correction is None:
-            return centre, np.sqrt(variance)
-        return self._corrected(self.local_correction, impacts, frame, (centre, variance), unit)
+            return mean, np.sqrt(variance)
+        return self._corrected(self.local_correction, impacts, frame, (mean, variance), unit)
 
     def _variance(
-        self, samples: list[np.ndarray], centre: np.ndarray, size: np.ndarray
+        self, samples: list[np.ndarray], mean: np.ndarray, size: np.ndarray
     ) -> np.ndarray:
-        """Variance (N, k) of predictions: within each fit, between fits, and of the noise."""
-        variance = np.zeros_like(centre)
+        """Variance (N, k) of predictions: within each fit, between fits, and of the noise.
+
+        Args:
+            samples: Predicted twists (M, N, k) of each fit.
+            mean: Their weighted mean (N, k).
+            size: What the noise of each entry is relative to (N, k).
+        """
+        variance = np.zeros_like(mean)
         for weight, sample, posterior in zip(self.weights, samples, self.posteriors, strict=True):
-            within = sample.var(0) / TEMPER**2
-            between = (sample.mean(0) - centre) ** 2
+            within = sample.var(0) / TEMPER**2  # samples are perturbed by TEMPER times the noise
+            between = (sample.mean(0) - mean) ** 2
             variance += weight * (within + between + (posterior.scales.noise * size) ** 2)
         return variance
 
@@ -142,25 +162,36 @@ class Calibration:
         physics: tuple[np.ndarray, np.ndarray],
         unit: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation (N, k) of physics and local correction combined.
+        """Combine physics and local correction.
 
-        Each counts by the inverse of its variance; the correction at most by its proximity weight.
+        Both are weighted by the inverse of their variance, the correction also by its proximity.
+
+        Args:
+            correction: The local correction.
+            impacts: N impacts.
+            frame: The impacts in their contact frames.
+            physics: Mean and variance (N, k) of the twist after impact.
+            unit: Change of the twist (k,) for 1 m/s in each entry of (v, gyration * w).
+
+        Returns:
+            Mean and standard deviation (N, k) of the twist after impact.
         """
-        centre, variance = physics
-        size = np.linalg.norm(centre / unit, axis=1, keepdims=True)
+        mean, variance = physics
+        size = np.linalg.norm(mean / unit, axis=1, keepdims=True)
         local = correction.predict(self.base.scene, frame, impacts)
         loo_error = self._mean_over_fits([p.loo_error for p in self.posteriors])
-        # The root, because ten impacts estimate their own leave-one-out error only roughly.
+        # The square root, because ten impacts estimate the leave-one-out error only roughly.
         physics_variance = np.sqrt(loo_error) * (variance / unit**2).sum(1)
         local_variance = local.variance.sum(1)
         share = local.proximity * physics_variance / (physics_variance + local_variance + 1e-12)
         share = share[:, None]
-        local_part = local_variance[:, None] / len(unit) + self.noise_variance * size**2
-        variance = (1 - share) * variance + share * local_part * unit**2
-        return (1 - share) * centre + share * local.twist_after, np.sqrt(variance)
+        # Variance of each entry of (v, gyration * w), noise included.
+        local_entry_variance = local_variance[:, None] / len(unit) + self.noise_variance * size**2
+        variance = (1 - share) * variance + share * local_entry_variance * unit**2
+        return (1 - share) * mean + share * local.twist_after, np.sqrt(variance)
 
     def _mean_over_fits(self, values: list[float]) -> float:
-        """The mean of a number of each fit, by the fits' weights."""
+        """Weighted mean of one number per fit."""
         return sum(weight * value for weight, value in zip(self.weights, values, strict=True))
 
 
@@ -175,15 +206,15 @@ def calibrate(
 ) -> Calibration:
     """Fit a distilled model to real impacts.
 
-    How far it may depart from MuJoCo is weighed by the evidence of these impacts alone.
+    How far the model may depart from MuJoCo is decided by the evidence of these impacts alone.
 
     Args:
         base: The distilled model.
         impacts: About ten recorded impacts.
         seed: Seed of the posterior samples.
-        posterior_samples: Samples of each fit.
+        posterior_samples: Number of samples of each fit.
         prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
-        frame: The impacts in their contact frames, where these are known already.
+        frame: The impacts in their contact frames, if already computed.
 
     Returns:
         The calibrated model.
@@ -199,8 +230,8 @@ def calibrate(
     choices = prior_scales or PRIOR_SCALES
     kept, weights = _weigh(fitter, choices)
     posteriors = tuple(_without_outliers(fitter.fit(choices[i], posterior_samples)) for i in kept)
-    # Values and statuses are those of constants alone, which is what a MuJoCo model can hold;
-    # fields and residual only serve prediction.
+    # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
+    # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fitter.fit(replace(CONSTANTS_ONLY, noise=noise), 1) for noise in _NOISES]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
     return Calibration(
@@ -214,7 +245,10 @@ def calibrate(
 
 
 class _Fitter:
-    """Fits to the same impacts from the same constants and the same random numbers."""
+    """Makes fits with different prior scales to the same impacts.
+
+    All of them begin at the same constants and use the same random numbers.
+    """
 
     def __init__(self, data: FieldData, std: Tensor, seed: int) -> None:
         self._data = data
@@ -223,7 +257,7 @@ class _Fitter:
         self._anchor = fit_constants(data, std)
 
     def fit(self, scales: PriorScales, posterior_samples: int) -> Posterior:
-        """A fit with some prior scales."""
+        """Fit with the given prior scales."""
         return fit_posterior(
             self._data,
             self._std,
@@ -237,12 +271,12 @@ class _Fitter:
 def _weigh(
     fitter: _Fitter, choices: tuple[PriorScales, ...]
 ) -> tuple[list[int], tuple[float, ...]]:
-    """Indices of the prior scales that evidence supports, the best first, and their weights."""
+    """Indices of the prior scales that the evidence supports, best first, and their weights."""
     if len(choices) == 1:
         return [0], (1.0,)
     evidence = np.array([fitter.fit(scales, 1).evidence for scales in choices])
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
-    kept = [int(i) for i in np.argsort(-weights) if weights[i] > _LEAST_WEIGHT]
+    kept = [int(i) for i in np.argsort(-weights) if weights[i] > _MIN_WEIGHT]
     shares = weights[kept] / weights[kept].sum()
     return kept, tuple(map(float, shares))
 
@@ -251,8 +285,8 @@ def _without_outliers(posterior: Posterior) -> Posterior:
     """Drop samples that ended in a poor local optimum."""
     middle = posterior.cost.median()
     deviation = (posterior.cost - middle).abs().median()
-    good = posterior.cost <= middle + 5 + 4 * deviation
-    good[0] = True  # the maximum of the posterior, which values and intervals are taken about
+    good = posterior.cost <= middle + _COST_MARGIN + _COST_DEVIATIONS * deviation
+    good[0] = True  # the maximum of the posterior, whose values are reported
     return posterior.select(good)
 
 
@@ -261,7 +295,7 @@ def _estimates(
 ) -> tuple[Estimate, ...]:
     """Estimates in `scene.params` order from a fit of constants alone."""
     params = base.scene.params
-    unit = to_unit(params, base.scene.nominal) + constants.theta[0].numpy()
+    unit = to_unit(params, base.scene.nominal) + constants.theta[0].numpy()  # (p,) on [-1, 1]
     estimates = []
     for i, param in enumerate(params):
         if param.name in known:

@@ -1,6 +1,6 @@
-"""A calibrated run: a calibration, and a slide model where one was fitted.
+"""A calibrated run: a calibration, and a slide model if one was fitted.
 
-Everything after calibrating takes a run: simulating, planning, exporting.
+Simulating, planning and exporting all begin with a run.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.slides.identify import SlideFit, mujoco_friction
 from clashsim.slides.law import SlideModel
 
-_NORMAL_90 = 1.64  # standard deviations either way of an estimate's interval
-_MOST_SAMPLES = 10_000_000
+_NORMAL_90 = 1.64  # standard deviations between an estimate and either end of its interval
+_SLIDING = 0  # column of the sliding friction in MuJoCo's pair_friction
+_MAX_SAMPLES = 10_000_000
 
 
 def theta_in_ranges(calibration: Calibration) -> np.ndarray:
-    """Identified theta (p,), held to the ranges: beyond them MuJoCo was never sampled."""
+    """Identified theta (p,), natural units, clipped to the ranges in which MuJoCo was sampled."""
     params = calibration.base.scene.params
     values = [estimate.value for estimate in calibration.theta]
     return np.clip(values, [p.low for p in params], [p.high for p in params])
 
 
 def ground_indices(scene: Scene) -> tuple[int, ...]:
-    """Indices of the ground's parameters."""
+    """Indices of the parameters that belong to the contact with the ground."""
     if scene.ground is None:
         return ()
     row = int(scene.base.pair(GROUND).id)
@@ -48,37 +49,38 @@ def ground_indices(scene: Scene) -> tuple[int, ...]:
 
 
 def ground_friction_index(scene: Scene) -> int | None:
-    """Index of the ground's sliding friction among the parameters; None if it is none of them."""
+    """Index of the ground's sliding friction among the parameters; None if it is not one."""
     for i in ground_indices(scene):
         slot = scene.slots[i]
-        if slot is not None and slot.field == "pair_friction" and 0 in slot.columns:
+        if slot is not None and slot.field == "pair_friction" and _SLIDING in slot.columns:
             return i
     return None
 
 
 def with_ground_friction(calibration: Calibration, fit: SlideFit) -> Calibration:
-    """The calibration with the ground's sliding friction as slides show it.
+    """Replace the estimate of the ground's sliding friction by that of the slides.
 
-    Strikes hardly show it. Predictions are the same.
+    Strikes hardly depend on this friction. The calibration's predictions do not change.
 
     Args:
         calibration: The calibration.
         fit: The fitted slide model.
 
     Returns:
-        The calibration, with another estimate if the ground's friction is a free parameter.
+        The calibration with the new estimate, or as it was if the ground's friction is not a free
+        parameter.
     """
     index = ground_friction_index(calibration.base.scene)
     if index is None or calibration.theta[index].status is EstimateStatus.KNOWN:
         return calibration
     param = calibration.base.scene.params[index]
     friction = next(e for e in fit.estimates if e.name == "friction")
-    # Friction may rise or fall with speed, MuJoCo's does not.
+    # The slide model's friction may depend on speed, but MuJoCo's cannot.
     sliding, _ = mujoco_friction(fit.model)
-    share = sliding / friction.value
+    ratio = sliding / friction.value
 
     def in_range(value: float) -> float:
-        return float(np.clip(share * value, param.low, param.high))
+        return float(np.clip(ratio * value, param.low, param.high))
 
     estimate = Estimate(
         param.name,
@@ -94,7 +96,7 @@ def with_ground_friction(calibration: Calibration, fit: SlideFit) -> Calibration
 
 @dataclass(frozen=True, eq=False)
 class CalibratedRun:
-    """What a run folder holds to simulate with; `clashsim.load` reads one.
+    """The models of a run folder; `clashsim.load` reads one.
 
     Attributes:
         calibration: The calibration.
@@ -111,16 +113,16 @@ class CalibratedRun:
 
     @property
     def theta(self) -> np.ndarray:
-        """Identified parameters (p,) in natural units, held to their ranges."""
+        """Identified parameters (p,) in natural units, clipped to their ranges."""
         return theta_in_ranges(self.calibration)
 
     @property
     def written_params(self) -> tuple[int, ...]:
         """Indices of the parameters that `mjcf` writes.
 
-        These are all that were identified, for values belong together: one that the impacts cannot
-        identify alone is still needed beside the others. Only friction of the ground is left to the
-        author where it was not identified: a strike hardly shows it, and a slide is all friction.
+        These are all fitted parameters, including the unidentifiable ones, because the values were
+        fitted jointly. The exception is the ground's friction if it is unidentifiable: strikes
+        hardly depend on it but slides do, so the author's value is kept.
         """
         ground = ground_friction_index(self.scene)
         indices = []
@@ -132,15 +134,15 @@ class CalibratedRun:
         return tuple(indices)
 
     def hybrid(self, **options: Any) -> HybridSim:
-        """MuJoCo with the calibrated collision, and with the slide model where there is one.
+        """MuJoCo with the calibrated collision, and with the slide model if there is one.
 
-        Strikes are learned, so the ground only has to carry what was struck: it is as the scene has
-        it by its nominal values, with friction as the slides show it, and not as would make
-        MuJoCo's own strikes come out right. Numbers that were measured with each impact are at
-        their medians unless `known` gives them.
+        Strikes are predicted by the calibration, so the ground's contact only has to support the
+        struck body. It has the scene's nominal parameters and the friction of the slides, not the
+        values with which MuJoCo's own strikes would fit best. Quantities that were measured with
+        each impact have their medians unless `known` gives them.
 
         Args:
-            options: Those of `HybridSim`.
+            options: Keyword arguments of `HybridSim`.
 
         Returns:
             The simulator.
@@ -153,7 +155,7 @@ class CalibratedRun:
         return HybridSim(self.scene, self.calibration, **(defaults | options))
 
     def strike_table(self) -> StrikeTable:
-        """The table from strikes to poses at rest, to plan and train with; it takes seconds."""
+        """The table from strikes to poses at rest, for planning and training; built in seconds."""
         if self.slide is None:
             raise DataError(
                 "this run has no slide model, so it does not predict where bodies come to rest: "
@@ -163,11 +165,11 @@ class CalibratedRun:
 
     @cached_property
     def _strike_table(self) -> StrikeTable:
-        """The strike table, built when it is first needed."""
+        """The strike table, built on first use."""
         return strike_table(self.hybrid())
 
     def mjcf(self) -> EditedMjcf:
-        """The author's MJCF with the values of `written_params`, and otherwise as it was."""
+        """The author's MJCF with the values of `written_params` and no other changes."""
         indices = list(self.written_params)
         written = self.scene.with_params([self.scene.params[i] for i in indices])
         return write_back(self.scene.xml, written, self.theta[indices])
@@ -175,9 +177,9 @@ class CalibratedRun:
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Ranges for domain randomisation.
 
-        They hold about 90 % of what the impacts leave open. For an UNIDENTIFIABLE parameter that is
-        about the prior, so it is wide; for a KNOWN one it is the least and the greatest value
-        measured.
+        They are the 90 % intervals of the estimates. For an UNIDENTIFIABLE parameter this is nearly
+        the prior, so it is wide; for a KNOWN one it goes from the lowest to the highest measured
+        value.
 
         Returns:
             Low and high of each parameter by name, natural units.
@@ -189,11 +191,13 @@ class CalibratedRun:
         return found
 
     def posterior_samples(self, n: int, seed: int) -> np.ndarray:
-        """Thetas for domain randomisation; more samples of a seed begin with the same ones.
+        """Sample thetas for domain randomisation.
 
-        Each parameter is sampled for itself from the normal distribution of its interval, on its
-        own scale, and held to its range, so that one whose interval reaches an end of its range is
-        often there. KNOWN ones are sampled evenly between the values measured.
+        Each parameter is sampled independently, from the normal distribution of its interval on its
+        own scale, and clipped to its range; a parameter whose interval reaches an end of its range
+        therefore often has the value of that end. KNOWN parameters are sampled uniformly between
+        the lowest and the highest measured value. With the same seed, a larger number of samples
+        begins with the same ones.
 
         Args:
             n: Number of samples.
@@ -202,7 +206,7 @@ class CalibratedRun:
         Returns:
             Thetas (n, p), natural units.
         """
-        if not 1 <= n <= _MOST_SAMPLES or seed < 0:
+        if not 1 <= n <= _MAX_SAMPLES or seed < 0:
             raise ParamError(
                 "one to ten million samples and a seed that is not negative are needed, "
                 f"got {n} and {seed}"
@@ -212,17 +216,17 @@ class CalibratedRun:
         centre = to_unit(params, self.theta)
         above = to_unit(params, high) - centre
         below = centre - to_unit(params, low)
-        # Where the range cuts one side short, the other still shows the standard deviation.
+        # If the range cuts off one side of the interval, the other gives the standard deviation.
         std = np.maximum(above, below) / _NORMAL_90
         z = np.random.default_rng(seed).normal(size=(n, len(params)))
         samples = from_unit(params, np.clip(centre + std * z, -1, 1))
         known = [e.status is EstimateStatus.KNOWN for e in self.calibration.theta]
         samples = np.where(known, low + (high - low) * ndtr(z), samples)
-        # A logarithm and back may end a bit beyond the range.
+        # Rounding in the logarithmic scale may end slightly beyond the range.
         return np.clip(samples, [p.low for p in params], [p.high for p in params])
 
     def _theta_with_nominal_ground(self) -> np.ndarray:
-        """Theta (p,) with a ground that does not follow the strikes."""
+        """Theta (p,) with nominal ground parameters, and the ground friction of the slides."""
         theta = self.theta
         friction = ground_friction_index(self.scene)
         for i in ground_indices(self.scene):
@@ -237,9 +241,9 @@ class CalibratedRun:
         return theta
 
     def _interval_ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ends (p,) of the intervals, held to the ranges."""
-        least = np.array([param.low for param in self.scene.params])
-        greatest = np.array([param.high for param in self.scene.params])
-        low = np.clip([e.low for e in self.calibration.theta], least, greatest)
-        high = np.clip([e.high for e in self.calibration.theta], least, greatest)
+        """Low and high ends (p,) of the estimates' intervals, clipped to the parameters' ranges."""
+        lowest = np.array([param.low for param in self.scene.params])
+        highest = np.array([param.high for param in self.scene.params])
+        low = np.clip([e.low for e in self.calibration.theta], lowest, highest)
+        high = np.clip([e.high for e in self.calibration.theta], lowest, highest)
         return low, high

@@ -1,8 +1,8 @@
-"""A calibration as JSON and named arrays, and back.
+"""Conversion of a calibration to JSON with named arrays, and back.
 
-A tree of frozen dataclasses is written by the names of its fields. What is built on reading is
-decided by the types of these dataclasses, never by the file. Some fields have other names in files
-than in code (`_STORED_NAMES`): files of earlier versions stay readable.
+A tree of frozen dataclasses is written by the names of its fields. On reading, the types of these
+dataclasses decide which objects are built, never the file. Some fields have other names in files
+than in code (`_STORED_NAMES`), so that files of earlier versions stay readable.
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ _STORED_NAMES: dict[type, dict[str, str]] = {
     },
     GaussianProcess: {"scale": "spread", "centre_variance": "unsure"},
 }
-_SCENE_FILES = ("xml", "assets")  # fields of a scene that are files of their own
+_SCENE_FILES = ("xml", "assets")  # fields of a scene that are stored as separate files
+# Prefixes of the names of arrays.
 _WIDTHS = "model.scale.widths."
 _NETWORK = "model.base.net."
 
 
 def pack(value: Any, key: str, tensors: Tensors) -> Any:
-    """Write a tree of dataclasses as JSON.
+    """Convert a tree of dataclasses to JSON values.
 
     Args:
         value: The tree.
-        key: The path of the tree, by which its arrays are named.
-        tensors: Gets the arrays.
+        key: Path of the tree; its arrays are named after it.
+        tensors: The arrays are added here.
 
     Returns:
-        What JSON holds; an array is represented by its name in `tensors`.
+        The JSON value; an array is represented by its name in `tensors`.
     """
     if isinstance(value, ImpactNet):
         for name, tensor in value.state_dict().items():
@@ -104,9 +105,9 @@ def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
 
     Args:
         kind: The type to build.
-        value: What JSON holds.
+        value: The JSON value.
         tensors: The arrays by name.
-        key: The path of the value, for messages.
+        key: Path of the value, for messages.
 
     Returns:
         An object of that type.
@@ -116,8 +117,8 @@ def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        some = next(a for a in arguments if a is not type(None))
-        return unpack(some, value, tensors, key)
+        not_none = next(a for a in arguments if a is not type(None))
+        return unpack(not_none, value, tensors, key)
     if origin is tuple:
         return _unpack_tuple(arguments, value, tensors, key)
     if origin is Literal:
@@ -126,7 +127,7 @@ def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
             raise ValueError(f"{key} is {value!r}, not one of {choices}")
         return value
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        if arguments[1] is bytes:  # assets, which are files of their own
+        if arguments[1] is bytes:  # assets, which are stored as separate files
             return dict(value)
         return {k: unpack(arguments[1], v, tensors, f"{key}.{k}") for k, v in value.items()}
     if kind is torch.Tensor:
@@ -145,7 +146,7 @@ def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
 def _unpack_tuple(
     kinds: tuple[Any, ...], value: Any, tensors: Tensors, key: str
 ) -> tuple[Any, ...]:
-    """A tuple of given kinds, or of any number of one kind."""
+    """A tuple with entries of the given types; (type, ...) stands for any number of entries."""
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     items = []
@@ -166,7 +167,7 @@ def _unpack_fields(kind: type, value: Any, tensors: Tensors, key: str) -> Any:
 
 
 def _number_or_text(kind: Any, value: Any, key: str) -> Any:
-    """A number or text of exactly a kind; a float may be written as an integer."""
+    """A number or text of exactly the type `kind`; a float may be written as an integer."""
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise RunError(f"the run is damaged: {key} is {value}, which is not a finite number")
@@ -177,12 +178,12 @@ def _number_or_text(kind: Any, value: Any, key: str) -> Any:
 
 
 def _array(key: str, tensors: Tensors, *kinds: str) -> np.ndarray:
-    """An array of the run, of one of the kinds of numbers that clashsim writes."""
+    """The array with a name; raises `RunError` if its dtype is none of `kinds` or it is damaged."""
     array = tensors[key]
     if array.dtype.name not in kinds:
         wanted = " or ".join(kinds)
         raise RunError(f"the run is damaged: {key} holds {array.dtype.name}, not {wanted} numbers")
-    # A circumstance that did not change has an infinite width: it does not count.
+    # An ignored circumstance has an infinite width (see `InputScaling`).
     good = array > 0 if key.startswith(_WIDTHS) else np.isfinite(array)
     if not good.all():
         raise RunError(f"the run is damaged: {key} holds numbers that are not finite")
@@ -190,7 +191,10 @@ def _array(key: str, tensors: Tensors, *kinds: str) -> np.ndarray:
 
 
 def _network(shape: dict[str, Any], tensors: Tensors) -> ImpactNet:
-    """The network, from weights of its shape: nothing is built that is larger than the file."""
+    """The network from its shape and its stored weights.
+
+    The shape is compared with the weights first, so that a damaged file cannot make a huge network.
+    """
     keys = [key for key in tensors if key.startswith(_NETWORK)]
     own = {key.removeprefix(_NETWORK): _array(key, tensors, "float32") for key in keys}
     layers = sum(name.startswith("weights.") for name in own)

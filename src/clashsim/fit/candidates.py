@@ -1,4 +1,4 @@
-"""Strikes to choose from: evenly over those that a scene allows and a task uses."""
+"""Candidate strikes to choose from: evenly spread over the ranges of a scene and a task."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 
-_FEWEST = 20  # strikes that are a choice
-_OVERSAMPLING = 8  # where only strikes from one side are kept
-# Columns of planar states before impact: position of the striker.
+_MIN_STRIKES = 20  # below, there are too few to choose from
+_OVERSAMPLING = 8  # factor for strikes from one side, since most of the sampled ones are dropped
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +24,10 @@ class Candidates:
     """N strikes on a body at the origin.
 
     Attributes:
-        names: Names of a strike's numbers.
-        strikes: (N, d).
-        impacts: The impacts that they would be.
-        touch: Points (N, 2) that would be touched, m, in the body's frame.
+        names: Names (d,) of the quantities that describe a strike, as in [strikes].
+        strikes: Their values (N, d); m/s, rad, rad/s.
+        impacts: The strikes as impacts, with outcomes of zero.
+        touch: Points of first contact (N, 2), m, in the struck body's axes.
     """
 
     names: tuple[str, ...]
@@ -46,16 +45,16 @@ def candidates(
     side: tuple[float, float] | None = None,
     known: Mapping[str, float] | None = None,
 ) -> Candidates:
-    """At most n strikes of a Sobol sequence over the ranges of the scene's [strikes].
+    """Sample at most n strikes by a Sobol sequence over the ranges of the scene's [strikes].
 
     Args:
         scene: The scene.
         seed: Seed of the sequence.
-        n: Most strikes.
-        speed: Only these speeds, m/s.
-        side: Only strikes from there, rad: bearings of the tip from the body, from the first
-            counter-clockwise to the second.
-        known: What is measured with each impact, by name.
+        n: Largest number of strikes.
+        speed: Lowest and highest speed, m/s; by default those of the scene.
+        side: Bearings (rad) of the striker from the body between which strikes are kept, from the
+            first counter-clockwise to the second; all by default.
+        known: Values of the parameters that are measured with each impact, by name.
 
     Returns:
         The strikes.
@@ -83,19 +82,20 @@ def candidates(
     if side is not None:
         usable &= _from_side(before, side)
     rows = np.flatnonzero(usable)[:n]
-    if len(rows) < _FEWEST:
+    if len(rows) < _MIN_STRIKES:
         raise DataError(
             f"only {len(rows)} of {len(strikes)} strikes that scene {scene.name!r} allows come "
             "from that side: too few to choose from"
         )
     measured = {name: np.full(len(rows), value) for name, value in (known or {}).items()}
-    impacts = Impacts(True, before[rows], np.zeros((len(rows), 3)), known=measured)
+    unknown_after = np.zeros((len(rows), 3))
+    impacts = Impacts(True, before[rows], unknown_after, known=measured)
     touch = contact_frame(scene, impacts).contact.point
     return Candidates(tuple(ranges), strikes[rows], impacts, touch)
 
 
 def _from_side(before: np.ndarray, side: tuple[float, float]) -> np.ndarray:
-    """Whether strikers of states (N, d) come from bearings between two, counter-clockwise, (N,)."""
+    """Whether the strikers in states (N, d) are at bearings within a side (see `candidates`)."""
     width = (side[1] - side[0]) % (2 * math.pi) or 2 * math.pi
     x, y = MotionBefore.of(before).striker.position.T
     bearing = np.arctan2(y, x)

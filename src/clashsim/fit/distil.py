@@ -25,21 +25,24 @@ from clashsim.core.scene import Scene
 from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.nets.impact import ImpactNet
 
-# Share of the trained range by which inputs may lie outside of it: a resting body has a measured
-# velocity too, and a network does not err at once.
+# Share of the trained range by which inputs may lie outside of it: noise gives a body at rest a
+# small velocity, and a network is still accurate slightly outside its training range.
 _SLACK = 0.15
-_LEAST_RANGE = 1e-4  # of an input that counts at all
-_SIZE_FLOOR = 0.05  # of outcomes in the relative loss: keeps near-stops finite
+_MIN_RANGE = 1e-4  # an input that varied less in training is not checked against its range
+# Added to the size of outcomes in the relative loss: keeps it finite where a body nearly stops.
+_SIZE_FLOOR = 0.05
+_ERROR_FLOOR = 1e-8  # added to squared errors, keeps the gradient of their root finite
+_WARMUP_SHARE = 0.1  # of the one-cycle schedule, in which the learning rate rises
 
 
 @dataclass(frozen=True)
 class DistillationConfig:
-    """How a network is distilled. The defaults are clashsim's.
+    """How a network is distilled.
 
     Attributes:
         width: Units of a hidden layer.
         layers: Number of layers.
-        members: Networks of the ensemble.
+        members: Number of networks in the ensemble.
         activation: Activation function.
         steps: Training steps.
         batch: Impacts per step.
@@ -61,9 +64,9 @@ class DistillationConfig:
     schedule: bool = True
 
 
-# Of the models that come with clashsim.
+# Configuration of the models that come with clashsim.
 SHIPPED = DistillationConfig(width=192, layers=5, members=3, steps=20_000, batch=4096, rate=2e-3)
-# The training of the CLASH paper. The inputs are clashsim's: the impact in its contact frame.
+# The training of the CLASH paper; but the inputs are clashsim's, the impact in its contact frame.
 PAPER = DistillationConfig(
     width=128,
     layers=3,
@@ -85,8 +88,9 @@ class DistilledModel:
     Attributes:
         scene: The scene.
         net: The network.
-        low: Least inputs seen in training: contact features, then theta on its unit scale.
-        high: Greatest inputs seen in training.
+        low: Lowest value of each network input in training: contact features, then those entries of
+            theta that the network takes, on the unit scale.
+        high: Highest value of each network input in training.
         extent: Standard deviation in training of each column of `circumstances`.
     """
 
@@ -97,39 +101,47 @@ class DistilledModel:
     extent: np.ndarray
 
     def change(self, features: Tensor, unit: Tensor) -> Tensor:
-        """Dimensionless change of twist of each member; differentiable in both arguments.
+        """Change of twist that each ensemble member predicts; differentiable in both arguments.
 
         Args:
             features: Contact features (N, f).
             unit: Theta on its unit scale [-1, 1], (N, p).
 
         Returns:
-            (E, N, k).
+            Change of twist over the approach speed (E, N, k), E members.
         """
         return predict_change(self.scene, self.net, features, unit)
 
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Dimensionless change of twist of each member (E, N, k), for theta (p,) or (N, p)."""
+        """Change of twist over the approach speed that each ensemble member predicts.
+
+        Args:
+            frame: N impacts in their contact frames.
+            theta: Parameters (p,) or (N, p), natural units.
+
+        Returns:
+            (E, N, k), E members.
+        """
         unit = self._unit(frame, theta)
         with torch.no_grad():
             return self.change(_single(frame.features), _single(unit)).double().numpy()
 
     def predict(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
-        """Twist after impact (N, k)."""
+        """Twist after impact (N, k), m/s and rad/s, for theta (p,) or (N, p) in natural units."""
         frame = contact_frame(self.scene, impacts)
         return frame.decode(self.members(frame, theta).mean(0))
 
     def std(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
-        """Disagreement of the members (N, k), one standard deviation, in the units of the twist."""
+        """Standard deviation (N, k) of the members' twists after impact, m/s and rad/s."""
         frame = contact_frame(self.scene, impacts)
         return frame.decode(self.members(frame, theta)).std(0)
 
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Whether each impact lies in the box of inputs that training covered, (N,)."""
+        """Whether each impact's inputs lie in the range that training covered, (N,)."""
         unit = self._unit(frame, theta)
         x = np.column_stack([frame.features, unit[:, network_params(self.scene)]])
         trained_range = self.high - self.low
-        live = trained_range > _LEAST_RANGE
+        live = trained_range > _MIN_RANGE
         slack = _SLACK * trained_range
         inside = (x >= self.low - slack) & (x <= self.high + slack)
         return inside[:, live].all(1)
@@ -141,7 +153,7 @@ class DistilledModel:
 
 
 def predict_change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tensor:
-    """What a network and the analytic effects make of contact features.
+    """Change of twist by the network, with the analytic effects applied to it.
 
     Args:
         scene: The scene.
@@ -150,7 +162,7 @@ def predict_change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor)
         unit: Theta on its unit scale (N, p).
 
     Returns:
-        Dimensionless change of twist of each member (E, N, k).
+        Change of twist over the approach speed that each member predicts (E, N, k).
     """
     out = net(torch.cat([features, unit[:, network_params(scene)]], -1))
     if not analytic_params(scene):
@@ -158,8 +170,8 @@ def predict_change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor)
     k = out.shape[-1]
     names = PLANAR_FEATURES if scene.plane is not None else SPATIAL_FEATURES
     first = names.index("struck_vn")
-    twist_before = features[:, first : first + k]
-    speed = features[:, -1].exp()
+    twist_before = features[:, first : first + k]  # over the approach speed
+    speed = features[:, -1].exp()  # the last feature is the logarithm of the approach speed
     return apply_analytic_effects(scene, out, twist_before, speed, unit)
 
 
@@ -191,7 +203,7 @@ def distil(
     unit = _single(to_unit(scene.params, impacts.theta))
     x = torch.cat([features, unit[:, network_params(scene)]], -1)
     y = _single(frame.encode(impacts.after))
-    # The metric is the error relative to the twist after impact, so the loss is relative to it too.
+    # The loss is relative to the twist after impact, as the error metric of the benchmarks is.
     twist_before = _single(frame.twist_before / frame.speed[:, None])
     size = (y + twist_before).norm(dim=-1) + _SIZE_FLOOR
     net = ImpactNet(
@@ -245,7 +257,7 @@ class _Batches:
         schedule = None
         if config.schedule:
             schedule = torch.optim.lr_scheduler.OneCycleLR(
-                optimiser, config.rate, total_steps=config.steps, pct_start=0.1
+                optimiser, config.rate, total_steps=config.steps, pct_start=_WARMUP_SHARE
             )
         generator = torch.Generator().manual_seed(seed)
         count = len(self._change)
@@ -261,12 +273,12 @@ class _Batches:
                 advance(1)
 
     def _loss(self, net: ImpactNet, rows: Tensor) -> Tensor:
-        """The loss on some rows."""
+        """Mean loss over the impacts with indices `rows` and over the members."""
         predicted = predict_change(self._scene, net, self._features[rows], self._unit[rows])
         error = predicted - self._change[rows]
         if self._config.loss == "mse":
             return error.square().mean()
-        norm = (error.square().sum(-1) + 1e-8).sqrt()
+        norm = (error.square().sum(-1) + _ERROR_FLOOR).sqrt()
         return (norm / self._size[rows]).mean()
 
 
@@ -274,15 +286,17 @@ def circumstances(frame: ContactFrame) -> tuple[np.ndarray, np.ndarray, np.ndarr
     """Where and how the bodies meet, in three groups of columns.
 
     Returns:
-        Position on the striker, position on the struck body, approach velocities.
+        Where along the striker's surface the struck body lies, its contact normal and orientation,
+        and the velocities at the approach, with N rows each.
     """
     normals = ("struck_nx", "struck_ny", "struck_nz")
     normal = [i for i, name in enumerate(frame.names) if name in normals]
     on_struck = np.column_stack([frame.features[:, normal], frame.relative_orientation])
+    # The features from here on are velocities, and the logarithm of the approach speed.
     rates = frame.features[:, frame.names.index("struck_vn") :]
     return frame.tangential_offset, on_struck, rates
 
 
 def _single(array: np.ndarray) -> Tensor:
-    """An array in single precision."""
+    """The array as a tensor in single precision."""
     return torch.as_tensor(np.asarray(array), dtype=torch.float32)

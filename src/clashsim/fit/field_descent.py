@@ -1,8 +1,9 @@
 """Gauss-Newton with a line search for parameter fields and residual.
 
-The unknowns are the dual coefficients of the fields: phi = mean + sd^2 K dual, with K the kernel of
-the smooth fields. All members of an ensemble are solved at once. There is no damping: the prior
-regularises every direction, and a line search takes its place.
+The unknowns are the dual coefficients of the fields: phi = mean + std^2 K dual, with phi the
+parameters of each impact and K the kernel of the smooth fields. All members of an ensemble
+(posterior samples) are solved at once. There is a line search instead of damping, since the prior
+regularises every direction.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from clashsim.fit.field_kernels import (
 )
 
 _DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
-_LEAST_WEIGHT = 0.15  # of an impact: not half of them can be outliers
+_MIN_WEIGHT = 0.15  # of an impact, so that the fit cannot dismiss most of them as outliers
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03)  # shares of a Gauss-Newton step, the longest first
 
-# Rows (N,) of a context, phi (M, N, p) -> dimensionless change of twist (M, N, k).
+# (indices of impacts (N,), parameters phi (M, N, p)) -> change of twist over the approach speed
+# (M, N, k).
 Physics = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -35,8 +37,8 @@ class FieldData:
     """N impacts to fit.
 
     Attributes:
-        physics: The distilled model as a function of rows and parameters.
-        change: Dimensionless change of twist (N, k).
+        physics: The distilled model as a function of indices of impacts and parameters.
+        change: Observed change of twist over the approach speed (N, k).
         twist_before: Twist before over the approach speed, (N, k).
         context: The circumstances of the impacts.
     """
@@ -54,13 +56,14 @@ class FieldSolution:
     Attributes:
         dual: Coefficients of the fields (M, N, p).
         phi: Parameters of each impact (M, N, p).
-        residual_dual: Coefficients (M, N, k) of what the residual explains.
+        residual_dual: Dual coefficients (M, N, k) of the residual.
         outcome_shape: Fitted outcomes over their size (M, N, k).
         cost: Robust misfit plus prior (M,).
         evidence: Logarithm of the marginal likelihood, of the first member.
         loo_error: Mean squared standardised leave-one-out error, of the first member.
         constants_std: Laplace standard deviations (p,) of the constants, of the first member.
-        jacobian: Of the outcomes over their size by the parameters (N, k, p), of the first member.
+        jacobian: Derivative (N, k, p) of the first member's outcomes over their size with respect
+            to the parameters.
     """
 
     dual: Tensor
@@ -76,15 +79,17 @@ class FieldSolution:
 
 @dataclass(frozen=True, eq=False)
 class _Linearised:
-    """The problem at some parameters.
+    """The problem linearised at some parameters.
 
     Attributes:
-        phi: Parameters (M, N, p).
-        jacobian: (M, N, k, p).
-        miss: Target less prediction (M, N, k).
+        phi: Parameters of each impact (M, N, p).
+        jacobian: Derivative of the prediction over the outcome's size by the parameters
+            (M, N, k, p).
+        miss: Target minus prediction (M, N, k).
         outcome_shape: Outcomes over their size (M, N, k).
-        other: Covariance (M, N k, N k) of all but the smooth fields.
-        other_factor: Its Cholesky factor.
+        other: Covariance (M, N k, N k) of scatter, residual and noise, that is of everything but
+            the smooth fields.
+        other_factor: Cholesky factor of `other`.
     """
 
     phi: Tensor
@@ -101,12 +106,13 @@ class FieldProblem:
 
     Attributes:
         data: The impacts.
-        target: Change of twist over the outcome's size, perturbed for each member, (M, N, k).
+        target: Observed change of twist over the outcome's size, perturbed for each member,
+            (M, N, k).
         size: Size of the observed outcomes (N,).
         mean: Prior means of the parameters (M, p).
         std: Prior standard deviations (p,).
         scales: Prior scales.
-        ratio: Size of the outcome that constants predict over that observed, (M, N).
+        ratio: Size of the outcome that the constants alone predict over its observed size (M, N).
     """
 
     data: FieldData
@@ -130,8 +136,8 @@ class FieldProblem:
     def solve(self, dual: Tensor, *, rounds: int) -> FieldSolution:
         """Descend from dual coefficients (M, N, p).
 
-        Each round weighs down the impacts that stay unexplained (Student-t noise): a missed frame
-        or a double hit must not steer the fit.
+        Each round lowers the weight of impacts that stay unexplained (Student-t noise), so that
+        recording errors and double hits have little influence.
         """
         m, n, k = self.target.shape
         smooth, _ = self._kernels
@@ -146,24 +152,25 @@ class FieldProblem:
             evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
             proposed = torch.einsum("mnkp,mnk->mnp", at.jacobian, alpha)
             dual, cost = self._line_search(dual, proposed, at.other_factor)
-            noise = (self.scales.noise**2 / weight)[..., None] * alpha
-            misfit = noise.square().sum(-1) / self.scales.noise**2
+            explained_by_noise = (self.scales.noise**2 / weight)[..., None] * alpha
+            misfit = explained_by_noise.square().sum(-1) / self.scales.noise**2
             weight = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
-            weight = weight.clamp_min(_LEAST_WEIGHT)
+            weight = weight.clamp_min(_MIN_WEIGHT)
         return self._solution(dual, weight, cost, evidence)
 
     def _solution(
         self, dual: Tensor, weight: Tensor, cost: Tensor, evidence: float
     ) -> FieldSolution:
-        """The solution at dual coefficients, with what is derived from its linearisation."""
+        """The solution at dual coefficients, with the quantities that need its linearisation."""
         m, n, k = self.target.shape
         smooth, _ = self._kernels
         at = self._linearise(dual, weight)
         miss = at.miss.reshape(m, n * k, 1)
-        first = at.jacobian[0].reshape(n * k, -1)
+        first_jacobian = at.jacobian[0].reshape(n * k, -1)
+        # Covariance of all observations under the first member.
         whole = at.other[0] + _outer(at.jacobian[:1], smooth, self.std)[0]
         whole_factor = torch.linalg.cholesky(whole)
-        explained = (first * torch.cholesky_solve(first, whole_factor)).sum(0)
+        explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
         return FieldSolution(
@@ -204,7 +211,7 @@ class FieldProblem:
         )
 
     def _linear_target(self, at: _Linearised) -> Tensor:
-        """What the linearised model has to explain (M, N k, 1), from the prior mean on."""
+        """Target (M, N k, 1) of the linearised model, as a difference from its prior mean."""
         moved = torch.einsum("mnkp,mnp->mnk", at.jacobian, at.phi - self.mean[:, None])
         return (at.miss + moved).reshape(len(self.target), -1, 1)
 
@@ -214,7 +221,7 @@ class FieldProblem:
         Args:
             old: Dual coefficients (M, N, p) to begin with.
             new: Those that Gauss-Newton proposes.
-            factor: Cholesky factor (M, N k, N k) of all but the smooth fields.
+            factor: Cholesky factor (M, N k, N k) of the covariance `_Linearised.other`.
 
         Returns:
             Dual coefficients (M, N, p) and costs (M,).
@@ -267,7 +274,7 @@ def value_and_jacobian(physics: Physics, phi: Tensor) -> tuple[Tensor, Tensor]:
 
 def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:
     """Logarithm of the marginal likelihood of one member's linearised model."""
-    # What the t distribution charges for calling impacts outliers.
+    # Cost of the lowered weights under the Student-t distribution.
     outliers = 0.5 * _DEGREES_OF_FREEDOM * (weight.log() - weight + 1).sum()
     fit = 0.5 * (target[:, 0] @ alpha.reshape(-1))
     return float((outliers - fit - factor.diagonal().log().sum()).item())
@@ -276,7 +283,12 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
 def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> float:
     """Mean squared standardised error of leaving each impact out in turn.
 
-    It is exact for the linearised model of covariance L L^T and data z.
+    It is exact for the linearised model.
+
+    Args:
+        factor: Cholesky factor (n k, n k) of the observations' covariance.
+        target: Observations (n k, 1) as differences from the prior mean.
+        k: Numbers per impact.
     """
     inverse = torch.cholesky_inverse(factor)
     n = len(target) // k
@@ -287,12 +299,18 @@ def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> float:
 
 
 def _scaled(kernel: Tensor, ratio: Tensor) -> Tensor:
-    """Kernels (M, N, N) of a residual that is scaled by ratios (M, N)."""
+    """Kernels (M, N, N) of a residual that each impact multiplies by its ratio (M, N)."""
     return ratio[:, :, None] * kernel * ratio[:, None, :]
 
 
 def _outer(jacobian: Tensor, kernel: Tensor, std: Tensor) -> Tensor:
-    """sum_p J_p K_p J_p^T as (M, N k, N k); parameters share one kernel up to their variance."""
+    """Covariance (M, N k, N k) of outcomes due to the parameters: sum_p std_p^2 J_p K J_p^T.
+
+    Args:
+        jacobian: J (M, N, k, p).
+        kernel: K (N, N), the same for all parameters.
+        std: Prior standard deviations (p,).
+    """
     m, n, k, _ = jacobian.shape
     flat = (jacobian * std).reshape(m, n * k, -1)
     gram = flat @ flat.transpose(1, 2)
@@ -300,11 +318,11 @@ def _outer(jacobian: Tensor, kernel: Tensor, std: Tensor) -> Tensor:
 
 
 def _other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor, k: int) -> Tensor:
-    """Covariance (M, N k, N k) of all but the smooth fields.
+    """Covariance (M, N k, N k) of scatter, residual and noise.
 
     Args:
-        scatter: Of the scatter of parameters (M, N k, N k), if there is any.
-        of_residual: Of each output's residual (M, N, N).
+        scatter: Covariance due to the scatter of parameters (M, N k, N k), if there is any.
+        of_residual: Covariance of each output's residual (M, N, N).
         noise: Variances of the noise (M, N).
         k: Number of outputs.
     """

@@ -15,15 +15,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PriorScales:
-    """How far the fit may depart from constant parameters and from MuJoCo.
+    """How far the fit may depart from constant parameters and from MuJoCo, as standard deviations.
 
     Attributes:
         field: Amplitude of each group's field, in standard deviations of the parameter's prior.
         scatter: Scatter of the parameters from hit to hit, in the same unit.
-        residual: Standard deviation of the residual, relative to the outcome.
-        linear: Of its part that is linear in the circumstances.
-        outcome_linear: Of its part that is linear in the predicted outcome itself: a scale or a
-            direction that is a little off.
+        residual: Standard deviation of the smooth residual, relative to the outcome.
+        linear: Standard deviation of the residual's part that is linear in the circumstances.
+        outcome_linear: Standard deviation of the residual's part that is linear in the predicted
+            outcome: errors of its scale or direction.
         noise: Noise of the measurement, relative to the outcome.
         field_length_scale: Length scale of fields, in standard deviations of their group.
         residual_length_scale: Length scale of the residual, over the root of the number of its
@@ -48,7 +48,7 @@ CONSTANTS_ONLY = PriorScales(
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """The circumstances of N impacts that fields and residual depend on.
+    """The circumstances of N impacts (where and how the bodies met), for fields and residual.
 
     Attributes:
         groups: Groups of standardised columns, (N, g) each.
@@ -68,8 +68,8 @@ def field_kernels(a: Context, b: Context, scales: PriorScales) -> tuple[Tensor, 
         scales: Prior scales.
 
     Returns:
-        Of the smooth field, (n, n'), and of its scatter from hit to hit: a diagonal matrix if a is
-        b, else a zero.
+        Covariance (n, n') of the smooth field, and covariance of the scatter from hit to hit: a
+        diagonal matrix (n, n) if `a` and `b` are the same object, else a single zero (1,).
     """
     kernel = torch.ones(len(a.all), len(b.all), dtype=torch.float64)
     if scales.field > 0:

@@ -33,11 +33,17 @@ from clashsim.fit.field_kernels import (
     residual_kernel,
 )
 
-# Scale of the perturbations: the mean of such samples predicts better than that of whole ones, and
-# standard deviations scale back by 1 / TEMPER.
+# Scale of the perturbations of posterior samples. The mean of samples with small perturbations
+# predicts better than with full ones; standard deviations are divided by TEMPER afterwards.
 TEMPER = 0.3
-_LEAST_SIZE = 0.02  # of an outcome, over the approach speed: keeps near-stops finite
-_SMOOTHING = 1e-5  # added to the kernel when it is inverted
+# Smallest size of an outcome over the approach speed: keeps errors relative to it finite where a
+# body nearly stops.
+_MIN_SIZE = 0.02
+_SMOOTHING = 1e-5  # added to the kernel's diagonal when it is inverted
+_CONSTANTS_NOISE = 0.1  # relative noise with which `fit_constants` fits
+_CONSTANTS_ROUNDS = 8  # of Gauss-Newton
+_POSTERIOR_ROUNDS = 6  # of Gauss-Newton
+_SIZE_RATIO_RANGE = (0.5, 2.0)  # of the predicted outcome over the observed one
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +53,9 @@ class Posterior:
     Attributes:
         scales: Prior scales of the fit.
         std: Prior standard deviations of the parameters (p,).
-        mean: Prior means used (M, p).
-        anchor: Constants alone (M, p), whose predictions the residual is relative to.
+        mean: Prior mean of each sample (M, p), perturbed.
+        anchor: Constants (M, p) of a fit without fields; the residual is relative to the size of
+            the outcomes that they predict.
         dual: Coefficients of the fields (M, N, p).
         residual_dual: Coefficients of the residual (M, N, k).
         outcome_shape: Fitted outcomes over their size (M, N, k).
@@ -57,8 +64,8 @@ class Posterior:
         loo_error: Mean squared standardised leave-one-out error.
         constants_std: Standard deviations of the constants (p,).
         context: Circumstances of the fitted impacts.
-        jacobian: Of the first sample's outcomes over their size by the parameters (N, k, p); None
-            in runs that were made before it was kept.
+        jacobian: Derivative (N, k, p) of the first sample's outcomes over their size with respect
+            to the parameters; None in runs saved by versions that did not store it.
     """
 
     scales: PriorScales
@@ -77,11 +84,11 @@ class Posterior:
 
     @property
     def theta(self) -> Tensor:
-        """The constant part of each sample, (M, p)."""
+        """The constant part of each sample (M, p), on the unit scale about the nominal values."""
         return self.mean + self.std.square() * self.dual.sum(1)
 
     def select(self, rows: Tensor) -> Posterior:
-        """The samples with booleans `rows` (M,)."""
+        """The posterior with only the samples for which the boolean mask `rows` (M,) is true."""
         return replace(
             self,
             mean=self.mean[rows],
@@ -94,16 +101,17 @@ class Posterior:
 
 
 def fit_constants(data: FieldData, std: Tensor) -> Tensor:
-    """The most probable constant parameters (p,), robustly, from the nominal values.
+    """The most probable constant parameters (p,), by a robust descent from the nominal values.
 
-    More starts fitted ten impacts better and others worse.
+    There is only one start: with more of them ten impacts were fitted better, but other impacts
+    were predicted worse.
 
     Args:
         data: The impacts.
         std: Prior standard deviations (p,).
 
     Returns:
-        Unit-scale parameters (p,) about their nominal values.
+        Parameters (p,) on the unit scale, as differences from their nominal values.
     """
     n = len(data.change)
     p = len(std)
@@ -114,11 +122,12 @@ def fit_constants(data: FieldData, std: Tensor) -> Tensor:
         size=size,
         mean=torch.zeros(1, p, dtype=torch.float64),
         std=std,
-        scales=replace(CONSTANTS_ONLY, noise=0.1),
+        scales=replace(CONSTANTS_ONLY, noise=_CONSTANTS_NOISE),
         ratio=torch.ones(1, n, dtype=torch.float64),
     )
     begin = torch.zeros(1, n, p, dtype=torch.float64)
-    return problem.solve(begin, rounds=8).phi[0, 0]
+    # All impacts have the same parameters here: those of the first are returned.
+    return problem.solve(begin, rounds=_CONSTANTS_ROUNDS).phi[0, 0]
 
 
 def fit_posterior(
@@ -137,7 +146,7 @@ def fit_posterior(
         std: Prior standard deviations (p,).
         scales: Prior scales.
         posterior_samples: Number of samples; the first is the maximum of the posterior.
-        anchor: Constants (p,) to begin with.
+        anchor: Constants (p,) of `fit_constants`, at which the descent begins.
         generator: Random numbers of the perturbations.
 
     Returns:
@@ -152,11 +161,12 @@ def fit_posterior(
     perturbation = TEMPER * noise * scales.noise
     mean[0] = 0.0
     perturbation[0] = 0.0
-    # The residual is relative to what the constants alone predict: the final prediction may be far
-    # off without its residual, and would then scale it wrongly.
-    ratio = (_predicted_sizes(data, anchor[None]) / size).clamp(0.5, 2.0).expand(m, n)
+    # The residual is relative to the size that the constants alone predict. The final prediction
+    # may be far off before its residual is added, and would then scale the residual wrongly.
+    ratio = (_predicted_sizes(data, anchor[None]) / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
     smooth, _ = field_kernels(data.context, data.context, scales)
     identity = torch.eye(n, dtype=torch.float64)
+    # The coefficients with which every impact begins at the anchor.
     departure = ((anchor - mean) / std.square())[:, None].expand(m, n, p)
     dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
     problem = FieldProblem(
@@ -168,7 +178,7 @@ def fit_posterior(
         scales=scales,
         ratio=ratio,
     )
-    end = problem.solve(dual, rounds=6)
+    end = problem.solve(dual, rounds=_POSTERIOR_ROUNDS)
     return Posterior(
         scales=scales,
         std=std,
@@ -194,7 +204,8 @@ def predict_posterior(posterior: Posterior, data: FieldData) -> tuple[Tensor, Te
         data: N impacts, whose outcomes are not used.
 
     Returns:
-        Dimensionless change of twist (M, N, k), and the parameters used (M, N, p).
+        Change of twist over the approach speed (M, N, k), and the parameters of each impact
+        (M, N, p) on the unit scale about the nominal values.
     """
     smooth, _ = field_kernels(data.context, posterior.context, posterior.scales)
     phi = posterior.mean[:, None] + apply_kernel(smooth, posterior.std, posterior.dual)
@@ -209,14 +220,14 @@ def predict_posterior(posterior: Posterior, data: FieldData) -> tuple[Tensor, Te
 
 
 def outcome_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
-    """Jacobian of outcomes over their size.
+    """Derivative of outcomes over their size with respect to the parameters.
 
     Args:
         data: N impacts.
         phi: Parameters (N, p).
 
     Returns:
-        Jacobian (N, k, p) by the parameters, and the sizes (N,) of the outcomes.
+        Jacobian (N, k, p), and the sizes (N,) of the outcomes over the approach speed.
     """
     value, jacobian = value_and_jacobian(data.physics, phi[None])
     size = _size(value[0] + data.twist_before)
@@ -239,5 +250,5 @@ def _predicted_sizes(data: FieldData, constants: Tensor) -> Tensor:
 
 
 def _size(twist: Tensor) -> Tensor:
-    """Size (...) of twists (..., k) over the approach speed."""
-    return twist.norm(dim=-1).clamp_min(_LEAST_SIZE)
+    """Norm (...) of twists over the approach speed (..., k), at least `_MIN_SIZE`."""
+    return twist.norm(dim=-1).clamp_min(_MIN_SIZE)

@@ -1,8 +1,9 @@
-"""Constant parameters by gradient: many starts through the distilled model, a few on MuJoCo itself.
+"""Constant parameters by gradients: many starts on the distilled model, then a few on MuJoCo.
 
-The distilled model has gradients and evaluates every start at once, so it finds the basin. A few
-Gauss-Newton steps on MuJoCo by finite differences then remove what the distillation got slightly
-wrong. Intervals are Laplace's: curvature at the optimum, and the prior.
+The distilled model has gradients and evaluates all starts at once, so it is used to find the basin
+of the optimum. A few Gauss-Newton steps on MuJoCo by finite differences then remove the error of
+the distillation. Intervals come from the Laplace approximation: the curvature at the optimum plus
+the prior.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from clashsim.optim.levenberg_marquardt import (
     descend_batch,
 )
 
-NOISE_FLOOR = 0.005  # no recording is better than half a per cent
-_DIFFERENCE = 4e-2  # on the unit scale: contact is rough at a finer look
-_PRIOR_STD = 0.5  # of the parameters on the unit scale, while polishing
+NOISE_FLOOR = 0.005  # smallest relative noise that is assumed of a recording
+# Step of finite differences on the unit scale: smaller steps show the roughness of the contact
+# simulation, not the trend.
+_DIFFERENCE = 4e-2
+_PRIOR_STD = 0.5  # of the parameters on the unit scale, in the steps on MuJoCo
 _DAMPING = BatchDamping(
     initial=1e-2,
     decrease=4.0,
@@ -50,7 +53,7 @@ class ConstantEstimates:
 
     Attributes:
         estimates: In `scene.params` order.
-        error: Root mean square relative error of MuJoCo with them.
+        error: Root mean square relative error of MuJoCo with these constants.
     """
 
     estimates: tuple[Estimate, ...]
@@ -64,11 +67,11 @@ class ConstantEstimates:
 
 @dataclass(frozen=True, eq=False)
 class _Optimum:
-    """An optimum on MuJoCo.
+    """An optimum of the misfit of MuJoCo.
 
     Attributes:
         unit: Parameters (q,) on the unit scale.
-        squared_error: Summed over the impacts.
+        squared_error: Sum of squared relative errors over the impacts.
         std: Standard deviations (q,) on the unit scale.
     """
 
@@ -86,8 +89,8 @@ def identify_by_gradient(
         base: The distilled model.
         impacts: The recorded impacts.
         seed: Seed of the starts.
-        starts: Starts on the distilled model.
-        polish: How many of the best go on to MuJoCo.
+        starts: Number of starts on the distilled model.
+        polish: Number of the best results that are refined on MuJoCo.
 
     Returns:
         The identified constants.
@@ -113,6 +116,7 @@ def identify_by_gradient(
     points = np.clip(centre + found.theta.numpy()[order], -1, 1)[:, free]
     optima = [_polish(problem, point, centre[free]) for point in points]
     best = min(optima, key=lambda optimum: optimum.squared_error)
+    # Optima below this error are not distinguishable from the best one.
     limit = 2 * best.squared_error + len(impacts) * NOISE_FLOOR**2
     rivals = [optimum.unit for optimum in optima if optimum.squared_error < limit]
     return ConstantEstimates(
@@ -129,10 +133,9 @@ def identify_by_gradient(
 
 
 def widen_for_rivals(std: np.ndarray, best: np.ndarray, rivals: list[np.ndarray]) -> np.ndarray:
-    """Standard deviations (q,) that reach half-way to rival optima.
+    """Standard deviations (q,), widened to reach half-way to rival optima.
 
-    Starts that end elsewhere with an error almost as small show that the data do not distinguish
-    these values.
+    Rivals with an almost equal error show that the data do not distinguish between the values.
 
     Args:
         std: Standard deviations (q,) at the best optimum.
@@ -144,10 +147,10 @@ def widen_for_rivals(std: np.ndarray, best: np.ndarray, rivals: list[np.ndarray]
 
 
 def laplace_std(jacobian: np.ndarray, noise: float, prior: np.ndarray | float) -> np.ndarray:
-    """Standard deviations (q,) at an optimum.
+    """Standard deviations (q,) at an optimum by the Laplace approximation.
 
     Args:
-        jacobian: Of the residuals by the parameters (n, q).
+        jacobian: Derivatives (n, q) of the residuals with respect to the parameters.
         noise: Variance of the residuals.
         prior: Prior standard deviations (q,), or one for all.
     """
@@ -159,8 +162,8 @@ def laplace_std(jacobian: np.ndarray, noise: float, prior: np.ndarray | float) -
 def _polish(problem: IdentificationProblem, unit: np.ndarray, centre: np.ndarray) -> _Optimum:
     """Levenberg-Marquardt on MuJoCo from one point (q,).
 
-    The prior about a centre (q,) steers the steps; whether one is taken is decided by the misfit
-    alone.
+    The prior about `centre` (q,) influences the steps, but whether a step is accepted depends only
+    on the misfit.
     """
 
     def linearise(points: np.ndarray) -> BatchModel:
@@ -186,7 +189,7 @@ def _polish(problem: IdentificationProblem, unit: np.ndarray, centre: np.ndarray
 
 
 def _noise_variance(residual: np.ndarray) -> float:
-    """Variance of residuals (n,), with its floor."""
+    """Variance of residuals (n,), at least `NOISE_FLOOR` squared."""
     return max(NOISE_FLOOR**2, float((residual**2).mean()))
 
 

@@ -1,6 +1,6 @@
-"""Training of the graph network on scaled trajectories, on a CPU or a GPU.
+"""Training of the graph network on simulated trajectories, on a CPU or a GPU.
 
-The loss is that of short differentiable rollouts from recorded states.
+The loss is the error of short differentiable rollouts that begin at states of the trajectories.
 """
 
 from __future__ import annotations
@@ -25,13 +25,20 @@ from clashsim.nets.rigid_bodies import (
     rotate,
 )
 
-# Face pairs of two boxes that are looked at on a GPU; more do not change the answer.
+# Pairs of faces of two boxes that collision detection examines on a GPU; more of them do not change
+# the result.
 _FACE_PAIRS_ON_GPU = 16
 _GRADIENT_NORM = 0.5  # at which gradients are clipped
-_WARMUP_STEPS = 200
-_LAST_RATE = 0.01  # of the learning rate
-_ROUNDING = 0.001  # of an error, in units of LENGTH, at which the loss turns from square to linear
+_WARMUP_STEPS = 200  # in which the learning rate rises
+_LAST_RATE = 0.01  # final learning rate, as a share of the highest one
+_GROWTH = 1.25  # windows have their final length after 1 / _GROWTH of the training
+_ROUNDING = 0.001  # error, in units of LENGTH, at which the loss turns from quadratic to linear
 _SMOOTHING_EVERY = 10  # steps after which the reported loss is updated
+_SMOOTHING = 0.9  # share of the old value in the reported loss
+_WEIGHT_DECAY = 1e-5
+_MIN_BATCH = 16  # windows
+_AVERAGING_START = 10  # steps over which the running average of the weights becomes slow
+_CORNERS = 8  # of a box
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,12 @@ class GraphTrainingConfig:
 
     Attributes:
         steps: Steps of AdamW.
-        batch: Windows per step of one box; fewer for several boxes.
-        lengths: Frames that windows grow through.
-        rate: Learning rate.
-        seconds: Time after which training ends early, with the rate brought down in time.
-        average: Factor of the running average of the weights.
-        report: Steps from one report to the next.
+        batch: Windows per step for sets of one box; for k boxes it is divided by k^2.
+        lengths: Lengths of the windows in time steps, used one after the other during training.
+        rate: Highest learning rate.
+        seconds: Time limit; the schedule of the learning rate ends with it.
+        average: Share of the old value in each update of the averaged weights.
+        report: Steps between two reports.
     """
 
     steps: int = 6000
@@ -57,24 +64,24 @@ class GraphTrainingConfig:
     report: int = 200
 
     def learning_rate(self, step: int, done: float) -> float:
-        """The rate at a step, a share `done` of the training being over: warm-up, then cosine."""
+        """Learning rate at a step after a share `done` of the training: warm-up, then cosine."""
         warmup = min(1.0, (step + 1) / _WARMUP_STEPS)
         cosine = 0.5 * (1 + float(np.cos(np.pi * done)))
         return self.rate * warmup * (_LAST_RATE + (1 - _LAST_RATE) * cosine)
 
     def window_length(self, done: float) -> int:
-        """Steps of a window when a share `done` of the training is over."""
-        index = int(done * 1.25 * len(self.lengths))
+        """Length of a window in time steps after a share `done` of the training."""
+        index = int(done * _GROWTH * len(self.lengths))
         return self.lengths[min(index, len(self.lengths) - 1)]
 
 
 @dataclass(frozen=True, eq=False)
 class ContactSearch:
-    """What collision detection looks at.
+    """The pairs that collision detection examines.
 
     Attributes:
-        pairs: Bodies (P, 2) that may collide, or None if each is alone.
-        face_pairs: Face pairs of two boxes that are looked at; None for all.
+        pairs: Indices (P, 2) of bodies that may collide; None if each body is alone in its scene.
+        face_pairs: Number of pairs of faces of two boxes that are examined; None for all.
     """
 
     pairs: Tensor | None = None
@@ -91,19 +98,19 @@ def rollout_states(
     dt: float,
     search: ContactSearch = ContactSearch(),
 ) -> list[RigidBodyState]:
-    """Roll bodies out, differentiably; collision detection is the batched search.
+    """Simulate bodies with the network, differentiably, with batched collision detection.
 
     Args:
         net: The network.
-        bodies: What the O bodies are.
-        state: Their state at the start.
-        gravity: (O, 3), m/s^2.
+        bodies: Properties of the O bodies.
+        state: State of the bodies at the start.
+        gravity: Acceleration of each body (O, 3), m/s^2.
         steps: Number of steps.
-        dt: Time of a step, s.
-        search: What collision detection looks at.
+        dt: Duration of a step, s.
+        search: The pairs that collision detection examines.
 
     Returns:
-        States after each step.
+        The states after each step.
     """
     up = torch.zeros(3, dtype=torch.float64, device=state.position.device)
     up[2] += 1.0
@@ -119,18 +126,19 @@ def rollout_states(
 
 
 def misfit(bodies: RigidBodies, state: RigidBodyState, true: RigidBodyState, dt: float) -> Tensor:
-    """How far corners are off in position and in velocity, robustly.
+    """Robust error of the corners' positions and velocities.
 
     Args:
-        bodies: What the O bodies are.
-        state: Their state.
-        true: The state that it should be.
-        dt: Time of a step, s.
+        bodies: Properties of the O bodies.
+        state: Predicted state.
+        true: True state.
+        dt: Duration of a step, s.
 
     Returns:
-        (O,), in units of LENGTH and of LENGTH per step.
+        Sum of position error (in units of LENGTH) and velocity error (in LENGTH per step), the mean
+        over the corners of each body, (O,).
     """
-    owner = bodies.owner
+    owner = bodies.owner  # body of each corner
     arm = rotate(gather_rows(state.orientation, owner), bodies.corner)
     true_arm = rotate(gather_rows(true.orientation, owner), bodies.corner)
     position_error = gather_rows(state.position - true.position, owner) + arm - true_arm
@@ -144,7 +152,7 @@ def misfit(bodies: RigidBodies, state: RigidBodyState, true: RigidBodyState, dt:
         square = (error * error).sum(1)
         total = total + torch.sqrt(square + _ROUNDING**2) - _ROUNDING
     per_body = torch.zeros(len(bodies), dtype=total.dtype, device=total.device)
-    return per_body.index_add(0, owner, total) / 8
+    return per_body.index_add(0, owner, total) / _CORNERS
 
 
 def train(
@@ -158,16 +166,16 @@ def train(
 ) -> GraphNet:
     """Train a network in place on windows of the sets.
 
-    On a GPU a step is thousands of small kernels: each kind of step is recorded once as a CUDA
-    graph and replayed.
+    On a GPU a step consists of thousands of small kernels. To save their launch times, the step of
+    each set and window length is recorded once as a CUDA graph and then replayed.
 
     Args:
         net: The network.
         sets: Trajectories, one set for each number of boxes.
         config: How to train.
-        seed: Seed of the windows.
-        shares: Shares of the steps that the sets get; all alike by default.
-        log: Gets a line per report.
+        seed: Seed of the choice of windows.
+        shares: Shares of the steps in which each set is used; equal by default.
+        log: Called with one line per report.
 
     Returns:
         The network with averaged weights.
@@ -178,7 +186,7 @@ def train(
     weights = list(net.parameters())
     rate = torch.tensor(config.rate, device=device)
     optimiser = torch.optim.AdamW(
-        weights, lr=rate, weight_decay=1e-5, capturable=device.type == "cuda"
+        weights, lr=rate, weight_decay=_WEIGHT_DECAY, capturable=device.type == "cuda"
     )
     averaged = [w.detach().clone() for w in weights]
     steppers: dict[tuple[int, int], _Stepper] = {}
@@ -191,20 +199,22 @@ def train(
         if done >= 1:
             break
         rate.fill_(config.learning_rate(step, done))
-        which = int(torch.multinomial(share, 1, generator=generator))
+        chosen_set = int(torch.multinomial(share, 1, generator=generator))
         length = config.window_length(done)
-        data = sets[which]
-        size = max(config.batch // data.motion.shape[2] ** 2, 16)
+        data = sets[chosen_set]
+        num_boxes = data.motion.shape[2]
+        size = max(config.batch // num_boxes**2, _MIN_BATCH)
         chosen = torch.randint(len(data.starts), (size,), generator=generator)
-        if (which, length) not in steppers:
-            steppers[which, length] = _Stepper(net, optimiser, data, length)
-        loss = steppers[which, length](data.starts[chosen.to(device)])
-        new_share = 1 - min(config.average, step / (step + 10))
+        if (chosen_set, length) not in steppers:
+            steppers[chosen_set, length] = _Stepper(net, optimiser, data, length)
+        loss = steppers[chosen_set, length](data.starts[chosen.to(device)])
+        # At first the average follows the weights quickly.
+        new_share = 1 - min(config.average, step / (step + _AVERAGING_START))
         torch._foreach_lerp_(averaged, [w.detach() for w in weights], new_share)
         if step == 0:
             smoothed_loss = float(loss)
         elif step % _SMOOTHING_EVERY == 0:
-            smoothed_loss = 0.9 * smoothed_loss + 0.1 * float(loss)
+            smoothed_loss = _SMOOTHING * smoothed_loss + (1 - _SMOOTHING) * float(loss)
         if (step + 1) % config.report == 0:
             seconds = time.monotonic() - begin
             log(f"step {step + 1} length {length} loss {smoothed_loss:.5f} {seconds:.0f} s")
@@ -215,9 +225,9 @@ def train(
 
 
 class _Stepper:
-    """One step of the optimiser on windows of one set and length.
+    """One step of the optimiser on windows of one set and one length.
 
-    On a GPU it is recorded at its first call and replayed after that.
+    On a GPU the first call records the step as a CUDA graph, and all calls replay it.
     """
 
     def __init__(
@@ -228,7 +238,7 @@ class _Stepper:
         self.data = data
         self.length = length
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.held: Window | None = None
+        self.held: Window | None = None  # the windows that a step reads, always the same tensors
         self.loss = torch.zeros(())
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -247,7 +257,7 @@ class _Stepper:
         return self.loss
 
     def _record(self) -> None:
-        """Record a step as a CUDA graph, after two steps that warm up."""
+        """Record a step as a CUDA graph, after two steps as the warm-up that CUDA graphs need."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -260,7 +270,7 @@ class _Stepper:
 
     @staticmethod
     def _overwrite(held: Window, new: Window) -> None:
-        """Copy windows to where the recorded graph reads them."""
+        """Copy new windows into the tensors that the recorded graph reads."""
         for name in (
             "corner",
             "mass",
@@ -276,7 +286,7 @@ class _Stepper:
         held.gravity.copy_(new.gravity)
 
     def _step(self, face_pairs: int | None) -> None:
-        """One step of the optimiser."""
+        """One step of the optimiser on `self.held`; the loss is left in `self.loss`."""
         assert self.held is not None
         window = self.held
         states = rollout_states(
@@ -306,7 +316,7 @@ class _Stepper:
 
 
 def _clip_gradients(gradients: list[Tensor]) -> None:
-    """Clip gradients in place by their norm; to zero where it is not finite."""
+    """Scale gradients in place to at most `_GRADIENT_NORM`; to zero if their norm is not finite."""
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     clipped = (_GRADIENT_NORM / (norm + 1e-9)).clamp(max=1.0)
     scale = torch.where(torch.isfinite(norm), clipped, torch.zeros_like(norm))
@@ -319,18 +329,19 @@ def _clip_gradients(gradients: list[Tensor]) -> None:
 def drift(
     net: GraphNet, data: TrajectorySet, *, steps: int, count: int, seed: int = 0
 ) -> dict[str, list[float]]:
-    """How far rollouts from the first frame are off.
+    """Errors of rollouts from the first frame of trajectories.
 
     Args:
         net: The network.
         data: Trajectories.
-        steps: Steps of the rollouts.
+        steps: Time steps of the rollouts.
         count: Number of trajectories.
-        seed: Seed of their choice.
+        seed: Seed of the choice of trajectories.
 
     Returns:
-        Mean position (% of 2 LENGTH) and rotation (degrees) after a quarter, half and all of the
-        steps, and over all of them.
+        "position" and "rotation": mean errors of position (% of 2 LENGTH) and rotation (degrees)
+        after a quarter, half and all of the steps; "position_mean" and "rotation_mean": the means
+        over all steps.
     """
     device = data.motion.device
     order = torch.randperm(len(data.motion), generator=torch.Generator().manual_seed(seed))

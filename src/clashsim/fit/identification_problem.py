@@ -1,7 +1,7 @@
-"""Recorded impacts made ready to be simulated in MuJoCo under many parameters at once.
+"""Recorded impacts as an identification problem, simulated in MuJoCo at many parameters at once.
 
 The loss of all identification methods is the mean of r^2 / (1 + r^2) over the impacts, with r the
-relative error of the twist after impact: one wild recording can then cost no more than 1.
+relative error of the twist after impact: a bad recording then contributes at most 1.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from clashsim.core.scene import Scene
 from clashsim.sim.mujoco.impacts import ImpactSimulator
 
 _BATCH = 2048  # simulations in one batch
-_LARGEST = 1e3  # relative error beyond which one is as bad as the other
-_START_RANGE = 0.8  # of the unit scale
+_MAX_ERROR = 1e3  # relative errors are clipped here; errors that are not finite get this value
+_START_RANGE = 0.8  # starting points lie within this share of the unit scale
+_MIN_SIZE = 1e-9  # m/s, of the recorded twist
 
 
 @dataclass(frozen=True)
 class IdentificationResult:
-    """What an identification found.
+    """The result of an identification.
 
     Attributes:
         theta: Parameters (p,) in natural units and `scene.params` order.
-        loss: 0 is exact, 1 useless.
-        evaluations: Simulated impacts.
-        failure: What went wrong, or None.
+        loss: Mean loss over the impacts, from 0 (exact) to 1.
+        evaluations: Number of simulated impacts.
+        failure: Why nothing was identified, or None.
     """
 
     theta: np.ndarray
@@ -48,11 +49,13 @@ class IdentificationProblem:
 
     Attributes:
         scene: The scene.
-        before: States before impact (N, d), touching.
-        after: Recorded twists after impact (N, k).
-        theta: Parameters (N, p): nominal, with what was measured per impact written in.
+        before: States before impact (N, d), with the bodies touching.
+        after: Recorded twists after impact (N, k), m/s and rad/s.
+        theta: Parameters of each impact (N, p), natural units: measured values where there are any,
+            else nominal ones.
         free: Indices of the q parameters to identify.
-        gyration: Radius of gyration of the struck body, m; it weighs angular velocities.
+        gyration: Radius of gyration of the struck body, m, by which angular velocities are
+            multiplied to compare them with velocities.
         duration: Longest simulated time of an impact, s.
     """
 
@@ -74,9 +77,9 @@ class IdentificationProblem:
         """Factors (N, k) that make an error of the twist relative to the recorded twist."""
         k = self.after.shape[1]
         num_linear = k // 2 + k % 2
-        weight = np.r_[np.ones(num_linear), np.full(k // 2, self.gyration)]
+        weight = np.r_[np.ones(num_linear), np.full(k // 2, self.gyration)]  # (v, gyration * w)
         size = np.linalg.norm(self.after * weight, axis=1, keepdims=True)
-        return weight / np.maximum(size, 1e-9)
+        return weight / np.maximum(size, _MIN_SIZE)
 
     @property
     def params(self) -> list[Param]:
@@ -84,7 +87,10 @@ class IdentificationProblem:
         return [self.scene.params[i] for i in self.free]
 
     def natural(self, unit: np.ndarray) -> np.ndarray:
-        """Theta (p,) for a point (q,) of the unit scale; the mean of what was measured."""
+        """Theta (p,), natural units, at a point (q,) of the unit scale.
+
+        Parameters that are not free have their mean over the impacts.
+        """
         theta = self.theta.mean(0)
         theta[list(self.free)] = from_unit(self.params, np.clip(unit, -1, 1))
         return theta
@@ -94,10 +100,10 @@ class IdentificationProblem:
 
         Args:
             unit: Points (m, q) of the unit scale.
-            rows: Which impacts (n,).
+            rows: Indices (n,) of the impacts.
 
         Returns:
-            Twists after impact (m, n, k); NaN where an impact had no end.
+            Twists after impact (m, n, k); NaN where the simulated impact did not end.
         """
         m = len(unit)
         n = len(rows)
@@ -109,9 +115,9 @@ class IdentificationProblem:
         return after.reshape(m, n, -1)
 
     def predict(self, theta: np.ndarray) -> np.ndarray:
-        """Twists after impact (N, k) with the identified entries of theta (p,).
+        """Simulate all impacts (N, k) with the free entries of theta (p,), natural units.
 
-        Each impact has its own values of what was measured.
+        The other parameters are those of each impact.
         """
         unit = to_unit(self.params, theta[list(self.free)])
         return self.simulate(unit[None], np.arange(len(self.before)))[0]
@@ -121,24 +127,24 @@ class IdentificationProblem:
 
         Args:
             after: Simulated twists (m, n, k).
-            rows: Which impacts they are of (n,).
+            rows: Indices (n,) of the impacts that were simulated.
 
         Returns:
             (m, n, k); their squares sum to r^2 / (1 + r^2) in each impact.
         """
         relative = (after - self.after[rows]) * self.scale[rows]
-        clipped = np.clip(relative, -_LARGEST, _LARGEST)
-        relative = np.where(np.isfinite(relative), clipped, _LARGEST)
+        clipped = np.clip(relative, -_MAX_ERROR, _MAX_ERROR)
+        relative = np.where(np.isfinite(relative), clipped, _MAX_ERROR)
         return relative / np.sqrt(1 + (relative**2).sum(-1, keepdims=True))
 
     def losses(self, unit: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Losses (m,) at points (m, q) on some impacts."""
+        """Mean losses (m,) at points (m, q) of the unit scale, over the impacts `rows` (n,)."""
         return (self.residual(self.simulate(unit, rows), rows) ** 2).sum(-1).mean(-1)
 
     def with_few_free(self, count: int = 3) -> IdentificationProblem:
-        """The problem with at most `count` parameters to identify, those of the strike first.
+        """The problem with at most `count` free parameters; the others stay nominal.
 
-        The others stay nominal.
+        Parameters of the striking pair's contact are kept first.
         """
         if len(self.free) <= count:
             return self
@@ -150,7 +156,7 @@ class IdentificationProblem:
         return replace(self, free=tuple(sorted(chosen)))
 
     def starts(self, count: int, seed: int) -> np.ndarray:
-        """Starting points (count, q): the nominal one, then evenly over the unit scale."""
+        """Starting points (count, q): the nominal one, then a Latin hypercube on the unit scale."""
         nominal = to_unit(self.params, self.scene.nominal[list(self.free)])
         sampler = qmc.LatinHypercube(len(self.free), rng=np.random.default_rng(seed))
         others = sampler.random(max(1, count - 1)) * (2 * _START_RANGE) - _START_RANGE
@@ -160,9 +166,10 @@ class IdentificationProblem:
 def identification_problem(
     scene: Scene, impacts: Impacts, *, gyration: float | None = None
 ) -> IdentificationProblem:
-    """Advance impacts to contact and write the measured parameters in.
+    """Set up the identification: advance the impacts to contact and find the free parameters.
 
-    Effects that MuJoCo does not have stay at their nominal values.
+    Parameters that were measured with each impact, and effects that MuJoCo does not simulate, are
+    not free.
 
     Args:
         scene: The scene.

@@ -26,8 +26,14 @@ from clashsim.optim.levenberg_marquardt import BatchDamping, levenberg_marquardt
 
 Method = Literal["grid", "cmaes", "hopping", "sysid", "mjx"]
 _GRID_POINTS = {1: 33, 2: 12, 3: 8}  # grid points on each axis, by how many axes there are
-_DIFFERENCE = 1e-2  # on the unit scale: contact is rough at a finer look
-# Damping of descents on MJX: Levenberg's, for all parameters are on the unit scale.
+# Step of finite differences on the unit scale: smaller steps show the roughness of the contact
+# simulation, not the trend.
+_DIFFERENCE = 1e-2
+_CMAES_SIGMA = 0.5  # initial step size of CMA-ES on the unit scale
+_MIN_POPULATION_WIDTH = 1e-2  # on the unit scale; a narrower population of CMA-ES has converged
+_MIN_LOSS_RANGE = 1e-9  # of a population of CMA-ES
+# Damping of descents on MJX. It is Levenberg's (a multiple of the identity), since all parameters
+# are on the unit scale.
 MJX_DAMPING = BatchDamping(
     initial=2e-3, decrease=5.0, increase=10.0, lowest=1e-6, highest=1e3, scaling="identity"
 )
@@ -42,17 +48,17 @@ def identify(
     seed: int = 0,
     gyration: float | None = None,
 ) -> IdentificationResult:
-    """Constant theta with which MuJoCo reproduces recorded impacts best.
+    """Identify the constant theta with which MuJoCo best reproduces recorded impacts.
 
     Args:
         scene: The scene.
         impacts: The recorded impacts.
-        method: The method.
+        method: The search method.
         seed: Seed of the method; the same seed gives the same numbers.
         gyration: Radius of gyration of the struck body, m; that of the scene by default.
 
     Returns:
-        What was found.
+        The identified theta with its loss.
     """
     impacts = impacts.checked()
     problem = identification_problem(scene, impacts, gyration=gyration)
@@ -62,16 +68,16 @@ def identify(
 def identify_rows(
     problem: IdentificationProblem, rows: np.ndarray, method: str, *, seed: int = 0
 ) -> IdentificationResult:
-    """`identify` on some impacts of a problem that is used many times.
+    """Like `identify`, on some impacts of a problem; the problem can be reused for other subsets.
 
     Args:
         problem: The problem.
-        rows: Which impacts (n,).
-        method: The method.
+        rows: Indices (n,) of the impacts to use.
+        method: The search method.
         seed: Seed of the method.
 
     Returns:
-        What was found.
+        The identified theta with its loss.
     """
     methods: dict[str, Callable[[IdentificationProblem, np.ndarray, int], IdentificationResult]]
     methods = {
@@ -94,12 +100,12 @@ def identify_rows(
 class GridTable:
     """All impacts of a problem simulated at all grid points.
 
-    Any subset of the impacts is then a table look-up.
+    Grid search on any subset of the impacts then only needs to look losses up.
 
     Attributes:
         problem: The problem, with at most three free parameters.
         unit: Grid points (g, q) on the unit scale.
-        after: Simulated twists (g, N, k).
+        after: Simulated twists after impact (g, N, k).
     """
 
     problem: IdentificationProblem
@@ -108,11 +114,11 @@ class GridTable:
     _losses: np.ndarray = field(repr=False)  # (g, N): loss of each impact
 
     def best(self, rows: np.ndarray) -> int:
-        """The grid point with the lowest loss on `rows`."""
+        """Index of the grid point with the lowest mean loss on the impacts `rows`."""
         return int(self._losses[:, rows].mean(1).argmin())
 
     def identified(self, rows: np.ndarray) -> IdentificationResult:
-        """The best grid point as a result."""
+        """The result of grid search on the impacts `rows`."""
         point = self.best(rows)
         return IdentificationResult(
             self.problem.natural(self.unit[point]),
@@ -126,10 +132,10 @@ def grid(problem: IdentificationProblem, rows: np.ndarray | None = None) -> Grid
 
     Args:
         problem: The problem.
-        rows: Which impacts (n,); all by default.
+        rows: Indices (n,) of the impacts to use; all by default.
 
     Returns:
-        The table.
+        The table of simulated outcomes and losses.
     """
     rows = np.arange(len(problem.before)) if rows is None else rows
     chosen = replace(
@@ -159,7 +165,7 @@ def _by_cmaes(
     restarts: int = 3,
     generations: int = 40,
 ) -> IdentificationResult:
-    """CMA-ES; restarts run side by side, so that each generation of all of them is one batch."""
+    """CMA-ES with parallel restarts: a generation of all of them is simulated in one batch."""
     from cmaes import CMA
 
     q = len(problem.free)
@@ -167,7 +173,13 @@ def _by_cmaes(
     runs = []
     for i, start in enumerate(problem.starts(restarts, seed)):
         runs.append(
-            CMA(mean=start, sigma=0.5, bounds=bounds, seed=seed * 97 + i, population_size=6 + 2 * q)
+            CMA(
+                mean=start,
+                sigma=_CMAES_SIGMA,
+                bounds=bounds,
+                seed=seed * 97 + i,
+                population_size=6 + 2 * q,
+            )
         )
     best = np.zeros(q)
     lowest = np.inf
@@ -186,10 +198,10 @@ def _by_cmaes(
         unfinished = []
         for run, population, loss in zip(runs, populations, np.split(losses, ends), strict=True):
             run.tell(list(zip(population, loss, strict=True)))
-            # A population that has shrunk to a point is done: its best is far closer than the data
-            # can distinguish.
-            spans_points = np.ptp(population, axis=0).max() > 1e-2
-            if spans_points and np.ptp(loss) > 1e-9 and not run.should_stop():
+            # A population that has shrunk to a point has converged: its points differ less than the
+            # data can resolve.
+            is_wide = np.ptp(population, axis=0).max() > _MIN_POPULATION_WIDTH
+            if is_wide and np.ptp(loss) > _MIN_LOSS_RANGE and not run.should_stop():
                 unfinished.append(run)
         runs = unfinished
         if not runs:
@@ -200,7 +212,7 @@ def _by_cmaes(
 def _by_hopping(
     problem: IdentificationProblem, rows: np.ndarray, seed: int, *, chains: int = 6
 ) -> IdentificationResult:
-    """Parallel basin hopping; all chains and their central differences are one batch."""
+    """Parallel basin hopping: all chains with their central differences are one batch."""
     from clashsim.optim.basin_hopping import BasinHoppingConfig, hop_basins
 
     q = len(problem.free)
@@ -208,13 +220,17 @@ def _by_hopping(
     evaluations = 0
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (m, r) and Jacobian (m, r, q) at points (m, q)."""
         nonlocal evaluations
         shifted = np.clip(points + shifts[:, None], -1, 1)  # (1 + 2 q, m, q)
         evaluations += shifted.shape[0] * shifted.shape[1] * len(rows)
         residuals = problem.residual(problem.simulate(shifted.reshape(-1, q), rows), rows)
         residuals = residuals.reshape(*shifted.shape[:2], -1) / np.sqrt(len(rows))
-        width = np.einsum("jmj->mj", shifted[1 : q + 1] - shifted[q + 1 :])
-        difference = residuals[1 : q + 1] - residuals[q + 1 :]
+        ahead = slice(1, q + 1)
+        behind = slice(q + 1, None)
+        # (m, q): distance between the two shifted points along each parameter, after clipping.
+        width = np.einsum("jmj->mj", shifted[ahead] - shifted[behind])
+        difference = residuals[ahead] - residuals[behind]
         return residuals[0], np.moveaxis(difference, 0, -1) / width[:, None]
 
     found = hop_basins(
@@ -229,14 +245,14 @@ def _by_hopping(
 def _by_sysid(
     problem: IdentificationProblem, rows: np.ndarray, seed: int, *, starts: int = 4
 ) -> IdentificationResult:
-    """`mujoco.sysid`: Gauss-Newton with finite differences, from a few starts."""
+    """Use `mujoco.sysid`: Gauss-Newton with finite differences, from a few starts."""
     params, residual = to_sysid(problem, rows)
     from mujoco import sysid
 
     evaluations = 0
     found = []
 
-    def counted(x: np.ndarray, p: object) -> tuple[list[np.ndarray], None, None]:
+    def counted_residual(x: np.ndarray, p: object) -> tuple[list[np.ndarray], None, None]:
         nonlocal evaluations
         evaluations += np.size(x) // len(problem.free) * len(rows)
         return residual(x)
@@ -245,7 +261,7 @@ def _by_sysid(
         params.update_from_vector(start)
         fitted, _ = sysid.optimize(
             params,
-            counted,
+            counted_residual,
             "mujoco",
             verbose=False,
             eps=_DIFFERENCE,
@@ -265,7 +281,7 @@ def _by_mjx(
 ) -> IdentificationResult:
     """Levenberg-Marquardt with the exact Jacobian of MJX, all starts at once.
 
-    The loss that is reported is MuJoCo's own, like that of the other methods.
+    The reported loss is computed with MuJoCo, as for the other methods.
     """
     from clashsim.sim.mjx.impact_jacobian import (
         MjxImpactJacobian,
@@ -273,7 +289,7 @@ def _by_mjx(
         cap_residuals,
     )
 
-    problem = problem.with_few_free()  # each parameter is one more forward pass through every step
+    problem = problem.with_few_free()  # the cost of the Jacobian grows with each parameter
     impacts = MjxImpactJacobian.of(problem.scene, problem.free)
     before = problem.before[rows]
     theta = problem.theta[rows]
@@ -281,6 +297,7 @@ def _by_mjx(
     evaluations = 0
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals (m, r) and Jacobian (m, r, q) at points (m, q)."""
         nonlocal evaluations
         after, jacobian = impacts(before, theta, points, steps=steps)
         evaluations += len(points) * len(rows)

@@ -16,13 +16,15 @@ from clashsim.fit.distil import DistilledModel, circumstances
 from clashsim.fit.field_descent import FieldData, Physics
 from clashsim.fit.field_kernels import Context
 
-# Share of the base model's range of a circumstance that counts as a step in it.
-_LEAST_SHARE = 0.35
-_NARROW = 0.15  # of the widest column of a group: a narrower one is left out
+_STRUCK_GROUP = 1  # index of the struck body's normal and orientation among `circumstances`
+# Smallest width of a circumstance, as a share of its standard deviation in the training data.
+_MIN_SHARE = 0.35
+_NARROW = 0.15  # columns narrower than this share of the widest one in their group are ignored
+_MIN_WIDTH = 1e-6  # relative width of a column that varies
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
-_CLIP = 6.0  # standard deviations
-# Parameters are held to the trained range plus a little, but keep a share of their gradient to come
-# back by.
+_CLIP = 6.0  # widths at which standardised circumstances are clipped
+# Parameters beyond this limit of the unit scale are moved back by a share of the excess, since the
+# network was not trained there; the gradient is kept, so that a descent can return.
 _UNIT_LIMIT = 1.1
 _HELD_BACK = 0.98
 
@@ -32,9 +34,9 @@ class InputScaling:
     """Centre and width of each circumstance, taken from the impacts that were fitted.
 
     Attributes:
-        centres: Centres of each group of columns.
-        widths: Widths of each group; infinite for a column that does not count.
-        extras: Names of what else was measured with each impact; the last group.
+        centres: Centres of the columns, one array (g,) per group of columns.
+        widths: Widths of the columns, one array (g,) per group; infinite for ignored columns.
+        extras: Names of further quantities measured with each impact; they are the last group.
     """
 
     centres: tuple[np.ndarray, ...]
@@ -45,16 +47,16 @@ class InputScaling:
     def of(
         base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]
     ) -> InputScaling:
-        """Scaling for impacts.
+        """Compute the scaling from impacts.
 
-        A width is the deviation among the impacts, but at least a share of what the base model was
-        trained on. A session's first strikes may hardly differ in some respect; that must not turn
-        a small step in it into a leap later.
+        A width is the standard deviation over the impacts, but at least a share of that in the
+        training data: if the first recorded strikes hardly differ in some circumstance, a small
+        difference in later ones must not look like a large one.
 
         Args:
             base: The distilled model.
             frame: The impacts in their contact frames.
-            known: What was measured with each impact, by name.
+            known: Parameters and other quantities measured with each impact, (N,) each, by name.
         """
         extras = tuple(sorted(known))
         groups = _groups(frame, known, extras)
@@ -64,19 +66,19 @@ class InputScaling:
         for i, (columns, centre, extent) in enumerate(zip(groups, centres, trained, strict=True)):
             robust = _MAD * np.median(np.abs(columns - centre), 0)
             width = np.maximum(robust, 0.5 * columns.std(0))
-            width = np.maximum(width, _LEAST_SHARE * extent)
+            width = np.maximum(width, _MIN_SHARE * extent)
             is_extra = i == len(groups) - 1
             if not is_extra:
                 # The cosine of a small angle carries no information beside its sine.
                 width = np.where(extent < _NARROW * extent.max(initial=0.0), 0.0, width)
-            counts = width > 1e-6 * (1 + np.abs(centre))
-            widths.append(np.where(counts, width, np.inf))
-        if base.scene.is_round:  # a disc or a ball looks the same from all sides
-            widths[1] = np.full_like(widths[1], np.inf)
+            varies = width > _MIN_WIDTH * (1 + np.abs(centre))
+            widths.append(np.where(varies, width, np.inf))
+        if base.scene.is_round:  # then the struck body's orientation has no effect
+            widths[_STRUCK_GROUP] = np.full_like(widths[_STRUCK_GROUP], np.inf)
         return InputScaling(centres, tuple(widths), extras)
 
     def median_extras(self) -> dict[str, float]:
-        """Medians of what else was measured with each impact, by name."""
+        """Medians of the quantities in `extras` over the fitted impacts, by name."""
         return dict(zip(self.extras, map(float, self.centres[-1]), strict=True))
 
     def data(
@@ -86,13 +88,13 @@ class InputScaling:
         known: Mapping[str, np.ndarray],
         after: np.ndarray | None = None,
     ) -> FieldData:
-        """Impacts as the fit needs them.
+        """Impacts in the form that the fit of fields needs.
 
         Args:
             base: The distilled model.
             frame: The impacts in their contact frames.
-            known: What was measured with each impact, by name.
-            after: Twists after impact (N, k), where they are known.
+            known: Parameters and other quantities measured with each impact, (N,) each, by name.
+            after: Twists after impact (N, k); None for impacts that are only predicted.
         """
         missing = [name for name in self.extras if name not in known]
         if missing:
@@ -113,7 +115,7 @@ class InputScaling:
 def _groups(
     frame: ContactFrame, known: Mapping[str, np.ndarray], extras: tuple[str, ...]
 ) -> list[np.ndarray]:
-    """Groups of raw columns: the circumstances of each impact, then what was measured with it."""
+    """Groups of raw columns (N, g): `circumstances`, then the measured quantities `extras`."""
     measured = np.zeros((len(frame.speed), 0))
     if extras:
         measured = np.column_stack([known[name] for name in extras])
@@ -123,16 +125,20 @@ def _groups(
 def _trained_widths(
     base: DistilledModel, groups: list[np.ndarray], extras: tuple[str, ...]
 ) -> list[np.ndarray]:
-    """Standard deviations of each column over what the base model was trained on."""
+    """Standard deviations of each group's columns over the training data of the distilled model."""
     first_ends = np.cumsum([columns.shape[1] for columns in groups[:2]])
     trained = np.split(base.extent, first_ends)
+    # Parameters are uniform in training: a standard deviation is the range over sqrt(12).
     of_params = {p.name: (p.high - p.low) / np.sqrt(12) for p in base.scene.params}
     trained.append(np.array([of_params.get(name, 0.0) for name in extras]))
     return trained
 
 
 def _physics(base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
-    """The distilled model as a function of rows and of parameters about their nominal values."""
+    """The distilled model as a function of parameters, for `FieldData`.
+
+    Parameters are on the unit scale, as differences from their measured or nominal values.
+    """
     params = base.scene.params
     features = torch.as_tensor(frame.features, dtype=torch.float32)
     nominal = torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32)
@@ -144,8 +150,8 @@ def _physics(base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.n
 
     def physics(rows: Tensor, phi: Tensor) -> Tensor:
         unit = centre[rows] + phi
-        beyond = (unit.clamp(-_UNIT_LIMIT, _UNIT_LIMIT) - unit).detach()
-        unit = unit + beyond * _HELD_BACK
+        back_to_limit = (unit.clamp(-_UNIT_LIMIT, _UNIT_LIMIT) - unit).detach()
+        unit = unit + back_to_limit * _HELD_BACK
         x = features[rows].expand(*unit.shape[:-1], -1)
         members = base.change(x.reshape(-1, x.shape[-1]), unit.reshape(-1, unit.shape[-1]))
         return members.mean(0).reshape(*unit.shape[:-1], -1)

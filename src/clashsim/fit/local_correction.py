@@ -1,6 +1,7 @@
-"""A local correction beside the physics: what similar impacts did, by a Gaussian process.
+"""A local correction to the physics: Gaussian-process regression on similar impacts.
 
-Where there is a law of a rigid point contact that explains the impacts, the process is about it.
+If a law of rigid point contact explains the impacts, the process only models the differences from
+this law.
 """
 
 from __future__ import annotations
@@ -16,24 +17,27 @@ from clashsim.core.scene import Scene
 from clashsim.fit.point_contact import fit_point_contact, point_contact, point_contact_inputs
 from clashsim.fit.regression import GaussianProcess, RegressionInputs, faces_meet, regress
 
-_FEWEST = 4  # impacts that a correction needs
-# What is believed of outcomes before seeing any: see `regress`.
+_MIN_IMPACTS = 4  # that a correction needs
+# Arguments `floor` and `amplitude` of `regress`.
 _FLOOR = 0.5
 _AMPLITUDE = 0.3
-_FLOOR_ABOUT_LAW = 0.1  # the same as _FLOOR, about a law that explains most of them
-_LAW_EVIDENCE = 3.0  # by which a law must be better, for its constants are fitted too
-# Impacts' worth of uncertainty about the hyper-parameters, which the variance does not include.
+_FLOOR_ABOUT_LAW = 0.1  # `floor` for the differences from a law
+# By how much (nats) the evidence must be higher with a law, because its constants are fitted too.
+_LAW_EVIDENCE = 3.0
+# The variance ignores the uncertainty of the hyper-parameters. With n impacts it is multiplied by
+# 1 + this / n.
 _HYPER_COUNT = 5.0
+_SIZE_FLOOR = 0.05  # added to the size of outcomes, over the approach speed
 
 
 @dataclass(frozen=True, eq=False)
 class LocalPrediction:
-    """What a local correction predicts of N impacts.
+    """What a local correction predicts for N impacts.
 
     Attributes:
-        twist_after: (N, k).
-        variance: Of (v, gyration * w), (N, k).
-        proximity: How much it may count at most, (N,): 1 near the fitted impacts, 0 far away.
+        twist_after: Twists after impact (N, k), m/s and rad/s.
+        variance: Variance of (v, gyration * w) in the contact's axes, (N, k), m^2/s^2.
+        proximity: Highest weight (N,) of this prediction: 1 near the fitted impacts, 0 far away.
     """
 
     twist_after: np.ndarray
@@ -48,7 +52,8 @@ class LocalCorrection:
     Attributes:
         inputs: How impacts become inputs of the process.
         regression: The process.
-        law: The law of a point contact (3,) that it is about, if any.
+        law: Law of a point contact (3,) whose errors the process models; None if it models the
+            outcomes themselves.
     """
 
     inputs: RegressionInputs
@@ -57,7 +62,7 @@ class LocalCorrection:
 
     @staticmethod
     def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> LocalCorrection | None:
-        """Fit the correction; None where impacts are too few, or all met alike.
+        """Fit the correction; None if there are too few impacts or none of their inputs varies.
 
         Args:
             scene: The scene.
@@ -65,12 +70,12 @@ class LocalCorrection:
             impacts: The recorded impacts.
         """
         inputs = RegressionInputs.of(scene, frame, impacts)
-        if len(impacts) < _FEWEST or not inputs.live:
+        if len(impacts) < _MIN_IMPACTS or not inputs.live:
             return None
         x = inputs(scene, frame, impacts)
-        change = frame.encode(impacts.after)
+        change = frame.encode(impacts.after)  # of the twist, over the approach speed
         after = change + frame.twist_before / frame.speed[:, None]
-        size = np.linalg.norm(after, axis=1) + 0.05
+        size = np.linalg.norm(after, axis=1) + _SIZE_FLOOR
         try:
             process = regress(x, change, size, floor=_FLOOR, amplitude=_AMPLITUDE)
             plain = LocalCorrection(inputs, process, None)
@@ -78,8 +83,8 @@ class LocalCorrection:
                 return plain
             contact = point_contact_inputs(scene, frame, impacts)
             law = fit_point_contact(contact, change, size)
-            left = change - point_contact(law[None], contact)
-            about_law = regress(x, left, size, floor=_FLOOR_ABOUT_LAW, amplitude=_AMPLITUDE)
+            law_error = change - point_contact(law[None], contact)
+            about_law = regress(x, law_error, size, floor=_FLOOR_ABOUT_LAW, amplitude=_AMPLITUDE)
         except torch.linalg.LinAlgError:
             return None
         if about_law.evidence - _LAW_EVIDENCE > process.evidence:
@@ -102,5 +107,5 @@ class LocalCorrection:
         if self.law is not None:
             contact = point_contact_inputs(scene, frame, impacts)
             change = change + point_contact(self.law[None], contact)
-            proximity = np.ones(len(x))  # a law holds far away too
+            proximity = np.ones(len(x))  # a law also holds far from the fitted impacts
         return LocalPrediction(frame.decode(change), variance, proximity)

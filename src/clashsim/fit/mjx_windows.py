@@ -1,8 +1,8 @@
 """Constant parameters by the gradients of MJX, on short windows around contact.
 
-A window is short because a gradient through many contacts carries little information: after a few
-bounces the smallest change of a parameter moves everything. All starts descend at once; intervals
-and statuses are those of `clashsim.fit.gradient`.
+Windows are short because gradients through many contacts carry little information: after a few
+bounces the smallest change of a parameter changes the whole motion. All starts are optimised at
+once; intervals and statuses are computed as in `clashsim.fit.gradient`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from clashsim.sim.inputs import check_rollout
 from clashsim.sim.mjx.impact_jacobian import cap_residuals
 from clashsim.sim.mjx.simulator import MjxSim
 
-_START_RANGE = 0.8  # of the unit scale
-# Units of a state's entries.
+_START_RANGE = 0.8  # starting points lie within this share of the unit scale
+_MAX_DISTANCE = 1.0  # m, up to which MuJoCo computes the distance of two geoms
+_MIN_SCALE = 1e-9  # added to scales of states, so that none is zero
+# Codes of the units of a state's entries.
 _METRES, _RADIANS, _METRES_PER_SECOND, _RADIANS_PER_SECOND, _ACTIVATION = range(5)
 
 
@@ -42,8 +44,8 @@ class StateWindows:
 
     Attributes:
         start: States at the start (N, s).
-        control: (N, T, nu).
-        observed: States (N, T + 1, s), the start included.
+        control: Controls (N, T, nu).
+        observed: Recorded states (N, T + 1, s), the start included.
     """
 
     start: np.ndarray
@@ -60,10 +62,10 @@ def cut_windows(
 
     Args:
         scene: The scene.
-        states: (N, T + 1, s).
-        control: (N, T, nu).
-        before: Steps before the first contact at which a window begins.
-        steps: Steps of a window.
+        states: States of N trajectories (N, T + 1, s).
+        control: Controls (N, T, nu).
+        before: Number of time steps before the first contact at which a window begins.
+        steps: Time steps of a window.
 
     Returns:
         The windows.
@@ -87,15 +89,15 @@ def cut_windows(
 
 
 def _first_contact(scene: Scene, states: np.ndarray) -> int | None:
-    """The first of states (T, s) in which the pair touches, or None."""
-    model = scene.base
+    """Index of the first of states (T, s) in which the pair touches, or None."""
+    model = scene.base  # the scene's MjModel
     data = mujoco.MjData(model)
     struck = model.geom(scene.struck).id
     striker = model.geom(scene.striker).id
     for step, state in enumerate(states):
         data.qpos[:] = state[: model.nq]
         mujoco.mj_kinematics(model, data)
-        if mujoco.mj_geomDistance(model, data, struck, striker, 1.0, None) <= 0:
+        if mujoco.mj_geomDistance(model, data, struck, striker, _MAX_DISTANCE, None) <= 0:
             return step
     return None
 
@@ -111,18 +113,18 @@ def identify_windows(
 ) -> ConstantEstimates:
     """Identify parameters of a simulator's scene on windows.
 
-    A residual is a state's difference over how much states of its unit change in the windows; its
-    mean square in a window is capped at 1.
+    A residual is the error of a state's entry, divided by how much the entries of the same unit
+    change in the windows; its mean square in a window is limited to 1.
 
     Args:
         sim: The simulator.
         windows: N windows.
         free: Indices (q,) of the parameters to identify. The others keep the simulator's theta, or
-            their nominal values.
-        starts: Number of starts.
-        seed: Seed of the starts.
-        hops: With it the starts are the chains of basin hopping, for guesses so poor that a descent
-            ends elsewhere.
+            their nominal values if it has none.
+        starts: Number of starting points.
+        seed: Seed of the starting points.
+        hops: If given, each starting point begins a chain of basin hopping; for initial guesses so
+            poor that a plain descent ends in another optimum.
 
     Returns:
         The identified constants.
@@ -130,8 +132,8 @@ def identify_windows(
     _check_windows(sim, windows, free)
     scene = sim.scene
     chosen = list(free)
-    base = sim.theta if sim.theta is not None else scene.nominal
-    residuals = _WindowResiduals(sim, windows, chosen, base, finite=hops is None)
+    base_theta = sim.theta if sim.theta is not None else scene.nominal
+    residuals = _WindowResiduals(sim, windows, chosen, base_theta, finite=hops is None)
     sampler = qmc.LatinHypercube(len(chosen), rng=np.random.default_rng(seed))
     others = sampler.random(max(1, starts - 1)) * (2 * _START_RANGE) - _START_RANGE
     nominal = np.clip(residuals.centre, -_START_RANGE, _START_RANGE)
@@ -146,11 +148,12 @@ def identify_windows(
         costs = np.append(found.loss, found.losses)
     best = int(costs.argmin())
     residual, jacobian = residuals(ends[best : best + 1])
-    of_windows = slice(0, -len(chosen))  # the last rows are of the prior
+    of_windows = slice(0, -len(chosen))  # without the last rows, which are those of the prior
     n = len(windows.start)
     squared_error = float((residual[0, of_windows] ** 2).sum() / n)
     noise = max(NOISE_FLOOR**2, squared_error)
     std = laplace_std(jacobian[0, of_windows], noise, residuals.std)
+    # Optima below this cost are not distinguishable from the best one.
     limit = 2 * costs[best] + n * NOISE_FLOOR**2
     rivals = [end for end, cost in zip(ends, costs, strict=True) if cost < limit]
     estimates = estimates_of_free(
@@ -158,14 +161,14 @@ def identify_windows(
         chosen,
         ends[best],
         widen_for_rivals(std, ends[best], rivals),
-        base=base,
+        base=base_theta,
         known={},
     )
     return ConstantEstimates(estimates, float(np.sqrt(squared_error)))
 
 
 def _check_windows(sim: MjxSim, windows: StateWindows, free: Sequence[int]) -> None:
-    """Raise unless a simulator can be fitted to windows."""
+    """Raise `DataError` if a simulator cannot be fitted to the windows."""
     check_rollout(sim.model, windows.start, windows.control)
     n, steps = windows.control.shape[:2]
     expected = (n, steps + 1, windows.start.shape[1])
@@ -178,7 +181,8 @@ def _check_windows(sim: MjxSim, windows: StateWindows, free: Sequence[int]) -> N
 class _WindowResiduals:
     """Residuals and Jacobian of windows at points of the unit scale.
 
-    The prior counts as further residuals, so that a parameter without any effect goes back to it.
+    The prior adds one residual per parameter, so that a parameter without effect returns to its
+    nominal value.
     """
 
     def __init__(
@@ -186,14 +190,14 @@ class _WindowResiduals:
         sim: MjxSim,
         windows: StateWindows,
         free: list[int],
-        base: np.ndarray,
+        base_theta: np.ndarray,
         *,
         finite: bool,
     ) -> None:
         self._sim = sim
         self._windows = windows
         self._free = free
-        self._base = base
+        self._base_theta = base_theta
         self._finite = finite
         self._params = [sim.scene.params[i] for i in free]
         self._observed = continuous_quaternions(sim.model, windows.observed)
@@ -206,7 +210,7 @@ class _WindowResiduals:
         """Residuals (m, r) and Jacobian (m, r, q) at points (m, q)."""
         m, q = points.shape
         n = len(self._windows.start)
-        theta = np.tile(self._base, (m * n, 1))
+        theta = np.tile(self._base_theta, (m * n, 1))
         theta[:, self._free] = np.repeat(from_unit(self._params, points), n, 0)
         states, jacobian = self._sim.rollout_with_jacobian(
             np.tile(self._windows.start, (m, 1)),
@@ -229,7 +233,8 @@ class _WindowResiduals:
 
 
 def _quaternion_addresses(model: mujoco.MjModel) -> list[int]:
-    """Where the quaternions of a state begin."""
+    """Index in qpos of the first entry of each quaternion."""
+    # By type of joint, the quaternion's position within the joint's qpos.
     offset = {int(mujoco.mjtJoint.mjJNT_FREE): 3, int(mujoco.mjtJoint.mjJNT_BALL): 0}
     addresses = []
     for joint in range(model.njnt):
@@ -240,14 +245,16 @@ def _quaternion_addresses(model: mujoco.MjModel) -> list[int]:
 
 
 def continuous_quaternions(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
-    """States whose quaternions do not jump to their negatives, which are the same rotation.
+    """Flip signs of quaternions so that they do not jump within a trajectory.
+
+    A quaternion and its negative are the same rotation.
 
     Args:
         model: The model.
-        states: (N, T, s).
+        states: States of N trajectories (N, T, s).
 
     Returns:
-        (N, T, s).
+        The states (N, T, s) with continuous quaternions.
     """
     out = states.copy()
     for address in _quaternion_addresses(model):
@@ -258,23 +265,23 @@ def continuous_quaternions(model: mujoco.MjModel, states: np.ndarray) -> np.ndar
 
 
 def state_scales(model: mujoco.MjModel, states: np.ndarray) -> np.ndarray:
-    """How much states change.
+    """Typical change of each entry of a state.
 
     Args:
         model: The model.
-        states: (N, T, s).
+        states: States of N trajectories (N, T, s).
 
     Returns:
-        (s,): root mean square change from the start, over all entries of one unit (m, rad, m/s,
-        rad/s, activation).
+        (s,): root mean square change from the start, the same for all entries of one unit (m, rad,
+        m/s, rad/s, activation).
     """
     units = _state_units(model, states.shape[-1])
     change = np.square(states - states[:, :1]).mean((0, 1))
-    return np.array([np.sqrt(change[units == unit].mean()) for unit in units]) + 1e-9
+    return np.array([np.sqrt(change[units == unit].mean()) for unit in units]) + _MIN_SCALE
 
 
 def _state_units(model: mujoco.MjModel, size: int) -> np.ndarray:
-    """The unit of each entry of a state (s,)."""
+    """Code of the unit of each entry of a state (s,)."""
     units = np.full(size, _METRES)
     units[model.nq + model.nv :] = _ACTIVATION
     units[model.nq : model.nq + model.nv] = _METRES_PER_SECOND

@@ -1,4 +1,4 @@
-"""Regression by a network without pre-training, stopped where cross-validation is best."""
+"""Regression by a network without pre-training, stopped early by cross-validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from clashsim.fit.distil import DistillationConfig
 from clashsim.nets.impact import ImpactNet
 
 _NUM_FOLDS = 5  # of cross-validation
-_CHECK_EVERY = 20  # steps of training between two looks at the cross-validation error
+_CHECK_EVERY = 20  # training steps between two evaluations of the cross-validation error
+_MAX_SQUARED_ERROR = 1.0  # at which squared relative errors are clipped in cross-validation
 
 
 def regress_network(
@@ -24,18 +25,18 @@ def regress_network(
 ) -> np.ndarray:
     """Predict the targets of all inputs by a network that is trained on some of them.
 
-    One network per fold and one on all rows train side by side as members of one ensemble. The
-    step at which the folds' held-out error is least is the one at which the predictions of the
-    network on all rows are kept.
+    One network per fold and one on all rows are trained together as members of one ensemble. The
+    predictions are those of the network on all rows at the step where the held-out error of the
+    folds is smallest.
 
     Args:
         inputs: Scaled inputs of all N samples, (N, f).
-        targets: Of the samples to train on, (n, k).
-        size: What errors of these samples are relative to, (n,).
-        rows: Which of the N samples are trained on, (n,).
+        targets: Targets of the n samples to train on, (n, k).
+        size: Sizes (n,) of these targets, by which errors are divided.
+        rows: Indices (n,) of the samples to train on.
         config: Size of the network, learning rate and weight decay; its other fields are not used.
-        steps: Of training, at most.
-        seed: Of the first weights and of the folds.
+        steps: Largest number of training steps.
+        seed: Seed of the initial weights and of the folds.
 
     Returns:
         Predicted targets, (N, k).
@@ -59,8 +60,9 @@ def regress_network(
     net.size.copy_(y.std(0).clamp_min(1e-6))  # the inputs are scaled already
     fold = torch.as_tensor(np.random.default_rng(seed).permutation(n) % num_folds)
     held_out_of_folds = fold[None] == torch.arange(num_folds)[:, None]
-    held_out_of_last = torch.zeros(1, n, dtype=torch.bool)
+    held_out_of_last = torch.zeros(1, n, dtype=torch.bool)  # the last member sees all rows
     held_out = torch.cat([held_out_of_folds, held_out_of_last])  # (members, n)
+    # Held-out errors are not weighted here; they are divided by the size where they are checked.
     weight = torch.where(held_out, 1.0, 1 / squared_size)
     optimiser = torch.optim.AdamW(net.parameters(), lr=config.rate, weight_decay=config.decay)
     least_error = np.inf
@@ -70,7 +72,7 @@ def regress_network(
         if step % _CHECK_EVERY == 0:
             held_out_size = y_size.expand_as(held_out)[held_out]
             squared_relative = error.detach()[held_out] / held_out_size**2
-            held_out_error = float(squared_relative.clamp_max(1.0).mean())
+            held_out_error = float(squared_relative.clamp_max(_MAX_SQUARED_ERROR).mean())
             if held_out_error < least_error:
                 least_error = held_out_error
                 with torch.no_grad():

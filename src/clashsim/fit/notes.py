@@ -1,7 +1,7 @@
-"""What a run reports about itself beside its model, as JSON; checked when it is read.
+"""The notes of a run (options, metrics, trials, versions) as JSON, and their check on reading.
 
-It is printed and compared as it stands, and a folder may come from somebody else. So what is not of
-the types that are written here is refused in one sentence.
+Notes are printed and compared without further checks, and a run folder may come from somebody else.
+So values that do not have the types declared here are refused with one sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_type
 
 from clashsim.core.errors import RunError
 
-_LARGEST = 2**63  # a longer integer is no count of anything
+_MAX_INTEGER = 2**63  # no count of anything is larger
+_MAX_PATH = 100  # characters of a value's path in a message
+# How types are called in messages.
 _NAMES = {int: "a whole number", float: "a number", str: "text", types.NoneType: "null"}
 
 
@@ -27,7 +29,7 @@ Accuracy = TypedDict("Accuracy", {"accuracy_0.1": float, "accuracy_0.2": float, 
 
 
 class RestitutionNote(TypedDict):
-    """Restitution of a head-on impact at some speeds, before and after."""
+    """Restitution of a head-on impact at some speeds (m/s), with nominal and identified theta."""
 
     speeds: list[float]
     nominal: list[float]
@@ -45,13 +47,13 @@ class GroundNote(TypedDict):
 
 
 class Sentence(TypedDict):
-    """A sentence."""
+    """A sentence for the reader."""
 
     words: str
 
 
 class Metrics(TypedDict, total=False):
-    """What was found and how well it predicts."""
+    """Results of the calibration and of its evaluation."""
 
     impacts: int
     held_out: int
@@ -81,7 +83,7 @@ class SlideFigures(TypedDict):
 
 
 class _SlideModelNote(TypedDict):
-    """What every slide model has."""
+    """Required keys of a slide model in slide.json."""
 
     values: dict[str, float]
     gyration: float
@@ -91,14 +93,14 @@ class _SlideModelNote(TypedDict):
 
 
 class SlideNote(_SlideModelNote, total=False):
-    """A slide model, and the figures of its fit where they are known."""
+    """The content of slide.json: a slide model, and optionally how it was fitted."""
 
     delay: float
     fit: SlideFigures
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of the command that are looked at later; there are others."""
+    """Options of the calibrate command that are read again later; a run may hold others too."""
 
     impacts: int | str
     known: list[str]
@@ -106,7 +108,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Notes(TypedDict):
-    """All of it, but for the slide model, which not every run has."""
+    """All notes of a run, without the slide model, which not every run has."""
 
     metrics: Metrics
     trials: list[TrialNote]
@@ -115,7 +117,7 @@ class Notes(TypedDict):
 
 
 def check_notes(notes: Mapping[str, Any]) -> None:
-    """Raise unless notes of a run are of the kind that clashsim writes."""
+    """Raise `RunError` if the notes of a run do not have the types that clashsim writes."""
     for name, kind in get_type_hints(Notes).items():
         conform(notes[name], kind, name)
     if notes["slide"] is not None:
@@ -130,13 +132,13 @@ def check_notes(notes: Mapping[str, Any]) -> None:
 
 
 def conform(value: Any, kind: Any, path: str) -> None:
-    """Raise unless a value that was read from JSON is of a kind.
+    """Raise `RunError` if a value that was read from JSON does not have a type.
 
     Args:
         value: The value.
-        kind: A `TypedDict`, whose further keys are not looked at; dict, list or tuple of other
-            kinds (JSON has tuples as lists); int, float, str, None, or a union of them.
-        path: What to call the value in the message.
+        kind: The type: a `TypedDict` (a table may have further keys); dict, list or tuple of such
+            types (tuples are lists in JSON); int, float, str, None, or a union of these.
+        path: Path of the value, for the message.
     """
     origin = get_origin(kind)
     arguments = get_args(kind)
@@ -163,19 +165,19 @@ def conform(value: Any, kind: Any, path: str) -> None:
     else:
         choices = arguments if origin is types.UnionType else (kind,)
         names = " or ".join(_NAMES[choice] for choice in choices)
-        _expect(any(_is(value, choice) for choice in choices), path, names)
+        _expect(any(_has_type(value, choice) for choice in choices), path, names)
 
 
-def _is(value: Any, kind: type) -> bool:
-    """Whether a value is a number, a text or null, as asked for."""
+def _has_type(value: Any, kind: type) -> bool:
+    """Whether a JSON value has the type int, float, str or None; an int also is a float."""
     if isinstance(value, bool):
         return False
-    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+    if isinstance(value, int) and not -_MAX_INTEGER <= value < _MAX_INTEGER:
         return False
     return isinstance(value, int | float if kind is float else kind)
 
 
 def _expect(holds: bool, path: str, what: str) -> None:
-    """Raise unless a condition holds."""
+    """Raise `RunError` ("path is not what") unless a condition holds."""
     if not holds:
-        raise RunError(f"the run is damaged: {path[:100]} is not {what}")
+        raise RunError(f"the run is damaged: {path[:_MAX_PATH]} is not {what}")

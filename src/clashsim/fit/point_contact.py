@@ -1,4 +1,4 @@
-"""The simplest law of a point contact of rigid bodies in the plane.
+"""A simple law of point contact between rigid bodies in the plane.
 
 It has three constants: normal restitution, Coulomb friction and tangential restitution.
 """
@@ -13,16 +13,21 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.regression import approach
 
-# Bounds and grid of (restitution, friction, tangential restitution).
+# Bounds and grid of (normal restitution, friction coefficient, tangential restitution).
 _LOW = np.array([0.0, 0.0, -1.0])
 _HIGH = np.array([1.0, 2.0, 1.0])
 _AXES = (np.linspace(0, 1, 21), np.linspace(0, 1.2, 25), np.linspace(-1, 1, 17))
 _BATCH = 200_000  # laws times impacts that are evaluated at once
-_CAP = 0.1  # relative error at which an impact counts half: close to what accuracy(0.1) counts
+# Relative error at which an impact's loss is half its limit: the loss is then close to
+# 1 - accuracy(0.1).
+_CAP = 0.1
+_MIN_SLIP_SHARE = (
+    0.1  # of k_nn, below which friction may not reduce the slipping contact's mobility
+)
 
 
 def point_contact_inputs(scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
-    """What the law needs of each impact.
+    """Inputs of the law for each impact.
 
     Args:
         scene: The scene.
@@ -54,38 +59,39 @@ def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
         x: `point_contact_inputs` (N, 5).
 
     Returns:
-        Dimensionless change of twist (..., N, 3).
+        Change of twist over the approach speed in the contact's axes (..., N, 3): normal,
+        tangential, gyration * w.
     """
     restitution, friction, tangential_restitution = np.moveaxis(law, -1, 0)
-    normal, tangential, a, b, recoil = x.T
-    # Change of the contact's velocity per impulse, on a unit mass of unit gyration.
-    k_nn = 1 + a * a + recoil
-    k_tt = 1 + b * b + recoil
-    k_nt = -a * b
-    # Impulses that give both restitutions if the contact sticks.
+    normal, tangential, arm_t, arm_n, recoil = x.T
+    # Change of the contact's relative velocity per impulse, for a body of unit mass and gyration.
+    k_nn = 1 + arm_t * arm_t + recoil
+    k_tt = 1 + arm_n * arm_n + recoil
+    k_nt = -arm_t * arm_n
+    # Changes of velocity that both restitutions ask for, and their impulses if the contact sticks.
     wanted_normal = -(1 + restitution) * normal
     wanted_tangential = -(1 + tangential_restitution) * tangential
     determinant = k_nn * k_tt - k_nt * k_nt
     impulse_n = (k_tt * wanted_normal - k_nt * wanted_tangential) / determinant
     impulse_t = (k_nn * wanted_tangential - k_nt * wanted_normal) / determinant
-    # Where that needs more than friction can give, the contact slips.
+    # Where the tangential impulse exceeds the friction limit, the contact slips.
     side = np.sign(impulse_t)
-    slipping_n = wanted_normal / np.maximum(k_nn + k_nt * side * friction, 0.1 * k_nn)
+    slipping_n = wanted_normal / np.maximum(k_nn + k_nt * side * friction, _MIN_SLIP_SHARE * k_nn)
     slips = np.abs(impulse_t) > friction * impulse_n
     impulse_t = np.where(slips, side * friction * slipping_n, impulse_t)
     impulse_n = np.where(slips, slipping_n, impulse_n)
-    return np.stack([impulse_n, impulse_t, b * impulse_t - a * impulse_n], -1)
+    return np.stack([impulse_n, impulse_t, arm_n * impulse_t - arm_t * impulse_n], -1)
 
 
 def fit_point_contact(x: np.ndarray, change: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """The law that fits best, by grid and simplex search.
+    """Find the law that fits best, by grid search and then simplex search.
 
-    The loss is capped, so that a few impacts that follow no law do not decide.
+    The loss of an impact is limited, so that a few impacts that follow no law hardly matter.
 
     Args:
         x: `point_contact_inputs` (N, 5).
-        change: Dimensionless changes of twist (N, 3).
-        size: Sizes of the outcomes (N,).
+        change: Observed changes of twist over the approach speed (N, 3).
+        size: Sizes of the outcomes over the approach speed (N,).
 
     Returns:
         Restitution, friction, tangential restitution (3,).

@@ -1,4 +1,4 @@
-"""What is expected of parameters before any impact was seen, and what a fit adds to it."""
+"""Priors of the scene's parameters, and their estimates after a fit."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.params import Param, from_unit
 from clashsim.core.scene import Scene
 
-# Standard deviation of a parameter on its unit scale [-1, 1]: the range is two of them either way.
-_DEFAULT_STD = 0.5
-# Of a parameter that was measured with each impact: its zero or scale may still be a little off.
-_KNOWN_STD = 0.1
-_NORMAL_90 = 1.64  # standard deviations that hold 90 %
-_AT_BOUND = 0.97  # of the unit scale
-# Shares of the prior's standard deviation.
-_BOUND_STD = 0.5  # below it an estimate at the end of its range is one at its bound
-_FITTED_STD = 0.25  # below it a parameter counts as fitted
+# Prior standard deviations on the unit scale [-1, 1] of a parameter.
+_DEFAULT_STD = 0.5  # the range reaches two standard deviations either side
+_KNOWN_STD = 0.1  # of a parameter that was measured with each impact, perhaps with an offset
+_NORMAL_90 = 1.64  # standard deviations either side of the mean that contain 90 %
+_AT_BOUND = 0.97  # estimates beyond this on the unit scale are at the end of their range
+# Standard deviations of estimates, as shares of the prior's.
+_BOUND_STD = 0.5  # an estimate at the end of its range has status AT_BOUND only below this
+_FITTED_STD = 0.25  # up to this an estimate has status FITTED
 
 
 def unit_std(param: Param) -> float:
-    """Standard deviation of a parameter on its unit scale before any impact was seen."""
+    """Prior standard deviation of a parameter on its unit scale."""
     if param.sd is None:
         return _DEFAULT_STD
     if param.scale == "log":
@@ -33,18 +32,18 @@ def unit_std(param: Param) -> float:
 
 
 def prior_std(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
-    """Standard deviations (p,) of theta on its unit scale before any impact was seen.
+    """Prior standard deviations (p,) of theta on its unit scale.
 
     Args:
         scene: The scene.
-        known: What was measured with each impact, by name.
+        known: Quantities measured with each impact, by name.
     """
     deviations = [_KNOWN_STD if p.name in known else unit_std(p) for p in scene.params]
     return torch.tensor(deviations, dtype=torch.float64)
 
 
 def identifiability_status(param: Param, unit: float, std: float) -> EstimateStatus:
-    """How well a parameter was identified.
+    """Classify how well a parameter was identified.
 
     Args:
         param: The parameter.
@@ -66,7 +65,8 @@ def unit_estimate(param: Param, unit: float, std: float, *, clip_unit: bool) -> 
         param: The parameter.
         unit: Its estimate on the unit scale.
         std: Standard deviation on the unit scale.
-        clip_unit: Whether the ends are held to the range before they are converted, or after.
+        clip_unit: Whether the interval is clipped to the range before it is converted to natural
+            units; otherwise it is clipped afterwards.
     """
     ends = np.array([[unit - _NORMAL_90 * std], [unit], [unit + _NORMAL_90 * std]])
     if clip_unit:
@@ -86,15 +86,15 @@ def estimates_of_free(
     base: np.ndarray,
     known: Mapping[str, np.ndarray],
 ) -> tuple[Estimate, ...]:
-    """Estimates of all parameters where only some were fitted.
+    """Estimates of all parameters after a fit of some of them.
 
     Args:
         scene: The scene.
         free: Indices of the fitted parameters (q,).
-        unit: Their estimates (q,) on the unit scale.
-        std: Standard deviations (q,) on the unit scale.
-        base: Values (p,) of the parameters that were not fitted.
-        known: What was measured with each impact, by name; its mean is taken.
+        unit: Estimates (q,) of the fitted parameters on the unit scale.
+        std: Standard deviations (q,) of `unit`.
+        base: Theta (p,), natural units; used for parameters that were neither fitted nor measured.
+        known: Quantities measured with each impact, by name; an estimate is their mean.
 
     Returns:
         Estimates in `scene.params` order.

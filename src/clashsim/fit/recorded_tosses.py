@@ -1,4 +1,4 @@
-"""Recorded tosses as tensors, to compare rollouts of a graph network with."""
+"""Recorded tosses as tensors, for comparison with rollouts of a graph network."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from clashsim.nets.rigid_bodies import RigidBodyState, rotate
 
 @dataclass(frozen=True, eq=False)
 class RecordedTosses:
-    """n tosses of T frames.
+    """n tosses of T frames, padded with their last pose.
 
     Attributes:
-        position: Of the recorded origin (n, T, 3), m.
-        orientation: (n, T, 3, 3).
-        recorded: Which frames were recorded (n, T).
-        fit_weights: Weights (n, 2, T) that fit position and velocity at frame 0 to the flight.
-        angular_velocity: At frame 0 (n, 3), rad/s, world axes.
-        first_orientation: At frame 0, as fitted (n, 3, 3).
-        contact_frames: Frame of the first contact (n,).
-        dt: Time from frame to frame, s.
+        position: Position of the recorded origin (n, T, 3), m.
+        orientation: Rotation matrices (n, T, 3, 3).
+        recorded: Mask (n, T) of the frames that were recorded, not padded.
+        fit_weights: Weights (n, 2, T) of the frames in the least-squares fit of position and
+            velocity at frame 0 to the free flight.
+        angular_velocity: Angular velocity at frame 0 (n, 3), rad/s, world axes.
+        first_orientation: Fitted rotation matrix at frame 0 (n, 3, 3).
+        contact_frames: Index of the frame of the first contact (n,).
+        dt: Time between frames, s.
     """
 
     position: Tensor
@@ -40,11 +41,11 @@ class RecordedTosses:
 
     @staticmethod
     def of(flights: Sequence[Flight], longest: int = 110) -> RecordedTosses:
-        """Tosses from flights; the last pose is repeated to fill up.
+        """Tosses from recorded flights, padded with their last pose to equal length.
 
         Args:
             flights: The recorded flights.
-            longest: Most frames of a toss.
+            longest: Largest number of frames of a toss; later ones are dropped.
         """
         lengths = np.array([len(flight.position) for flight in flights])
         length = min(int(lengths.max()), longest)
@@ -73,13 +74,13 @@ class RecordedTosses:
         )
 
     def start(self, centre: Tensor, gravity: Tensor) -> RigidBodyState:
-        """States at frame 0, on the parabolas of the mass centres that fit the flights.
+        """States at frame 0, from parabolas of the mass centre fitted to the free flights.
 
-        Velocities are in the simulator's convention (`free_motion`).
+        Velocities follow the convention of `free_motion`.
 
         Args:
-            centre: Mass centre (3,) in the body's axes, m.
-            gravity: (1,), m/s^2.
+            centre: Mass centre (3,) from the recorded origin in the body's axes, m.
+            gravity: Size of gravity (1,), m/s^2.
         """
         t = torch.arange(self.position.shape[1], dtype=torch.float64) * self.dt
         zero = torch.zeros(len(t), dtype=torch.float64)
@@ -87,9 +88,10 @@ class RecordedTosses:
         arm = rotate(self.orientation, centre.expand_as(self.position))
         straight = self.position + arm - fall
         position, velocity = torch.einsum("nkt,nti->kni", self.fit_weights, straight)
-        # The velocities of the network's training data run half a substep ahead.
+        # In the network's training data velocities are offset by half a substep of gravity, since
+        # MuJoCo's Euler method moves by the velocity at the end of a substep.
         none = torch.zeros((), dtype=torch.float64)
-        ahead = torch.stack([none, none, gravity[0] * self.dt / (2 * SUBSTEPS)])
+        offset = torch.stack([none, none, gravity[0] * self.dt / (2 * SUBSTEPS)])
         return RigidBodyState(
-            position, self.first_orientation, velocity + ahead, self.angular_velocity
+            position, self.first_orientation, velocity + offset, self.angular_velocity
         )

@@ -1,7 +1,7 @@
 """Regression of recorded impacts without any physics: a Gaussian process.
 
-It is a baseline of the benchmarks, and the local correction of a calibration. Near impacts that
-were recorded it is often better than any contact model, far from them it knows nothing; its
+It is a baseline of the benchmarks, and the local correction of a calibration. Near recorded impacts
+it is often better than any contact model, but far from them it predicts only their mean; its
 variance and `RegressionInputs.proximity` tell the two cases apart.
 """
 
@@ -20,15 +20,25 @@ from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 
-_WEAK_RELEVANCE = 0.3  # of inputs that may matter, against those that must
-_NARROW = 0.3  # rad: angles that vary less are taken as they are, since their cosine is only noise
-_CLIP = 6.0  # standard deviations
-_NEAR = 2.5  # standard deviations of the fitted impacts, in any one input, that are still near them
+_WEAK_RELEVANCE = 0.3  # of inputs that may matter, relative to those that surely do
+# Standard deviation (rad) below which angles are used directly and not as cosine and sine: the
+# cosine of a small angle carries hardly any information.
+_NARROW = 0.3
+_CLIP = 6.0  # standard deviations at which inputs are clipped
+_NEAR = 2.5  # an impact is near the fitted ones if no input is farther from their mean than this
+_MIN_WIDTH = 1e-6  # relative width of an input that varies among the fitted impacts
 _BIAS = 0.01  # variance of the constant in the linear kernel, over that of its coefficients
+# Indices among the hyper-parameters, all of them logarithms.
+_AMPLITUDE = 0
+_LINEAR = 1
+_NOISE = 2
+_LENGTH_SCALES = slice(3, None)
+_INITIAL_NOISE = 0.1  # prior median of the noise, over the standard deviation of the outcomes
+_JITTER = 1e-6  # added to the kernel's diagonal
 
 
 def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
-    """Approach velocity of the struck body's contact point relative to the striker; planar.
+    """Velocity of the struck body's contact point relative to the striker before a planar impact.
 
     Args:
         frame: The impacts in their contact frames.
@@ -39,7 +49,7 @@ def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
     """
     normal = frame.contact.normal
     tangent = np.stack([-normal[:, 1], normal[:, 0]], 1)
-    twist = frame.twist_before / frame.speed[:, None]
+    twist = frame.twist_before / frame.speed[:, None]  # (N, 3): normal, tangent, gyration * w
     along_normal, along_tangent = frame.arm.T
     striker_velocity = impacts.striker_twist[:, :2]
     striker_normal = (striker_velocity * normal).sum(1) / frame.speed
@@ -54,7 +64,7 @@ def approach(frame: ContactFrame, impacts: Impacts) -> np.ndarray:
 
 
 def faces_meet(scene: Scene) -> bool:
-    """Whether two flat faces meet, so that the point where they touch first matters little."""
+    """Whether both geoms are boxes: then the first point of contact says little."""
     box = int(mujoco.mjtGeom.mjGEOM_BOX)
     kinds = [int(scene.base.geom(geom).type[0]) for geom in (scene.struck, scene.striker)]
     return all(kind == box for kind in kinds)
@@ -62,16 +72,16 @@ def faces_meet(scene: Scene) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class RegressionInputs:
-    """How impacts become inputs of unit variance among those fitted, times their relevance.
+    """Converts impacts to regression inputs: standardised columns times their relevance.
 
     Attributes:
         heading: Mean orientation of the bodies relative to each other, rad.
-        narrow: Whether that orientation is written as an angle about the heading, or as cosine and
-            sine.
-        live: Columns that change among the fitted impacts (f of them).
-        centre: Centres of these columns (f,).
-        width: Their standard deviations (f,).
-        relevance: How much each is expected to matter (f,).
+        narrow: Whether the relative orientation enters as one angle about the heading; otherwise it
+            enters as cosine and sine.
+        live: Indices (f,) of the raw columns that vary among the fitted impacts.
+        centre: Means (f,) of the live columns over the fitted impacts.
+        width: Standard deviations (f,) of the live columns over the fitted impacts.
+        relevance: How much each live column is expected to matter (f,), 1 or less.
     """
 
     heading: float
@@ -83,7 +93,7 @@ class RegressionInputs:
 
     @staticmethod
     def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> RegressionInputs:
-        """Scaling taken from the impacts that are fitted."""
+        """Inputs scaled by the impacts that are fitted."""
         cosine = frame.relative_orientation[:, 0].mean()
         sine = frame.relative_orientation[:, 1].mean()
         heading = float(np.arctan2(sine, cosine))
@@ -91,7 +101,7 @@ class RegressionInputs:
         x, relevance = _columns(scene, frame, impacts, heading if narrow else None)
         centre = x.mean(0)
         width = x.std(0)
-        live = np.flatnonzero(width > 1e-6 * (1 + np.abs(centre)))
+        live = np.flatnonzero(width > _MIN_WIDTH * (1 + np.abs(centre)))
         return RegressionInputs(
             heading=heading,
             narrow=narrow,
@@ -108,10 +118,9 @@ class RegressionInputs:
         return np.clip(standardised, -_CLIP, _CLIP) * self.relevance
 
     def proximity(self, x: np.ndarray) -> np.ndarray:
-        """Proximity weights (N,) of inputs (N, f) to the fitted ones.
+        """Proximity (N,) of inputs (N, f) to the fitted impacts.
 
-        They are 1 among the fitted impacts and fall to 0 outside, whatever input it is that lies
-        outside.
+        It is 1 near the fitted impacts and falls to 0 as soon as any one input is far from theirs.
         """
         farthest = np.abs(x / self.relevance).max(1, initial=0.0)
         return np.exp(-0.5 * np.maximum(0.0, farthest - _NEAR) ** 2)
@@ -129,13 +138,21 @@ def _columns(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Raw inputs (N, c) and their relevance (c,).
 
-    A point contact is decided by lever arms, approach, and what a frictionless and a sticking rigid
-    contact would do with them; two flat faces by the angle between them and where they meet. The
-    rest comes in as far as the data asks for it.
+    The outcome of a point contact depends mainly on lever arms, approach velocity, and the outcomes
+    of a frictionless and of a sticking rigid contact; that of two flat faces on the angle between
+    them and on where they touch. Other inputs have a lower relevance, so that only clear data give
+    them influence.
+
+    Args:
+        scene: The scene.
+        frame: The impacts in their contact frames.
+        impacts: N impacts.
+        heading: Angle (rad) about which the orientation is taken; None for cosine and sine.
     """
     index = frame.names.index
     measured = [impacts.known[name] for name in sorted(impacts.known)]
-    extras = np.column_stack([np.zeros((len(impacts), 0)), *measured])
+    no_columns = np.zeros((len(impacts), 0))
+    extras = np.column_stack([no_columns, *measured])
     if heading is None:
         orientation = frame.relative_orientation
     else:
@@ -159,15 +176,26 @@ def _columns(
 
 
 def _rigid_outcomes(arm: np.ndarray, velocities: np.ndarray) -> np.ndarray:
-    """What a frictionless and a sticking rigid contact would do (N, 4), up to a factor."""
-    b, a = arm.T
+    """Impulses of a frictionless and of a sticking rigid contact, up to a factor.
+
+    Args:
+        arm: Lever arms (N, 2) along normal and tangent, over the radius of gyration.
+        velocities: Normal and tangential approach velocity (N, 2) over the approach speed.
+
+    Returns:
+        (N, 4): normal impulse and its angular impulse, tangential impulse and its angular impulse.
+    """
+    along_normal, along_tangent = arm.T
     normal, tangential = velocities.T
+    # Inverse effective masses of the contact point along normal and tangent.
+    inverse_normal_mass = 1 + along_tangent * along_tangent
+    inverse_tangential_mass = 1 + along_normal * along_normal
     return np.column_stack(
         [
-            normal / (1 + a * a),
-            a * normal / (1 + a * a),
-            tangential / (1 + b * b),
-            b * tangential / (1 + b * b),
+            normal / inverse_normal_mass,
+            along_tangent * normal / inverse_normal_mass,
+            tangential / inverse_tangential_mass,
+            along_normal * tangential / inverse_tangential_mass,
         ]
     )
 
@@ -178,12 +206,13 @@ class GaussianProcess:
 
     Attributes:
         x: Fitted inputs (n, f).
-        dual: Coefficients (n, k).
-        factor: Cholesky factor (n, n) of the kernel.
-        hyper: Logarithms (3 + f,) of amplitude, linear part, noise, length scales.
-        centre: Centre of the outputs (k,).
-        scale: Their standard deviations (k,).
-        centre_variance: Variance of the centre, over that of the outputs.
+        dual: Dual coefficients (n, k): inverse kernel times standardised outputs.
+        factor: Cholesky factor (n, n) of the kernel with noise.
+        hyper: Hyper-parameters (3 + f,), as logarithms: standard deviations of the
+            squared-exponential part, of the linear part and of the noise, then length scales.
+        centre: Means of the outputs (k,).
+        scale: Standard deviations of the outputs (k,).
+        centre_variance: Variance of the estimated means, over the variance of the outputs.
         evidence: Logarithm of the marginal likelihood, priors of the hyper-parameters included.
     """
 
@@ -197,11 +226,11 @@ class GaussianProcess:
     evidence: float
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (N, k) at inputs (N, f), the noise of a measurement left out."""
+        """Mean and variance (N, k) at inputs (N, f), without the noise of a new measurement."""
         inputs = torch.as_tensor(x)
-        amplitude = (2 * self.hyper[0]).exp()
-        linear = (2 * self.hyper[1]).exp()
-        scaled = inputs * (-self.hyper[3:]).exp()
+        amplitude = (2 * self.hyper[_AMPLITUDE]).exp()
+        linear = (2 * self.hyper[_LINEAR]).exp()
+        scaled = inputs * (-self.hyper[_LENGTH_SCALES]).exp()
         prior = amplitude + linear * (scaled.square().sum(-1) + _BIAS)
         cross = _kernel(self.hyper, inputs, self.x)
         white = torch.linalg.solve_triangular(self.factor, cross.T, upper=False)
@@ -214,16 +243,15 @@ class GaussianProcess:
 def regress(
     x: np.ndarray, y: np.ndarray, size: np.ndarray, *, floor: float = 0.0, amplitude: float = 0.7
 ) -> GaussianProcess:
-    """Fit outcomes by the maximum of the marginal likelihood under log-normal priors.
+    """Fit a Gaussian process by maximum marginal likelihood, with log-normal priors.
 
     Args:
         x: Inputs (n, f).
         y: Outcomes (n, k).
-        size: Sizes (n,) of the outcomes; their noise grows with it.
-        floor: Least standard deviation of the outcomes, over their size, that is believed before
-            seeing any.
-        amplitude: Width of the prior of the amplitude. With the floor it keeps a few impacts that
-            happen to be alike from making the process sure of all others.
+        size: Sizes (n,) of the outcomes; the standard deviation of the noise is proportional to it.
+        floor: Smallest standard deviation of the outcomes, over their size, that is assumed.
+        amplitude: Standard deviation of the prior of the log amplitude. Together with the floor it
+            prevents that a few similar impacts make the process too certain about all others.
 
     Returns:
         The fitted process.
@@ -236,13 +264,16 @@ def regress(
     scale = outcomes.std(0).clamp_min(least)
     outcomes = (outcomes - centre) / scale
     noise = torch.as_tensor((size / size.mean()) ** 2)
-    # Inputs of unit variance, f of them, change the outcome over about sqrt(f) standard deviations.
+    # The distance between two points with f inputs of unit variance is about sqrt(f): the prior
+    # median of the length scales.
     log_length = 0.5 * np.log(max(1, f))
-    prior_mean = torch.tensor([0.0, 0.0, np.log(0.1), *[log_length] * f], dtype=torch.float64)
+    prior_mean = torch.tensor(
+        [0.0, 0.0, np.log(_INITIAL_NOISE), *[log_length] * f], dtype=torch.float64
+    )
     prior_width = torch.tensor([amplitude, 0.7, 1.0, *[0.6] * f], dtype=torch.float64)
 
     def factor(hyper: Tensor) -> Tensor:
-        diagonal = torch.diag((2 * hyper[2]).exp() * noise + 1e-6)
+        diagonal = torch.diag((2 * hyper[_NOISE]).exp() * noise + _JITTER)
         return torch.linalg.cholesky(_kernel(hyper, inputs, inputs) + diagonal)
 
     def cost(hyper: Tensor) -> Tensor:
@@ -270,16 +301,16 @@ def regress(
 
 
 def _kernel(hyper: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """Covariance (n, n') of outputs at inputs (n, f) and (n', f)."""
-    u = p * (-hyper[3:]).exp()
-    v = q * (-hyper[3:]).exp()
+    """Covariance (n, n') of outputs at inputs p (n, f) and q (n', f), without noise."""
+    u = p * (-hyper[_LENGTH_SCALES]).exp()
+    v = q * (-hyper[_LENGTH_SCALES]).exp()
     squared_exponential = (-0.5 * torch.cdist(u, v).square()).exp()
     linear = u @ v.T + _BIAS
-    return (2 * hyper[0]).exp() * squared_exponential + (2 * hyper[1]).exp() * linear
+    return (2 * hyper[_AMPLITUDE]).exp() * squared_exponential + (2 * hyper[_LINEAR]).exp() * linear
 
 
 def _minimise(cost: Callable[[Tensor], Tensor], start: Tensor, steps: int = 60) -> Tensor:
-    """L-BFGS from a start; the start itself where a kernel cannot be factored."""
+    """Minimise by L-BFGS from a start; return the start if a kernel has no Cholesky factor."""
     hyper = start.clone().requires_grad_(True)
     optimiser = torch.optim.LBFGS(
         [hyper],

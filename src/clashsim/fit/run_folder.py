@@ -1,6 +1,6 @@
-"""Run folders: everything needed to predict bit for bit again, as JSON and safetensors.
+"""Run folders: everything needed to repeat predictions bit for bit, as JSON and safetensors.
 
-How a calibration itself is written is in `clashsim.fit.calibration_file`.
+The format of the calibration itself is in `clashsim.fit.calibration_file`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from clashsim.fit.notes import SlideNote, check_notes, conform
 from clashsim.slides.identify import SlideFit
 from clashsim.slides.law import SlideModel
 
-_OUTSIDE = "outside"  # folder of assets that the scene names by paths outside its own folder
-# What reading a file raises that is not what was written.
+_OUTSIDE = "outside"  # folder for assets whose paths in the scene lead outside its own folder
+_MAX_REASON = 120  # characters of an exception's text in a message
+# Exceptions that reading a file with unexpected content may raise.
 _MISFITS = (
     SafetensorError,
     ArithmeticError,
@@ -44,13 +45,13 @@ _MISFITS = (
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds beside the models.
+    """The content of a run folder other than the models.
 
     Attributes:
         config: Options that the run was made with.
-        metrics: What was found and how well it predicts.
-        trials: The impacts that were fitted, by name; their hashes are written.
-        pages: Further files to look at, by name.
+        metrics: Results of the calibration and of its evaluation; see `clashsim.fit.notes`.
+        trials: The impacts that were fitted, by name; only their hashes are written.
+        pages: Further files for the reader, such as reports, by name.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +75,7 @@ def save_run(
         calibration: The calibration.
         slide: The slide model, if there is one.
         record: Options, metrics, data and pages.
-        overwrite: Whether a run that is there is replaced.
+        overwrite: Whether an existing run is replaced.
     """
     tensors: Tensors = {}
     model = pack(calibration, "model", tensors)
@@ -104,7 +105,7 @@ def save_run(
 
 
 def load(path: Path | str) -> CalibratedRun:
-    """Read a run folder; it predicts the same bits as what was saved.
+    """Read a run folder; its predictions are bit-identical to those of the saved run.
 
     Args:
         path: The folder.
@@ -123,13 +124,13 @@ def load(path: Path | str) -> CalibratedRun:
         model["base"] |= {"scene": scene}
         calibration = unpack(Calibration, model, tensors, "model")
         _check_calibration(calibration)
-        own = calibration.base.scene
-        check_scene(own.xml, own.assets, own.name)
+        loaded_scene = calibration.base.scene
+        check_scene(loaded_scene.xml, loaded_scene.assets, loaded_scene.name)
         return CalibratedRun(calibration, _slide_model(files))
     except ClashError:
         raise
     except _MISFITS as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())[:_MAX_REASON]
         raise RunError(
             f"the run {str(path)!r} does not fit this version of clashsim "
             f"({type(error).__name__}: {reason}): calibrate again"
@@ -137,14 +138,14 @@ def load(path: Path | str) -> CalibratedRun:
 
 
 def read_notes(path: Path | str) -> dict[str, Any]:
-    """What a run reports about itself.
+    """Read what a run folder says about the run: options, metrics, trials, versions.
 
     Args:
         path: The folder.
 
     Returns:
-        Options, metrics, trials and versions, and the slide model as JSON has it (None where there
-        is none); see `clashsim.fit.notes`.
+        The notes of `clashsim.fit.notes.Notes`, and under "slide" the content of slide.json or
+        None.
     """
     files = read_folder(Path(path))
     names = ("metrics", "trials", "versions")
@@ -157,7 +158,7 @@ def read_notes(path: Path | str) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions that decide what a run or a benchmark gives."""
+    """Versions of the packages that the results of a run or a benchmark depend on, by name."""
     found = {"clashsim": clashsim.__version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "torch", "mujoco", "safetensors"):
         found[name] = importlib.metadata.version(name)
@@ -165,7 +166,7 @@ def versions() -> dict[str, str]:
 
 
 def _slide_model(files: Mapping[str, bytes]) -> SlideModel | None:
-    """The slide model, if the run has one."""
+    """The slide model from a run's files; None if the run has none."""
     if "slide.json" not in files:
         return None
     content: Any = loads(files, "slide.json")
@@ -174,7 +175,7 @@ def _slide_model(files: Mapping[str, bytes]) -> SlideModel | None:
 
 
 def _check_calibration(calibration: Calibration) -> None:
-    """Raise unless the parts of a calibration belong together."""
+    """Raise `RunError` if the parts of a calibration do not match each other."""
     params = [param.name for param in calibration.base.scene.params]
     if [estimate.name for estimate in calibration.theta] != params:
         raise RunError("the run is damaged: theta.json does not have the parameters of scene.json")
@@ -183,7 +184,10 @@ def _check_calibration(calibration: Calibration) -> None:
 
 
 def _asset_path(name: str) -> str:
-    """Where a run keeps a file that its scene names; one from elsewhere gets a path inside."""
+    """Path in the run folder of an asset that the scene names.
+
+    An asset outside the scene's folder is stored under a hash of its name.
+    """
     path = PurePosixPath(name)
     inside = not path.is_absolute() and ".." not in path.parts and path.parts[:1] != (_OUTSIDE,)
     if inside:

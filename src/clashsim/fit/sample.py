@@ -29,18 +29,18 @@ from clashsim.nets.effects import analytic_params, apply_analytic_effects
 from clashsim.sim.mjx.model import UnsupportedByMjx
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome
 
-_SHARD = 4096  # strikes
-_MISSED = 9  # end of a strike whose bodies never meet
+_SHARD = 4096  # strikes per shard
+_MISSED = 9  # code in addition to those of `ImpactEnd`: the bodies of this strike never touch
 
 
 @dataclass(frozen=True, eq=False)
 class StrikeBatch:
-    """Strikes that are about to happen.
+    """N strikes at the moment of the first touch.
 
     Attributes:
-        before: States before (N, d), touching.
-        theta: Parameters (N, p).
-        contact: Their contacts.
+        before: States before impact (N, d), with the bodies touching.
+        theta: Parameters (N, p), natural units.
+        contact: Contact of each strike.
     """
 
     before: np.ndarray
@@ -68,7 +68,7 @@ def sample_strikes(scene: Scene, n: int, rng: np.random.Generator) -> StrikeBatc
 
 
 def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> np.ndarray:
-    """Uniform numbers (n,); none are drawn for a range of no width."""
+    """Uniform numbers (n,) within bounds; equal bounds do not advance the random numbers."""
     low, high = bounds
     if high > low:
         return rng.uniform(low, high, n)
@@ -77,6 +77,7 @@ def _uniform(rng: np.random.Generator, bounds: tuple[float, float], n: int) -> n
 
 def _planar_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Contact]:
     """States before (n, d) of strikes in the plane, touching, and their contacts."""
+    # Two ways to say where the striker hits, of which a scene uses one.
     where = ("yaw", "offset") if scene.strikes.offset is not None else ("turn", "point")
     sampled = {}
     for name in (*where, "speed", "deflection", "spin", "slip"):
@@ -100,7 +101,7 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
         normal = data.geom(scene.striker).xmat.reshape(3, 3)[:, 2]
         outwards = np.tile(normal, (n, 1))
     else:
-        outwards = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]
+        outwards = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]  # a random unit vector each
     motion.struck.position[:] = motion.striker.position
     contact, before = advance_to_contact(scene, before, -outwards)
     motion = MotionBefore.of(before)
@@ -114,7 +115,7 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
     axis = rng.normal(size=(n, 3))
     axis = axis / np.linalg.norm(axis, axis=1, keepdims=True)
     motion.struck.angular_velocity[:] = axis * angular_speed[:, None]
-    if poser.striker.fixed:  # then the struck body moves
+    if poser.striker.fixed:  # then the struck body moves towards the striker
         motion.struck.velocity[:] = -velocity
     else:
         motion.striker.velocity[:] = velocity
@@ -139,26 +140,28 @@ def sample(
 ) -> Impacts:
     """Sample and run strikes.
 
-    A seed gives the same bits at any number of threads and workers, interrupted or not. Impacts
-    that did not end in time or went unstable are left out and counted in `end_counts`.
+    The same seed gives bit-identical results with any number of threads and workers, also after an
+    interruption. Impacts that did not end in time or became unstable are left out; `end_counts` of
+    the result says how many.
 
     Args:
         scene: The scene.
         n: Number of strikes.
         seed: Seed of the strikes.
-        engine: What runs them.
-        checkpoint_dir: A folder or a URL that fsspec knows. Each shard of the work is written there
-            as it is done, and a later call with the same arguments goes on from them.
-        executor: Where shards are run; the engine's threads are those of each worker.
-        progress: Shows how far it is.
+        engine: The simulator that runs the strikes.
+        checkpoint_dir: A folder, or a URL that fsspec supports. Each finished shard is written
+            there, and a later call with the same arguments continues from the shards it finds.
+        executor: Where shards are run; each worker uses the engine's number of threads.
+        progress: Shows the progress.
 
     Returns:
-        The impacts, with their theta.
+        The simulated impacts, each with its theta.
     """
     if n < 1:
         raise DataError(f"the number of strikes must be at least 1, got {n}")
     if engine.name != "mujoco":
-        # It is kept there; what it refuses is refused before a folder is claimed.
+        # Built here so that a scene that MJX does not support is refused before `run_shards` writes
+        # to the folder. The simulator is cached, so it is not built twice.
         engine.simulator(scene, min(n, _SHARD * engine.shards_per_call()))
     identity = {
         "scene": fingerprint(scene),
@@ -195,9 +198,9 @@ def sample(
 
 
 def fastest_engine(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tuple[str, str]:
-    """Find the engine that runs most strikes per second.
+    """Find the engine that runs the most strikes per second.
 
-    Each is measured in one call as `sample` would make it.
+    Each engine is measured on one call of the size that `sample` would use.
 
     Args:
         scene: The scene.
@@ -206,7 +209,7 @@ def fastest_engine(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tupl
         threads: Threads of MuJoCo.
 
     Returns:
-        Name of the engine, and a sentence with what was measured.
+        Name of the engine, and a sentence with the measured rates.
     """
     rates = {}
     findings = []
@@ -229,9 +232,10 @@ def fastest_engine(scene: Scene, n: int, seed: int, *, threads: int = 0) -> tupl
 
 @dataclass(frozen=True, eq=False)
 class _Sampler:
-    """Makes shards of one job; its simulations are built at the first one and used again.
+    """Makes shards of one job; the simulator is built at the first shard and reused.
 
-    Where one call runs several shards, the ones that follow are kept until they are asked for.
+    If the engine runs several shards in one call, those that were not asked for yet are kept until
+    they are.
     """
 
     scene: Scene
@@ -241,28 +245,28 @@ class _Sampler:
 
     @cached_property
     def shards_per_call(self) -> int:
-        """Shards that one call runs."""
+        """Number of shards that the engine runs in one call."""
         return self.engine.shards_per_call()
 
     @cached_property
     def run_strikes(self) -> RunStrikes:
-        """What runs strikes, built on first use."""
+        """The simulator of strikes, built on first use."""
         return self.engine.simulator(self.scene, min(self.n, _SHARD * self.shards_per_call))
 
     @cached_property
-    def _ahead(self) -> dict[int, Arrays]:
-        """Shards that were run and not asked for yet, by number."""
+    def _run_in_advance(self) -> dict[int, Arrays]:
+        """Shards that have been run but not returned yet, by number."""
         return {}
 
     def __call__(self, shard: Shard) -> Arrays:
         number, _ = shard
-        if number not in self._ahead:
-            self._ahead.clear()
+        if number not in self._run_in_advance:
+            self._run_in_advance.clear()
             self._run_from(number)
-        return self._ahead.pop(number)
+        return self._run_in_advance.pop(number)
 
     def _run_from(self, first: int) -> None:
-        """Run a shard and those that follow it in the same call."""
+        """Run the shard number `first` and those that follow it in the same call of the engine."""
         numbers = [i for i in range(first, first + self.shards_per_call) if i * _SHARD < self.n]
         sampled = []
         for i in numbers:
@@ -277,27 +281,31 @@ class _Sampler:
             rows = slice(begin, begin + len(strikes.before))
             begin = rows.stop
             own = ImpactOutcome(outcome.after[rows], outcome.end[rows], outcome.steps[rows])
-            self._ahead[i] = _as_recorded(self.scene, strikes, own)
+            self._run_in_advance[i] = _as_recorded(self.scene, strikes, own)
 
 
 def run_shard(scene: Scene, run: RunStrikes, n: int, rng: np.random.Generator) -> Arrays:
-    """Sample and run one shard, those that do not end included.
+    """Sample and run n strikes; strikes that do not end are included.
 
     Args:
         scene: The scene.
-        run: What runs strikes.
+        run: The simulator of strikes.
         n: Number of strikes.
         rng: Random numbers.
 
     Returns:
-        States before (n, d), twists after (n, k), theta (n, p), how each ended, and its steps.
+        By name: "before", states (n, d); "after", twists (n, k); "theta" (n, p); "end", how each
+        strike ended (n,); "steps", its simulation steps (n,).
     """
     strikes = sample_strikes(scene, n, rng)
     return _as_recorded(scene, strikes, run(strikes.before, strikes.theta))
 
 
 def _as_recorded(scene: Scene, strikes: StrikeBatch, outcome: ImpactOutcome) -> Arrays:
-    """A shard of strikes as a recording would show them, with the effects that no engine has."""
+    """Simulated strikes as a recording would show them, as a shard's arrays.
+
+    Effects that the engines do not simulate (measurement offsets, analytic effects) are added.
+    """
     end = np.where(strikes.contact.touching, outcome.end, _MISSED)
     before, after = with_effects(
         scene, strikes.before, outcome.after, strikes.theta, usable=end <= ImpactEnd.SETTLED
@@ -305,7 +313,7 @@ def _as_recorded(scene: Scene, strikes: StrikeBatch, outcome: ImpactOutcome) -> 
     if before is not strikes.before:
         impacts = Impacts(scene.plane is not None, before, after)
         frame = contact_frame(scene, impacts, strict=False)
-        # As recorded through an offset frame, a glancing hit may look like a miss.
+        # With measurement offsets in the recorded poses, a glancing hit may look like a miss.
         end = np.where(frame.contact.touching, end, _MISSED)
         if analytic_params(scene):
             change = apply_analytic_effects(
@@ -326,11 +334,11 @@ def _as_recorded(scene: Scene, strikes: StrikeBatch, outcome: ImpactOutcome) -> 
 
 
 def fingerprint(scene: Scene) -> str:
-    """A hash of all that decides what a scene's samples are."""
+    """A hash of everything in a scene that its samples depend on."""
     params = []
     for param in scene.params:
         fields = asdict(param)
-        del fields["sd"]  # what is expected of a value does not change samples
+        del fields["sd"]  # a parameter's prior does not change the samples
         params.append(fields)
     strikes = asdict(scene.strikes)
     text = json.dumps([scene.xml, scene.struck, scene.striker, scene.ground, params, strikes])

@@ -1,4 +1,4 @@
-"""A settings file proposed for a scene from recorded impacts, and whether impacts lie within it."""
+"""Propose a scene's settings file from recorded impacts; check impacts against its ranges."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ from clashsim.core.params import Param
 from clashsim.core.scene import STRIKE, Scene, contact_params
 from clashsim.core.strike_geometry import strikes_from_before
 
-# Margins beyond what was recorded; of the speed, a share.
+# Margins by which proposed ranges exceed the recorded values, rad; of the speed, a share.
 _SPEED_MARGIN = 0.2
 _DEFLECTION_MARGIN = math.radians(8)
 _POINT_MARGIN = math.radians(15)
 _TURN_MARGIN = math.radians(5)
-_WIDEST_DEFLECTION = math.radians(75)  # beyond, strikes graze and have no end
+_MAX_DEFLECTION = math.radians(75)  # beyond, strikes only graze and their contact may not end
+# An impact's deflection is an outlier if it exceeds the quantile by this factor.
+_USUAL_QUANTILE = 0.85
+_OUTLIER_FACTOR = 1.5
+_YAW_RATE_NOISE = 1.0  # rad/s; below, a body is taken to be at rest
+_YAW_RATE_FACTOR = 1.2  # of the proposed range over the largest recorded yaw rate
 _SLACK = 0.15  # share of a range by which impacts may lie outside, as in the distilled model
-# The longest time step (s) that resolves the contact's ranges below; a scene with a longer one gets
-# softer ranges.
+# The longest time step (s) that resolves contacts as stiff as proposed in `_params`; for a scene
+# with a longer time step the proposed contacts are softer.
 _TIME_STEP = 5e-4
+_MIN_GAP = math.pi / 3  # between recorded angles; with a smaller gap the whole circle is proposed
 _UNITS = {"speed": "m/s", "point": "degrees", "deflection": "degrees", "turn": "degrees"}
 
 
 def propose_settings(scene: Scene, impacts: Impacts) -> str:
     """Propose the text of a settings file.
 
-    It names which geoms collide, ranges of strikes a little beyond the recorded ones, and
-    parameters with a direct contact.
+    It names the colliding geoms, ranges of strikes a little wider than the recorded ones, and
+    parameters with stiffness and damping of the contact given directly (negative solref).
 
     Args:
         scene: The scene.
@@ -82,7 +88,7 @@ def _param_lines(param: Param) -> list[str]:
 
 
 def ranges(scene: Scene, impacts: Impacts) -> dict[str, tuple[float, float]]:
-    """Ranges for [strikes] that hold the recorded impacts with a margin, m/s and rad."""
+    """Ranges for [strikes] that contain the recorded impacts with a margin; m/s, rad, rad/s."""
     recorded = _strikes(scene, impacts)
     slowest = float(recorded["speed"].min())
     fastest = float(recorded["speed"].max())
@@ -90,30 +96,31 @@ def ranges(scene: Scene, impacts: Impacts) -> dict[str, tuple[float, float]]:
         "speed": (_round((1 - _SPEED_MARGIN) * slowest), _round((1 + _SPEED_MARGIN) * fastest))
     }
     found["point"] = _arc(recorded["point"], _POINT_MARGIN)
-    # Where two corners meet, the normal may point anywhere: one such impact must not widen the
-    # range for all.
+    # Where two corners touch, the contact normal may point anywhere: a single such impact must not
+    # widen the range.
     deflection = np.abs(recorded["deflection"])
-    usual, most = np.quantile(deflection, (0.85, 1.0), method="higher")
-    largest = float(most if most < 1.5 * usual else usual)
-    widest = min(_WIDEST_DEFLECTION, largest + _DEFLECTION_MARGIN)
+    usual, most = np.quantile(deflection, (_USUAL_QUANTILE, 1.0), method="higher")
+    largest = float(most if most < _OUTLIER_FACTOR * usual else usual)
+    widest = min(_MAX_DEFLECTION, largest + _DEFLECTION_MARGIN)
     found["deflection"] = (-widest, widest)
     if not scene.striker_is_round and not scene.striker_body.fixed:
         found["turn"] = _arc(recorded["turn"], _TURN_MARGIN)
     yaw_rate = float(np.abs(recorded["spin"]).max())
-    if yaw_rate > 1.0:  # rad/s; a body at rest has a measured yaw rate, too
-        found["spin"] = (-1.2 * yaw_rate, 1.2 * yaw_rate)
+    if yaw_rate > _YAW_RATE_NOISE:
+        found["spin"] = (-_YAW_RATE_FACTOR * yaw_rate, _YAW_RATE_FACTOR * yaw_rate)
     return found
 
 
 def outside_strike_ranges(scene: Scene, impacts: Impacts) -> str | None:
-    """A sentence where impacts lie outside the ranges from which strikes are sampled.
+    """Describe which impacts lie outside the ranges from which strikes are sampled.
 
     Args:
         scene: The scene.
         impacts: The recorded impacts.
 
     Returns:
-        None where they do not, or where the ranges cannot be compared with them.
+        A sentence, or None if no impact does or if the scene's ranges are of other quantities than
+        those compared here.
     """
     strikes = scene.strikes
     if not impacts.planar or strikes.offset is not None or strikes.slip is not None:
@@ -130,10 +137,10 @@ def outside_strike_ranges(scene: Scene, impacts: Impacts) -> str | None:
         else:
             off = (value < low - slack) | (value > high + slack)
         if off.any():
-            shown = 1.0 if name == "speed" else 180 / math.pi
+            scale = 1.0 if name == "speed" else 180 / math.pi  # angles are shown in degrees
             findings.append(
-                f"{name} {shown * value.min():.2g} to {shown * value.max():.2g} where "
-                f"{shown * low:.2g} to {shown * high:.2g} {_UNITS[name]} are sampled"
+                f"{name} {scale * value.min():.2g} to {scale * value.max():.2g} where "
+                f"{scale * low:.2g} to {scale * high:.2g} {_UNITS[name]} are sampled"
             )
         outside |= off
     if not findings:
@@ -146,16 +153,17 @@ def outside_strike_ranges(scene: Scene, impacts: Impacts) -> str | None:
 
 
 def _strikes(scene: Scene, impacts: Impacts) -> dict[str, np.ndarray]:
-    """The numbers (N,) of recorded strikes by name."""
-    contact_frame(scene, impacts)  # refuses bodies that never meet
+    """Quantities of the recorded strikes (speed, point, deflection, ...) by name, (N,) each."""
+    contact_frame(scene, impacts)  # raises for bodies that never touch
     contact, before = advance_to_contact(scene, impacts.before)
     return strikes_from_before(scene, before, contact)
 
 
 def _params(scene: Scene) -> tuple[Param, ...]:
-    """Friction, a direct contact, the striker's mass, and effects that recordings show beside."""
+    """Parameters to propose: friction, stiffness and damping, the striker's mass, and effects."""
     usual = {param.name: param for param in contact_params(scene)}
-    steps = min(1.0, _TIME_STEP / float(scene.base.opt.timestep))
+    # A longer time step resolves only a slower contact: stiffness goes with the square of its rate.
+    rate = min(1.0, _TIME_STEP / float(scene.base.opt.timestep))
     out = [usual["friction"]]
     if scene.ground is not None:
         out.append(usual["ground_friction"])
@@ -163,9 +171,9 @@ def _params(scene: Scene) -> tuple[Param, ...]:
         Param(
             name="stiffness",
             target=f"pair/{STRIKE}/solref[0]",
-            nominal=1e6 * steps**2,
-            low=1e5 * steps**2,
-            high=4e6 * steps**2,
+            nominal=1e6 * rate**2,
+            low=1e5 * rate**2,
+            high=4e6 * rate**2,
             unit="1/s^2",
             scale="log",
             sign=-1,
@@ -175,9 +183,9 @@ def _params(scene: Scene) -> tuple[Param, ...]:
         Param(
             name="damping",
             target=f"pair/{STRIKE}/solref[1]",
-            nominal=500 * steps,
-            low=30 * steps,
-            high=4000 * steps,
+            nominal=500 * rate,
+            low=30 * rate,
+            high=4000 * rate,
             unit="1/s",
             scale="log",
             sign=-1,
@@ -200,14 +208,14 @@ def _params(scene: Scene) -> tuple[Param, ...]:
 
 
 def _arc(angles: np.ndarray, margin: float) -> tuple[float, float]:
-    """The shortest arc (rad, low end first) that holds angles with a margin.
+    """The shortest arc (rad, low end first) that contains the angles with a margin.
 
-    It is the full circle where what it leaves out is less than a sixth of one.
+    It is the full circle if the arc would leave out less than `_MIN_GAP`.
     """
     order = np.sort(angles % (2 * math.pi))
     gaps = np.diff(np.append(order, order[0] + 2 * math.pi))
     widest = int(gaps.argmax())
-    if gaps[widest] - 2 * margin < math.pi / 3:
+    if gaps[widest] - 2 * margin < _MIN_GAP:
         return -math.pi, math.pi
     low = float(order[(widest + 1) % len(order)]) - margin
     high = low + 2 * math.pi - float(gaps[widest]) + 2 * margin
@@ -217,5 +225,5 @@ def _arc(angles: np.ndarray, margin: float) -> tuple[float, float]:
 
 
 def _round(value: float) -> float:
-    """A number with two significant digits."""
+    """The number rounded to two significant digits."""
     return float(f"{value:.2g}")

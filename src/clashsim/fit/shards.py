@@ -1,6 +1,7 @@
-"""Long work in shards.
+"""Long jobs that are split into shards.
 
-An executor makes the shards; each is kept as soon as it is done, and found again by a later call.
+An executor computes the shards. Each is written to a checkpoint folder as soon as it is done, and a
+later call reads it from there.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from clashsim.core.tensors import read_tensors
 from clashsim.data.checkpoints import CheckpointStore
 
 Arrays = dict[str, np.ndarray]
-Shard = tuple[int, int]  # number and size
+Shard = tuple[int, int]  # number of the shard, and number of things in it
 _JOB_FILE = "job.json"
 _OUR_FILES = re.compile(r"(job\.json|shard-\d{5,}\.safetensors)(\.\w+)?")
 
 
 @dataclass(frozen=True)
 class ShardedJob:
-    """Work on n things in shards.
+    """A job on n things (strikes, trajectories) that is split into shards.
 
     Attributes:
         n: Number of things.
         size: Things per shard.
-        identity: What decides the result; shards of another job are not used.
-        title: What to show as progress.
+        identity: Everything that the result depends on, as JSON; shards in the checkpoint folder
+            are only used if their job had the same identity.
+        title: Title of the progress display.
     """
 
     n: int
@@ -58,15 +60,15 @@ def run_shards(
     executor: Executor = local,
     progress: Progress = quiet,
 ) -> list[Arrays]:
-    """Make the shards of a job.
+    """Compute the shards of a job.
 
     Args:
-        make: Makes a shard.
+        make: Computes a shard.
         job: The job.
-        checkpoint_dir: A folder or a URL that fsspec knows. Each shard is written there as it is
-            done; those that an earlier call of the same job has written are taken as they are.
-        executor: Where shards are made.
-        progress: Shows how far it is.
+        checkpoint_dir: A folder, or a URL that fsspec supports. Each finished shard is written
+            there; shards that an earlier call of the same job has written are not computed again.
+        executor: Where shards are computed.
+        progress: Shows the progress.
 
     Returns:
         The shards in order.
@@ -82,10 +84,10 @@ def run_shards(
             if earlier is not None:
                 done[i] = earlier
                 advance(count)
-        left = [shard for shard in every if shard[0] not in done]
-        for k, made in map_items(executor, _KeptShard(make, store), left):
-            i, count = left[k]
-            # A worker on another machine may have written to a disk that is not ours.
+        remaining = [shard for shard in every if shard[0] not in done]
+        for k, made in map_items(executor, _KeptShard(make, store), remaining):
+            i, count = remaining[k]
+            # A worker on another machine may have written the shard to its own disk.
             if store is not None and not store.has(_file_name(i)):
                 store.write(_file_name(i), save(made))
             done[i] = made
@@ -94,15 +96,15 @@ def run_shards(
 
 
 def clear_shards(checkpoint_dir: Path | str) -> None:
-    """Remove the shards of a job that is done, and nothing else that may lie there."""
+    """Remove a job's files from its checkpoint folder, but no other files in it."""
     CheckpointStore.of(checkpoint_dir).remove(lambda name: _OUR_FILES.fullmatch(name) is not None)
 
 
 def read_job(checkpoint_dir: Path | str) -> dict[str, Any] | None:
-    """The identity of the job whose shards lie there.
+    """The identity of the job whose shards are in a checkpoint folder.
 
     Returns:
-        None where there is no job, and an empty one where it cannot be read.
+        None if there is no job, and an empty dictionary if its file cannot be read.
     """
     content = CheckpointStore.of(checkpoint_dir).read(_JOB_FILE)
     if content is None:
@@ -115,9 +117,9 @@ def read_job(checkpoint_dir: Path | str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class _KeptShard:
-    """Makes a shard and writes it where it was made.
+    """Computes a shard and writes it in the worker.
 
-    If the process that asked for it is lost, the shard is not.
+    So the shard is kept even if the calling process is killed before it receives the result.
     """
 
     make: Callable[[Shard], Arrays]
@@ -131,12 +133,12 @@ class _KeptShard:
 
 
 def _file_name(i: int) -> str:
-    """The file of a shard."""
+    """File name of shard number i."""
     return f"shard-{i:05d}.safetensors"
 
 
 def _finished(store: CheckpointStore | None, i: int) -> Arrays | None:
-    """A shard that an earlier call has written, or None; a damaged one is made again."""
+    """Shard number i if an earlier call has written it; None if not, or if it is damaged."""
     content = None if store is None else store.read(_file_name(i))
     if content is None:
         return None
@@ -147,7 +149,7 @@ def _finished(store: CheckpointStore | None, i: int) -> Arrays | None:
 
 
 def _claim(store: CheckpointStore, identity: dict[str, Any]) -> None:
-    """Start a folder for shards, or make sure that the one there belongs to the same job."""
+    """Write the job's identity to the folder; raise `DataError` if it has another job's shards."""
     found = read_job(store.place)
     if found is None:
         store.write(_JOB_FILE, json.dumps(identity).encode())

@@ -1,10 +1,10 @@
-"""Parameters, weights and a camera from trajectories whose starts are not known.
+"""Fit of parameters, weights and a camera to trajectories with unknown initial states.
 
-Each window is simulated from a start of its own (multiple shooting). What is recorded is not the
-state but what a camera sees of it. A Levenberg-Marquardt step first eliminates the windows' own
-starts and constants (Schur complement) and then follows with each. A window counts by
-log(1 + its mean squared residual / noise): one that no model follows, for its motion is chaotic,
-does not lead the others.
+Each window is simulated from a start (initial state) of its own: multiple shooting. Observations
+are not the states but what a camera sees of them. A Levenberg-Marquardt step eliminates the own
+unknowns of the windows by the Schur complement, solves for the shared ones, and then updates the
+own ones. The loss of a window is log(1 + mean squared residual, in units of the noise), so that
+windows with chaotic motion, which no model can follow, have little influence.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 _DAMPING = BatchDamping(
     initial=1e-3, relative_floor=1e-12, absolute_floor=1e-300, regularisation=1e-14
 )
-# Trying a damping costs a simulation without Jacobian, so three are tried in each step.
+# A trial of a damping only needs a simulation without Jacobian, so three are tried in each step.
 _SCHEDULE = DescentSchedule(
     initial=1e-3,
     decrease=1.0,
@@ -56,20 +56,20 @@ _SCHEDULE = DescentSchedule(
     candidates=(0.1, 1.0, 10.0),
     rounds=4,
 )
-_LEAST_OWN_DAMPING = 1e-6
+_MIN_OWN_DAMPING = 1e-6  # of the windows' own unknowns
 
 
 @dataclass(frozen=True, eq=False)
 class ShootingFit:
-    """What was found.
+    """The result of a fit.
 
     Attributes:
-        sim: The simulator.
-        camera: The camera (k,).
-        start: Starts of the windows (N, s).
-        own: Own constants of the windows (N, e).
-        error: Their mean squared residuals (N,) in units of the noise.
-        trace: The loss at the start and after each step.
+        sim: The fitted simulator.
+        camera: The fitted camera (k,).
+        start: Fitted initial states of the windows (N, s).
+        own: Fitted own constants of the windows (N, e).
+        error: Mean squared residuals of the windows (N,) in units of the noise.
+        trace: The loss at the start and after each step; empty if only starts were fitted.
     """
 
     sim: AugmentedSim
@@ -90,21 +90,21 @@ def fit_by_shooting(
     steps: int = 15,
     origin: np.ndarray | None = None,
 ) -> ShootingFit:
-    """Fit what is free, and the starts, from where the simulator and the camera are.
+    """Fit the free shared unknowns together with the windows' own starts and constants.
 
-    With nothing free only the starts are found, each window by itself.
+    If no shared unknown is free, each window is fitted separately.
 
     Args:
-        sim: The simulator to begin with.
+        sim: The initial simulator.
         windows: N windows with first guesses of their starts.
         observation: How observations follow from states.
-        camera: The camera to begin with (k,).
-        free: What is to be found.
-        steps: At most so many steps.
-        origin: Where the weights began (w,), if not here.
+        camera: The initial camera (k,).
+        free: The shared unknowns to fit.
+        steps: Largest number of optimisation steps.
+        origin: Weights (w,) that the ridge penalty is about; those of `sim` by default.
 
     Returns:
-        What was found.
+        The fitted simulator, camera and windows.
     """
     problem = ShootingProblem(
         sim=sim,
@@ -126,7 +126,7 @@ def shorten_windows(
     start: np.ndarray | None = None,
     own: np.ndarray | None = None,
 ) -> TrajectoryWindows:
-    """The first frames of each window, from other guesses where they are given.
+    """Keep the first frames of each window, optionally with other first guesses.
 
     Args:
         windows: N windows.
@@ -146,11 +146,11 @@ def shorten_windows(
 
 
 def _fit_starts(problem: ShootingProblem, steps: int) -> ShootingFit:
-    """Find each window's start by itself."""
-    nothing = np.zeros(0)
+    """Fit the own unknowns of each window separately."""
+    no_shared = np.zeros(0)
 
     def linearise(own: np.ndarray) -> BatchModel:
-        at = problem.normal_equations(nothing, own)
+        at = problem.normal_equations(no_shared, own)
         return BatchModel(at.error, at.matrix, at.gradient)
 
     end = descend_batch(
@@ -163,10 +163,10 @@ def _fit_starts(problem: ShootingProblem, steps: int) -> ShootingFit:
 
 
 def _fit_shared(problem: ShootingProblem, steps: int) -> ShootingFit:
-    """Find all that is free together with the starts."""
+    """Fit the shared unknowns together with the own unknowns of the windows."""
     own = problem.own_start()
-    unknown = np.full(len(own), np.inf)
-    start = _State(problem.shared_start(), own, unknown, np.inf)
+    no_errors_yet = np.full(len(own), np.inf)  # `_Linearised.at` computes them
+    start = _State(problem.shared_start(), own, no_errors_yet, np.inf)
     schedule = replace(_SCHEDULE, steps=steps, absolute_tolerance=problem.free.tolerance)
     end = descend(start, lambda state: _Linearised.at(problem, state), schedule)
     final = end.state
@@ -184,7 +184,7 @@ def _fit_shared(problem: ShootingProblem, steps: int) -> ShootingFit:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """What is shared (v,), what is not (N, z), mean squared residuals (N,) and the loss."""
+    """Shared unknowns (v,), own unknowns (N, z), mean squared residuals (N,) and the loss."""
 
     shared: np.ndarray
     own: np.ndarray
@@ -208,7 +208,7 @@ class _Linearised:
 
     @staticmethod
     def at(problem: ShootingProblem, state: _State) -> _Linearised:
-        """Linearise; the state gets the loss of the linearised residuals."""
+        """Linearise at a state, whose errors and loss are computed as well."""
         equations = problem.normal_equations(state.shared, state.own)
         cost = _loss(problem, state.shared, equations.error)
         return _Linearised(problem, replace(state, error=equations.error, cost=cost), equations)
@@ -229,14 +229,15 @@ class _Linearised:
         return self.equations.error < LOST
 
     def _step(self, damping: float) -> tuple[np.ndarray, EliminatedBlocks]:
-        """The step (v,) of what is shared, and how the windows follow it."""
+        """Step (v,) of the shared unknowns, and the blocks that give the own steps from it."""
         error = self.equations.error
         n = len(error)
         v = len(self.state.shared)
-        own_damping = np.full(n, max(damping, _LEAST_OWN_DAMPING))
+        own_damping = np.full(n, max(damping, _MIN_OWN_DAMPING))
         own_matrix = _DAMPING.apply(self.equations.matrix[:, v:, v:], own_damping)
         blocks = eliminate_blocks(self.equations.matrix, self.equations.gradient, own_matrix)
-        weight = np.where(self._usable, 1 / (1 + error), 0) / n  # how the logarithm weighs a window
+        # Derivative of the loss log(1 + error) by the error of each window.
+        weight = np.where(self._usable, 1 / (1 + error), 0) / n
         penalty, origin = self.problem.ridge()
         hessian = np.einsum("n,nij->ij", weight, blocks.matrix) + np.diag(penalty)
         gradient = np.einsum("n,ni->i", weight, blocks.gradient)

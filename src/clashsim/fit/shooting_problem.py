@@ -1,8 +1,11 @@
-"""Trajectory windows whose starts are not known, as a least-squares problem.
+"""The least-squares problem of fitting windows of trajectories with unknown initial states.
 
-Every window has a start and constants of its own beside what all windows share (parameters on the
-unit scale, weights, camera). Normal equations are kept window by window, so that the own part can
-be eliminated.
+Every window has its own start (initial state) and own constants. All windows share the parameters
+(on the unit scale), the weights and the camera. Normal equations are kept window by window, so that
+the own unknowns can be eliminated.
+
+Sizes: N windows of T frames, s entries of a state, e own constants, z = s + e own unknowns of a
+window, k entries of the camera, o entries of an observation, v shared unknowns.
 """
 
 from __future__ import annotations
@@ -15,16 +18,17 @@ import numpy as np
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.sim.augmented.simulator import AugmentedSim, JacobianBlocks
 
-# (states (N, T, s), camera (k,), own constants (N, e)) -> what is observed (N, T, o)
+# (states (N, T, s), camera (k,), own constants (N, e)) -> observations (N, T, o)
 Observe = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-# The same, and its Jacobians (N, T, o, s), (N, T, o, k), (N, T, o, e).
+# The same, followed by its Jacobians (N, T, o, s), (N, T, o, k), (N, T, o, e).
 ObserveWithJacobian = Callable[
     [np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 ]
-_ROWS = 256  # windows in one call of the simulator, so that no number of windows compiles again
-_BLOCK = 32  # windows whose Jacobians are held at once
-_NOT_FINITE = 1e30  # the error of a window whose simulation is not finite
-LOST = 1e20  # errors above it are of windows that the simulator cannot follow at all
+# Windows in one call of the simulator: always the same number, as another one would compile again.
+_ROWS = 256
+_BLOCK = 32  # windows whose Jacobians are in memory at once
+_NOT_FINITE = 1e30  # error that is assigned to a window whose simulation is not finite
+LOST = 1e20  # windows with a larger error are excluded: the simulator cannot follow them
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +40,7 @@ class TrajectoryWindows:
         noise: Standard deviations (o,) of the observations.
         start: First guesses of the starts (N, s).
         own: First guesses of the windows' own constants (N, e).
-        own_std: Standard deviations (e,) of these guesses.
+        own_std: Standard deviations (e,) of the guesses of the own constants.
     """
 
     observed: np.ndarray
@@ -48,14 +52,14 @@ class TrajectoryWindows:
 
 @dataclass(frozen=True)
 class FreeParameters:
-    """What is to be found.
+    """The shared unknowns to fit.
 
     Attributes:
-        params: Indices of parameters.
-        camera: Indices of the camera's entries.
-        train: Whether the weights are found too.
-        ridge: Weight of the weights' squared distance from where they began.
-        tolerance: The search ends when a step lowers the loss by less than this.
+        params: Indices of the parameters to fit.
+        camera: Indices of the camera's entries to fit.
+        train: Whether the weights are fitted too.
+        ridge: Weight of the squared distance of the weights from their initial values.
+        tolerance: The fit ends when a step lowers the loss by less than this.
     """
 
     params: tuple[int, ...] = ()
@@ -70,8 +74,8 @@ class ObservationModel:
     """How observations follow from states.
 
     Attributes:
-        observe: Without Jacobians, which is cheaper.
-        observe_with_jacobian: With Jacobians.
+        observe: Computes observations, without Jacobians.
+        observe_with_jacobian: Computes observations and their Jacobians.
     """
 
     observe: Observe
@@ -84,8 +88,8 @@ class NormalEquations:
 
     Attributes:
         error: Mean squared residuals (N,).
-        matrix: (N, v + z, v + z): what is shared, then start and own constants.
-        gradient: (N, v + z).
+        matrix: Normal matrices (N, v + z, v + z); shared unknowns first, then the window's own.
+        gradient: Half gradients of the errors (N, v + z), in the same order.
     """
 
     error: np.ndarray
@@ -95,15 +99,15 @@ class NormalEquations:
 
 @dataclass(frozen=True, eq=False)
 class ShootingProblem:
-    """Windows, and what is to be found.
+    """Windows, and the unknowns to fit.
 
     Attributes:
-        sim: The simulator to begin with.
+        sim: The initial simulator.
         windows: The windows.
         observation: How observations follow from states.
-        free: What is to be found.
-        origin: Where the weights began (w,).
-        camera: The camera to begin with (k,).
+        free: The shared unknowns to fit.
+        origin: Weights (w,) that the ridge penalty is about.
+        camera: The initial camera (k,).
     """
 
     sim: AugmentedSim
@@ -115,31 +119,31 @@ class ShootingProblem:
 
     @property
     def _params(self) -> list[Param]:
-        """The parameters to find (q,)."""
+        """The parameters to fit, q of them."""
         return [self.sim.scene.params[i] for i in self.free.params]
 
     @property
     def _theta(self) -> np.ndarray:
-        """Theta (p,) to begin with."""
+        """Initial theta (p,), natural units."""
         theta = self.sim.theta if self.sim.theta is not None else self.sim.scene.nominal
         return np.array(theta, float)
 
     @property
     def _num_weights(self) -> int:
-        """How many weights are found."""
+        """Number of weights to fit."""
         return len(self.sim.weights) if self.free.train else 0
 
     def own_start(self) -> np.ndarray:
-        """Starts and own constants of the windows to begin with (N, z)."""
+        """Initial own unknowns of the windows (N, z): starts, then own constants."""
         return np.concatenate([self.windows.start, self.windows.own], 1)
 
     def split_own(self, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Starts (N, s) and own constants (N, e) from both (N, z)."""
+        """Split own unknowns (N, z) into starts (N, s) and own constants (N, e)."""
         num_states = self.windows.start.shape[1]
         return own[:, :num_states], own[:, num_states:]
 
     def shared_start(self) -> np.ndarray:
-        """What all windows share (v,): parameters on the unit scale, weights, camera."""
+        """Initial shared unknowns (v,): parameters on the unit scale, weights, camera."""
         unit = to_unit(self._params, self._theta[list(self.free.params)])
         weights = self.sim.weights if self.free.train else np.zeros(0)
         return np.concatenate([unit, weights, self.camera[list(self.free.camera)]])
@@ -156,12 +160,12 @@ class ShootingProblem:
         return self.sim.with_weights(weights, theta), camera
 
     def limits(self) -> np.ndarray:
-        """Largest size (v,) of what is shared: parameters stay in their ranges."""
+        """Largest absolute values (v,) of the shared unknowns: parameters stay in their ranges."""
         num_unbounded = self._num_weights + len(self.free.camera)
         return np.concatenate([np.ones(len(self.free.params)), np.full(num_unbounded, np.inf)])
 
     def ridge(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (v,) and origins (v,) of the penalty on what is shared."""
+        """Weights (v,) and origins (v,) of the ridge penalty; only network weights have one."""
         none = np.zeros(len(self.free.params))
         camera = np.zeros(len(self.free.camera))
         origin = self.origin if self.free.train else np.zeros(0)
@@ -169,15 +173,16 @@ class ShootingProblem:
         return np.concatenate([none, penalty, camera]), np.concatenate([none, origin, camera])
 
     def errors(self, shared: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Mean squared residuals (N,) alone: a small part of what Jacobians cost.
+        """Mean squared residuals (N,), without the costly Jacobians.
 
         Args:
-            shared: What is shared (v,).
-            own: Starts and own constants (N, z).
+            shared: Shared unknowns (v,).
+            own: Own unknowns of the windows (N, z).
         """
         sim, camera = self.at(shared)
         starts, constants = self.split_own(own)
-        # A step may end in no number: such a window is lost, as one that diverges is.
+        # A step may give NaN. The simulator then gets the first guess of the start, and the NaN in
+        # the own constants makes the window's error `_NOT_FINITE`.
         finite = np.isfinite(own).all(1)
         starts = np.where(finite[:, None], starts, self.windows.start)
         frames = self.windows.observed.shape[1]
@@ -194,8 +199,8 @@ class ShootingProblem:
         """Mean squared residuals and normal equations of the windows.
 
         Args:
-            shared: What is shared (v,).
-            own: Starts and own constants (N, z).
+            shared: Shared unknowns (v,).
+            own: Own unknowns of the windows (N, z).
         """
         sim, camera = self.at(shared)
         starts, _ = self.split_own(own)
@@ -233,7 +238,16 @@ class ShootingProblem:
         own: np.ndarray,
         rows: slice,
     ) -> NormalEquations:
-        """Normal equations of some windows from their states and Jacobians (n, T, s, ...)."""
+        """Normal equations of the n windows `rows`.
+
+        Args:
+            states: Simulated states of these windows (n, T, s).
+            state_jacobian: Their derivatives by parameters and weights, then by the start
+                (n, T, s, ...).
+            camera: The camera (k,).
+            own: Own unknowns of all windows (N, z).
+            rows: Which of the N windows.
+        """
         _, constants = self.split_own(own[rows])
         n, e = constants.shape
         num_states = self.windows.start.shape[1]
@@ -257,7 +271,7 @@ class ShootingProblem:
             transposed = jacobian.transpose(0, 2, 1)
             matrix = transposed @ jacobian / size
             gradient = (transposed @ residual[..., None])[..., 0] / size
-            # The guesses of the own constants are further residuals.
+            # The priors of the own constants are further residuals.
             own_std = self.windows.own_std
             guess = (constants - self.windows.own[rows]) / own_std
             matrix[:, -e:, -e:] += np.diag(1 / own_std**2) / size
@@ -274,7 +288,7 @@ class ShootingProblem:
 
 
 def rollout_uncontrolled(sim: AugmentedSim, start: np.ndarray, *, steps: int) -> np.ndarray:
-    """States (N, steps + 1, s) of a simulator without control, from starts (N, s)."""
+    """Simulated states (N, steps + 1, s) with zero control, from starts (N, s)."""
     out = []
     for first in range(0, len(start), _ROWS):
         rows = _padded(start[first : first + _ROWS], len(start))
@@ -284,7 +298,7 @@ def rollout_uncontrolled(sim: AugmentedSim, start: np.ndarray, *, steps: int) ->
 
 
 def _padded(rows: np.ndarray, n: int) -> np.ndarray:
-    """Rows of one of several calls, padded to as many as in the others."""
+    """Rows of one call, padded to `_ROWS` if the n rows of all calls do not fit into one."""
     if n <= _ROWS:
         return rows
     return np.concatenate([rows, np.repeat(rows[:1], _ROWS - len(rows), 0)])

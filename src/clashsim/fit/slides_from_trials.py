@@ -1,4 +1,4 @@
-"""A slide model from the slides after the impacts of trials, and what to report about it."""
+"""Fit a slide model to the slides after recorded impacts, and describe the fit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from clashsim.slides.law import SlideModel
     from clashsim.slides.slide import Slide
 
-_LAG = 0.015  # s after the impact, when the pair has parted: there a slide begins
-_FEWEST = 5  # slides, as `fit_slides` asks for
-_LEVEL = 0.99  # share of gravity that is normal to a level plane
+_LAG = 0.015  # s from the impact to the start of the slide, when the bodies have separated
+_MIN_SLIDES = 5  # that `fit_slides` needs
+_LEVEL = 0.99  # a plane is level if at least this share of gravity is normal to it
+_GRAVITY = 9.81  # m/s^2, for scenes without gravity
+_REST_SAMPLES = 5  # at the end of a slide, whose median is the pose at rest
 
 
 def level_gravity(scene: Scene) -> float | None:
-    """Gravity (m/s^2) on a struck body that slides on a level plane; None where none does."""
+    """Gravity (m/s^2) of a scene in a level plane; None for scenes in space or tilted planes."""
     vector = np.asarray(scene.base.opt.gravity, float)
-    gravity = float(np.linalg.norm(vector)) or 9.81  # a scene seen from above may leave it out
+    gravity = float(np.linalg.norm(vector)) or _GRAVITY  # planar scenes may have none
     if scene.plane is None:
         return None
     if vector.any() and abs(scene.plane[2] @ vector) < _LEVEL * gravity:
@@ -43,12 +45,13 @@ def fit_slides_of_impacts(
     Args:
         scene: The scene.
         fitted: The impacts whose slides are fitted.
-        held_out: Impacts whose slides are predicted.
+        held_out: Impacts whose slides are only used to test the model.
 
     Returns:
-        The model, and figures: a sentence ("words"), and how far held-out slides end from where
-        the model predicts. The model is None, with the reason in the sentence, where slides are too
-        few or the ground has an edge; there is no sentence where no free body slides.
+        The fit, and a dictionary with a sentence ("words") and the errors of the poses at rest that
+        are predicted for the held-out slides. The fit is None if there are too few slides or the
+        ground is not an infinite plane; the sentence then gives the reason. Both are empty (None,
+        {}) if the scene has no free body that slides on level ground.
     """
     import mujoco
 
@@ -65,10 +68,10 @@ def fit_slides_of_impacts(
             "make it one to plan and train with this scene"
         }
     recorded = _undisturbed(fitted)
-    if len(recorded.slides) < _FEWEST:
+    if len(recorded.slides) < _MIN_SLIDES:
         return None, {
             "words": f"no slide model: {len(recorded.slides)} of {len(fitted)} slides are "
-            f"undisturbed and come to rest, at least {_FEWEST} are needed"
+            f"undisturbed and come to rest, at least {_MIN_SLIDES} are needed"
         }
     try:
         fit = fit_slides(
@@ -76,8 +79,8 @@ def fit_slides_of_impacts(
         )
     except (ClashError, np.linalg.LinAlgError) as error:
         return None, {"words": f"no slide model: {error}"}
-    seconds = delay(fit.model, recorded.pose_at_impact, recorded.twist_after, recorded.rest)
-    fit = replace(fit, model=fit.model.delayed(seconds))
+    delay_seconds = delay(fit.model, recorded.pose_at_impact, recorded.twist_after, recorded.rest)
+    fit = replace(fit, model=fit.model.delayed(delay_seconds))
     tested = _test(fit.model, _undisturbed(held_out))
     sentence = _describe(fit, len(recorded.slides), len(fitted))
     index = ground_friction_index(scene)
@@ -108,14 +111,14 @@ def _describe(fit: SlideFit, used: int, total: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _RecordedSlides:
-    """N slides that were seen from their first free moment to rest.
+    """N slides that were recorded from the separation of the bodies until rest.
 
     Attributes:
         slides: The slides.
-        rows: Which of the impacts they follow (N,).
-        twists: Twists at their first frames (N, 3).
-        pose_at_impact: (N, 3).
-        twist_after: Twists after the impacts (N, 3).
+        rows: Indices (N,) of the impacts that they follow.
+        twists: Twists at the first samples of the slides (N, 3), m/s and rad/s.
+        pose_at_impact: Poses of the struck body at the impacts (N, 3), m and rad.
+        twist_after: Twists after the impacts (N, 3), m/s and rad/s.
     """
 
     slides: list[Slide]
@@ -132,7 +135,7 @@ class _RecordedSlides:
 
 
 def _undisturbed(impacts: Sequence[MeasuredImpact]) -> _RecordedSlides:
-    """The slides after impacts; impacts that are flagged are left out."""
+    """The slides after impacts; flagged impacts and incomplete slides are left out."""
     slides = []
     rows = []
     twists = []
@@ -160,27 +163,28 @@ def _undisturbed(impacts: Sequence[MeasuredImpact]) -> _RecordedSlides:
 
 
 def _rest_pose(slide: Slide) -> np.ndarray:
-    """Pose (3,) at rest."""
-    return np.median(np.column_stack([slide.xy, slide.yaw])[-5:], 0)
+    """Pose (3,) at rest: the median of the last samples."""
+    return np.median(np.column_stack([slide.xy, slide.yaw])[-_REST_SAMPLES:], 0)
 
 
 def slides_to_rest(
     impacts: Sequence[MeasuredImpact],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slides that were seen to their end.
+    """Poses at impact and at rest of the slides that were recorded until rest.
 
     Args:
         impacts: The impacts.
 
     Returns:
-        Which of the impacts they follow (M,), the poses at impact (M, 3) and at rest (M, 3).
+        Indices (M,) of the impacts that such a slide follows, poses of the struck body at impact
+        (M, 3) and at rest (M, 3); m and rad.
     """
     recorded = _undisturbed(impacts)
     return recorded.rows, recorded.pose_at_impact, recorded.rest
 
 
 def _test(model: SlideModel, recorded: _RecordedSlides) -> dict[str, Any]:
-    """Mean distance (m) and angle (rad) between where slides end and where the model predicts."""
+    """Mean distance (m) and angle (rad) between recorded and predicted poses at rest."""
     import torch
 
     if not recorded.slides:

@@ -1,4 +1,4 @@
-"""What runs strikes: MuJoCo, or MJX on jax's device."""
+"""Engines that simulate strikes: MuJoCo, or MJX on jax's device."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from clashsim.sim.mjx.impact_simulator import MjxImpactSimulator
 from clashsim.sim.mjx.model import import_mjx
 from clashsim.sim.mujoco.impacts import ImpactOutcome, ImpactSimulator
 
-# States before (N, d) and theta (N, p) -> outcomes.
+# (states before impact (N, d), theta (N, p)) -> outcomes.
 RunStrikes = Callable[[np.ndarray, np.ndarray], ImpactOutcome]
 ENGINES = {"mujoco": "MuJoCo", "mjx": "MJX"}
-_SHARDS_ON_GPU = 16  # that a GPU runs in one call: one alone would leave most of it idle
+_SHARDS_ON_GPU = 16  # per call of a GPU; a single shard would leave most of it idle
 
 
 @dataclass(frozen=True)
 class StrikeEngine:
-    """An engine that runs strikes.
+    """An engine that simulates strikes.
 
     Attributes:
-        name: "mujoco", or "mjx" for the same strikes in MJX on jax's device (see docs/mjx.md for
-            how far their impacts are from MuJoCo's).
+        name: "mujoco", or "mjx" for the same strikes in MJX on jax's device (docs/mjx.md says how
+            much its impacts differ from MuJoCo's).
         threads: Threads of MuJoCo, 0 for all cores.
     """
 
@@ -41,21 +41,21 @@ class StrikeEngine:
             raise ParamError(f"strikes cannot be run by {self.name!r}; {hint}")
 
     def simulator(self, scene: Scene, size: int) -> RunStrikes:
-        """What runs strikes of a scene, `size` in one call."""
+        """A function that simulates strikes of a scene, up to `size` at once."""
         if self.name == "mjx":
             return MjxImpactSimulator.of(scene, size)
         return ImpactSimulator(scene, size, threads=self.threads)
 
     def shards_per_call(self) -> int:
-        """Shards to run in one call."""
+        """Number of shards to simulate in one call."""
         if self.name == "mujoco" or _platform() == "cpu":
             return 1
         return _SHARDS_ON_GPU
 
     def job_marks(self) -> dict[str, Any]:
-        """What, beside MuJoCo's version, decides the bits that come out.
+        """Entries of a job's identity: what, beside MuJoCo's version, the results depend on.
 
-        Shards of one engine must not be mixed with those of another.
+        They prevent that shards of different engines are mixed.
         """
         if self.name == "mujoco":
             return {}
@@ -71,7 +71,7 @@ def measure_rate(run: RunStrikes, before: np.ndarray, theta: np.ndarray) -> tupl
     """Measure how fast strikes run.
 
     Args:
-        run: What runs them.
+        run: The simulator of strikes.
         before: States before (N, d).
         theta: Parameters (N, p).
 

@@ -14,29 +14,31 @@ from clashsim.fit.identification_problem import IdentificationProblem
 if TYPE_CHECKING:
     from mujoco import sysid
 
+_START_RANGE = 0.99  # of the unit scale: a start must lie inside its bounds
+
 
 def to_sysid(
     problem: IdentificationProblem, rows: np.ndarray | None = None
 ) -> tuple[sysid.ParameterDict, Callable[..., Any]]:
-    """The same problem for the official toolbox.
+    """Convert an identification problem to the parameters and residuals of `mujoco.sysid`.
 
-    `mujoco.sysid.optimize(*to_sysid(problem), eps=1e-2)` solves it, and all else there goes on
-    from it. Values are on the unit scale [-1, 1] of each parameter, where one step of finite
-    differences fits all; each parameter's modifier writes its natural value into an MjSpec.
+    `mujoco.sysid.optimize(*to_sysid(problem), eps=1e-2)` solves it. Values are on the unit scale
+    [-1, 1] of each parameter, so that one step of finite differences suits all parameters; each
+    parameter's modifier writes its natural value into an MjSpec.
 
     Args:
         problem: The identification problem.
-        rows: Which impacts (n,); all by default.
+        rows: Indices (n,) of the impacts to use; all by default.
 
     Returns:
-        The parameters, and the residual function. It takes x (q,) or (q, m) and runs all m points
-        in one batch.
+        The parameters, and the residual function. The function takes points x (q,) or (q, m) and
+        simulates all m points in one batch.
     """
     with needs("mujoco.sysid", "sysid"):
         from mujoco.sysid import Parameter, ParameterDict
     rows = np.arange(len(problem.before)) if rows is None else rows
     nominal = to_unit(problem.params, problem.scene.nominal[list(problem.free)])
-    start = np.clip(nominal, -0.99, 0.99)
+    start = np.clip(nominal, -_START_RANGE, _START_RANGE)
     parameters = {}
     for param, value in zip(problem.params, start, strict=True):
         modifier = _modifier(param)
@@ -52,7 +54,10 @@ def to_sysid(
 
 
 def _modifier(param: Param) -> Callable[[Any, Any], None]:
-    """A function (MjSpec, Parameter) that writes a unit-scale value into the author's scene."""
+    """A function (MjSpec, Parameter) that writes the parameter's natural value into the MjSpec.
+
+    A target is "kind/name/attribute[index]", or "option/attribute" without a name.
+    """
     if param.target.count("/") > 1:
         kind, name, path = param.target.split("/", 2)
     else:

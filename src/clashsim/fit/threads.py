@@ -1,6 +1,6 @@
-"""How many threads torch uses.
+"""Control of the number of threads that torch uses.
 
-With more of them sums are added up in another order, so that the last bits differ.
+With another number of threads torch adds sums up in another order, and the last bits differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread within the context: the same bits here and in any worker."""
+    """Let torch use one thread within the context, so that results are the same in all workers."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

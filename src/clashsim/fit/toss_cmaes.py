@@ -1,6 +1,6 @@
-"""Parameters of MuJoCo identified on whole recorded tosses by CMA-ES (few-shot paper, Eq. 1).
+"""Identification of MuJoCo's parameters on whole tosses by CMA-ES (few-shot paper, Eq. 1).
 
-A population of all restarts is one batch.
+The populations of all restarts are simulated in one batch.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.fit.priors import unit_std
 from clashsim.fit.toss_rollouts import TossRollouts
 
-# Weight of the squared distance from nominal, in standard deviations of each parameter, in a mean
-# loss near 0.5.
+# Weight of the squared distance from the nominal values, in prior standard deviations; a typical
+# mean loss is 0.5.
 PRIOR = 0.002
-_CONVERGED = 2e-3  # width of a population on the unit scale
+_CONVERGED = 2e-3  # width on the unit scale below which a population has converged
+_SIGMA = 0.25  # initial step size of CMA-ES on the unit scale
+_START_SPREAD = 0.5  # prior standard deviations by which the starts of restarts vary
+# Shares of the unit scale to which starts are clipped.
+_RESTART_RANGE = 0.9
+_START_RANGE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class TossFit:
-    """What was identified.
+    """The result of an identification on tosses.
 
     Attributes:
-        theta: Parameters (p,) in `scene.params` order.
-        loss: Mean loss without the prior.
-        evaluations: Rollouts that it took.
-        held_out: Mean loss of tosses held out, if any were.
+        theta: Parameters (p,), natural units, in `scene.params` order.
+        loss: Mean loss of the fitted tosses, without the prior.
+        evaluations: Number of simulated rollouts.
+        held_out: Mean loss of the held-out tosses, if there were any.
     """
 
     theta: np.ndarray
@@ -50,20 +55,20 @@ def identify_tosses(
     hold_out: int = 0,
     progress: Progress = quiet,
 ) -> TossFit:
-    """Minimise the mean loss by CMA-ES, with a weak pull to each parameter's nominal value.
+    """Minimise the mean loss by CMA-ES, with a weak prior about the nominal values.
 
     Args:
         rollouts: The tosses and their scene.
         seed: Seed of the search.
-        restarts: Searches that run side by side in one batch.
-        generations: At most so many generations.
-        population: Points of a generation.
-        hold_out: The last so many tosses are not fitted. Among the restarts' ends the one that
-            predicts them best is kept, and how well is reported.
-        progress: Shows how far it is.
+        restarts: Number of searches, which run in parallel in one batch.
+        generations: Largest number of generations.
+        population: Points per generation of a search; 6 + p by default.
+        hold_out: Number of tosses, at the end, that are not fitted. Among the results of the
+            restarts the one that predicts these tosses best is returned.
+        progress: Shows the progress.
 
     Returns:
-        What was identified.
+        The identified parameters.
     """
     params = rollouts.scene.params
     num_flights = len(rollouts.tosses.flights)
@@ -81,7 +86,7 @@ def identify_tosses(
                 break
     ends = from_unit(params, search.best)
     if not hold_out:
-        k = int(search.lowest.argmin())
+        k = int(search.lowest.argmin())  # the best restart
         return TossFit(ends[k], float(search.loss[k]), search.evaluations)
     held_out = rollouts.subset(slice(num_flights - hold_out, None)).losses(ends)
     k = int(held_out.argmin())
@@ -89,14 +94,14 @@ def identify_tosses(
 
 
 class _Search:
-    """Several searches by CMA-ES whose populations are one batch.
+    """Several searches by CMA-ES whose populations are simulated in one batch.
 
     Attributes:
-        runs: The searches that are not done, by number.
-        best: Best points of each search (restarts, q) on the unit scale.
-        lowest: Their costs, prior included (restarts,).
-        loss: Their losses without the prior (restarts,).
-        evaluations: Rollouts so far.
+        runs: The unfinished searches by number.
+        best: Best point of each search (restarts, q) on the unit scale.
+        lowest: Cost of each best point, prior included (restarts,).
+        loss: Loss of each best point, without the prior (restarts,).
+        evaluations: Number of rollouts so far.
     """
 
     def __init__(
@@ -111,12 +116,13 @@ class _Search:
         rng = np.random.default_rng(seed)
         means = [self._nominal]
         for _ in range(restarts - 1):
-            means.append(np.clip(self._nominal + 0.5 * self._std * rng.normal(size=q), -0.9, 0.9))
+            mean = self._nominal + _START_SPREAD * self._std * rng.normal(size=q)
+            means.append(np.clip(mean, -_RESTART_RANGE, _RESTART_RANGE))
         self.runs = {}
         for i, mean in enumerate(means):
             self.runs[i] = CMA(
-                mean=np.clip(mean, -0.95, 0.95),
-                sigma=0.25,
+                mean=np.clip(mean, -_START_RANGE, _START_RANGE),
+                sigma=_SIGMA,
                 bounds=np.tile([-1.0, 1.0], (q, 1)),
                 seed=seed * 97 + i,
                 population_size=self._population,
@@ -127,7 +133,7 @@ class _Search:
         self.evaluations = 0
 
     def step(self) -> None:
-        """One generation of all searches; those that have converged leave."""
+        """Run one generation of all searches, then remove those that have converged."""
         asked = {}
         for i, run in self.runs.items():
             asked[i] = np.array([run.ask() for _ in range(self._population)])

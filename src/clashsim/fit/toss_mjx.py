@@ -1,8 +1,7 @@
-"""Parameters identified on recorded tosses by the gradients of MJX.
+"""Identification of parameters on recorded tosses by the gradients of MJX.
 
-Levenberg-Marquardt runs from several starts at once, on the frames around the first contact. A
-gradient through many bounces carries little information, so a toss counts from its first contact
-for a short while only.
+Levenberg-Marquardt runs from several starts at once, on the frames just after the first contact.
+Later frames are not used, because gradients through many bounces carry little information.
 """
 
 from __future__ import annotations
@@ -19,42 +18,46 @@ from clashsim.optim.levenberg_marquardt import levenberg_marquardt
 from clashsim.sim.mjx.impact_jacobian import cap_residuals
 from clashsim.sim.mjx.simulator import MjxSim
 
-# Widths that a quaternion's difference counts as: it is half an angle, and corners lie about a
-# width from the centre.
+# Displacement, in widths, that a unit difference of quaternions corresponds to: the difference is
+# half the angle, and corners lie about a width from the centre.
 _QUATERNION_WIDTHS = 2.0
-_DIFFERENCE = 1e-3  # on the unit scale, of the starts: they are linear in the centre of mass
-# Residuals are multiplied by it: a toss that is off by a quarter of the width on average counts
-# about as one that is lost.
-_QUARTER = 4.0
-_POSE_SIZE = 7
+# Step on the unit scale of the finite differences of initial states, which are linear in the mass
+# centre.
+_DIFFERENCE = 1e-3
+# Factor of the residuals (in widths): the loss saturates at a mean error of about a quarter width.
+_RESIDUAL_SCALE = 4.0
+_START_SPREAD = 0.5  # prior standard deviations by which starting points differ from nominal
+_START_RANGE = 0.9  # of the unit scale, to which starting points are clipped
+_POSE_SIZE = 7  # position and quaternion
 
 
 def identify_tosses_mjx(
     rollouts: TossRollouts, *, seed: int, starts: int = 4, after: int = 16, steps: int = 20
 ) -> TossFit:
-    """Minimise the misfit around the first contact.
+    """Minimise the misfit just after the first contact.
 
-    The pull to nominal values is that of the search by CMA-ES.
+    The prior about the nominal values has the same weight as in `identify_tosses`.
 
     Args:
         rollouts: The tosses and their scene.
         seed: Seed of the starts.
         starts: Number of starts.
-        after: Frames from the first contact on that count.
-        steps: Steps of the descent.
+        after: Number of frames, from the first contact on, that enter the loss.
+        steps: Optimisation steps.
 
     Returns:
-        What was identified.
+        The identified parameters.
     """
     residuals = _ContactResiduals(rollouts, after)
     params = rollouts.scene.params
     sampler = qmc.LatinHypercube(len(params), rng=np.random.default_rng(seed))
     unit_points = sampler.random(max(1, starts - 1)) * 2 - 1
-    others = np.clip(residuals.centre + 0.5 * residuals.std * unit_points, -0.9, 0.9)
+    spread = _START_SPREAD * residuals.std * unit_points
+    others = np.clip(residuals.centre + spread, -_START_RANGE, _START_RANGE)
     begin = np.vstack([residuals.centre, others])[:starts]
     found = levenberg_marquardt(residuals, begin, steps=steps)
     best = int(found.loss.argmin())
-    of_tosses = found.residual[best, : -len(params)]  # the last rows are of the prior
+    of_tosses = found.residual[best, : -len(params)]  # the last rows are those of the prior
     return TossFit(
         from_unit(params, found.points[best]),
         float((of_tosses**2).sum()),
@@ -63,7 +66,7 @@ def identify_tosses_mjx(
 
 
 class _ContactResiduals:
-    """Residuals and Jacobian of n tosses around their first contact, and of the prior."""
+    """Residuals and Jacobian of n tosses just after their first contact, and of the prior."""
 
     def __init__(self, rollouts: TossRollouts, after: int) -> None:
         tosses = rollouts.tosses
@@ -84,10 +87,10 @@ class _ContactResiduals:
         self._position = tosses.position[np.arange(n)[:, None], self._frames]  # (n, after, 3)
         self._control = np.zeros((n, (length - 1) * SUBSTEPS, 0))
         widths = [1 / tosses.width] * 3 + [_QUATERNION_WIDTHS] * 4
-        self._weight = np.array(widths)  # (7,): of a pose's entries
+        self._weight = np.array(widths)  # (7,): factors of a pose's entries
 
     def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals (m, r) and Jacobian (m, r, q) at points (m, q)."""
+        """Residuals (m, r) and Jacobian (m, r, q) at points (m, q) of the unit scale."""
         m, q = points.shape
         n = len(self._frames)
         pose, pose_jacobian = self._poses(points)
@@ -98,7 +101,7 @@ class _ContactResiduals:
         expected = np.concatenate([np.tile(self._position, (m, 1, 1)), recorded], -1)
         difference = (pose - expected) * self._weight
         jacobian = pose_jacobian * self._weight[:, None]
-        unit = _QUARTER / np.sqrt(self._after)
+        unit = _RESIDUAL_SCALE / np.sqrt(self._after)
         residual, residual_jacobian = cap_residuals(
             unit * difference.reshape(m, n, -1), unit * jacobian.reshape(m, n, -1, q)
         )

@@ -14,17 +14,21 @@ from clashsim.core.scene import Scene
 from clashsim.data.segmentation.free_flight import Flight
 from clashsim.sim.mujoco.simulator import MujocoSim
 
-# Errors that the loss counts as one over a whole toss: about what a fair fit is off by.
+# Units of the errors in the loss: typical mean errors of a fair fit over a whole toss.
 POSITION = 14.0  # % of the width
 ROTATION = 18.0  # degrees
-# Frames past the first contact that count by themselves, and the same errors for them.
+# Frames after the first contact that have a loss of their own, and its units.
 EARLY = 20
-EARLY_POSITION = 2.5
-EARLY_ROTATION = 3.5
-_LOST_POSITION = 1e3  # % of the width: error of a rollout that is not finite
+EARLY_POSITION = 2.5  # % of the width
+EARLY_ROTATION = 3.5  # degrees
+# Errors that are assigned to a rollout that is not finite.
+_LOST_POSITION = 1e3  # % of the width
 _LOST_ROTATION = 180.0  # degrees
+# A state is position (3), quaternion wxyz (4), velocity (3), angular velocity (3).
 _STATE_SIZE = 13
 _POSE_SIZE = 7
+_VERTICAL_VELOCITY = 9
+_GRAVITY = 9.81  # m/s^2
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +36,13 @@ class TossErrors:
     """Errors of m rollouts of n tosses, (m, n) each. Positions in % of the width, rotations in deg.
 
     Attributes:
-        position: Mean over all frames.
-        rotation: Mean over all frames.
-        early_position: Mean up to `EARLY` frames past contact.
-        early_rotation: Mean up to `EARLY` frames past contact.
-        soon_position: At some frames past contact.
-        soon_rotation: At some frames past contact.
-        wrong: Whether the toss ends on a wrong face.
+        position: Mean over all recorded frames.
+        rotation: Mean over all recorded frames.
+        early_position: Mean up to `EARLY` frames after the first contact.
+        early_rotation: Mean up to `EARLY` frames after the first contact.
+        soon_position: At one frame, a given number of frames after the first contact.
+        soon_rotation: At the same frame.
+        wrong: Whether the rollout ends on another face than the recording.
     """
 
     position: np.ndarray
@@ -52,12 +56,12 @@ class TossErrors:
 
 @dataclass(frozen=True, eq=False)
 class Tosses:
-    """Flights of one body made ready to be compared with rollouts.
+    """Recorded tosses of one body, as arrays of equal length for comparison with rollouts.
 
     Attributes:
-        flights: The n recorded flights.
+        flights: The n recorded tosses.
         width: Width of the body, m.
-        longest: Most frames of a toss; one that lies still for long adds no information.
+        longest: Largest number of frames of a toss; frames after the body lies still add nothing.
     """
 
     flights: tuple[Flight, ...]
@@ -74,7 +78,7 @@ class Tosses:
         return min(max(len(flight.position) for flight in self.flights), self.longest)
 
     def _filled(self, recorded: list[np.ndarray]) -> np.ndarray:
-        """Recorded arrays (T_i, ...) as one (n, T, ...); the last entry is repeated to fill up."""
+        """Recorded arrays (T_i, ...) as one (n, T, ...), padded with the last entry of each."""
         frames = np.arange(self.length)
         return np.stack([array[np.minimum(frames, len(array) - 1)] for array in recorded])
 
@@ -90,25 +94,25 @@ class Tosses:
 
     @cached_property
     def recorded(self) -> np.ndarray:
-        """Which frames were recorded (n, T)."""
+        """Mask (n, T) of the frames that were recorded, not padded."""
         lengths = np.array([len(flight.position) for flight in self.flights])
         return np.arange(self.length) < lengths[:, None]
 
     @cached_property
     def contact_frames(self) -> np.ndarray:
-        """The frame of the first contact of each toss (n,)."""
+        """Index of the frame of the first contact of each toss (n,)."""
         return np.array([flight.frames for flight in self.flights])
 
     def starts(self, centre: np.ndarray, gravity: np.ndarray) -> np.ndarray:
-        """Starts (m, n, 13) for m centres of mass (m, 3) and gravities (m,)."""
+        """Initial states (m, n, 13) for m mass centres (m, 3), m, and gravities (m,), m/s^2."""
         return np.stack([flight.initial_state(centre, gravity) for flight in self.flights], 1)
 
     def errors(self, states: np.ndarray, after: int = 10) -> TossErrors:
         """Compare rollouts with the recordings.
 
         Args:
-            states: States (m, n, T, >= 7) that begin with qpos.
-            after: Frames past contact at which "soon" errors are taken.
+            states: States (m, n, T, 7 or more) that begin with position and quaternion.
+            after: Number of frames after the first contact at which the "soon" errors are taken.
 
         Returns:
             The errors.
@@ -138,17 +142,17 @@ class Tosses:
         )
 
 
-def _mean(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Means (m, n) of values (m, n, T) over the frames that are counted (n, T)."""
-    return (values * counted).sum(-1) / counted.sum(1)
+def _mean(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Means (m, n) of values (m, n, T) over the frames in a mask (n, T)."""
+    return (values * mask).sum(-1) / mask.sum(1)
 
 
 def _wrong_faces(up: np.ndarray, true_up: np.ndarray) -> np.ndarray:
-    """Whether boxes lie on a wrong face (m, n). A face is an axis and a sign.
+    """Whether boxes lie on another face than recorded (m, n). A face is an axis and a sign.
 
     Args:
-        up: The vertical in the boxes' axes (m, n, 3).
-        true_up: The same as recorded (n, 3).
+        up: The vertical direction in the axes of the simulated boxes (m, n, 3).
+        true_up: The vertical direction in the axes of the recorded boxes (n, 3).
     """
     axis = np.argmax(np.abs(up), -1)
     true_axis = np.argmax(np.abs(true_up), -1)
@@ -159,18 +163,18 @@ def _wrong_faces(up: np.ndarray, true_up: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class TossRollouts:
-    """MuJoCo rollouts of tosses under many thetas at once.
+    """MuJoCo rollouts of tosses with many thetas at once.
 
     Attributes:
         scene: The scene.
         tosses: The tosses.
-        gravity: That of the starts where it is no parameter, m/s^2.
+        gravity: Gravity (m/s^2) for the initial states if it is not a parameter of the scene.
         threads: Threads of MuJoCo, 0 for all cores.
     """
 
     scene: Scene
     tosses: Tosses
-    gravity: float = 9.81
+    gravity: float = _GRAVITY
     threads: int = 0
 
     @cached_property
@@ -179,7 +183,7 @@ class TossRollouts:
         return MujocoSim(self.scene, threads=self.threads)
 
     def starts(self, theta: np.ndarray) -> np.ndarray:
-        """Starts (m, n, 13) that agree with the flights under thetas (m, p)."""
+        """Initial states (m, n, 13) that agree with the recorded flights, for thetas (m, p)."""
         names = [param.name for param in self.scene.params]
 
         def column(name: str, default: float) -> np.ndarray:
@@ -189,10 +193,10 @@ class TossRollouts:
 
         centre = np.stack([column(f"centre_{axis}", 0.0) for axis in "xyz"], 1)
         start = self.tosses.starts(centre, column("gravity", self.gravity))
-        # Euler's method moves by the velocity after each substep: half a substep of gravity ahead
-        # of the recorded one.
+        # MuJoCo's semi-implicit Euler method moves by the velocity at the end of each substep. Half
+        # a substep of gravity is added so that it moves by the velocity in the middle.
         half_substep = 0.5 * self.scene.base.opt.timestep
-        start[..., 9] += half_substep * column("gravity", 9.81)[:, None]
+        start[..., _VERTICAL_VELOCITY] += half_substep * column("gravity", _GRAVITY)[:, None]
         return start
 
     def states(self, theta: np.ndarray) -> np.ndarray:
@@ -208,7 +212,7 @@ class TossRollouts:
         return states[:, ::SUBSTEPS].reshape(m, n, self.tosses.length, -1)
 
     def subset(self, flights: slice) -> TossRollouts:
-        """The same with some of the flights."""
+        """The same rollouts with only some of the flights."""
         tosses = replace(self.tosses, flights=self.tosses.flights[flights])
         return replace(self, tosses=tosses)
 
@@ -220,8 +224,9 @@ class TossRollouts:
 def loss(errors: TossErrors) -> np.ndarray:
     """Mean of J / (1 + J / 2) over the whole toss and over its first frames in contact, (m, n).
 
-    A toss that lands on another face can cost no more than 2. After some bounces the smallest
-    change moves everything, so a whole toss may be fitted by luck; its first frames cannot.
+    J is the mean of position and rotation error in their units (`POSITION`, ...). The limit of 2
+    keeps tosses that land on another face from dominating. After some bounces the smallest change
+    alters the whole motion, so a whole toss may be fitted by chance, but its first frames cannot.
     """
     whole = 0.5 * (errors.position / POSITION + errors.rotation / ROTATION)
     early = 0.5 * (errors.early_position / EARLY_POSITION + errors.early_rotation / EARLY_ROTATION)

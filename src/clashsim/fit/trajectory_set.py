@@ -18,9 +18,9 @@ from clashsim.nets.rigid_bodies import (
     rotate,
 )
 
-_MOVING = 0.02  # m/s or rad/s
-_STILL_SHARE = 0.1  # of the windows that begin at rest: less is learnt from them
-# Columns of a body's motion.
+_MOVING = 0.02  # m/s or rad/s, above which a body moves
+_STILL_SHARE = 0.1  # share of the windows that begin at rest that is kept, as they teach little
+# Columns of a body's motion; the orientation is a flattened matrix.
 _POSITION = slice(0, 3)
 _ORIENTATION = slice(3, 12)
 _VELOCITY = slice(12, 15)
@@ -33,10 +33,11 @@ class Window:
     """Windows of trajectories as one batch of O bodies.
 
     Attributes:
-        bodies: What the bodies are.
-        motion: Their motion (length + 1, O, 18).
-        gravity: (O, 3), m/s^2.
-        pairs: Bodies (P, 2) that may collide, or None if each is alone.
+        bodies: Properties of the bodies.
+        motion: Motion of the bodies (length + 1, O, 18): position, orientation, velocity, angular
+            velocity of the mass centre in world axes.
+        gravity: Acceleration of each body (O, 3), m/s^2.
+        pairs: Indices (P, 2) of bodies that may collide; None if each body is alone in its scene.
     """
 
     bodies: RigidBodies
@@ -56,7 +57,7 @@ class Window:
 
     @property
     def length(self) -> int:
-        """Steps of the windows."""
+        """Time steps of the windows."""
         return len(self.motion) - 1
 
 
@@ -65,11 +66,11 @@ class TrajectorySet:
     """Trajectories of k boxes each, on a device.
 
     Attributes:
-        motion: Motion (n, T, k, 18) of centres of mass: position, orientation as a matrix,
-            velocity, angular velocity.
-        boxes: What the boxes are, as `scale_data` returns it.
-        starts: Trajectory and frame (w, 2) of windows worth learning from.
-        dt: Time from frame to frame, s.
+        motion: Motion (n, T, k, 18) of mass centres in world axes: position, orientation as a
+            matrix, velocity, angular velocity.
+        boxes: Properties of the boxes, as `scale_data` returns them.
+        starts: Indices (w, 2) of trajectory and first frame of the windows for training.
+        dt: Time between frames, s.
     """
 
     motion: Tensor
@@ -83,9 +84,9 @@ class TrajectorySet:
 
         Args:
             arrays: States and boxes, as `scale_data` returns them.
-            dt: Time from frame to frame, s.
+            dt: Time between frames, s.
             device: Torch device.
-            longest: Steps of the longest window.
+            longest: Time steps of the longest window that will be cut out.
 
         Returns:
             The set.
@@ -120,8 +121,8 @@ class TrajectorySet:
         """Cut out windows.
 
         Args:
-            rows: Trajectory and first frame (b, 2).
-            length: Steps of the windows.
+            rows: Indices (b, 2) of trajectory and first frame of each window.
+            length: Time steps of the windows.
 
         Returns:
             The windows as one batch of b k bodies.
@@ -156,7 +157,7 @@ class TrajectorySet:
 
 
 def all_pairs(scenes: int, k: int, device: str | torch.device) -> Tensor | None:
-    """Pairs (P, 2) of bodies in the same of many scenes of k bodies each; None for one body."""
+    """Indices (P, 2) of all pairs of bodies within each scene of k bodies; None if k is 1."""
     if k == 1:
         return None
     in_first = torch.triu_indices(k, k, 1, device=device).T

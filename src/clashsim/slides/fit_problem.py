@@ -1,8 +1,8 @@
 """The least-squares problem of fitting one slide model to several slides.
 
-Each slide has its own start and its own friction about the common one, because real tables differ
-by some percent from place to place and from slide to slide. These own constants are eliminated
-slide by slide in every step.
+Each slide has its own start, and its own friction that differs a little from the common one: the
+friction of real tables varies by some per cent from place to place and from slide to slide. In
+every step of the descent these own constants are eliminated, slide by slide.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from clashsim.optim.normal_equations import eliminate_blocks, huber_cost, huber_
 from clashsim.slides.law import SlideModel
 from clashsim.slides.value_priors import bounded_values, natural_values
 
-# Constants of each slide: x, y, yaw, vx, vy, yaw rate at its start, and the logarithm of its
-# friction over the common one.
+# Own constants of each slide: x, y, yaw, vx, vy, yaw rate at its start, and the logarithm of its
+# friction over the common friction.
 NUM_OWN = 7
 OWN_FRICTION = 6
 _FRICTION = 0  # index of the common friction among the values
-_INDEPENDENT_FRAMES = 6.0  # per slide: one that differs from the model does so smoothly
-_HUBER = 2.0  # standard deviations beyond which residuals count by size, not by square
+# Independent samples per slide: fewer than are compared, because the path of a slide that differs
+# from the model differs smoothly.
+_INDEPENDENT_SAMPLES = 6.0
+_HUBER = 2.0  # standardised residuals beyond this enter the cost linearly, not squared
 _DIFFERENCE = 1e-4  # step of the finite differences, in standard deviations of the prior
 SCHEDULE = DescentSchedule(
     initial=1e-2,
@@ -38,20 +40,20 @@ SCHEDULE = DescentSchedule(
 
 @dataclass(frozen=True, eq=False)
 class SlideProblem:
-    """N slides at T times each, and what is expected of them.
+    """N recorded slides at T times each, with noise and priors.
 
     Attributes:
-        body: A slide model with the body, the gravity and the Runge-Kutta steps to use.
+        body: A slide model whose body, gravity and Runge-Kutta steps are used; its values are not.
         t: Times since the start of each slide (N, T), s.
         pose: Recorded poses (N, T, 3).
         rest: Recorded poses at rest (N, 3).
-        start: Poses and twists at the first frames (N, 6), as measured or estimated.
-        own_std: Standard deviations (7,) of the slides' own constants.
-        mean: Prior mean of the common values (11,).
-        std: Prior standard deviations of the common values (11,).
+        start: Poses and twists at the first samples (N, 6), as measured or estimated.
+        own_std: Prior standard deviations (7,) of the slides' own constants.
+        mean: Prior means (11,) of the common values, on the scale of the fit.
+        std: Prior standard deviations (11,) of the common values, on the scale of the fit.
         noise: Standard deviations (3,) of x, y (m) and yaw (rad) along the paths.
-        rest_std: Standard deviations (N, 3) of the poses at rest that follow from the measured
-            starts with the common friction; None if starts were not measured.
+        rest_std: Standard deviations (N, 3) of the poses at rest that are predicted from the
+            measured starts with the common friction; None if starts were not measured.
     """
 
     body: SlideModel
@@ -66,7 +68,7 @@ class SlideProblem:
     rest_std: np.ndarray | None
 
     def paths(self, common: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Poses (M, N, T, 3) for common values (M, 11) and constants of the slides (M, N, 7)."""
+        """Poses (M, N, T, 3) for M sets of common values (M, 11) and own constants (M, N, 7)."""
         m, n, _ = own.shape
         values = np.repeat(common[:, None], n, 1)
         values[..., _FRICTION] += own[..., OWN_FRICTION]
@@ -77,9 +79,9 @@ class SlideProblem:
         return out.numpy().reshape(m, n, *self.pose.shape[1:])
 
     def rest_poses(self, common: np.ndarray) -> np.ndarray:
-        """Poses at rest (M, N, 3) from the measured starts, with common values (M, 11).
+        """Poses at rest (M, N, 3) from the measured starts, for M sets of common values (M, 11).
 
-        This is what the model is used for.
+        The model is later used in this way: the friction of the next slide is not known.
         """
         m = len(common)
         n = len(self.start)
@@ -92,16 +94,17 @@ class SlideProblem:
         """Standardised residuals of each slide.
 
         Args:
-            common: Common values (M, 11).
-            own: Constants of the slides (M, N, 7).
+            common: M sets of common values (M, 11).
+            own: Own constants of the slides (M, N, 7).
 
         Returns:
-            (M, N, 3 T + 7), or (M, N, 3 T + 10) with measured starts: along the paths, of the own
-            constants, and at rest.
+            (M, N, 3 T + 7), or (M, N, 3 T + 10) with measured starts: of the poses along the path,
+            of the own constants about their priors, and of the pose at rest.
         """
-        weight = np.sqrt(_INDEPENDENT_FRAMES / self.pose.shape[1])
+        weight = np.sqrt(_INDEPENDENT_SAMPLES / self.pose.shape[1])
         along = (self.paths(common, own) - self.pose) / self.noise * weight
-        expected = np.concatenate([self.start, np.zeros((len(self.start), 1))], 1)
+        expected_log_friction = np.zeros((len(self.start), 1))
+        expected = np.concatenate([self.start, expected_log_friction], 1)  # (N, 7)
         parts = [along.reshape(*own.shape[:2], -1), (own - expected) / self.own_std]
         if self.rest_std is not None:
             at_rest = (self.rest_poses(common) - self.rest) / self.rest_std
@@ -111,15 +114,15 @@ class SlideProblem:
     def solve(
         self, common: np.ndarray, own: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Minimise the Huber cost of the residuals plus that of the prior.
+        """Minimise the Huber cost of the residuals plus the cost of the common values' prior.
 
         Args:
-            common: Common values to begin with (11,).
-            own: Constants of the slides to begin with (N, 7).
+            common: Common values (11,) to begin with.
+            own: Own constants of the slides (N, 7) to begin with.
 
         Returns:
-            Common values (11,), constants of the slides (N, 7), covariance of the common values
-            (11, 11).
+            Fitted common values (11,), own constants (N, 7), and the covariance (11, 11) of the
+            common values.
         """
         end = descend(_state(self, common, own), lambda at: _Linearised.at(self, at), SCHEDULE)
         model = end.model
@@ -138,7 +141,7 @@ class _State:
 
 
 def _state(problem: SlideProblem, common: np.ndarray, own: np.ndarray) -> _State:
-    """The point with its residuals and cost."""
+    """Evaluate residuals and cost at common values (11,) and own constants (N, 7)."""
     residuals = problem.residuals(common[None], own[None])[0]
     prior = (((common - problem.mean) / problem.std) ** 2).sum()
     return _State(common, own, residuals, huber_cost(residuals, _HUBER) + float(prior))
@@ -146,7 +149,10 @@ def _state(problem: SlideProblem, common: np.ndarray, own: np.ndarray) -> _State
 
 @dataclass(frozen=True, eq=False)
 class _Linearised:
-    """Normal equations (N, 18, 18) and gradients (N, 18) of the slides at a point."""
+    """Normal matrices (N, 18, 18) and gradients (N, 18) of the slides at a point.
+
+    The 18 unknowns of a slide are the 11 common values, then its 7 own constants.
+    """
 
     problem: SlideProblem
     state: _State
@@ -155,7 +161,7 @@ class _Linearised:
 
     @staticmethod
     def at(problem: SlideProblem, state: _State) -> _Linearised:
-        """Linearise by finite differences; all shifted points are one batch."""
+        """Linearise by finite differences; all shifted points are evaluated in one batch."""
         num_common = len(state.common)
         step = _DIFFERENCE * np.concatenate([problem.std, problem.own_std])
         common_shifts = np.concatenate(
@@ -174,7 +180,7 @@ class _Linearised:
         )
 
     def trial(self, damping: float) -> _State:
-        """The point after a damped step; the prior is damped with the data."""
+        """The point after a damped step; the prior's part of the matrix is damped as well."""
         problem = self.problem
         num_common = len(self.state.common)
         precision = problem.std**-2.0
@@ -187,7 +193,7 @@ class _Linearised:
         return _state(problem, common, self.state.own + blocks.own_steps(step))
 
     def covariance(self) -> np.ndarray:
-        """Laplace covariance (11, 11) of the common values, the slides' own ones marginalised."""
+        """Laplace covariance (11, 11) of the common values, marginal over the own constants."""
         num_common = len(self.state.common)
         own_matrix = self.normal[:, num_common:, num_common:]
         blocks = eliminate_blocks(self.normal, self.gradient, own_matrix)

@@ -1,8 +1,8 @@
 """Identify a slide model from a few recorded slides of one body on one plane.
 
-The whole path of every slide is fitted at once; what is fitted is what the slides have in common.
-The prior is an even pressure under the support patch, so that ten slides are enough, and an effect
-that the slides do not show stays at its prior.
+The whole path of every slide is fitted, all slides at once, with one set of values for all of them.
+The prior is a uniform pressure under the support patch: with it ten slides are enough, and a value
+that the slides do not determine keeps its prior.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ from clashsim.slides.slide import Slide
 from clashsim.slides.support_patch import SupportPatch
 from clashsim.slides.value_priors import expected_values, model_from_fit, natural_values
 
+_FRICTION = VALUE_NAMES.index("friction")
 _STEPS = 16  # Runge-Kutta steps while fitting
-_FRAMES = 24  # of a slide that are compared, from its start to a little after rest
+_SAMPLES = 24  # times at which a slide is compared, from its start to a little after rest
 _FRICTION_STD = 0.05  # first guess of the variation of log friction from slide to slide
-# A value counts as fitted if its standard deviation falls below this share of the prior's.
+_MIN_FRICTION_STD = 0.01  # of log friction from slide to slide
+_REST_SAMPLES = 5  # at the end of a slide, whose median is taken as the pose at rest
+# A value is reported as fitted if its standard deviation is below this share of the prior's.
 _IDENTIFIED = 0.7
-_NORMAL_90 = 1.645  # standard deviations that hold 90 %
+_NORMAL_90 = 1.645  # standard deviations either side of the mean that contain 90 %
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_MAX_DELAY = 0.1  # s, of the delay that `delay` returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +43,11 @@ class SlideFit:
     Attributes:
         model: The fitted model.
         estimates: Values with intervals, in the order of `VALUE_NAMES`.
-        misfit: Root mean square (3,) of x, y (m) and yaw (rad) along the paths, each from its own
-            start with its own friction.
+        misfit: Root mean square errors (3,) of x, y (m) and yaw (rad) along the paths, each
+            simulated from its own fitted start with its own fitted friction.
         friction_std: Standard deviation of the logarithm of friction from slide to slide.
-        mean: Fitted values (11,), those above zero as logarithms.
-        covariance: Covariance (11, 11) of these.
+        mean: Fitted values (11,), those that must be positive as logarithms.
+        covariance: Covariance (11, 11) of `mean`.
         slides: Number of slides.
     """
 
@@ -56,7 +60,7 @@ class SlideFit:
     slides: int
 
     def content(self) -> dict[str, Any]:
-        """What slide.json holds: the model's content, and the figures of its fit beside it."""
+        """The content of slide.json: the model, and under "fit" how well it was fitted."""
         estimates = [asdict(replace(e, name=TO_STORED[e.name])) for e in self.estimates]
         fit = {
             "slides": self.slides,
@@ -67,9 +71,9 @@ class SlideFit:
         return self.model.content() | {"fit": fit}
 
     def sample_models(self, n: int, seed: int) -> list[SlideModel]:
-        """Models from the posterior, with friction varied as from slide to slide.
+        """Sample models from the posterior, with friction varied as it does between slides.
 
-        They serve domain randomisation.
+        They are meant for domain randomisation.
 
         Args:
             n: Number of models.
@@ -80,7 +84,7 @@ class SlideFit:
         """
         rng = np.random.default_rng(seed)
         rows = rng.multivariate_normal(self.mean, self.covariance, size=n, method="svd")
-        rows[:, 0] += self.friction_std * rng.normal(size=n)
+        rows[:, _FRICTION] += self.friction_std * rng.normal(size=n)
         return [model_from_fit(row, self.model) for row in rows]
 
 
@@ -92,14 +96,14 @@ def fit_slides(
     twist_std: Sequence[float] | None = None,
     gravity: float = 9.81,
 ) -> SlideFit:
-    """Fit a slide model to slides of the body's origin; 5 to 10 are enough.
+    """Fit a slide model to recorded slides of one body; 5 to 10 slides are enough.
 
     Args:
         slides: The recorded slides.
-        patch: What the body stands on.
-        twists: Twists (N, 3) measured at each slide's first frame; without them they are estimated
-            from the path.
-        twist_sd: Standard deviations (3,) of the measured twists.
+        patch: The support patch of the body.
+        twists: Twists (N, 3) of the body's origin measured at each slide's first sample, m/s and
+            rad/s; by default they are estimated from the path.
+        twist_std: Standard deviations (3,) of the measured twists.
         gravity: m/s^2.
 
     Returns:
@@ -109,18 +113,20 @@ def fit_slides(
         raise DataError("there are no slides to fit a slide model to")
     problem = _make_problem(slides, patch, twists, twist_std, gravity)
     common = problem.mean.copy()
-    gone = problem.rest[:, :2] - problem.pose[:, 0, :2]
-    common[0] = _initial_log_friction(gone, problem.start, gravity)
-    own = np.concatenate([problem.start, np.zeros((len(slides), 1))], 1)
-    for _ in range(2):  # how far paths stray from the model is known after the first
+    travelled = problem.rest[:, :2] - problem.pose[:, 0, :2]
+    common[_FRICTION] = _initial_log_friction(travelled, problem.start, gravity)
+    own_log_friction = np.zeros((len(slides), 1))
+    own = np.concatenate([problem.start, own_log_friction], 1)
+    for _ in range(2):  # the second fit uses the noise that the residuals of the first show
         common, own, covariance = problem.solve(common, own)
-        left = problem.paths(common[None], own[None])[0] - problem.pose
-        friction_std = max(float(np.sqrt((own[:, OWN_FRICTION] ** 2).mean())), 0.01)
-        problem = _with_observed_noise(problem, patch, left, friction_std, common)
+        residuals = problem.paths(common[None], own[None])[0] - problem.pose
+        observed_std = float(np.sqrt((own[:, OWN_FRICTION] ** 2).mean()))
+        friction_std = max(observed_std, _MIN_FRICTION_STD)
+        problem = _with_observed_noise(problem, patch, residuals, friction_std, common)
     return SlideFit(
         model=model_from_fit(common, problem.body),
         estimates=_estimates(common, covariance, problem.std),
-        misfit=np.sqrt((left**2).mean((0, 1))),
+        misfit=np.sqrt((residuals**2).mean((0, 1))),
         friction_std=friction_std,
         mean=common,
         covariance=covariance,
@@ -135,19 +141,19 @@ def _make_problem(
     twist_std: Sequence[float] | None,
     gravity: float,
 ) -> SlideProblem:
-    """The problem with first guesses of the noise, relative to how far the slides go."""
+    """The fit's problem, with first guesses of the noise in proportion to the slides' length."""
     t, pose, rest = _resampled(slides)
     start, start_std = _starts(slides, patch, twists, twist_std)
     mean, std = expected_values(patch)
     body = SlideModel(
-        {"friction": 0.3},
+        {"friction": 0.3},  # replaced in the fit
         gyration=patch.gyration,
         centre=patch.centre,
         gravity=gravity,
         steps=_STEPS,
     )
     distance = float(np.median(np.linalg.norm(rest[:, :2] - pose[:, 0, :2], axis=1)))
-    per_metre = np.array([1.0, 1.0, 1.0 / patch.gyration])
+    per_metre = np.array([1.0, 1.0, 1.0 / patch.gyration])  # x, y, yaw for a motion of 1 m
     pose_std = per_metre * max(0.01 * distance, 5e-4)
     return SlideProblem(
         body=body,
@@ -166,13 +172,21 @@ def _make_problem(
 def _with_observed_noise(
     problem: SlideProblem,
     patch: SupportPatch,
-    left: np.ndarray,
+    residuals: np.ndarray,
     friction_std: float,
     common: np.ndarray,
 ) -> SlideProblem:
-    """The problem with its noise as the residuals (N, T, 3) of a first fit show it."""
-    noise = np.maximum(_MAD * np.median(np.abs(left), axis=(0, 1)), 0.1 * problem.noise)
-    noise[:2] = noise[:2].mean()
+    """The problem with the noise that a first fit shows.
+
+    Args:
+        problem: The problem of the first fit.
+        patch: The support patch of the body.
+        residuals: Of the paths after the first fit (N, T, 3).
+        friction_std: Standard deviation of the slides' own log friction after the first fit.
+        common: Values (11,) of the first fit.
+    """
+    noise = np.maximum(_MAD * np.median(np.abs(residuals), axis=(0, 1)), 0.1 * problem.noise)
+    noise[:2] = noise[:2].mean()  # x and y have the same noise
     own_std = problem.own_std.copy()
     own_std[OWN_FRICTION] = np.clip(1.3 * friction_std, 0.03, 0.3)
     rest_std = None
@@ -183,23 +197,25 @@ def _with_observed_noise(
 
 
 def _resampled(slides: Sequence[Slide]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each slide at even times from its first frame until it rests.
+    """Each slide at equally spaced times from its first sample until a little after it rests.
 
     Returns:
-        Times since the start (N, T), poses (N, T, 3), poses at rest (N, 3).
+        Times since the start (N, T), s, poses (N, T, 3), poses at rest (N, 3).
     """
     times = []
     poses = []
     rests = []
     for i, slide in enumerate(slides):
         t, pose = slide.checked(i)
-        end = np.median(pose[-5:], 0)
-        away = np.linalg.norm((pose - end) * [1, 1, 0.05], axis=1)
-        moving = np.flatnonzero(away > 0.01 * max(away[0], 1e-3))
+        end = np.median(pose[-_REST_SAMPLES:], 0)
+        # A yaw of 1 rad from the end is taken as 0.05 m.
+        distance_to_end = np.linalg.norm((pose - end) * [1, 1, 0.05], axis=1)
+        moving = np.flatnonzero(distance_to_end > 0.01 * max(distance_to_end[0], 1e-3))
         last = t[int(moving[-1])] if len(moving) else t[-1]
-        # The last hundredth of the distance takes a tenth of the time.
+        # Beyond `last`, because a braked body needs a tenth of its time for the last hundredth of
+        # its distance.
         until = min(t[0] + 1.2 * (last - t[0]) + 0.02, t[-1])
-        at = np.linspace(t[0], until, _FRAMES)
+        at = np.linspace(t[0], until, _SAMPLES)
         times.append(at - t[0])
         poses.append(np.column_stack([np.interp(at, t, column) for column in pose.T]))
         rests.append(end)
@@ -212,7 +228,7 @@ def _starts(
     twists: np.ndarray | None,
     twist_std: Sequence[float] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Poses and twists (N, 6) at the first frames, and standard deviations of the twists (3,)."""
+    """Poses and twists (N, 6) at the first samples, and standard deviations of the twists (3,)."""
     first = np.array([[*slide.xy[0], np.unwrap(slide.yaw)[0]] for slide in slides], float)
     if twists is None:
         estimated = np.array([_initial_twist(slide) for slide in slides])
@@ -230,12 +246,13 @@ def _starts(
 
 
 def _initial_twist(slide: Slide) -> np.ndarray:
-    """The twist (3,) at a slide's first frame, from a parabola through its first frames."""
+    """The twist (3,) at a slide's first sample, from a parabola through its first samples."""
     t = np.asarray(slide.t)
-    frame_time = float(np.median(np.diff(t)))
-    early = t <= t[0] + max(0.06, 5 * frame_time)
+    sample_time = float(np.median(np.diff(t)))
+    early = t <= t[0] + max(0.06, 5 * sample_time)
     pose = np.column_stack([slide.xy, np.unwrap(slide.yaw)])
-    return np.polynomial.polynomial.polyfit(t[early] - t[0], pose[early], 2)[1]
+    coefficients = np.polynomial.polynomial.polyfit(t[early] - t[0], pose[early], 2)  # (3, 3)
+    return coefficients[1]
 
 
 def _rest_std(
@@ -244,26 +261,35 @@ def _rest_std(
     patch: SupportPatch,
     predicted: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Standard deviations (N, 3) of poses at rest.
+    """Standard deviations (N, 3) of predicted poses at rest, in proportion to the motion.
 
-    They are a share of distance and rotation; where there are predictions (N, 3), scaled by the
-    errors of these.
+    Args:
+        first: First poses (N, 3).
+        rest: Recorded poses at rest (N, 3).
+        patch: The support patch of the body.
+        predicted: Predicted poses at rest (N, 3); their errors then scale the result.
     """
-    gain = np.abs(rest - first)
-    distance = np.linalg.norm(gain[:, :2], axis=1)
+    motion = np.abs(rest - first)
+    distance = np.linalg.norm(motion[:, :2], axis=1)
     position_std = 0.05 * distance + 1e-3
-    yaw_std = 0.05 * (gain[:, 2] + 0.2 * np.median(distance) / patch.gyration)
+    yaw_std = 0.05 * (motion[:, 2] + 0.2 * np.median(distance) / patch.gyration)
     std = np.stack([position_std, position_std, yaw_std], 1)
     if predicted is None:
         return std
-    left = _MAD * np.median(np.abs(predicted - rest) / std, axis=0)
-    left[:2] = left[:2].max()
-    return std * np.maximum(left, 0.2)
+    observed_scale = _MAD * np.median(np.abs(predicted - rest) / std, axis=0)  # (3,)
+    observed_scale[:2] = observed_scale[:2].max()
+    return std * np.maximum(observed_scale, 0.2)
 
 
-def _initial_log_friction(gone: np.ndarray, start: np.ndarray, gravity: float) -> float:
-    """Logarithm of the friction that stops the slides' speeds over their distances (N, 2)."""
-    distance = np.maximum(np.linalg.norm(gone, axis=1), 1e-4)
+def _initial_log_friction(travelled: np.ndarray, start: np.ndarray, gravity: float) -> float:
+    """Logarithm of the friction that would stop slides without rotation where they stopped.
+
+    Args:
+        travelled: Displacements (N, 2) from start to rest, m.
+        start: Poses and twists (N, 6) at the start.
+        gravity: m/s^2.
+    """
+    distance = np.maximum(np.linalg.norm(travelled, axis=1), 1e-4)
     speed_squared = (start[:, 3:5] ** 2).sum(1)
     friction = np.median(speed_squared / (2 * gravity * distance))
     return float(np.clip(np.log(friction), -4, 1))
@@ -272,7 +298,13 @@ def _initial_log_friction(gone: np.ndarray, start: np.ndarray, gravity: float) -
 def _estimates(
     fitted: np.ndarray, covariance: np.ndarray, prior_std: np.ndarray
 ) -> tuple[Estimate, ...]:
-    """Estimates in the order of `VALUE_NAMES`."""
+    """Estimates with 90 % intervals, in the order of `VALUE_NAMES`.
+
+    Args:
+        fitted: Fitted values (11,), those that must be positive as logarithms.
+        covariance: Of `fitted` (11, 11).
+        prior_std: Prior standard deviations of `fitted` (11,).
+    """
     std = np.sqrt(np.diag(covariance))
     low = natural_values(fitted - _NORMAL_90 * std)
     value = natural_values(fitted)
@@ -288,26 +320,28 @@ def _estimates(
 def mujoco_friction(
     model: SlideModel, corners: np.ndarray | None = None, *, speed: float = 0.3
 ) -> tuple[float, float]:
-    """Friction of MuJoCo's ground pair that comes nearest to a slide model.
+    """Friction of MuJoCo's ground contact that is closest to a slide model.
 
-    It holds for condim 4 and an elliptic cone.
+    It is meant for contacts with condim 4 and an elliptic cone.
 
     Args:
         model: The slide model.
-        corners: Where MuJoCo puts contacts (K, 2), m from the mass centre, `SupportPatch.corners`.
-            A rotation that they brake already needs no torsional friction, and MuJoCo cannot brake
-            it less than they do: then the torsional friction is zero. Without corners there is one
-            contact.
-        speed: Sliding speed at which the friction is taken, m/s.
+        corners: MuJoCo's contact points (K, 2), m from the mass centre: `SupportPatch.corners`.
+            Their sliding friction already resists rotation, and torsional friction only adds what
+            is missing; it is zero where they resist more than the model. None stands for a single
+            contact below the mass centre.
+        speed: Sliding speed at which the model's friction is evaluated, m/s.
 
     Returns:
-        Sliding friction, and torsional friction (m).
+        Sliding friction (dimensionless), and torsional friction (m).
     """
-    v = dict(zip(VALUE_NAMES, model.values.tolist(), strict=True))
-    sliding = v["friction"] * float(np.exp(v["rate_dependence"] * speed / (1 + speed)))
-    # Mean over the directions of sliding.
+    value = dict(zip(VALUE_NAMES, model.values.tolist(), strict=True))
+    sliding = value["friction"] * float(np.exp(value["rate_dependence"] * speed / (1 + speed)))
+    # Mean squared torsion radius over all directions of sliding, m^2.
     radius_squared = (
-        v["pressure_radius_x"] ** 2 + v["pressure_radius_xy"] ** 2 + v["pressure_radius_y"] ** 2
+        value["pressure_radius_x"] ** 2
+        + value["pressure_radius_xy"] ** 2
+        + value["pressure_radius_y"] ** 2
     ) / 2
     if corners is None:
         by_corners = 0.0
@@ -317,15 +351,16 @@ def mujoco_friction(
 
 
 def delay(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarray) -> float:
-    """How long strikes move bodies on before their twist is measured, s.
+    """Time between the first touch of a strike and the measurement of the twist after it, s.
 
-    It is the delay that brings the predicted rests nearest to the recorded ones. Without it the
-    loss to friction in that time would count twice.
+    It is the delay of the slide model (see `SlideModel`) with which the predicted poses at rest
+    are closest to the recorded ones. Without it, friction during that time would be applied twice:
+    it has already reduced the measured twist.
 
     Args:
         model: The slide model.
-        pose: Poses (N, 3) at which the bodies met.
-        twist: Twists (N, 3) after the strikes.
+        pose: Poses (N, 3) of the struck body when the bodies first touched.
+        twist: Twists (N, 3) of the struck body after the strikes.
         rest: Recorded poses at rest (N, 3).
 
     Returns:
@@ -333,10 +368,10 @@ def delay(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarr
     """
     with torch.no_grad():
         predicted = model.delayed(0.0).rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
-    gap = rest - predicted
-    gap[:, 2] = wrap_angle(gap[:, 2])
-    metres = np.array([1.0, 1.0, model.gyration])
-    along = ((gap * metres) * (twist * metres)).sum(1)
-    speed_squared = ((twist * metres) ** 2).sum(1)
-    # The median, so that one strike that hit a corner does not decide.
-    return float(np.clip(np.median(along / speed_squared), 0.0, 0.1))
+    missing = rest - predicted
+    missing[:, 2] = wrap_angle(missing[:, 2])
+    to_metres = np.array([1.0, 1.0, model.gyration])
+    along_twist = ((missing * to_metres) * (twist * to_metres)).sum(1)
+    speed_squared = ((twist * to_metres) ** 2).sum(1)
+    # The median, so that a single unusual strike, such as one on a corner, has no influence.
+    return float(np.clip(np.median(along_twist / speed_squared), 0.0, _MAX_DELAY))

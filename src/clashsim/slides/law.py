@@ -30,7 +30,7 @@ VALUE_NAMES = (
     "anisotropy_xy",
 )
 VALUE_UNITS = ("", "", "m", "m", "m", "m", "m", "m", "m", "", "")
-# The names of the same values in slide.json.
+# The names of the same values in slide.json, in the same order.
 STORED_NAMES = (
     "friction",
     "rise",
@@ -46,25 +46,30 @@ STORED_NAMES = (
 )
 _FROM_STORED = dict(zip(STORED_NAMES, VALUE_NAMES, strict=True))
 TO_STORED = dict(zip(VALUE_NAMES, STORED_NAMES, strict=True))
-_MOST_STEPS = 10_000
-_DISC_MEAN_DISTANCE = 0.94  # of an even disc, in radii of gyration: (2 / 3) / sqrt(1 / 2)
+_MAX_STEPS = 10_000
+# Mean distance of the points of a uniform disc from its centre, in radii of gyration:
+# (2 R / 3) / (R / sqrt(2)).
+_DISC_MEAN_DISTANCE = 0.94
+_MAX_DELAY = 1.0  # s
+_MIN_NODE_SPACING = 1e-12  # s, keeps the interpolation between two nodes finite
 
 
 class SlideModel(nn.Module):
     """Friction of one body on one plane.
 
-    Pose (x, y, yaw) and twist (vx, vy, yaw rate) are of the body's origin in the plane's axes, as
-    in `Impacts`; SI units.
+    Pose (x, y, yaw) and twist (vx, vy, yaw rate) are those of the body's origin in the plane's
+    axes, as in `Impacts`; m, rad, m/s, rad/s.
 
     Args:
-        values: Values by the names in `VALUE_NAMES`. Those left out have no effect; the radii left
-            out are those of an even pressure under an even body.
+        values: Values by the names in `VALUE_NAMES`. A missing radius is that of a uniform
+            pressure under a uniform body; any other missing value is 0 and has no effect.
         gyration: Radius of gyration about the plane's normal, m.
-        centre: Mass centre in the body's axes, m.
+        centre: Mass centre (2,) in the body's axes, m.
         gravity: m/s^2.
-        steps: Runge-Kutta steps; chosen from the values by default.
-        delay: Bodies move on evenly for so long (s) before friction sets in. A twist after a strike
-            is measured when the bodies have parted, some milliseconds after they met.
+        steps: Number of Runge-Kutta steps; chosen from the values by default.
+        delay: Time (s) for which the body moves at constant velocity before friction acts. The
+            twist after a strike is measured when the bodies have separated, some milliseconds
+            after they first touched, but it is applied from the first touch.
     """
 
     values: Tensor
@@ -84,8 +89,8 @@ class SlideModel(nn.Module):
         numbers = [*values.values(), gyration, *centre, gravity, delay]
         if not all(math.isfinite(number) for number in numbers):
             raise ParamError("all values of a slide model must be finite numbers")
-        if steps is not None and not 1 <= steps <= _MOST_STEPS:
-            raise ParamError(f"a slide model takes 1 to {_MOST_STEPS} steps, got {steps}")
+        if steps is not None and not 1 <= steps <= _MAX_STEPS:
+            raise ParamError(f"a slide model takes 1 to {_MAX_STEPS} steps, got {steps}")
         _check_physical(values, gyration=gyration, gravity=gravity, delay=delay)
         defaults = {
             "torsion_radius": _DISC_MEAN_DISTANCE * gyration,
@@ -105,7 +110,7 @@ class SlideModel(nn.Module):
         return self.settle(pose, twist)[0]
 
     def settle(self, pose: Tensor, twist: Tensor) -> tuple[Tensor, Tensor]:
-        """Pose at rest (N, 3) and the time that it takes (N,), s."""
+        """Pose at rest (N, 3) and time until rest (N,), s, from pose (N, 3) and twist (N, 3)."""
         nodes = self._integrate(pose + self.delay * twist, twist)
         last = nodes[-1]
         return self._origin(last.x, last.y, last.yaw), last.time + self.delay
@@ -116,36 +121,39 @@ class SlideModel(nn.Module):
         Args:
             pose: Poses (N, 3) at the start.
             twist: Twists (N, 3) at the start.
-            t: Times (T,) or (N, T) since the start, s. Before it the pose is kept, and after rest
-                that of rest.
-            delay: What is left of the delay (N,), s, where it is not the whole.
+            t: Times (T,) or (N, T) since the start, s. At negative times the pose is that of the
+                start, and after the body has stopped it is the pose at rest.
+            delay: Remaining delay (N,) of slides that have already begun, s; `self.delay` by
+                default.
 
         Returns:
             Poses (N, T, 3).
         """
         if delay is None:
-            left = torch.full((len(pose), 1), self.delay, dtype=pose.dtype, device=pose.device)
+            remaining = torch.full((len(pose), 1), self.delay, dtype=pose.dtype, device=pose.device)
         else:
-            left = delay[:, None]
+            remaining = delay[:, None]
         t = t.to(pose.dtype).expand(len(pose), t.shape[-1]).clamp_min(0.0)
-        slid = self._path_without_delay(pose + left * twist, twist, t - left)
-        return slid - (left - t).clamp_min(0.0)[..., None] * twist[:, None]
+        slid = self._path_without_delay(pose + remaining * twist, twist, t - remaining)
+        # Before friction acts, `slid` is the pose at the end of the delay: go back from there.
+        return slid - (remaining - t).clamp_min(0.0)[..., None] * twist[:, None]
 
     def _path_without_delay(self, pose: Tensor, twist: Tensor, t: Tensor) -> Tensor:
-        """Poses (N, T, 3) at times (N, T) since friction set in."""
+        """Poses (N, T, 3) at times (N, T), s, since friction began to act."""
         nodes = self._integrate(pose, twist, until=t.detach().amax(-1))
         columns = [torch.stack(column, -1) for column in zip(*nodes, strict=True)]
         at_nodes = SlideState(*columns)  # (N, nodes) each
-        clock = at_nodes.time
+        node_times = at_nodes.time
         at = t.to(pose.dtype).expand(len(pose), t.shape[-1]).contiguous()
-        at = torch.minimum(at.clamp_min(0.0), clock[:, -1:])
-        i = torch.searchsorted(clock.detach().contiguous(), at.detach(), right=True)
-        i = i.clamp(1, clock.shape[1] - 1)
-        begin = clock.gather(1, i - 1)
-        duration = (clock.gather(1, i) - begin).clamp_min(1e-12)
+        at = torch.minimum(at.clamp_min(0.0), node_times[:, -1:])
+        # Each time lies between the nodes i - 1 and i, (N, T).
+        i = torch.searchsorted(node_times.detach().contiguous(), at.detach(), right=True)
+        i = i.clamp(1, node_times.shape[1] - 1)
+        begin = node_times.gather(1, i - 1)
+        duration = (node_times.gather(1, i) - begin).clamp_min(_MIN_NODE_SPACING)
         fraction = (at - begin) / duration
-        # A cubic through positions and velocities at both nodes is exact for an even deceleration,
-        # as the last stretch is.
+        # A cubic through positions and velocities at both nodes is exact for a constant
+        # deceleration, which the body has between the last two nodes.
         coordinates = []
         for position, velocity in (
             (at_nodes.x, at_nodes.vx),
@@ -158,13 +166,16 @@ class SlideModel(nn.Module):
         return self._origin(*coordinates)
 
     def forward(self, pose: Tensor, twist: Tensor) -> Tensor:
-        """`rest`."""
+        """The same as `rest`: pose at rest (N, 3)."""
         return self.rest(pose, twist)
 
     def _integrate(
         self, pose: Tensor, twist: Tensor, until: Tensor | None = None
     ) -> list[SlideState]:
-        """Motion of the mass centre at the nodes; the last one is rest, or lies after `until`."""
+        """Motion of the mass centre at the nodes of the integration, from that of the origin.
+
+        The last node is at rest, or lies after the times `until` (N,), s.
+        """
         cos = torch.cos(pose[..., 2])
         sin = torch.sin(pose[..., 2])
         x, y = self.centre
@@ -214,7 +225,7 @@ class SlideModel(nn.Module):
         return other
 
     def content(self) -> dict[str, Any]:
-        """What `SlideModel.of` makes the model from again, as slide.json holds it."""
+        """The model as slide.json holds it; the inverse of `SlideModel.of`."""
         values = dict(zip(STORED_NAMES, self.values.tolist(), strict=True))
         return {
             "values": values,
@@ -227,7 +238,7 @@ class SlideModel(nn.Module):
 
     @staticmethod
     def of(content: Mapping[str, Any]) -> SlideModel:
-        """A model from its `content`."""
+        """The model whose `content` this is; raises `ParamError` on an unknown value."""
         stored = content["values"]
         for name in stored:
             if name not in _FROM_STORED:
@@ -248,7 +259,7 @@ class SlideModel(nn.Module):
 
 
 def with_value_names(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of slide.json with its values, and their estimates, by `VALUE_NAMES`."""
+    """The content of slide.json with the stored names replaced by those in `VALUE_NAMES`."""
     values = {_FROM_STORED.get(name, name): value for name, value in content["values"].items()}
     renamed = {**content, "values": values}
     if "fit" in content:
@@ -261,7 +272,7 @@ def with_value_names(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_values(values: Mapping[str, float]) -> None:
-    """Raise on a name that is none of `VALUE_NAMES`."""
+    """Raise `ParamError` on a name that is not in `VALUE_NAMES`."""
     for name in values:
         if name not in VALUE_NAMES:
             raise ParamError(
@@ -272,16 +283,17 @@ def _check_values(values: Mapping[str, float]) -> None:
 def _check_physical(
     values: Mapping[str, float], *, gyration: float, gravity: float, delay: float
 ) -> None:
-    """Raise on values under which friction would not brake."""
+    """Raise `ParamError` on values with which friction would not slow the body down."""
     if not values.get("friction", 0.0) > 0:
         raise ParamError(f"a slide model needs a friction above zero, got {values.get('friction')}")
     if not gyration > 0 or not gravity > 0:
         raise ParamError(f"gyration and gravity must be above zero, got {gyration} and {gravity}")
-    if not 0 <= delay < 1:
+    if not 0 <= delay < _MAX_DELAY:
         raise ParamError(f"the delay must be at least 0 and below 1 s, got {delay}")
     if math.hypot(values.get("anisotropy", 0.0), values.get("anisotropy_xy", 0.0)) >= 1:
         raise ParamError(
-            "anisotropy and anisotropy_xy together must be shorter than 1: friction may not push"
+            "the vector (anisotropy, anisotropy_xy) must be shorter than 1: beyond, friction would "
+            "accelerate the body"
         )
 
 
@@ -291,7 +303,14 @@ def _hermite(
     positions: tuple[Tensor, Tensor],
     velocities: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """Cubic interpolation between two nodes at a fraction of the duration between them."""
+    """Cubic Hermite interpolation between two nodes.
+
+    Args:
+        fraction: Share of the duration that has passed (N, T), 0 to 1.
+        duration: Time from the first node to the second (N, T), s.
+        positions: At the two nodes, (N, T) each.
+        velocities: At the two nodes, (N, T) each.
+    """
     p0, p1 = positions
     v0, v1 = velocities
     step = p1 - p0

@@ -1,30 +1,31 @@
 """Friction of a sliding body as a limit surface, and its motion until rest.
 
-A body on a plane is braked by friction that couples sliding and turning. With v the velocity of its
-mass centre and w its yaw rate, both in the body's own axes, friction acts as if at a point o, which
-moves with u = v + w x o, and its size is that of a limit surface:
+Friction slows a body on a plane down and couples its sliding and its turning. With v the velocity
+of the mass centre and w the yaw rate, both in the body's own axes, friction acts as if at a point
+o, which moves with u = v + w x o, and its size follows a limit surface:
 
     s^2 = u.A u + k^2 w^2,    force = -mu(s) g A u / s,    torque = o x force - mu(s) g k^2 w / s
       (per unit of mass),
 
-so that it dissipates the power mu(s) g s and can never add energy. What distinguishes a body from a
-point:
+so that it dissipates the power mu(s) g s and can never add energy. Compared with the friction of a
+point there are four further effects:
 
-- k, the torsion radius. A patch that slides along the unit vector e brakes its rotation with
-  k^2 = e.S e, S the second moments of its pressure, so by how far it extends along its path; one
-  that turns on the spot brakes with k = the mean distance of its pressure. In between k^2 is mixed
-  by the shares of v^2 and k^2 w^2. MuJoCo's few contact points have neither.
-- o, the centre of friction: the offset of the pressure's centre from the mass centre, and a shift
-  towards where the body slides (the pressure offset), because friction at its support patch tips
-  it forwards.
+- k, the torsion radius. In a patch that slides along the unit vector e, rotation is resisted with
+  k^2 = e.S e, where S holds the second moments of the pressure: the farther the pressure extends
+  along the path, the more. In a patch that turns on the spot, k is the mean distance of the
+  pressure from the mass centre. In between, k^2 is the mean of both, weighted by the shares of
+  v^2 and k^2 w^2. MuJoCo's few contact points have neither.
+- o, the centre of friction: the offset of the pressure's centre from the mass centre, plus a shift
+  in the direction of sliding (the pressure offset), because friction at the support patch tips the
+  body forwards.
 - A, the anisotropy: friction that differs along the body's axes. It has the trace of the identity.
 - mu(s) = mu exp(c s / (1 + s)), s in m/s and c the rate dependence: friction that rises or falls
   with speed.
 
-The integration steps over energy, not time: with rho^2 = v^2 + r^2 w^2 (r the radius of gyration),
-d(twist)/d(log rho) is smooth until rest, although v and w themselves end with a kink. So a fixed
-number of Runge-Kutta steps serves every slide, and what remains after the last one is known in
-closed form.
+The variable of integration is -log rho, not time, with rho^2 = v^2 + r^2 w^2 (r the radius of
+gyration): d(twist)/d(log rho) is smooth until rest, although v and w as functions of time end with
+a kink. So a fixed number of Runge-Kutta steps is enough for every slide, and the motion after the
+last step is known in closed form.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LOG_SPEED_RANGE = 4.0  # by how many powers of e rho falls over the Runge-Kutta steps
-_TINY = 1e-9  # m/s: keeps directions of a body at rest defined
+LOG_SPEED_RANGE = 4.0  # over all Runge-Kutta steps rho falls by the factor exp(4)
+_TINY = 1e-9  # m/s, keeps the direction of motion of a body at rest defined
+_STEPS_RANGE = (12, 48)  # fewest and most steps that `steps_for` returns
 
 
 class SlideState(NamedTuple):
-    """Motion of a body's mass centre in the plane's axes, one number or tensor of shape (...) each.
+    """Motion of a body's mass centre in the plane's axes; each entry has the same shape (...).
 
     Attributes:
         vx: Velocity along x, m/s.
@@ -77,7 +79,8 @@ def steps_for(values: Tensor, gyration: float) -> int:
     radii = (torsion_radius, math.hypot(radius_x, radius_xy), radius_y)
     ratios = [(radius / gyration) ** 2 for radius in radii]
     stiffness = max(max(ratios), 1 / max(min(ratios), 1e-3)) + 4 * math.hypot(x, y) / gyration
-    return min(max(round(4 + 4 * stiffness), 12), 48)
+    fewest, most = _STEPS_RANGE
+    return min(max(round(4 + 4 * stiffness), fewest), most)
 
 
 def integrate_slide(
@@ -97,15 +100,15 @@ def integrate_slide(
         gyration: Radius of gyration, m.
         gravity: m/s^2.
         steps: Runge-Kutta steps.
-        until: Times (...), s, after which no more nodes are needed: a simulator that steps asks
-            for little at a time.
+        until: Times (...), s, after which no more nodes are needed; without them the integration
+            goes on to rest. They save work where a simulator needs only its next time step.
 
     Returns:
-        Motion at the nodes of the integration. The last one is rest, or lies after `until`.
+        Motion at the nodes of the integration. The last node is at rest, or lies after `until`.
     """
     columns = values.unbind(-1)
     gyration_squared = gyration**2
-    h = LOG_SPEED_RANGE / steps
+    h = LOG_SPEED_RANGE / steps  # step of -log rho
     now = start
     nodes = [now]
     for _ in range(steps):  # a fixed number, so that torch.compile can unroll the loop
@@ -113,7 +116,8 @@ def integrate_slide(
         nodes.append(now)
         if until is not None and bool((now.time > until).all()):
             return nodes
-    # From here the twist shrinks evenly: time falls with rho, distance with its square.
+    # From here the deceleration is taken as constant. With rates by -log rho, the remaining time is
+    # then the rate of time, and the remaining distance is half the rate of the position.
     rate = _rates(columns, now, gyration_squared, gravity)
     still = torch.zeros_like(now.vx)
     rest = SlideState(
@@ -136,7 +140,10 @@ def _runge_kutta_step(
     gravity: float,
     h: float,
 ) -> SlideState:
-    """One step of the classical fourth-order method in -log rho."""
+    """One step h of the classical fourth-order Runge-Kutta method in -log rho.
+
+    `columns` are the 11 values of the slide model, each of shape (...).
+    """
     first = _rates(columns, now, gyration_squared, gravity)
     second = _rates(columns, _ahead(now, first, 0.5 * h), gyration_squared, gravity)
     third = _rates(columns, _ahead(now, second, 0.5 * h), gyration_squared, gravity)
@@ -150,7 +157,7 @@ def _runge_kutta_step(
 def _rates(
     columns: tuple[Tensor, ...], now: SlideState, gyration_squared: float, gravity: float
 ) -> SlideState:
-    """Derivatives of the motion by -log rho."""
+    """Derivatives of the motion with respect to -log rho; symbols as in the module's docstring."""
     (
         friction,
         rate_dependence,
@@ -171,25 +178,26 @@ def _rates(
     bx = cos * vx + sin * vy
     by = cos * vy - sin * vx
     torsion_speed2 = torsion_radius * torsion_radius * (w * w)
-    share = 1 / (bx * bx + by * by + torsion_speed2 + _TINY**2)
-    root = torch.sqrt(share)
+    inverse_speed2 = 1 / (bx * bx + by * by + torsion_speed2 + _TINY**2)
+    inverse_speed = torch.sqrt(inverse_speed2)
     # Centre of friction o, its velocity u, and A u.
-    ox = x0 + pressure_offset * bx * root
-    oy = y0 + pressure_offset * by * root
+    ox = x0 + pressure_offset * bx * inverse_speed
+    oy = y0 + pressure_offset * by * inverse_speed
     ux = bx - w * oy
     uy = by + w * ox
     ax = (1 + anisotropy) * ux + anisotropy_xy * uy
     ay = anisotropy_xy * ux + (1 - anisotropy) * uy
-    # k^2: of turning on the spot, and of the extent along the path, mixed by their shares.
+    # k^2: that of turning on the spot and that of sliding, weighted by their shares of speed^2.
     along_path2 = (radius_x * bx + radius_xy * by) ** 2 + (radius_y * by) ** 2
-    k2 = share * (torsion_radius * torsion_radius * torsion_speed2 + along_path2)
+    k2 = inverse_speed2 * (torsion_radius * torsion_radius * torsion_speed2 + along_path2)
     s = torch.sqrt(ux * ax + uy * ay + k2 * (w * w) + _TINY**2)
-    mu = friction * gravity * torch.exp(rate_dependence * s / (1 + s)) / s
-    fx = -mu * ax
-    fy = -mu * ay
-    torque = ox * fy - oy * fx - mu * k2 * w
-    # rho^2 over the dissipated power: dt / d(-log rho).
-    duration = (vx * vx + vy * vy + gyration_squared * (w * w)) / (mu * s * s)
+    mu_g_over_s = friction * gravity * torch.exp(rate_dependence * s / (1 + s)) / s
+    fx = -mu_g_over_s * ax
+    fy = -mu_g_over_s * ay
+    torque = ox * fy - oy * fx - mu_g_over_s * k2 * w
+    # dt / d(-log rho) is rho^2 over the dissipated power.
+    duration = (vx * vx + vy * vy + gyration_squared * (w * w)) / (mu_g_over_s * s * s)
+    # Force in the plane's axes.
     force_x = cos * fx - sin * fy
     force_y = sin * fx + cos * fy
     return SlideState(
@@ -204,7 +212,7 @@ def _rates(
 
 
 def _ahead(now: SlideState, rate: SlideState, h: float) -> SlideState:
-    """The motion a step ahead, only in what the rates depend on: velocities and yaw."""
+    """Velocities and yaw after an Euler step h; position and time, which no rate needs, stay."""
     return SlideState(
         vx=now.vx + h * rate.vx,
         vy=now.vy + h * rate.vy,

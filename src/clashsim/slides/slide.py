@@ -1,4 +1,4 @@
-"""Slides: what a struck body does on the ground after the pair has parted."""
+"""Slides: the motion of a struck body on the ground after striker and body have separated."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 
-_FEWEST_FRAMES = 8
+_MIN_SAMPLES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Slide:
-    """One recorded slide after the pair has parted.
+    """One recorded slide, from after the separation of striker and struck body.
 
     Attributes:
-        t: Times (T,), s.
+        t: Times (T,), s, increasing.
         xy: Positions (T, 2) of the body's origin in the plane, m.
         yaw: Yaw angles (T,), rad.
     """
@@ -26,18 +26,18 @@ class Slide:
     yaw: np.ndarray
 
     def checked(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Check that a law can be fitted to the slide.
+        """Check that a slide model can be fitted to the slide; raise `DataError` if not.
 
         Args:
             i: Number of the slide, for messages.
 
         Returns:
-            Times (T,), and poses (T, 3) with the yaw unwrapped.
+            Times (T,), s, and poses x, y, yaw (T, 3) with the yaw unwrapped.
         """
         t = np.asarray(self.t, float)
-        if len(t) < _FEWEST_FRAMES or not (np.diff(t) > 0).all():
+        if len(t) < _MIN_SAMPLES or not (np.diff(t) > 0).all():
             raise DataError(
-                f"slide {i} needs at least {_FEWEST_FRAMES} frames with increasing time stamps"
+                f"slide {i} needs at least {_MIN_SAMPLES} frames with increasing time stamps"
             )
         pose = np.column_stack([self.xy, np.unwrap(self.yaw)])
         if not np.isfinite(pose).all():

@@ -1,6 +1,6 @@
-"""What a body stands on: the outline of its support patch.
+"""The support patch of a body: the part of its surface that stands on the plane.
 
-From it comes what is expected of the body's slides before any was seen.
+Its outline gives the priors of a slide model (`clashsim.slides.value_priors`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from clashsim.slides.law import SlideModel
 
 _GRID = 60  # points along a side of the patch's bounding box
 _CYLINDER_POINTS = 48  # on a cylinder's rim
-_DISC_MEAN_DISTANCE = 0.94  # mean distance from the centre of an even disc, in radii of gyration
+# Mean distance of the points of a uniform disc from its centre, in radii of gyration.
+_DISC_MEAN_DISTANCE = 0.94
+# Vertices up to these heights above the lowest one, as shares of the body's thickness.
+_FEET_HEIGHT = 0.01
+_OUTLINE_HEIGHT = 0.1
+_HEIGHT_TOLERANCE = 1e-9  # m
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +35,8 @@ class SupportPatch:
         gyration: Radius of gyration about the plane's normal.
         centre: Mass centre (2,) from the body's origin.
         height: Height of the mass centre.
-        mean_distance: Mean distance of an even pressure from the mass centre.
-        moments: Second moments (2, 2) of an even pressure about the mass centre.
+        mean_distance: Mean distance of a uniform pressure from the mass centre.
+        moments: Second moments (2, 2) of a uniform pressure about the mass centre, m^2.
         corners: The lowest points (K, 2) from the mass centre, where MuJoCo puts its contacts.
     """
 
@@ -46,10 +51,10 @@ class SupportPatch:
 def uniform_support_patch(
     corners: np.ndarray, *, gyration: float, centre: tuple[float, float] = (0.0, 0.0), height: float
 ) -> SupportPatch:
-    """The support patch of a convex outline under an even pressure.
+    """The support patch of a convex outline under a uniform pressure.
 
     Args:
-        corners: Corners (K, 2) of the outline about the mass centre, m.
+        corners: Corners (K, 2) of the outline from the mass centre, m.
         gyration: Radius of gyration about the plane's normal, m.
         centre: Mass centre from the body's origin, m.
         height: Height of the mass centre, m.
@@ -64,6 +69,7 @@ def uniform_support_patch(
     x = low[0] + fractions * (high[0] - low[0])
     y = low[1] + fractions * (high[1] - low[1])
     points = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+    # Signed distances from the sides of the outline, negative inside.
     distances = points @ hull.equations[:, :2].T + hull.equations[:, 2]
     inside = points[(distances <= 0).all(1)]
     return SupportPatch(
@@ -79,7 +85,7 @@ def uniform_support_patch(
 def support_patch(scene: Scene) -> SupportPatch:
     """The support patch of a planar scene's struck body.
 
-    A body whose outline is not known (a ball, a capsule) has that of an even disc.
+    A geom without vertices (a ball, a capsule) gets the patch of a uniform disc.
     """
     assert scene.plane is not None
     body = inertia(scene, scene.struck_body)
@@ -88,17 +94,19 @@ def support_patch(scene: Scene) -> SupportPatch:
     corners = _corners(scene, scene.struck_body.position + centre_offset)
     lowest = corners[:, 2].min()
     thickness = np.ptp(corners[:, 2])
-    # A body may stand on small feet: these carry MuJoCo's contacts, but the pressure is taken to
-    # be under the whole outline above them.
-    feet = corners[corners[:, 2] <= lowest + 0.01 * thickness + 1e-9, :2]
-    outline = corners[corners[:, 2] <= lowest + 0.1 * thickness + 1e-9, :2]
+    # A body may stand on small feet. MuJoCo puts its contacts on them, but the pressure is assumed
+    # to act under the whole outline above them.
+    feet_top = lowest + _FEET_HEIGHT * thickness + _HEIGHT_TOLERANCE
+    outline_top = lowest + _OUTLINE_HEIGHT * thickness + _HEIGHT_TOLERANCE
+    feet = corners[corners[:, 2] <= feet_top, :2]
+    outline = corners[corners[:, 2] <= outline_top, :2]
     position = (float(centre[0]), float(centre[1]))
     try:
         patch = uniform_support_patch(
             outline, gyration=body.gyration, centre=position, height=float(-lowest)
         )
         return replace(patch, corners=feet)
-    except (QhullError, ValueError):  # fewer than three corners, or all in a line
+    except (QhullError, ValueError):  # fewer than three corners, or all on a line
         return SupportPatch(
             gyration=body.gyration,
             centre=position,
@@ -110,9 +118,9 @@ def support_patch(scene: Scene) -> SupportPatch:
 
 
 def _corners(scene: Scene, origin: np.ndarray) -> np.ndarray:
-    """Vertices (K, 3) of the struck geom about a point, in the plane's axes (normal last)."""
+    """Vertices (K, 3) of the struck geom from a point, in the plane's axes (normal last), m."""
     assert scene.plane is not None
-    model = scene.base
+    model = scene.base  # the scene's MjModel
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     geom = model.geom(scene.struck).id
@@ -122,7 +130,7 @@ def _corners(scene: Scene, origin: np.ndarray) -> np.ndarray:
 
 
 def _vertices(model: mujoco.MjModel, geom: int) -> np.ndarray:
-    """Vertices (K, 3) of a geom in its own frame."""
+    """Vertices (K, 3) of a geom in its own axes, m; one point for a geom without vertices."""
     kind = int(model.geom_type[geom])
     size = model.geom_size[geom]
     if kind == mujoco.mjtGeom.mjGEOM_BOX:
@@ -142,10 +150,11 @@ def _vertices(model: mujoco.MjModel, geom: int) -> np.ndarray:
 
 
 def scene_slide_model(scene: Scene) -> SlideModel:
-    """Slides with the friction that the scene's author gave its ground."""
+    """A slide model with the friction that the scene gives its ground; other values by default."""
     if scene.ground is None:
         raise SceneError(
-            f"scene {scene.name!r} names no ground to slide on: strikes need one to end"
+            f"scene {scene.name!r} names no ground to slide on: without friction on a ground "
+            "struck bodies do not come to rest"
         )
     patch = support_patch(scene)
     return SlideModel(
