@@ -333,7 +333,7 @@ def test_throughput_bench_has_its_rows():
         "MuJoCo",
         "hybrid, MuJoCo's slide",
         "hybrid, slide model",
-        "map of strikes, slide model",
+        "strike table, slide model",
     ]
     assert all(r["per_second"] > 0 for r in rows) and all(r["ratio"] > 0 for r in rows[1:5])
     assert all(r["same"] > 0.6 for r in rows[1:5])

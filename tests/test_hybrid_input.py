@@ -95,7 +95,7 @@ def test_impacts_of_another_shape_are_refused(square, impacts):
         square.outcome(impacts, theta=theta)
     with pytest.raises(DataError, match="twist must be finite, but row 1 has inf in 'w'"):
         square.slide_to_rest(np.zeros((2, 3)), np.array([[1.0, 0, 0], [0, 0, np.inf]]))
-    with pytest.raises(DataError, match="1 poses and 2 twists"):
+    with pytest.raises(DataError, match="as many poses as twists, got 1 and 2"):
         square.slide_to_rest(np.zeros((1, 3)), np.zeros((2, 3)))
 
 

@@ -289,7 +289,7 @@ def test_several_shards_in_one_call_are_the_same_shards(
         same = (alone["end"] == among["end"]) & (np.abs(alone["steps"] - among["steps"]) <= 1)
         assert same.mean() > 0.95  # where a strike parts may be a matter of rounding
         np.testing.assert_allclose(alone["after"][same], among["after"][same], rtol=1e-6, atol=1e-9)
-    assert not three._ahead
+    assert not three._run_in_advance
 
 
 def test_the_faster_engine_is_measured(ellipse: MjxImpactSimulator) -> None:

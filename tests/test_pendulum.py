@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from clashsim.bench.options import BenchOptions
 from clashsim.core.errors import ClashError
 from clashsim.core.params import Param
 from clashsim.data.pendulum import ARM, FILE, RATE, PendulumRun, load, split
@@ -338,4 +339,6 @@ def test_the_bench_in_short(tmp_path) -> None:
     error = {(r["method"], r["frame"]): r["error_mm"] for r in rows}
     assert error["analytic-geometry", 50] < error["recurrent", 50]
     assert error["floor", 200] < 0.3 * error["neural", 200]
-    assert bench.run(Path(str(ROOT)), quick=True, resume=resume) == rows  # from the file
+    assert (
+        bench.run(BenchOptions(root=Path(str(ROOT)), quick=True, resume=resume)) == rows
+    )  # from the file

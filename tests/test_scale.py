@@ -361,7 +361,7 @@ def test_ctrl_c_is_one_sentence(folder):
         job.returncode == 130
         and out
         == "clashsim: interrupted; long work keeps what was finished, "
-        "and the same command goes on from it\n"
+        "and the same command continues from it\n"
     )
 
 
@@ -379,7 +379,9 @@ def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     sweep = ["sweep", "pairs.csv", "--hold-out", "0.5"]
     assert cli.main([*sweep, "--executor", "ray"]) == 2
     out, err = capsys.readouterr()
-    assert "there is no file" in out and "runs/c: " in out and "2 runs made, 0 were there" in out
+    assert (
+        "there is no file" in out and "runs/c: " in out and "2 runs made, 0 existed already" in out
+    )
     assert (
         err.strip()
         == "clashsim: 1 of 3 calibrations failed, the others are done; the same command tries again"
@@ -392,7 +394,7 @@ def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
     }
     (folder / "c.csv").write_bytes((folder / "a.csv").read_bytes())
     assert cli.main(sweep) == 0  # in this process: what is there is kept, what is missing is made
-    assert "1 runs made, 2 were there" in capsys.readouterr().out
+    assert "1 runs made, 2 existed already" in capsys.readouterr().out
     assert made == {path: path.read_bytes() for path in made}
     for name in ("theta.json", "weights.safetensors"):  # c has the impacts of a
         assert (

@@ -32,6 +32,7 @@ _MAX_COMPARED = 4096  # rows that are compared with double precision
 # Strikes by a table for each impact by the network, which takes much longer.
 _STRIKES_PER_IMPACT = 8
 _BYTES_PER_NUMBER = 4  # single precision
+_TWIST_NUMBERS = 3  # vx, vy and yaw rate
 _POSE_NUMBERS = 3  # x, y, yaw; a planar twist has three numbers as well
 _MIN_SCALE = 1e-6  # of a network input, so that no division is by zero
 _OFF_QUANTILE = 0.99  # of the errors, shown as `off`
@@ -174,17 +175,17 @@ class _DeviceRates:
 
     def tabulated(self) -> list[_Computation]:
         """Twists after impact and poses at rest by the strike table."""
-        # Numbers that are read and written at least: a strike and perhaps a pose are read, three
-        # numbers are written.
-        for_twist = len(self.table.names) + _POSE_NUMBERS
-        for_rest = for_twist + _POSE_NUMBERS
+        # Numbers moved per strike at least: the strike is read and a twist is written; for a rest
+        # pose the pose before is read too.
+        numbers_for_twist = len(self.table.names) + _TWIST_NUMBERS
+        numbers_for_rest = numbers_for_twist + _POSE_NUMBERS
         expected_rest = self.exact_table(self.some_poses, self.some_strikes)
         twists = _Computation(
             "impacts",
             f"strike table on {self.device}",
             lambda: self.table.twist(self.strikes),
             self.n,
-            self._table_share(for_twist),
+            self._table_share(numbers_for_twist),
             self.exact_table.twist(self.some_strikes),
         )
         twists_then_slide = _Computation(
@@ -192,7 +193,7 @@ class _DeviceRates:
             f"table of twists, then slide model on {self.device}",
             lambda: self.slide.rest(self.poses, self.table.twist(self.strikes)),
             self.n,
-            self._table_share(for_rest),
+            self._table_share(numbers_for_rest),
             expected_rest,
         )
         rests = _Computation(
@@ -200,7 +201,7 @@ class _DeviceRates:
             f"strike table on {self.device}",
             lambda: self.table(self.poses, self.strikes),
             self.n,
-            self._table_share(for_rest),
+            self._table_share(numbers_for_rest),
             expected_rest,
         )
         return [twists, twists_then_slide, rests]

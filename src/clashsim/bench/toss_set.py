@@ -58,7 +58,8 @@ def _read_toss(name: str, content: bytes) -> Trial:
     is_one_toss = table.ndim == 3 and table.shape[0] == 1
     if not is_one_toss or table.shape[1] < _FEWEST_FRAMES or table.shape[2] < _POSE_COLUMNS:
         raise DataError(
-            f"toss {name!r} should have shape (1, T, 19) with T at least {_FEWEST_FRAMES}, "
+            f"toss {name!r} should have shape (1, T, C) with T at least {_FEWEST_FRAMES} and "
+            f"C at least {_POSE_COLUMNS}, "
             f"got {table.shape}"
         )
     pose = table[0, :, :_POSE_COLUMNS].copy()

@@ -32,8 +32,9 @@ class Mobility:
         free: Whether the body has a free joint.
         slides: (s, 3), unit axes of the slide joints, world.
         hinge: (3,), unit axis of the hinge through the body's origin, world; None without a hinge.
-        qpos: Indices of the body's coordinates in qpos: 7 if free, else slides, then hinge.
-        qvel: Indices of the body's velocities in qvel: 6 if free, else slides, then hinge.
+        qpos: Indices of the body's coordinates in the model's qpos: seven for a free joint,
+            otherwise one per slide, then that of the hinge.
+        qvel: Likewise in the model's qvel; six for a free joint.
         position: (3,), m, reference position of the body's origin.
         rotation: (3, 3), reference orientation, body to world axes.
     """

@@ -89,8 +89,9 @@ def advise(
         belief = _belief_before(model, candidates)
     else:
         belief = _belief_after(model, candidates)
-    count = max(k, min(n, _AHEAD))
-    rows, left = choose(belief.covariance, belief.noise, count, torch.as_tensor(share))
+    # At least ten strikes are ranked, because the error after ten is forecast.
+    num_ranked = max(k, min(n, _AHEAD))
+    rows, left = choose(belief.covariance, belief.noise, num_ranked, torch.as_tensor(share))
     # The present error is the model's own estimate. The share of it that is left after each strike
     # comes from the belief with the wider prior.
     now = float(share @ belief.squared_error)

@@ -44,7 +44,7 @@ _CLEARANCES = (1.45, 1.2)  # half widths, of rotated and of aligned boxes
 _GAP_RANGE = (0.003, 0.05)  # m, between neighbouring boxes
 _MAX_SIDEWAYS = 0.7  # half widths by which boxes are displaced across the row
 _MIN_PUSH_SPEED = 0.2  # m/s, of the first box
-_PUSH_SPIN = 0.3  # of `angular_speed`, standard deviation of the first box's yaw rate
+_PUSH_ANGULAR_SPEED = 0.3  # of `angular_speed`, standard deviation of the first box's yaw rate
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def _pushed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> n
         qpos[:, 6] = np.sin(yaw[:, i] / 2)
     velocity = 7 * k
     out[:, velocity : velocity + 2] = rng.uniform(_MIN_PUSH_SPEED, ranges.speed, (n, 1)) * forward
-    yaw_rate = rng.normal(size=n) * _PUSH_SPIN * ranges.angular_speed
+    yaw_rate = rng.normal(size=n) * _PUSH_ANGULAR_SPEED * ranges.angular_speed
     has_yaw_rate = rng.uniform(size=n) < 0.5
     out[:, velocity + 5] = yaw_rate * has_yaw_rate
     return out

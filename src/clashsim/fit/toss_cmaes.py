@@ -22,7 +22,7 @@ from clashsim.fit.toss_rollouts import TossRollouts
 PRIOR = 0.002
 _CONVERGED = 2e-3  # width on the unit scale below which a population has converged
 _SIGMA = 0.25  # initial step size of CMA-ES on the unit scale
-_START_SPREAD = 0.5  # prior standard deviations by which the starts of restarts vary
+_START_STD = 0.5  # prior standard deviations by which the starts of restarts vary
 # Shares of the unit scale to which starts are clipped.
 _RESTART_RANGE = 0.9
 _START_RANGE = 0.95
@@ -116,7 +116,7 @@ class _Search:
         rng = np.random.default_rng(seed)
         means = [self._nominal]
         for _ in range(restarts - 1):
-            mean = self._nominal + _START_SPREAD * self._std * rng.normal(size=q)
+            mean = self._nominal + _START_STD * self._std * rng.normal(size=q)
             means.append(np.clip(mean, -_RESTART_RANGE, _RESTART_RANGE))
         self.runs = {}
         for i, mean in enumerate(means):

@@ -26,7 +26,7 @@ _QUATERNION_WIDTHS = 2.0
 _DIFFERENCE = 1e-3
 # Factor of the residuals (in widths): the loss saturates at a mean error of about a quarter width.
 _RESIDUAL_SCALE = 4.0
-_START_SPREAD = 0.5  # prior standard deviations by which starting points differ from nominal
+_START_STD = 0.5  # prior standard deviations by which starting points differ from nominal
 _START_RANGE = 0.9  # of the unit scale, to which starting points are clipped
 _POSE_SIZE = 7  # position and quaternion
 
@@ -52,8 +52,8 @@ def identify_tosses_mjx(
     params = rollouts.scene.params
     sampler = qmc.LatinHypercube(len(params), rng=np.random.default_rng(seed))
     unit_points = sampler.random(max(1, starts - 1)) * 2 - 1
-    spread = _START_SPREAD * residuals.std * unit_points
-    others = np.clip(residuals.centre + spread, -_START_RANGE, _START_RANGE)
+    std = _START_STD * residuals.std * unit_points
+    others = np.clip(residuals.centre + std, -_START_RANGE, _START_RANGE)
     begin = np.vstack([residuals.centre, others])[:starts]
     found = levenberg_marquardt(residuals, begin, steps=steps)
     best = int(found.loss.argmin())

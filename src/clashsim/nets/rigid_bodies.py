@@ -53,7 +53,7 @@ class RigidBodies:
         mass: (O,), kg.
         inertia: (O, 3), kg m^2, along the body's axes.
         centre: (O, 3), m, centre of mass in the axes of the body's origin.
-        contact: (O, c), contact parameters on the unit scale.
+        contact: (O, c), contact parameters of the scene, each scaled to [-1, 1] over its range.
         scene: (O,), scene that a body belongs to.
         drag: (O,), 1/s, rate at which velocity decays in flight.
         rounding: (O,), m, how far the surface lies outside of the mesh.
@@ -128,7 +128,7 @@ class BoxTensors:
         mass: (O,), kg.
         inertia: (O, 3), kg m^2, along the box's axes.
         centre: (O, 3), m, centre of mass in the box's axes.
-        contact: (O, c), contact parameters on the unit scale.
+        contact: (O, c), contact parameters of the scene, each scaled to [-1, 1] over its range.
         scene: (O,), scene that a box belongs to.
         drag: (O,), 1/s, as in `RigidBodies`.
         rounding: (O,), m, as in `RigidBodies`.

@@ -24,7 +24,8 @@ _DISC_MEAN_DISTANCE = 0.94
 # Vertices up to these heights above the lowest one, as shares of the body's thickness.
 _FEET_HEIGHT = 0.01
 _OUTLINE_HEIGHT = 0.1
-_HEIGHT_TOLERANCE = 1e-9  # m
+# Added to both heights against rounding, m.
+_HEIGHT_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)

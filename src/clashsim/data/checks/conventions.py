@@ -34,7 +34,7 @@ _MIN_QUATERNIONS = 4
 _OTHER_ORDERS = ([3, 0, 1, 2], [1, 2, 3, 0])
 # "Upright" is the cosine of the angle between the body's z axis and up.
 _MIN_USUAL_UPRIGHT = 0.5  # median: below it a body does not stand as it was defined
-_MAX_TURNED_SCALAR = 0.05  # |w|: if no row has more, the body is always about half a turn away
+_MAX_HALF_TURN_SCALAR = 0.05  # |w|: if no row has more, the body is always about half a turn away
 _MIN_UPRIGHT = 0.98  # of nearly all rows, in the order that is right
 _MIN_TUMBLING = 0.08  # rad, in the order that is wrong
 _MAX_TUMBLING = 0.03  # rad, in the order that is right
@@ -122,8 +122,8 @@ def check_quaternion_order(trial: str, stream: Stream) -> list[Finding]:
     # The file's own numbers, which the reader turned with the axes: these may be in another order.
     in_file_axes = np.column_stack([read[:, 0], read[:, 1:] @ axes])
     up = _up_in_body_axes(read)
-    is_half_turned = float(np.abs(read[:, 0]).max()) < _MAX_TURNED_SCALAR
-    if not is_half_turned and float(np.median(up[:, 2])) >= _MIN_USUAL_UPRIGHT:
+    is_half_turn = float(np.abs(read[:, 0]).max()) < _MAX_HALF_TURN_SCALAR
+    if not is_half_turn and float(np.median(up[:, 2])) >= _MIN_USUAL_UPRIGHT:
         return []
     for order in _OTHER_ORDERS:
         exchanged = in_file_axes[:, order]

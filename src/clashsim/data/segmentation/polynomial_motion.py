@@ -285,7 +285,7 @@ def _rate_differs(fit: Polynomial, shorter: Polynomial) -> bool:
 
 
 def _rate_over_noise(t: np.ndarray, coordinates: np.ndarray, noise: np.ndarray) -> float:
-    """Largest slope of coordinates (n, k) over its standard deviation, for noise (k,)."""
+    """Largest rate of coordinates (n, k) over its standard deviation, for noise (k,)."""
     centred = t - t.mean()
     length = max(float(np.linalg.norm(centred)), 1e-12)  # never a division by zero
     return float((np.abs(centred @ coordinates) / length / noise).max())

@@ -119,9 +119,9 @@ def _jumps_of_span(
 
     jump_basis = weight * _two_parabolas(scaled_time, 0.0, smooth=False)
     jump_misfit, coefficients = _least_squares(jump_basis, targets, stiffness)
-    slope_left = coefficients[:, 1]
-    slope_right = coefficients[:, 2]
-    jump = (slope_right - slope_left) / duration * unit
+    rate_left = coefficients[:, 1]
+    rate_right = coefficients[:, 2]
+    jump = (rate_right - rate_left) / duration * unit
     bend_basis = weight * _two_parabolas(scaled_time, 0.0, smooth=True)
     bend_misfit, _ = _least_squares(bend_basis, targets, stiffness)
     evidence = bend_misfit - jump_misfit
@@ -161,8 +161,8 @@ def _two_parabolas(
 ) -> np.ndarray:
     """Basis (n, 2 side, 5) of two parabolas joined in position at the scaled time `joint` (n,).
 
-    Its columns are the position, the slopes on the left and on the right, and the squares of time
-    on the left and on the right. Where smooth, the two slopes are one (n, 2 side, 4).
+    Its columns are the position, the rates on the left and on the right, and the squares of time
+    on the left and on the right. Where smooth, the two rates are one (n, 2 side, 4).
     """
     from_joint = scaled_time - np.reshape(joint, (-1, 1))
     left = np.minimum(from_joint, 0)

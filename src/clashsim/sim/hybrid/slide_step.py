@@ -146,7 +146,7 @@ def correct_sliding(
     if euler:
         angular_before = rotate(start.qpos[:, quaternion_entries], start.qvel[:, angular_entries])
         yaw_rate_before = dot(angular_before, normal)[:, None]
-        qpos[:, position_entries] += shift[:, :3] - dot(shift, normal)[:, None] * normal
+        qpos[:, position_entries] += shift[:, :3] - dot(shift[:, :3], normal)[:, None] * normal
         rotation += half_step * (yaw_rate_before - yaw_rate) * normal
     if level:
         # From the tilted up direction to the normal; the length of the vector product is the sine

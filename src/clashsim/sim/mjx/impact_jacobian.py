@@ -30,7 +30,7 @@ _ROWS = 48
 _MAX_STEPS = 400  # longest impact that compiles and runs in reasonable time
 _STEP_MULTIPLE = 16  # programs are compiled for multiples of this number of steps
 _ITERATIONS = 8  # of the constraint solver, enough for an impact
-_LENGTH_IMPACTS = 16  # number of impacts that are run to find the longest
+_PROBE_IMPACTS = 16  # impacts run in MuJoCo to find how many steps the program needs
 
 
 class MjxImpactJacobian:
@@ -70,7 +70,7 @@ class MjxImpactJacobian:
         params = [self.scene.params[i] for i in self.free]
         centre = [0.0] * len(params)
         corners = np.array([*product((-1.0, 1.0), repeat=len(params)), centre])
-        rows = np.arange(min(len(before), _LENGTH_IMPACTS))
+        rows = np.arange(min(len(before), _PROBE_IMPACTS))
         thetas = np.tile(theta[rows], (len(corners), 1))
         thetas[:, list(self.free)] = np.repeat(from_unit(params, corners), len(rows), 0)
         outcome = striker(np.tile(before[rows], (len(corners), 1)), thetas)
