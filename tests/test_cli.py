@@ -406,6 +406,7 @@ def test_interrupt_is_130(here, capsys, monkeypatch):
     assert cli.main(["show", "x"]) == 130
 
 
+@pytest.mark.slow
 def test_killed_sampling_resumes_to_the_same_bytes(here):
     def sampled(out: str, **stop) -> int:
         command = ["-m", "clashsim.cli", "sample", "ellipse", "-n", "9000", "--threads", "1", "-o"]

@@ -325,6 +325,7 @@ def working(command: list[str], stop: Path) -> tuple[subprocess.Popen, set[int]]
     return head, killed.held(stop)
 
 
+@pytest.mark.slow
 def test_a_head_that_is_lost_leaves_finished_shards_to_resume_from(two, folder):
     n, parts = 4 * 4096, Path("s.safetensors.parts")
     command = ["sample", "puck", "-n", str(n), "-o", "s.safetensors", "--executor"]
@@ -404,7 +405,7 @@ def test_a_sweep_goes_on_and_tells_what_failed(two, folder, capsys):
         )
     Path("pairs.csv").write_text(lines.replace("b.csv,runs/b,1", "b.csv,runs/b,2"))
     assert cli.main(sweep) == 2
-    assert "runs/b: the run is there, but was made with another seed" in capsys.readouterr().out
+    assert "runs/b: the run exists, but was made with another seed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
