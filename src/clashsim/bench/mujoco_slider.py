@@ -1,4 +1,4 @@
-"""Slides of a free body on the ground, stepped by MuJoCo until it rests."""
+"""Simulates a free body that slides to rest on the ground, stepped by MuJoCo until it rests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _YAW_RATE = 5
 
 
 class MujocoSlider:
-    """Slides of a free body on the ground, each with its own friction.
+    """Simulates a free body that slides to rest on the ground, each with its own friction.
 
     The model has one free body, whose contact with the ground is the pair `ground`.
     """

@@ -67,7 +67,7 @@ class SlideSet:
 
     @cached_property
     def slider(self) -> MujocoSlider:
-        """MuJoCo's slides of this body."""
+        """Simulator of this body's slides in MuJoCo, built once."""
         return MujocoSlider(self.model)
 
 

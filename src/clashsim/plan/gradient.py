@@ -56,7 +56,7 @@ def minimise_by_gradient(
     Args:
         cost: Costs (T, S) of points (T, S, d).
         starts: First points (T, S, d) in the unit box.
-        steps: Gradient steps.
+        steps: Number of Adam steps, over which the learning rate falls.
         learning_rate: Learning rate of Adam at the first step; it falls to a twentieth of that.
 
     Returns:
