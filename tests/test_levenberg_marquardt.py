@@ -40,8 +40,8 @@ def test_all_starts_find_the_minimum(scaling) -> None:
     assert np.allclose(found.points, 1.0, atol=1e-6)
     assert (np.diff(found.trace, axis=0) <= 0).all()
     residual, jacobian = rosenbrock(found.points)
-    assert np.array_equal(found.residual, residual)
-    assert np.array_equal(found.jacobian, jacobian)
+    assert np.allclose(found.residual, residual, rtol=1e-12, atol=1e-12)
+    assert np.allclose(found.jacobian, jacobian, rtol=1e-12, atol=1e-12)
 
 
 def test_bounds_hold_and_a_point_that_is_not_finite_is_never_taken() -> None:

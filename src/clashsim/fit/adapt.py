@@ -140,7 +140,8 @@ class BoxParameters(nn.Module):
 
     def prior(self) -> Tensor:
         """Sum of the squared differences from the initial values, in prior standard deviations."""
-        return sum((move * move).sum() for move in self.moves.values())  # type: ignore[return-value]
+        squares = [(move * move).sum() for move in self.moves.values()]
+        return sum(squares, start=torch.zeros((), dtype=torch.float64))
 
 
 def predict_tosses(

@@ -6,7 +6,7 @@ Many run at once, each from the first touch to the parting of the pair.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import mujoco
@@ -23,7 +23,7 @@ from clashsim.sim.mujoco.impacts import (
     SETTLED,
     ImpactEnd,
     ImpactOutcome,
-    join_outcomes,
+    run_in_batches,
     settling_steps,
 )
 
@@ -101,13 +101,8 @@ class MjxImpactSimulator:
             theta: (p,) or (N, p), parameters of the scene.
             duration: s, after which an impact counts as unfinished.
         """
-        n = len(before)
-        theta = np.broadcast_to(theta, (n, len(self.scene.params)))
-        parts = []
-        for first in range(0, n, self.size):
-            rows = slice(first, first + self.size)
-            parts.append(self._run(before[rows], theta[rows], duration))
-        return join_outcomes(parts)
+        theta = np.broadcast_to(theta, (len(before), len(self.scene.params)))
+        return run_in_batches(partial(self._run, duration=duration), before, theta, self.size)
 
     def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
         """Run up to `size` impacts."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import mujoco
 import numpy as np
@@ -60,8 +61,27 @@ class ImpactOutcome:
         return self.end <= ImpactEnd.SETTLED
 
 
-def join_outcomes(parts: list[ImpactOutcome]) -> ImpactOutcome:
-    """Several sets of outcomes as one."""
+def run_in_batches(
+    run: Callable[[np.ndarray, np.ndarray], ImpactOutcome],
+    before: np.ndarray,
+    theta: np.ndarray,
+    size: int,
+) -> ImpactOutcome:
+    """Run impacts, `size` at a time.
+
+    Args:
+        run: Runs up to `size` impacts, from their motion before and their parameters.
+        before: (N, d), columns as in `Impacts`.
+        theta: (N, p), parameters of the scene.
+        size: Impacts in one call.
+
+    Returns:
+        The outcomes of all N.
+    """
+    parts = []
+    for first in range(0, len(before), size):
+        rows = slice(first, first + size)
+        parts.append(run(before[rows], theta[rows]))
     return ImpactOutcome(
         np.concatenate([part.after for part in parts]),
         np.concatenate([part.end for part in parts]),
@@ -110,13 +130,8 @@ class ImpactSimulator:
             theta: (p,) or (N, p), parameters of the scene.
             duration: s, after which an impact counts as unfinished.
         """
-        n = len(before)
-        theta = np.broadcast_to(theta, (n, len(self.scene.params)))
-        parts = []
-        for first in range(0, n, self.size):
-            rows = slice(first, first + self.size)
-            parts.append(self._run(before[rows], theta[rows], duration))
-        return join_outcomes(parts)
+        theta = np.broadcast_to(theta, (len(before), len(self.scene.params)))
+        return run_in_batches(partial(self._run, duration=duration), before, theta, self.size)
 
     def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
         """Run up to `size` impacts."""
