@@ -326,7 +326,7 @@ def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
     assert "policy of 2048 strikes" in out and "% of episodes" in out
     policy = Policy.load(tmp_path / "push" / "policy.safetensors")
     assert (
-        policy.notes["recipe"]["copies"] == 64
+        policy.notes["config"]["num_envs"] == 64
         and ((policy(np.zeros((1, 7))) >= Toy.low) & (policy(np.zeros((1, 7))) <= Toy.high)).all()
     )
     assert cli.main(line) == 2 and "already exists" in capsys.readouterr().err

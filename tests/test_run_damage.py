@@ -87,7 +87,7 @@ def with_tensors(run: Path, change) -> bytes:
 
 NET = "model.base.net.weights.0"
 POSTERIOR = "model.posteriors.0.dual"
-CENTRE = "model.scale.centres.0"
+CENTRE = "model.scaling.centres.0"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -109,7 +109,7 @@ def test_commands_refuse_weights_that_are_not_finite(run, changed, capsys):
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 0.0])
 def test_only_widths_may_be_infinite(run, changed, value):
-    widths = [f"model.scale.widths.{i}" for i in range(4)]
+    widths = [f"model.scaling.widths.{i}" for i in range(4)]
     tensors = tensor_file.load(read_folder(run)[WEIGHTS])
     assert np.isinf(np.concatenate([tensors[name] for name in widths])).any()
     with pytest.raises(RunError, match="not finite"):
@@ -177,8 +177,8 @@ DAMAGED = [
     ("config.json", set_in("model", "posteriors", [])),
     ("config.json", set_in("options", [])),
     ("config.json", b"[]"),
-    ("slide.json", set_in("values", "rise", NAN)),
-    ("slide.json", set_in("values", "rise", "1")),
+    ("slide.json", set_in("values", "rate_dependence", NAN)),
+    ("slide.json", set_in("values", "rate_dependence", "1")),
     ("slide.json", set_in("gyration", INF)),
     ("slide.json", set_in("steps", 10**9)),
     ("slide.json", set_in("steps", 2.5)),

@@ -160,7 +160,7 @@ def test_runs_of_another_version_are_refused(run):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("config.json", lambda b: b.replace(b'"strength"', b'"strong"')),
+        ("config.json", lambda b: b.replace(b'"scales"', b'"scalds"')),
         ("config.json", lambda b: b"[]"),
         ("config.json", lambda b: b.replace(b'"width": 16', b'"width": 17')),
         (

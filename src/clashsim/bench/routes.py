@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
@@ -121,7 +121,7 @@ class _Training:
         path = self.resume.with_name(f"{self.resume.stem}-{self.method}-{seed}.safetensors")
         if path.is_file():
             policy = Policy.load(path)
-            if policy.notes["recipe"] == self.config.as_notes():
+            if policy.notes["config"] == asdict(self.config):
                 return policy
         policy = self._train(seed)
         policy.save(path)

@@ -85,7 +85,7 @@ def run(options: TrainOptions) -> None:
     result = train_run(options.run, options.out, config=config, progress=bar)
     notes = result.policy.notes
     if options.device is None:
-        strikes = notes["recipe"]["steps"]
+        strikes = notes["config"]["steps"]
         print(
             f"policy of {strikes} strikes written to {result.path} "
             f"in {result.seconds:.0f} s; log for TensorBoard in {options.out / 'log'}"

@@ -1,8 +1,7 @@
 """Conversion of a calibration to JSON with named arrays, and back.
 
 A tree of frozen dataclasses is written by the names of its fields. On reading, the types of these
-dataclasses decide which objects are built, never the file. Some fields have other names in files
-than in code (`_STORED_NAMES`), so that files of earlier versions stay readable.
+dataclasses decide which objects are built, never the file.
 """
 
 from __future__ import annotations
@@ -20,37 +19,12 @@ import torch
 
 from clashsim.core.errors import RunError
 from clashsim.core.scene import Scene
-from clashsim.fit.calibrate import Calibration
-from clashsim.fit.field_kernels import PriorScales
-from clashsim.fit.fields import Posterior
-from clashsim.fit.regression import GaussianProcess
 from clashsim.nets.impact import ImpactNet
 
 Tensors = dict[str, np.ndarray]
-# Names of fields in files, where they differ from those in code.
-_STORED_NAMES: dict[type, dict[str, str]] = {
-    Calibration: {"scaling": "scale", "local_correction": "witness"},
-    Scene: {"strikes": "draw"},
-    Posterior: {
-        "scales": "strength",
-        "std": "sd",
-        "residual_dual": "rest",
-        "outcome_shape": "shape",
-        "loo_error": "surprise",
-        "constants_std": "deviation",
-        "jacobian": "slope",
-    },
-    PriorScales: {
-        "scatter": "white",
-        "outcome_linear": "mix",
-        "field_length_scale": "reach",
-        "residual_length_scale": "span",
-    },
-    GaussianProcess: {"scale": "spread", "centre_variance": "unsure"},
-}
 _SCENE_FILES = ("xml", "assets")  # fields of a scene that are stored as separate files
 # Prefixes of the names of arrays.
-_WIDTHS = "model.scale.widths."
+_WIDTHS = "model.scaling.widths."
 _NETWORK = "model.base.net."
 
 
@@ -89,14 +63,13 @@ def pack(value: Any, key: str, tensors: Tensors) -> Any:
 
 
 def _pack_fields(value: Any, key: str, tensors: Tensors) -> dict[str, Any]:
-    """The fields of a dataclass as JSON, by their names in files."""
-    stored_names = _STORED_NAMES.get(type(value), {})
+    """The fields of a dataclass as JSON, by name."""
     packed = {}
     for field in dataclasses.fields(value):
         if isinstance(value, Scene) and field.name in _SCENE_FILES:
             continue
-        stored = stored_names.get(field.name, field.name)
-        packed[stored] = pack(getattr(value, field.name), f"{key}.{stored}", tensors)
+        name = field.name
+        packed[name] = pack(getattr(value, name), f"{key}.{name}", tensors)
     return packed
 
 
@@ -156,13 +129,11 @@ def _unpack_tuple(
 
 
 def _unpack_fields(kind: type, value: Any, tensors: Tensors, key: str) -> Any:
-    """A dataclass from its fields, by their names in files."""
+    """A dataclass from its fields, by name."""
     hints = get_type_hints(kind)
-    code_names = {stored: name for name, stored in _STORED_NAMES.get(kind, {}).items()}
     fields = {}
-    for stored, item in value.items():
-        name = code_names.get(stored, stored)
-        fields[name] = unpack(hints[name], item, tensors, f"{key}.{stored}")
+    for name, item in value.items():
+        fields[name] = unpack(hints[name], item, tensors, f"{key}.{name}")
     return kind(**fields)
 
 

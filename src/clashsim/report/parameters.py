@@ -11,7 +11,7 @@ from clashsim.core.params import Param, to_unit
 from clashsim.report import charts
 from clashsim.report.chart_frame import legend_key
 from clashsim.report.markup import Markup, section, tag
-from clashsim.report.tables import Estimated, number, slide_value_name
+from clashsim.report.tables import Estimated, number
 
 _STATUS_MEANINGS = {
     "fitted": "the impacts determine the value",
@@ -106,7 +106,7 @@ def slide_section(estimates: Sequence[Estimated], units: Mapping[str, str]) -> M
         interval = f"{_short_number(estimate.low)} to {_short_number(estimate.high)}"
         value = tag("b", _short_number(estimate.value))
         cells = [
-            tag("th", slide_value_name(estimate.name), scope="row"),
+            tag("th", estimate.name, scope="row"),
             tag("td", value, f" {unit}" if unit else "", class_="num"),
             tag("td", interval, class_="num"),
             tag("td", _status_chip(str(estimate.status))),

@@ -33,21 +33,6 @@ _STATUS_COLOURS = {
 }
 
 
-# Names of a slide model's values, as in `clashsim.slides.law`, by their keys in slide.json.
-_SLIDE_VALUE_NAMES = {
-    "rise": "rate_dependence",
-    "spin": "torsion_radius",
-    "reach_x": "pressure_radius_x",
-    "reach_y": "pressure_radius_y",
-    "reach_xy": "pressure_radius_xy",
-    "x": "pressure_x",
-    "y": "pressure_y",
-    "lean": "pressure_offset",
-    "grain": "anisotropy",
-    "grain_xy": "anisotropy_xy",
-}
-
-
 class Estimated(Protocol):
     """A parameter after calibration: value, 90 % interval and status."""
 
@@ -146,15 +131,8 @@ def slide_table(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
             estimate = estimates[name]
             interval = f"{number(estimate['low'])} to {number(estimate['high'])}"
             status = _coloured(estimate["status"])
-        shown_name = slide_value_name(name)
-        unit = units.get(shown_name) or units.get(name) or "-"
-        table.add_row(shown_name, unit, number(value), interval, status)
+        table.add_row(name, units.get(name) or "-", number(value), interval, status)
     return table
-
-
-def slide_value_name(key: str) -> str:
-    """The name of a value of a slide model, by its key in slide.json."""
-    return _SLIDE_VALUE_NAMES.get(key, key)
 
 
 def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -7,9 +7,9 @@ Gaussian sample, without a correction for the tanh.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +27,6 @@ _HIDDEN_GAIN = 2**0.5  # of orthogonal weights before a rectifier: keeps the var
 _ACTOR_GAIN = 0.01  # of the last layer: the first actions are close to the middle of all strikes
 _CRITIC_GAIN = 1.0
 _ROUNDS_PER_GUIDED = 4  # at most one round in this many is guided
-# Fields of `PpoConfig` whose keys in checkpoints and policies differ from their names.
-_NOTE_KEYS = {
-    "num_envs": "copies",
-    "learning_rate": "rate",
-    "gae_lambda": "trace",
-    "initial_log_std": "spread",
-    "anywhere_share": "along",
-    "checkpoint_interval": "every",
-}
 
 
 @dataclass(frozen=True)
@@ -101,10 +92,6 @@ class PpoConfig:
         """Number of rounds in which a lookahead chooses, never more than a quarter of all."""
         wanted = -(-self.guided // self.round_strikes)  # rounded up
         return min(wanted, self.rounds // _ROUNDS_PER_GUIDED)
-
-    def as_notes(self) -> dict[str, Any]:
-        """Return the fields by their keys in checkpoints and policies."""
-        return {_NOTE_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
 
 class _Strikes(NamedTuple):

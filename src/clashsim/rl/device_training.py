@@ -6,6 +6,7 @@ Training that was killed continues from a checkpoint, and ends with the same pol
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ from clashsim.rl.policy import Policy
 from clashsim.rl.push import heading_offset_of
 
 _TEST_EPISODES = 4096  # episodes in the model by which a trained policy is judged
-# Keys in a checkpoint of weights whose names in `PpoLearner` differ.
-_WEIGHT_KEYS = {"log_std": "log_sd"}
 _OPTIMISER_NAME = "both"  # in a checkpoint: one optimiser for actor and critic
 
 
@@ -53,7 +52,7 @@ def train(
         return, both with outcomes that vary by the model's standard deviation.
     """
     job = {
-        "recipe": config.as_notes(),
+        "config": asdict(config),
         "seed": seed,
         "scene": scene.name,
         "names": list(model.names),
@@ -147,4 +146,4 @@ def _restore(learner: PpoLearner, about: dict[str, Any], tensors: checkpoint.Ten
 
 def _weight_key(name: str) -> str:
     """Return the key of a weight in a checkpoint."""
-    return f"weights.{_WEIGHT_KEYS.get(name, name)}"
+    return f"weights.{name}"

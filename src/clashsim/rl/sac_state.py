@@ -65,7 +65,7 @@ def write_sac_checkpoint(sac: SAC, env: StrikeVecEnv, *, folder: Path, job: dict
         "space": _with_lists(env.action_space.np_random.bit_generator.state),
     }
     checkpoint.write_checkpoint(
-        folder, tensors, about, steps=sac.num_timesteps, of=job["recipe"]["steps"]
+        folder, tensors, about, steps=sac.num_timesteps, of=job["config"]["steps"]
     )
 
 

@@ -26,15 +26,6 @@ with needs("Stable-Baselines3", "rl"):
     from stable_baselines3 import SAC
     from stable_baselines3.common.logger import configure
 
-# Fields of `SacConfig` whose keys in checkpoints and policies differ from their names.
-_NOTE_KEYS = {
-    "num_envs": "envs",
-    "gradient_steps": "updates",
-    "learning_rate": "rate",
-    "warmup_strikes": "warm",
-    "anywhere_share": "along",
-    "checkpoint_interval": "every",
-}
 _MIN_STEPS_PER_GUIDED = 4  # at most one strike in this many is guided
 _LOG_INTERVAL = 50  # episodes between rows of the log
 
@@ -71,10 +62,6 @@ class SacConfig:
     anywhere_share: float = 0.5
     noise: float = 0.3
     checkpoint_interval: int = 20_000
-
-    def as_notes(self) -> dict[str, Any]:
-        """Return the fields by their keys in checkpoints and policies."""
-        return {_NOTE_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
 
 # As in the paper: Stable-Baselines3's default hyper-parameters, one environment, one update per
@@ -117,7 +104,7 @@ def train(
     env = StrikeVecEnv(Push.of(scene, model, config.num_envs, starts), seed=seed)
     sac = _make_sac(env, config, seed)
     job = {
-        "recipe": config.as_notes(),
+        "config": asdict(config),
         "seed": seed,
         "scene": scene.name,
         "names": list(model.names),

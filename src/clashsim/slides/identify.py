@@ -18,7 +18,7 @@ from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.slides.fit_problem import OWN_FRICTION, SlideProblem
-from clashsim.slides.law import TO_STORED, VALUE_NAMES, SlideModel
+from clashsim.slides.law import VALUE_NAMES, SlideModel
 from clashsim.slides.slide import Slide
 from clashsim.slides.support_patch import SupportPatch
 from clashsim.slides.value_priors import expected_values, model_from_fit, natural_values
@@ -61,7 +61,7 @@ class SlideFit:
 
     def content(self) -> dict[str, Any]:
         """The content of slide.json: the model, and under "fit" how well it was fitted."""
-        estimates = [asdict(replace(e, name=TO_STORED[e.name])) for e in self.estimates]
+        estimates = [asdict(estimate) for estimate in self.estimates]
         fit = {
             "slides": self.slides,
             "misfit": self.misfit.tolist(),

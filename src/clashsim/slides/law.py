@@ -30,22 +30,6 @@ VALUE_NAMES = (
     "anisotropy_xy",
 )
 VALUE_UNITS = ("", "", "m", "m", "m", "m", "m", "m", "m", "", "")
-# The names of the same values in slide.json, in the same order.
-STORED_NAMES = (
-    "friction",
-    "rise",
-    "spin",
-    "reach_x",
-    "reach_y",
-    "reach_xy",
-    "x",
-    "y",
-    "lean",
-    "grain",
-    "grain_xy",
-)
-_FROM_STORED = dict(zip(STORED_NAMES, VALUE_NAMES, strict=True))
-TO_STORED = dict(zip(VALUE_NAMES, STORED_NAMES, strict=True))
 _MAX_STEPS = 10_000
 # Mean distance of the points of a uniform disc from its centre, in radii of gyration:
 # (2 R / 3) / (R / sqrt(2)).
@@ -226,7 +210,7 @@ class SlideModel(nn.Module):
 
     def content(self) -> dict[str, Any]:
         """The model as slide.json holds it; the inverse of `SlideModel.of`."""
-        values = dict(zip(STORED_NAMES, self.values.tolist(), strict=True))
+        values = dict(zip(VALUE_NAMES, self.values.tolist(), strict=True))
         return {
             "values": values,
             "gyration": self.gyration,
@@ -239,13 +223,8 @@ class SlideModel(nn.Module):
     @staticmethod
     def of(content: Mapping[str, Any]) -> SlideModel:
         """The model whose `content` this is; raises `ParamError` on an unknown value."""
-        stored = content["values"]
-        for name in stored:
-            if name not in _FROM_STORED:
-                hint = did_you_mean(name, STORED_NAMES)
-                raise ParamError(f"a slide model has no value {name!r}; {hint}")
         return SlideModel(
-            {_FROM_STORED[name]: value for name, value in stored.items()},
+            content["values"],
             gyration=content["gyration"],
             centre=content["centre"],
             gravity=content["gravity"],
@@ -256,19 +235,6 @@ class SlideModel(nn.Module):
     def delayed(self, delay: float) -> SlideModel:
         """The same model with another delay (s)."""
         return SlideModel.of(self.content() | {"delay": delay})
-
-
-def with_value_names(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of slide.json with the stored names replaced by those in `VALUE_NAMES`."""
-    values = {_FROM_STORED.get(name, name): value for name, value in content["values"].items()}
-    renamed = {**content, "values": values}
-    if "fit" in content:
-        estimates = []
-        for estimate in content["fit"]["estimates"]:
-            name = _FROM_STORED.get(estimate["name"], estimate["name"])
-            estimates.append({**estimate, "name": name})
-        renamed["fit"] = {**content["fit"], "estimates": estimates}
-    return renamed
 
 
 def _check_values(values: Mapping[str, float]) -> None:
