@@ -11,7 +11,7 @@ import numpy as np
 import clashsim
 
 scene = clashsim.Scene.load("puck")
-base = clashsim.base_model(scene)
+base = clashsim.distilled_model(scene)
 
 # Each simulated impact has its own theta. Take the 24 whose theta is closest to that of number 7:
 # they are nearly impacts of one puck.

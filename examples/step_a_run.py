@@ -52,7 +52,7 @@ scene = clashsim.Scene.load("semi_cylinder")
 if len(sys.argv) > 1:
     hybrid = clashsim.load(sys.argv[1]).hybrid(timestep=0.002)
 else:
-    hybrid = clashsim.HybridSim(scene, clashsim.base_model(scene), timestep=0.002)
+    hybrid = clashsim.HybridSim(scene, clashsim.distilled_model(scene), timestep=0.002)
 mujoco_model = scene.model(hybrid.theta)
 
 learned = film_strike(hybrid.model, hybrid.step)

@@ -13,7 +13,7 @@ from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.distil import DistilledModel
 from clashsim.fit.sample import sample_strikes
 from clashsim.sim.hybrid.simulator import HybridSim
@@ -48,7 +48,7 @@ def strike_scene(name: str) -> StrikeScene:
     scene = Scene.load(name)
     theta = scene.nominal.copy()
     theta[param_index(scene, "drag")] = 0.0
-    return StrikeScene(scene, base_model(scene), theta)
+    return StrikeScene(scene, distilled_model(scene), theta)
 
 
 def param_index(scene: Scene, name: str) -> int:

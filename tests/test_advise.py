@@ -19,7 +19,7 @@ from clashsim.bench.options import BenchOptions
 from clashsim.core.errors import ClashError, DataError, RunError
 from clashsim.core.scene import Scene
 from clashsim.fit.advise import advise, choose
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.candidates import candidates
 from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
@@ -39,7 +39,7 @@ def strikes():
 def few(strikes):
     """A calibration on eight strikes."""
     return calibrate(
-        base_model(Scene.load("square")), strikes.impacts[np.arange(8)], posterior_samples=2
+        distilled_model(Scene.load("square")), strikes.impacts[np.arange(8)], posterior_samples=2
     )
 
 
@@ -157,7 +157,7 @@ def test_strikes_like_those_recorded_tell_less(strikes, few):
 
 
 def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
-    base = base_model(Scene.load("square"))
+    base = distilled_model(Scene.load("square"))
     choice = candidates(base.scene, 0, 128)
     advice = {
         n: advise(

@@ -57,7 +57,7 @@ def models():
 
 @pytest.fixture
 def quick(monkeypatch, models):
-    monkeypatch.setattr(base_module, "base_model", models)
+    monkeypatch.setattr(base_module, "distilled_model", models)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from clashsim import cli
 from clashsim.bench.planning_methods import NUM_FITTED
 from clashsim.bench.slide_sets import load as slide_set
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.run_folder import save_run
 from clashsim.slides.identify import delay, fit_slides
@@ -26,7 +26,7 @@ def runs(tmp_path_factory):
     data = slide_set("lab/semi-cylinder", None).subset(np.arange(NUM_FITTED))
     fit = fit_slides(data.slides, data.support_patch, twists=data.twist)
     model = fit.model.delayed(delay(fit.model, data.impacts.pose, data.impacts.after, data.rest))
-    calibration = calibrate(base_model(data.scene), data.impacts, posterior_samples=2)
+    calibration = calibrate(distilled_model(data.scene), data.impacts, posterior_samples=2)
     folder = tmp_path_factory.mktemp("runs")
     save_run(folder / "whole", calibration, slide=model)
     save_run(folder / "no_slide", calibration)

@@ -17,7 +17,7 @@ from clashsim.core.protocols import ImpactModel
 from clashsim.core.scene import Scene, contact_params, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
-from clashsim.fit.base import base_model, shipped_base
+from clashsim.fit.base import distilled_model, shipped_base
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.gradient import identify_by_gradient
@@ -99,7 +99,7 @@ def test_shipped_base_models_belong_to_their_scenes_and_are_accurate(name: str) 
 
 def test_calibration_beats_mujoco_and_its_std_is_honest() -> None:
     scene = Scene.load("puck")
-    base = base_model(scene)
+    base = distilled_model(scene)
     truth = from_unit(scene.params, np.array([0.5, -0.4, 0.2, 0.4]))
     pinned = replace(
         scene,
@@ -126,7 +126,7 @@ def test_calibration_beats_mujoco_and_its_std_is_honest() -> None:
 
 def test_fewer_impacts_than_parameters_are_fitted_with_priors() -> None:
     scene = Scene.load("plate")
-    base = base_model(scene)
+    base = distilled_model(scene)
     impacts = sample(scene, 4, 0)
     model = calibrate(base, Impacts(True, impacts.before, impacts.after))
     assert any(e.status == EstimateStatus.UNIDENTIFIABLE for e in model.theta)
@@ -138,7 +138,7 @@ def test_fewer_impacts_than_parameters_are_fitted_with_priors() -> None:
 
 def test_data_that_say_nothing_are_refused() -> None:
     scene = Scene.load("puck")
-    base = base_model(scene)
+    base = distilled_model(scene)
     impacts = sample(Scene.load("puck"), 5, 0)
     same = Impacts(True, np.repeat(impacts.before[:1], 5, 0), np.repeat(impacts.after[:1], 5, 0))
     with pytest.raises(DataError, match="identical"):
@@ -209,7 +209,7 @@ def test_a_calibration_is_an_impact_model() -> None:
     scene = Scene.load("puck")
     impacts = sample(scene, 6, 0)
     predicted, std = use(
-        calibrate(base_model(scene), Impacts(True, impacts.before, impacts.after)), impacts
+        calibrate(distilled_model(scene), Impacts(True, impacts.before, impacts.after)), impacts
     )
     assert predicted.shape == std.shape == impacts.after.shape
     assert (std > 0).all()
@@ -217,7 +217,7 @@ def test_a_calibration_is_an_impact_model() -> None:
 
 def test_a_base_model_knows_its_domain_and_where_its_members_disagree() -> None:
     scene = Scene.load("puck")
-    base = base_model(scene)
+    base = distilled_model(scene)
     impacts = sample(scene, 100, 9)
     frame = contact_frame(scene, impacts)
     assert impacts.theta is not None

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
     )
 
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.nets import fused
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.spline_table import SplineTable
@@ -73,4 +73,4 @@ def test_a_network_that_the_kernel_cannot_take_is_refused():
 
 def test_shipped_networks_fit():
     names = ("semi_cylinder", "square", "triangle", "puck")
-    assert all(fused.fits(base_model(Scene.load(name)).net) for name in names)
+    assert all(fused.fits(distilled_model(Scene.load(name)).net) for name in names)

@@ -13,7 +13,7 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.config import HybridConfig
@@ -70,7 +70,7 @@ def test_a_bounce_off_a_wall_does_not_depend_on_the_timestep():
     start = np.array([[-0.1, 0.02, 0.3, -1.0, 0.2, 5.0], [-0.05, 0.0, 0.0, -3.0, -1.0, 0.0]])
     ends = []
     for dt in (0.0005, 0.001, 0.002, 0.005):
-        hybrid = HybridSim(scene, base_model(scene), timestep=dt)
+        hybrid = HybridSim(scene, distilled_model(scene), timestep=dt)
         ends.append(hybrid.rollout(start, np.zeros((2, round(0.2 / dt), 0)))[:, -1])
         assert hybrid.collision_stats == CollisionStats(learned=2)
         difference = np.abs(ends[-1] - ends[0])

@@ -10,7 +10,7 @@ from clashsim.core.box import Box
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.impacts import before_columns
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.sample import sample_strikes
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.simulator import MujocoSim
@@ -24,7 +24,7 @@ STEPS = 3
 def square() -> HybridSim:
     scene = Scene.load("square")
     slide = SlideModel({"friction": 0.3}, gyration=0.0327)
-    return HybridSim(scene, base_model(scene), slide_model=slide)
+    return HybridSim(scene, distilled_model(scene), slide_model=slide)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def make_simulator(kind: str):
     """A simulator, and a start (1, s) of it."""
     if kind == "hybrid":
         scene = Scene.load("square")
-        sim = HybridSim(scene, base_model(scene))
+        sim = HybridSim(scene, distilled_model(scene))
     elif kind == "mujoco":
         sim = MujocoSim(Scene.load("square"))
     elif kind == "graph":
@@ -124,8 +124,8 @@ def test_a_step_with_data_of_another_model_is_refused(square):
         with pytest.raises(DataError, match="needs an MjData"):
             square.step(wrong)
     scene = square.scene
-    coarse = HybridSim(scene, base_model(scene), timestep=0.002)
-    same_structure = HybridSim(scene, base_model(scene)).model
+    coarse = HybridSim(scene, distilled_model(scene), timestep=0.002)
+    same_structure = HybridSim(scene, distilled_model(scene)).model
     coarse.step(mujoco.MjData(same_structure))
 
 

@@ -36,7 +36,7 @@ from clashsim.data.folders import write_folder
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.readers import sources
 from clashsim.data.trial_files import write_trials
-from clashsim.fit.base import base_model, load_base
+from clashsim.fit.base import distilled_model, load_base
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.run_folder import load, save_run
@@ -234,7 +234,9 @@ def test_the_second_maker_of_a_model_waits_for_the_first_and_takes_its_own(tmp_p
         yield lambda n: None
 
     def make(who: str) -> None:
-        made[who] = weights(base_model(scene, config=TINY, n=100, cache=tmp_path, progress=waiting))
+        made[who] = weights(
+            distilled_model(scene, config=TINY, n=100, cache=tmp_path, progress=waiting)
+        )
         waits.set()
 
     def held(source: str, target: Path) -> None:
@@ -255,11 +257,11 @@ def test_the_second_maker_of_a_model_waits_for_the_first_and_takes_its_own(tmp_p
 
 def test_a_damaged_model_in_the_cache_is_made_again(tmp_path):
     scene = Scene.load("puck")
-    first = base_model(scene, config=TINY, n=100, cache=tmp_path)
+    first = distilled_model(scene, config=TINY, n=100, cache=tmp_path)
     (kept,) = tmp_path.glob("*.safetensors")
     content = kept.read_bytes()
     kept.write_bytes(content[: len(content) // 2])
-    again = base_model(scene, config=TINY, n=100, cache=tmp_path)
+    again = distilled_model(scene, config=TINY, n=100, cache=tmp_path)
     assert weights(first) == weights(again) == weights(load_base(scene, kept))
 
 
@@ -283,7 +285,7 @@ def test_rollouts_do_not_depend_on_the_number_of_threads(kind):
     def simulator(threads: int):
         if kind == "mujoco":
             return MujocoSim(scene, threads=threads)
-        return HybridSim(scene, base_model(scene), config=HybridConfig(threads=threads))
+        return HybridSim(scene, distilled_model(scene), config=HybridConfig(threads=threads))
 
     one, two = (simulator(threads).rollout(start, control) for threads in (1, 2))
     np.testing.assert_allclose(two, one, rtol=ROUNDING, atol=ROUNDING)
@@ -324,7 +326,7 @@ def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     scene = Scene.load("semi_cylinder")
     recorded = replace(sample(scene, 10, 1), theta=None, end_counts={})
-    calibration = calibrate(base_model(scene), recorded, posterior_samples=2)
+    calibration = calibrate(distilled_model(scene), recorded, posterior_samples=2)
     save_run(folder / "run", calibration, slide=scene_slide_model(scene))
     assert load(folder / "run").slide is not None
     return folder / "run"
@@ -430,11 +432,11 @@ CACHE = """
 import sys
 from pathlib import Path
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_bytes, base_model
+from clashsim.fit.base import base_bytes, distilled_model
 from clashsim.fit.distil import DistillationConfig
 scene = Scene.load("puck")
 config = DistillationConfig(width=16, layers=3, members=2, steps=20, batch=64)
-base = base_model(scene, config=config, n=9000, cache=Path(sys.argv[1]))
+base = distilled_model(scene, config=config, n=9000, cache=Path(sys.argv[1]))
 Path(sys.argv[2]).write_bytes(base_bytes(base))
 """
 

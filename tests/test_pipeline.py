@@ -38,7 +38,9 @@ def puck():
 def recording(tmp_path, monkeypatch, puck) -> Path:
     """A file with impacts of the puck, where distilling costs nothing."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(base_module, "base_model", lambda scene, **_: replace(puck[0], scene=scene))
+    monkeypatch.setattr(
+        base_module, "distilled_model", lambda scene, **_: replace(puck[0], scene=scene)
+    )
     write_impacts(tmp_path / "impacts.csv", puck[1])
     return tmp_path / "impacts.csv"
 

@@ -15,7 +15,7 @@ from clashsim.core.errors import ClashError
 from clashsim.core.outline import outline
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, strike_ranges
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.optim.search import Cem, CmaEs, evaluate_random_points, minimise
 from clashsim.plan.batch_cost import BatchCost
@@ -48,7 +48,9 @@ CEM = PlannerConfig(method="cem")
 def square() -> StrikeTable:
     scene = Scene.load("square")
     slide_model = SlideModel({"friction": 0.3}, gyration=0.0289, delay=0.01)
-    return strike_table(HybridSim(scene, base_model(scene), scene.nominal, slide_model=slide_model))
+    return strike_table(
+        HybridSim(scene, distilled_model(scene), scene.nominal, slide_model=slide_model)
+    )
 
 
 def planted(model: StrikeTable, n: int, seed: int = 11) -> tuple[np.ndarray, np.ndarray]:

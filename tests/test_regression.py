@@ -11,7 +11,7 @@ from clashsim.core.contact_frame import contact_frame
 from clashsim.core.errors import ParamError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model, shipped_base
+from clashsim.fit.base import distilled_model, shipped_base
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.regression import RegressionInputs, regress
@@ -59,7 +59,7 @@ def test_it_corrects_what_physics_cannot_explain_near_the_data():
     odd = replace(
         impacts, theta=None, after=impacts.after * (1 + 0.2 * np.sin(impacts.twist[:, 2:] / 15))
     )
-    model = calibrate(base_model(scene), odd[np.arange(120)])
+    model = calibrate(distilled_model(scene), odd[np.arange(120)])
     test = odd[np.arange(120, len(odd))]
     with_it, without = (
         np.linalg.norm(m.predict(test) - test.after, axis=1).mean()
@@ -84,6 +84,6 @@ def test_same_impacts_same_bits():
     scene = Scene.load("puck")
     impacts = sample(scene, 12, 3)
     real = Impacts(True, impacts.before, impacts.after)
-    a, b = (calibrate(base_model(scene), real, seed=1) for _ in range(2))
+    a, b = (calibrate(distilled_model(scene), real, seed=1) for _ in range(2))
     assert (a.predict(impacts) == b.predict(impacts)).all()
     assert (a.std(impacts) == b.std(impacts)).all()

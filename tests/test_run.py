@@ -19,7 +19,7 @@ from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
 from clashsim.data.segmentation.segment import segment
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import (
     CalibratedRun,
@@ -54,7 +54,7 @@ def made(found) -> tuple[Calibration, SlideFit]:
     scene = Scene.load("semi_cylinder")
     fit, _ = fit_slides_of_impacts(scene, found.found, ())
     assert fit is not None
-    return calibrate(base_model(scene), found.impacts, posterior_samples=2), fit
+    return calibrate(distilled_model(scene), found.impacts, posterior_samples=2), fit
 
 
 @pytest.fixture

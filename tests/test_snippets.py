@@ -95,7 +95,7 @@ def models():
 
 @pytest.fixture
 def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(base_module, "base_model", models)
+    monkeypatch.setattr(base_module, "distilled_model", models)
     # Making a strike table takes seconds, and several commands need that of the same run.
     monkeypatch.setattr(run_module, "strike_table", cached_strike_table)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -16,7 +16,7 @@ from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
 from clashsim.evaluate.device import device_available
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.nets.spline_table import SplineTable
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid import strike_table as strike_table_module
@@ -34,7 +34,7 @@ def tabulated() -> Tabulated:
     scene = Scene.load("square")
     hybrid = HybridSim(
         scene,
-        base_model(scene),
+        distilled_model(scene),
         scene.nominal,
         slide_model=SlideModel({"friction": 0.3}, gyration=0.0289),
     )
@@ -218,14 +218,14 @@ def test_stepping_comes_to_rest_where_the_table_does(tabulated):
 def test_scenes_without_a_table_are_refused():
     scene = Scene.load("square")
     with pytest.raises(ClashError, match="slide model"):
-        strike_table(HybridSim(scene, base_model(scene), scene.nominal))
+        strike_table(HybridSim(scene, distilled_model(scene), scene.nominal))
     with pytest.raises(ClashError, match="striker"):
         strike_ranges(Scene.load("ellipse"))
 
 
 def test_rates_on_a_device_have_their_limits(tabulated):
     hybrid, table = tabulated
-    net = base_model(hybrid.scene).net
+    net = distilled_model(hybrid.scene).net
     try:
         rows = device_impacts.measure_rates(net, table, "cpu", n=256)
     finally:

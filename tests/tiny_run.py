@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.sample import sample
@@ -40,7 +40,7 @@ def calibration() -> Calibration:
     """A calibration of the shipped square on four simulated impacts."""
     scene = Scene.load("square")
     impacts = replace(sample(scene, 4, 1), theta=None, end_counts={})
-    return calibrate(base_model(scene), impacts, posterior_samples=1)
+    return calibrate(distilled_model(scene), impacts, posterior_samples=1)
 
 
 def write_run(path: Path) -> Path:

@@ -15,7 +15,7 @@ from clashsim import lab
 from clashsim.commands import view
 from clashsim.core.scene import Scene
 from clashsim.data.segmentation.segment import segment
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
@@ -35,7 +35,7 @@ def folder() -> Path:
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     scene = Scene.load("semi_cylinder")
     found = segment(lab.recorded(*SETTING)[:CALIBRATION_STRIKES], scene=scene)
-    calibration = calibrate(base_model(scene), found.impacts, posterior_samples=2)
+    calibration = calibrate(distilled_model(scene), found.impacts, posterior_samples=2)
     save_run(
         out / "demo",
         calibration,

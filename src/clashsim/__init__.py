@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clashsim.data.segmentation.segment import segment as segment
     from clashsim.data.trial_files import read_trials as read_trials
     from clashsim.data.trial_files import write_trials as write_trials
-    from clashsim.fit.base import base_model as base_model
+    from clashsim.fit.base import distilled_model as distilled_model
     from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
     from clashsim.fit.calibrated_run import CalibratedRun as CalibratedRun
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clashsim.fit.run_folder import load as load
     from clashsim.fit.run_folder import save_run as save_run
     from clashsim.fit.sample import sample as sample
+    from clashsim.fit.solved_model import SolvedModel as SolvedModel
     from clashsim.pipeline.calibration import CalibrationConfig as CalibrationConfig
     from clashsim.pipeline.calibration import CalibrationResult as CalibrationResult
     from clashsim.pipeline.calibration import calibrate_run as calibrate_run
@@ -88,7 +89,8 @@ _HOMES = {
     "read_impacts": "data.impact_files",
     "write_impacts": "data.impact_files",
     "write_back": "data.mjcf",
-    "base_model": "fit.base",
+    "distilled_model": "fit.base",
+    "SolvedModel": "fit.solved_model",
     "Calibration": "fit.calibrate",
     "calibrate": "fit.calibrate",
     "DistilledModel": "fit.distil",

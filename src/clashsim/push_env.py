@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 from clashsim.core.errors import DataError, did_you_mean
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
 from clashsim.fit.calibrated_run import CalibratedRun
 from clashsim.fit.run_folder import load
+from clashsim.fit.solved_model import SolvedModel
 
 # gymnasium comes from there, where a missing extra is explained in one sentence.
 from clashsim.rl.env import PushEnv, gymnasium
@@ -60,7 +60,7 @@ def _strike_model(calibrated: CalibratedRun | None, scene: Scene, physics: Physi
         return SteppedStrikes(MujocoSim(scene, theta), scene, theta)
     if physics == "hybrid":
         if calibrated is None:
-            hybrid = HybridSim(scene, base_model(scene), theta, timestep=_TIMESTEP)
+            hybrid = HybridSim(scene, SolvedModel(scene), theta, timestep=_TIMESTEP)
         else:
             hybrid = calibrated.hybrid(slide_model=None, timestep=_TIMESTEP)
         hybrid_theta = theta if hybrid.theta is None else hybrid.theta
@@ -68,7 +68,7 @@ def _strike_model(calibrated: CalibratedRun | None, scene: Scene, physics: Physi
     if calibrated is not None:
         return calibrated.strike_table()
     slide_model = scene_slide_model(scene)
-    return strike_table(HybridSim(scene, base_model(scene), theta, slide_model=slide_model))
+    return strike_table(HybridSim(scene, SolvedModel(scene), theta, slide_model=slide_model))
 
 
 if ID not in gymnasium.registry:

@@ -28,29 +28,29 @@ from clashsim.data import datasets
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.metrics import accuracy_summary, relative_error
 from clashsim.fit.advise import advise
-from clashsim.fit.base import base_model
+from clashsim.fit.base import BaseModel
 from clashsim.fit.calibrate import calibrate
-from clashsim.fit.distil import DistilledModel
+from clashsim.fit.solved_model import SolvedModel
 
 OPTIONS = frozenset({"root", "seeds", "sets", "methods", "resume"})
 NUM_STRIKES = 10
 _POOL_SIZE = 60  # strikes to choose from; half of the data set if that is less
 _MAX_TESTED = 400  # strikes
 # (base model, pool, seed) -> rows of the pool that are chosen
-Choice = Callable[[DistilledModel, Impacts, int], np.ndarray]
+Choice = Callable[[BaseModel, Impacts, int], np.ndarray]
 
 
-def _random(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
+def _random(base: BaseModel, pool: Impacts, seed: int) -> np.ndarray:
     """The first strikes: the pool is in random order."""
     return np.arange(NUM_STRIKES)
 
 
-def _advised(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
+def _advised(base: BaseModel, pool: Impacts, seed: int) -> np.ndarray:
     """All strikes advised at once."""
     return advise(base, pool, NUM_STRIKES).rows
 
 
-def _advised_twice(base: DistilledModel, pool: Impacts, seed: int) -> np.ndarray:
+def _advised_twice(base: BaseModel, pool: Impacts, seed: int) -> np.ndarray:
     """Half of the strikes advised at once, the others after a calibration with the first half."""
     first = advise(base, pool, NUM_STRIKES // 2).rows
     others = np.setdiff1d(np.arange(len(pool)), first)
@@ -87,7 +87,7 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
             with optional(rows, set=name):
                 real = present[name]()
                 scene = Scene.load(real.scene).with_nominal(real.nominal)
-                base = base_model(scene, cache=options.cache)
+                base = SolvedModel(scene)
                 for method in methods:
                     head = {"set": name, "method": method, "n": NUM_STRIKES}
                     with optional(rows, **head):
@@ -116,7 +116,7 @@ def _data_sets(options: BenchOptions) -> dict[str, Callable[[], RealDataset]]:
     return present
 
 
-def _errors(real: RealDataset, base: DistilledModel, choice: Choice, seed: int) -> np.ndarray:
+def _errors(real: RealDataset, base: BaseModel, choice: Choice, seed: int) -> np.ndarray:
     """Relative errors (N,) on the test, after a calibration with the chosen strikes."""
     order = np.random.default_rng(seed).permutation(len(real.impacts))
     size = min(_POOL_SIZE, len(order) // 2)

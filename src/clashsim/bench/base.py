@@ -14,12 +14,13 @@ from clashsim.bench.rows import Row, optional
 from clashsim.core.contact_frame import inertia
 from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.evaluate.metrics import ALPHAS, accuracy, relative_error
-from clashsim.fit.base import base_model
+from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.distil import PAPER, DistillationConfig
 from clashsim.fit.sample import sample
+from clashsim.fit.solved_model import SolvedModel
 
 OPTIONS: frozenset[str] = frozenset()
-# How each method's base model is distilled; None takes what `base_model` gives by default.
+# How each method's base model is distilled; None solves the contact problems instead.
 CONFIGS: Mapping[str, DistillationConfig | None] = {"clash-paper": PAPER, "clashsim": None}
 _HELD_OUT_SEED = 1_000_003  # of the impacts to test on; training uses small seeds
 _QUICK_SAMPLES = 8192
@@ -62,14 +63,16 @@ def run(
         for method, config in configs.items():
             row: Row = {"set": name, "method": method, "n": n}
             with optional(rows, **row):
-                base = base_model(
-                    scene,
-                    config=config,
-                    n=n,
-                    seed=seed,
-                    cache=options.cache,
-                    progress=options.progress,
-                )
+                base: BaseModel = SolvedModel(scene)
+                if config is not None:
+                    base = distilled_model(
+                        scene,
+                        config=config,
+                        n=n,
+                        seed=seed,
+                        cache=options.cache,
+                        progress=options.progress,
+                    )
                 error = relative_error(base.predict(test, test.theta), test.after, gyration)
                 for alpha in ALPHAS:
                     row[f"accuracy_{alpha}"] = accuracy(error, alpha)

@@ -38,7 +38,7 @@ from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.core.workers import exit_with_parent
 from clashsim.data.trial_files import read_trials, write_trials
-from clashsim.fit.base import base_model
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.loop.lab_rig import LabRig
 from clashsim.loop.recorded_strikes import RecordedStrikes
 from clashsim.loop.rounds import RealSimRealLoop, Round
@@ -273,7 +273,7 @@ def _test_strikes(change: str, n: int, resume: Path | None) -> RecordedStrikes:
     Each is the strike that the author's simulator predicts to be best for the task.
     """
     scene = Scene.load(_SCENE)
-    task = make_task("push", author_simulator(base_model(scene)), num_envs=1)
+    task = make_task("push", author_simulator(SolvedModel(scene)), num_envs=1)
     names = task.model.names
     path = None if resume is None else resume.with_name(f"{resume.stem}-{change}-{n}.safetensors")
     if path is not None and path.is_file():

@@ -19,9 +19,9 @@ from clashsim.core.scene import GROUND, Scene
 from clashsim.core.strike_geometry import move_pair_to, strike_ranges
 from clashsim.evaluate import baselines, methods
 from clashsim.evaluate.few_shot_problem import FewShotProblem
-from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.identify import identify_rows
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.nets.spline_table import SplineTable
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_grid, strike_table
@@ -189,8 +189,7 @@ def _hybrid(baseline: methods.Method) -> Method:
 
 def _clashsim(problem: PlanningProblem, seed: int) -> StrikeModel:
     """clashsim's calibration and slide model as a strike table."""
-    base = base_model(problem.scene, cache=problem.cache)
-    calibration = calibrate(base, problem.fitted.impacts, seed=seed)
+    calibration = calibrate(SolvedModel(problem.scene), problem.fitted.impacts, seed=seed)
     hybrid = HybridSim(problem.scene, calibration, slide_model=problem.slide.model)
     return strike_table(hybrid)
 

@@ -7,7 +7,7 @@ import numpy as np
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import GROUND, Scene
-from clashsim.fit.base import base_model
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.slides.law import SlideModel
@@ -28,7 +28,7 @@ class RandomisedStrikeModel:
 
     def __init__(self, scene: Scene, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        base = base_model(scene)
+        base = SolvedModel(scene)
         nominal_slide = scene_slide_model(scene)
         nominal_friction = float(scene.base.pair(GROUND).friction[0])
         nominal = to_unit(scene.params, scene.nominal)

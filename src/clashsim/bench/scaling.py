@@ -25,9 +25,9 @@ from clashsim.bench.rows import Row, measured, optional
 from clashsim.core.errors import ClashError
 from clashsim.core.executor import Executor, Item, Result, local, map_items
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.sample import sample
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.fit.threads import one_thread
 from clashsim.scale.cluster import require_ray
@@ -98,7 +98,7 @@ def _calibrate(setting: lab.Setting) -> np.ndarray:
         one flat array.
     """
     real = load_lab_set(setting.name, setting.shape, setting.material, setting.surface)
-    model = calibrate(base_model(Scene.load(setting.shape)), real.impacts[:_NUM_FITTED])
+    model = calibrate(SolvedModel(Scene.load(setting.shape)), real.impacts[:_NUM_FITTED])
     values = [estimate.value for estimate in model.theta]
     predictions = model.predict(real.impacts[_NUM_FITTED:])
     return np.concatenate([values, predictions.ravel()])

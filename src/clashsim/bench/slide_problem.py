@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clashsim.bench.recorded_slides import SlideSet
-from clashsim.fit.base import base_model
-from clashsim.fit.distil import DistilledModel
+from clashsim.fit.solved_model import SolvedModel
 
 _GRAVITY = 9.81  # m/s^2
 # Sliding frictions of the table, divided by the friction that would stop a body without rotation
@@ -43,9 +42,9 @@ class RestPoseProblem:
     data: SlideSet
 
     @cached_property
-    def base(self) -> DistilledModel:
+    def base(self) -> SolvedModel:
         """The collision model before any real data."""
-        return base_model(self.data.scene)
+        return SolvedModel(self.data.scene)
 
     @cached_property
     def frictions(self) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
-from clashsim.fit.base import base_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.distil import DistilledModel
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.simulator import MujocoSim
@@ -57,7 +57,7 @@ class StrikeModels:
     @cached_property
     def base(self) -> DistilledModel:
         """The learned collision."""
-        return base_model(self.scene)
+        return distilled_model(self.scene)
 
     @cached_property
     def mujoco(self) -> SteppedStrikes:

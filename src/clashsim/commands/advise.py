@@ -18,9 +18,9 @@ from clashsim.core.errors import ParamError, RunError
 if TYPE_CHECKING:
     from clashsim.core.scene import Scene
     from clashsim.fit.advise import Advice
+    from clashsim.fit.base import BaseModel
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.candidates import Candidates
-    from clashsim.fit.distil import DistilledModel
 
 _MAX_STRIKES = 100
 AdvisedStrike = dict[str, float]
@@ -83,18 +83,17 @@ def run(options: AdviseOptions) -> None:
         print(f"written to {options.out}")
 
 
-def _model(path: Path) -> tuple[Calibration | DistilledModel, Scene]:
+def _model(path: Path) -> tuple[Calibration | BaseModel, Scene]:
     """A calibration and its scene from a run folder, or the base model of a scene."""
-    from clashsim.core.progress import bar
     from clashsim.core.scene import shipped_scenes
-    from clashsim.fit.base import base_model
     from clashsim.fit.run_folder import load
-    from clashsim.pipeline.arguments import load_scene, model_cache
+    from clashsim.fit.solved_model import SolvedModel
+    from clashsim.pipeline.arguments import load_scene
 
     is_shipped_scene = str(path) in shipped_scenes() and not path.exists()
     if path.suffix == ".xml" or is_shipped_scene:
         scene = load_scene(str(path))
-        return base_model(scene, cache=model_cache(), progress=bar), scene
+        return SolvedModel(scene), scene
     if not path.is_dir():
         raise RunError(
             f"there is no run folder {str(path)!r}, nor a scene of that name: give the folder of "
@@ -104,9 +103,7 @@ def _model(path: Path) -> tuple[Calibration | DistilledModel, Scene]:
     return calibrated.calibration, calibrated.scene
 
 
-def _candidates(
-    options: AdviseOptions, model: Calibration | DistilledModel, scene: Scene
-) -> Candidates:
+def _candidates(options: AdviseOptions, model: Calibration | BaseModel, scene: Scene) -> Candidates:
     """Candidate strikes within the side and speeds of the options."""
     from clashsim.fit.calibrate import Calibration
     from clashsim.fit.candidates import candidates

@@ -31,8 +31,8 @@ class CalibrateOptions:
     The impacts are a .csv, .npz, .json or .safetensors file with columns vx, vy, w, striker_vx,
     ..., vx_after, vy_after, w_after (SI units). Trials of clashsim import or record work as well:
     impacts are found in them, and the ground's friction and a slide model are identified from the
-    slides. The first run of a scene simulates strikes and distils them into a network, which takes
-    minutes; later runs load the distilled model from --base.
+    slides. Collisions are solved with MuJoCo's contact equations, for any pair of geoms: nothing is
+    trained, and a run takes seconds.
     """
 
     scene: SceneArgument
@@ -41,10 +41,16 @@ class CalibrateOptions:
     """File with recorded impacts, or with trials (whole recordings)."""
     out: OutputPath
     """Folder to write the run to."""
+    refine: bool = False
+    """Simulate strikes of this pair within the scene's [strikes], distil them into a network and
+    calibrate that: takes minutes the first time, for planning and training on a GPU.
+    """
     samples: int = 100_000
-    """Simulated strikes to distil from."""
+    """With --refine: simulated strikes to distil from."""
     base: OptionalPath = None
-    """Folder where distilled models are kept; by default clashsim's folder in the user's cache."""
+    """With --refine: folder where distilled models are kept; by default clashsim's folder in the
+    user's cache.
+    """
     seed: int = 0
     """Seed of sampling, distillation, fitting and the choice of held-out impacts."""
     hold_out: float = 0.0
@@ -72,6 +78,7 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
     from clashsim.pipeline.calibration import CalibrationConfig
 
     return CalibrationConfig(
+        refine=options.refine,
         samples=options.samples,
         base=options.base,
         seed=options.seed,

@@ -49,10 +49,6 @@ class DemoOptions:
     """Seed of all random numbers."""
     overwrite: bool = False
     """Replace the run if it exists."""
-    samples: int = 30_000
-    """Simulated strikes to distil from."""
-    steps: int = 2000
-    """Training steps of the distillation."""
 
 
 def run(options: DemoOptions) -> None:
@@ -60,18 +56,13 @@ def run(options: DemoOptions) -> None:
     from clashsim import lab
     from clashsim.core.scene import Scene
     from clashsim.data.folders import check_output_folder
-    from clashsim.fit import base as base_models
-    from clashsim.fit.distil import DistillationConfig
-    from clashsim.pipeline.arguments import check_not_negative, check_samples, model_cache
+    from clashsim.fit.solved_model import SolvedModel
+    from clashsim.pipeline.arguments import check_not_negative
     from clashsim.pipeline.calibration import Stopwatch, fit_and_save
 
     check_not_negative(seed=options.seed)
-    check_samples(options.samples)
-    if not 1 <= options.impacts <= 100 or options.steps < 1:
-        raise ParamError(
-            f"--impacts must be 1 to 100 and --steps at least 1, "
-            f"got {options.impacts} and {options.steps}"
-        )
+    if not 1 <= options.impacts <= 100:
+        raise ParamError(f"--impacts must be 1 to 100, got {options.impacts}")
     check_output_folder(options.out, overwrite=options.overwrite)
     start = time.perf_counter()
     console().print(_INTRODUCTION.format(num_fitted=options.impacts))
@@ -80,19 +71,10 @@ def run(options: DemoOptions) -> None:
     stopwatch = Stopwatch()
     with stopwatch.measure("finding impacts"):
         data = _data(trials, scene, num_fitted=options.impacts)
-    with stopwatch.measure("base model"):
-        base = base_models.base_model(
-            scene,
-            config=DistillationConfig(width=128, layers=4, members=2, steps=options.steps),
-            n=options.samples,
-            seed=options.seed,
-            cache=model_cache(),
-            progress=bar,
-        )
     # The viewer finds the recordings to replay by the key "recorded".
     saved_options = asdict(options) | {"out": str(options.out), "recorded": list(_SETTING)}
     result = fit_and_save(
-        base,
+        SolvedModel(scene),
         data,
         options.out,
         options=saved_options,

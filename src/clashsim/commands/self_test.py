@@ -99,13 +99,13 @@ class SelfTest:
         return finite and num_ended > _FEWEST_IMPACTS, f"{num_ended} of {_SAMPLES} ended"
 
     def _distilled(self) -> _Outcome:
-        """Predict the sampled strikes with the shipped model."""
+        """Predict the sampled strikes by solving their contact problems."""
         from clashsim.core.contact_frame import contact_frame
-        from clashsim.fit.base import base_model
+        from clashsim.fit.solved_model import SolvedModel
 
         impacts = self._sampled
         assert impacts.theta is not None
-        base = base_model(self._scene)
+        base = SolvedModel(self._scene)
         frame = contact_frame(self._scene, impacts)
         predicted = frame.decode(base.members(frame, impacts.theta)).mean(0)
         median = float(np.median(self._relative_errors(predicted, impacts)))
@@ -116,16 +116,16 @@ class SelfTest:
         """Calibrate on recorded strikes, and predict others."""
         from clashsim import lab
         from clashsim.data.segmentation.segment import segment
-        from clashsim.fit.base import base_model
         from clashsim.fit.calibrate import calibrate
         from clashsim.fit.calibrated_run import CalibratedRun, with_ground_friction
         from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+        from clashsim.fit.solved_model import SolvedModel
 
         trials = lab.recorded()
         fitted = segment(trials[:_NUM_FITTED], scene=self._scene)
         held_out = segment(trials[_NUM_FITTED : _NUM_FITTED + _NUM_HELD_OUT], scene=self._scene)
         calibration = calibrate(
-            base_model(self._scene),
+            SolvedModel(self._scene),
             fitted.impacts,
             posterior_samples=_POSTERIOR_SAMPLES,
             seed=0,

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from clashsim.commands.calibrate import CalibrateOptions, config_from
-from clashsim.commands.option_types import ExecutionOptions, OptionalPath, PairOptions
+from clashsim.commands.option_types import ExecutionOptions, PairOptions
 from clashsim.commands.shared import console, open_executor
 from clashsim.core.errors import ClashError, DataError, ParamError, RunError, quoted
 from clashsim.core.executor import Executor
@@ -24,11 +24,11 @@ from clashsim.core.progress import bar
 from clashsim.core.typed import build_dataclass
 
 # Columns of a .csv list that hold numbers, and how their text is converted.
-_NUMBERS: dict[str, Callable[[str], float]] = {"seed": int, "samples": int, "hold_out": float}
+_NUMBERS: dict[str, Callable[[str], float]] = {"seed": int, "hold_out": float}
 _LIST_BYTES = 1 << 26  # largest list that is read: room for more than a hundred thousand runs
 _REQUIRED = ("scene", "impacts", "out")
 # An existing run is kept only if it was made with the same values of these options.
-_DECISIVE = ("samples", "seed", "hold_out", "known", "pair")
+_DECISIVE = ("seed", "hold_out", "known", "pair")
 _COMPARED = ("MuJoCo, nominal", "MuJoCo, identified", "clashsim")
 
 
@@ -39,19 +39,15 @@ class SweepOptions:
     Example: clashsim sweep pairs.csv --executor ray
 
     The list is a .csv file with columns scene, impacts and out, or a .toml file with a table
-    [[run]] for each. Further columns are optional: seed, hold_out, samples, known, struck, striker
-    and ground, as in clashsim calibrate. Paths are relative to the list. Existing runs are kept, so
+    [[run]] for each. Further columns are optional: seed, hold_out, known, struck, striker and
+    ground, as in clashsim calibrate. Paths are relative to the list. Existing runs are kept, so
     an interrupted sweep continues. A run that fails is reported at the end; the others finish.
     """
 
     pairs: Positional[Annotated[Path, arg(metavar="LIST")]]
     """File with the list, ending in .csv or .toml."""
-    samples: int = 100_000
-    """Simulated strikes to distil from, where the list gives no number."""
-    base: OptionalPath = None
-    """Folder where distilled models are kept; by default clashsim's folder in the user's cache."""
     seed: int = 0
-    """Seed of sampling, distillation, fitting and held-out impacts, where the list gives none."""
+    """Seed of fitting and held-out impacts, where the list gives none."""
     hold_out: float = 0.0
     """Share of the impacts kept back to test each result, where the list gives none; 0 uses 5-fold
     cross-validation.
@@ -69,7 +65,6 @@ class _Line:
     impacts: str
     out: str
     seed: int | None = None
-    samples: int | None = None
     hold_out: float | None = None
     known: tuple[str, ...] = ()
     struck: str | None = None
@@ -99,7 +94,6 @@ def run(options: SweepOptions) -> None:
     with open_executor(options.execution) as executor:
         # Workers of an executor have one thread each; without one, sampling uses all cores (0).
         threads = 0 if options.execution.executor is None else 1
-        _make_shared_base_models([jobs[i] for i in state.to_do], executor, threads)
         _calibrate(jobs, state, executor, threads)
     rows = _result_rows(jobs, state)
     if rows:
@@ -153,22 +147,6 @@ def _begin(jobs: list[CalibrateOptions]) -> _Progress:
     return state
 
 
-def _make_shared_base_models(
-    jobs: list[CalibrateOptions], executor: Executor, threads: int
-) -> None:
-    """Make the base models that several runs need, before any run is calibrated.
-
-    Otherwise two workers could make the same base model at the same time.
-    """
-    shared = _one_job_per_shared_model(jobs)
-    if not shared:
-        return
-    with bar("base models", len(shared)) as advance:
-        # Errors are ignored here: each run of that scene raises the same error and reports it.
-        for _ in executor(partial(_make_base_model, threads=threads), shared):
-            advance(1)
-
-
 def _calibrate(
     jobs: list[CalibrateOptions], state: _Progress, executor: Executor, threads: int
 ) -> None:
@@ -181,22 +159,6 @@ def _calibrate(
             advance(1)
 
 
-def _make_base_model(job: CalibrateOptions, threads: int) -> None:
-    """Load or distil the base model of a job, so that it is in the cache."""
-    from clashsim.fit.base import base_model
-    from clashsim.fit.threads import one_thread
-    from clashsim.pipeline.arguments import load_scene, model_cache
-
-    with one_thread():
-        base_model(
-            load_scene(job.scene, **asdict(job.pair)),
-            n=job.samples,
-            seed=job.seed,
-            cache=job.base or model_cache(),
-            threads=threads,
-        )
-
-
 def _make_run(job: CalibrateOptions, threads: int) -> None:
     """Calibrate a job and write its run folder."""
     from clashsim.fit.threads import one_thread
@@ -204,15 +166,6 @@ def _make_run(job: CalibrateOptions, threads: int) -> None:
 
     with one_thread():
         calibrate_run(job.scene, job.impacts, job.out, config=config_from(job, threads=threads))
-
-
-def _one_job_per_shared_model(jobs: Iterable[CalibrateOptions]) -> list[CalibrateOptions]:
-    """One job for each base model that several jobs need."""
-    jobs_of_model: dict[tuple, list[CalibrateOptions]] = {}
-    for job in jobs:
-        model = (job.scene, job.pair, job.samples, job.seed)
-        jobs_of_model.setdefault(model, []).append(job)
-    return [sharing[-1] for sharing in jobs_of_model.values() if len(sharing) > 1]
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
@@ -266,12 +219,10 @@ def _job(options: SweepOptions, line: dict[str, Any], place: str) -> CalibrateOp
         scene=str(folder / asked.scene) if is_file else asked.scene,
         impacts=folder / asked.impacts,
         out=folder / asked.out,
-        base=None if options.base is None else options.base.absolute(),
         overwrite=options.overwrite,
         known=asked.known,
         pair=PairOptions(struck=asked.struck, striker=asked.striker, ground=asked.ground),
         seed=options.seed if asked.seed is None else asked.seed,
-        samples=options.samples if asked.samples is None else asked.samples,
         hold_out=options.hold_out if asked.hold_out is None else asked.hold_out,
     )
 

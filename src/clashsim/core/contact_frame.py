@@ -7,6 +7,7 @@ speed, so a model of these quantities needs far fewer samples than one in world 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import mujoco
 import numpy as np
@@ -67,6 +68,7 @@ class Inertia:
     gyration: float
 
 
+@lru_cache(maxsize=64)
 def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -> Inertia:
     """Compute the inertia of a body together with all bodies welded to it.
 
@@ -124,6 +126,7 @@ class ContactFrame:
             striker's, without its part along the normal; in space in the striker's axes.
         relative_orientation: Orientation of the struck body relative to the striker: (N, 2), cosine
             and sine of the yaw, in a plane; (N, 4) entries of the rotation matrix in space.
+        before: (N, d), motion of the touching bodies, as in `Impacts`.
     """
 
     features: np.ndarray
@@ -135,6 +138,7 @@ class ContactFrame:
     arm: np.ndarray
     tangential_offset: np.ndarray
     relative_orientation: np.ndarray
+    before: np.ndarray
 
     def encode(self, after: np.ndarray) -> np.ndarray:
         """Express world twists after impact (N, k) as dimensionless changes of twist (N, k)."""
@@ -156,6 +160,7 @@ class ContactFrame:
             arm=self.arm[rows],
             tangential_offset=self.tangential_offset[rows],
             relative_orientation=self.relative_orientation[rows],
+            before=self.before[rows],
         )
 
 
@@ -203,14 +208,14 @@ def frame_at_contact(scene: Scene, before: np.ndarray, contact: Contact) -> Cont
     Returns:
         The impacts in their contact frames.
     """
-    motion = MotionBefore.of(before)
     if scene.plane is not None:
-        return _planar_frame(scene, motion, contact)
-    return _spatial_frame(scene, motion, contact)
+        return _planar_frame(scene, before, contact)
+    return _spatial_frame(scene, before, contact)
 
 
-def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
+def _planar_frame(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
     """Express planar impacts in their contacts' axes."""
+    motion = MotionBefore.of(before)
     struck = motion.struck
     striker = motion.striker
     normal = contact.normal
@@ -269,6 +274,7 @@ def _planar_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Conta
         arm=_apply(contact_axes, arm) / gyration,
         tangential_offset=tangential_offset,
         relative_orientation=np.column_stack([np.cos(relative_yaw), np.sin(relative_yaw)]),
+        before=before,
     )
 
 
@@ -303,8 +309,9 @@ def _origin_to_mass_centre(scene: Scene, struck_inertia: Inertia, yaw: np.ndarra
     return rotate_planar(at_zero_yaw, yaw)
 
 
-def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> ContactFrame:
+def _spatial_frame(scene: Scene, before: np.ndarray, contact: Contact) -> ContactFrame:
     """Express impacts in space in their contacts' axes."""
+    motion = MotionBefore.of(before)
     struck = motion.struck
     striker = motion.striker
     normal = contact.normal
@@ -369,6 +376,7 @@ def _spatial_frame(scene: Scene, motion: MotionBefore, contact: Contact) -> Cont
         tangential_offset=_apply(world_to_striker, along_surface),
         # The upper left 2 x 2 entries; they determine the rotation up to the sign of the others.
         relative_orientation=struck_in_striker.reshape(-1, 9)[:, [0, 1, 3, 4]],
+        before=before,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from functools import lru_cache
 
 import mujoco
 import numpy as np
@@ -23,6 +25,7 @@ _MAX_TRAVEL = 3  # how far a body is advanced at most, in multiples of the initi
 _SEPARATION_MARGIN = 1.2  # factor on the bounding radii that separates a pair
 _MIN_CLOSING_RATE = 1e-3  # cosine of normal and approach below which bodies pass each other
 _CHUNK = 8192  # pairs that are simulated at once, to bound memory
+_MIN_BATCH = 64  # pairs, so that a batch can be used again for slightly more
 _MAX_QUATERNION_ERROR = 1e-2  # deviation of a quaternion's length from 1
 
 
@@ -85,10 +88,10 @@ class PairPoser:
         for mobility, body, height in bodies:
             if mobility.fixed:
                 continue
-            position, rotation = self._world_pose(body.pose, mobility, height)
+            position, rotation = self.world_pose(body.pose, mobility, height)
             qpos[:, mobility.qpos] = mobility.coordinates(position, rotation)
             if qvel is not None:
-                linear, angular = self._world_twist(body.twist)
+                linear, angular = self.world_twist(body.twist)
                 qvel[:, mobility.qvel] = mobility.rates(linear, angular, rotation)
 
     def scene_twist(self, linear: np.ndarray, angular: np.ndarray) -> np.ndarray:
@@ -120,7 +123,7 @@ class PairPoser:
             motion.struck.quaternion[:] = [1.0, 0.0, 0.0, 0.0]
         return before
 
-    def _world_pose(
+    def world_pose(
         self, pose: np.ndarray, mobility: Mobility, height: float | np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """World position (n, 3) and orientation (n, 3, 3) of a body at poses (n, 3) or (n, 7)."""
@@ -135,7 +138,7 @@ class PairPoser:
         in_plane = Rotation.from_rotvec(pose[:, 2:3] * normal).as_matrix()
         return position, in_plane @ mobility.rotation
 
-    def _world_twist(self, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def world_twist(self, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """World linear and angular velocity, (n, 3) each, of twists (n, 3) or (n, 6)."""
         if self.plane is None:
             return twist[:, :3], twist[:, 3:]
@@ -183,7 +186,7 @@ def advance_to_contact(
         shift=np.full(n, -back),
         touching=np.zeros(n, bool),
     )
-    nearest_points = _NearestPoints(scene, min(n, _CHUNK))
+    nearest_points = NearestPoints.of(scene, min(n, _CHUNK))
     for start in range(0, n, _CHUNK):
         active = np.arange(start, min(start + _CHUNK, n))
         for _ in range(iterations):
@@ -197,7 +200,7 @@ def advance_to_contact(
 
 
 def _advance(
-    nearest_points: _NearestPoints,
+    nearest_points: NearestPoints,
     moved: np.ndarray,
     unit_direction: np.ndarray,
     contact: Contact,
@@ -233,8 +236,14 @@ def _advance(
     return np.where(moving, stride, 0.0)
 
 
-class _NearestPoints:
+class NearestPoints:
     """Finds the nearest points of the two bodies for many poses, by sensors of a MuJoCo batch."""
+
+    @staticmethod
+    def of(scene: Scene, size: int) -> NearestPoints:
+        """One for `size` poses or more, which the calling thread keeps for the next time."""
+        rounded = max(_MIN_BATCH, 1 << (size - 1).bit_length())
+        return _kept_nearest_points(scene, rounded, threading.get_ident())
 
     def __init__(self, scene: Scene, size: int) -> None:
         model = scene.probe
@@ -254,6 +263,11 @@ class _NearestPoints:
             Distance (A,), m; the vector (A, 2 or 3) from the striker's nearest point to that of the
             struck body; and the striker's nearest point (A, 2 or 3).
         """
+        distance, on_struck, on_striker = self.in_world(before)
+        return distance, (on_struck - on_striker) @ self._basis.T, on_striker @ self._basis.T
+
+    def in_world(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Distance (A,), m, and nearest points (A, 3) of the struck body and the striker, world."""
         ids = np.arange(len(before))
         qpos = self._qpos[ids]
         self._poser.write(before, qpos)
@@ -262,9 +276,14 @@ class _NearestPoints:
         first = self._fromto  # the sensor holds the point on the struck geom, then on the striker
         on_struck = self._sensordata[ids, first : first + 3]
         on_striker = self._sensordata[ids, first + 3 : first + 6]
-        distance = self._sensordata[ids, self._distance]
-        gap = (on_struck - on_striker) @ self._basis.T
-        return distance, gap, on_striker @ self._basis.T
+        return self._sensordata[ids, self._distance], on_struck, on_striker
+
+
+@lru_cache(maxsize=8)
+def _kept_nearest_points(scene: Scene, size: int, thread: int) -> NearestPoints:
+    """Keep a batch for each thread, because two must not use one at the same time."""
+    del thread
+    return NearestPoints(scene, size)
 
 
 def _check_quaternions(quaternion: np.ndarray) -> None:

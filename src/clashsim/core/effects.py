@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clashsim.core.angles import rotate_planar, rotate_quarter_turn
-from clashsim.core.contact_frame import contact_frame, inertia
+from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 
@@ -35,7 +35,13 @@ _MIN_NORMAL_VELOCITY = 1e-6
 
 
 def with_effects(
-    scene: Scene, before: np.ndarray, after: np.ndarray, theta: np.ndarray, *, usable: np.ndarray
+    scene: Scene,
+    before: np.ndarray,
+    after: np.ndarray,
+    theta: np.ndarray,
+    *,
+    usable: np.ndarray,
+    frame: ContactFrame | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Add the scene's effects to simulated impacts; those of scenes in space stay unchanged.
 
@@ -45,6 +51,7 @@ def with_effects(
         after: (N, 3), simulated twists of the struck body after impact.
         theta: (N, p), parameters of the impacts.
         usable: (N,), whether the simulation of an impact ended properly; others keep their twist.
+        frame: The impacts in their contact frames, if already computed.
 
     Returns:
         `before` (N, 12) and `after` (N, 3) as they would be recorded with the effects.
@@ -60,9 +67,11 @@ def with_effects(
     after = after.copy()
     if "effect/tangential_stiffness" in values:
         rows = np.flatnonzero(usable)
+        impacts = Impacts(True, before[rows], after[rows])
         after[rows] = _with_tangential_spring(
             scene,
-            Impacts(True, before[rows], after[rows]),
+            impacts,
+            contact_frame(scene, impacts) if frame is None else frame[rows],
             friction=_friction(scene, theta)[rows],
             stiffness_ratio=values["effect/tangential_stiffness"][rows],
             mass_ratio=_mass_ratio(scene, theta)[rows],
@@ -173,6 +182,7 @@ def point_contact_impulse(contact: PointContact) -> np.ndarray:
 def _with_tangential_spring(
     scene: Scene,
     impacts: Impacts,
+    frame: ContactFrame,
     *,
     friction: np.ndarray,
     stiffness_ratio: np.ndarray,
@@ -182,7 +192,6 @@ def _with_tangential_spring(
 
     Restitution and the point at which the impulse acts are those of the simulated impacts.
     """
-    frame = contact_frame(scene, impacts)
     # (N, 3), over mass and approach speed: impulses along normal and tangent, angular impulse.
     change = frame.encode(impacts.after)
     normal_impulse = np.maximum(change[:, 0], _MIN_IMPULSE)
@@ -242,6 +251,35 @@ def _mass_ratio(scene: Scene, theta: np.ndarray) -> np.ndarray:
         if param.target == f"body/{striker.name}/mass":
             return struck_mass / theta[:, i]
     return np.full(len(theta), struck_mass / inertia(scene, striker).mass)
+
+
+def offset_params(scene: Scene) -> list[int]:
+    """Indices of the parameters that offset the recorded frame of the struck body."""
+    targets = ("effect/x", "effect/y", "effect/yaw")
+    return [i for i, param in enumerate(scene.params) if param.target in targets]
+
+
+def without_frame_offset(scene: Scene, before: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """The body's own motion where that of its offset recorded frame is given.
+
+    Args:
+        scene: The scene, planar.
+        before: (N, 12), as recorded.
+        theta: (N, p), parameters.
+
+    Returns:
+        (N, 12), a copy.
+    """
+    values = {param.target: theta[:, i] for i, param in enumerate(scene.params)}
+    zero = np.zeros(len(before))
+    position = np.stack([values.get("effect/x", zero), values.get("effect/y", zero)], 1)
+    before = before.copy()
+    struck = MotionBefore.of(before).struck
+    struck.yaw[:] -= values.get("effect/yaw", zero)
+    arm = rotate_planar(position, struck.yaw)
+    struck.position[:] -= arm
+    struck.velocity[:] -= struck.angular_velocity[:, None] * rotate_quarter_turn(arm)
+    return before
 
 
 def _move_recorded_frame(

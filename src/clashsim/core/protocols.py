@@ -38,12 +38,8 @@ class ThetaModel(Protocol):
         """The scene whose pair was learned."""
 
     @property
-    def low(self) -> np.ndarray:
-        """Lowest values (f + p,) of contact features and unit theta in the training data."""
-
-    @property
-    def high(self) -> np.ndarray:
-        """Highest values (f + p,) of contact features and unit theta in the training data."""
+    def needs_rest(self) -> bool:
+        """Whether the model holds only for struck bodies at rest."""
 
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Predict with each member of the ensemble.
@@ -57,7 +53,7 @@ class ThetaModel(Protocol):
         """
 
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Decide which impacts lie in the region that training covered.
+        """Decide which impacts lie in the region for which the model holds.
 
         Args:
             frame: N impacts in their contact frames.

@@ -12,9 +12,10 @@ from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.fit.base import base_model
+from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.distil import PAPER, DistillationConfig, DistilledModel
 from clashsim.fit.identify import GridTable, IdentificationProblem, grid, identification_problem
+from clashsim.fit.solved_model import SolvedModel
 
 _SMALLEST_TWIST = 0.05  # dimensionless: keeps relative errors finite for a body that hardly moves
 
@@ -83,7 +84,7 @@ class FewShotProblem:
     @cached_property
     def paper_base(self) -> DistilledModel:
         """The base model of the CLASH paper."""
-        return base_model(
+        return distilled_model(
             self.mujoco_scene,
             config=PAPER,
             n=self.num_samples,
@@ -92,9 +93,11 @@ class FewShotProblem:
         )
 
     @cached_property
-    def clashsim_base(self) -> DistilledModel:
-        """clashsim's base model."""
-        return base_model(
+    def clashsim_base(self) -> BaseModel:
+        """clashsim's base model: solved, or distilled where a configuration says how."""
+        if self.config is None:
+            return SolvedModel(self.scene)
+        return distilled_model(
             self.scene,
             config=self.config,
             n=self.num_samples,

@@ -20,8 +20,8 @@ from torch import Tensor
 from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.errors import DataError, RunError
 from clashsim.core.impacts import Impacts
+from clashsim.fit.base import BaseModel
 from clashsim.fit.calibrate import Calibration
-from clashsim.fit.distil import DistilledModel
 from clashsim.fit.field_descent import FieldData
 from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
 from clashsim.fit.fields import outcome_jacobian, predict_posterior
@@ -64,7 +64,7 @@ class Advice:
 
 
 def advise(
-    model: Calibration | DistilledModel,
+    model: Calibration | BaseModel,
     candidates: Impacts,
     k: int,
     *,
@@ -85,7 +85,7 @@ def advise(
     if not 1 <= k <= n:
         raise DataError(f"{k} strikes cannot be chosen from {n}")
     share = _shares(weights, n)
-    if isinstance(model, DistilledModel):
+    if isinstance(model, BaseModel):
         belief = _belief_before(model, candidates)
     else:
         belief = _belief_after(model, candidates)
@@ -176,7 +176,7 @@ def _variance(covariance: Tensor, n: int) -> Tensor:
     return covariance.diagonal().reshape(n, -1).sum(1)
 
 
-def _belief_before(base: DistilledModel, candidates: Impacts) -> _Belief:
+def _belief_before(base: BaseModel, candidates: Impacts) -> _Belief:
     """The uncertainty of a distilled model before any impact is recorded."""
     frame = contact_frame(base.scene, candidates)
     data = InputScaling.of(base, frame, candidates.known).data(base, frame, candidates.known)

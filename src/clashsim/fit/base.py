@@ -1,4 +1,4 @@
-"""Base models: distilled models of a scene, made once and then loaded from a cache."""
+"""Base models of a scene; distilled ones are made once and then loaded from a cache."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.sample import fingerprint, sample
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.fit.strike_engines import StrikeEngine
 from clashsim.nets.impact import ImpactNet
 
+# A model of a scene's collisions that is calibrated.
+BaseModel = SolvedModel | DistilledModel
 # Raised whenever the way samples or networks are made changes, so that older caches are not used.
 _VERSION = 1
 # Exceptions that reading a damaged file may raise.
@@ -37,7 +40,7 @@ _DAMAGED = (
 )
 
 
-def base_model(
+def distilled_model(
     scene: Scene,
     *,
     config: DistillationConfig | None = None,

@@ -17,7 +17,7 @@ from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
-from clashsim.fit.distil import DistilledModel
+from clashsim.fit.base import BaseModel
 from clashsim.fit.field_descent import FieldData
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
@@ -56,7 +56,7 @@ class Calibration:
     """A calibrated collision model; an `ImpactModel`.
 
     Attributes:
-        base: The distilled model.
+        base: The base model.
         theta: Estimates in `scene.params` order.
         posteriors: Fits with different prior scales, each with its samples.
         weights: Weight of each posterior in the predictions; they sum to 1.
@@ -65,7 +65,7 @@ class Calibration:
             is averaged with the physics by inverse variances.
     """
 
-    base: DistilledModel
+    base: BaseModel
     theta: tuple[Estimate, ...]
     posteriors: tuple[Posterior, ...]
     weights: tuple[float, ...]
@@ -196,7 +196,7 @@ class Calibration:
 
 
 def calibrate(
-    base: DistilledModel,
+    base: BaseModel,
     impacts: Impacts,
     *,
     seed: int = 0,
@@ -209,7 +209,7 @@ def calibrate(
     How far the model may depart from MuJoCo is decided by the evidence of these impacts alone.
 
     Args:
-        base: The distilled model.
+        base: The base model.
         impacts: About ten recorded impacts.
         seed: Seed of the posterior samples.
         posterior_samples: Number of samples of each fit.
@@ -227,9 +227,9 @@ def calibrate(
         prior_std(base.scene, impacts.known),
         seed,
     )
-    choices = prior_scales or PRIOR_SCALES
-    kept, weights = _weigh(fitter, choices)
-    posteriors = tuple(_without_outliers(fitter.fit(choices[i], posterior_samples)) for i in kept)
+    fits = [fitter.fit(scales, posterior_samples) for scales in prior_scales or PRIOR_SCALES]
+    kept, weights = _weigh(fits)
+    posteriors = tuple(_without_outliers(fits[i]) for i in kept)
     # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
     # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fitter.fit(replace(CONSTANTS_ONLY, noise=noise), 1) for noise in _NOISES]
@@ -268,13 +268,9 @@ class _Fitter:
         )
 
 
-def _weigh(
-    fitter: _Fitter, choices: tuple[PriorScales, ...]
-) -> tuple[list[int], tuple[float, ...]]:
-    """Indices of the prior scales that the evidence supports, best first, and their weights."""
-    if len(choices) == 1:
-        return [0], (1.0,)
-    evidence = np.array([fitter.fit(scales, 1).evidence for scales in choices])
+def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:
+    """Indices of the fits that the evidence supports, best first, and their weights."""
+    evidence = np.array([fit.evidence for fit in fits])
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
     kept = [int(i) for i in np.argsort(-weights) if weights[i] > _MIN_WEIGHT]
     shares = weights[kept] / weights[kept].sum()
@@ -291,7 +287,7 @@ def _without_outliers(posterior: Posterior) -> Posterior:
 
 
 def _estimates(
-    base: DistilledModel, constants: Posterior, known: Mapping[str, np.ndarray]
+    base: BaseModel, constants: Posterior, known: Mapping[str, np.ndarray]
 ) -> tuple[Estimate, ...]:
     """Estimates in `scene.params` order from a fit of constants alone."""
     params = base.scene.params

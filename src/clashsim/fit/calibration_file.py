@@ -90,8 +90,7 @@ def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        not_none = next(a for a in arguments if a is not type(None))
-        return unpack(not_none, value, tensors, key)
+        return unpack(_member_of_union(arguments, value), value, tensors, key)
     if origin is tuple:
         return _unpack_tuple(arguments, value, tensors, key)
     if origin is Literal:
@@ -114,6 +113,18 @@ def unpack(kind: Any, value: Any, tensors: Tensors, key: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     return _number_or_text(kind, value, key)
+
+
+def _member_of_union(kinds: tuple[Any, ...], value: Any) -> Any:
+    """The type that a value was written from: of several dataclasses, the one with its fields."""
+    present = [kind for kind in kinds if kind is not type(None)]
+    if len(present) == 1:
+        return present[0]
+    for kind in present:
+        names = {field.name for field in dataclasses.fields(kind)}
+        if isinstance(value, Mapping) and set(value) == names:
+            return kind
+    raise ValueError(f"none of {', '.join(kind.__name__ for kind in present)} has these fields")
 
 
 def _unpack_tuple(

@@ -5,6 +5,7 @@ The network predicts and differentiates outcomes for any theta.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,13 +23,16 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.fit.circumstances import circumstances
 from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.nets.impact import ImpactNet
 
 # Share of the trained range by which inputs may lie outside of it: noise gives a body at rest a
 # small velocity, and a network is still accurate slightly outside its training range.
 _SLACK = 0.15
-_MIN_RANGE = 1e-4  # an input that varied less in training is not checked against its range
+_MIN_RANGE = 1e-4  # an input that varied less in training counts as constant
+# By how much a dimensionless input that was constant in training may differ from that constant.
+_CONSTANT_TOLERANCE = 0.05
 # Added to the size of outcomes in the relative loss: keeps it finite where a body nearly stops.
 _SIZE_FLOOR = 0.05
 _ERROR_FLOOR = 1e-8  # added to squared errors, keeps the gradient of their root finite
@@ -112,6 +116,25 @@ class DistilledModel:
         """
         return predict_change(self.scene, self.net, features, unit)
 
+    def physics(self, frame: ContactFrame) -> Callable[[Tensor], Tensor]:
+        """The mean of the members as a function of parameters, differentiable in them.
+
+        Args:
+            frame: N impacts in their contact frames.
+
+        Returns:
+            A function from theta on its unit scale (..., N, p) to the change of twist over the
+            approach speed (..., N, k), both in double precision.
+        """
+        features = _single(frame.features)
+
+        def change(unit: Tensor) -> Tensor:
+            x = features.expand(*unit.shape[:-1], -1).flatten(0, -2)
+            members = self.change(x, unit.float().flatten(0, -2))
+            return members.mean(0).reshape(*unit.shape[:-1], -1).double()
+
+        return change
+
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Change of twist over the approach speed that each ensemble member predicts.
 
@@ -136,15 +159,31 @@ class DistilledModel:
         frame = contact_frame(self.scene, impacts)
         return frame.decode(self.members(frame, theta)).std(0)
 
+    @property
+    def needs_rest(self) -> bool:
+        """Whether the struck body never moved in training."""
+        planar = self.scene.plane is not None
+        names = PLANAR_FEATURES if planar else SPATIAL_FEATURES
+        first = names.index("struck_vn")  # of the components of the struck body's linear velocity
+        columns = slice(first, first + (2 if planar else 3))
+        largest = np.maximum(np.abs(self.low[columns]), np.abs(self.high[columns]))
+        return bool((largest < _MIN_RANGE).all())
+
     def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Whether each impact's inputs lie in the range that training covered, (N,)."""
         unit = self._unit(frame, theta)
         x = np.column_stack([frame.features, unit[:, network_params(self.scene)]])
         trained_range = self.high - self.low
-        live = trained_range > _MIN_RANGE
-        slack = _SLACK * trained_range
+        varied = trained_range > _MIN_RANGE
+        # The network ignores inputs that were constant in training, so they must still be so.
+        slack = np.where(varied, _SLACK * trained_range, _CONSTANT_TOLERANCE)
         inside = (x >= self.low - slack) & (x <= self.high + slack)
-        return inside[:, live].all(1)
+        if self.scene.is_round:
+            # Where on a round struck body the contact lies changes nothing, so the features that
+            # say so, which come before those of the striker, may differ.
+            of_struck = np.arange(x.shape[1]) < frame.names.index("striker_x")
+            inside[:, of_struck & ~varied] = True
+        return np.asarray(inside.all(1))
 
     def _unit(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Theta (p,) or (N, p) on its unit scale, (N, p)."""
@@ -280,21 +319,6 @@ class _Batches:
             return error.square().mean()
         norm = (error.square().sum(-1) + _ERROR_FLOOR).sqrt()
         return (norm / self._size[rows]).mean()
-
-
-def circumstances(frame: ContactFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where and how the bodies meet, in three groups of columns.
-
-    Returns:
-        Where along the striker's surface the struck body lies, its contact normal and orientation,
-        and the velocities at the approach, with N rows each.
-    """
-    normals = ("struck_nx", "struck_ny", "struck_nz")
-    normal = [i for i, name in enumerate(frame.names) if name in normals]
-    on_struck = np.column_stack([frame.features[:, normal], frame.relative_orientation])
-    # The features from here on are velocities, and the logarithm of the approach speed.
-    rates = frame.features[:, frame.names.index("struck_vn") :]
-    return frame.tangential_offset, on_struck, rates
 
 
 def _single(array: np.ndarray) -> Tensor:

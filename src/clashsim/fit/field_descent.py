@@ -25,11 +25,13 @@ from clashsim.fit.field_kernels import (
 
 _DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
 _MIN_WEIGHT = 0.15  # of an impact, so that the fit cannot dismiss most of them as outliers
+# A descent ends when no member's cost changes by more than this, relative to 1 + cost. The cost is
+# half a sum of squared standardised errors: differences of a few per cent change no prediction.
+_CONVERGED = 0.02
 _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03)  # shares of a Gauss-Newton step, the longest first
 
-# (indices of impacts (N,), parameters phi (M, N, p)) -> change of twist over the approach speed
-# (M, N, k).
-Physics = Callable[[Tensor, Tensor], Tensor]
+# Parameters (M, N, p) of N impacts -> change of twist over the approach speed (M, N, k).
+Physics = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +39,7 @@ class FieldData:
     """N impacts to fit.
 
     Attributes:
-        physics: The distilled model as a function of indices of impacts and parameters.
+        physics: The base model as a function of the impacts' parameters.
         change: Observed change of twist over the approach speed (N, k).
         twist_before: Twist before over the approach speed, (N, k).
         context: The circumstances of the impacts.
@@ -151,11 +153,14 @@ class FieldProblem:
             alpha = torch.cholesky_solve(linear_target, factor).reshape(m, n, k)
             evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
             proposed = torch.einsum("mnkp,mnk->mnp", at.jacobian, alpha)
-            dual, cost = self._line_search(dual, proposed, at.other_factor)
+            last_cost = cost
+            dual, cost = self._line_search(dual, proposed, at)
             explained_by_noise = (self.scales.noise**2 / weight)[..., None] * alpha
             misfit = explained_by_noise.square().sum(-1) / self.scales.noise**2
             weight = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
             weight = weight.clamp_min(_MIN_WEIGHT)
+            if ((last_cost - cost).abs() <= _CONVERGED * (1 + cost)).all():
+                break
         return self._solution(dual, weight, cost, evidence)
 
     def _solution(
@@ -215,23 +220,23 @@ class FieldProblem:
         moved = torch.einsum("mnkp,mnp->mnk", at.jacobian, at.phi - self.mean[:, None])
         return (at.miss + moved).reshape(len(self.target), -1, 1)
 
-    def _line_search(self, old: Tensor, new: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    def _line_search(self, old: Tensor, new: Tensor, at: _Linearised) -> tuple[Tensor, Tensor]:
         """For each member the longest of a few steps that lowers the cost, or none.
 
         Args:
             old: Dual coefficients (M, N, p) to begin with.
             new: Those that Gauss-Newton proposes.
-            factor: Cholesky factor (M, N k, N k) of the covariance `_Linearised.other`.
+            at: The problem linearised at `old`.
 
         Returns:
             Dual coefficients (M, N, p) and costs (M,).
         """
         best = old.clone()
-        best_cost = self._cost(old, factor)
+        best_cost = self._cost(old, at.miss, at.other_factor)
         done = torch.zeros(len(old), dtype=torch.bool)
         for step in _LINE_SEARCH:
             trial = old + step * (new - old)
-            cost = self._cost(trial, factor)
+            cost = self._cost(trial, self._miss(trial), at.other_factor)
             take = (cost < best_cost) & ~done
             best[take] = trial[take]
             best_cost[take] = cost[take]
@@ -240,15 +245,24 @@ class FieldProblem:
                 break
         return best, best_cost
 
-    def _cost(self, dual: Tensor, factor: Tensor) -> Tensor:
-        """Misfit plus prior (M,) at dual coefficients (M, N, p)."""
+    def _miss(self, dual: Tensor) -> Tensor:
+        """Target minus prediction (M, N, k) at dual coefficients (M, N, p)."""
+        smooth, _ = self._kernels
+        with torch.no_grad():
+            value = self.data.physics(self.mean[:, None] + apply_kernel(smooth, self.std, dual))
+        return self.target - value / self.size[:, None]
+
+    def _cost(self, dual: Tensor, miss: Tensor, factor: Tensor) -> Tensor:
+        """Misfit plus prior (M,).
+
+        Args:
+            dual: Dual coefficients (M, N, p).
+            miss: Target minus prediction (M, N, k) there.
+            factor: Cholesky factor (M, N k, N k) of the covariance `_Linearised.other`.
+        """
         smooth, _ = self._kernels
         move = apply_kernel(smooth, self.std, dual)
-        rows = torch.arange(len(self.size))
-        with torch.no_grad():
-            value = self.data.physics(rows, (self.mean[:, None] + move).float()).double()
-        miss = (self.target - value / self.size[:, None]).reshape(len(dual), -1, 1)
-        white = torch.linalg.solve_triangular(factor, miss, upper=False)
+        white = torch.linalg.solve_triangular(factor, miss.reshape(len(dual), -1, 1), upper=False)
         return 0.5 * white.square().sum((1, 2)) + 0.5 * (dual * move).sum((1, 2))
 
 
@@ -262,14 +276,14 @@ def value_and_jacobian(physics: Physics, phi: Tensor) -> tuple[Tensor, Tensor]:
 
     Rows do not depend on each other, so one backward pass per output is enough.
     """
-    leaf = phi.float().requires_grad_(True)
-    value = physics(torch.arange(phi.shape[1]), leaf)
+    leaf = phi.detach().clone().requires_grad_(True)
+    value = physics(leaf)
     k = value.shape[-1]
     rows = []
     for i in range(k):
         gradient = torch.autograd.grad(value[..., i].sum(), leaf, retain_graph=i + 1 < k)[0]
         rows.append(gradient)
-    return value.detach().double(), torch.stack(rows, 2).double()
+    return value.detach(), torch.stack(rows, 2)
 
 
 def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:

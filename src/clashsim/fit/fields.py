@@ -209,7 +209,8 @@ def predict_posterior(posterior: Posterior, data: FieldData) -> tuple[Tensor, Te
     """
     smooth, _ = field_kernels(data.context, posterior.context, posterior.scales)
     phi = posterior.mean[:, None] + apply_kernel(smooth, posterior.std, posterior.dual)
-    value = data.physics(torch.arange(len(data.twist_before)), phi.float()).double()
+    with torch.no_grad():
+        value = data.physics(phi)
     after = value + data.twist_before
     shape = after / after.norm(dim=-1, keepdim=True).clamp_min(1e-9)
     scaled_shape = posterior.scales.outcome_linear**2 * shape
@@ -243,9 +244,8 @@ def _relative(data: FieldData) -> tuple[Tensor, Tensor]:
 def _predicted_sizes(data: FieldData, constants: Tensor) -> Tensor:
     """Size (M, N) of the outcome that constants (M, p) predict, over the approach speed."""
     n = len(data.twist_before)
-    phi = constants[:, None].expand(-1, n, -1).float()
     with torch.no_grad():
-        value = data.physics(torch.arange(n), phi).double()
+        value = data.physics(constants[:, None].expand(-1, n, -1))
     return _size(value + data.twist_before)
 
 

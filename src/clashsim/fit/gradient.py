@@ -17,7 +17,7 @@ from clashsim.core.contact_frame import contact_frame
 from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
-from clashsim.fit.distil import DistilledModel
+from clashsim.fit.base import BaseModel
 from clashsim.fit.field_kernels import CONSTANTS_ONLY
 from clashsim.fit.fields import fit_constants, fit_posterior
 from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
@@ -81,12 +81,12 @@ class _Optimum:
 
 
 def identify_by_gradient(
-    base: DistilledModel, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
+    base: BaseModel, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
 ) -> ConstantEstimates:
     """Identify the scene's MuJoCo parameters.
 
     Args:
-        base: The distilled model.
+        base: The base model.
         impacts: The recorded impacts.
         seed: Seed of the starts.
         starts: Number of starts on the distilled model.

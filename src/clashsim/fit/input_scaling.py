@@ -12,7 +12,8 @@ from torch import Tensor
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.errors import DataError
 from clashsim.core.params import to_unit
-from clashsim.fit.distil import DistilledModel, circumstances
+from clashsim.fit.base import BaseModel
+from clashsim.fit.circumstances import circumstances
 from clashsim.fit.field_descent import FieldData, Physics
 from clashsim.fit.field_kernels import Context
 
@@ -44,9 +45,7 @@ class InputScaling:
     extras: tuple[str, ...]
 
     @staticmethod
-    def of(
-        base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]
-    ) -> InputScaling:
+    def of(base: BaseModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> InputScaling:
         """Compute the scaling from impacts.
 
         A width is the standard deviation over the impacts, but at least a share of that in the
@@ -54,7 +53,7 @@ class InputScaling:
         difference in later ones must not look like a large one.
 
         Args:
-            base: The distilled model.
+            base: The base model.
             frame: The impacts in their contact frames.
             known: Parameters and other quantities measured with each impact, (N,) each, by name.
         """
@@ -83,7 +82,7 @@ class InputScaling:
 
     def data(
         self,
-        base: DistilledModel,
+        base: BaseModel,
         frame: ContactFrame,
         known: Mapping[str, np.ndarray],
         after: np.ndarray | None = None,
@@ -91,7 +90,7 @@ class InputScaling:
         """Impacts in the form that the fit of fields needs.
 
         Args:
-            base: The distilled model.
+            base: The base model.
             frame: The impacts in their contact frames.
             known: Parameters and other quantities measured with each impact, (N,) each, by name.
             after: Twists after impact (N, k); None for impacts that are only predicted.
@@ -123,9 +122,9 @@ def _groups(
 
 
 def _trained_widths(
-    base: DistilledModel, groups: list[np.ndarray], extras: tuple[str, ...]
+    base: BaseModel, groups: list[np.ndarray], extras: tuple[str, ...]
 ) -> list[np.ndarray]:
-    """Standard deviations of each group's columns over the training data of the distilled model."""
+    """Expected standard deviations of each group's columns."""
     first_ends = np.cumsum([columns.shape[1] for columns in groups[:2]])
     trained = np.split(base.extent, first_ends)
     # Parameters are uniform in training: a standard deviation is the range over sqrt(12).
@@ -134,26 +133,24 @@ def _trained_widths(
     return trained
 
 
-def _physics(base: DistilledModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
-    """The distilled model as a function of parameters, for `FieldData`.
+def _physics(base: BaseModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
+    """The base model as a function of parameters, for `FieldData`.
 
     Parameters are on the unit scale, as differences from their measured or nominal values.
     """
     params = base.scene.params
-    features = torch.as_tensor(frame.features, dtype=torch.float32)
-    nominal = torch.as_tensor(to_unit(params, base.scene.nominal), dtype=torch.float32)
-    centre = nominal.expand(len(features), -1).clone()
+    centre = torch.as_tensor(to_unit(params, base.scene.nominal))
+    centre = centre.expand(len(frame.speed), -1).clone()
     for i, param in enumerate(params):
         if param.name in known:
             measured = to_unit([param], known[param.name][:, None])[:, 0]
-            centre[:, i] = torch.as_tensor(measured, dtype=torch.float32)
+            centre[:, i] = torch.as_tensor(measured)
 
-    def physics(rows: Tensor, phi: Tensor) -> Tensor:
-        unit = centre[rows] + phi
+    change = base.physics(frame)
+
+    def physics(phi: Tensor) -> Tensor:
+        unit = centre + phi
         back_to_limit = (unit.clamp(-_UNIT_LIMIT, _UNIT_LIMIT) - unit).detach()
-        unit = unit + back_to_limit * _HELD_BACK
-        x = features[rows].expand(*unit.shape[:-1], -1)
-        members = base.change(x.reshape(-1, x.shape[-1]), unit.reshape(-1, unit.shape[-1]))
-        return members.mean(0).reshape(*unit.shape[:-1], -1)
+        return change(unit + back_to_limit * _HELD_BACK)
 
     return physics

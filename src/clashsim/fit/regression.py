@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from clashsim.core.angles import wrap_angle
@@ -311,23 +312,22 @@ def _kernel(hyper: Tensor, p: Tensor, q: Tensor) -> Tensor:
 
 def _minimise(cost: Callable[[Tensor], Tensor], start: Tensor, steps: int = 60) -> Tensor:
     """Minimise by L-BFGS from a start; return the start if a kernel has no Cholesky factor."""
-    hyper = start.clone().requires_grad_(True)
-    optimiser = torch.optim.LBFGS(
-        [hyper],
-        max_iter=steps,
-        history_size=12,
-        line_search_fn="strong_wolfe",
-        tolerance_change=1e-6,
-    )
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
+    def cost_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
+        hyper = torch.from_numpy(point).requires_grad_(True)
         value = cost(hyper)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        (gradient,) = torch.autograd.grad(value, hyper)
+        return float(value.detach()), gradient.numpy()
 
     try:
-        optimiser.step(closure)  # type: ignore[no-untyped-call]
+        # Not torch's own L-BFGS, whose import takes longer than a whole calibration.
+        end = minimize(
+            cost_and_gradient,
+            start.numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": steps, "maxcor": 12, "ftol": 1e-9, "gtol": 1e-6},
+        )
     except torch.linalg.LinAlgError:
         return start
-    return hyper.detach() if torch.isfinite(hyper).all() else start
+    return torch.from_numpy(end.x) if np.isfinite(end.x).all() else start

@@ -22,8 +22,8 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.folders import dumps
 from clashsim.data.trial_files import read_trials, write_trials
-from clashsim.fit.base import base_model
 from clashsim.fit.run_folder import RunRecord, load, save_run
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.loop.recorded_strikes import RecordedStrikes, StrikeRig
 from clashsim.loop.steps import (
     LoopConfig,
@@ -107,14 +107,14 @@ class RealSimRealLoop:
     progress: Progress = quiet
 
     def __post_init__(self) -> None:
-        self._distilled = base_model(self.scene, cache=self.cache, progress=self.progress)
+        self._base = SolvedModel(self.scene)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             _claim_folder(self.folder, self.scene, self.config)
 
     def begin(self) -> Round:
         """Do round 0: a policy trained in the simulator with the author's parameter values."""
-        simulator = author_simulator(self._distilled)
+        simulator = author_simulator(self._base)
         agent = self._agent(0, simulator, recorded=None, last=None)
         self.rounds = [Round(0, simulator, agent, recorded=None)]
         return self.rounds[0]
@@ -182,7 +182,7 @@ class RealSimRealLoop:
         if self._has(number, RUN_FOLDER):
             run = load(self._path(number) / RUN_FOLDER)
             return RoundSimulator(self.scene, run.strike_table(), run)
-        simulator = learn_simulator(self._distilled, recorded, seed=self.config.seed)
+        simulator = learn_simulator(self._base, recorded, seed=self.config.seed)
         if self.folder is not None and simulator.run is not None:
             save_run(
                 self._path(number) / RUN_FOLDER,

@@ -17,9 +17,9 @@ from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.segmentation.segment import segment
+from clashsim.fit.base import BaseModel
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, with_ground_friction
-from clashsim.fit.distil import DistilledModel
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.loop.recorded_strikes import RecordedStrikes, StrikeRig
 from clashsim.rl.agents import Agent, AgentTrainingConfig, Algorithm, train_on_env
@@ -92,7 +92,7 @@ class RoundSimulator:
     run: CalibratedRun | None = None
 
 
-def author_simulator(base: DistilledModel) -> RoundSimulator:
+def author_simulator(base: BaseModel) -> RoundSimulator:
     """The simulator before any strike: MuJoCo's collision and slides, with the author's values.
 
     Args:
@@ -103,9 +103,7 @@ def author_simulator(base: DistilledModel) -> RoundSimulator:
     return RoundSimulator(scene, strike_table(hybrid))
 
 
-def learn_simulator(
-    base: DistilledModel, recorded: RecordedStrikes, *, seed: int = 0
-) -> RoundSimulator:
+def learn_simulator(base: BaseModel, recorded: RecordedStrikes, *, seed: int = 0) -> RoundSimulator:
     """Calibrate the simulator on recorded strikes.
 
     The slide model is fitted too where enough slides were recorded; else it is that of the scene.

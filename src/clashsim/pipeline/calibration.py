@@ -23,14 +23,14 @@ from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
-from clashsim.fit import base as base_models
+from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
-from clashsim.fit.distil import DistilledModel
 from clashsim.fit.restitution import restitution_at_speeds
 from clashsim.fit.run_folder import RunRecord, save_run
 from clashsim.fit.settings import outside_strike_ranges
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.fit.solved_model import SolvedModel
 from clashsim.pipeline.arguments import (
     check_not_negative,
     check_samples,
@@ -51,7 +51,9 @@ class CalibrationConfig:
     """How a run is calibrated.
 
     Attributes:
-        samples: Simulated strikes to distil the base model from, at least 100.
+        refine: Whether the pair's collisions are sampled and distilled into a network, which is
+            then calibrated; otherwise they are solved as they are needed.
+        samples: Simulated strikes to distil from, at least 100.
         base: Folder where distilled models are kept; None is clashsim's folder in the user's cache.
         seed: Seed of sampling, distillation, fitting and the choice of held-out impacts.
         hold_out: Share of the impacts kept back to test the result, at least 0 and below 1; 0 uses
@@ -66,6 +68,7 @@ class CalibrationConfig:
         threads: Number of threads for sampling; 0 uses all cores.
     """
 
+    refine: bool = False
     samples: int = 100_000
     base: Path | None = None
     seed: int = 0
@@ -161,19 +164,21 @@ def calibrate_run(
         seed=config.seed,
         name=recording.name,
     )
-    warning = outside_strike_ranges(compiled, recorded.impacts)
-    if warning:
-        notify(warning)
+    base: BaseModel = SolvedModel(compiled)
     stopwatch = Stopwatch()
-    with stopwatch.measure("base model"):
-        base = base_models.base_model(
-            compiled,
-            n=config.samples,
-            seed=config.seed,
-            cache=config.base or model_cache(),
-            threads=config.threads,
-            progress=progress,
-        )
+    if config.refine:
+        warning = outside_strike_ranges(compiled, recorded.impacts)
+        if warning:
+            notify(warning)
+        with stopwatch.measure("base model"):
+            base = distilled_model(
+                compiled,
+                n=config.samples,
+                seed=config.seed,
+                cache=config.base or model_cache(),
+                threads=config.threads,
+                progress=progress,
+            )
     result = fit_and_save(
         base,
         data,
@@ -188,7 +193,7 @@ def calibrate_run(
 
 
 def fit_and_save(
-    base: DistilledModel,
+    base: BaseModel,
     data: CalibrationData,
     out: Path,
     *,
@@ -200,7 +205,7 @@ def fit_and_save(
     """Calibrate a base model on data, test it, and save model and test results with a report.
 
     Args:
-        base: Distilled model of the scene.
+        base: Base model of the scene.
         data: Impacts to fit and to test on.
         out: Run folder to write.
         options: Content of config.json: how the run was made. Its "seed" seeds fitting and testing.
@@ -291,6 +296,7 @@ def _saved_options(
         "scene": scene,
         "impacts": str(recording),
         "out": str(out),
+        "refine": config.refine,
         "samples": config.samples,
         "base": None if config.base is None else str(config.base),
         "seed": config.seed,

@@ -13,12 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clashsim.core.contact_frame import (
-    PLANAR_FEATURES,
-    SPATIAL_FEATURES,
-    ContactFrame,
-    frame_at_contact,
-)
+from clashsim.core.contact_frame import ContactFrame, frame_at_contact
 from clashsim.core.contact_geometry import Contact
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.protocols import ImpactModel, ThetaModel
@@ -27,9 +22,6 @@ from clashsim.core.scene import Scene
 # A network is called with a multiple of this many rows. Matrix products round differently with the
 # number of rows, and the same impact should give the same bits whatever else is in the call.
 _ROW_MULTIPLE = 16
-# By how much a dimensionless feature that was constant in training may differ from that constant.
-_CONSTANT_TOLERANCE = 0.05
-_CONSTANT_RANGE = 1e-4  # a feature that varied by less in training counts as constant
 _UNKNOWN_STD = 1e9  # in place of a standard deviation that is not finite: too large to be trusted
 
 
@@ -138,14 +130,14 @@ class CollisionModel:
 
     @property
     def _theta_model(self) -> ThetaModel | None:
-        """The distilled network that the model is or builds on; its training region is known."""
+        """The base model that the model is or builds on; the region for which it holds is known."""
         if isinstance(self.model, ThetaModel):
             return self.model
-        distilled = getattr(self.model, "base", None)
-        return distilled if isinstance(distilled, ThetaModel) else None
+        base = getattr(self.model, "base", None)
+        return base if isinstance(base, ThetaModel) else None
 
     def _in_rest_frame(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Impacts relative to the moving struck body, for models trained on struck bodies at rest.
+        """Impacts relative to the moving struck body, for models of struck bodies at rest.
 
         Returns:
             The impacts (N, d), columns as in `Impacts`, and the velocity (N, 2 or 3), m/s, that was
@@ -153,11 +145,7 @@ class CollisionModel:
         """
         theta_model = self._theta_model
         velocity = MotionBefore.of(before).struck.velocity.copy()
-        if (
-            theta_model is None
-            or self.scene.striker_body.fixed
-            or not self._trained_at_rest(theta_model)
-        ):
+        if theta_model is None or self.scene.striker_body.fixed or not theta_model.needs_rest:
             return before, np.zeros_like(velocity)
         before = before.copy()
         motion = MotionBefore.of(before)
@@ -165,29 +153,9 @@ class CollisionModel:
         motion.striker.velocity[:] -= velocity
         return before, velocity
 
-    def _trained_at_rest(self, theta_model: ThetaModel) -> bool:
-        """Whether the struck body never moved in training."""
-        planar = self.scene.plane is not None
-        names = PLANAR_FEATURES if planar else SPATIAL_FEATURES
-        first = names.index("struck_vn")  # of the components of the struck body's linear velocity
-        columns = slice(first, first + (2 if planar else 3))
-        slowest = np.abs(theta_model.low[columns])
-        fastest = np.abs(theta_model.high[columns])
-        return bool((slowest < _CONSTANT_RANGE).all() and (fastest < _CONSTANT_RANGE).all())
-
     def _in_domain(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
-        """Whether contacts (N,) lie in the region that training covered."""
+        """Whether contacts (N,) lie in the region for which the model holds."""
         theta_model = self._theta_model
         if theta_model is None:
             return np.ones(len(frame.features), bool)
-        count = frame.features.shape[1]
-        low = theta_model.low[:count]
-        high = theta_model.high[:count]
-        # The network ignores features that were constant in training, so they must still be so.
-        constant = high - low <= _CONSTANT_RANGE
-        if self.scene.is_round:
-            # Where on a round struck body the contact lies changes nothing, so the features that
-            # say so, which come before those of the striker, may differ.
-            constant[: frame.names.index("striker_x")] = False
-        unchanged = (np.abs(frame.features - low) <= _CONSTANT_TOLERANCE)[:, constant].all(1)
-        return theta_model.in_training_region(frame, theta) & unchanged
+        return theta_model.in_training_region(frame, theta)

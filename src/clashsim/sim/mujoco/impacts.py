@@ -20,7 +20,7 @@ from clashsim.core.scene import GROUND, Scene
 # approach speed.
 SETTLED = 0.02
 # s: for which it has to close so slowly, since a pair that bounces also passes through zero speed.
-_SETTLING_TIME = 0.003
+SETTLING_TIME = 0.003
 MAX_SPEED = 1e6  # m/s or rad/s: beyond this a simulation counts as unstable
 # A body sinks into soft ground in several rounds of simulation. After each its velocity is reduced,
 # so that a body on bouncy ground comes to rest as well.
@@ -231,7 +231,7 @@ class _ImpactProgress:
 
 def settling_steps(scene: Scene) -> int:
     """Steps that a pair has to stay together to count as settled."""
-    return max(2, round(_SETTLING_TIME / scene.base.opt.timestep))
+    return max(2, round(SETTLING_TIME / scene.base.opt.timestep))
 
 
 def velocity_servos(scene: Scene) -> list[tuple[int, int]]:
@@ -292,7 +292,9 @@ def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
     if not table.params:
         return np.full(len(theta), float(table.heights))
     interpolator = RegularGridInterpolator(table.values, table.heights)
-    return interpolator(theta[:, table.params])
+    low = [values[0] for values in table.values]
+    high = [values[-1] for values in table.values]
+    return interpolator(np.clip(theta[:, table.params], low, high))
 
 
 @dataclass(frozen=True, eq=False)

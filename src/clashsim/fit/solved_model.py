@@ -1,0 +1,201 @@
+"""The collision of a scene's pair, solved for any theta: nothing is sampled and nothing trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clashsim.core.contact_frame import ContactFrame, contact_frame, frame_at_contact
+from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.effects import offset_params, with_effects, without_frame_offset
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import from_unit, to_unit
+from clashsim.core.scene import Scene
+from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
+from clashsim.sim.contact.pair_solver import PairSolver
+
+_DIFFERENCE = 1e-3  # step of finite differences on the unit scale
+_UNIT_LIMIT = 1.2  # parameters are simulated at most this far on the unit scale
+_TANGENTIAL_SPRING = "effect/tangential_stiffness"
+# Expected standard deviations of `circumstances`, for impacts from anywhere.
+_OFFSET_SHARE = 0.3  # of the struck geom's bounding radius: offset along a striker's surface
+_PLANAR_DIRECTION = 0.7  # of the entries of a unit vector in a plane
+_SPATIAL_DIRECTION = 0.58  # of the entries of a unit vector in space
+_RATE = 0.4  # of velocities over the approach speed, and of the logarithm of that speed
+
+# From rows of impacts (M,) and theta on the unit scale (M, p) to changes of twist (M, k).
+_Evaluate = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedModel:
+    """The collision of a scene's pair by solving its contact problem, for any theta.
+
+    Attributes:
+        scene: The scene.
+    """
+
+    scene: Scene
+
+    @cached_property
+    def extent(self) -> np.ndarray:
+        """Expected standard deviation of each column of `circumstances`."""
+        planar = self.scene.plane is not None
+        striker = self.scene.striker_body
+        radius = float(self.scene.base.geom(self.scene.struck).rbound[0])
+        offset = 0.0 if striker.fixed else _OFFSET_SHARE * radius
+        direction = _PLANAR_DIRECTION if planar else _SPATIAL_DIRECTION
+        offsets, directions, rates = (1, 4, 7) if planar else (3, 7, 13)
+        return np.r_[
+            np.full(offsets, offset), np.full(directions, direction), np.full(rates, _RATE)
+        ]
+
+    def physics(self, frame: ContactFrame) -> Callable[[Tensor], Tensor]:
+        """The model as a function of parameters, differentiable in them.
+
+        Args:
+            frame: N impacts in their contact frames.
+
+        Returns:
+            A function from theta on its unit scale (..., N, p) to the change of twist over the
+            approach speed (..., N, k), both in double precision.
+        """
+        impacts = _FramedImpacts(self.scene, frame)
+        start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
+        speed = torch.as_tensor(frame.speed)
+        by_formula = bool(analytic_params(self.scene))
+
+        def change(unit: Tensor) -> Tensor:
+            solved = _Solved.apply(unit, impacts)  # type: ignore[no-untyped-call]
+            if by_formula:
+                solved = apply_analytic_effects(self.scene, solved, start, speed, unit)
+            return solved
+
+        return change
+
+    def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
+        """Change of twist over the approach speed, as an ensemble of one.
+
+        Args:
+            frame: N impacts in their contact frames.
+            theta: Parameters (p,) or (N, p), natural units.
+
+        Returns:
+            (1, N, k).
+        """
+        params = self.scene.params
+        unit = to_unit(params, np.broadcast_to(theta, (len(frame.speed), len(params))))
+        with torch.no_grad():
+            return self.physics(frame)(torch.as_tensor(unit)[None]).numpy()
+
+    def predict(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
+        """Twist after impact (N, k), m/s and rad/s, for theta (p,) or (N, p) in natural units."""
+        frame = contact_frame(self.scene, impacts)
+        return frame.decode(self.members(frame, theta)[0])
+
+    @property
+    def needs_rest(self) -> bool:
+        """False: the model holds for struck bodies at any velocity."""
+        return False
+
+    def in_training_region(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
+        """Whether each impact (N,) is one that the model holds for: all of them."""
+        del theta
+        return np.ones(len(frame.speed), bool)
+
+
+class _FramedImpacts:
+    """N impacts whose outcomes are solved again and again for different parameters."""
+
+    def __init__(self, scene: Scene, frame: ContactFrame) -> None:
+        self.scene = scene
+        self.frame = frame
+        self.simulated = network_params(scene)
+        self.offsets = offset_params(scene)
+        self._solver = PairSolver(scene, frame.before)
+
+    def outcomes(self, rows: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """Changes of twist (M, k) of impacts `rows` (M,) for theta on its unit scale (M, p)."""
+        theta = self._theta(unit)
+        frame, after = self._solve(rows, theta)
+        return self._with_effects(rows, theta, frame, after)
+
+    def outcomes_and_jacobian(
+        self, rows: np.ndarray, unit: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`outcomes` and their derivatives (M, k, p) by the parameters, by forward differences."""
+        count, p = unit.shape
+        # A tangential spring acts on the solved outcome, which need not be solved for it again.
+        solved = [i for i in self.simulated if self.scene.params[i].target != _TANGENTIAL_SPRING]
+        blocks = [unit] + [_shifted(unit, i) for i in solved]
+        theta = self._theta(np.concatenate(blocks))
+        all_rows = np.tile(rows, len(blocks))
+        frame, after = self._solve(all_rows, theta)
+        changes = self._with_effects(all_rows, theta, frame, after)
+        changes = changes.reshape(len(blocks), count, -1)
+        jacobian = np.zeros((count, changes.shape[2], p))
+        for block, i in enumerate(solved, start=1):
+            jacobian[:, :, i] = (changes[block] - changes[0]) / _DIFFERENCE
+        for i in set(self.simulated) - set(solved):
+            theta = self._theta(_shifted(unit, i))
+            shifted = self._with_effects(rows, theta, frame[np.arange(count)], after[:count])
+            jacobian[:, :, i] = (shifted - changes[0]) / _DIFFERENCE
+        return changes[0], jacobian
+
+    def _theta(self, unit: np.ndarray) -> np.ndarray:
+        return from_unit(self.scene.params, np.clip(unit, -_UNIT_LIMIT, _UNIT_LIMIT))
+
+    def _solve(self, rows: np.ndarray, theta: np.ndarray) -> tuple[ContactFrame, np.ndarray]:
+        """The bodies' own motion in M contact frames, and the struck body's twist after (M, k)."""
+        if not self.offsets:
+            return self.frame[rows], self._solver.solve(rows, theta)
+        before = without_frame_offset(self.scene, self.frame.before[rows], theta)
+        contact, before = advance_to_contact(self.scene, before)
+        frame = frame_at_contact(self.scene, before, contact)
+        return frame, PairSolver(self.scene, before).solve(np.arange(len(before)), theta)
+
+    def _with_effects(
+        self, rows: np.ndarray, theta: np.ndarray, frame: ContactFrame, after: np.ndarray
+    ) -> np.ndarray:
+        """Changes of twist (M, k) of solved impacts as they would be recorded."""
+        usable = np.isfinite(after).all(1)
+        _, recorded = with_effects(
+            self.scene, frame.before, after, theta, usable=usable, frame=frame
+        )
+        return np.nan_to_num(self.frame[rows].encode(recorded))
+
+
+class _Solved(torch.autograd.Function):
+    """Outcomes of impacts, with their Jacobian by finite differences."""
+
+    @staticmethod
+    def forward(context: Any, unit: Tensor, impacts: _FramedImpacts) -> Tensor:
+        """Changes of twist (..., N, k) for theta on its unit scale (..., N, p)."""
+        flat = unit.detach().double().reshape(-1, unit.shape[-1]).numpy()
+        n = unit.shape[-2]
+        rows = np.tile(np.arange(n), len(flat) // max(n, 1))
+        if context.needs_input_grad[0]:
+            change, jacobian = impacts.outcomes_and_jacobian(rows, flat)
+            shape = (*unit.shape[:-1], *jacobian.shape[1:])
+            context.jacobian = torch.as_tensor(jacobian).reshape(shape)
+        else:
+            change = impacts.outcomes(rows, flat)
+        return torch.as_tensor(change).reshape(*unit.shape[:-1], -1)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Gradient by theta (..., N, p) from the gradient by the changes (..., N, k)."""
+        return torch.einsum("...k,...kp->...p", gradients[0], context.jacobian), None
+
+
+def _shifted(unit: np.ndarray, index: int) -> np.ndarray:
+    """Parameters (M, p) with one of them moved by the step of finite differences."""
+    shifted = unit.copy()
+    shifted[:, index] += _DIFFERENCE
+    return shifted

@@ -1,0 +1,659 @@
+"""Impacts solved directly: the contact problem stepped from the first touch to the parting.
+
+The same equations and time steps as MuJoCo, without its search for contacts and without the rest of
+the scene. A step takes about a microsecond, so that no network is needed in place of the solver.
+Functions take plain arrays, for the reason given in `clashsim.sim.contact.cone_solver`.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+from numba import njit
+
+from clashsim.sim.contact.cone_solver import (
+    DIM,
+    FIRST,
+    FRICTION,
+    LAST,
+    LOCAL,
+    REFERENCE,
+    SCRATCH,
+    WEIGHT,
+    solve_contacts,
+)
+from clashsim.sim.contact.problem import ContactProblem
+from clashsim.sim.mujoco.impacts import SETTLED, SETTLING_TIME, ImpactEnd
+
+_MIN_REGULARISATION = 1e-15  # MuJoCo's mjMINVAL
+_MIN_IMPEDANCE = 1e-4  # MuJoCo's mjMINIMP
+_MAX_IMPEDANCE = 0.9999  # MuJoCo's mjMAXIMP
+_ROWS_PER_THREAD = 64  # impacts, below which another thread does not pay
+_PARTED = int(ImpactEnd.PARTED)
+_SETTLED = int(ImpactEnd.SETTLED)
+_UNFINISHED = int(ImpactEnd.UNFINISHED)
+
+# Columns of `bodies` (2, _BODY), the state of both bodies.
+_ORIGIN = 0  # m
+_START = 3  # m, the origin where the geometry has it
+_TWIST = 6  # m/s and rad/s
+_TWIST_BEFORE = 12
+_SMOOTH = 18  # accelerations by everything but contact
+_OTHER = 24  # accelerations by everything but contact, servos and the body's own rotation
+_ROTATION = 30  # since the start, row by row
+_INERTIA = 39  # of a free body at its orientation at the start, row by row
+_ARM = 48  # m, from the origin to the mass centre, at the start
+_BODY = 51
+# Columns of `features` (K, _FEATURE), where an impact's surfaces may touch.
+_POINT = 0
+_NORMAL = 3
+_TARGET = 6
+_EDGE = 9
+_ROUNDING = 12
+_RADIUS = 21
+_FEATURE = 22
+# Columns of `kinds` (K, 4).
+_CARRIER = 0
+_AGAINST = 1
+_KIND = 2
+_GROUP = 3
+# Columns of `placed` (K + 1, _PLACED): where features are, the last row for the contact that is
+# being stated.
+_GAP = 0  # m
+_AT = 1  # point, m
+_AXES = 4  # normal and two tangents
+_JACOBIAN = 13  # of a row, by the twist of a body
+_PLACED = 19
+# Columns of `parameters` (S, _PARAMETER), of each kind of contact.
+_SLIDING = 0
+_TORSIONAL = 1
+_STIFFNESS = 2
+_DAMPING = 3
+_INVERSE_WEIGHT = 4
+_DIMS = 5
+_SOLIMP = 6
+_PARAMETER = 11
+_MAX_CONTACTS = 4  # of a group, as in MuJoCo
+
+
+def solve_impacts(
+    problem: ContactProblem, *, duration: float = 0.25, threads: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve N impacts from the first touch to the parting.
+
+    Args:
+        problem: The contact problems.
+        duration: s, after which an impact is left unfinished.
+        threads: Threads to use; 0 for one on each core.
+
+    Returns:
+        Twists (N, 2, 6) of both bodies at their origins after impact, m/s and rad/s, in the axes of
+        the contact at the start; and how each impact ended (N,), `ImpactEnd`.
+    """
+    n = len(problem.motion.row)
+    twist_after = np.empty((n, 2, 6))
+    end = np.empty(n, np.int64)
+    steps = max(1, round(duration / problem.timestep))
+    settling_steps = max(2, round(SETTLING_TIME / problem.timestep))
+
+    def solve(first: int, last: int) -> None:
+        rows = (first, last)
+        _solve_rows(rows, problem, (steps, settling_steps), twist_after, end)
+
+    threads = min(threads or os.cpu_count() or 1, max(1, n // _ROWS_PER_THREAD))
+    if threads == 1:
+        solve(0, n)
+    else:
+        # More parts than threads, because impacts take different numbers of steps.
+        bounds = np.linspace(0, n, 4 * threads + 1).astype(int).tolist()
+        list(_thread_pool(threads).map(solve, bounds[:-1], bounds[1:]))
+    return twist_after, end
+
+
+@lru_cache(maxsize=4)
+def _thread_pool(threads: int) -> ThreadPoolExecutor:
+    """A pool that is kept, because making one takes longer than many impacts."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="clashsim-contact")
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _solve_rows(
+    span: tuple[int, int],
+    problem: ContactProblem,
+    limits: tuple[int, int],
+    twist_after: np.ndarray,
+    end: np.ndarray,
+) -> None:
+    """Solve impacts span[0] to span[1]; fills their rows of `twist_after` and `end`.
+
+    Args:
+        span: The first impact, and one after the last.
+        problem: All contact problems.
+        limits: Steps after which an impact is left unfinished, and steps that a pair has to stay
+            together to count as settled.
+        twist_after: (N, 2, 6).
+        end: (N,).
+    """
+    count = problem.geometry.point.shape[1]
+    bodies = np.zeros((2, _BODY))
+    features = np.zeros((count, _FEATURE))
+    kinds = np.zeros((count, 4), np.int64)
+    kinds[:, _GROUP] = problem.geometry.group
+    parameters = np.zeros((len(problem.parameters.dims), _PARAMETER))
+    parameters[:, _DIMS] = problem.parameters.dims
+    options = (problem.timestep, problem.impratio)
+    columns = (problem.motion.columns[0], problem.motion.columns[1])
+    rotating = (problem.motion.rotating[0], problem.motion.rotating[1])
+    for n in range(span[0], span[1]):
+        _load_bodies(n, problem, bodies)
+        _load_surfaces(n, problem, features, kinds, parameters)
+        end[n] = _solve_one(
+            (bodies, problem.motion.basis[n], problem.motion.servo[n]),
+            (features, kinds, parameters),
+            (columns, rotating, options, limits),
+        )
+        for b in range(2):
+            for i in range(6):
+                twist_after[n, b, i] = bodies[b, _TWIST + i]
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _load_bodies(n: int, problem: ContactProblem, bodies: np.ndarray) -> None:
+    """Put both bodies at the start of impact n."""
+    motion = problem.motion
+    for b in range(2):
+        for i in range(3):
+            bodies[b, _START + i] = motion.origin[n, b, i]
+            bodies[b, _ORIGIN + i] = motion.origin[n, b, i]
+            if b == 0:
+                bodies[b, _ORIGIN + i] += motion.shift[n, i]
+            bodies[b, _ARM + i] = motion.arm[n, b, i]
+        for i in range(6):
+            bodies[b, _TWIST + i] = motion.twist[n, b, i]
+            bodies[b, _TWIST_BEFORE + i] = motion.twist[n, b, i]
+            bodies[b, _OTHER + i] = motion.acceleration[n, b, i]
+        for i in range(9):
+            bodies[b, _ROTATION + i] = 1.0 if i % 4 == 0 else 0.0
+        for i in range(9):
+            bodies[b, _INERTIA + i] = motion.inertia[n, b, i // 3, i % 3]
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _load_surfaces(
+    n: int,
+    problem: ContactProblem,
+    features: np.ndarray,
+    kinds: np.ndarray,
+    parameters: np.ndarray,
+) -> None:
+    """Copy the features and contact parameters of impact n."""
+    geometry = problem.geometry
+    row = problem.motion.row[n]
+    for k in range(len(features)):
+        for i in range(3):
+            features[k, _POINT + i] = geometry.point[row, k, i]
+            features[k, _NORMAL + i] = geometry.normal[row, k, i]
+            features[k, _TARGET + i] = geometry.target[row, k, i]
+            features[k, _EDGE + i] = geometry.edge[row, k, i]
+            features[k, _RADIUS] = geometry.radius[row, k]
+            for j in range(3):
+                features[k, _ROUNDING + 3 * i + j] = geometry.rounding[row, k, i, j]
+        kinds[k, _CARRIER] = geometry.carrier[row, k]
+        kinds[k, _AGAINST] = geometry.against[row, k]
+        kinds[k, _KIND] = geometry.kind[row, k]
+    given = problem.parameters
+    for s in range(len(parameters)):
+        parameters[s, _SLIDING] = given.sliding_friction[n, s]
+        parameters[s, _TORSIONAL] = given.torsional_friction[n, s]
+        parameters[s, _STIFFNESS] = given.stiffness[n, s]
+        parameters[s, _DAMPING] = given.damping[n, s]
+        parameters[s, _INVERSE_WEIGHT] = given.inverse_weight[n, s]
+        for i in range(5):
+            parameters[s, _SOLIMP + i] = given.impedance[n, s, i]
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _solve_one(
+    moving: tuple[np.ndarray, np.ndarray, np.ndarray],
+    surfaces: tuple[np.ndarray, np.ndarray, np.ndarray],
+    settings: tuple[tuple[int, int], tuple[int, int], tuple[float, float], tuple[int, int]],
+) -> int:
+    """Step an impact until its end and return it; leaves the twists after in `bodies`.
+
+    Args:
+        moving: Bodies, their basis (2, 6, 6) and servos (2, 6, 6) as in `BodyMotion`.
+        surfaces: Features, their kinds, and contact parameters.
+        settings: Columns of both bases, columns from which on they rotate, (time step, impratio),
+            and limits as for `_solve_rows`.
+    """
+    bodies, start_basis, servo = moving
+    features, kinds, parameters = surfaces
+    columns, rotating, options, limits = settings
+    count = len(features)
+    size = columns[0] + columns[1]
+    basis = start_basis.copy()
+    rows = np.zeros((count, 4, size))
+    side = np.zeros((count, 4, 3))
+    span = np.zeros((count, 3), np.int64)
+    for k in range(count):
+        both = kinds[k, _AGAINST] < 2
+        span[k, FIRST] = 0 if both or kinds[k, _CARRIER] == 0 else columns[0]
+        span[k, LAST] = size if both or kinds[k, _CARRIER] == 1 else columns[0]
+    x = np.zeros(size)
+    scratch = np.zeros((SCRATCH, size))
+    local = np.zeros((LOCAL, 4))
+    placed = np.zeros((count + 1, _PLACED))
+    approach = -1.0  # speed at the first touch; negative before it
+    quiet_steps = 0
+    for _ in range(limits[0]):
+        for b in range(2):
+            _accelerate(b, bodies, servo)
+            if rotating[b] < columns[b]:
+                _rotate_inertia(b, (rotating[b], columns[b]), bodies, start_basis, basis)
+        deepest = 1.0  # gap of the impact's deepest contact; positive where none touches
+        closing = 0.0
+        any_contact = False
+        for k in range(count):
+            _place_feature(k, features, kinds, bodies, placed)
+        for group in range(len(parameters)):
+            _keep_four(group, kinds, placed)
+        for k in range(count):
+            gap = placed[k, _GAP]
+            span[k, DIM] = 0
+            if gap >= 0.0:
+                continue
+            any_contact = True
+            group = kinds[k, _GROUP]
+            dim = int(parameters[group, _DIMS])
+            span[k, DIM] = dim
+            _set_impedance(k, gap, parameters, group, options[1], side)
+            for q in range(dim):
+                velocity = _fill_row(
+                    (k, q, kinds[k, _CARRIER], kinds[k, _AGAINST]),
+                    columns,
+                    bodies,
+                    basis,
+                    placed,
+                    (rows, side),
+                )
+                damper = parameters[group, _DAMPING] / parameters[group, _SOLIMP + 1]
+                side[k, q, REFERENCE] -= damper * velocity
+                if q == 0 and group == 0 and gap < deepest:
+                    deepest = gap
+                    closing = abs(velocity)
+        if deepest < 0.0:
+            if approach < 0.0:
+                approach = closing
+            quiet_steps = quiet_steps + 1 if closing < SETTLED * approach else 0
+            if quiet_steps >= limits[1]:
+                return _SETTLED
+        elif approach >= 0.0:
+            return _PARTED
+        if any_contact:
+            solve_contacts(rows, side, span, x, scratch, local)
+        else:
+            x[:] = 0.0
+        _advance(columns, bodies, basis, x, options[0])
+    return _UNFINISHED
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _accelerate(b: int, bodies: np.ndarray, servo: np.ndarray) -> None:
+    """Fill the accelerations of body b by everything but contact and its own rotation."""
+    for i in range(6):
+        value = bodies[b, _OTHER + i]
+        for j in range(6):
+            lag = bodies[b, _TWIST_BEFORE + j] - bodies[b, _TWIST + j]
+            value += servo[b, i, j] * lag
+        bodies[b, _SMOOTH + i] = value
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _times(matrix: np.ndarray, b: int, first: int, vector: tuple) -> tuple:  # type: ignore[type-arg]
+    """Product of the 3 x 3 matrix in row b of an array, from column `first` on, with a vector."""
+    x, y, z = vector
+    return (
+        matrix[b, first] * x + matrix[b, first + 1] * y + matrix[b, first + 2] * z,
+        matrix[b, first + 3] * x + matrix[b, first + 4] * y + matrix[b, first + 5] * z,
+        matrix[b, first + 6] * x + matrix[b, first + 7] * y + matrix[b, first + 8] * z,
+    )
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _times_transposed(
+    matrix: np.ndarray,
+    b: int,
+    first: int,
+    vector: tuple,  # type: ignore[type-arg]
+) -> tuple:  # type: ignore[type-arg]
+    """Product of such a matrix, transposed, with a vector."""
+    x, y, z = vector
+    return (
+        matrix[b, first] * x + matrix[b, first + 3] * y + matrix[b, first + 6] * z,
+        matrix[b, first + 1] * x + matrix[b, first + 4] * y + matrix[b, first + 7] * z,
+        matrix[b, first + 2] * x + matrix[b, first + 5] * y + matrix[b, first + 8] * z,
+    )
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _rotate_inertia(
+    b: int,
+    span: tuple[int, int],
+    bodies: np.ndarray,
+    start_basis: np.ndarray,
+    basis: np.ndarray,
+) -> None:
+    """Rotate the basis of body b, and add the acceleration that its own rotation causes.
+
+    Args:
+        b: The body.
+        span: The first column that rotates, and one after the last.
+        bodies: The bodies.
+        start_basis: (2, 6, 6), at the start.
+        basis: (2, 6, 6), filled.
+    """
+    for j in range(span[0], span[1]):
+        column = (start_basis[b, 0, j], start_basis[b, 1, j], start_basis[b, 2, j])
+        basis[b, 0, j], basis[b, 1, j], basis[b, 2, j] = _times(bodies, b, _ROTATION, column)
+        column = (start_basis[b, 3, j], start_basis[b, 4, j], start_basis[b, 5, j])
+        basis[b, 3, j], basis[b, 4, j], basis[b, 5, j] = _times(bodies, b, _ROTATION, column)
+    u, v, w = bodies[b, _TWIST + 3], bodies[b, _TWIST + 4], bodies[b, _TWIST + 5]
+    # The mass centre moves on straight ahead, so the origin is accelerated towards it.
+    arm = (bodies[b, _ARM], bodies[b, _ARM + 1], bodies[b, _ARM + 2])
+    x, y, z = _times(bodies, b, _ROTATION, arm)
+    along = u * x + v * y + w * z
+    squared = u * u + v * v + w * w
+    bodies[b, _SMOOTH] += squared * x - along * u
+    bodies[b, _SMOOTH + 1] += squared * y - along * v
+    bodies[b, _SMOOTH + 2] += squared * z - along * w
+    # Euler's equation: the torque by which angular momentum would have to be kept from rotating.
+    momentum = _times_transposed(bodies, b, _ROTATION, (u, v, w))
+    momentum = _times(bodies, b, _INERTIA, momentum)
+    p, q, r = _times(bodies, b, _ROTATION, momentum)
+    torque_x, torque_y, torque_z = q * w - r * v, r * u - p * w, p * v - q * u
+    for j in range(span[0], span[1]):
+        along = basis[b, 3, j] * torque_x + basis[b, 4, j] * torque_y + basis[b, 5, j] * torque_z
+        for i in range(6):
+            bodies[b, _SMOOTH + i] += basis[b, i, j] * along
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _carried(b: int, bodies: np.ndarray, x: float, y: float, z: float) -> tuple:  # type: ignore[type-arg]
+    """Where body b has carried a point since the start."""
+    arm = (x - bodies[b, _START], y - bodies[b, _START + 1], z - bodies[b, _START + 2])
+    x, y, z = _times(bodies, b, _ROTATION, arm)
+    return bodies[b, _ORIGIN] + x, bodies[b, _ORIGIN + 1] + y, bodies[b, _ORIGIN + 2] + z
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _place_feature(
+    k: int, features: np.ndarray, kinds: np.ndarray, bodies: np.ndarray, placed: np.ndarray
+) -> None:
+    """Find the present gap of feature k and, where it touches, point and axes of its contact."""
+    carrier, against = kinds[k, _CARRIER], kinds[k, _AGAINST]
+    x, y, z = _carried(
+        carrier, bodies, features[k, _POINT], features[k, _POINT + 1], features[k, _POINT + 2]
+    )
+    met = (features[k, _TARGET], features[k, _TARGET + 1], features[k, _TARGET + 2])
+    normal = (features[k, _NORMAL], features[k, _NORMAL + 1], features[k, _NORMAL + 2])
+    if against < 2:
+        met = _carried(against, bodies, met[0], met[1], met[2])
+    if kinds[k, _KIND] > 0:  # a vertex or an edge: the normal is the direction from it
+        normal = (x - met[0], y - met[1], z - met[2])
+        if kinds[k, _KIND] == 2:
+            edge = (features[k, _EDGE], features[k, _EDGE + 1], features[k, _EDGE + 2])
+            if against < 2:
+                edge = _times(bodies, against, _ROTATION, edge)
+            along = edge[0] * normal[0] + edge[1] * normal[1] + edge[2] * normal[2]
+            normal = (
+                normal[0] - along * edge[0],
+                normal[1] - along * edge[1],
+                normal[2] - along * edge[2],
+            )
+        length = np.sqrt(normal[0] ** 2 + normal[1] ** 2 + normal[2] ** 2)
+        normal = (normal[0] / length, normal[1] / length, normal[2] / length)
+    elif against < 2:
+        normal = _times(bodies, against, _ROTATION, normal)
+    u, v, w = normal
+    gap = u * (x - met[0]) + v * (y - met[1]) + w * (z - met[2]) - features[k, _RADIUS]
+    if features[k, _ROUNDING] + features[k, _ROUNDING + 4] + features[k, _ROUNDING + 8] > 0.0:
+        local = _times_transposed(bodies, carrier, _ROTATION, normal)
+        low = _times(features, k, _ROUNDING, local)
+        squared = low[0] * local[0] + low[1] * local[1] + low[2] * local[2]
+        if squared > 1e-24:  # not a disc that lies flat
+            radius = np.sqrt(squared)
+            low = _times(bodies, carrier, _ROTATION, low)
+            x, y, z = x - low[0] / radius, y - low[1] / radius, z - low[2] / radius
+            gap -= radius
+    placed[k, _GAP] = gap
+    if gap < 0.0:  # MuJoCo's contact point is midway between the two surfaces
+        placed[k, _AT] = x - 0.5 * gap * u
+        placed[k, _AT + 1] = y - 0.5 * gap * v
+        placed[k, _AT + 2] = z - 0.5 * gap * w
+        _fill_axes(k, u, v, w, placed)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _keep_four(group: int, kinds: np.ndarray, placed: np.ndarray) -> None:
+    """Open all contacts of a group but four, as MuJoCo does.
+
+    Kept are the deepest, the one that is farthest from it, the one that is farthest from the line
+    through both, and the one that is farthest from these three on the other side of that line.
+    """
+    count = 0
+    first = -1
+    for k in range(len(kinds)):
+        if kinds[k, _GROUP] == group and placed[k, _GAP] < 0.0:
+            count += 1
+            if first < 0 or placed[k, _GAP] < placed[first, _GAP]:
+                first = k
+    if count <= _MAX_CONTACTS:
+        return
+    second = first
+    largest = -1.0
+    for k in range(len(kinds)):
+        if kinds[k, _GROUP] == group and placed[k, _GAP] < 0.0:
+            squared = 0.0
+            for i in range(3):
+                squared += (placed[k, _AT + i] - placed[first, _AT + i]) ** 2
+            if squared > largest:
+                second, largest = k, squared
+    left, right = first, first
+    most, least = 0.0, 0.0
+    for k in range(len(kinds)):
+        if kinds[k, _GROUP] == group and placed[k, _GAP] < 0.0:
+            side = _side_of_line(k, first, second, placed)
+            if side > most:
+                left, most = k, side
+            if side < least:
+                right, least = k, side
+    for k in range(len(kinds)):
+        if kinds[k, _GROUP] == group and k not in (first, second, left, right):
+            placed[k, _GAP] = 0.0
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _side_of_line(k: int, first: int, second: int, placed: np.ndarray) -> float:
+    """On which side of the line through two contacts a third one lies, and how far, m^2."""
+    x = placed[second, _AT] - placed[first, _AT]
+    y = placed[second, _AT + 1] - placed[first, _AT + 1]
+    z = placed[second, _AT + 2] - placed[first, _AT + 2]
+    u = placed[k, _AT] - placed[first, _AT]
+    v = placed[k, _AT + 1] - placed[first, _AT + 1]
+    w = placed[k, _AT + 2] - placed[first, _AT + 2]
+    return (
+        placed[first, _AXES] * (y * w - z * v)
+        + placed[first, _AXES + 1] * (z * u - x * w)
+        + placed[first, _AXES + 2] * (x * v - y * u)
+    )
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _fill_axes(k: int, u: float, v: float, w: float, placed: np.ndarray) -> None:
+    """Fill the axes of contact k: its normal (u, v, w) and two tangents."""
+    if abs(u) < 0.7:
+        x, y, z = 1.0 - u * u, -u * v, -u * w
+    else:
+        x, y, z = -v * u, 1.0 - v * v, -v * w
+    length = np.sqrt(x * x + y * y + z * z)
+    x, y, z = x / length, y / length, z / length
+    placed[k, _AXES], placed[k, _AXES + 1], placed[k, _AXES + 2] = u, v, w
+    placed[k, _AXES + 3], placed[k, _AXES + 4], placed[k, _AXES + 5] = x, y, z
+    placed[k, _AXES + 6] = v * z - w * y
+    placed[k, _AXES + 7] = w * x - u * z
+    placed[k, _AXES + 8] = u * y - v * x
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _impedance(depth: float, parameters: np.ndarray, group: int) -> float:
+    """MuJoCo's impedance at a depth (m)."""
+    lowest, highest = parameters[group, _SOLIMP], parameters[group, _SOLIMP + 1]
+    midpoint, power = parameters[group, _SOLIMP + 3], parameters[group, _SOLIMP + 4]
+    share = min(depth / parameters[group, _SOLIMP + 2], 1.0)
+    if share == 1.0 or power == 1.0:
+        rise = share
+    elif share <= midpoint:
+        rise = share**power / midpoint ** (power - 1.0)
+    else:
+        rise = 1.0 - (1.0 - share) ** power / (1.0 - midpoint) ** (power - 1.0)
+    return min(max(lowest + rise * (highest - lowest), _MIN_IMPEDANCE), _MAX_IMPEDANCE)
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _set_impedance(
+    k: int,
+    gap: float,
+    parameters: np.ndarray,
+    group: int,
+    impratio: float,
+    side: np.ndarray,
+) -> None:
+    """Fill weight, friction and the spring's reference of all rows of contact k."""
+    impedance = _impedance(-gap, parameters, group)
+    deep = parameters[group, _SOLIMP + 1]
+    regularisation = (1.0 - impedance) / impedance * parameters[group, _INVERSE_WEIGHT]
+    regularisation = max(regularisation, _MIN_REGULARISATION)
+    sliding = parameters[group, _SLIDING]
+    side[k, 0, REFERENCE] = -parameters[group, _STIFFNESS] / (deep * deep) * impedance * gap
+    side[k, 0, WEIGHT] = 1.0 / regularisation
+    side[k, 0, FRICTION] = sliding / np.sqrt(impratio)
+    for q in range(1, int(parameters[group, _DIMS])):
+        friction = sliding if q < 3 else parameters[group, _TORSIONAL]
+        ratio = friction / sliding
+        side[k, q, REFERENCE] = 0.0
+        side[k, q, WEIGHT] = impratio * ratio * ratio / regularisation
+        side[k, q, FRICTION] = friction
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _fill_row(
+    place: tuple[int, int, int, int],
+    columns: tuple[int, int],
+    bodies: np.ndarray,
+    basis: np.ndarray,
+    placed: np.ndarray,
+    contacts: tuple[np.ndarray, np.ndarray],
+) -> float:
+    """Fill a row of a contact's Jacobian and subtract its smooth acceleration from the reference.
+
+    Args:
+        place: Contact, row, the body that carries the feature, and the one it meets.
+        columns: Columns of both bases.
+        bodies: The bodies.
+        basis: (2, 6, 6).
+        placed: Where the features are.
+        contacts: `rows` and `side` of the solver.
+
+    Returns:
+        Velocity of the contact along the row, m/s or rad/s.
+    """
+    k, q, carrier, against = place
+    rows, side = contacts
+    velocity = 0.0
+    first = 0
+    for b in range(2):
+        sign = 0.0
+        if carrier == b:
+            sign = 1.0
+        elif against == b:
+            sign = -1.0
+        if sign != 0.0:
+            _twist_jacobian(k, q, b, bodies, placed)
+            for i in range(6):
+                jacobian = sign * placed[-1, _JACOBIAN + i]
+                velocity += jacobian * bodies[b, _TWIST + i]
+                side[k, q, REFERENCE] -= jacobian * bodies[b, _SMOOTH + i]
+            for j in range(columns[b]):
+                value = 0.0
+                for i in range(6):
+                    value += placed[-1, _JACOBIAN + i] * basis[b, i, j]
+                rows[k, q, first + j] = sign * value
+        first += columns[b]
+    return velocity
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _twist_jacobian(k: int, q: int, b: int, bodies: np.ndarray, placed: np.ndarray) -> None:
+    """Fill the Jacobian (6,) of row q of contact k by the twist of body b."""
+    if q == 3:  # rotation about the normal
+        for i in range(3):
+            placed[-1, _JACOBIAN + i] = 0.0
+            placed[-1, _JACOBIAN + 3 + i] = placed[k, _AXES + i]
+        return
+    first = _AXES + 3 * q
+    u, v, w = placed[k, first], placed[k, first + 1], placed[k, first + 2]
+    x = placed[k, _AT] - bodies[b, _ORIGIN]
+    y = placed[k, _AT + 1] - bodies[b, _ORIGIN + 1]
+    z = placed[k, _AT + 2] - bodies[b, _ORIGIN + 2]
+    placed[-1, _JACOBIAN] = u
+    placed[-1, _JACOBIAN + 1] = v
+    placed[-1, _JACOBIAN + 2] = w
+    placed[-1, _JACOBIAN + 3] = y * w - z * v
+    placed[-1, _JACOBIAN + 4] = z * u - x * w
+    placed[-1, _JACOBIAN + 5] = x * v - y * u
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _advance(
+    columns: tuple[int, int],
+    bodies: np.ndarray,
+    basis: np.ndarray,
+    x: np.ndarray,
+    timestep: float,
+) -> None:
+    """Advance both bodies by a time step with accelerations by contact x (r,)."""
+    first = 0
+    for b in range(2):
+        for i in range(6):
+            value = bodies[b, _SMOOTH + i]
+            for j in range(columns[b]):
+                value += basis[b, i, j] * x[first + j]
+            bodies[b, _TWIST + i] += timestep * value
+        for i in range(3):
+            bodies[b, _ORIGIN + i] += timestep * bodies[b, _TWIST + i]
+        _rotate(b, bodies, timestep)
+        first += columns[b]
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _rotate(b: int, bodies: np.ndarray, timestep: float) -> None:
+    """Rotate body b by its angular velocity for a time step."""
+    u = timestep * bodies[b, _TWIST + 3]
+    v = timestep * bodies[b, _TWIST + 4]
+    w = timestep * bodies[b, _TWIST + 5]
+    angle = np.sqrt(u * u + v * v + w * w)
+    if angle == 0.0:
+        return
+    sine = 1.0 if angle < 1e-8 else np.sin(angle) / angle
+    cosine = 0.5 if angle < 1e-8 else (1.0 - np.cos(angle)) / (angle * angle)
+    for j in range(3):
+        x = bodies[b, _ROTATION + j]
+        y = bodies[b, _ROTATION + 3 + j]
+        z = bodies[b, _ROTATION + 6 + j]
+        p, q, r = v * z - w * y, w * x - u * z, u * y - v * x
+        bodies[b, _ROTATION + j] = x + sine * p + cosine * (v * r - w * q)
+        bodies[b, _ROTATION + 3 + j] = y + sine * q + cosine * (w * p - u * r)
+        bodies[b, _ROTATION + 6 + j] = z + sine * r + cosine * (u * q - v * p)

@@ -1,0 +1,488 @@
+"""Outcomes of impacts of a scene's pair, for any parameters.
+
+Where the surfaces near the contact can be described by features, impacts are solved directly;
+MuJoCo simulates the others. Both step the same equations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+
+import mujoco
+import numpy as np
+
+from clashsim.core.contact_geometry import NearestPoints, PairPoser
+from clashsim.core.impacts import MotionBefore
+from clashsim.core.mobility import Mobility
+from clashsim.core.scene import GROUND, STRIKE, Scene, model_field
+from clashsim.sim.contact.bodies import RigidProperties, motion_basis, rigid_properties
+from clashsim.sim.contact.features import (
+    Features,
+    GeomPose,
+    PosedPair,
+    ground_features,
+    strike_features,
+)
+from clashsim.sim.contact.impact import solve_impacts
+from clashsim.sim.contact.problem import (
+    STRIKER,
+    STRUCK,
+    BodyMotion,
+    ContactGeometry,
+    ContactParameters,
+    ContactProblem,
+    contiguous,
+)
+from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height, velocity_servos
+
+_BATCH = 1024  # impacts that MuJoCo simulates at once
+_MIN_GAP = 1e-12  # m: nearest points closer than this give no normal
+_NEARLY_NORMAL = 0.7  # of a coordinate of the normal, above which another axis gives a tangent
+# Arrays of a model that the solver reads, besides those of the scene's parameters.
+_FIELDS = (
+    "body_mass",
+    "body_inertia",
+    "body_ipos",
+    "geom_size",
+    "pair_friction",
+    "pair_solref",
+    "pair_solimp",
+    "opt.gravity",
+)
+
+Fields = dict[str, np.ndarray]  # arrays of a model with a leading axis of N impacts, by name
+
+
+@dataclass(frozen=True, eq=False)
+class _PosedBody:
+    """A body in N impacts, world axes.
+
+    Attributes:
+        position: (N, 3), m, of its origin.
+        rotation: (N, 3, 3).
+        linear: (N, 3), m/s, velocity of its origin.
+        angular: (N, 3), rad/s.
+    """
+
+    position: np.ndarray
+    rotation: np.ndarray
+    linear: np.ndarray
+    angular: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray) -> _PosedBody:
+        return _PosedBody(
+            self.position[rows], self.rotation[rows], self.linear[rows], self.angular[rows]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Touch:
+    """Where N pairs touch, world axes.
+
+    Attributes:
+        point: (N, 3), m.
+        normal: (N, 3), out of the striker into the struck body.
+        axes: (N, 3, 3), rows are the normal and two tangents.
+    """
+
+    point: np.ndarray
+    normal: np.ndarray
+    axes: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray) -> _Touch:
+        return _Touch(self.point[rows], self.normal[rows], self.axes[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class _Surfaces:
+    """Surfaces of N pairs near their contacts.
+
+    Attributes:
+        geometry: Features in the axes of the contacts; None where no features describe the pair.
+        covered: (N,), whether the features describe the contact.
+    """
+
+    geometry: ContactGeometry | None
+    covered: np.ndarray
+
+
+class PairSolver:
+    """Solves N impacts of a scene's pair again and again, for different parameters.
+
+    Attributes:
+        scene: The scene.
+        before: (N, d), columns as in `Impacts`, of pairs that touch.
+    """
+
+    def __init__(self, scene: Scene, before: np.ndarray, *, threads: int = 0) -> None:
+        """Prepare impacts.
+
+        Args:
+            scene: The scene.
+            before: (N, d), columns as in `Impacts`, of pairs that touch.
+            threads: Threads to use; 0 for one on each core.
+        """
+        self.scene = scene
+        self.before = before
+        self._threads = threads
+        self._poser = PairPoser(scene)
+        self._sizes_vary = any(s is not None and s.field == "geom_size" for s in scene.slots)
+
+    def solve(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Twists (M, k) of the struck body after impact, m/s and rad/s, in the scene's axes.
+
+        Args:
+            rows: (M,), indices of impacts.
+            theta: (M, p), their parameters, natural units.
+
+        Returns:
+            The twists; not a number where an impact does not end.
+        """
+        after = np.empty((len(rows), 3 if self.scene.plane is not None else 6))
+        surfaces = self._surfaces_of(rows, theta) if self._sizes_vary else self._surfaces
+        at = np.arange(len(rows)) if self._sizes_vary else rows
+        direct = surfaces.covered[at]
+        if direct.any():
+            after[direct] = self._solve_directly(rows[direct], theta[direct], surfaces, at[direct])
+        if not direct.all():
+            outcome = self._simulator(self.before[rows[~direct]], theta[~direct])
+            outcome.after[~outcome.usable] = np.nan
+            after[~direct] = outcome.after
+        return after
+
+    @property
+    def covered(self) -> np.ndarray:
+        """Whether each impact (N,) is solved directly at the author's sizes of geoms.
+
+        MuJoCo simulates the others.
+        """
+        return self._surfaces.covered
+
+    @cached_property
+    def _simulator(self) -> ImpactSimulator:
+        return ImpactSimulator(self.scene, _BATCH, threads=self._threads)
+
+    @cached_property
+    def _bodies(self) -> tuple[_PosedBody, _PosedBody]:
+        motion = MotionBefore.of(self.before)
+        posed = []
+        for mobility, body in (
+            (self.scene.struck_body, motion.struck),
+            (self.scene.striker_body, motion.striker),
+        ):
+            position, rotation = self._poser.world_pose(body.pose, mobility, None)
+            posed.append(_PosedBody(position, rotation, *self._poser.world_twist(body.twist)))
+        return posed[0], posed[1]
+
+    @cached_property
+    def _touch(self) -> _Touch:
+        """Where the surfaces touch."""
+        nearest_points = NearestPoints.of(self.scene, len(self.before))
+        _, on_struck, on_striker = nearest_points.in_world(self.before)
+        gap = on_struck - on_striker
+        length = np.linalg.norm(gap, axis=1, keepdims=True)
+        normal = gap / np.maximum(length, _MIN_GAP)
+        return _Touch(0.5 * (on_struck + on_striker), normal, _contact_axes(normal))
+
+    @cached_property
+    def _surfaces(self) -> _Surfaces:
+        """Surfaces of all impacts at the author's sizes of geoms."""
+        rows = np.arange(len(self.before))
+        return self._surfaces_with_sizes(rows, np.array(self.scene.base.geom_size)[None])
+
+    def _surfaces_of(self, rows: np.ndarray, theta: np.ndarray) -> _Surfaces:
+        """Surfaces of impacts `rows` (M,) for parameters (M, p)."""
+        return self._surfaces_with_sizes(rows, _fields(self.scene, theta)["geom_size"])
+
+    def _surfaces_with_sizes(self, rows: np.ndarray, sizes: np.ndarray) -> _Surfaces:
+        """Surfaces of impacts `rows` (M,) with sizes (M or 1, G, 3) of all geoms."""
+        none = _Surfaces(None, np.zeros(len(rows), bool))
+        if not _is_plain(self.scene):
+            return none
+        touch = self._touch[rows]
+        names = (self.scene.struck, self.scene.striker)
+        poses = [
+            _geom_pose(self.scene, name, body[rows])
+            for name, body in zip(names, self._bodies, strict=True)
+        ]
+        pair = PosedPair(
+            self.scene,
+            (poses[STRUCK], poses[STRIKER]),
+            touch.point,
+            touch.normal,
+            lambda geom: sizes[:, geom],
+        )
+        of_strike = strike_features(pair)
+        if of_strike is None:
+            return none
+        parts = [of_strike]
+        if self.scene.ground is not None:
+            of_ground = ground_features(pair)
+            if of_ground is None:
+                return none
+            parts.append(of_ground)
+        covered = np.all([part.covered for part in parts], axis=0)
+        return _Surfaces(_in_contact_axes(parts, touch), covered)
+
+    def _solve_directly(
+        self, rows: np.ndarray, theta: np.ndarray, surfaces: _Surfaces, at: np.ndarray
+    ) -> np.ndarray:
+        """`solve` for impacts that are covered, with their rows `at` (M,) in `surfaces`."""
+        assert surfaces.geometry is not None
+        scene = self.scene
+        fields = _fields(scene, theta)
+        axes = self._touch.axes[rows]
+        motion, inverse_weight = self._motion(rows, fields)
+        motion = motion._replace(row=at)
+        height = rest_height(scene, theta)
+        if height is not None:
+            assert scene.plane is not None
+            up = scene.plane[2]
+            raised = height - scene.struck_body.position @ up
+            motion.shift[:] = raised[:, None] * (axes @ up)
+        problem = ContactProblem(
+            surfaces.geometry,
+            contiguous(motion),
+            contiguous(_contact_parameters(scene, fields, inverse_weight)),
+            float(scene.base.opt.timestep),
+            float(scene.base.opt.impratio),
+        )
+        twist, end = solve_impacts(problem, threads=self._threads)
+        linear = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, :3])
+        angular = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, 3:])
+        after = self._poser.scene_twist(linear, angular)
+        after[end == ImpactEnd.UNFINISHED] = np.nan
+        return after
+
+    def _motion(self, rows: np.ndarray, fields: Fields) -> tuple[BodyMotion, np.ndarray]:
+        """Motion of the bodies of impacts `rows` (M,) with the model's arrays `fields`.
+
+        Returns:
+            The motion, with `row` and `shift` to be filled; and the inverse weights (M, 2) of the
+            bodies, 1/kg.
+        """
+        scene = self.scene
+        m = len(rows)
+        touch = self._touch[rows]
+        mobilities = (scene.struck_body, scene.striker_body)
+        columns = np.array([len(mobility.qvel) for mobility in mobilities])
+        motion = BodyMotion(
+            row=rows,
+            origin=np.zeros((m, 2, 3)),
+            shift=np.zeros((m, 3)),
+            arm=np.zeros((m, 2, 3)),
+            basis=np.zeros((m, 2, 6, 6)),
+            columns=columns,
+            rotating=columns.copy(),
+            inertia=np.zeros((m, 2, 3, 3)),
+            twist=np.zeros((m, 2, 6)),
+            acceleration=np.zeros((m, 2, 6)),
+            servo=np.zeros((m, 2, 6, 6)),
+        )
+        inverse_weight = np.zeros((m, 2))
+        weight_factors = [_weight_factor(scene, mobility) for mobility in mobilities]
+        to_contact = np.zeros((m, 6, 6))  # from twists in world axes to those of the contact
+        to_contact[:, :3, :3] = touch.axes
+        to_contact[:, 3:, 3:] = touch.axes
+        for b, mobility in enumerate(mobilities):
+            body = self._bodies[b][rows]
+            twist = np.concatenate([body.linear, body.angular], axis=1)
+            motion.twist[:, b] = np.einsum("nij,nj->ni", to_contact, twist)
+            origin = body.position - touch.point
+            motion.origin[:, b] = np.einsum("nij,nj->ni", touch.axes, origin)
+            if mobility.fixed:
+                continue
+            properties = rigid_properties(scene.base, mobility.body, fields)
+            armature = scene.base.dof_armature[mobility.qvel]
+            basis = motion_basis(mobility, properties, body.rotation, armature)
+            assert basis is not None  # or no impact would be solved directly
+            arm = np.einsum("nij,nj->ni", body.rotation, properties.centre)
+            motion.arm[:, b] = np.einsum("nij,nj->ni", touch.axes, arm)
+            motion.basis[:, b, :, : columns[b]] = to_contact @ basis.twists
+            if basis.rotates:
+                motion.rotating[b] = len(mobility.slides)
+            if mobility.free:
+                to_body = touch.axes @ body.rotation
+                motion.inertia[:, b] = to_body @ properties.inertia @ np.swapaxes(to_body, 1, 2)
+            # Velocities of the mass centre, whose outer product is the inverse mass there.
+            at_centre = basis.twists[:, :3] + np.cross(
+                basis.twists[:, 3:], arm[:, :, None], axisa=1, axisb=1, axisc=1
+            )
+            inverse_weight[:, b] = (at_centre**2).sum((1, 2)) * weight_factors[b]
+            weight = properties.mass[:, None] * fields["opt.gravity"]
+            fall = np.einsum("nik,njk,nj->ni", basis.twists, at_centre, weight, optimize=True)
+            motion.acceleration[:, b] = np.einsum("nij,nj->ni", to_contact, fall)
+            gains = _servo_gains(scene, mobility)
+            if gains.any():
+                inverse_inertia = basis.twists @ np.swapaxes(basis.twists, 1, 2)
+                from_contact = np.swapaxes(to_contact, 1, 2)
+                motion.servo[:, b] = to_contact @ inverse_inertia @ gains @ from_contact
+        return motion, inverse_weight
+
+
+@lru_cache(maxsize=64)
+def _is_plain(scene: Scene) -> bool:
+    """Whether nothing but contact, gravity and velocity servos acts in a scene's model."""
+    model = scene.base
+    joints_are_loose = not (
+        model.jnt_stiffness.any()
+        or model.dof_damping.any()
+        or model.dof_frictionloss.any()
+        or model.jnt_limited.any()
+    )
+    servos = [actuator for actuator, _ in velocity_servos(scene)]
+    return bool(
+        model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
+        and model.opt.integrator != mujoco.mjtIntegrator.mjINT_RK4
+        and joints_are_loose
+        and model.neq == 0
+        and model.ntendon == 0
+        and servos == list(range(model.nu))
+        and not (model.opt.density or model.opt.viscosity)
+        and all(map(partial(_has_basis, model), (scene.struck_body, scene.striker_body)))
+        and all(int(model.pair_dim[model.pair(name).id]) in (3, 4) for name in _pairs(scene))
+        and not any(model.pair_margin[model.pair(name).id] for name in _pairs(scene))
+    )
+
+
+@lru_cache(maxsize=64)
+def _weight_factor(scene: Scene, mobility: Mobility) -> float:
+    """MuJoCo's `body_invweight0` over the trace of the body's inverse mass.
+
+    MuJoCo takes the mean over the directions in which a body can move, but not for all joints.
+    """
+    if mobility.fixed:
+        return 0.0
+    model = scene.base
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    jacobian = np.zeros((3, model.nv))
+    mujoco.mj_jacBodyCom(model, data, jacobian, None, mobility.body)
+    response = np.zeros((3, model.nv))
+    mujoco.mj_solveM(model, data, response, jacobian)
+    trace = float((jacobian * response).sum())
+    return float(model.body_invweight0[mobility.body, 0]) / trace if trace > 0 else 0.0
+
+
+def _has_basis(model: mujoco.MjModel, mobility: Mobility) -> bool:
+    """Whether `motion_basis` finds unit-mass coordinates of a body."""
+    if mobility.fixed:
+        return True
+    one = RigidProperties(np.ones(1), np.zeros((1, 3)), np.eye(3)[None])
+    armature = model.dof_armature[mobility.qvel]
+    return motion_basis(mobility, one, np.eye(3)[None], armature) is not None
+
+
+def _pairs(scene: Scene) -> list[str]:
+    """Names of the contact pairs: the strike, and the ground's where there is one."""
+    return [STRIKE] if scene.ground is None else [STRIKE, GROUND]
+
+
+def _fields(scene: Scene, theta: np.ndarray) -> Fields:
+    """Arrays of the model for N impacts, with their parameters (N, p) written into them."""
+    names = {*_FIELDS, *(slot.field for slot in scene.slots if slot is not None)}
+    fields = {}
+    for name in names:
+        array = np.asarray(model_field(scene.base, name), float)
+        fields[name] = np.repeat(array[None], len(theta), 0)
+    scene.write(theta, lambda name: fields[name])
+    return fields
+
+
+def _geom_pose(scene: Scene, geom: str, body: _PosedBody) -> GeomPose:
+    """Pose of a geom on a posed body."""
+    local, rotation = _pose_in_body(scene, geom)
+    return GeomPose(body.position + body.rotation @ local, body.rotation @ rotation)
+
+
+@lru_cache(maxsize=64)
+def _pose_in_body(scene: Scene, geom: str) -> tuple[np.ndarray, np.ndarray]:
+    """Position (3,), m, and orientation (3, 3) of a geom in its moving body's frame."""
+    model = scene.base
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    index = model.geom(geom).id
+    carrier = int(model.body_weldid[model.geom_bodyid[index]])
+    to_body = data.xmat[carrier].reshape(3, 3).T
+    local = to_body @ (data.geom_xpos[index] - data.xpos[carrier])
+    return local, to_body @ data.geom_xmat[index].reshape(3, 3)
+
+
+def _in_contact_axes(parts: list[Features], touch: _Touch) -> ContactGeometry:
+    """Sets of features side by side, in the axes of N contacts."""
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts], 1)
+
+    def rotated(vectors: np.ndarray) -> np.ndarray:
+        return np.einsum("nij,nkj->nki", touch.axes, vectors)
+
+    origin = touch.point[:, None]
+    rounding = np.einsum(
+        "nij,nkjl,nml->nkim", touch.axes, joined("rounding"), touch.axes, optimize=True
+    )
+    geometry = ContactGeometry(
+        point=rotated(joined("point") - origin),
+        rounding=rounding,
+        radius=joined("radius"),
+        carrier=joined("carrier"),
+        against=joined("against"),
+        normal=rotated(joined("normal")),
+        target=rotated(joined("target") - origin),
+        kind=joined("kind"),
+        edge=rotated(joined("edge")),
+        group=np.repeat(np.arange(len(parts)), [part.kind.shape[1] for part in parts]),
+    )
+    return contiguous(geometry)
+
+
+def _contact_axes(normal: np.ndarray) -> np.ndarray:
+    """Right-handed axes (N, 3, 3) whose first row is the normal (N, 3)."""
+    x_axis, y_axis = np.eye(3)[:2]
+    helper = np.where(np.abs(normal[:, :1]) < _NEARLY_NORMAL, x_axis, y_axis)
+    tangent = helper - (helper * normal).sum(1, keepdims=True) * normal
+    tangent /= np.linalg.norm(tangent, axis=1, keepdims=True)
+    return np.stack([normal, tangent, np.cross(normal, tangent)], 1)
+
+
+@lru_cache(maxsize=64)
+def _servo_gains(scene: Scene, mobility: Mobility) -> np.ndarray:
+    """Forces and torques (6, 6) of velocity servos per unit of twist of a body, world axes."""
+    gains = np.zeros((6, 6))
+    directions = np.zeros((6, len(mobility.qvel)))  # twist of a unit velocity of each joint
+    directions[:3, : len(mobility.slides)] = mobility.slides.T
+    if mobility.hinge is not None:
+        directions[3:, len(mobility.slides)] = mobility.hinge
+    dofs = mobility.qvel.tolist()
+    for actuator, dof in velocity_servos(scene):
+        if dof in dofs and not mobility.free:
+            direction = directions[:, dofs.index(dof)]
+            gain = -float(scene.base.actuator_biasprm[actuator, 2])
+            gains += gain * np.outer(direction, direction)
+    return gains
+
+
+def _contact_parameters(
+    scene: Scene, fields: Fields, inverse_weight: np.ndarray
+) -> ContactParameters:
+    """Contact parameters of the strike, and of the ground where there is one."""
+    model = scene.base
+    pairs = [int(model.pair(name).id) for name in _pairs(scene)]
+    friction = fields["pair_friction"][:, pairs]
+    solref = fields["pair_solref"][:, pairs]
+    direct = solref[..., 0] < 0
+    time_constant = np.maximum(np.abs(solref[..., 0]), 2 * model.opt.timestep)
+    damping_ratio = np.where(direct, 1.0, solref[..., 1])
+    stiffness = np.where(direct, -solref[..., 0], 1 / (time_constant * damping_ratio) ** 2)
+    damping = np.where(direct, -solref[..., 1], 2 / time_constant)
+    weights = np.stack([inverse_weight.sum(1), inverse_weight[:, STRUCK]], 1)
+    return ContactParameters(
+        sliding_friction=np.ascontiguousarray(friction[..., 0]),
+        torsional_friction=np.ascontiguousarray(friction[..., 2]),
+        stiffness=stiffness,
+        damping=damping,
+        impedance=np.ascontiguousarray(fields["pair_solimp"][:, pairs]),
+        inverse_weight=np.ascontiguousarray(weights[:, : len(pairs)]),
+        dims=np.array([int(model.pair_dim[pair]) for pair in pairs]),
+    )
