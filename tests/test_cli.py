@@ -227,7 +227,7 @@ def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
     # No model is shipped, as for a scene of the user.
     monkeypatch.setattr(base_module, "shipped_base", lambda scene: None)
     write_impacts("impacts.csv", puck[1])
-    options = ["--samples", "200", "--base", "models", "--hold-out", "0.5"]
+    options = ["--refine", "--samples", "200", "--base", "models", "--hold-out", "0.5"]
     for run in ("a", "b"):
         assert cli.main(["calibrate", "puck", "impacts.csv", "-o", run, *options]) == 0
     assert distilled == ["puck"]
@@ -236,14 +236,13 @@ def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
 
 
 def test_demo(here, capsys):
-    command = ["demo", "-o", "run", "--samples", "300", "--steps", "20", "--impacts", "6"]
-    assert cli.main(command) == 0
+    assert cli.main(["demo", "-o", "run", "--impacts", "6"]) == 0
     out = capsys.readouterr().out
     assert "stand-in for reality" in out and "clashsim" in out
     assert "</html>" in Path("run/report.html").read_text()
     assert "Slide model, from 5 slides" in out and "slides held out end" in out
     assert load("run").slide is not None
-    assert cli.main(["demo", "-o", "run", "--samples", "300"]) == 2
+    assert cli.main(["demo", "-o", "run"]) == 2
     assert "already exists" in error_message(capsys)
 
 

@@ -497,7 +497,7 @@ def test_what_stands_in_the_way_of_a_cluster_is_told(monkeypatch):
 
 @pytest.mark.slow
 def test_policies_of_several_seeds(two, folder, capsys):
-    assert cli.main(["demo", "-o", "run", "--samples", "300", "--steps", "20"]) == 0
+    assert cli.main(["demo", "-o", "run", "--impacts", "3"]) == 0
     train = ["train", "run", "-o", "push", "--steps", "1000", "--seeds", "2"]
     assert cli.main([*train, "--executor", "ray"]) == 0
     made = {seed: Path(f"push/seed-{seed}/policy.safetensors").read_bytes() for seed in (0, 1)}

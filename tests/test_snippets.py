@@ -57,7 +57,7 @@ SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augment
 # Blocks that are formulas and not code.
 PROSE = {("docs/slides.md", "s^2 = u.A u")}
 # Options that make a command fast without changing what it does.
-SHORT = {"execute": ["--repeats", "1"], "calibrate": ["--samples", "200"], "advise": ["-k", "1"]}
+SHORT = {"execute": ["--repeats", "1"], "advise": ["-k", "1"]}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def models():
     """Small distilled models, made once per scene; shipped scenes keep their own."""
     made: dict = {}
-    whole = base_module.base_model
+    whole = base_module.distilled_model
 
     def model(scene, **options):
         if base_module.shipped_base(scene) is not None:

@@ -291,7 +291,6 @@ def _write_sweep(folder: Path, *, suffix: str) -> None:
             "impacts": "a.csv",
             "out": "runs/a",
             "seed": 1,
-            "samples": 200,
             "hold_out": 0.5,
             "known": "mass",
             "struck": "puck",

@@ -24,6 +24,7 @@ MODULES = {
     "real-slides": "real_slides",
     "sampling": "sampling",
     "base": "base",
+    "transfer": "transfer",
     "throughput": "throughput",
     "planning": "planning",
     "search-time": "search_time",

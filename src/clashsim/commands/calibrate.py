@@ -41,6 +41,10 @@ class CalibrateOptions:
     """File with recorded impacts, or with trials (whole recordings)."""
     out: OutputPath
     """Folder to write the run to."""
+    from_run: Annotated[Path | None, arg(name="from", metavar="RUN")] = None
+    """Run folder of another object of the same material: what was identified there is the prior
+    here, so that fewer impacts are needed.
+    """
     refine: bool = False
     """Simulate strikes of this pair within the scene's [strikes], distil them into a network and
     calibrate that: takes minutes the first time, for planning and training on a GPU.
@@ -78,6 +82,7 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
     from clashsim.pipeline.calibration import CalibrationConfig
 
     return CalibrationConfig(
+        from_run=options.from_run,
         refine=options.refine,
         samples=options.samples,
         base=options.base,

@@ -1,8 +1,7 @@
 """The self-test of `clashsim doctor`: the main steps of clashsim on little data.
 
-Strikes are sampled, the shipped model predicts them, it is calibrated and tested on recorded
-strikes, a strike is planned and stepped, and the run is written and read back. Each step has a
-bound that must hold.
+Strikes are sampled and solved, the model is calibrated and tested on recorded strikes, a strike is
+planned and stepped, and the run is written and read back. Each step has a bound that must hold.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ _NUM_HELD_OUT = 10  # recorded strikes to test on
 _MAX_ERROR = 0.1  # relative error of a good prediction
 _FEWEST_GOOD = 0.8  # share of the strikes held out that must be predicted well
 _FARTHEST = 3.0  # mm between the plan and the hybrid simulator
-_MAX_DIFFERENCE = 1e-9  # m/s between a run and the same run read back
+# m/s between a run and the same run read back: rounding grows in impacts that hang on details.
+_MAX_DIFFERENCE = 1e-6
 _TIMESTEP = 0.005  # s, of the hybrid simulator
 _LONGEST_REASON = 160  # characters of an error message
 _Outcome = tuple[bool, str]  # whether a check holds, and what was found
@@ -72,7 +72,7 @@ class SelfTest:
     def __iter__(self) -> Iterator[Check]:
         checks: tuple[tuple[str, Callable[[], _Outcome]], ...] = (
             ("MuJoCo samples strikes", self._sample),
-            ("the shipped model predicts them", self._distilled),
+            ("their contact problems are solved", self._solved),
             ("recorded strikes calibrate it", self._calibrate),
             ("a strike is planned", self._planned),
             ("stepped, it does what was planned", self._stepped),
@@ -98,7 +98,7 @@ class SelfTest:
         finite = bool(np.isfinite(self._sampled.after).all())
         return finite and num_ended > _FEWEST_IMPACTS, f"{num_ended} of {_SAMPLES} ended"
 
-    def _distilled(self) -> _Outcome:
+    def _solved(self) -> _Outcome:
         """Predict the sampled strikes by solving their contact problems."""
         from clashsim.core.contact_frame import contact_frame
         from clashsim.fit.solved_model import SolvedModel

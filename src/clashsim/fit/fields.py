@@ -88,7 +88,7 @@ class Posterior:
         return self.mean + self.std.square() * self.dual.sum(1)
 
     def select(self, rows: Tensor) -> Posterior:
-        """The posterior with only the samples for which the boolean mask `rows` (M,) is true."""
+        """The posterior with only some samples: a boolean mask (M,), or indices."""
         return replace(
             self,
             mean=self.mean[rows],
@@ -163,7 +163,7 @@ def fit_posterior(
     perturbation[0] = 0.0
     # The residual is relative to the size that the constants alone predict. The final prediction
     # may be far off before its residual is added, and would then scale the residual wrongly.
-    ratio = (_predicted_sizes(data, anchor[None]) / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
+    ratio = (predicted_sizes(data, anchor[None]) / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
     smooth, _ = field_kernels(data.context, data.context, scales)
     identity = torch.eye(n, dtype=torch.float64)
     # The coefficients with which every impact begins at the anchor.
@@ -196,12 +196,15 @@ def fit_posterior(
     )
 
 
-def predict_posterior(posterior: Posterior, data: FieldData) -> tuple[Tensor, Tensor]:
+def predict_posterior(
+    posterior: Posterior, data: FieldData, sizes: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Predict new impacts with each sample.
 
     Args:
         posterior: M samples.
         data: N impacts, whose outcomes are not used.
+        sizes: `predicted_sizes` (1, N) of the anchor, if already computed.
 
     Returns:
         Change of twist over the approach speed (M, N, k), and the parameters of each impact
@@ -217,7 +220,9 @@ def predict_posterior(posterior: Posterior, data: FieldData) -> tuple[Tensor, Te
     kernel = residual_kernel(data.context, posterior.context, posterior.scales)
     kernel = kernel + scaled_shape @ posterior.outcome_shape.transpose(1, 2)
     residual = torch.einsum("mnl,mlk->mnk", kernel, posterior.residual_dual)
-    return value + _predicted_sizes(data, posterior.anchor)[..., None] * residual, phi
+    if sizes is None:
+        sizes = predicted_sizes(data, posterior.anchor[:1])  # all samples have the same
+    return value + sizes[..., None] * residual, phi
 
 
 def outcome_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
@@ -241,7 +246,7 @@ def _relative(data: FieldData) -> tuple[Tensor, Tensor]:
     return size, data.change / size[:, None]
 
 
-def _predicted_sizes(data: FieldData, constants: Tensor) -> Tensor:
+def predicted_sizes(data: FieldData, constants: Tensor) -> Tensor:
     """Size (M, N) of the outcome that constants (M, p) predict, over the approach speed."""
     n = len(data.twist_before)
     with torch.no_grad():

@@ -27,10 +27,11 @@ from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
 from clashsim.fit.restitution import restitution_at_speeds
-from clashsim.fit.run_folder import RunRecord, save_run
+from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.fit.settings import outside_strike_ranges
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.fit.solved_model import SolvedModel
+from clashsim.fit.transfer import with_prior_from
 from clashsim.pipeline.arguments import (
     check_not_negative,
     check_samples,
@@ -51,6 +52,8 @@ class CalibrationConfig:
     """How a run is calibrated.
 
     Attributes:
+        from_run: Run folder of an object of the same material, whose posterior is the prior of this
+            calibration; None for the scene's own prior.
         refine: Whether the pair's collisions are sampled and distilled into a network, which is
             then calibrated; otherwise they are solved as they are needed.
         samples: Simulated strikes to distil from, at least 100.
@@ -68,6 +71,7 @@ class CalibrationConfig:
         threads: Number of threads for sampling; 0 uses all cores.
     """
 
+    from_run: Path | None = None
     refine: bool = False
     samples: int = 100_000
     base: Path | None = None
@@ -155,6 +159,8 @@ def calibrate_run(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
         )
     compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
+    if config.from_run is not None:
+        compiled = with_prior_from(compiled, load(config.from_run).calibration)
     recorded = read_recorded_impacts(recording, compiled, config.known, notify)
     check_output_folder(out, overwrite=config.overwrite)
     data = split_impacts(
@@ -296,6 +302,7 @@ def _saved_options(
         "scene": scene,
         "impacts": str(recording),
         "out": str(out),
+        "from_run": None if config.from_run is None else str(config.from_run),
         "refine": config.refine,
         "samples": config.samples,
         "base": None if config.base is None else str(config.base),

@@ -17,7 +17,8 @@ the arithmetic. A contact has up to four rows: normal, two tangents, rotation ab
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from clashsim.sim.contact.compiled import compiled
 
 # Columns of `side` (K, 4, 3), for each row of a contact.
 REFERENCE = 0  # reference acceleration minus that of all other forces
@@ -48,7 +49,7 @@ _ROUNDING = 1e-14  # of a cost, relative to it
 _MIN_SLIP = 1e-14  # m/s^2: the direction of a slower slip is not defined
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _contact_cost(
     k: int,
     rows: np.ndarray,
@@ -105,7 +106,7 @@ def _contact_cost(
     return 0.5 * stiffness * depth * depth
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def cone_cost(
     rows: np.ndarray, side: np.ndarray, span: np.ndarray, x: np.ndarray, local: np.ndarray
 ) -> float:
@@ -127,7 +128,7 @@ def cone_cost(
     return total
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _differentiate(
     rows: np.ndarray,
     side: np.ndarray,
@@ -165,9 +166,9 @@ def _differentiate(
     return total
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _newton_direction(r: int, scratch: np.ndarray) -> float:
-    """Fill the direction of the Newton step; returns the slope of the cost along it, below zero.
+    """Fill the direction of the Newton step; returns the derivative of the cost along it, below zero.
 
     The Hessian is replaced by its Cholesky factor.
     """
@@ -185,17 +186,17 @@ def _newton_direction(r: int, scratch: np.ndarray) -> float:
         for k in range(i):
             value -= scratch[_HESSIAN + i, k] * scratch[_DIRECTION, k]
         scratch[_DIRECTION, i] = value / scratch[_HESSIAN + i, i]
-    slope = 0.0
+    derivative = 0.0
     for i in range(r - 1, -1, -1):
         value = scratch[_DIRECTION, i]
         for k in range(i + 1, r):
             value -= scratch[_HESSIAN + k, i] * scratch[_DIRECTION, k]
         scratch[_DIRECTION, i] = value / scratch[_HESSIAN + i, i]
-        slope += scratch[_GRADIENT, i] * scratch[_DIRECTION, i]
-    return slope
+        derivative += scratch[_GRADIENT, i] * scratch[_DIRECTION, i]
+    return derivative
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def solve_contacts(
     rows: np.ndarray,
     side: np.ndarray,
@@ -217,14 +218,14 @@ def solve_contacts(
     r = len(x)
     for _ in range(_MAX_ITERATIONS):
         cost = _differentiate(rows, side, span, x, scratch, local)
-        slope = _newton_direction(r, scratch)
-        if -slope <= _TOLERANCE * cost:
+        derivative = _newton_direction(r, scratch)
+        if -derivative <= _TOLERANCE * cost:
             break
         length = 1.0
         for i in range(r):
             x[i] += scratch[_DIRECTION, i]
         for _ in range(_MAX_HALVINGS):
-            limit = cost + _ARMIJO * length * slope + _ROUNDING * cost
+            limit = cost + _ARMIJO * length * derivative + _ROUNDING * cost
             if cone_cost(rows, side, span, x, local) <= limit:
                 break
             length *= 0.5

@@ -22,9 +22,15 @@ from clashsim.sim.contact.surfaces import (
     surface_of,
 )
 
-_MAX_FEATURES = 16  # of a surface against a plane: those nearest to it
-# How much higher than the lowest feature all those left out must be, in bounding radii.
-_MIN_MARGIN = 0.1
+# Features of a surface against a plane at most: on a face that lies flat on it, and higher ones.
+_MAX_ON_FACE = 8
+_MAX_ABOVE = 8
+# Heights above the lowest feature, in bounding radii: of features that may touch during an impact,
+# and of those that touch almost at once.
+_LITTLE_HIGHER = 0.1
+_NEARLY_TOUCHING = 0.015
+_SAME_DIRECTION = 1e-9  # largest difference of unit vectors that are taken to be equal
+_FAR = 10.0  # bounding radii
 _ON_FACE = 2e-5  # m: a contact point this close to a face lies on it
 _FLAT_COSINE = 0.995  # between a cylinder's axis and a plane's normal, above which a cap lies flat
 _FACE_COSINE = 0.9995  # between a contact's normal and a face's, above which the face is met
@@ -160,32 +166,87 @@ def _against_plane(
     if surface is None:
         return None
     pose = pair.poses[STRUCK]
-    points = pose.position[:, None] + np.einsum("nij,kj->nki", pose.rotation, surface.points)
-    roundings = np.einsum(
-        "nij,kjl,nml->nkim", pose.rotation, surface.roundings, pose.rotation, optimize=True
-    )
-    heights = np.einsum("nki,ni->nk", points - on_plane[:, None], normal)
-    squared_radii = np.einsum("ni,nkij,nj->nk", normal, roundings, normal, optimize=True)
-    heights = heights - np.sqrt(np.maximum(squared_radii, 0.0))
-    n, count = heights.shape
-    count = min(_MAX_FEATURES, count)
-    order = np.argsort(heights, axis=1, kind="stable")
-    nearest = order[:, :count]
-    rows = np.arange(n)[:, None]
+    geom = pair.geoms[STRUCK]
+    radius = float(pair.scene.base.geom_rbound[geom])
+    to_plane = np.einsum("nji,nj->ni", pose.rotation, normal)  # the normal in the geom's axes
+    # Bodies that move in a plane all stand on it with the same side: choose once for all.
+    same_side = np.abs(to_plane - to_plane[:1]).max() < _SAME_DIRECTION
+    chosen, covered = _choose_features(surface, to_plane[:1] if same_side else to_plane, radius)
+    n, count = len(normal), chosen.shape[1]
     features = Features.blank(n, count, carrier=STRUCK, against=against)
-    features.point[:] = points[rows, nearest]
-    features.rounding[:] = roundings[rows, nearest]
+    features.point[:] = pose.position[:, None] + np.einsum(
+        "nij,nkj->nki", pose.rotation, np.broadcast_to(surface.points[chosen], (n, count, 3))
+    )
+    if surface.roundings.any():
+        roundings = np.broadcast_to(surface.roundings[chosen], (n, count, 3, 3))
+        features.rounding[:] = np.einsum(
+            "nij,nkjl,nml->nkim", pose.rotation, roundings, pose.rotation, optimize=True
+        )
     features.normal[:] = normal[:, None]
     features.target[:] = on_plane[:, None]
-    geom = pair.geoms[STRUCK]
-    if heights.shape[1] > count:  # a body with so many vertices may touch with those left out
-        ranked = np.take_along_axis(heights, order, 1)
-        margin = _MIN_MARGIN * float(pair.scene.base.geom_rbound[geom])
-        features.covered[:] = ranked[:, count] - ranked[:, 0] > margin
+    features.covered[:] = covered
+    # A point that was chosen several times counts once: the others are put where none can touch.
+    features.point[:] += _repeated(chosen)[..., None] * _FAR * radius * normal[:, None]
     if int(pair.scene.base.geom_type[geom]) == GEOM_CYLINDER:
-        upright = np.abs(np.einsum("ni,ni->n", pose.rotation[:, :, 2], normal))
-        features.covered[:] = upright < _FLAT_COSINE
+        features.covered[:] &= np.abs(to_plane[:, 2]) < _FLAT_COSINE
     return features
+
+
+def _choose_features(
+    surface: GeomSurface, normal: np.ndarray, radius: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the features that take part in an impact with a plane.
+
+    A few points that are spread over a flat face stand for all of it, and a few for all that are
+    a little higher.
+
+    Args:
+        surface: The surface of the body, with K points.
+        normal: (N, 3), of the plane, in the axes of the geom.
+        radius: m, bounding radius of the body.
+
+    Returns:
+        Indices (N, k) of the chosen points, and whether they describe the contact, (N,): not where
+        a body is rounded, so that one of many points touches after the other.
+    """
+    squared_radii = np.einsum("ni,kij,nj->nk", normal, surface.roundings, normal, optimize=True)
+    heights = normal @ surface.points.T - np.sqrt(np.maximum(squared_radii, 0.0))
+    n, total = heights.shape
+    if total <= _MAX_ON_FACE + _MAX_ABOVE:
+        return np.argsort(heights, axis=1, kind="stable"), np.ones(n, bool)
+    above = heights - heights.min(1, keepdims=True)
+    on_face = above < _ON_FACE
+    on_face_points = _farthest_points(
+        surface.points, on_face, np.argmin(above, axis=1), _MAX_ON_FACE
+    )
+    next_lowest = np.argmin(np.where(on_face, np.inf, above), axis=1)
+    little_higher = ~on_face & (above < _LITTLE_HIGHER * radius)
+    higher_points = _farthest_points(surface.points, little_higher, next_lowest, _MAX_ABOVE)
+    rounded = (~on_face & (above < _NEARLY_TOUCHING * radius)).sum(1) > 2
+    return np.concatenate([on_face_points, higher_points], 1), ~rounded
+
+
+def _farthest_points(
+    points: np.ndarray, among: np.ndarray, first: np.ndarray, count: int
+) -> np.ndarray:
+    """Choose some of the points (K, 3) by farthest-point sampling, beginning with `first` (N,).
+
+    Returns indices (N, count) of those of `among` (N, K); where there are fewer, some of them
+    several times.
+    """
+    chosen = [first]
+    distance = np.where(among, np.inf, -1.0)
+    for _ in range(count - 1):
+        squared = ((points - points[chosen[-1]][:, None]) ** 2).sum(2)
+        distance = np.where(among, np.minimum(distance, squared), -1.0)
+        chosen.append(np.argmax(distance, axis=1))
+    return np.stack(chosen, 1)
+
+
+def _repeated(indices: np.ndarray) -> np.ndarray:
+    """Whether each of the indices (N, k) stands already further left in its row."""
+    equal = indices[:, :, None] == indices[:, None, :]
+    return np.tril(equal, -1).any(2)
 
 
 def _of_ball(pair: PosedPair, ball: int) -> Features | None:
@@ -259,9 +320,9 @@ def _of_faces(pair: PosedPair) -> Features:
         pose = pair.poses[body]
         rotation = np.ascontiguousarray(pose.rotation)
         placed = pose.position[:, None] + np.einsum("nij,nkj->nki", rotation, vertices)
-        turned = np.einsum("nij,fj->nfi", rotation, normals)
-        moved = offsets + np.einsum("nfi,ni->nf", turned, pose.position)
-        bodies.append((placed, turned, np.ascontiguousarray(moved)))
+        rotated = np.einsum("nij,fj->nfi", rotation, normals)
+        moved = offsets + np.einsum("nfi,ni->nf", rotated, pose.position)
+        bodies.append((placed, rotated, np.ascontiguousarray(moved)))
     far = float(pair.scene.base.stat.extent)
     reference, cosine = fill_manifolds(
         bodies[STRUCK],

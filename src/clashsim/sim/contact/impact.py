@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
+from clashsim.sim.contact.compiled import compiled
 from clashsim.sim.contact.cone_solver import (
     DIM,
     FIRST,
@@ -79,6 +79,9 @@ _PARAMETER = 11
 _MAX_CONTACTS = 4  # of a group, as in MuJoCo
 
 
+_Arrays = tuple[np.ndarray, ...]
+
+
 def solve_impacts(
     problem: ContactProblem, *, duration: float = 0.25, threads: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -100,8 +103,13 @@ def solve_impacts(
     settling_steps = max(2, round(SETTLING_TIME / problem.timestep))
 
     def solve(first: int, last: int) -> None:
-        rows = (first, last)
-        _solve_rows(rows, problem, (steps, settling_steps), twist_after, end)
+        _solve_rows(
+            (first, last),
+            (tuple(problem.geometry), tuple(problem.motion), tuple(problem.parameters)),
+            (problem.timestep, problem.impratio),
+            (steps, settling_steps),
+            (twist_after, end),
+        )
 
     threads = min(threads or os.cpu_count() or 1, max(1, n // _ROWS_PER_THREAD))
     if threads == 1:
@@ -119,103 +127,103 @@ def _thread_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="clashsim-contact")
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _solve_rows(
     span: tuple[int, int],
-    problem: ContactProblem,
+    problem: tuple[_Arrays, _Arrays, _Arrays],
+    options: tuple[float, float],
     limits: tuple[int, int],
-    twist_after: np.ndarray,
-    end: np.ndarray,
+    out: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Solve impacts span[0] to span[1]; fills their rows of `twist_after` and `end`.
+    """Solve impacts span[0] to span[1].
 
     Args:
         span: The first impact, and one after the last.
-        problem: All contact problems.
+        problem: The arrays of `ContactGeometry`, `PairMotion` and `ContactParameters`.
+        options: Time step, s, and impratio.
         limits: Steps after which an impact is left unfinished, and steps that a pair has to stay
             together to count as settled.
-        twist_after: (N, 2, 6).
-        end: (N,).
+        out: Twists after (N, 2, 6) and ends (N,), to be filled.
     """
-    count = problem.geometry.point.shape[1]
+    geometry, motion, given = problem
+    _, _, _, _, basis, columns, rotating, _, _, _, servo = motion
+    point, group = geometry[0], geometry[-1]
+    dims = given[-1]
+    twist_after, end = out
+    count = point.shape[1]
     bodies = np.zeros((2, _BODY))
     features = np.zeros((count, _FEATURE))
     kinds = np.zeros((count, 4), np.int64)
-    kinds[:, _GROUP] = problem.geometry.group
-    parameters = np.zeros((len(problem.parameters.dims), _PARAMETER))
-    parameters[:, _DIMS] = problem.parameters.dims
-    options = (problem.timestep, problem.impratio)
-    columns = (problem.motion.columns[0], problem.motion.columns[1])
-    rotating = (problem.motion.rotating[0], problem.motion.rotating[1])
+    kinds[:, _GROUP] = group
+    parameters = np.zeros((len(dims), _PARAMETER))
+    parameters[:, _DIMS] = dims
     for n in range(span[0], span[1]):
-        _load_bodies(n, problem, bodies)
-        _load_surfaces(n, problem, features, kinds, parameters)
+        _load_bodies(n, motion, bodies)
+        _load_features(motion[0][n], geometry, features, kinds)
+        _load_parameters(n, given, parameters)
         end[n] = _solve_one(
-            (bodies, problem.motion.basis[n], problem.motion.servo[n]),
+            (bodies, basis[n], servo[n]),
             (features, kinds, parameters),
-            (columns, rotating, options, limits),
+            ((columns[0], columns[1]), (rotating[0], rotating[1]), options, limits),
         )
         for b in range(2):
             for i in range(6):
                 twist_after[n, b, i] = bodies[b, _TWIST + i]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
-def _load_bodies(n: int, problem: ContactProblem, bodies: np.ndarray) -> None:
+@compiled
+def _load_bodies(n: int, motion: _Arrays, bodies: np.ndarray) -> None:
     """Put both bodies at the start of impact n."""
-    motion = problem.motion
+    _, origin, shift, arm, _, _, _, inertia, twist, acceleration, _ = motion
     for b in range(2):
         for i in range(3):
-            bodies[b, _START + i] = motion.origin[n, b, i]
-            bodies[b, _ORIGIN + i] = motion.origin[n, b, i]
+            bodies[b, _START + i] = origin[n, b, i]
+            bodies[b, _ORIGIN + i] = origin[n, b, i]
             if b == 0:
-                bodies[b, _ORIGIN + i] += motion.shift[n, i]
-            bodies[b, _ARM + i] = motion.arm[n, b, i]
+                bodies[b, _ORIGIN + i] += shift[n, i]
+            bodies[b, _ARM + i] = arm[n, b, i]
         for i in range(6):
-            bodies[b, _TWIST + i] = motion.twist[n, b, i]
-            bodies[b, _TWIST_BEFORE + i] = motion.twist[n, b, i]
-            bodies[b, _OTHER + i] = motion.acceleration[n, b, i]
+            bodies[b, _TWIST + i] = twist[n, b, i]
+            bodies[b, _TWIST_BEFORE + i] = twist[n, b, i]
+            bodies[b, _OTHER + i] = acceleration[n, b, i]
         for i in range(9):
             bodies[b, _ROTATION + i] = 1.0 if i % 4 == 0 else 0.0
-        for i in range(9):
-            bodies[b, _INERTIA + i] = motion.inertia[n, b, i // 3, i % 3]
+            bodies[b, _INERTIA + i] = inertia[n, b, i // 3, i % 3]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
-def _load_surfaces(
-    n: int,
-    problem: ContactProblem,
-    features: np.ndarray,
-    kinds: np.ndarray,
-    parameters: np.ndarray,
-) -> None:
-    """Copy the features and contact parameters of impact n."""
-    geometry = problem.geometry
-    row = problem.motion.row[n]
+@compiled
+def _load_features(row: int, geometry: _Arrays, features: np.ndarray, kinds: np.ndarray) -> None:
+    """Copy the features of a row of the geometry."""
+    point, rounding, radius, carrier, against, normal, target, kind, edge, _ = geometry
     for k in range(len(features)):
         for i in range(3):
-            features[k, _POINT + i] = geometry.point[row, k, i]
-            features[k, _NORMAL + i] = geometry.normal[row, k, i]
-            features[k, _TARGET + i] = geometry.target[row, k, i]
-            features[k, _EDGE + i] = geometry.edge[row, k, i]
-            features[k, _RADIUS] = geometry.radius[row, k]
+            features[k, _POINT + i] = point[row, k, i]
+            features[k, _NORMAL + i] = normal[row, k, i]
+            features[k, _TARGET + i] = target[row, k, i]
+            features[k, _EDGE + i] = edge[row, k, i]
             for j in range(3):
-                features[k, _ROUNDING + 3 * i + j] = geometry.rounding[row, k, i, j]
-        kinds[k, _CARRIER] = geometry.carrier[row, k]
-        kinds[k, _AGAINST] = geometry.against[row, k]
-        kinds[k, _KIND] = geometry.kind[row, k]
-    given = problem.parameters
+                features[k, _ROUNDING + 3 * i + j] = rounding[row, k, i, j]
+        features[k, _RADIUS] = radius[row, k]
+        kinds[k, _CARRIER] = carrier[row, k]
+        kinds[k, _AGAINST] = against[row, k]
+        kinds[k, _KIND] = kind[row, k]
+
+
+@compiled
+def _load_parameters(n: int, given: _Arrays, parameters: np.ndarray) -> None:
+    """Copy the contact parameters of impact n."""
+    sliding, torsional, stiffness, damping, impedance, inverse_weight, _ = given
     for s in range(len(parameters)):
-        parameters[s, _SLIDING] = given.sliding_friction[n, s]
-        parameters[s, _TORSIONAL] = given.torsional_friction[n, s]
-        parameters[s, _STIFFNESS] = given.stiffness[n, s]
-        parameters[s, _DAMPING] = given.damping[n, s]
-        parameters[s, _INVERSE_WEIGHT] = given.inverse_weight[n, s]
+        parameters[s, _SLIDING] = sliding[n, s]
+        parameters[s, _TORSIONAL] = torsional[n, s]
+        parameters[s, _STIFFNESS] = stiffness[n, s]
+        parameters[s, _DAMPING] = damping[n, s]
+        parameters[s, _INVERSE_WEIGHT] = inverse_weight[n, s]
         for i in range(5):
-            parameters[s, _SOLIMP + i] = given.impedance[n, s, i]
+            parameters[s, _SOLIMP + i] = impedance[n, s, i]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _solve_one(
     moving: tuple[np.ndarray, np.ndarray, np.ndarray],
     surfaces: tuple[np.ndarray, np.ndarray, np.ndarray],
@@ -224,7 +232,7 @@ def _solve_one(
     """Step an impact until its end and return it; leaves the twists after in `bodies`.
 
     Args:
-        moving: Bodies, their basis (2, 6, 6) and servos (2, 6, 6) as in `BodyMotion`.
+        moving: Bodies, their basis (2, 6, 6) and servos (2, 6, 6) as in `PairMotion`.
         surfaces: Features, their kinds, and contact parameters.
         settings: Columns of both bases, columns from which on they rotate, (time step, impratio),
             and limits as for `_solve_rows`.
@@ -300,7 +308,7 @@ def _solve_one(
     return _UNFINISHED
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _accelerate(b: int, bodies: np.ndarray, servo: np.ndarray) -> None:
     """Fill the accelerations of body b by everything but contact and its own rotation."""
     for i in range(6):
@@ -311,7 +319,7 @@ def _accelerate(b: int, bodies: np.ndarray, servo: np.ndarray) -> None:
         bodies[b, _SMOOTH + i] = value
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _times(matrix: np.ndarray, b: int, first: int, vector: tuple) -> tuple:  # type: ignore[type-arg]
     """Product of the 3 x 3 matrix in row b of an array, from column `first` on, with a vector."""
     x, y, z = vector
@@ -322,7 +330,7 @@ def _times(matrix: np.ndarray, b: int, first: int, vector: tuple) -> tuple:  # t
     )
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _times_transposed(
     matrix: np.ndarray,
     b: int,
@@ -338,7 +346,7 @@ def _times_transposed(
     )
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _rotate_inertia(
     b: int,
     span: tuple[int, int],
@@ -380,7 +388,7 @@ def _rotate_inertia(
             bodies[b, _SMOOTH + i] += basis[b, i, j] * along
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _carried(b: int, bodies: np.ndarray, x: float, y: float, z: float) -> tuple:  # type: ignore[type-arg]
     """Where body b has carried a point since the start."""
     arm = (x - bodies[b, _START], y - bodies[b, _START + 1], z - bodies[b, _START + 2])
@@ -388,7 +396,7 @@ def _carried(b: int, bodies: np.ndarray, x: float, y: float, z: float) -> tuple:
     return bodies[b, _ORIGIN] + x, bodies[b, _ORIGIN + 1] + y, bodies[b, _ORIGIN + 2] + z
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _place_feature(
     k: int, features: np.ndarray, kinds: np.ndarray, bodies: np.ndarray, placed: np.ndarray
 ) -> None:
@@ -436,7 +444,7 @@ def _place_feature(
         _fill_axes(k, u, v, w, placed)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _keep_four(group: int, kinds: np.ndarray, placed: np.ndarray) -> None:
     """Open all contacts of a group but four, as MuJoCo does.
 
@@ -475,7 +483,7 @@ def _keep_four(group: int, kinds: np.ndarray, placed: np.ndarray) -> None:
             placed[k, _GAP] = 0.0
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _side_of_line(k: int, first: int, second: int, placed: np.ndarray) -> float:
     """On which side of the line through two contacts a third one lies, and how far, m^2."""
     x = placed[second, _AT] - placed[first, _AT]
@@ -491,7 +499,7 @@ def _side_of_line(k: int, first: int, second: int, placed: np.ndarray) -> float:
     )
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _fill_axes(k: int, u: float, v: float, w: float, placed: np.ndarray) -> None:
     """Fill the axes of contact k: its normal (u, v, w) and two tangents."""
     if abs(u) < 0.7:
@@ -507,7 +515,7 @@ def _fill_axes(k: int, u: float, v: float, w: float, placed: np.ndarray) -> None
     placed[k, _AXES + 8] = u * y - v * x
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _impedance(depth: float, parameters: np.ndarray, group: int) -> float:
     """MuJoCo's impedance at a depth (m)."""
     lowest, highest = parameters[group, _SOLIMP], parameters[group, _SOLIMP + 1]
@@ -522,7 +530,7 @@ def _impedance(depth: float, parameters: np.ndarray, group: int) -> float:
     return min(max(lowest + rise * (highest - lowest), _MIN_IMPEDANCE), _MAX_IMPEDANCE)
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _set_impedance(
     k: int,
     gap: float,
@@ -548,7 +556,7 @@ def _set_impedance(
         side[k, q, FRICTION] = friction
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _fill_row(
     place: tuple[int, int, int, int],
     columns: tuple[int, int],
@@ -595,7 +603,7 @@ def _fill_row(
     return velocity
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _twist_jacobian(k: int, q: int, b: int, bodies: np.ndarray, placed: np.ndarray) -> None:
     """Fill the Jacobian (6,) of row q of contact k by the twist of body b."""
     if q == 3:  # rotation about the normal
@@ -616,7 +624,7 @@ def _twist_jacobian(k: int, q: int, b: int, bodies: np.ndarray, placed: np.ndarr
     placed[-1, _JACOBIAN + 5] = x * v - y * u
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _advance(
     columns: tuple[int, int],
     bodies: np.ndarray,
@@ -638,7 +646,7 @@ def _advance(
         first += columns[b]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _rotate(b: int, bodies: np.ndarray, timestep: float) -> None:
     """Rotate body b by its angular velocity for a time step."""
     u = timestep * bodies[b, _TWIST + 3]

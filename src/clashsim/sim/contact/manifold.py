@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from clashsim.sim.contact.compiled import compiled
 
 MAX_POINTS = 8  # of a manifold; those nearest to the other face are kept
 _MAX_CORNERS = 64  # of a polygon while it is clipped
 _ON_FACE = 1e-6  # share of a body's size within which a vertex lies on a face
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _facing(normals: np.ndarray, direction: np.ndarray) -> int:
     """Index of the normal (F, 3) that is most along a direction (3,)."""
     best = 0
@@ -24,7 +25,7 @@ def _facing(normals: np.ndarray, direction: np.ndarray) -> int:
     return best
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def _face_corners(points: np.ndarray, normal: np.ndarray, offset: float) -> np.ndarray:
     """Those of the points (V, 3) that lie on a face, in order around it, (m, 3)."""
     tolerance = _ON_FACE * np.abs(points).max()
@@ -48,7 +49,7 @@ def _face_corners(points: np.ndarray, normal: np.ndarray, offset: float) -> np.n
     return corners[np.argsort(angles)]
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def clip_polygon(polygon: np.ndarray, face: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """The part of a polygon (m, 3) that lies over a convex face (f, 3) with a normal (3,).
 
@@ -63,23 +64,23 @@ def clip_polygon(polygon: np.ndarray, face: np.ndarray, normal: np.ndarray) -> n
         inward = np.cross(normal, face[(e + 1) % len(face)] - start)
         kept = 0
         for i in range(count):
-            here = current[i]
-            there = current[(i + 1) % count]
-            inside_here = np.dot(here - start, inward)
-            inside_there = np.dot(there - start, inward)
-            if inside_here >= 0.0 and kept < _MAX_CORNERS:
-                clipped[kept] = here
+            corner = current[i]
+            next_corner = current[(i + 1) % count]
+            inside_corner = np.dot(corner - start, inward)
+            inside_next = np.dot(next_corner - start, inward)
+            if inside_corner >= 0.0 and kept < _MAX_CORNERS:
+                clipped[kept] = corner
                 kept += 1
-            if (inside_here >= 0.0) != (inside_there >= 0.0) and kept < _MAX_CORNERS:
-                share = inside_here / (inside_here - inside_there)
-                clipped[kept] = here + share * (there - here)
+            if (inside_corner >= 0.0) != (inside_next >= 0.0) and kept < _MAX_CORNERS:
+                share = inside_corner / (inside_corner - inside_next)
+                clipped[kept] = corner + share * (next_corner - corner)
                 kept += 1
         current, clipped = clipped, current
         count = kept
     return current[:count].copy()
 
 
-@njit(error_model="numpy", nogil=True, cache=True)
+@compiled
 def fill_manifolds(
     first: tuple[np.ndarray, np.ndarray, np.ndarray],
     second: tuple[np.ndarray, np.ndarray, np.ndarray],

@@ -28,10 +28,10 @@ from clashsim.sim.contact.impact import solve_impacts
 from clashsim.sim.contact.problem import (
     STRIKER,
     STRUCK,
-    BodyMotion,
     ContactGeometry,
     ContactParameters,
     ContactProblem,
+    PairMotion,
     contiguous,
 )
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height, velocity_servos
@@ -255,7 +255,7 @@ class PairSolver:
         after[end == ImpactEnd.UNFINISHED] = np.nan
         return after
 
-    def _motion(self, rows: np.ndarray, fields: Fields) -> tuple[BodyMotion, np.ndarray]:
+    def _motion(self, rows: np.ndarray, fields: Fields) -> tuple[PairMotion, np.ndarray]:
         """Motion of the bodies of impacts `rows` (M,) with the model's arrays `fields`.
 
         Returns:
@@ -267,7 +267,7 @@ class PairSolver:
         touch = self._touch[rows]
         mobilities = (scene.struck_body, scene.striker_body)
         columns = np.array([len(mobility.qvel) for mobility in mobilities])
-        motion = BodyMotion(
+        motion = PairMotion(
             row=rows,
             origin=np.zeros((m, 2, 3)),
             shift=np.zeros((m, 3)),

@@ -52,7 +52,7 @@ class ContactGeometry(NamedTuple):
     group: np.ndarray
 
 
-class BodyMotion(NamedTuple):
+class PairMotion(NamedTuple):
     """How both bodies of N impacts move and resist an impulse."""
 
     # (N,): row of each impact in `ContactGeometry`.
@@ -111,7 +111,7 @@ class ContactProblem(NamedTuple):
     """N impacts, ready to be solved."""
 
     geometry: ContactGeometry
-    motion: BodyMotion
+    motion: PairMotion
     parameters: ContactParameters
     timestep: float  # s
     impratio: float  # MuJoCo's option of that name

@@ -7,7 +7,7 @@ deviation is small; MuJoCo resolves the other collisions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -70,6 +70,11 @@ class CollisionModel:
         if estimates is None:
             return self.scene.nominal
         return np.array([estimate.value for estimate in estimates])
+
+    @property
+    def most_probable(self) -> CollisionModel:
+        """The same with a quicker model that has no samples, where there is one."""
+        return replace(self, model=getattr(self.model, "most_probable", self.model))
 
     def predict(
         self, before: np.ndarray, contact: Contact, theta: np.ndarray

@@ -213,10 +213,23 @@ class HybridSim:
         return self._predict(before, theta, pair)[0].twist_after
 
     def predict_with_std(
-        self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0
+        self,
+        before: np.ndarray,
+        theta: np.ndarray | None = None,
+        *,
+        pair: int = 0,
+        most_probable: bool = False,
     ) -> ImpactPrediction:
-        """The same as `outcome`, with standard deviations and which predictions not to trust."""
-        return self._predict(before, theta, pair)[0]
+        """The same as `outcome`, with standard deviations and which predictions not to trust.
+
+        Args:
+            before: As for `outcome`.
+            theta: As for `outcome`.
+            pair: As for `outcome`.
+            most_probable: Whether to use the most probable model instead of posterior samples:
+                several times as fast, with standard deviations that are too small.
+        """
+        return self._predict(before, theta, pair, most_probable=most_probable)[0]
 
     def rest(
         self, before: np.ndarray, theta: np.ndarray | None = None, *, pair: int = 0
@@ -260,7 +273,12 @@ class HybridSim:
             return self.slide_model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
 
     def _predict(
-        self, before: np.ndarray, theta: np.ndarray | None, pair_index: int
+        self,
+        before: np.ndarray,
+        theta: np.ndarray | None,
+        pair_index: int,
+        *,
+        most_probable: bool = False,
     ) -> tuple[ImpactPrediction, np.ndarray]:
         """Predictions for impacts, and `before` (N, d) with the bodies brought to touch."""
         if not 0 <= pair_index < len(self.pairs):
@@ -290,7 +308,10 @@ class HybridSim:
         model_theta = self._stepper.theta_for(
             pair, self.theta if theta is None else theta, every_row
         )
-        predicted = self._models[pair.pair.key].predict(at_contact, contact, model_theta)
+        model = self._models[pair.pair.key]
+        if most_probable:
+            model = model.most_probable
+        predicted = model.predict(at_contact, contact, model_theta)
         touching = touching_pairs(
             pair, self.model, self._scratch, before=at_contact, contact=contact
         )

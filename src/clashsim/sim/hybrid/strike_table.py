@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.interpolate import RegularGridInterpolator
 
 from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_geometry import advance_to_contact
@@ -24,6 +25,8 @@ _GRID_POINTS = {
     "deflection": 7,
     "speed": 5,
 }
+# The same for standard deviations, which vary less.
+_COARSE_POINTS = {"point": 25, "turn": 5, "offset": 7, "yaw": 7, "deflection": 3, "speed": 2}
 _MIN_HITS = 0.8  # least share of all strikes of the grid that must hit the body
 # m/s and rad/s: twist after a strike that misses; not zero, because sliding needs a direction.
 _STILL = 1e-6
@@ -52,19 +55,26 @@ def strike_table(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeTa
     low, high = np.array(list(ranges.values())).T
     grids, strikes = strike_grid(names, low, high)
     test_strikes = np.random.default_rng(0).uniform(low, high, (_TEST_STRIKES, len(names)))
-    # One call for both, because bringing bodies to touch is quicker for many.
-    prediction = _predict_at_origin(hybrid, names, np.vstack([strikes, test_strikes]), theta=theta)
-    grid_count = len(strikes)
     shape = (*(len(grid) for grid in grids), 3)
+    prediction = _predict_at_origin(hybrid, names, strikes, theta=theta, most_probable=True)
+    # Standard deviations vary slowly, so posterior samples are evaluated on a coarse grid only.
+    coarse_grids, coarse_strikes = strike_grid(names, low, high, points=_COARSE_POINTS)
+    coarse_shape = (*(len(grid) for grid in coarse_grids), 3)
+    sampled = _predict_at_origin(
+        hybrid, names, np.vstack([coarse_strikes, test_strikes]), theta=theta
+    )
+    coarse_count = len(coarse_strikes)
+    coarse_std = sampled.std[:coarse_count].reshape(coarse_shape)
+    std = RegularGridInterpolator(coarse_grids, coarse_std)(strikes)
     table = StrikeTable.from_twists(
         names,
         grids,
-        prediction.twist_after[:grid_count].reshape(shape),
-        std=prediction.std[:grid_count].reshape(shape),
+        prediction.twist_after.reshape(shape),
+        std=np.maximum(std, prediction.std).reshape(shape),
         slide=hybrid.slide_model,
     )
     origin = np.zeros((_TEST_STRIKES, 3))
-    expected = hybrid.slide_to_rest(origin, prediction.twist_after[grid_count:])
+    expected = hybrid.slide_to_rest(origin, sampled.twist_after[coarse_count:])
     error = np.abs(table.rest(origin, test_strikes) - expected)
     position_error = np.linalg.norm(error[:, :2], axis=1)
     yaw_error = error[:, 2]
@@ -73,13 +83,17 @@ def strike_table(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeTa
         position_p95=float(np.percentile(position_error, 95)),
         yaw_median=float(np.percentile(yaw_error, 50)),
         yaw_p95=float(np.percentile(yaw_error, 95)),
-        untrusted_share=float(prediction.untrusted.mean()),
+        untrusted_share=float(sampled.untrusted.mean()),
     )
     return table
 
 
 def strike_grid(
-    names: Sequence[str], low: np.ndarray, high: np.ndarray
+    names: Sequence[str],
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    points: Mapping[str, int] = _GRID_POINTS,
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Lay a grid over strikes.
 
@@ -87,12 +101,13 @@ def strike_grid(
         names: Of the d numbers that describe a strike.
         low: (d,), least values.
         high: (d,), greatest values.
+        points: Number of values along each axis, by name.
 
     Returns:
         The values along each axis, and all strikes (N, d) of the grid.
     """
     grids = [
-        np.linspace(first, last, _GRID_POINTS[name])
+        np.linspace(first, last, points[name])
         for name, first, last in zip(names, low, high, strict=True)
     ]
     mesh = np.meshgrid(*grids, indexing="ij")
@@ -125,6 +140,7 @@ def _predict_at_origin(
     strikes: np.ndarray,
     *,
     theta: np.ndarray | None,
+    most_probable: bool = False,
 ) -> ImpactPrediction:
     """Outcomes of strikes (N, d) for a body at the origin; a body that is missed stays there."""
     scene = hybrid.scene
@@ -138,7 +154,7 @@ def _predict_at_origin(
         )
     before = move_pair_to(before, np.zeros(3))
     try:
-        return hybrid.predict_with_std(before, theta)
+        return hybrid.predict_with_std(before, theta, most_probable=most_probable)
     except DataError:
         # `before_from_strikes` moves bodies to contact along another direction than that of their
         # approach, so that a blunt striker may miss at the edge of the ranges.
@@ -151,5 +167,7 @@ def _predict_at_origin(
     twist_after = np.full((len(before), 3), _STILL)
     std = np.full((len(before), 3), _STILL)
     untrusted = np.ones(len(before), bool)
-    twist_after[hits], std[hits], untrusted[hits] = hybrid.predict_with_std(before[hits], theta)
+    twist_after[hits], std[hits], untrusted[hits] = hybrid.predict_with_std(
+        before[hits], theta, most_probable=most_probable
+    )
     return ImpactPrediction(twist_after, std, untrusted)
