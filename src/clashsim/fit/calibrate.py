@@ -12,20 +12,18 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
-from clashsim.fit.field_descent import FieldData
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
     TEMPER,
     Posterior,
     fit_constants,
-    fit_posterior,
+    fit_posteriors,
     predict_posterior,
     predicted_sizes,
 )
@@ -236,17 +234,23 @@ def calibrate(
     impacts = impacts.checked()
     frame = frame or contact_frame(base.scene, impacts)
     scaling = InputScaling.of(base, frame, impacts.known)
-    fitter = _Fitter(
-        scaling.data(base, frame, impacts.known, impacts.after),
-        prior_std(base.scene, impacts.known),
-        seed,
-    )
-    fits = [fitter.fit(scales, posterior_samples) for scales in prior_scales or PRIOR_SCALES]
-    kept, weights = _weigh(fits)
-    posteriors = tuple(_without_outliers(fits[i]) for i in kept)
+    data = scaling.data(base, frame, impacts.known, impacts.after)
+    std = prior_std(base.scene, impacts.known)
+    choices = prior_scales or PRIOR_SCALES
     # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
     # can only hold constants; fields and residual are used for prediction.
-    constant_fits = [fitter.fit(replace(CONSTANTS_ONLY, noise=noise), 1) for noise in _NOISES]
+    constants_scales = [replace(CONSTANTS_ONLY, noise=noise) for noise in _NOISES]
+    fits = fit_posteriors(
+        data,
+        std,
+        fits=[(scales, posterior_samples) for scales in choices]
+        + [(scales, 1) for scales in constants_scales],
+        anchor=fit_constants(data, std),
+        seed=seed,
+    )
+    with_fields, constant_fits = fits[: len(choices)], fits[len(choices) :]
+    kept, weights = _weigh(with_fields)
+    posteriors = tuple(_without_outliers(with_fields[i]) for i in kept)
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
     return Calibration(
         base=base,
@@ -256,30 +260,6 @@ def calibrate(
         scaling=scaling,
         local_correction=LocalCorrection.of(base.scene, frame, impacts),
     )
-
-
-class _Fitter:
-    """Makes fits with different prior scales to the same impacts.
-
-    All of them begin at the same constants and use the same random numbers.
-    """
-
-    def __init__(self, data: FieldData, std: Tensor, seed: int) -> None:
-        self._data = data
-        self._std = std
-        self._seed = seed
-        self._anchor = fit_constants(data, std)
-
-    def fit(self, scales: PriorScales, posterior_samples: int) -> Posterior:
-        """Fit with the given prior scales."""
-        return fit_posterior(
-            self._data,
-            self._std,
-            scales=scales,
-            posterior_samples=posterior_samples,
-            anchor=self._anchor,
-            generator=torch.Generator().manual_seed(self._seed),
-        )
 
 
 def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:

@@ -8,9 +8,10 @@ regularises every direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +33,20 @@ _LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03)  # shares of a Gauss-Newton step, the
 
 # Parameters (M, N, p) of N impacts -> change of twist over the approach speed (M, N, k).
 Physics = Callable[[Tensor], Tensor]
+
+
+class PhysicsRequest(NamedTuple):
+    """Parameters (M, N, p) at which a descent needs the physics, perhaps with its Jacobian."""
+
+    phi: Tensor
+    with_jacobian: bool
+
+
+class PhysicsAnswer(NamedTuple):
+    """Change of twist (M, N, k), and its Jacobian (M, N, k, p) if it was asked for."""
+
+    value: Tensor
+    jacobian: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +150,8 @@ class FieldProblem:
         """Kernel (N, N) of the residual."""
         return residual_kernel(self.data.context, self.data.context, self.scales)
 
-    def solve(self, dual: Tensor, *, rounds: int) -> FieldSolution:
-        """Descend from dual coefficients (M, N, p).
+    def descend(self, dual: Tensor, *, rounds: int) -> Descent:
+        """Descend from dual coefficients (M, N, p); see `run_together`.
 
         Each round lowers the weight of impacts that stay unexplained (Student-t noise), so that
         recording errors and double hits have little influence.
@@ -147,29 +162,29 @@ class FieldProblem:
         evidence = -float("inf")
         cost = torch.full((m,), torch.inf, dtype=torch.float64)
         for _ in range(rounds):
-            at = self._linearise(dual, weight)
+            at = yield from self._linearise(dual, weight)
             factor = torch.linalg.cholesky(at.other + _outer(at.jacobian, smooth, self.std))
             linear_target = self._linear_target(at)
             alpha = torch.cholesky_solve(linear_target, factor).reshape(m, n, k)
             evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
             proposed = torch.einsum("mnkp,mnk->mnp", at.jacobian, alpha)
             last_cost = cost
-            dual, cost = self._line_search(dual, proposed, at)
+            dual, cost = yield from self._line_search(dual, proposed, at)
             explained_by_noise = (self.scales.noise**2 / weight)[..., None] * alpha
             misfit = explained_by_noise.square().sum(-1) / self.scales.noise**2
             weight = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
             weight = weight.clamp_min(_MIN_WEIGHT)
             if ((last_cost - cost).abs() <= _CONVERGED * (1 + cost)).all():
                 break
-        return self._solution(dual, weight, cost, evidence)
+        at = yield from self._linearise(dual, weight)
+        return self._solution(dual, at, cost, evidence)
 
     def _solution(
-        self, dual: Tensor, weight: Tensor, cost: Tensor, evidence: float
+        self, dual: Tensor, at: _Linearised, cost: Tensor, evidence: float
     ) -> FieldSolution:
         """The solution at dual coefficients, with the quantities that need its linearisation."""
         m, n, k = self.target.shape
         smooth, _ = self._kernels
-        at = self._linearise(dual, weight)
         miss = at.miss.reshape(m, n * k, 1)
         first_jacobian = at.jacobian[0].reshape(n * k, -1)
         # Covariance of all observations under the first member.
@@ -190,11 +205,14 @@ class FieldProblem:
             jacobian=at.jacobian[0],
         )
 
-    def _linearise(self, dual: Tensor, weight: Tensor) -> _Linearised:
+    def _linearise(
+        self, dual: Tensor, weight: Tensor
+    ) -> Generator[PhysicsRequest, PhysicsAnswer, _Linearised]:
         """The problem at dual coefficients (M, N, p), with weights (M, N) of the impacts."""
         smooth, scatter = self._kernels
         phi = self.mean[:, None] + apply_kernel(smooth, self.std, dual)
-        value, jacobian = value_and_jacobian(self.data.physics, phi)
+        value, jacobian = yield PhysicsRequest(phi, with_jacobian=True)
+        assert jacobian is not None
         value = value / self.size[:, None]
         jacobian = jacobian / self.size[:, None, None]
         shape = value + self.data.twist_before / self.size[:, None]
@@ -220,7 +238,9 @@ class FieldProblem:
         moved = torch.einsum("mnkp,mnp->mnk", at.jacobian, at.phi - self.mean[:, None])
         return (at.miss + moved).reshape(len(self.target), -1, 1)
 
-    def _line_search(self, old: Tensor, new: Tensor, at: _Linearised) -> tuple[Tensor, Tensor]:
+    def _line_search(
+        self, old: Tensor, new: Tensor, at: _Linearised
+    ) -> Generator[PhysicsRequest, PhysicsAnswer, tuple[Tensor, Tensor]]:
         """For each member the longest of a few steps that lowers the cost, or none.
 
         Args:
@@ -236,7 +256,10 @@ class FieldProblem:
         done = torch.zeros(len(old), dtype=torch.bool)
         for step in _LINE_SEARCH:
             trial = old + step * (new - old)
-            cost = self._cost(trial, self._miss(trial), at.other_factor)
+            phi = self.mean[:, None] + apply_kernel(self._kernels[0], self.std, trial)
+            value, _ = yield PhysicsRequest(phi, with_jacobian=False)
+            miss = self.target - value / self.size[:, None]
+            cost = self._cost(trial, miss, at.other_factor)
             take = (cost < best_cost) & ~done
             best[take] = trial[take]
             best_cost[take] = cost[take]
@@ -244,13 +267,6 @@ class FieldProblem:
             if done.all():
                 break
         return best, best_cost
-
-    def _miss(self, dual: Tensor) -> Tensor:
-        """Target minus prediction (M, N, k) at dual coefficients (M, N, p)."""
-        smooth, _ = self._kernels
-        with torch.no_grad():
-            value = self.data.physics(self.mean[:, None] + apply_kernel(smooth, self.std, dual))
-        return self.target - value / self.size[:, None]
 
     def _cost(self, dual: Tensor, miss: Tensor, factor: Tensor) -> Tensor:
         """Misfit plus prior (M,).
@@ -264,6 +280,52 @@ class FieldProblem:
         move = apply_kernel(smooth, self.std, dual)
         white = torch.linalg.solve_triangular(factor, miss.reshape(len(dual), -1, 1), upper=False)
         return 0.5 * white.square().sum((1, 2)) + 0.5 * (dual * move).sum((1, 2))
+
+
+# A descent asks for the physics and is sent the answer, until it returns where it ended.
+Descent = Generator[PhysicsRequest, PhysicsAnswer, FieldSolution]
+
+
+def run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSolution]:
+    """Run several descents on the same impacts in lockstep.
+
+    A call of the physics takes hardly longer for many members than for one, so the requests of all
+    descents are answered by one call.
+
+    Args:
+        physics: Of the impacts.
+        descents: As `FieldProblem.descend` makes them.
+
+    Returns:
+        Where each ended.
+    """
+    solutions: dict[int, FieldSolution] = {}
+    requests = {i: next(descent) for i, descent in enumerate(descents)}
+    while requests:
+        for with_jacobian in (True, False):
+            asking = [i for i, asked in requests.items() if asked.with_jacobian == with_jacobian]
+            if not asking:
+                continue
+            answers = _answer(physics, [requests.pop(i).phi for i in asking], with_jacobian)
+            for i, answer in zip(asking, answers, strict=True):
+                try:
+                    requests[i] = descents[i].send(answer)
+                except StopIteration as end:
+                    solutions[i] = end.value
+    return [solutions[i] for i in range(len(descents))]
+
+
+def _answer(physics: Physics, phis: list[Tensor], with_jacobian: bool) -> list[PhysicsAnswer]:
+    """Evaluate the physics once for several sets of members (M, N, p)."""
+    counts = [len(phi) for phi in phis]
+    phi = torch.cat(phis)
+    if not with_jacobian:
+        with torch.no_grad():
+            values = physics(phi).split(counts)
+        return [PhysicsAnswer(value, None) for value in values]
+    value, jacobian = value_and_jacobian(physics, phi)
+    pairs = zip(value.split(counts), jacobian.split(counts), strict=True)
+    return [PhysicsAnswer(*pair) for pair in pairs]
 
 
 def apply_kernel(kernel: Tensor, std: Tensor, dual: Tensor) -> Tensor:

@@ -14,15 +14,19 @@ of their own uncertainty (randomise, then optimise).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from clashsim.fit.field_descent import (
+    Descent,
     FieldData,
     FieldProblem,
+    FieldSolution,
     apply_kernel,
+    run_together,
     value_and_jacobian,
 )
 from clashsim.fit.field_kernels import (
@@ -126,32 +130,79 @@ def fit_constants(data: FieldData, std: Tensor) -> Tensor:
         ratio=torch.ones(1, n, dtype=torch.float64),
     )
     begin = torch.zeros(1, n, p, dtype=torch.float64)
+    (solution,) = run_together(data.physics, [problem.descend(begin, rounds=_CONSTANTS_ROUNDS)])
     # All impacts have the same parameters here: those of the first are returned.
-    return problem.solve(begin, rounds=_CONSTANTS_ROUNDS).phi[0, 0]
+    return solution.phi[0, 0]
 
 
-def fit_posterior(
+def fit_posteriors(
     data: FieldData,
     std: Tensor,
     *,
-    scales: PriorScales,
-    posterior_samples: int,
+    fits: Sequence[tuple[PriorScales, int]],
     anchor: Tensor,
-    generator: torch.Generator,
-) -> Posterior:
-    """Fit constants, fields and residual of all samples at once.
+    seed: int,
+) -> list[Posterior]:
+    """Fit constants, fields and residual of all samples of several fits at once.
 
     Args:
         data: The impacts.
         std: Prior standard deviations (p,).
-        scales: Prior scales.
-        posterior_samples: Number of samples; the first is the maximum of the posterior.
-        anchor: Constants (p,) of `fit_constants`, at which the descent begins.
-        generator: Random numbers of the perturbations.
+        fits: Prior scales and number of samples of each fit; the first sample is the maximum of the
+            posterior.
+        anchor: Constants (p,) of `fit_constants`, at which the descents begin.
+        seed: Of the perturbations, the same for each fit.
 
     Returns:
-        The posterior.
+        The posterior of each fit.
     """
+    predicted = predicted_sizes(data, anchor[None])
+    begun = []
+    for scales, posterior_samples in fits:
+        generator = torch.Generator().manual_seed(seed)
+        begun.append(_begin_fit(data, std, scales, posterior_samples, anchor, predicted, generator))
+    solutions = run_together(data.physics, [fit.descent for fit in begun])
+    return [fit.posterior(end) for fit, end in zip(begun, solutions, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _BegunFit:
+    """A fit that has begun: its problem and its descent."""
+
+    problem: FieldProblem
+    anchor: Tensor
+    descent: Descent
+
+    def posterior(self, end: FieldSolution) -> Posterior:
+        """The posterior at the end of the descent."""
+        problem = self.problem
+        return Posterior(
+            scales=problem.scales,
+            std=problem.std,
+            mean=problem.mean,
+            anchor=self.anchor.expand(len(problem.mean), -1).clone(),
+            dual=end.dual,
+            residual_dual=end.residual_dual * problem.ratio[..., None],
+            outcome_shape=end.outcome_shape,
+            cost=end.cost,
+            evidence=end.evidence,
+            loo_error=end.loo_error,
+            constants_std=end.constants_std,
+            context=problem.data.context,
+            jacobian=end.jacobian,
+        )
+
+
+def _begin_fit(
+    data: FieldData,
+    std: Tensor,
+    scales: PriorScales,
+    posterior_samples: int,
+    anchor: Tensor,
+    predicted: Tensor,
+    generator: torch.Generator,
+) -> _BegunFit:
+    """State the problem of one fit; `predicted` are the sizes (1, N) that the anchor predicts."""
     m = posterior_samples
     n, k = data.change.shape
     p = len(std)
@@ -163,7 +214,7 @@ def fit_posterior(
     perturbation[0] = 0.0
     # The residual is relative to the size that the constants alone predict. The final prediction
     # may be far off before its residual is added, and would then scale the residual wrongly.
-    ratio = (predicted_sizes(data, anchor[None]) / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
+    ratio = (predicted / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
     smooth, _ = field_kernels(data.context, data.context, scales)
     identity = torch.eye(n, dtype=torch.float64)
     # The coefficients with which every impact begins at the anchor.
@@ -178,22 +229,7 @@ def fit_posterior(
         scales=scales,
         ratio=ratio,
     )
-    end = problem.solve(dual, rounds=_POSTERIOR_ROUNDS)
-    return Posterior(
-        scales=scales,
-        std=std,
-        mean=mean,
-        anchor=anchor.expand(m, p).clone(),
-        dual=end.dual,
-        residual_dual=end.residual_dual * ratio[..., None],
-        outcome_shape=end.outcome_shape,
-        cost=end.cost,
-        evidence=end.evidence,
-        loo_error=end.loo_error,
-        constants_std=end.constants_std,
-        context=data.context,
-        jacobian=end.jacobian,
-    )
+    return _BegunFit(problem, anchor, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
 
 
 def predict_posterior(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.estimates import Estimate
@@ -19,7 +18,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
 from clashsim.fit.field_kernels import CONSTANTS_ONLY
-from clashsim.fit.fields import fit_constants, fit_posterior
+from clashsim.fit.fields import fit_constants, fit_posteriors
 from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.priors import estimates_of_free, prior_std
@@ -102,13 +101,12 @@ def identify_by_gradient(
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
     std = prior_std(scene, impacts.known)
-    found = fit_posterior(
+    (found,) = fit_posteriors(
         data,
         std,
-        scales=CONSTANTS_ONLY,
-        posterior_samples=starts,
+        fits=[(CONSTANTS_ONLY, starts)],
         anchor=fit_constants(data, std),
-        generator=torch.Generator().manual_seed(seed),
+        seed=seed,
     )
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)

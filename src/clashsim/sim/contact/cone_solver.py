@@ -168,9 +168,10 @@ def _differentiate(
 
 @compiled
 def _newton_direction(r: int, scratch: np.ndarray) -> float:
-    """Fill the direction of the Newton step; returns the derivative of the cost along it, below zero.
+    """Fill the direction of the Newton step.
 
-    The Hessian is replaced by its Cholesky factor.
+    The Hessian is replaced by its Cholesky factor. Returns the derivative of the cost along the
+    step, which is below zero.
     """
     for i in range(r):
         for j in range(i + 1):

@@ -122,6 +122,9 @@ def fill_manifolds(
         face_normal = met[1][i, met_face]
         corners = _face_corners(met[0][i], face_normal, met[2][i, met_face])
         polygon = _face_corners(other[0][i], other[1][i, other_face], other[2][i, other_face])
+        if len(polygon) + len(corners) > _MAX_CORNERS:
+            cosine[i] = 0.0  # too many to be clipped
+            continue
         clipped = clip_polygon(polygon, corners, face_normal)
         heights = np.zeros(len(clipped))
         for k in range(len(clipped)):
