@@ -58,9 +58,20 @@ ROWS = {
     "sampling": [_row(_STRIKES, "per_second ratio peak_mb", "n steps")],
     "base": [
         _row(
-            {"set": "semi_cylinder", "method": "clash-paper"},
-            "accuracy_0.1 accuracy_0.2 median",
+            {"set": "plate on slides, box on slides", "method": "clash-paper"},
+            "accuracy_0.1 accuracy_0.2 median ceiling direct impacts_per_s",
             "n",
+        )
+    ],
+    "transfer": [
+        _row(
+            {
+                "from": "lasa/D1-Inertia",
+                "to": "semi_cylinder",
+                "method": "mujoco-identified",
+            },
+            _SHARES,
+            "n seeds",
         )
     ],
     "throughput": [

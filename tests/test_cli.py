@@ -52,11 +52,8 @@ def puck():
 
 
 @pytest.fixture
-def calibrated(here, monkeypatch, puck):
-    """A folder with impacts of the puck, where distilling costs nothing."""
-    monkeypatch.setattr(
-        base_module, "distilled_model", lambda scene, **_: replace(puck[0], scene=scene)
-    )
+def calibrated(here, puck):
+    """A folder with impacts of the puck."""
     write_impacts(here / "impacts.csv", puck[1])
     return here
 

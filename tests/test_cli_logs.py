@@ -22,8 +22,7 @@ from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.readers import mapping
 from clashsim.data.trial_files import read_trials, write_trials
-from clashsim.fit import base as base_module
-from clashsim.fit.distil import DistillationConfig, distil
+from clashsim.fit.distil import DistillationConfig
 from clashsim.fit.run_folder import load
 from clashsim.fit.sample import sample
 from clashsim.pipeline.recordings import holds_trials
@@ -40,24 +39,6 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.parent / "cache"))
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def models():
-    """Small distilled models by name of scene, made once: distilling is not what is tested here."""
-    made = {}
-
-    def model(scene, **_):
-        if scene.name not in made:
-            made[scene.name] = distil(scene, sample(scene, 200, 0), config=TINY)
-        return replace(made[scene.name], scene=scene)
-
-    return model
-
-
-@pytest.fixture
-def quick(monkeypatch, models):
-    monkeypatch.setattr(base_module, "distilled_model", models)
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +254,7 @@ def test_trials_with_names_of_their_own(capsys, strikes):
     assert len(read_impacts("impacts.csv")) == 3
 
 
-def test_segment_writes_what_calibrate_reads(capsys, strikes, quick):
+def test_segment_writes_what_calibrate_reads(capsys, strikes):
     for name in ("impacts.csv", "impacts.safetensors"):
         assert cli.main(["segment", str(strikes), "--scene", "semi_cylinder", "-o", name]) == 0
         assert "8 impacts written" in capsys.readouterr().out
@@ -315,7 +296,7 @@ def test_impacts_of_a_stand_in_are_not_called_real(strikes):
         assert read_impacts(out).source == source
 
 
-def test_calibrate_takes_trials(capsys, strikes, quick):
+def test_calibrate_takes_trials(capsys, strikes):
     assert holds_trials(strikes)
     command = ["calibrate", "semi_cylinder", str(strikes), "-o", "run", "--hold-out", "0.25"]
     assert cli.main(command) == 0
@@ -344,7 +325,7 @@ def test_calibrate_takes_trials(capsys, strikes, quick):
     assert "stand-in" not in page
 
 
-def test_a_run_of_trials_is_shown_and_exported(capsys, strikes, quick):
+def test_a_run_of_trials_is_shown_and_exported(capsys, strikes):
     command = ["calibrate", "semi_cylinder", str(strikes), "-o", "run", "--hold-out", "0.25"]
     assert cli.main(command) == 0
     capsys.readouterr()
@@ -366,7 +347,7 @@ def test_a_run_of_trials_is_shown_and_exported(capsys, strikes, quick):
     assert run.slide.content() == exported.content()
 
 
-def test_too_few_slides_are_reported_and_the_run_does_without(capsys, strikes, quick):
+def test_too_few_slides_are_reported_and_the_run_does_without(capsys, strikes):
     write_trials("few.safetensors", read_trials(strikes)[:3])
     assert cli.main(["calibrate", "semi_cylinder", "few.safetensors", "-o", "run"]) == 0
     assert "no slide model: 3 of 3 slides" in capsys.readouterr().out

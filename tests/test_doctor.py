@@ -69,7 +69,7 @@ def test_what_is_broken_fails_with_a_sentence(capsys, monkeypatch):
         raise ValueError("the solver\nis gone")
 
     monkeypatch.setattr(SelfTest, "_sample", lambda self: (True, "fine"))
-    monkeypatch.setattr(SelfTest, "_distilled", lambda self: (True, "fine"))
+    monkeypatch.setattr(SelfTest, "_solved", lambda self: (True, "fine"))
     monkeypatch.setattr(SelfTest, "_calibrate", broken)
     assert cli.main(["doctor", "--json"]) == 2
     out, err = capsys.readouterr()

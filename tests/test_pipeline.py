@@ -15,7 +15,6 @@ from clashsim.core.errors import DataError, ParamError
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
 from clashsim.data.trial_files import read_trials
-from clashsim.fit import base as base_module
 from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.sample import sample
 from clashsim.pipeline.log_import import RefusedLogsError
@@ -36,11 +35,8 @@ def puck():
 
 @pytest.fixture
 def recording(tmp_path, monkeypatch, puck) -> Path:
-    """A file with impacts of the puck, where distilling costs nothing."""
+    """A file with impacts of the puck."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        base_module, "distilled_model", lambda scene, **_: replace(puck[0], scene=scene)
-    )
     write_impacts(tmp_path / "impacts.csv", puck[1])
     return tmp_path / "impacts.csv"
 

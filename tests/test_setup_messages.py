@@ -21,13 +21,13 @@ def test_the_doctor_names_each_step_as_it_begins(capsys, monkeypatch):
         began.append(capsys.readouterr().out.splitlines()[-1])
         return True, "fine"
 
-    for name in ("_sample", "_distilled", "_calibrate", "_planned", "_stepped", "_kept"):
+    for name in ("_sample", "_solved", "_calibrate", "_planned", "_stepped", "_kept"):
         monkeypatch.setattr(SelfTest, name, step)
     monkeypatch.setattr(doctor, "_extra", lambda name, needs: doctor.Extra(name, "", {}, ()))
     assert cli.main(["doctor"]) == 0
     assert (
         began[0] == "  MuJoCo samples strikes ... "
-        and began[1] == "  the shipped model predicts them ... "
+        and began[1] == "  their contact problems are solved ... "
     )
     last = capsys.readouterr().out
     assert last.startswith("pass: fine (") and last.endswith(" s)\nall is well\n")

@@ -22,9 +22,8 @@ import pytest
 from clashsim import cli
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
-from clashsim.fit import base as base_module
 from clashsim.fit import calibrated_run as run_module
-from clashsim.fit.distil import DistillationConfig, distil
+from clashsim.fit.distil import DistillationConfig
 from clashsim.fit.sample import sample
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid.simulator import HybridSim
@@ -77,25 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
-def models():
-    """Small distilled models, made once per scene; shipped scenes keep their own."""
-    made: dict = {}
-    whole = base_module.distilled_model
-
-    def model(scene, **options):
-        if base_module.shipped_base(scene) is not None:
-            return whole(scene, **options)
-        if scene.name not in made:
-            made[scene.name] = distil(scene, sample(scene, 200, 0), config=TINY)
-        return replace(made[scene.name], scene=scene)
-
-    return model
-
-
 @pytest.fixture
-def quick(folder: Path, models, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(base_module, "distilled_model", models)
+def quick(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Making a strike table takes seconds, and several commands need that of the same run.
     monkeypatch.setattr(run_module, "strike_table", cached_strike_table)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -247,7 +247,7 @@ def test_strikes_that_miss_leave_the_body_where_it_is(monkeypatch):
         def __init__(self):
             self.scene = scene
 
-        def predict_with_std(self, before, theta):
+        def predict_with_std(self, before, theta, *, most_probable):
             n = len(before)
             if n == 20:
                 raise DataError("in impact 0 the bodies do not meet along their approach")

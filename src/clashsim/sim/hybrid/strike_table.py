@@ -26,7 +26,7 @@ _GRID_POINTS = {
     "speed": 5,
 }
 # The same for standard deviations, which vary less.
-_COARSE_POINTS = {"point": 25, "turn": 5, "offset": 7, "yaw": 7, "deflection": 3, "speed": 2}
+_COARSE_POINTS = {"point": 49, "turn": 9, "offset": 13, "yaw": 13, "deflection": 4, "speed": 3}
 _MIN_HITS = 0.8  # least share of all strikes of the grid that must hit the body
 # m/s and rad/s: twist after a strike that misses; not zero, because sliding needs a direction.
 _STILL = 1e-6
