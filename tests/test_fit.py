@@ -14,7 +14,7 @@ from clashsim.core.estimates import EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
-from clashsim.core.scene import Scene, contact_params, shipped_scenes
+from clashsim.core.scene import Scene, scene_params, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.base import distilled_model, shipped_base
@@ -179,7 +179,7 @@ def test_a_free_body_in_space_is_calibrated() -> None:
         "wall",
         strikes=StrikeDistribution(speed=(0.5, 2.0), deflection=(-0.6, 0.6), spin=(-3, 3)),
     )
-    scene = scene.with_params(contact_params(scene))
+    scene = scene.with_params(scene_params(scene))
     base = distil(scene, sample(scene, 8000, 0), config=SMALL)
     truth = from_unit(scene.params, np.array([0.4, -0.5]))
     pinned = replace(

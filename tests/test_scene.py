@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clashsim.core.errors import DataError, ParamError, SceneError
 from clashsim.core.params import Param, from_unit, locate_param, to_unit
-from clashsim.core.scene import Scene, contact_params, shipped_scenes
+from clashsim.core.scene import Scene, scene_params, shipped_scenes
 from clashsim.core.strike_distribution import StrikeDistribution
 
 BOX = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
@@ -111,7 +111,7 @@ def test_effects_must_be_known_ones() -> None:
 
 
 def test_default_parameters_are_table_one() -> None:
-    found = {p.name: (p.low, p.high) for p in contact_params(scene())}
+    found = {p.name: (p.low, p.high) for p in scene_params(scene())}
     assert found == {
         "friction": (0.05, 1.0),
         "damping_ratio": (0.1, 3.0),
@@ -119,7 +119,7 @@ def test_default_parameters_are_table_one() -> None:
         "ground_damping_ratio": (0.1, 3.0),
     }
     direct = scene(rest='<contact><pair geom1="box" geom2="tool" solref="-10000 -50"/></contact>')
-    assert any(p.name == "damping" and p.sign == -1 for p in contact_params(direct))
+    assert any(p.name == "damping" and p.sign == -1 for p in scene_params(direct))
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=2))

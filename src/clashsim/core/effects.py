@@ -26,6 +26,8 @@ _DURATION_MARGIN = 1.1  # factor on the duration of a contact over which it is i
 _MIN_TIMED_RESTITUTION = 0.2  # bounds the time that is integrated for slow unloading
 _SWITCH_VELOCITY = 0.03  # of the closing speed: width of the smooth switch to unloading
 _MAX_EXPONENT = 50  # keeps exp finite
+# Ratios of tangential to normal stiffness between which a contact becomes rigid.
+_RIGID_RANGE = (15.0, 60.0)
 _MAX_ARM = 3.0  # radii of gyration, largest effective distance of an impulse from the mass centre
 _RESTITUTION_RANGE = (0.05, 1.0)
 # Smallest values, so that nothing is divided by zero.
@@ -217,20 +219,23 @@ def _with_tangential_spring(
     restitution = np.clip(
         -parting_velocity / np.minimum(normal_velocity, -_MIN_NORMAL_VELOCITY), *_RESTITUTION_RANGE
     )
-    impulse = point_contact_impulse(
-        PointContact(
-            normal_velocity=normal_velocity,
-            tangential_velocity=tangential_velocity,
-            normal_arm=normal_arm,
-            tangential_arm=tangential_arm,
-            restitution=restitution,
-            friction=friction,
-            stiffness_ratio=stiffness_ratio,
-            mass_ratio=mass_ratio,
-        )
+    contact = PointContact(
+        normal_velocity=normal_velocity,
+        tangential_velocity=tangential_velocity,
+        normal_arm=normal_arm,
+        tangential_arm=tangential_arm,
+        restitution=restitution,
+        friction=friction,
+        stiffness_ratio=stiffness_ratio,
+        mass_ratio=mass_ratio,
     )
-    angular_impulse = normal_arm * impulse[:, 1] - tangential_arm * impulse[:, 0]
-    return frame.decode(np.column_stack([impulse, angular_impulse]))
+    impulse = point_contact_impulse(contact)
+    angular = normal_arm * impulse[:, 1] - tangential_arm * impulse[:, 0]
+    # A contact that is nearly rigid is left as it was simulated: also where several points touch,
+    # which a point contact does not describe.
+    low, high = np.log(_RIGID_RANGE)
+    share = np.clip((high - np.log(stiffness_ratio)) / (high - low), 0.0, 1.0)[:, None]
+    return frame.decode((1 - share) * change + share * np.column_stack([impulse, angular]))
 
 
 def _friction(scene: Scene, theta: np.ndarray) -> np.ndarray:

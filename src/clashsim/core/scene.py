@@ -12,7 +12,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_pairs import GROUND, STRIKE, default_pair_params, ensure_named_pair
+from clashsim.core.contact_pairs import GROUND, STRIKE, ensure_named_pair
+from clashsim.core.default_params import default_params
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
@@ -26,8 +27,8 @@ __all__ = [
     "SAMPLED_EFFECTS",
     "STRIKE",
     "Scene",
-    "contact_params",
     "model_field",
+    "scene_params",
     "shipped_scenes",
 ]
 
@@ -298,7 +299,7 @@ class Scene:
             ground: Name of the ground's geom; by default the one in the settings file.
 
         Returns:
-            The scene, with the parameters of the settings file, or `contact_params` without one.
+            The scene, with the parameters of the settings file, or `scene_params` without one.
 
         Raises:
             SceneError: A file is missing or malformed, or the colliding geoms are not named.
@@ -327,7 +328,7 @@ class Scene:
             assets=scene_assets(path, xml),
             name=path.stem,
         )
-        params = contact_params(scene) if settings.param is None else settings.param
+        params = scene_params(scene) if settings.param is None else settings.param
         return scene.with_params(params)
 
 
@@ -338,19 +339,23 @@ def shipped_scenes() -> list[str]:
     return sorted(name.removesuffix(".xml") for name in files if name.endswith(".xml"))
 
 
-def contact_params(scene: Scene) -> tuple[Param, ...]:
-    """Name the four parameters of the CLASH paper (Table I) for any scene.
-
-    Where the author's solref is in the direct form (negative stiffness and damping), the damping
-    takes the place of the damping ratio, over a range that spans restitution 0 to 1.
+def scene_params(scene: Scene) -> tuple[Param, ...]:
+    """Name the parameters that are identified where a scene has no settings.
 
     Args:
         scene: The scene; its own parameters are not used.
 
     Returns:
-        Friction and damping ratio of the strike, then of the ground if there is one.
+        Friction, stiffness and damping of the strike, friction and damping of the ground, the
+        striker's mass, and in a plane the effects that recordings show.
     """
-    return default_pair_params(scene.base)
+    return default_params(
+        scene.base,
+        scene.striker_body,
+        struck=scene.struck,
+        planar=scene.plane is not None,
+        is_round=scene.is_round,
+    )
 
 
 def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -62,7 +62,9 @@ def measure_data_efficiency(
             order = rng.permutation(len(fitted))
             subset = fitted[np.sort(order[:size])]
             test = held_out if len(held_out) else fitted[np.sort(order[size:])]
-            predicted = calibrate(base, subset, seed=seed).predict(test)
+            # One sample of each fit, because only the errors count here.
+            model = calibrate(base, subset, seed=seed, posterior_samples=1)
+            predicted = model.predict(test)
             errors_of_subsets.append(relative_error(predicted, test.after, gyration))
         errors.append(tuple(errors_of_subsets))
     return DataEfficiency(tuple(sizes), tuple(errors))

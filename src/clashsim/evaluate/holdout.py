@@ -20,6 +20,7 @@ from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
+_FOLD_SAMPLES = 3  # posterior samples of a calibration on folds
 _NUM_FOLDS = 5
 
 
@@ -80,7 +81,9 @@ def predict_held_out(
     stds = []
     for fold in folds:
         others = np.setdiff1d(np.arange(len(fitted)), fold)
-        model = calibrate(calibration.base, fitted[others], seed=seed)
+        model = calibrate(
+            calibration.base, fitted[others], seed=seed, posterior_samples=_FOLD_SAMPLES
+        )
         predicted_fold, std_fold = predict_with_each_model(model, fitted[fold])
         predictions.append(predicted_fold)
         stds.append(std_fold)

@@ -46,6 +46,7 @@ _MIN_SIZE = 0.02
 _SMOOTHING = 1e-5  # added to the kernel's diagonal when it is inverted
 _CONSTANTS_NOISE = 0.1  # relative noise with which `fit_constants` fits
 _CONSTANTS_ROUNDS = 8  # of Gauss-Newton
+_CONSTANTS_STARTS = 8
 _POSTERIOR_ROUNDS = 6  # of Gauss-Newton
 _SIZE_RATIO_RANGE = (0.5, 2.0)  # of the predicted outcome over the observed one
 
@@ -105,10 +106,9 @@ class Posterior:
 
 
 def fit_constants(data: FieldData, std: Tensor) -> Tensor:
-    """The most probable constant parameters (p,), by a robust descent from the nominal values.
+    """The most probable constant parameters (p,), by robust descents from several starts.
 
-    There is only one start: with more of them ten impacts were fitted better, but other impacts
-    were predicted worse.
+    The first start are the nominal values, the others are drawn from the prior.
 
     Args:
         data: The impacts.
@@ -122,17 +122,20 @@ def fit_constants(data: FieldData, std: Tensor) -> Tensor:
     size, target = _relative(data)
     problem = FieldProblem(
         data=data,
-        target=target[None],
+        target=target.expand(_CONSTANTS_STARTS, -1, -1),
         size=size,
-        mean=torch.zeros(1, p, dtype=torch.float64),
+        mean=torch.zeros(_CONSTANTS_STARTS, p, dtype=torch.float64),
         std=std,
         scales=replace(CONSTANTS_ONLY, noise=_CONSTANTS_NOISE),
-        ratio=torch.ones(1, n, dtype=torch.float64),
+        ratio=torch.ones(_CONSTANTS_STARTS, n, dtype=torch.float64),
     )
-    begin = torch.zeros(1, n, p, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    starts = torch.randn(_CONSTANTS_STARTS, p, generator=generator, dtype=torch.float64) * std
+    starts[0] = 0.0
+    # All impacts have the same parameters here, so each has an equal part in the departure.
+    begin = (starts / (n * std.square()))[:, None].expand(-1, n, -1)
     (solution,) = run_together(data.physics, [problem.descend(begin, rounds=_CONSTANTS_ROUNDS)])
-    # All impacts have the same parameters here: those of the first are returned.
-    return solution.phi[0, 0]
+    return solution.phi[int(solution.cost.argmin()), 0]
 
 
 def fit_posteriors(

@@ -12,7 +12,7 @@ from clashsim.core.contact_geometry import advance_to_contact
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param
-from clashsim.core.scene import STRIKE, Scene, contact_params
+from clashsim.core.scene import Scene, scene_params
 from clashsim.core.strike_geometry import strikes_from_before
 
 # Margins by which proposed ranges exceed the recorded values, rad; of the speed, a share.
@@ -27,9 +27,6 @@ _OUTLIER_FACTOR = 1.5
 _YAW_RATE_NOISE = 1.0  # rad/s; below, a body is taken to be at rest
 _YAW_RATE_FACTOR = 1.2  # of the proposed range over the largest recorded yaw rate
 _SLACK = 0.15  # share of a range by which impacts may lie outside, as in the distilled model
-# The longest time step (s) that resolves contacts as stiff as proposed in `_params`; for a scene
-# with a longer time step the proposed contacts are softer.
-_TIME_STEP = 5e-4
 _MIN_GAP = math.pi / 3  # between recorded angles; with a smaller gap the whole circle is proposed
 _UNITS = {"speed": "m/s", "point": "degrees", "deflection": "degrees", "turn": "degrees"}
 
@@ -66,7 +63,7 @@ def propose_settings(scene: Scene, impacts: Impacts) -> str:
         if name != "speed":
             unit = f"rad: {math.degrees(low):.0f} to {math.degrees(high):.0f} degrees"
         lines.append(f"{name} = [{low:.4g}, {high:.4g}]  # {unit}")
-    for param in _params(scene):
+    for param in scene_params(scene):
         lines += ["", "[[param]]", *_param_lines(param)]
     return "\n".join(lines) + "\n"
 
@@ -157,54 +154,6 @@ def _strikes(scene: Scene, impacts: Impacts) -> dict[str, np.ndarray]:
     contact_frame(scene, impacts)  # raises for bodies that never touch
     contact, before = advance_to_contact(scene, impacts.before)
     return strikes_from_before(scene, before, contact)
-
-
-def _params(scene: Scene) -> tuple[Param, ...]:
-    """Parameters to propose: friction, stiffness and damping, the striker's mass, and effects."""
-    usual = {param.name: param for param in contact_params(scene)}
-    # A longer time step resolves only a slower contact: stiffness goes with the square of its rate.
-    rate = min(1.0, _TIME_STEP / float(scene.base.opt.timestep))
-    out = [usual["friction"]]
-    if scene.ground is not None:
-        out.append(usual["ground_friction"])
-    out.append(
-        Param(
-            name="stiffness",
-            target=f"pair/{STRIKE}/solref[0]",
-            nominal=1e6 * rate**2,
-            low=1e5 * rate**2,
-            high=4e6 * rate**2,
-            unit="1/s^2",
-            scale="log",
-            sign=-1,
-        )
-    )
-    out.append(
-        Param(
-            name="damping",
-            target=f"pair/{STRIKE}/solref[1]",
-            nominal=500 * rate,
-            low=30 * rate,
-            high=4000 * rate,
-            unit="1/s",
-            scale="log",
-            sign=-1,
-        )
-    )
-    body = scene.striker_body
-    if not body.fixed:
-        mass = float(scene.base.body_mass[body.body])
-        target = f"body/{body.name}/mass"
-        out.append(Param("striker_mass", target, mass, mass / 6, 6 * mass, "kg", "log"))
-    for name in ("ground_damping_ratio", "ground_damping"):
-        if name in usual:
-            out.append(usual[name])
-    for axis in ("x", "y"):
-        out.append(Param(f"{axis}_offset", f"effect/{axis}", 0.0, -0.003, 0.003, "m", sd=0.0007))
-    out.append(Param("yaw_offset", "effect/yaw", 0.0, -0.03, 0.03, "rad", sd=0.007))
-    if scene.ground is not None:
-        out.append(Param("drag", "effect/drag", 0.01, -0.03, 0.05, "m/s", sd=0.012))
-    return tuple(out)
 
 
 def _arc(angles: np.ndarray, margin: float) -> tuple[float, float]:

@@ -1,0 +1,120 @@
+"""Parameters that are identified where a scene has no settings file.
+
+Everything that a few impacts may show of a pair: the contact itself in MuJoCo's direct form, what
+carries the striker, and in a plane the effects that recordings have. Ranges are wide, and priors of
+offsets narrow, so that what the impacts do not show stays where it is.
+"""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+from clashsim.core.contact_pairs import GROUND, STRIKE, default_pair_params
+from clashsim.core.mobility import Mobility
+from clashsim.core.params import Param
+
+_MUJOCO_FRICTION = 1.0  # of a geom whose author gave none
+_FRICTION = 0.3
+_FRICTION_RANGE = (0.02, 1.2)
+# Stiffness (1/s^2) and damping (1/s) over the mass that is moved: contacts of 1.5 to 70 ms, and
+# restitution from 0 to 1.
+_STIFFNESS = 3e5
+_STIFFNESS_RANGE = (2e3, 4e6)
+_DAMPING = 150.0
+_DAMPING_RANGE = (5.0, 3000.0)
+_MAX_RATE = 0.5  # of the contact's oscillation, rad per time step: faster ones are not resolved
+_MASS_FACTOR = 6.0  # by which the effective mass of a striker may differ from its own
+# Offsets of the recorded frame: of the struck geom's bounding radius, and rad.
+_OFFSET = 0.06
+_OFFSET_STD = 0.015
+_YAW_OFFSET = 0.06
+_YAW_OFFSET_STD = 0.015
+
+
+def default_params(
+    model: mujoco.MjModel, striker: Mobility, *, struck: str, planar: bool, is_round: bool
+) -> tuple[Param, ...]:
+    """Parameters of any pair.
+
+    Args:
+        model: A model with a pair `strike`, and perhaps a pair `ground`.
+        striker: How the striker moves.
+        struck: Name of the struck geom.
+        planar: Whether the bodies move in a plane.
+        is_round: Whether the struck body looks the same in any orientation.
+    """
+    found = [*_contact(model)]
+    of_ground = [p for p in default_pair_params(model) if p.name.startswith(GROUND)]
+    found += of_ground
+    if not striker.fixed:
+        mass = float(model.body_mass[striker.body])
+        low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
+        found.append(
+            Param("striker_mass", f"body/{striker.name}/mass", mass, low, high, "kg", "log")
+        )
+    if planar:
+        radius = float(model.geom(struck).rbound[0])
+        found += _effects(radius, is_round=is_round, slides=bool(of_ground))
+    return tuple(found)
+
+
+def _contact(model: mujoco.MjModel) -> list[Param]:
+    """Friction, stiffness and damping of the strike."""
+    row = int(model.pair(STRIKE).id)
+    friction = float(model.pair_friction[row, 0])
+    if friction == _MUJOCO_FRICTION:
+        friction = _FRICTION
+    fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
+    stiffness_range = (min(_STIFFNESS_RANGE[0], fastest / 10), min(_STIFFNESS_RANGE[1], fastest))
+    stiffness, damping = _STIFFNESS, _DAMPING
+    solref = model.pair_solref[row]
+    if solref[0] < 0:  # the author gave it directly
+        stiffness, damping = -float(solref[0]), -float(solref[1])
+    return [
+        Param(
+            "friction",
+            f"pair/{STRIKE}/friction[0:2]",
+            float(np.clip(friction, *_FRICTION_RANGE)),
+            *_FRICTION_RANGE,
+        ),
+        Param(
+            "stiffness",
+            f"pair/{STRIKE}/solref[0]",
+            float(np.clip(stiffness, *stiffness_range)),
+            *stiffness_range,
+            unit="1/s^2",
+            scale="log",
+            sign=-1,
+        ),
+        Param(
+            "damping",
+            f"pair/{STRIKE}/solref[1]",
+            float(np.clip(damping, *_DAMPING_RANGE)),
+            *_DAMPING_RANGE,
+            unit="1/s",
+            scale="log",
+            sign=-1,
+        ),
+    ]
+
+
+def _effects(radius: float, *, is_round: bool, slides: bool) -> list[Param]:
+    """What recordings in a plane show beyond MuJoCo's contact.
+
+    Args:
+        radius: m, bounding radius of the struck geom.
+        is_round: Whether the struck body looks the same in any orientation.
+        slides: Whether the struck body slides on a ground after the strike.
+    """
+    target = "effect/tangential_stiffness"
+    found = [Param("tangential_stiffness", target, 5.0, 0.4, 60.0, "", "log")]
+    if not is_round:
+        limit, std = _OFFSET * radius, _OFFSET_STD * radius
+        for axis in ("x", "y"):
+            found.append(Param(f"{axis}_offset", f"effect/{axis}", 0.0, -limit, limit, "m", sd=std))
+        limit, std = _YAW_OFFSET, _YAW_OFFSET_STD
+        found.append(Param("yaw_offset", "effect/yaw", 0.0, -limit, limit, "rad", sd=std))
+    if slides:
+        found.append(Param("drag", "effect/drag", 0.01, -0.03, 0.05, "m/s", sd=0.012))
+    return found
