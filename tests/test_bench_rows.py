@@ -154,8 +154,9 @@ def test_options_that_a_bench_does_not_have_are_refused(name):
         known = catalogue.load_benchmark(name).OPTIONS
     except MissingExtraError as error:
         pytest.skip(str(error))
-    assert known <= {"root", "seeds", "sets", "methods", "resume", "device", "executor"}
-    for option in ("seeds", "sets", "methods", "resume", "device", "executor"):
+    options = ("seeds", "sets", "methods", "plain", "resume", "device", "executor")
+    assert known <= {"root", *options}
+    for option in options:
         if option in known:
             catalogue.check_options(name, [option])
         else:
@@ -199,7 +200,7 @@ def test_a_set_that_fails_is_one_row(monkeypatch):
             raise DataError("the file is cut off")
         rows = []
         for n in task.ns:
-            head = few_shot.row_head(task.name, task.method, n, "random")
+            head = few_shot.row_head(task, n, "random")
             rows.append(head | {"median": 0.1})
         return rows
 

@@ -110,16 +110,28 @@ def test_effects_must_be_known_ones() -> None:
         _ = scene().with_params([Param("x", "effect/magic", 0, -1, 1)]).slots
 
 
-def test_default_parameters_are_table_one() -> None:
-    found = {p.name: (p.low, p.high) for p in scene_params(scene())}
-    assert found == {
-        "friction": (0.05, 1.0),
-        "damping_ratio": (0.1, 3.0),
-        "ground_friction": (0.02, 1.0),
-        "ground_damping_ratio": (0.1, 3.0),
+def test_parameters_without_settings() -> None:
+    found = {p.name: p for p in scene_params(scene())}
+    assert set(found) == {
+        "friction",
+        "stiffness",
+        "damping",
+        "ground_friction",
+        "ground_damping_ratio",
+        "striker_mass",
+        "tangential_stiffness",
+        "x_offset",
+        "y_offset",
+        "yaw_offset",
+        "drag",
     }
+    assert found["friction"].nominal == 0.3  # MuJoCo's default of 1 is nobody's choice
+    # A contact that the time step resolves.
+    assert found["stiffness"].high <= (0.5 / scene().base.opt.timestep) ** 2
     direct = scene(rest='<contact><pair geom1="box" geom2="tool" solref="-10000 -50"/></contact>')
-    assert any(p.name == "damping" and p.sign == -1 for p in scene_params(direct))
+    author = {p.name: p for p in scene_params(direct)}
+    assert author["stiffness"].nominal == 10000 and author["damping"].nominal == 50
+    assert author["damping"].sign == -1
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=2))

@@ -39,7 +39,7 @@ MODULES = {
     "scaling": "scaling",
 }
 # Options that a user may give but that some benchmarks do not have. All benchmarks have `quick`.
-_REFUSABLE = ("seeds", "sets", "methods", "resume", "device", "executor")
+_REFUSABLE = ("seeds", "sets", "methods", "plain", "resume", "device", "executor")
 
 
 def load_benchmark(name: str) -> Any:

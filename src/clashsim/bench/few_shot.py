@@ -30,7 +30,7 @@ from clashsim.core.workers import exit_with_parent
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.methods import METHODS
 
-OPTIONS = frozenset({"seeds", "sets", "methods", "resume", "executor"})
+OPTIONS = frozenset({"seeds", "sets", "methods", "plain", "resume", "executor"})
 # Methods of a quick run: those that take seconds.
 QUICK_METHODS = (
     "mujoco-default",
@@ -42,7 +42,7 @@ QUICK_METHODS = (
     "clash-paper",
     "clashsim",
 )
-_DISTILLING_METHODS = ("clashsim", "clash-paper")
+_DISTILLING_METHODS = ("clashsim-network", "clash-paper")
 _QUICK_SEEDS = 3
 
 
@@ -88,7 +88,7 @@ def measure(
         for i, result in executor(work, tasks):
             task = tasks[i]
             if isinstance(result, ClashError):
-                head = row_head(task.name, task.method, min(task.ns), DRAWS[0])
+                head = row_head(task, min(task.ns), DRAWS[0])
                 result = [head | {"why": why(result)}]
             if remote and task.method != PUBLISHED:
                 append_rows(options.resume, [row for row in result if row not in done])
@@ -120,7 +120,16 @@ def _make_tasks(
     for name, load in sets.items():
         for method in methods:
             tasks.append(
-                FewShotTask(load, name, method, tuple(ns), repetitions, options.quick, cache)
+                FewShotTask(
+                    load,
+                    name,
+                    method,
+                    tuple(ns),
+                    repetitions,
+                    quick=options.quick,
+                    plain=options.plain,
+                    cache=cache,
+                )
             )
     names = list(sets)
 
@@ -163,7 +172,7 @@ def _distil_base_models(tasks: Sequence[FewShotTask], executor: Executor) -> Non
 def _distil_base_model(task: FewShotTask) -> None:
     """Distil the base model of a task's method; it is kept in the cache."""
     problem = task.problem(task.load())
-    _ = problem.clashsim_base if task.method == "clashsim" else problem.paper_base
+    _ = problem.network_base if task.method == "clashsim-network" else problem.paper_base
 
 
 def _sort_rows(rows: list[Row], sets: Sequence[str]) -> list[Row]:

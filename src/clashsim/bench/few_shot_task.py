@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from clashsim.bench.resume import append_rows
 from clashsim.bench.rows import Row, why
-from clashsim.core.scene import Scene
+from clashsim.core.scene import Scene, scene_params
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.few_shot_problem import FewShotProblem
 from clashsim.evaluate.methods import METHODS, Method
@@ -45,6 +45,7 @@ class FewShotTask:
         ns: Numbers of impacts that the method may use.
         seeds: Number of repetitions.
         quick: Whether to spend less on base models and grid search.
+        plain: Whether the scene has its shape and mass only, and no settings.
         cache: Folder of base models.
     """
 
@@ -54,12 +55,18 @@ class FewShotTask:
     ns: tuple[int, ...]
     seeds: int
     quick: bool
+    plain: bool
     cache: Path
 
     def problem(self, real: RealDataset) -> FewShotProblem:
         """The data set as methods see it."""
+        scene = Scene.load(real.scene)
+        if self.plain:
+            scene = scene.with_params(scene_params(scene))
+        else:
+            scene = scene.with_nominal(real.nominal)
         return FewShotProblem(
-            Scene.load(real.scene).with_nominal(real.nominal),
+            scene,
             real.impacts,
             real.gyration,
             cache=self.cache,
@@ -112,7 +119,7 @@ def measure_task(task: FewShotTask, done: list[Row], resume: Path | None) -> lis
         splits = split_rows(real, n, draw, seeds=task.repetitions(n))
         if not splits:
             continue
-        head = row_head(task.name, task.method, n, draw)
+        head = row_head(task, n, draw)
         row = _finished_row(done, head, len(splits))
         if row is None:
             row = head | _test_method(problem, METHODS[task.method], splits)
@@ -125,7 +132,8 @@ def _published_rows(task: FewShotTask, real: RealDataset) -> list[Row]:
     rows = []
     for model, predicted in real.published.items():
         error = relative_error(predicted, real.impacts.after, real.gyration)
-        rows.append(row_head(task.name, model, 0, "random") | _figures([error], 0.0))
+        head = row_head(replace(task, method=model), 0, "random")
+        rows.append(head | _figures([error], 0.0))
     return rows
 
 
@@ -133,6 +141,7 @@ def _finished_row(done: Sequence[Row], head: Row, repetitions: int) -> Row | Non
     """The finished row with this head and this number of repetitions, if there is one."""
     for row in done:
         same_head = all(row.get(key) == value for key, value in head.items())
+        same_head = same_head and bool(row.get("plain")) == bool(head.get("plain"))
         if same_head and row.get("seeds", repetitions) == repetitions:
             return row
     return None
@@ -180,9 +189,10 @@ def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split
     return _figures(errors, (time.perf_counter() - start) / len(splits))
 
 
-def row_head(name: str, method: str, n: int, draw: str) -> Row:
+def row_head(task: FewShotTask, n: int, draw: str) -> Row:
     """The keys by which a row is recognised."""
-    return {"set": name, "method": method, "n": n, "draw": draw}
+    head: Row = {"set": task.name, "method": task.method, "n": n, "draw": draw}
+    return head | {"plain": True} if task.plain else head
 
 
 def _figures(errors: Sequence[np.ndarray], seconds: float) -> Row:

@@ -17,7 +17,7 @@ class BenchOptions:
     """Options of a benchmark run.
 
     Each benchmark module names in its constant `OPTIONS` which of root, seeds, sets, methods,
-    resume, device and executor it uses.
+    plain, resume, device and executor it uses.
 
     Attributes:
         root: Folder of the public recordings.
@@ -25,6 +25,7 @@ class BenchOptions:
         quick: Run a small part of the benchmark, to see that it works.
         sets: Names of the data sets to measure; None takes all.
         methods: Names of the methods to measure; None takes all.
+        plain: Whether scenes have their shape and mass only, and no settings.
         resume: JSON-lines file of finished rows: a later run continues from it.
         device: Torch device, as in "cuda", to measure on in addition to the CPU.
         cache: Folder of distilled base models.
@@ -39,6 +40,7 @@ class BenchOptions:
     quick: bool = False
     sets: Sequence[str] | None = None
     methods: Sequence[str] | None = None
+    plain: bool = False
     resume: Path | None = None
     device: str | None = None
     cache: Path | None = None

@@ -42,6 +42,7 @@ class BenchCommandOptions:
             "real-slides",
             "sampling",
             "base",
+            "transfer",
             "throughput",
             "planning",
             "search-time",
@@ -57,18 +58,20 @@ class BenchCommandOptions:
         ]
     ]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
-    virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of struck
-    bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of distilled models
-    before any real data; throughput: strikes per second of MuJoCo and of the hybrid simulator;
-    planning: planned strikes executed in the laboratory; search-time: time to plan in MuJoCo and in
+    virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of
+    struck bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of base
+    models before any real data; transfer: ten strikes on one object for another of the same
+    material; throughput: strikes per second of MuJoCo and of the hybrid simulator; planning:
+    planned strikes executed in the laboratory; search-time: time to plan in MuJoCo and in
     the hybrid simulator; routes: trained policies executed in the laboratory; loop: the
-    real-sim-real loop where the laboratory differs from the scene; advise: ten advised strikes
-    against ten random ones; basin-hopping: identification in MJX from poor initial values, against
-    one descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted from 40
-    frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on public
-    recordings; push-to-stop: a pushing velocity found by gradients through the graph simulator;
-    bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling: sampling and
-    calibration with one and two Ray workers, and with one worker killed.
+    real-sim-real loop where the laboratory differs from the scene; advise: ten advised
+    strikes against ten random ones; basin-hopping: identification in MJX from poor initial
+    values, against one descent, multi-start and CMA-ES; real-pendulum: a real double
+    pendulum predicted from 40 frames, with and without neural scalars; real-tosses: rollouts
+    of a tossed cube on public recordings; push-to-stop: a pushing velocity found by
+    gradients through the graph simulator; bowling: the graph simulator against MuJoCo, one
+    cube hitting ten others; scaling: sampling and calibration with one and two Ray workers,
+    and with one worker killed.
     """
     data: OptionalPath = None
     """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
@@ -78,6 +81,10 @@ class BenchCommandOptions:
     """Only these data sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
     methods: Names = ()
     """Only these methods, as in: --methods gp clashsim (accuracy benchmarks only)."""
+    plain: bool = False
+    """Scenes with their shape and mass only: all parameters are those of a scene without settings
+    (accuracy benchmarks only).
+    """
     resume: OptionalPath = None
     """File that keeps finished rows, so that an interrupted run continues from them (accuracy
     benchmarks only).
@@ -113,6 +120,7 @@ def run(options: BenchCommandOptions) -> None:
         quick=options.quick,
         sets=options.sets,
         methods=options.methods,
+        plain=options.plain,
         resume=options.resume,
         device=options.device,
         cache=model_cache(),

@@ -12,7 +12,7 @@ from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.impacts import Impacts
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
-from clashsim.fit.base import BaseModel, distilled_model
+from clashsim.fit.base import distilled_model
 from clashsim.fit.distil import PAPER, DistillationConfig, DistilledModel
 from clashsim.fit.identify import GridTable, IdentificationProblem, grid, identification_problem
 from clashsim.fit.solved_model import SolvedModel
@@ -30,7 +30,7 @@ class FewShotProblem:
         gyration: Radius of gyration of the struck body, m; weights angular velocity in errors.
         cache: Folder of base models that were distilled before.
         num_samples: Simulated impacts to distil a base model from.
-        config: How clashsim's base model is distilled; None takes the shipped model.
+        config: How the network of the pair's own is distilled; None takes the shipped one.
         tabulate_grid: Whether grid search simulates all impacts once and looks them up later, which
             pays off when many subsets of the same impacts are fitted.
         progress: Shows how far distillation is.
@@ -93,10 +93,13 @@ class FewShotProblem:
         )
 
     @cached_property
-    def clashsim_base(self) -> BaseModel:
-        """clashsim's base model: solved, or distilled where a configuration says how."""
-        if self.config is None:
-            return SolvedModel(self.scene)
+    def clashsim_base(self) -> SolvedModel:
+        """clashsim's base model."""
+        return SolvedModel(self.scene)
+
+    @cached_property
+    def network_base(self) -> DistilledModel:
+        """clashsim's base model as a network of the pair's own."""
         return distilled_model(
             self.scene,
             config=self.config,

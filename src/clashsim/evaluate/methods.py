@@ -62,6 +62,14 @@ def _clashsim(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarra
     return calibration.predict(problem.impacts)
 
 
+def _clashsim_network(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:
+    """clashsim's calibration of a network that was distilled from the pair's own strikes."""
+    from clashsim.fit.calibrate import calibrate
+
+    calibration = calibrate(problem.network_base, problem.impacts[rows], seed=seed)
+    return calibration.predict(problem.impacts)
+
+
 METHODS: dict[str, Method] = {
     "mujoco-default": _mujoco_default,
     "mujoco-grid": _mujoco_grid,
@@ -73,5 +81,6 @@ METHODS: dict[str, Method] = {
     "gp": baselines.gp,
     "scratch": baselines.scratch,
     "clash-paper": baselines.clash_paper,
+    "clashsim-network": _clashsim_network,
     "clashsim": _clashsim,
 }
