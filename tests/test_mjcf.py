@@ -11,7 +11,7 @@ import pytest
 
 from clashsim.core.errors import SceneError
 from clashsim.core.params import Param, from_unit, to_unit
-from clashsim.core.scene import Scene, contact_params, shipped_scenes
+from clashsim.core.scene import Scene, scene_params, shipped_scenes
 from clashsim.data.mjcf import write_back
 from clashsim.fit.restitution import restitution_at_speeds
 
@@ -166,5 +166,5 @@ def test_reading_of_solref():
 
 def test_default_params_of_any_scene():
     scene = made(PLAIN)
-    scene = scene.with_params(contact_params(scene))
+    scene = scene.with_params(scene_params(scene))
     assert write_back(PLAIN, scene, scene.nominal).unwritten == ()

@@ -61,7 +61,9 @@ def test_a_proposal_loads_beside_the_scene_and_holds_the_impacts(tmp_path: Path,
         and len(mine.slots) == len(mine.params)
     )
     assert outside_strike_ranges(mine, impacts) is None
-    assert {"friction", "stiffness", "damping", "x_offset"} <= {p.name for p in mine.params}
+    assert {"friction", "stiffness", "damping", "tangential_stiffness"} <= {
+        p.name for p in mine.params
+    }
 
 
 def test_impacts_outside_the_ranges_of_strikes_are_reported(tmp_path: Path) -> None:

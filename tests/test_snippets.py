@@ -56,7 +56,11 @@ SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augment
 # Blocks that are formulas and not code.
 PROSE = {("docs/slides.md", "s^2 = u.A u")}
 # Options that make a command fast without changing what it does.
-SHORT = {"execute": ["--repeats", "1"], "advise": ["-k", "1"]}
+SHORT = {
+    "execute": ["--repeats", "1"],
+    "advise": ["-k", "1"],
+    "calibrate": ["--hold-out", "0.5"],
+}
 
 
 @pytest.fixture(scope="module")
