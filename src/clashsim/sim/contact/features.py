@@ -28,7 +28,9 @@ _MAX_ABOVE = 8
 # Heights above the lowest feature, in bounding radii: of features that may touch during an impact,
 # and of those that touch almost at once.
 _LITTLE_HIGHER = 0.1
-_NEARLY_TOUCHING = 0.015
+_NEARLY_TOUCHING = 0.05
+_SAME_LEVEL = 1e-4  # bounding radii by which points on one level differ in height at most
+_MAX_LEVELS = 3  # above the lowest: with more of them a body is rounded
 _SAME_DIRECTION = 1e-9  # largest difference of unit vectors that are taken to be equal
 _FAR = 10.0  # bounding radii
 _ON_FACE = 2e-5  # m: a contact point this close to a face lies on it
@@ -222,8 +224,10 @@ def _choose_features(
     next_lowest = np.argmin(np.where(on_face, np.inf, above), axis=1)
     little_higher = ~on_face & (above < _LITTLE_HIGHER * radius)
     higher_points = _farthest_points(surface.points, little_higher, next_lowest, _MAX_ABOVE)
-    rounded = (~on_face & (above < _NEARLY_TOUCHING * radius)).sum(1) > 2
-    return np.concatenate([on_face_points, higher_points], 1), ~rounded
+    ranked = np.sort(above, axis=1) / radius
+    new_level = np.diff(ranked, axis=1) > _SAME_LEVEL
+    levels = (new_level & (ranked[:, 1:] < _NEARLY_TOUCHING)).sum(1)
+    return np.concatenate([on_face_points, higher_points], 1), levels <= _MAX_LEVELS
 
 
 def _farthest_points(
