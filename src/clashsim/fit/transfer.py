@@ -1,7 +1,8 @@
 """Transfer: what was identified on one object as the prior of another of the same material.
 
-Friction, restitution and stiffness belong to the materials that meet, not to the shape. Offsets of
-recorded frames, sizes and inertias belong to one object and are not transferred.
+Friction, restitution and stiffness belong to the materials that meet, not to the shape, and the
+effective mass of a striker to what carries it. Offsets of recorded frames, sizes and inertias
+belong to one object and are not transferred.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from clashsim.core.contact_frame import inertia
-from clashsim.core.estimates import Estimate, EstimateStatus
+from clashsim.core.estimates import Estimate
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 from clashsim.fit.calibrate import Calibration
@@ -35,16 +36,17 @@ def with_prior_from(scene: Scene, source: Calibration) -> Scene:
 
     Returns:
         The scene with other nominal values and standard deviations, for parameters that both
-        scenes have and that were identified.
+        scenes have. Also those that were not identified on their own: they were fitted together.
     """
     stiffness_ratio = _effective_mass(source.base.scene) / _effective_mass(scene)
     known = {}
     for param, estimate in zip(source.base.scene.params, source.theta, strict=True):
         known[param.target] = (param, estimate)
     params = []
+    transferred = (*_MATERIAL, f"body/{scene.striker_body.name}/mass")
     for param in scene.params:
-        is_material = param.target.startswith(_MATERIAL)
-        if is_material and param.target in known and known[param.target][0].scale == param.scale:
+        is_shared = param.target.startswith(transferred) and param.target in known
+        if is_shared and known[param.target][0].scale == param.scale:
             params.append(_with_prior(param, known[param.target][1], stiffness_ratio))
         else:
             params.append(param)
@@ -53,8 +55,6 @@ def with_prior_from(scene: Scene, source: Calibration) -> Scene:
 
 def _with_prior(param: Param, estimate: Estimate, stiffness_ratio: float) -> Param:
     """A parameter with an estimate of another object as its prior."""
-    if estimate.status is EstimateStatus.UNIDENTIFIABLE:
-        return param
     factor = 1.0
     if param.sign < 0:  # direct stiffness and damping, which are over the mass that is moved
         if param.target.endswith(_STIFFNESS):
