@@ -47,7 +47,7 @@ def puck():
     """A small distilled model of the puck, and impacts that count as recorded."""
     scene = Scene.load("puck")
     model = distil(scene, sample(scene, 300, 0), config=TINY)
-    impacts = replace(sample(scene, 30, 1), theta=None, end_counts={}, source="real")
+    impacts = replace(sample(scene, 15, 1), theta=None, end_counts={}, source="real")
     return model, impacts
 
 
@@ -99,7 +99,7 @@ def test_calibrate_show_and_write_back(calibrated, capsys):
         "MuJoCo, nominal",
         "MuJoCo, identified",
         "clashsim",
-        "12 impacts held out",
+        "6 impacts held out",
     ):
         assert text in out
     assert cli.main(["show", "run"]) == 0
