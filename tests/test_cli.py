@@ -103,7 +103,7 @@ def test_calibrate_show_and_write_back(calibrated, capsys):
     ):
         assert text in out
     assert cli.main(["show", "run"]) == 0
-    assert "impacts.csv (18 impacts)" in capsys.readouterr().out
+    assert "impacts.csv (9 impacts)" in capsys.readouterr().out
     Scene.load("puck.xml", struck="puck", striker="wall").model()
     before = file_contents("run")
     assert cli.main(command) == 2

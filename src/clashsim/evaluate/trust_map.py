@@ -21,7 +21,7 @@ from clashsim.fit.calibrate import Calibration
 from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.fit.sample import sample_strikes
 
-_NUM_STRIKES = 2048
+_NUM_STRIKES = 512
 # Share of the approach speed. The standard deviation is divided by the speed after impact, or by
 # this share of the approach speed where the body is slower, so that it is never divided by zero.
 _SLOWEST = 0.02

@@ -7,7 +7,7 @@ from clashsim.fit.advise import Advice, advise
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.candidates import candidates
 
-_CANDIDATES = 256  # fewer than in `clashsim advise`: here no strikes are proposed
+_CANDIDATES = 128  # fewer than in `clashsim advise`: here no strikes are proposed
 
 
 def advice_sentence(advice: Advice) -> str:
