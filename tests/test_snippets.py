@@ -59,7 +59,7 @@ PROSE = {("docs/slides.md", "s^2 = u.A u")}
 SHORT = {
     "execute": ["--repeats", "1"],
     "advise": ["-k", "1"],
-    "calibrate": ["--hold-out", "0.5"],
+    "calibrate": ["--hold-out", "0.25"],
 }
 
 
