@@ -54,7 +54,7 @@ $(LOWEST_STAMP): pyproject.toml tools/lowest_versions.py $(STAMP)
 	@touch $(LOWEST_STAMP)
 
 # The tests that reach each dependency: storage, fits, every log format, training, the viewer, MJX, commands.
-LOWEST_TESTS := $(addprefix tests/test_,store.py fit.py logs.py logs_bad.py push.py device.py view_access.py page.py path.py scene.py cli.py impact_files.py mjx_striker.py graph.py trial_files.py)
+LOWEST_TESTS := $(addprefix tests/test_,store.py fit.py contact_solver.py logs.py logs_bad.py push.py device.py view_access.py page.py path.py scene.py cli.py impact_files.py mjx_striker.py graph.py trial_files.py)
 test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" $(LOWEST_TESTS)
 

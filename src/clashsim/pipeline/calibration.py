@@ -31,6 +31,7 @@ from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.fit.settings import outside_strike_ranges
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
 from clashsim.fit.solved_model import SolvedModel
+from clashsim.fit.threads import one_thread
 from clashsim.fit.transfer import with_prior_from
 from clashsim.pipeline.arguments import (
     check_not_negative,
@@ -185,14 +186,16 @@ def calibrate_run(
                 threads=config.threads,
                 progress=progress,
             )
-    result = fit_and_save(
-        base,
-        data,
-        out,
-        options=_saved_options(scene, recording, out, config),
-        overwrite=config.overwrite,
-        stopwatch=stopwatch,
-    )
+    # The matrices of a fit are small: with more threads torch waits longer than it computes.
+    with one_thread():
+        result = fit_and_save(
+            base,
+            data,
+            out,
+            options=_saved_options(scene, recording, out, config),
+            overwrite=config.overwrite,
+            stopwatch=stopwatch,
+        )
     if config.write_mjcf is None:
         return result
     return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
