@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -243,7 +244,7 @@ class NearestPoints:
     def of(scene: Scene, size: int) -> NearestPoints:
         """One for `size` poses or more, which the calling thread keeps for the next time."""
         rounded = max(_MIN_BATCH, 1 << (size - 1).bit_length())
-        return _kept_nearest_points(scene, rounded, threading.get_ident())
+        return _kept_nearest_points(scene, rounded, (os.getpid(), threading.get_ident()))
 
     def __init__(self, scene: Scene, size: int) -> None:
         model = scene.probe
@@ -280,9 +281,9 @@ class NearestPoints:
 
 
 @lru_cache(maxsize=8)
-def _kept_nearest_points(scene: Scene, size: int, thread: int) -> NearestPoints:
-    """Keep a batch for each thread, because two must not use one at the same time."""
-    del thread
+def _kept_nearest_points(scene: Scene, size: int, owner: tuple[int, int]) -> NearestPoints:
+    """Keep a batch for each owner (process and thread): two must not use one at the same time."""
+    del owner
     return NearestPoints(scene, size)
 
 

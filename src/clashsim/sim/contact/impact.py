@@ -117,13 +117,17 @@ def solve_impacts(
     else:
         # More parts than threads, because impacts take different numbers of steps.
         bounds = np.linspace(0, n, 4 * threads + 1).astype(int).tolist()
-        list(_thread_pool(threads).map(solve, bounds[:-1], bounds[1:]))
+        list(_thread_pool(threads, os.getpid()).map(solve, bounds[:-1], bounds[1:]))
     return twist_after, end
 
 
 @lru_cache(maxsize=4)
-def _thread_pool(threads: int) -> ThreadPoolExecutor:
-    """A pool that is kept, because making one takes longer than many impacts."""
+def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """A pool that is kept, because making one takes longer than many impacts.
+
+    Each process has its own: threads do not survive a fork.
+    """
+    del process
     return ThreadPoolExecutor(threads, thread_name_prefix="clashsim-contact")
 
 
