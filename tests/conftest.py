@@ -13,18 +13,20 @@ import pytest
 # loadfile`), so that its fixtures are made once; with the long ones first, no worker ends long
 # after the others.
 LONGEST = (
-    "test_scale",
-    "test_mjx_sim",
     "test_snippets",
+    "test_scale",
+    "test_cli",
+    "test_mjx_sim",
+    "test_cli_logs",
     "test_augmented",
     "test_view_browser",
-    "test_cli",
     "test_docs",
     "test_cli_plan",
+    "test_pipeline",
+    "test_contact_solver",
     "test_hybrid",
     "test_mjx_striker",
     "test_lab",
-    "test_cli_logs",
     "test_fit",
     "test_segment",
     "test_advise",
@@ -102,3 +104,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
         item.user_properties[:] = [("cpu_seconds", round(_cpu_seconds() - before, 2))]
         report.user_properties = list(item.user_properties)
     return report
+
+
+@pytest.fixture
+def quick_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of calibrated runs with the same sections, from fewer strikes and subsets."""
+    from clashsim.evaluate import data_efficiency, trust_map
+    from clashsim.pipeline import advice
+
+    monkeypatch.setattr(trust_map, "_NUM_STRIKES", 64)
+    monkeypatch.setattr(advice, "_CANDIDATES", 32)
+    monkeypatch.setattr(data_efficiency, "_NUM_SUBSETS", 1)

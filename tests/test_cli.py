@@ -31,6 +31,8 @@ from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import load, save_run
 from clashsim.fit.sample import sample
 
+pytestmark = pytest.mark.usefixtures("quick_report")
+
 TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 
 

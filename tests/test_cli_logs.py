@@ -28,6 +28,8 @@ from clashsim.fit.sample import sample
 from clashsim.pipeline.recordings import holds_trials
 from clashsim.slides.law import SlideModel
 
+pytestmark = pytest.mark.usefixtures("quick_report")
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 IMPORT = ["import", str(EXAMPLES / "strikes"), "--mapping", str(EXAMPLES / "strikes.toml")]

@@ -20,6 +20,8 @@ from clashsim.fit.sample import sample
 from clashsim.pipeline.log_import import RefusedLogsError
 from clashsim.pipeline.recorded_impacts import RecordedImpacts, split_impacts
 
+pytestmark = pytest.mark.usefixtures("quick_report")
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 

@@ -30,6 +30,8 @@ from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_table
 from snippets import PAGES, ROOT, Block, blocks, inline
 
+pytestmark = pytest.mark.usefixtures("quick_report")
+
 ALL = [block for path in PAGES for block in blocks(path)]
 TINY = DistillationConfig(width=16, layers=3, members=2, steps=40, batch=64)
 
