@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.sample import sample
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.sim.contact import cone_solver
+from clashsim.sim.contact.compiled import forget_stale
 from clashsim.sim.contact.manifold import clip_polygon
 from clashsim.sim.contact.pair_solver import PairSolver
 from clashsim.sim.mujoco.impacts import simulate_impacts
@@ -290,3 +292,16 @@ def test_polygons_are_clipped() -> None:
     assert np.allclose(clipped.min(0), [0, -0.5, 0.3])
     assert np.allclose(clipped.max(0), [1, 1, 0.3])
     assert len(clip_polygon(square + np.array([5.0, 0, 0]), square, up)) == 0
+
+
+def test_code_compiled_from_other_sources_is_forgotten(tmp_path: Path) -> None:
+    """Also where a function is unchanged and only one that it calls is not."""
+    (tmp_path / "solver.py").write_text("a = 1")
+    forget_stale(tmp_path)
+    kept = tmp_path / "__pycache__" / "other.function.nbi"
+    kept.write_bytes(b"")
+    forget_stale(tmp_path)
+    assert kept.exists()
+    (tmp_path / "solver.py").write_text("a = 2")
+    forget_stale(tmp_path)
+    assert not kept.exists()

@@ -78,25 +78,17 @@ def _contact(model: mujoco.MjModel) -> list[Param]:
             float(np.clip(friction, *_FRICTION_RANGE)),
             *_FRICTION_RANGE,
         ),
-        Param(
-            "stiffness",
-            f"pair/{STRIKE}/solref[0]",
-            float(np.clip(stiffness, *stiffness_range)),
-            *stiffness_range,
-            unit="1/s^2",
-            scale="log",
-            sign=-1,
-        ),
-        Param(
-            "damping",
-            f"pair/{STRIKE}/solref[1]",
-            float(np.clip(damping, *_DAMPING_RANGE)),
-            *_DAMPING_RANGE,
-            unit="1/s",
-            scale="log",
-            sign=-1,
-        ),
+        _direct("stiffness", 0, stiffness, stiffness_range, "1/s^2"),
+        _direct("damping", 1, damping, _DAMPING_RANGE, "1/s"),
     ]
+
+
+def _direct(name: str, entry: int, value: float, limits: tuple[float, float], unit: str) -> Param:
+    """An entry of the strike's `solref` in its direct form, which holds negative values."""
+    low, high = limits
+    target = f"pair/{STRIKE}/solref[{entry}]"
+    nominal = float(np.clip(value, low, high))
+    return Param(name, target, nominal, low, high, unit, "log", sign=-1)
 
 
 def _effects(radius: float, *, is_round: bool, slides: bool) -> list[Param]:

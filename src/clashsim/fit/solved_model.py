@@ -57,15 +57,7 @@ class SolvedModel:
         ]
 
     def physics(self, frame: ContactFrame) -> Callable[[Tensor], Tensor]:
-        """The model as a function of parameters, differentiable in them.
-
-        Args:
-            frame: N impacts in their contact frames.
-
-        Returns:
-            A function from theta on its unit scale (..., N, p) to the change of twist over the
-            approach speed (..., N, k), both in double precision.
-        """
+        """The model as a function of parameters; see `DistilledModel.physics`."""
         impacts = _FramedImpacts(self.scene, frame)
         start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
         speed = torch.as_tensor(frame.speed)

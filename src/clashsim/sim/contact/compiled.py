@@ -6,17 +6,48 @@ other types by the names of their classes, and cannot be read any more when one 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
+_STAMP = "compiled-from"  # file beside the compiled code, with a hash of the sources
 
 
 def compiled(function: _Function) -> _Function:
     """Compile a function at its first call; it then runs without Python's global lock."""
+    dispatcher: Any
     try:
-        return njit(error_model="numpy", nogil=True, cache=True)(function)  # type: ignore[return-value]
+        dispatcher = njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no folder to keep the result in can be written
-        return njit(error_model="numpy", nogil=True)(function)  # type: ignore[return-value]
+        dispatcher = njit(**_OPTIONS)(function)
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def forget_stale(folder: Path) -> None:
+    """Delete code that was compiled from other sources of a folder.
+
+    For each function numba looks only at the file it stands in, not at the files of the functions
+    that it calls.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(folder.glob("*.py")):
+        digest.update(source.read_bytes())
+    cache = folder / "__pycache__"
+    stamp = cache / _STAMP
+    try:
+        if stamp.is_file() and stamp.read_text() == digest.hexdigest():
+            return
+        for file in cache.glob("*.nb[ic]"):
+            file.unlink(missing_ok=True)
+        cache.mkdir(exist_ok=True)
+        stamp.write_text(digest.hexdigest())
+    except OSError:
+        return  # a folder that cannot be written holds no code that was compiled here
+
+
+forget_stale(Path(__file__).parent)

@@ -80,6 +80,7 @@ _MAX_CONTACTS = 4  # of a group, as in MuJoCo
 
 
 _Arrays = tuple[np.ndarray, ...]
+_Vector = tuple[float, float, float]
 
 
 def solve_impacts(
@@ -324,7 +325,7 @@ def _accelerate(b: int, bodies: np.ndarray, servo: np.ndarray) -> None:
 
 
 @compiled
-def _times(matrix: np.ndarray, b: int, first: int, vector: tuple) -> tuple:  # type: ignore[type-arg]
+def _times(matrix: np.ndarray, b: int, first: int, vector: _Vector) -> _Vector:
     """Product of the 3 x 3 matrix in row b of an array, from column `first` on, with a vector."""
     x, y, z = vector
     return (
@@ -335,12 +336,7 @@ def _times(matrix: np.ndarray, b: int, first: int, vector: tuple) -> tuple:  # t
 
 
 @compiled
-def _times_transposed(
-    matrix: np.ndarray,
-    b: int,
-    first: int,
-    vector: tuple,  # type: ignore[type-arg]
-) -> tuple:  # type: ignore[type-arg]
+def _times_transposed(matrix: np.ndarray, b: int, first: int, vector: _Vector) -> _Vector:
     """Product of such a matrix, transposed, with a vector."""
     x, y, z = vector
     return (
@@ -393,7 +389,7 @@ def _rotate_inertia(
 
 
 @compiled
-def _carried(b: int, bodies: np.ndarray, x: float, y: float, z: float) -> tuple:  # type: ignore[type-arg]
+def _carried(b: int, bodies: np.ndarray, x: float, y: float, z: float) -> _Vector:
     """Where body b has carried a point since the start."""
     arm = (x - bodies[b, _START], y - bodies[b, _START + 1], z - bodies[b, _START + 2])
     x, y, z = _times(bodies, b, _ROTATION, arm)
