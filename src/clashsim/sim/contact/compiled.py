@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from numba import njit
 
+from clashsim.core.files import write_atomic
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 _STAMP = "compiled-from"  # file beside the compiled code, with a hash of the sources
@@ -44,8 +46,7 @@ def forget_stale(folder: Path) -> None:
             return
         for file in cache.glob("*.nb[ic]"):
             file.unlink(missing_ok=True)
-        cache.mkdir(exist_ok=True)
-        stamp.write_text(digest.hexdigest())
+        write_atomic(stamp, digest.hexdigest().encode())
     except OSError:
         return  # a folder that cannot be written holds no code that was compiled here
 
