@@ -26,7 +26,7 @@ from clashsim.data.segmentation.pair_setup import SegmentConfig
 from clashsim.data.segmentation.result import MeasuredImpact, Segmentation
 from clashsim.data.segmentation.segment import segment
 from clashsim.fit.sample import sample_strikes
-from clashsim.sim.mujoco.impacts import rest_height
+from clashsim.sim.mujoco.impacts import contact_sensors, rest_height
 from clashsim.slides.ground_friction import ground_friction
 
 NOISE = 3e-4  # m on each axis of the origin
@@ -100,7 +100,7 @@ def strike(
     data.qpos[:] = qpos[0]
     data.qvel[:] = qvel[0]
     drive = qvel[0][scene.striker_body.qvel]
-    sensor = int(model.sensor("clashsim/contact").adr[0])
+    sensor = int(contact_sensors(model)[0])
     block = scene.struck_body
     steps = round((lead + tail) / dt)
     t = np.zeros(steps)
@@ -125,7 +125,7 @@ def strike(
         striker[i, :2] = scene.striker_body.position[:2] + striker_position
         striker[i, 2] = scene.striker_body.position[2]
         touches = data.sensordata[sensor] > 0
-        normal_speed = abs(data.sensordata[sensor + 1])
+        normal_speed = abs(data.sensordata[sensor + 2])
         has_touched = not np.isnan(onset)
         if touches and not has_touched:
             onset = t[i]

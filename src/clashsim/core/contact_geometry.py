@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.mobility import Mobility
-from clashsim.core.scene import Scene
+from clashsim.core.scene import DISTANCE_SENSOR, FROMTO_SENSOR, Scene
 
 _STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
 _TOUCHING_DISTANCE = 1e-5  # m; bodies at most this far apart are taken to touch
@@ -214,22 +214,26 @@ def _advance(
     Changes `moved` and `contact` in place and returns how far each row went, (A,), m.
     """
     distance, gap, on_striker = nearest_points(moved[active])
-    gap_length = np.linalg.norm(gap, axis=1)
+    gap_length = np.linalg.norm(gap, axis=2)
     # At zero distance the nearest points coincide and define no normal: keep the previous one.
     apart = (distance > 0) & (gap_length > _MIN_GAP)
-    unit_gap = gap / np.maximum(gap_length, _MIN_GAP)[:, None]
-    normal = np.where(apart[:, None], unit_gap, contact.normal[active])
-    closing = -(normal * unit_direction[active]).sum(1)
+    unit_gap = gap / np.maximum(gap_length, _MIN_GAP)[..., None]
+    normal = np.where(apart[..., None], unit_gap, contact.normal[active][:, None])
+    closing = -np.einsum("api,ai->ap", normal, unit_direction[active])
     approaching = apart & (closing > _MIN_CLOSING_RATE)
-
-    contact.point[active] = on_striker
-    contact.normal[active] = normal
-    contact.touching[active] = approaching & (distance <= _TOUCHING_DISTANCE * _TOUCHING_ROUNDING)
-
-    moving = approaching & (distance > _TOUCHING_DISTANCE)
+    # Of bodies of several geoms, the pair that would touch first decides.
     to_go = np.maximum(distance, 0) - _AIMED_DISTANCE
     wanted = to_go / np.maximum(closing, _MIN_CLOSING_RATE)
-    stride = np.where(moving, wanted, 0.0)
+    rows = np.arange(len(active))
+    first = np.argmin(np.where(approaching, wanted, np.inf), axis=1)
+    is_touching = distance[rows, first] <= _TOUCHING_DISTANCE * _TOUCHING_ROUNDING
+
+    contact.point[active] = on_striker[rows, first]
+    contact.normal[active] = normal[rows, first]
+    contact.touching[active] = approaching[rows, first] & is_touching
+
+    moving = approaching[rows, first] & (distance[rows, first] > _TOUCHING_DISTANCE)
+    stride = np.where(moving, wanted[rows, first], 0.0)
     stride = np.minimum(stride, _MAX_TRAVEL * back - contact.shift[active])
     struck = MotionBefore.of(moved).struck
     struck.position[active] += stride[:, None] * unit_direction[active]
@@ -252,32 +256,48 @@ class NearestPoints:
         self._batch = batch.Batch(model, size)
         self._qpos = self._batch.bind("qpos")
         self._sensordata = self._batch.bind("sensordata")
-        self._distance = model.sensor("clashsim/distance").adr[0]
-        self._fromto = model.sensor("clashsim/fromto").adr[0]
+        parts = range(len(scene.strike_geoms))
+        addresses = [model.sensor(f"{DISTANCE_SENSOR}/{i}").adr[0] for i in parts]
+        self._distance = np.array(addresses, int)
+        addresses = [model.sensor(f"{FROMTO_SENSOR}/{i}").adr[0] for i in parts]
+        self._fromto = np.array(addresses, int)
         # Rows are the axes in which nearest points are returned: the plane's, or the world's.
         self._basis = scene.plane[:2] if scene.plane is not None else np.eye(3)
 
     def __call__(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Find the nearest points for poses `before` (A, d).
+        """Find the nearest points of each of P pairs of geoms, for poses `before` (A, d).
 
         Returns:
-            Distance (A,), m; the vector (A, 2 or 3) from the striker's nearest point to that of the
-            struck body; and the striker's nearest point (A, 2 or 3).
+            Distance (A, P), m; the vector (A, P, 2 or 3) from the striker's nearest point to that
+            of the struck body; and the striker's nearest point (A, P, 2 or 3).
         """
-        distance, on_struck, on_striker = self.in_world(before)
+        distance, on_struck, on_striker = self.of_parts(before)
         return distance, (on_struck - on_striker) @ self._basis.T, on_striker @ self._basis.T
 
-    def in_world(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Distance (A,), m, and nearest points (A, 3) of the struck body and the striker, world."""
+    def of_parts(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Find the nearest points of each of P pairs of geoms, for poses `before` (A, d).
+
+        Returns:
+            Distance (A, P), m, and nearest points (A, P, 3), m, of the struck body and the striker,
+            world axes.
+        """
         ids = np.arange(len(before))
         qpos = self._qpos[ids]
         self._poser.write(before, qpos)
         self._qpos[ids] = qpos
         self._batch.forward(ids=ids, stage=_STAGE_POSITION)
-        first = self._fromto  # the sensor holds the point on the struck geom, then on the striker
-        on_struck = self._sensordata[ids, first : first + 3]
-        on_striker = self._sensordata[ids, first + 3 : first + 6]
-        return self._sensordata[ids, self._distance], on_struck, on_striker
+        # A sensor holds the point on the struck geom, then the one on the striker.
+        columns = self._fromto[:, None] + np.arange(6)
+        points = self._sensordata[ids[:, None, None], columns]
+        distance = self._sensordata[ids[:, None], self._distance]
+        return distance, points[..., :3], points[..., 3:]
+
+    def in_world(self, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Distance (A,), m, and nearest points (A, 3) of the struck body and the striker, world."""
+        distance, on_struck, on_striker = self.of_parts(before)
+        rows = np.arange(len(before))
+        nearest = np.argmin(distance, axis=1)
+        return distance[rows, nearest], on_struck[rows, nearest], on_striker[rows, nearest]
 
 
 @lru_cache(maxsize=8)
@@ -301,12 +321,23 @@ def _check_quaternions(quaternion: np.ndarray) -> None:
 
 def _separating_distance(scene: Scene) -> float:
     """A distance (m) that surely separates the pair: bounding radii about the bodies' origins."""
-    total = 0.0
-    for name in (scene.struck, scene.striker):
-        geom = scene.base.geom(name)
-        if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE):
-            continue
-        total += float(geom.rbound[0])
-        if geom.bodyid[0] != 0:
-            total += float(np.linalg.norm(geom.pos))
+    radii = [0.0, 0.0]
+    for pair in scene.strike_geoms:
+        for body, name in enumerate(pair):
+            radii[body] = max(radii[body], _radius_about_body(scene, name))
+    total = sum(radii)
     return _SEPARATION_MARGIN * total
+
+
+def _radius_about_body(scene: Scene, name: str) -> float:
+    """Radius (m) of a ball about the origin of a geom's moving body that holds the geom."""
+    model = scene.base
+    geom = model.geom(name)
+    if int(geom.type[0]) == int(mujoco.mjtGeom.mjGEOM_PLANE):
+        return 0.0
+    body = int(model.body_weldid[geom.bodyid[0]])
+    if body == 0:
+        return float(geom.rbound[0])
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    return float(geom.rbound[0] + np.linalg.norm(data.geom_xpos[geom.id] - data.xpos[body]))

@@ -24,11 +24,98 @@ _DAMPING_RANGE = (0.005, 2)  # of critical damping; spans restitution 0 to 1
 _MIN_STRIKE_FRICTION = 0.05
 _MIN_GROUND_FRICTION = 0.02
 _MAX_FRICTION = 1.0
+_MAX_PARTS = 128  # pairs of geoms of two bodies
 _MIN_SOLMIX = 1e-15  # as in MuJoCo: below this sum of solmix, both geoms weigh the same
 
 
+def name_geoms(spec: mujoco.MjSpec) -> None:
+    """Name the geoms that have no name after their bodies: "hammer/0" is the first of "hammer"."""
+    taken = {geom.name for geom in spec.geoms}
+    for number, body in enumerate(spec.bodies):
+        for i, geom in enumerate(body.geoms):
+            if not geom.name:
+                name = f"{body.name or f'body{number}'}/{i}"
+                while name in taken:
+                    name += "'"
+                geom.name = name
+                taken.add(name)
+
+
+def name_pairs(spec: mujoco.MjSpec, scene: str, a: str, b: str, name: str) -> list[tuple[str, str]]:
+    """Name the `<pair>` elements of two bodies, and add those that are missing.
+
+    The pair of the given geoms gets the contact's name; pairs of further geoms of the two bodies
+    get that name and a number.
+
+    Args:
+        spec: The scene's specification, changed in place.
+        scene: The scene's name, for messages.
+        a: Name of a geom of one body.
+        b: Name of a geom of the other body.
+        name: Name of the contact.
+
+    Returns:
+        Names of the geoms of each pair, the given ones first.
+
+    Raises:
+        SceneError: A pair has another name already, or the geoms cannot collide.
+    """
+    geoms = {geom.name: geom for geom in spec.geoms}
+    model = spec.copy().compile()
+    ensure_named_pair(spec, scene, geoms[a], geoms[b], name, model=model)
+    more = [
+        (first, second)
+        for first in _parts(model, a)
+        for second in _parts(model, b)
+        if (first, second) != (a, b) and _collide(spec, geoms[first], geoms[second])
+    ]
+    if len(more) >= _MAX_PARTS:
+        raise SceneError(
+            f"scene {scene!r}: the bodies of {a!r} and {b!r} have {len(more) + 1} pairs of geoms "
+            f"that can collide, and at most {_MAX_PARTS} are supported: "
+            "describe them by fewer geoms"
+        )
+    for i, (first, second) in enumerate(more, start=1):
+        part = f"{name}/{i}"
+        ensure_named_pair(spec, scene, geoms[first], geoms[second], part, model=model)
+    return [(a, b), *more]
+
+
+def _parts(model: mujoco.MjModel, geom: str) -> list[str]:
+    """Names of the geoms that move together with a geom, itself among them.
+
+    Of what is fixed to the world, only geoms of the same body; the world's own are separate things.
+    """
+    body = int(model.geom(geom).bodyid[0])
+    if body == 0:
+        return [geom]
+    root = int(model.body_weldid[body])
+    names = []
+    for i in range(model.ngeom):
+        other = int(model.geom_bodyid[i])
+        if other == body or (root != 0 and int(model.body_weldid[other]) == root):
+            names.append(model.geom(i).name)
+    return names
+
+
+def _collide(spec: mujoco.MjSpec, a: mujoco.MjsGeom, b: mujoco.MjsGeom) -> bool:
+    """Whether two geoms collide in the author's scene."""
+    if any({pair.geomname1, pair.geomname2} == {a.name, b.name} for pair in spec.pairs):
+        return True
+    bodies = {a.parent.name, b.parent.name}
+    if any({exclude.bodyname1, exclude.bodyname2} == bodies for exclude in spec.excludes):
+        return False
+    return bool(a.contype & b.conaffinity or b.contype & a.conaffinity)
+
+
 def ensure_named_pair(
-    spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujoco.MjsGeom, name: str
+    spec: mujoco.MjSpec,
+    scene: str,
+    a: mujoco.MjsGeom,
+    b: mujoco.MjsGeom,
+    name: str,
+    *,
+    model: mujoco.MjModel | None = None,
 ) -> None:
     """Name the author's `<pair>` of two geoms, or add one that keeps the contact of the geoms.
 
@@ -38,6 +125,7 @@ def ensure_named_pair(
         a: One geom.
         b: The other geom.
         name: Name of the pair.
+        model: The specification compiled, where the caller has it.
 
     Raises:
         SceneError: The pair has another name already, or the geoms cannot collide.
@@ -53,7 +141,7 @@ def ensure_named_pair(
         pair.name = name
         return
     _refuse_excluded(spec, scene, a, b)
-    attributes = _mixed_attributes(spec, a.name, b.name)
+    attributes = _mixed_attributes(model or spec.copy().compile(), a.name, b.name)
     spec.add_pair(name=name, geomname1=a.name, geomname2=b.name, **attributes)
 
 
@@ -78,13 +166,12 @@ def _refuse_excluded(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujo
         )
 
 
-def _mixed_attributes(spec: mujoco.MjSpec, first: str, second: str) -> dict[str, Any]:
+def _mixed_attributes(model: mujoco.MjModel, first: str, second: str) -> dict[str, Any]:
     """Combine the contact attributes of two geoms as MuJoCo does for contacts without a `<pair>`.
 
     The geom of higher priority decides alone. At equal priority, friction is the maximum of both,
     and solver parameters are averaged with the geoms' solmix as weights.
     """
-    model = spec.copy().compile()
     a = model.geom(first)
     b = model.geom(second)
     if a.priority[0] > b.priority[0]:

@@ -206,6 +206,8 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
         )
     row = _index_of(model, target, kind, name or "")
     rows: tuple[int, ...] = (row,)
+    if kind == "pair":
+        rows = pair_rows(model, name or "")
     prefix = _KINDS[kind].prefix
     if kind == "joint" and field in _DOF_FIELDS:
         prefix = "dof_"
@@ -219,6 +221,24 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
             f"a {kind} has no numeric field {field!r} (in {target!r}); {did_you_mean(field, known)}"
         )
     return Slot(prefix + field, rows, _columns(target, index, array.shape[1:]))
+
+
+def pair_rows(model: mujoco.MjModel, name: str) -> tuple[int, ...]:
+    """Indices of the `<pair>` elements of a contact.
+
+    Where bodies have several geoms, the contact "strike" has the pairs strike, strike/1, strike/2
+    and so on.
+
+    Args:
+        model: The model.
+        name: Name of the contact.
+    """
+    rows = [int(model.pair(name).id)]
+    number = 1
+    while (row := mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_PAIR, f"{name}/{number}")) >= 0:
+        rows.append(row)
+        number += 1
+    return tuple(rows)
 
 
 def _locate_option(model: mujoco.MjModel, target: str, field: str, index: str | None) -> Slot:

@@ -12,12 +12,12 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_pairs import GROUND, STRIKE, ensure_named_pair
+from clashsim.core.contact_pairs import GROUND, STRIKE, name_geoms, name_pairs
 from clashsim.core.default_params import default_params
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
-from clashsim.core.params import Param, Slot, locate_param, nominal
+from clashsim.core.params import Param, Slot, locate_param, nominal, pair_rows
 from clashsim.core.settings_file import load_settings
 from clashsim.core.strike_distribution import StrikeDistribution
 
@@ -50,6 +50,10 @@ _EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
 # Fields of MjModel from which MuJoCo derives constants; mj_setConst must follow a write to them.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
 _MAX_SENSED_DISTANCE = 1e3  # m, cutoff of the distance sensors; larger than any scene
+# Sensors that are added for each pair of geoms that may collide in a strike.
+CONTACT_SENSOR = "clashsim/contact"
+DISTANCE_SENSOR = "clashsim/distance"
+FROMTO_SENSOR = "clashsim/fromto"
 # Settings of MuJoCo's contact sensor.
 _REDUCE_TO_DEEPEST = 1
 _REPORTED_CONTACTS = 1
@@ -86,34 +90,40 @@ class Scene:
 
     @cached_property
     def spec(self) -> mujoco.MjSpec:
-        """The author's scene with named pairs for strike and ground, and a contact sensor."""
+        """The author's scene with named pairs for strike and ground, and contact sensors."""
         spec = parse_scene(self.xml, self.assets, self.name)
-        geoms = {geom.name: geom for geom in spec.geoms if geom.name}
-        self._check_geom_names(spec, geoms)
-        struck = geoms[self.struck]
-        ensure_named_pair(spec, self.name, struck, geoms[self.striker], STRIKE)
-        if self.ground is not None:
-            ensure_named_pair(spec, self.name, struck, geoms[self.ground], GROUND)
-        # The sensor gives the number of contacts, then the relative velocity of the deepest contact
-        # in that contact's axes, normal first.
+        name_geoms(spec)
+        self._check_geom_names(spec)
+        try:
+            strike = name_pairs(spec, self.name, self.struck, self.striker, STRIKE)
+            if self.ground is not None:
+                name_pairs(spec, self.name, self.struck, self.ground, GROUND)
+        except ValueError as error:
+            raise self._compiler_error(error) from None
+        # Each sensor gives the number of contacts of a pair of geoms, then the distance and the
+        # relative velocity of the deepest one in that contact's axes, normal first.
         number_of_contacts = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
+        distance = 1 << int(mujoco.mjtConDataField.mjCONDATA_DIST)
         relative_velocity = 1 << int(mujoco.mjtConDataField.mjCONDATA_LINVEL)
-        spec.add_sensor(
-            name="clashsim/contact",
-            type=mujoco.mjtSensor.mjSENS_CONTACT,
-            intprm=[number_of_contacts | relative_velocity, _REDUCE_TO_DEEPEST, _REPORTED_CONTACTS],
-            **self._sensed_pair,
-        )
+        data = number_of_contacts | distance | relative_velocity
+        for i, pair in enumerate(strike):
+            spec.add_sensor(
+                name=f"{CONTACT_SENSOR}/{i}",
+                type=mujoco.mjtSensor.mjSENS_CONTACT,
+                intprm=[data, _REDUCE_TO_DEEPEST, _REPORTED_CONTACTS],
+                **_between(*pair),
+            )
         return spec
 
-    def _check_geom_names(self, spec: mujoco.MjSpec, geoms: Mapping[str, mujoco.MjsGeom]) -> None:
+    def _check_geom_names(self, spec: mujoco.MjSpec) -> None:
         """Raise a `SceneError` unless all named geoms exist and struck and striker differ."""
+        geoms = [geom.name for geom in spec.geoms]
         roles = {"struck": self.struck, "striker": self.striker, "ground": self.ground}
         for role, name in roles.items():
             if name is not None and name not in geoms:
                 raise SceneError(
                     f"scene {self.name!r} has no geom named {name!r} for the {role}; "
-                    f"{did_you_mean(name, geoms)}{_unnamed_geoms(spec)}"
+                    f"{did_you_mean(name, geoms)}"
                 )
         if self.struck == self.striker:
             raise SceneError(
@@ -121,24 +131,49 @@ class Scene:
                 f"got {self.struck!r} twice"
             )
 
-    @property
-    def _sensed_pair(self) -> dict[str, Any]:
-        """Attributes that make a sensor measure between the struck geom and the striker."""
-        return {
-            "objtype": mujoco.mjtObj.mjOBJ_GEOM,
-            "objname": self.struck,
-            "reftype": mujoco.mjtObj.mjOBJ_GEOM,
-            "refname": self.striker,
-        }
-
     @cached_property
     def base(self) -> mujoco.MjModel:
         """The compiled model at the author's own parameter values."""
         try:
             return self.spec.compile()
         except ValueError as error:
-            reason = " ".join(str(error).split())
-            raise SceneError(f"scene {self.name!r} does not compile: {reason}") from None
+            raise self._compiler_error(error) from None
+
+    def _compiler_error(self, error: ValueError) -> SceneError:
+        """What is wrong with the scene, in one line."""
+        reason = " ".join(str(error).split())
+        return SceneError(f"scene {self.name!r} does not compile: {reason}")
+
+    @cached_property
+    def strike_geoms(self) -> tuple[tuple[str, str], ...]:
+        """Names of the geoms that may collide in a strike: one of the struck body, one striking.
+
+        The first pair is `struck` and `striker`; there are more where a body has several geoms.
+        """
+        return self._geoms_of(STRIKE)
+
+    @cached_property
+    def ground_geoms(self) -> tuple[tuple[str, str], ...]:
+        """Names of the geoms that may collide with the ground: one of the struck body, one of it.
+
+        Empty without a ground.
+        """
+        return () if self.ground is None else self._geoms_of(GROUND)
+
+    def _geoms_of(self, contact: str) -> tuple[tuple[str, str], ...]:
+        """Names of the geoms of each pair of a contact, first that of the struck body."""
+        model = self.base
+        found = []
+        for row in pair_rows(model, contact):
+            pair = [int(model.pair_geom1[row]), int(model.pair_geom2[row])]
+            pair.sort(key=lambda geom: model.body_weldid[model.geom_bodyid[geom]] != self._struck)
+            found.append((model.geom(pair[0]).name, model.geom(pair[1]).name))
+        return tuple(found)
+
+    @property
+    def _struck(self) -> int:
+        """Index of the body that carries the struck geom."""
+        return int(self.base.body_weldid[self.base.geom(self.struck).bodyid[0]])
 
     @cached_property
     def probe(self) -> mujoco.MjModel:
@@ -147,18 +182,14 @@ class Scene:
         These sensors are slow, so this model is not used for time stepping.
         """
         spec = self.spec.copy()
-        spec.add_sensor(
-            name="clashsim/distance",
-            type=mujoco.mjtSensor.mjSENS_GEOMDIST,
-            cutoff=_MAX_SENSED_DISTANCE,
-            **self._sensed_pair,
-        )
-        spec.add_sensor(
-            name="clashsim/fromto",
-            type=mujoco.mjtSensor.mjSENS_GEOMFROMTO,
-            cutoff=_MAX_SENSED_DISTANCE,
-            **self._sensed_pair,
-        )
+        for kind, label in (
+            (mujoco.mjtSensor.mjSENS_GEOMDIST, DISTANCE_SENSOR),
+            (mujoco.mjtSensor.mjSENS_GEOMFROMTO, FROMTO_SENSOR),
+        ):
+            for i, pair in enumerate(self.strike_geoms):
+                spec.add_sensor(
+                    name=f"{label}/{i}", type=kind, cutoff=_MAX_SENSED_DISTANCE, **_between(*pair)
+                )
         # The distance sensors do not need collision detection, so it is switched off.
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
         return spec.compile()
@@ -396,7 +427,11 @@ def _scene_path(source: str | Path) -> Path:
     return path
 
 
-def _unnamed_geoms(spec: mujoco.MjSpec) -> str:
-    """Note for an error message that some geoms have no name; empty where all have one."""
-    count = sum(not geom.name for geom in spec.geoms)
-    return f" ({count} of its geoms have no name)" if count else ""
+def _between(struck: str, striker: str) -> dict[str, Any]:
+    """Attributes that make a sensor measure between two geoms."""
+    return {
+        "objtype": mujoco.mjtObj.mjOBJ_GEOM,
+        "objname": struck,
+        "reftype": mujoco.mjtObj.mjOBJ_GEOM,
+        "refname": striker,
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import mujoco
@@ -33,17 +32,10 @@ _SAME_LEVEL = 1e-4  # bounding radii by which points on one level differ in heig
 _MAX_LEVELS = 3  # above the lowest: with more of them a body is rounded
 _SAME_DIRECTION = 1e-9  # largest difference of unit vectors that are taken to be equal
 _FAR = 10.0  # bounding radii
+_MIN_LENGTH = 1e-12  # m: nearest points closer than this give no normal
 _ON_FACE = 2e-5  # m: a contact point this close to a face lies on it
 _FLAT_COSINE = 0.995  # between a cylinder's axis and a plane's normal, above which a cap lies flat
 _FACE_COSINE = 0.9995  # between a contact's normal and a face's, above which the face is met
-
-
-@dataclass(frozen=True, eq=False)
-class GeomPose:
-    """Positions (N, 3), m, and orientations (N, 3, 3) of a geom in N impacts, world axes."""
-
-    position: np.ndarray
-    rotation: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,105 +83,170 @@ class Features:
         )
 
 
-# The size of each geom, (3,) for all impacts or (N, 3), by its index.
-Sizes = Callable[[int], np.ndarray]
+@dataclass(frozen=True, eq=False)
+class PosedGeom:
+    """A geom in N impacts.
+
+    Attributes:
+        scene: The scene.
+        geom: Index of the geom.
+        position: (N, 3), m, world axes.
+        rotation: (N, 3, 3).
+        sizes: (1 or N, 3), its size, one for all impacts or one for each.
+    """
+
+    scene: Scene
+    geom: int
+    position: np.ndarray
+    rotation: np.ndarray
+    sizes: np.ndarray
+
+    @property
+    def kind(self) -> int:
+        """MuJoCo's type of the geom."""
+        return int(self.scene.base.geom_type[self.geom])
+
+    @property
+    def radius(self) -> float:
+        """Bounding radius, m."""
+        return float(self.scene.base.geom_rbound[self.geom])
+
+    @property
+    def size(self) -> np.ndarray:
+        """(3,), its size where that is the same in all impacts."""
+        return self.sizes[0]
+
+    @property
+    def surface(self) -> GeomSurface | None:
+        """Its surface, where the size is the same in all impacts."""
+        return surface_of(self.scene.base, self.geom, self.size)
+
+    def to_local(self, points: np.ndarray) -> np.ndarray:
+        """Points (N, 3), m, of the world in the geom's frame."""
+        return np.einsum("nji,nj->ni", self.rotation, points - self.position)
 
 
 @dataclass(frozen=True, eq=False)
 class PosedPair:
-    """N touching pairs of a scene.
+    """N posed pairs of a geom of the struck body and one of the striker.
 
     Attributes:
-        scene: The scene.
-        poses: Of the struck geom and the striker's.
-        point: (N, 3), m, where the surfaces touch.
-        normal: (N, 3), out of the striker into the struck body.
-        sizes: Sizes of geoms.
+        geoms: The two geoms.
+        points: (N, 3) each, m, nearest points of the two geoms.
+        distance: (N,), m, of these; about zero where the pair touches.
     """
 
-    scene: Scene
-    poses: tuple[GeomPose, GeomPose]
-    point: np.ndarray
-    normal: np.ndarray
-    sizes: Sizes
+    geoms: tuple[PosedGeom, PosedGeom]
+    points: tuple[np.ndarray, np.ndarray]
+    distance: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.distance)
 
     @property
-    def geoms(self) -> tuple[int, int]:
-        """Indices of the struck geom and the striker's."""
-        model = self.scene.base
-        return int(model.geom(self.scene.struck).id), int(model.geom(self.scene.striker).id)
+    def normal(self) -> np.ndarray:
+        """(N, 3), out of the striker into the struck body."""
+        return unit_vectors(self.points[STRUCK] - self.points[STRIKER])
 
-    def surface(self, body: int) -> GeomSurface | None:
-        """Surface of a body's geom at a size that is the same in all impacts."""
-        geom = self.geoms[body]
-        return surface_of(self.scene.base, geom, np.atleast_2d(self.sizes(geom))[0])
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (N, 3) divided by their lengths; those of hardly any length stay short."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(length, _MIN_LENGTH)
+
+
+def near_features(pair: PosedPair) -> Features | None:
+    """Features of a pair of geoms, where it is near enough to touch during an impact.
+
+    Args:
+        pair: One of several pairs of geoms of two bodies, of which another may touch first.
+
+    Returns:
+        The features, out of reach where the pair is too far apart to touch; None where no features
+        describe such a pair and it may touch.
+    """
+    radius = pair.geoms[STRUCK].radius
+    is_near = pair.distance < _LITTLE_HIGHER * radius
+    features = strike_features(pair)
+    if features is None:
+        if is_near.all():
+            return None
+        features = Features.blank(len(pair), 1, carrier=STRUCK, against=STRIKER)
+        features.normal[:, 0] = pair.normal
+        features.point[:, 0] = pair.points[STRUCK]
+        features.target[:, 0] = pair.points[STRIKER]
+        features.covered[:] = False
+    if pair.geoms[STRIKER].kind != GEOM_PLANE:
+        features.point[~is_near] += _FAR * radius * features.normal[~is_near]
+    features.covered[~is_near] = True
+    return features
 
 
 def strike_features(pair: PosedPair) -> Features | None:
-    """Features of the pair itself; None where no features describe such a pair."""
-    model = pair.scene.base
-    kinds = [int(model.geom_type[geom]) for geom in pair.geoms]
+    """Features of a pair of geoms; None where no features describe such a pair."""
+    kinds = [geom.kind for geom in pair.geoms]
     if kinds[STRIKER] == GEOM_PLANE:
-        pose = pair.poses[STRIKER]
-        return _against_plane(pair, pose.rotation[:, :, 2], pose.position, STRIKER)
+        plane = pair.geoms[STRIKER]
+        return _against_plane(
+            pair.geoms[STRUCK], plane.rotation[:, :, 2], plane.position, against=STRIKER
+        )
     if GEOM_SPHERE in kinds:
         return _of_ball(pair, kinds.index(GEOM_SPHERE))
-    surfaces = [pair.surface(body) for body in (STRUCK, STRIKER)]
+    surfaces = [geom.surface for geom in pair.geoms]
     if any(surface is None or not surface.is_polytope for surface in surfaces):
         return None
     return _of_faces(pair)
 
 
-def ground_features(pair: PosedPair) -> Features | None:
-    """Features of the struck geom that stand on the ground; None where it is not a plane."""
-    model = pair.scene.base
-    ground = model.geom(pair.scene.ground)
+def ground_features(struck: PosedGeom) -> Features | None:
+    """Features of a struck geom that stand on the ground; None where it is not a plane."""
+    model = struck.scene.base
+    ground = model.geom(struck.scene.ground)
     if int(ground.type[0]) != GEOM_PLANE:
         return None
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
-    n = len(pair.point)
+    n = len(struck.position)
     normal = np.tile(data.geom_xmat[ground.id].reshape(3, 3)[:, 2], (n, 1))
-    return _against_plane(pair, normal, np.tile(data.geom_xpos[ground.id], (n, 1)), WORLD)
+    on_plane = np.tile(data.geom_xpos[ground.id], (n, 1))
+    return _against_plane(struck, normal, on_plane, against=WORLD)
 
 
 def _against_plane(
-    pair: PosedPair, normal: np.ndarray, on_plane: np.ndarray, against: int
+    struck: PosedGeom, normal: np.ndarray, on_plane: np.ndarray, *, against: int
 ) -> Features | None:
-    """Features of the struck geom that are nearest to a plane.
+    """Features of a struck geom that are nearest to a plane.
 
     Args:
-        pair: The pairs.
+        struck: The geom.
         normal: (N, 3), of the plane.
         on_plane: (N, 3), m, a point of the plane.
         against: The body that carries the plane.
     """
-    surface = pair.surface(STRUCK)
+    surface = struck.surface
     if surface is None:
         return None
-    pose = pair.poses[STRUCK]
-    geom = pair.geoms[STRUCK]
-    radius = float(pair.scene.base.geom_rbound[geom])
-    to_plane = np.einsum("nji,nj->ni", pose.rotation, normal)  # the normal in the geom's axes
+    radius = struck.radius
+    to_plane = np.einsum("nji,nj->ni", struck.rotation, normal)  # the normal in the geom's axes
     # Bodies that move in a plane all stand on it with the same side: choose once for all.
     same_side = np.abs(to_plane - to_plane[:1]).max() < _SAME_DIRECTION
     chosen, covered = _choose_features(surface, to_plane[:1] if same_side else to_plane, radius)
     n, count = len(normal), chosen.shape[1]
     features = Features.blank(n, count, carrier=STRUCK, against=against)
-    features.point[:] = pose.position[:, None] + np.einsum(
-        "nij,nkj->nki", pose.rotation, np.broadcast_to(surface.points[chosen], (n, count, 3))
+    features.point[:] = struck.position[:, None] + np.einsum(
+        "nij,nkj->nki", struck.rotation, np.broadcast_to(surface.points[chosen], (n, count, 3))
     )
     if surface.roundings.any():
         roundings = np.broadcast_to(surface.roundings[chosen], (n, count, 3, 3))
         features.rounding[:] = np.einsum(
-            "nij,nkjl,nml->nkim", pose.rotation, roundings, pose.rotation, optimize=True
+            "nij,nkjl,nml->nkim", struck.rotation, roundings, struck.rotation, optimize=True
         )
     features.normal[:] = normal[:, None]
     features.target[:] = on_plane[:, None]
     features.covered[:] = covered
     # A point that was chosen several times counts once: the others are put where none can touch.
     features.point[:] += _repeated(chosen)[..., None] * _FAR * radius * normal[:, None]
-    if int(pair.scene.base.geom_type[geom]) == GEOM_CYLINDER:
+    if struck.kind == GEOM_CYLINDER:
         features.covered[:] &= np.abs(to_plane[:, 2]) < _FLAT_COSINE
     return features
 
@@ -256,30 +313,26 @@ def _repeated(indices: np.ndarray) -> np.ndarray:
 def _of_ball(pair: PosedPair, ball: int) -> Features | None:
     """The one feature of a ball against the other geom, whose nearest point is known."""
     other = 1 - ball
-    model = pair.scene.base
-    geom = pair.geoms[other]
-    kind_of_other = int(model.geom_type[geom])
-    size = np.atleast_2d(pair.sizes(geom))[0]
-    pose = pair.poses[other]
-    radius = float(np.atleast_2d(pair.sizes(pair.geoms[ball]))[0, 0])
-    features = Features.blank(len(pair.point), 1, carrier=ball, against=other)
-    features.point[:, 0] = pair.poses[ball].position
+    met = pair.geoms[other]
+    size = met.size
+    features = Features.blank(len(pair), 1, carrier=ball, against=other)
+    features.point[:, 0] = pair.geoms[ball].position
     # The contact's normal points into the struck body; a feature's points towards the ball.
     features.normal[:, 0] = pair.normal if ball == STRUCK else -pair.normal
-    local = np.einsum("nji,nj->ni", pose.rotation, pair.point - pose.position)
-    axis = pose.rotation[:, :, 2]
-    if kind_of_other == GEOM_SPHERE:
+    local = met.to_local(pair.points[other])
+    axis = met.rotation[:, :, 2]
+    if met.kind == GEOM_SPHERE:
         features.radius[:] = size[0]
         features.kind[:] = VERTEX
-        features.target[:, 0] = pose.position
-    elif kind_of_other in (GEOM_CAPSULE, GEOM_CYLINDER):
+        features.target[:, 0] = met.position
+    elif met.kind in (GEOM_CAPSULE, GEOM_CYLINDER):
         along = local[:, 2]
         on_side = np.abs(along) < size[1] - _ON_FACE
         across = np.linalg.norm(local[:, :2], axis=1)
         end = np.clip(along, -size[1], size[1])
-        features.target[:, 0] = pose.position + end[:, None] * axis
+        features.target[:, 0] = met.position + end[:, None] * axis
         features.edge[:, 0] = axis
-        if kind_of_other == GEOM_CAPSULE:
+        if met.kind == GEOM_CAPSULE:
             features.radius[:] = size[0]
             features.kind[:, 0] = np.where(on_side, EDGE, VERTEX)
         else:
@@ -288,19 +341,22 @@ def _of_ball(pair: PosedPair, ball: int) -> Features | None:
             features.kind[:, 0] = np.where(on_cap, PLANE, EDGE)
             features.covered[:] = on_side | on_cap
     else:
-        surface = pair.surface(other)
+        surface = met.surface
         if surface is None or not surface.is_polytope:
             return None
-        features.target[:, 0] = pair.point
-        _set_polytope_kind(features, surface, pose, local)
-    features.rounding[:, 0] = radius**2 * np.eye(3)
+        features.target[:, 0] = pair.points[other]
+        _set_polytope_kind(features, surface, met.rotation, local)
+    features.rounding[:, 0] = pair.geoms[ball].size[0] ** 2 * np.eye(3)
     return features
 
 
 def _set_polytope_kind(
-    features: Features, surface: GeomSurface, pose: GeomPose, local: np.ndarray
+    features: Features, surface: GeomSurface, rotation: np.ndarray, local: np.ndarray
 ) -> None:
-    """Decide whether contact points (N, 3), in the geom's frame, lie on a face, edge or vertex."""
+    """Decide whether contact points (N, 3), in the geom's frame, lie on a face, edge or vertex.
+
+    The geom's orientations are `rotation` (N, 3, 3).
+    """
     gaps = np.abs(local @ surface.face_normals.T - surface.face_offsets)
     on_face = gaps < _ON_FACE
     count = on_face.sum(1)
@@ -311,23 +367,23 @@ def _set_polytope_kind(
         pairs = np.argsort(~on_face[rows], axis=1, kind="stable")[:, :2]
         edge = np.cross(surface.face_normals[pairs[:, 0]], surface.face_normals[pairs[:, 1]])
         edge /= np.linalg.norm(edge, axis=1, keepdims=True)
-        features.edge[rows, 0] = np.einsum("nij,nj->ni", pose.rotation[rows], edge)
+        features.edge[rows, 0] = np.einsum("nij,nj->ni", rotation[rows], edge)
 
 
 def _of_faces(pair: PosedPair) -> Features:
     """Features of two polytopes: the corners of the part of one face that lies over the other."""
-    n = len(pair.point)
+    n = len(pair)
     features = Features.blank(n, MAX_POINTS, carrier=STRUCK, against=STRIKER)
     bodies = []
     for body in (STRUCK, STRIKER):
-        vertices, normals, offsets = _polytopes(pair, body)
-        pose = pair.poses[body]
-        rotation = np.ascontiguousarray(pose.rotation)
-        placed = pose.position[:, None] + np.einsum("nij,nkj->nki", rotation, vertices)
+        geom = pair.geoms[body]
+        vertices, normals, offsets = _polytopes(geom)
+        rotation = np.ascontiguousarray(geom.rotation)
+        placed = geom.position[:, None] + np.einsum("nij,nkj->nki", rotation, vertices)
         rotated = np.einsum("nij,fj->nfi", rotation, normals)
-        moved = offsets + np.einsum("nfi,ni->nf", rotated, pose.position)
+        moved = offsets + np.einsum("nfi,ni->nf", rotated, geom.position)
         bodies.append((placed, rotated, np.ascontiguousarray(moved)))
-    far = float(pair.scene.base.stat.extent)
+    far = float(pair.geoms[STRUCK].scene.base.stat.extent)
     reference, cosine = fill_manifolds(
         bodies[STRUCK],
         bodies[STRIKER],
@@ -338,19 +394,18 @@ def _of_faces(pair: PosedPair) -> Features:
     features.carrier[:] = 1 - reference[:, None]
     features.against[:] = reference[:, None]
     gap = np.einsum("ni,ni->n", features.normal[:, 0], features.point[:, 0] - features.target[:, 0])
-    features.covered[:] = (np.abs(gap) < _ON_FACE) & (cosine > _FACE_COSINE)
+    features.covered[:] = (np.abs(gap - pair.distance) < _ON_FACE) & (cosine > _FACE_COSINE)
     return features
 
 
-def _polytopes(pair: PosedPair, body: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vertices (N, V, 3), face normals (F, 3) and offsets (N, F) of a body in N impacts."""
-    n = len(pair.point)
-    surface = pair.surface(body)
+def _polytopes(geom: PosedGeom) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vertices (N, V, 3), face normals (F, 3) and offsets (N, F) of a geom in N impacts."""
+    n = len(geom.position)
+    surface = geom.surface
     assert surface is not None
-    geom = pair.geoms[body]
-    if int(pair.scene.base.geom_type[geom]) != GEOM_BOX:
+    if geom.kind != GEOM_BOX:
         vertices = np.broadcast_to(surface.points, (n, *surface.points.shape))
         offsets = np.broadcast_to(surface.face_offsets, (n, len(surface.face_offsets)))
         return vertices, surface.face_normals, offsets
-    size = np.broadcast_to(pair.sizes(geom), (n, 3))
+    size = np.broadcast_to(geom.sizes, (n, 3))
     return BOX_SIGNS * size[:, None], surface.face_normals, np.concatenate([size, size], 1)

@@ -108,7 +108,7 @@ def solve_impacts(
             (first, last),
             (tuple(problem.geometry), tuple(problem.motion), tuple(problem.parameters)),
             (problem.timestep, problem.impratio),
-            (steps, settling_steps),
+            (steps, settling_steps, problem.num_strike),
             (twist_after, end),
         )
 
@@ -137,7 +137,7 @@ def _solve_rows(
     span: tuple[int, int],
     problem: tuple[_Arrays, _Arrays, _Arrays],
     options: tuple[float, float],
-    limits: tuple[int, int],
+    limits: tuple[int, int, int],
     out: tuple[np.ndarray, np.ndarray],
 ) -> None:
     """Solve impacts span[0] to span[1].
@@ -146,8 +146,9 @@ def _solve_rows(
         span: The first impact, and one after the last.
         problem: The arrays of `ContactGeometry`, `PairMotion` and `ContactParameters`.
         options: Time step, s, and impratio.
-        limits: Steps after which an impact is left unfinished, and steps that a pair has to stay
-            together to count as settled.
+        limits: Steps after which an impact is left unfinished, steps that a pair has to stay
+            together to count as settled, and the number of sets of contact parameters, the first,
+            that are those of the two bodies.
         out: Twists after (N, 2, 6) and ends (N,), to be filled.
     """
     geometry, motion, given = problem
@@ -232,7 +233,7 @@ def _load_parameters(n: int, given: _Arrays, parameters: np.ndarray) -> None:
 def _solve_one(
     moving: tuple[np.ndarray, np.ndarray, np.ndarray],
     surfaces: tuple[np.ndarray, np.ndarray, np.ndarray],
-    settings: tuple[tuple[int, int], tuple[int, int], tuple[float, float], tuple[int, int]],
+    settings: tuple[tuple[int, int], tuple[int, int], tuple[float, float], tuple[int, int, int]],
 ) -> int:
     """Step an impact until its end and return it; leaves the twists after in `bodies`.
 
@@ -294,7 +295,7 @@ def _solve_one(
                 )
                 damper = parameters[group, _DAMPING] / parameters[group, _SOLIMP + 1]
                 side[k, q, REFERENCE] -= damper * velocity
-                if q == 0 and group == 0 and gap < deepest:
+                if q == 0 and group < limits[2] and gap < deepest:
                     deepest = gap
                     closing = abs(velocity)
         if deepest < 0.0:

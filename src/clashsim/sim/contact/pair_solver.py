@@ -15,14 +15,16 @@ import numpy as np
 from clashsim.core.contact_geometry import NearestPoints, PairPoser
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.mobility import Mobility
+from clashsim.core.params import pair_rows
 from clashsim.core.scene import GROUND, STRIKE, Scene, model_field
 from clashsim.sim.contact.bodies import RigidProperties, motion_basis, rigid_properties
 from clashsim.sim.contact.features import (
     Features,
-    GeomPose,
+    PosedGeom,
     PosedPair,
     ground_features,
-    strike_features,
+    near_features,
+    unit_vectors,
 )
 from clashsim.sim.contact.impact import solve_impacts
 from clashsim.sim.contact.problem import (
@@ -37,7 +39,6 @@ from clashsim.sim.contact.problem import (
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height, velocity_servos
 
 _BATCH = 1024  # impacts that MuJoCo simulates at once
-_MIN_GAP = 1e-12  # m: nearest points closer than this give no normal
 _NEARLY_NORMAL = 0.7  # of a coordinate of the normal, above which another axis gives a tangent
 # Arrays of a model that the solver reads, besides those of the scene's parameters.
 _FIELDS = (
@@ -78,20 +79,24 @@ class _PosedBody:
 
 @dataclass(frozen=True, eq=False)
 class _Touch:
-    """Where N pairs touch, world axes.
+    """Where N pairs of bodies touch, world axes; each has P pairs of geoms that may collide.
 
     Attributes:
         point: (N, 3), m.
-        normal: (N, 3), out of the striker into the struck body.
-        axes: (N, 3, 3), rows are the normal and two tangents.
+        axes: (N, 3, 3), rows are the normal, out of the striker into the struck body, and two
+            tangents.
+        distance: (N, P), m, of each pair of geoms.
+        nearest: (N, P, 3) each, m, nearest points of each pair of geoms.
     """
 
     point: np.ndarray
-    normal: np.ndarray
     axes: np.ndarray
+    distance: np.ndarray
+    nearest: tuple[np.ndarray, np.ndarray]
 
     def __getitem__(self, rows: np.ndarray) -> _Touch:
-        return _Touch(self.point[rows], self.normal[rows], self.axes[rows])
+        nearest = self.nearest[STRUCK][rows], self.nearest[STRIKER][rows]
+        return _Touch(self.point[rows], self.axes[rows], self.distance[rows], nearest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,11 +184,12 @@ class PairSolver:
     def _touch(self) -> _Touch:
         """Where the surfaces touch."""
         nearest_points = NearestPoints.of(self.scene, len(self.before))
-        _, on_struck, on_striker = nearest_points.in_world(self.before)
-        gap = on_struck - on_striker
-        length = np.linalg.norm(gap, axis=1, keepdims=True)
-        normal = gap / np.maximum(length, _MIN_GAP)
-        return _Touch(0.5 * (on_struck + on_striker), normal, _contact_axes(normal))
+        distance, *nearest = nearest_points.of_parts(self.before)
+        rows = np.arange(len(self.before))
+        touching = np.argmin(distance, axis=1)
+        on_struck, on_striker = (points[rows, touching] for points in nearest)
+        axes = _contact_axes(unit_vectors(on_struck - on_striker))
+        return _Touch(0.5 * (on_struck + on_striker), axes, distance, (nearest[0], nearest[1]))
 
     @cached_property
     def _surfaces(self) -> _Surfaces:
@@ -200,30 +206,27 @@ class PairSolver:
         none = _Surfaces(None, np.zeros(len(rows), bool))
         if not _is_plain(self.scene):
             return none
+        scene = self.scene
         touch = self._touch[rows]
-        names = (self.scene.struck, self.scene.striker)
-        poses = [
-            _geom_pose(self.scene, name, body[rows])
-            for name, body in zip(names, self._bodies, strict=True)
-        ]
-        pair = PosedPair(
-            self.scene,
-            (poses[STRUCK], poses[STRIKER]),
-            touch.point,
-            touch.normal,
-            lambda geom: sizes[:, geom],
-        )
-        of_strike = strike_features(pair)
-        if of_strike is None:
+
+        def posed(geom: str, body: int) -> PosedGeom:
+            return _posed_geom(scene, geom, self._bodies[body][rows], sizes)
+
+        parts = []
+        for i, (struck, striker) in enumerate(scene.strike_geoms):
+            pair = PosedPair(
+                (posed(struck, STRUCK), posed(striker, STRIKER)),
+                (touch.nearest[STRUCK][:, i], touch.nearest[STRIKER][:, i]),
+                touch.distance[:, i],
+            )
+            parts.append(near_features(pair))
+        for struck, _ in scene.ground_geoms:
+            parts.append(ground_features(posed(struck, STRUCK)))
+        described = [part for part in parts if part is not None]
+        if len(described) < len(parts):
             return none
-        parts = [of_strike]
-        if self.scene.ground is not None:
-            of_ground = ground_features(pair)
-            if of_ground is None:
-                return none
-            parts.append(of_ground)
-        covered = np.all([part.covered for part in parts], axis=0)
-        return _Surfaces(_in_contact_axes(parts, touch), covered)
+        covered = np.all([part.covered for part in described], axis=0)
+        return _Surfaces(_in_contact_axes(described, touch), covered)
 
     def _solve_directly(
         self, rows: np.ndarray, theta: np.ndarray, surfaces: _Surfaces, at: np.ndarray
@@ -247,6 +250,7 @@ class PairSolver:
             contiguous(_contact_parameters(scene, fields, inverse_weight)),
             float(scene.base.opt.timestep),
             float(scene.base.opt.impratio),
+            len(scene.strike_geoms),
         )
         twist, end = solve_impacts(problem, threads=self._threads)
         linear = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, :3])
@@ -341,8 +345,8 @@ def _is_plain(scene: Scene) -> bool:
         and servos == list(range(model.nu))
         and not (model.opt.density or model.opt.viscosity)
         and all(map(partial(_has_basis, model), (scene.struck_body, scene.striker_body)))
-        and all(int(model.pair_dim[model.pair(name).id]) in (3, 4) for name in _pairs(scene))
-        and not any(model.pair_margin[model.pair(name).id] for name in _pairs(scene))
+        and all(int(model.pair_dim[pair]) in (3, 4) for pair in _pairs(scene))
+        and not any(model.pair_margin[pair] for pair in _pairs(scene))
     )
 
 
@@ -374,9 +378,10 @@ def _has_basis(model: mujoco.MjModel, mobility: Mobility) -> bool:
     return motion_basis(mobility, one, np.eye(3)[None], armature) is not None
 
 
-def _pairs(scene: Scene) -> list[str]:
-    """Names of the contact pairs: the strike, and the ground's where there is one."""
-    return [STRIKE] if scene.ground is None else [STRIKE, GROUND]
+def _pairs(scene: Scene) -> list[int]:
+    """Indices of the contact pairs: those of the strike, then the ground's where there is one."""
+    names = [STRIKE] if scene.ground is None else [STRIKE, GROUND]
+    return [row for name in names for row in pair_rows(scene.base, name)]
 
 
 def _fields(scene: Scene, theta: np.ndarray) -> Fields:
@@ -390,10 +395,12 @@ def _fields(scene: Scene, theta: np.ndarray) -> Fields:
     return fields
 
 
-def _geom_pose(scene: Scene, geom: str, body: _PosedBody) -> GeomPose:
-    """Pose of a geom on a posed body."""
-    local, rotation = _pose_in_body(scene, geom)
-    return GeomPose(body.position + body.rotation @ local, body.rotation @ rotation)
+def _posed_geom(scene: Scene, name: str, body: _PosedBody, sizes: np.ndarray) -> PosedGeom:
+    """A geom of a posed body, with sizes (M or 1, G, 3) of all geoms."""
+    local, rotation = _pose_in_body(scene, name)
+    geom = int(scene.base.geom(name).id)
+    position = body.position + body.rotation @ local
+    return PosedGeom(scene, geom, position, body.rotation @ rotation, sizes[:, geom])
 
 
 @lru_cache(maxsize=64)
@@ -468,7 +475,7 @@ def _contact_parameters(
 ) -> ContactParameters:
     """Contact parameters of the strike, and of the ground where there is one."""
     model = scene.base
-    pairs = [int(model.pair(name).id) for name in _pairs(scene)]
+    pairs = _pairs(scene)
     friction = fields["pair_friction"][:, pairs]
     solref = fields["pair_solref"][:, pairs]
     direct = solref[..., 0] < 0
@@ -476,13 +483,14 @@ def _contact_parameters(
     damping_ratio = np.where(direct, 1.0, solref[..., 1])
     stiffness = np.where(direct, -solref[..., 0], 1 / (time_constant * damping_ratio) ** 2)
     damping = np.where(direct, -solref[..., 1], 2 / time_constant)
-    weights = np.stack([inverse_weight.sum(1), inverse_weight[:, STRUCK]], 1)
+    weights = np.repeat(inverse_weight[:, STRUCK, None], len(pairs), 1)
+    weights[:, : len(scene.strike_geoms)] += inverse_weight[:, STRIKER, None]
     return ContactParameters(
         sliding_friction=np.ascontiguousarray(friction[..., 0]),
         torsional_friction=np.ascontiguousarray(friction[..., 2]),
         stiffness=stiffness,
         damping=damping,
         impedance=np.ascontiguousarray(fields["pair_solimp"][:, pairs]),
-        inverse_weight=np.ascontiguousarray(weights[:, : len(pairs)]),
+        inverse_weight=weights,
         dims=np.array([int(model.pair_dim[pair]) for pair in pairs]),
     )

@@ -48,7 +48,7 @@ class ContactGeometry(NamedTuple):
     # (G, K): `PLANE`, `VERTEX` or `EDGE`, and (G, K, 3): the direction of an edge.
     kind: np.ndarray
     edge: np.ndarray
-    # (K,): which set of contact parameters applies; the impact is that of the first set.
+    # (K,): which set of contact parameters applies, one for each pair of geoms.
     group: np.ndarray
 
 
@@ -115,3 +115,4 @@ class ContactProblem(NamedTuple):
     parameters: ContactParameters
     timestep: float  # s
     impratio: float  # MuJoCo's option of that name
+    num_strike: int  # how many sets of contact parameters, the first, are those of the two bodies

@@ -13,8 +13,8 @@ from mujoco import batch
 from scipy.interpolate import RegularGridInterpolator
 
 from clashsim.core.contact_geometry import PairPoser
-from clashsim.core.params import from_unit
-from clashsim.core.scene import GROUND, Scene
+from clashsim.core.params import from_unit, pair_rows
+from clashsim.core.scene import CONTACT_SENSOR, GROUND, STRIKE, Scene
 
 # A pair that stays together has ended its impact when it closes at less than this share of the
 # approach speed.
@@ -113,8 +113,7 @@ class ImpactSimulator:
         self._warmstart = self._batch.bind("qacc_warmstart")
         self._ctrl = self._batch.bind("ctrl") if scene.base.nu else None
         self._sensors = self._batch.bind("sensordata")
-        # Index in sensordata of the number of contacts; the normal velocity (m/s) follows it.
-        self._contact_sensor = int(scene.base.sensor("clashsim/contact").adr[0])
+        self._contact_sensors = contact_sensors(scene.base)
         self._fields = {
             slot.field: self._batch.expand(slot.field) for slot in scene.slots if slot is not None
         }
@@ -152,8 +151,7 @@ class ImpactSimulator:
             last_qvel[active] = qvel
             self._batch.step(ids=None if all_active and n == self.size else active)
             # Sensors describe the state before the step, which is the one just kept.
-            touching = self._sensors[active, self._contact_sensor] > 0
-            normal_velocity = self._sensors[active, self._contact_sensor + 1]
+            touching, normal_velocity = self._contacts(active)
             active = progress.update(
                 active, touching=touching, normal_velocity=normal_velocity, qvel=qvel
             )
@@ -161,6 +159,14 @@ class ImpactSimulator:
                 break
         after = poser.scene_twist(*scene.struck_body.twist(last_qpos, last_qvel))
         return ImpactOutcome(after, progress.end, progress.steps)
+
+    def _contacts(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether pairs (a,) touch, and the normal velocity (a,), m/s, of the deepest contacts."""
+        first = self._contact_sensors
+        found = self._sensors[active[:, None], first] > 0
+        distance = np.where(found, self._sensors[active[:, None], first + 1], np.inf)
+        deepest = first[np.argmin(distance, axis=1)]
+        return found.any(1), self._sensors[active, deepest + 2]
 
     def _start(self, before: np.ndarray, theta: np.ndarray, poser: PairPoser) -> None:
         """Put the first simulations at the start of their impacts."""
@@ -180,6 +186,18 @@ class ImpactSimulator:
         if self._ctrl is not None:
             for actuator, dof in self._servos:
                 self._ctrl[:n, actuator] = qvel[:, dof]
+
+
+def contact_sensors(model: mujoco.MjModel) -> np.ndarray:
+    """Indices (P,) in sensordata of the number of contacts of each pair of geoms of a strike.
+
+    The distance (m) and the normal velocity (m/s) of its deepest contact follow each of them.
+
+    Args:
+        model: Of a scene.
+    """
+    parts = range(len(pair_rows(model, STRIKE)))
+    return np.array([int(model.sensor(f"{CONTACT_SENSOR}/{i}").adr[0]) for i in parts])
 
 
 class _ImpactProgress:
