@@ -270,7 +270,7 @@ def test_the_cone_solver_finds_the_minimum() -> None:
         span = np.tile([3, 0, r], (k, 1))
         local = np.zeros((cone_solver.LOCAL, 4))
         x = np.zeros(r)
-        scratch = np.zeros((cone_solver.SCRATCH, r))
+        scratch = np.zeros((cone_solver.SCRATCH + r, r))
         cone_solver.solve_contacts(rows, side, span, x, scratch, local)
         found = cone_solver.cone_cost(rows, side, span, x, local)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clashsim.core.mjcf_assets import scene_assets
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 from clashsim.core.strike_distribution import StrikeDistribution
@@ -52,11 +53,16 @@ def pair_scenes(models: Path | None = None) -> Iterator[tuple[str, Scene]]:
     yield "plate on slides, box on slides", _on_slides()
     yield "box on a hinge", _on_hinge()
     yield "ball, box on a table", _on_table()
+    for name, scene in _of_several_geoms():
+        yield name, scene
+    yield "box on slides, seven-joint arm", _arm_strikes()
     if models is not None:
         for path in sorted(models.rglob("*.obj"))[:_MESHES_PER_MODEL]:
             geom = 'type="mesh" mesh="file"'
             mesh = f'<mesh name="file" file="{path.name}" scale=".3 .3 .3"/>'
             yield f"{path.stem} on floor", _dropped(geom, mesh, {path.name: path.read_bytes()})
+        for path in sorted(models.rglob("iiwa14.xml")):
+            yield "free box, iiwa14 arm", _iiwa_strikes(path)
 
 
 def _hull_vertices() -> str:
@@ -164,3 +170,80 @@ def _on_table() -> Scene:
     )
     strikes = StrikeDistribution(speed=(0.2, 1.0), point=(-np.pi, np.pi), deflection=(-0.4, 0.4))
     return _scene(world, "table", strikes=strikes)
+
+
+def _of_several_geoms() -> Iterator[tuple[str, Scene]]:
+    """An L of two boxes, dropped on a floor and struck by a ball, and a hammer of three geoms."""
+    bracket = (
+        '<body name="struck"><freejoint/>'
+        '<geom name="struck" type="box" size=".05 .02 .02" density="800"/>'
+        '<geom type="box" size=".02 .02 .04" pos=".05 0 .03" density="800"/></body>'
+    )
+    floor = '<geom name="striker" type="plane" size="1 1 .1"/>'
+    yield "L of two boxes on floor", _scene(floor + bracket)
+    ball = (
+        '<body name="striker" pos="0 0 1"><freejoint/>'
+        '<geom name="striker" type="sphere" size=".02" density="2000"/></body>'
+    )
+    yield "ball on L of two boxes", _scene(bracket + ball)
+    hammer = (
+        '<body name="struck"><freejoint/>'
+        '<geom name="struck" type="capsule" size=".008 .1" density="700"/>'
+        '<body pos="0 0 .1"><geom type="cylinder" size=".02 .03" euler="90 0 0" density="3000"/>'
+        '<geom type="sphere" size=".02" pos="0 .03 0" density="3000"/></body></body>'
+    )
+    yield "hammer on floor", _scene(floor + hammer)
+
+
+# Axes of the joints of an arm, and where each link begins in the one before, m.
+_ARM_AXES = ("0 0 1", "0 1 0", "0 0 1", "0 1 0", "0 0 1", "0 1 0", "0 0 1")
+_ARM_LINKS = (0.1, 0.15, 0.15, 0.15, 0.15, 0.12, 0.08)
+_ARM_POSE = "0 0.9 0 1.5 0 0.7 0"
+
+
+def _arm_strikes() -> Scene:
+    """An arm with servos and a ball at its end that strikes a box."""
+    arm = '<geom name="striker" type="sphere" size=".025" pos="0 0 .06" mass=".3"/>'
+    for axis, length in zip(_ARM_AXES[::-1], _ARM_LINKS[::-1], strict=True):
+        arm = (
+            f'<body pos="0 0 {length}"><joint axis="{axis}" damping=".5" armature=".02"/>'
+            f'<geom type="capsule" size=".03" fromto="0 0 0 0 0 {0.8 * length}" '
+            f'mass="{8 * length}" contype="0" conaffinity="0"/>{arm}</body>'
+        )
+    arm = arm.replace("<joint ", '<joint name="j{}" ')
+    arm = arm.format(*range(1, 8))
+    joints = (
+        '<joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 1 0"/>'
+        '<joint type="hinge" axis="0 0 1"/>'
+    )
+    world = (
+        f'<body name="struck">{joints}<geom name="struck" type="box" size=".06 .04 .05" '
+        f'mass=".8"/></body><body name="base" pos="-.5 0 -.3">{arm}</body>'
+    )
+    servos = "".join(
+        f'<general joint="j{i}" gaintype="fixed" biastype="affine" gainprm="400" '
+        'biasprm="0 -400 -20"/>'
+        for i in range(1, 8)
+    )
+    key = f'<keyframe><key qpos="0 0 0 {_ARM_POSE}"/></keyframe>'
+    strikes = StrikeDistribution(
+        speed=(0.2, 1.0), point=(0.6 * np.pi, 1.4 * np.pi), deflection=(-0.5, 0.5)
+    )
+    actuators = f"<actuator>{servos}</actuator>{key}"
+    return _scene(world, actuators=actuators, strikes=strikes)
+
+
+def _iiwa_strikes(path: Path) -> Scene:
+    """A real arm whose last link strikes a box in space."""
+    xml = path.read_text().replace('integrator="implicitfast"', _OPTIONS[len("<option ") : -2])
+    box = (
+        '<body name="struck" pos="0 0 2"><freejoint/>'
+        '<geom name="struck" type="box" size=".06 .05 .04" density="500"/></body></worldbody>'
+    )
+    last_link = '<geom class="collision" size="0.06" pos="0 0 0.001"/>'
+    tool = last_link.replace("<geom ", '<geom name="striker" contype="1" conaffinity="1" ')
+    xml = xml.replace(last_link, tool).replace("</worldbody>", box)
+    # Strikes come from all sides, also through the other links.
+    xml = xml.replace('<geom group="3"/>', '<geom group="3" contype="0" conaffinity="0"/>')
+    scene = Scene(xml, "struck", "striker", strikes=_STRIKES, assets=scene_assets(path, xml))
+    return scene.with_params(_params((1e5, 4e6)))

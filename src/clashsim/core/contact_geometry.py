@@ -89,11 +89,14 @@ class PairPoser:
         for mobility, body, height in bodies:
             if mobility.fixed:
                 continue
+            if mobility.mechanism is not None:
+                qpos[:] = np.where(mobility.mechanism.others, mobility.mechanism.reference, qpos)
             position, rotation = self.world_pose(body.pose, mobility, height)
-            qpos[:, mobility.qpos] = mobility.coordinates(position, rotation)
+            coordinates = mobility.coordinates(position, rotation)
+            qpos[:, mobility.qpos] = coordinates
             if qvel is not None:
                 linear, angular = self.world_twist(body.twist)
-                qvel[:, mobility.qvel] = mobility.rates(linear, angular, rotation)
+                qvel[:, mobility.qvel] = mobility.rates(linear, angular, coordinates)
 
     def scene_twist(self, linear: np.ndarray, angular: np.ndarray) -> np.ndarray:
         """Express world twists in the axes of the scene's impacts.
@@ -156,6 +159,8 @@ def advance_to_contact(
 ) -> tuple[Contact, np.ndarray]:
     """Move the struck body along its approach until it just touches the striker.
 
+    A body whose joints do not let it stays where it is, and the striker is moved to it.
+
     The struck body is first moved back, so that recorded poses may overlap or be slightly wrong.
     For convex bodies, steps of distance over closing rate never go past the contact (conservative
     advancement).
@@ -179,7 +184,7 @@ def advance_to_contact(
     if back is None:
         back = _separating_distance(scene)
     moved = before.copy()
-    MotionBefore.of(moved).struck.position[:] -= back * unit_direction
+    _shift_pair(scene, moved, -back * unit_direction)
     n, dim = unit_direction.shape
     contact = Contact(
         point=np.zeros((n, dim)),
@@ -194,6 +199,9 @@ def advance_to_contact(
             stride = _advance(
                 nearest_points, moved, unit_direction, contact, active=active, back=back
             )
+            step = np.zeros_like(unit_direction)
+            step[active] = stride[:, None] * unit_direction[active]
+            _shift_pair(scene, moved, step)
             active = active[stride > 0]
             if len(active) == 0:
                 break
@@ -209,9 +217,9 @@ def _advance(
     active: np.ndarray,
     back: float,
 ) -> np.ndarray:
-    """Advance the A active rows by one step.
+    """Find how far the A active rows can be advanced, (A,), m.
 
-    Changes `moved` and `contact` in place and returns how far each row went, (A,), m.
+    Changes `contact` in place.
     """
     distance, gap, on_striker = nearest_points(moved[active])
     gap_length = np.linalg.norm(gap, axis=2)
@@ -235,10 +243,22 @@ def _advance(
     moving = approaching[rows, first] & (distance[rows, first] > _TOUCHING_DISTANCE)
     stride = np.where(moving, wanted[rows, first], 0.0)
     stride = np.minimum(stride, _MAX_TRAVEL * back - contact.shift[active])
-    struck = MotionBefore.of(moved).struck
-    struck.position[active] += stride[:, None] * unit_direction[active]
     contact.shift[active] += stride
     return np.where(moving, stride, 0.0)
+
+
+def _shift_pair(scene: Scene, before: np.ndarray, step: np.ndarray) -> None:
+    """Move struck bodies by steps (N, 2 or 3), m, or their strikers the other way.
+
+    Strikers where the joints of the struck body do not let it move in all directions.
+    """
+    motion = MotionBefore.of(before)
+    struck = scene.struck_body
+    can_move = struck.free or len(struck.slides) >= step.shape[1]
+    if can_move or scene.striker_body.fixed:
+        motion.struck.position[:] += step
+    else:
+        motion.striker.position[:] -= step
 
 
 class NearestPoints:

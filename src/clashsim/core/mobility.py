@@ -1,4 +1,4 @@
-"""How the body of a geom moves: fixed, on slides and a hinge, or free.
+"""How the body of a geom moves: fixed, on slides and a hinge, free, or carried by other joints.
 
 Converts poses and twists of bodies to MuJoCo's qpos and qvel, and back.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import SceneError
+from clashsim.core.mechanism import Mechanism
 
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 _SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
@@ -37,6 +38,8 @@ class Mobility:
         qvel: Likewise in the model's qvel; six for a free joint.
         position: (3,), m, reference position of the body's origin.
         rotation: (3, 3), reference orientation, body to world axes.
+        mechanism: The joints between body and world, where they are not a free joint, or slides and
+            a hinge of the body's own at right angles; `slides` is then empty and `hinge` None.
     """
 
     body: int
@@ -48,6 +51,7 @@ class Mobility:
     qvel: np.ndarray
     position: np.ndarray
     rotation: np.ndarray
+    mechanism: Mechanism | None = None
 
     @staticmethod
     def of(model: mujoco.MjModel, geom: str) -> Mobility:
@@ -71,16 +75,13 @@ class Mobility:
             )
         body = int(model.body_weldid[carrier])
         name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body) or f"body {body}"
-        if body and int(model.body_weldid[model.body_parentid[body]]) != 0:
-            raise SceneError(
-                f"geom {geom!r} is carried by {name!r}, a link of a chain; "
-                "give the struck and striking bodies joints of their own to the world"
-            )
         data = mujoco.MjData(model)
         mujoco.mj_kinematics(model, data)
         position = data.xpos[body].copy()
         rotation = data.xmat[body].reshape(3, 3).copy()
         joints = _joints_of(model, body)
+        if _is_mechanism(model, data, body):
+            return Mobility._carried(Mechanism(model, body), name)
         if [int(model.jnt_type[joint]) for joint in joints] == [_FREE]:
             first_qpos = int(model.jnt_qposadr[joints[0]])
             first_qvel = int(model.jnt_dofadr[joints[0]])
@@ -95,20 +96,9 @@ class Mobility:
                 position=position,
                 rotation=rotation,
             )
-        slides, hinges = _slides_and_hinges(model, joints, name)
+        slides, hinges = _slides_and_hinges(model, joints)
         slide_axes = np.array([data.xaxis[joint] for joint in slides]).reshape(-1, 3)
-        if not np.allclose(slide_axes @ slide_axes.T, np.eye(len(slides)), atol=_MAX_COSINE):
-            raise SceneError(f"the slide joints of body {name!r} are not at right angles")
-        hinge_axis = None
-        if hinges:
-            hinge_axis = data.xaxis[hinges[0]].copy()
-            is_off_centre = np.abs(data.xanchor[hinges[0]] - position).max() > _MAX_OFFSET
-            is_tilted = bool((np.abs(slide_axes @ hinge_axis) > _MAX_COSINE).any())
-            if is_off_centre or is_tilted:
-                raise SceneError(
-                    f"the hinge of body {name!r} must pass through the body's origin "
-                    "at right angles to its slides"
-                )
+        hinge_axis = data.xaxis[hinges[0]].copy() if hinges else None
         ordered = [*slides, *hinges]
         return Mobility(
             body=body,
@@ -122,6 +112,23 @@ class Mobility:
             rotation=rotation,
         )
 
+    @staticmethod
+    def _carried(mechanism: Mechanism, name: str) -> Mobility:
+        """The mobility of a body that a mechanism carries."""
+        data = mechanism.at(mechanism.reference)
+        return Mobility(
+            body=mechanism.body,
+            name=name,
+            free=False,
+            slides=np.zeros((0, 3)),
+            hinge=None,
+            qpos=mechanism.qpos,
+            qvel=mechanism.qvel,
+            position=data.xpos[mechanism.body].copy(),
+            rotation=data.xmat[mechanism.body].reshape(3, 3).copy(),
+            mechanism=mechanism,
+        )
+
     @property
     def fixed(self) -> bool:
         """Whether the body has no joints, so that it is part of the world."""
@@ -129,7 +136,13 @@ class Mobility:
 
     @property
     def plane(self) -> np.ndarray | None:
-        """Rows (e1, e2, n), world axes, of the plane of two slides and a hinge; else None."""
+        """Rows (e1, e2, n), world axes, of the plane of two slides and a hinge; else None.
+
+        Also of a mechanism whose joints leave the body in a plane.
+        """
+        if self.mechanism is not None:
+            normal = self.mechanism.normal
+            return None if normal is None else plane_basis(normal)
         if self.free or self.hinge is None or len(self.slides) != 2:
             return None
         return np.stack([self.slides[0], np.cross(self.hinge, self.slides[0]), self.hinge])
@@ -144,6 +157,8 @@ class Mobility:
         Returns:
             Entries of qpos, (n, len(self.qpos)).
         """
+        if self.mechanism is not None:
+            return self.mechanism.coordinates(position, rotation)
         if self.free:
             quaternion = Rotation.from_matrix(rotation).as_quat(scalar_first=True)
             return np.concatenate([position, quaternion], axis=1)
@@ -154,20 +169,22 @@ class Mobility:
             coordinates = np.concatenate([coordinates, angle], axis=1)
         return coordinates
 
-    def rates(self, linear: np.ndarray, angular: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+    def rates(self, linear: np.ndarray, angular: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Compute the joint velocities of given twists of the body's origin.
 
         Args:
             linear: (n, 3), m/s, world axes.
             angular: (n, 3), rad/s, world axes.
-            rotation: (n, 3, 3), orientation, body to world axes.
+            coordinates: (n, len(self.qpos)), entries of qpos.
 
         Returns:
             Entries of qvel, (n, len(self.qvel)).
         """
+        if self.mechanism is not None:
+            return self.mechanism.rates(linear, angular, coordinates)
         if self.free:  # a free joint's angular velocity is in the body's own axes in MuJoCo
-            body_angular = np.einsum("nji,nj->ni", rotation, angular)
-            return np.concatenate([linear, body_angular], axis=1)
+            rotation = Rotation.from_quat(coordinates[:, 3:], scalar_first=True)
+            return np.concatenate([linear, rotation.apply(angular, inverse=True)], axis=1)
         rates = linear @ self.slides.T
         if self.hinge is not None:
             rates = np.concatenate([rates, angular @ self.hinge[:, None]], axis=1)
@@ -183,6 +200,8 @@ class Mobility:
         Returns:
             Linear (m/s) and angular (rad/s) velocity, (n, 3) each, world axes.
         """
+        if self.mechanism is not None:
+            return self.mechanism.twist(qpos, qvel)
         rates = qvel[:, self.qvel]
         if self.free:
             rotation = Rotation.from_quat(qpos[:, self.qpos[3:]], scalar_first=True)
@@ -249,15 +268,29 @@ def _joints_of(model: mujoco.MjModel, body: int) -> range:
     return range(first, first + int(model.body_jntnum[body]))
 
 
-def _slides_and_hinges(
-    model: mujoco.MjModel, joints: range, name: str
-) -> tuple[list[int], list[int]]:
-    """Split joints into slides and at most one hinge, or raise a `SceneError`."""
+def _slides_and_hinges(model: mujoco.MjModel, joints: range) -> tuple[list[int], list[int]]:
+    """Split joints into slides and hinges."""
     slides = [joint for joint in joints if int(model.jnt_type[joint]) == _SLIDE]
     hinges = [joint for joint in joints if int(model.jnt_type[joint]) == _HINGE]
-    if len(slides) + len(hinges) != len(joints) or len(hinges) > 1:
-        raise SceneError(
-            f"body {name!r} moves by joints that cannot be posed for an impact: "
-            "use a free joint, or slides and at most one hinge"
-        )
     return slides, hinges
+
+
+def _is_mechanism(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> bool:
+    """Whether joints move a body otherwise than a free joint, or slides and a hinge, would.
+
+    Slides must be at right angles, and a hinge at right angles to them through the body's origin.
+    """
+    if body == 0:
+        return False
+    if int(model.body_weldid[model.body_parentid[body]]) != 0:
+        return True
+    joints = _joints_of(model, body)
+    if [int(model.jnt_type[joint]) for joint in joints] == [_FREE]:
+        return False
+    slides, hinges = _slides_and_hinges(model, joints)
+    if len(slides) + len(hinges) != len(joints) or len(hinges) > 1:
+        return True
+    axes = data.xaxis[[*slides, *hinges]]
+    if not np.allclose(axes @ axes.T, np.eye(len(joints)), atol=_MAX_COSINE):
+        return True
+    return bool(hinges) and np.abs(data.xanchor[hinges[0]] - data.xpos[body]).max() > _MAX_OFFSET

@@ -49,6 +49,7 @@ EXACT_EFFECTS = (
 _EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
 # Fields of MjModel from which MuJoCo derives constants; mj_setConst must follow a write to them.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
+_SAME_NORMAL = 1e-6  # difference of cosines between axes that are taken to be parallel
 _MAX_SENSED_DISTANCE = 1e3  # m, cutoff of the distance sensors; larger than any scene
 # Sensors that are added for each pair of geoms that may collide in a strike.
 CONTACT_SENSOR = "clashsim/contact"
@@ -261,7 +262,28 @@ class Scene:
     @cached_property
     def striker_body(self) -> Mobility:
         """How the striker's body moves."""
-        return Mobility.of(self.base, self.striker)
+        body = Mobility.of(self.base, self.striker)
+        if body.mechanism is None or self.plane is None:
+            return body
+        # An arm can bring its tool to any height above the plane in which the struck body moves;
+        # impacts in a plane do not say to which.
+        normal = self.plane[2]
+        height, half_height = self._extent(self.striker, normal, body.mechanism.reference)
+        struck_height, struck_half_height = self._extent(self.struck, normal, self.base.qpos0)
+        if abs(height - struck_height) < half_height + struck_half_height:
+            return body
+        return replace(body, position=body.position + (struck_height - height) * normal)
+
+    def _extent(self, geom: str, normal: np.ndarray, qpos: np.ndarray) -> tuple[float, float]:
+        """Height of a geom's centre along a normal, m, and half its extent, at qpos (nq,)."""
+        data = mujoco.MjData(self.base)
+        data.qpos[:] = qpos
+        mujoco.mj_kinematics(self.base, data)
+        index = int(self.base.geom(geom).id)
+        rotation = data.geom_xmat[index].reshape(3, 3)
+        box = self.base.geom_aabb[index]
+        centre = data.geom_xpos[index] + rotation @ box[:3]
+        return float(centre @ normal), float(np.abs(rotation.T @ normal) @ box[3:])
 
     @cached_property
     def plane(self) -> np.ndarray | None:
@@ -273,7 +295,12 @@ class Scene:
             data = mujoco.MjData(self.base)
             mujoco.mj_kinematics(self.base, data)
             return plane_basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
-        return self.struck_body.plane
+        plane = self.struck_body.plane
+        if plane is not None and self.struck_body.mechanism is not None:
+            striker = Mobility.of(self.base, self.striker)
+            if not _stays_in_plane(striker, plane[2]):
+                return None
+        return plane
 
     @cached_property
     def is_round(self) -> bool:
@@ -425,6 +452,18 @@ def _scene_path(source: str | Path) -> Path:
     if not path.is_file():
         raise SceneError(f"there is no scene file {str(source)!r}")
     return path
+
+
+def _stays_in_plane(body: Mobility, normal: np.ndarray) -> bool:
+    """Whether the joints of a body keep it in planes with a given normal (3,)."""
+    if body.fixed:
+        return True
+    if body.mechanism is not None:
+        own_normal = body.mechanism.normal
+        return own_normal is not None and abs(float(own_normal @ normal)) > 1 - _SAME_NORMAL
+    if body.free or np.abs(body.slides @ normal).max(initial=0.0) > _SAME_NORMAL:
+        return False
+    return body.hinge is None or abs(float(body.hinge @ normal)) > 1 - _SAME_NORMAL
 
 
 def _between(struck: str, striker: str) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from clashsim.core.mechanism import Mechanism
 from clashsim.core.mobility import Mobility
 
 
@@ -138,3 +139,61 @@ def _rotating_basis(
     # The mass centre stays where it is, so the origin moves.
     twists[:, :3, num_slides:] = np.swapaxes(-np.cross(axes, arm[:, None]), 1, 2)
     return MotionBasis(twists, rotates=True)
+
+
+@dataclass(frozen=True, eq=False)
+class MechanismState:
+    """A body at the end of a mechanism in N impacts, whose tree of joints has k velocities.
+
+    Attributes:
+        mass_matrix: (N, k, k).
+        jacobian: (N, 6, k), twist of the body's origin, world axes.
+        mass_jacobians: For each body whose mass is a parameter its index, and (N, 3, k), velocity
+            of its mass centre.
+        acceleration: (N, 6), of the body's origin without contact and actuators.
+    """
+
+    mass_matrix: np.ndarray
+    jacobian: np.ndarray
+    mass_jacobians: list[tuple[int, np.ndarray]]
+    acceleration: np.ndarray
+
+
+def mechanism_state(
+    mechanism: Mechanism, qpos: np.ndarray, qvel: np.ndarray, bodies_of_mass: Sequence[int]
+) -> MechanismState:
+    """Compute how a mechanism resists an impulse.
+
+    Args:
+        mechanism: The mechanism.
+        qpos: (N, nq), of the whole model.
+        qvel: (N, nv), of the whole model.
+        bodies_of_mass: Indices of bodies whose mass is a parameter.
+    """
+    model = mechanism.model
+    tree = mechanism.tree
+    n, k = len(qpos), len(tree)
+    mass_matrix = np.empty((n, k, k))
+    jacobian = np.empty((n, 6, k))
+    mass_jacobians = [(body, np.empty((n, 3, k))) for body in bodies_of_mass]
+    acceleration = np.zeros((n, 6))
+    data = mujoco.MjData(model)
+    whole = np.zeros((model.nv, model.nv))
+    for row in range(n):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:] = qpos[row]
+        data.qvel[:] = qvel[row]
+        mujoco.mj_forward(model, data)
+        mujoco.mj_fullM(model, data, whole)
+        mass_matrix[row] = whole[np.ix_(tree, tree)]
+        of_body = mechanism.jacobian(data)
+        jacobian[row] = of_body[:, tree]
+        for body, of_mass in mass_jacobians:
+            of_centre = np.zeros((3, model.nv))
+            mujoco.mj_jacBodyCom(model, data, of_centre, None, body)
+            of_mass[row] = of_centre[:, tree]
+        changing = np.zeros((6, model.nv))
+        point = data.xpos[mechanism.body]
+        mujoco.mj_jacDot(model, data, changing[:3], changing[3:], point, mechanism.body)
+        acceleration[row] = of_body @ data.qacc_smooth + changing @ data.qvel
+    return MechanismState(mass_matrix, jacobian, mass_jacobians, acceleration)

@@ -7,7 +7,7 @@ minimum of
 
 where x are the accelerations by contact in unit-mass coordinates and s is the cost of an elliptic
 friction cone: zero where the contact opens, quadratic where it sticks, and a cone between them
-where it slips. With few contacts and at most twelve coordinates the problem is small, so it is
+where it slips. With few contacts and about a dozen coordinates the problem is small, so it is
 solved here by Newton's method in compiled code, one problem at a time.
 
 Functions take plain arrays: in compiled loops, tuples of arrays and slices of arrays cost more than
@@ -28,11 +28,11 @@ FRICTION = 2  # friction coefficient; in the first row that of the cone
 DIM = 0  # rows that count: 0 for an open contact, 3, or 4 with torsion
 FIRST = 1  # the first coordinate that the rows depend on
 LAST = 2  # one after the last
-# Rows of `scratch` (SCRATCH, r), for up to twelve coordinates.
+# Rows of `scratch` (SCRATCH + r, r), for r coordinates.
 _GRADIENT = 0
 _DIRECTION = 1
 _HESSIAN = 2  # and the r - 1 rows after it
-SCRATCH = 14
+SCRATCH = 2
 # Rows of `local` (LOCAL, 4), for one contact.
 _RESIDUAL = 0
 _SLIP = 1

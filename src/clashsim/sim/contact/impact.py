@@ -40,13 +40,12 @@ _UNFINISHED = int(ImpactEnd.UNFINISHED)
 _ORIGIN = 0  # m
 _START = 3  # m, the origin where the geometry has it
 _TWIST = 6  # m/s and rad/s
-_TWIST_BEFORE = 12
-_SMOOTH = 18  # accelerations by everything but contact
-_OTHER = 24  # accelerations by everything but contact, servos and the body's own rotation
-_ROTATION = 30  # since the start, row by row
-_INERTIA = 39  # of a free body at its orientation at the start, row by row
-_ARM = 48  # m, from the origin to the mass centre, at the start
-_BODY = 51
+_SMOOTH = 12  # accelerations by everything but contact
+_OTHER = 18  # accelerations by everything but contact, servos and the body's own rotation
+_ROTATION = 24  # since the start, row by row
+_INERTIA = 33  # of a free body at its orientation at the start, row by row
+_ARM = 42  # m, from the origin to the mass centre, at the start
+_BODY = 45
 # Columns of `features` (K, _FEATURE), where an impact's surfaces may touch.
 _POINT = 0
 _NORMAL = 3
@@ -81,6 +80,8 @@ _MAX_CONTACTS = 4  # of a group, as in MuJoCo
 
 _Arrays = tuple[np.ndarray, ...]
 _Vector = tuple[float, float, float]
+_Pair = tuple[int, int]
+_Settings = tuple[_Pair, _Pair, tuple[bool, bool], tuple[float, float], tuple[int, int, int]]
 
 
 def solve_impacts(
@@ -152,7 +153,8 @@ def _solve_rows(
         out: Twists after (N, 2, 6) and ends (N,), to be filled.
     """
     geometry, motion, given = problem
-    _, _, _, _, basis, columns, rotating, _, _, _, servo = motion
+    basis, columns, rotating = motion[4], motion[5], motion[6]
+    driven, damping, relaxation, drift = motion[10], motion[11], motion[12], motion[13]
     point, group = geometry[0], geometry[-1]
     dims = given[-1]
     twist_after, end = out
@@ -168,9 +170,15 @@ def _solve_rows(
         _load_features(motion[0][n], geometry, features, kinds)
         _load_parameters(n, given, parameters)
         end[n] = _solve_one(
-            (bodies, basis[n], servo[n]),
+            (bodies, basis[n], damping[n], relaxation[n], drift[n]),
             (features, kinds, parameters),
-            ((columns[0], columns[1]), (rotating[0], rotating[1]), options, limits),
+            (
+                (columns[0], columns[1]),
+                (rotating[0], rotating[1]),
+                (driven[0], driven[1]),
+                options,
+                limits,
+            ),
         )
         for b in range(2):
             for i in range(6):
@@ -180,7 +188,8 @@ def _solve_rows(
 @compiled
 def _load_bodies(n: int, motion: _Arrays, bodies: np.ndarray) -> None:
     """Put both bodies at the start of impact n."""
-    _, origin, shift, arm, _, _, _, inertia, twist, acceleration, _ = motion
+    origin, shift, arm = motion[1], motion[2], motion[3]
+    inertia, twist, acceleration = motion[7], motion[8], motion[9]
     for b in range(2):
         for i in range(3):
             bodies[b, _START + i] = origin[n, b, i]
@@ -190,7 +199,6 @@ def _load_bodies(n: int, motion: _Arrays, bodies: np.ndarray) -> None:
             bodies[b, _ARM + i] = arm[n, b, i]
         for i in range(6):
             bodies[b, _TWIST + i] = twist[n, b, i]
-            bodies[b, _TWIST_BEFORE + i] = twist[n, b, i]
             bodies[b, _OTHER + i] = acceleration[n, b, i]
         for i in range(9):
             bodies[b, _ROTATION + i] = 1.0 if i % 4 == 0 else 0.0
@@ -231,21 +239,21 @@ def _load_parameters(n: int, given: _Arrays, parameters: np.ndarray) -> None:
 
 @compiled
 def _solve_one(
-    moving: tuple[np.ndarray, np.ndarray, np.ndarray],
+    moving: _Arrays,
     surfaces: tuple[np.ndarray, np.ndarray, np.ndarray],
-    settings: tuple[tuple[int, int], tuple[int, int], tuple[float, float], tuple[int, int, int]],
+    settings: _Settings,
 ) -> int:
     """Step an impact until its end and return it; leaves the twists after in `bodies`.
 
     Args:
-        moving: Bodies, their basis (2, 6, 6) and servos (2, 6, 6) as in `PairMotion`.
+        moving: Bodies, and their basis, damping, relaxation and drift as in `PairMotion`.
         surfaces: Features, their kinds, and contact parameters.
-        settings: Columns of both bases, columns from which on they rotate, (time step, impratio),
-            and limits as for `_solve_rows`.
+        settings: Columns of both bases, columns from which on they rotate, whether the bodies are
+            driven, (time step, impratio), and limits as for `_solve_rows`.
     """
-    bodies, start_basis, servo = moving
+    bodies, start_basis, damping, relaxation, drift = moving
     features, kinds, parameters = surfaces
-    columns, rotating, options, limits = settings
+    columns, rotating, driven, options, limits = settings
     count = len(features)
     size = columns[0] + columns[1]
     basis = start_basis.copy()
@@ -257,14 +265,18 @@ def _solve_one(
         span[k, FIRST] = 0 if both or kinds[k, _CARRIER] == 0 else columns[0]
         span[k, LAST] = size if both or kinds[k, _CARRIER] == 1 else columns[0]
     x = np.zeros(size)
-    scratch = np.zeros((SCRATCH, size))
+    applied = np.zeros(size)
+    scratch = np.zeros((SCRATCH + size, size))
     local = np.zeros((LOCAL, 4))
     placed = np.zeros((count + 1, _PLACED))
+    lag = np.zeros((3, 2, basis.shape[2]))
     approach = -1.0  # speed at the first touch; negative before it
     quiet_steps = 0
     for _ in range(limits[0]):
         for b in range(2):
-            _accelerate(b, bodies, servo)
+            _accelerate(b, bodies)
+            if driven[b]:
+                _drive(b, columns[b], bodies, basis, (lag, damping, drift))
             if rotating[b] < columns[b]:
                 _rotate_inertia(b, (rotating[b], columns[b]), bodies, start_basis, basis)
         deepest = 1.0  # gap of the impact's deepest contact; positive where none touches
@@ -310,19 +322,77 @@ def _solve_one(
             solve_contacts(rows, side, span, x, scratch, local)
         else:
             x[:] = 0.0
-        _advance(columns, bodies, basis, x, options[0])
+        for j in range(size):
+            applied[j] = x[j]
+        first = 0
+        for b in range(2):
+            if driven[b]:
+                _relax(b, (columns[b], first), options[0], applied, (lag, relaxation))
+            first += columns[b]
+        _advance(columns, bodies, basis, applied, options[0])
     return _UNFINISHED
 
 
 @compiled
-def _accelerate(b: int, bodies: np.ndarray, servo: np.ndarray) -> None:
-    """Fill the accelerations of body b by everything but contact and its own rotation."""
+def _accelerate(b: int, bodies: np.ndarray) -> None:
+    """Fill the accelerations of body b by everything but contact, servos and its own rotation."""
     for i in range(6):
-        value = bodies[b, _OTHER + i]
-        for j in range(6):
-            lag = bodies[b, _TWIST_BEFORE + j] - bodies[b, _TWIST + j]
-            value += servo[b, i, j] * lag
-        bodies[b, _SMOOTH + i] = value
+        bodies[b, _SMOOTH + i] = bodies[b, _OTHER + i]
+
+
+@compiled
+def _drive(
+    b: int, columns: int, bodies: np.ndarray, basis: np.ndarray, drive: tuple[np.ndarray, ...]
+) -> None:
+    """Add the accelerations of body b by its servos and dampers.
+
+    Args:
+        b: The body.
+        columns: Of its basis.
+        bodies: The bodies.
+        basis: (2, 6, D).
+        drive: Lag (3, 2, D), whose first part is the change of unit-mass velocities since the start
+            and whose second is filled with their accelerations; damping and drift.
+    """
+    lag, damping, drift = drive
+    for j in range(columns):
+        braking = 0.0
+        for k in range(columns):
+            braking -= damping[b, j, k] * lag[0, b, k]
+        lag[1, b, j] = drift[b, j] + braking
+        for i in range(6):
+            bodies[b, _SMOOTH + i] += basis[b, i, j] * braking
+
+
+@compiled
+def _relax(
+    b: int,
+    span: tuple[int, int],
+    timestep: float,
+    x: np.ndarray,
+    drive: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Reduce the acceleration of body b in this time step by what servos and dampers do in it.
+
+    Args:
+        b: The body.
+        span: Columns of its basis, and its first entry in x.
+        timestep: s.
+        x: (r,), accelerations of unit-mass coordinates by contact, changed in place.
+        drive: Lag as for `_drive`, changed in place; and relaxation (2, D, D).
+    """
+    lag, relaxation = drive
+    columns, first = span
+    for j in range(columns):
+        lag[1, b, j] += x[first + j]
+    for j in range(columns):
+        relaxed = 0.0
+        for k in range(columns):
+            relaxed += relaxation[b, j, k] * lag[1, b, k]
+        lag[2, b, j] = relaxed
+    for j in range(columns):
+        x[first + j] += lag[2, b, j] - lag[1, b, j]
+        lag[0, b, j] += timestep * lag[2, b, j]
 
 
 @compiled
@@ -361,8 +431,8 @@ def _rotate_inertia(
         b: The body.
         span: The first column that rotates, and one after the last.
         bodies: The bodies.
-        start_basis: (2, 6, 6), at the start.
-        basis: (2, 6, 6), filled.
+        start_basis: (2, 6, D), at the start.
+        basis: (2, 6, D), filled.
     """
     for j in range(span[0], span[1]):
         column = (start_basis[b, 0, j], start_basis[b, 1, j], start_basis[b, 2, j])
@@ -572,7 +642,7 @@ def _fill_row(
         place: Contact, row, the body that carries the feature, and the one it meets.
         columns: Columns of both bases.
         bodies: The bodies.
-        basis: (2, 6, 6).
+        basis: (2, 6, D).
         placed: Where the features are.
         contacts: `rows` and `side` of the solver.
 

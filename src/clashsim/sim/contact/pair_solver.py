@@ -7,17 +7,14 @@ MuJoCo simulates the others. Both step the same equations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_geometry import NearestPoints, PairPoser
-from clashsim.core.impacts import MotionBefore
-from clashsim.core.mobility import Mobility
+from clashsim.core.contact_geometry import NearestPoints
 from clashsim.core.params import pair_rows
 from clashsim.core.scene import GROUND, STRIKE, Scene, model_field
-from clashsim.sim.contact.bodies import RigidProperties, motion_basis, rigid_properties
 from clashsim.sim.contact.features import (
     Features,
     PosedGeom,
@@ -27,16 +24,16 @@ from clashsim.sim.contact.features import (
     unit_vectors,
 )
 from clashsim.sim.contact.impact import solve_impacts
+from clashsim.sim.contact.pair_motion import Fields, MovingPair, PosedBody, is_covered
 from clashsim.sim.contact.problem import (
     STRIKER,
     STRUCK,
     ContactGeometry,
     ContactParameters,
     ContactProblem,
-    PairMotion,
     contiguous,
 )
-from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height, velocity_servos
+from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height
 
 _BATCH = 1024  # impacts that MuJoCo simulates at once
 _NEARLY_NORMAL = 0.7  # of a coordinate of the normal, above which another axis gives a tangent
@@ -51,30 +48,6 @@ _FIELDS = (
     "pair_solimp",
     "opt.gravity",
 )
-
-Fields = dict[str, np.ndarray]  # arrays of a model with a leading axis of N impacts, by name
-
-
-@dataclass(frozen=True, eq=False)
-class _PosedBody:
-    """A body in N impacts, world axes.
-
-    Attributes:
-        position: (N, 3), m, of its origin.
-        rotation: (N, 3, 3).
-        linear: (N, 3), m/s, velocity of its origin.
-        angular: (N, 3), rad/s.
-    """
-
-    position: np.ndarray
-    rotation: np.ndarray
-    linear: np.ndarray
-    angular: np.ndarray
-
-    def __getitem__(self, rows: np.ndarray) -> _PosedBody:
-        return _PosedBody(
-            self.position[rows], self.rotation[rows], self.linear[rows], self.angular[rows]
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +104,7 @@ class PairSolver:
         self.scene = scene
         self.before = before
         self._threads = threads
-        self._poser = PairPoser(scene)
+        self._pair = MovingPair(scene, before)
         self._sizes_vary = any(s is not None and s.field == "geom_size" for s in scene.slots)
 
     def solve(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -169,18 +142,6 @@ class PairSolver:
         return ImpactSimulator(self.scene, _BATCH, threads=self._threads)
 
     @cached_property
-    def _bodies(self) -> tuple[_PosedBody, _PosedBody]:
-        motion = MotionBefore.of(self.before)
-        posed = []
-        for mobility, body in (
-            (self.scene.struck_body, motion.struck),
-            (self.scene.striker_body, motion.striker),
-        ):
-            position, rotation = self._poser.world_pose(body.pose, mobility, None)
-            posed.append(_PosedBody(position, rotation, *self._poser.world_twist(body.twist)))
-        return posed[0], posed[1]
-
-    @cached_property
     def _touch(self) -> _Touch:
         """Where the surfaces touch."""
         nearest_points = NearestPoints.of(self.scene, len(self.before))
@@ -210,7 +171,7 @@ class PairSolver:
         touch = self._touch[rows]
 
         def posed(geom: str, body: int) -> PosedGeom:
-            return _posed_geom(scene, geom, self._bodies[body][rows], sizes)
+            return _posed_geom(scene, geom, self._pair.bodies[body][rows], sizes)
 
         parts = []
         for i, (struck, striker) in enumerate(scene.strike_geoms):
@@ -236,7 +197,8 @@ class PairSolver:
         scene = self.scene
         fields = _fields(scene, theta)
         axes = self._touch.axes[rows]
-        motion, inverse_weight = self._motion(rows, fields)
+        point = self._touch.point[rows]
+        motion, inverse_weight = self._pair.at_contact(rows, fields, point, axes)
         motion = motion._replace(row=at)
         height = rest_height(scene, theta)
         if height is not None:
@@ -255,127 +217,41 @@ class PairSolver:
         twist, end = solve_impacts(problem, threads=self._threads)
         linear = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, :3])
         angular = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, 3:])
-        after = self._poser.scene_twist(linear, angular)
+        after = self._pair.poser.scene_twist(linear, angular)
         after[end == ImpactEnd.UNFINISHED] = np.nan
         return after
-
-    def _motion(self, rows: np.ndarray, fields: Fields) -> tuple[PairMotion, np.ndarray]:
-        """Motion of the bodies of impacts `rows` (M,) with the model's arrays `fields`.
-
-        Returns:
-            The motion, with `row` and `shift` to be filled; and the inverse weights (M, 2) of the
-            bodies, 1/kg.
-        """
-        scene = self.scene
-        m = len(rows)
-        touch = self._touch[rows]
-        mobilities = (scene.struck_body, scene.striker_body)
-        columns = np.array([len(mobility.qvel) for mobility in mobilities])
-        motion = PairMotion(
-            row=rows,
-            origin=np.zeros((m, 2, 3)),
-            shift=np.zeros((m, 3)),
-            arm=np.zeros((m, 2, 3)),
-            basis=np.zeros((m, 2, 6, 6)),
-            columns=columns,
-            rotating=columns.copy(),
-            inertia=np.zeros((m, 2, 3, 3)),
-            twist=np.zeros((m, 2, 6)),
-            acceleration=np.zeros((m, 2, 6)),
-            servo=np.zeros((m, 2, 6, 6)),
-        )
-        inverse_weight = np.zeros((m, 2))
-        weight_factors = [_weight_factor(scene, mobility) for mobility in mobilities]
-        to_contact = np.zeros((m, 6, 6))  # from twists in world axes to those of the contact
-        to_contact[:, :3, :3] = touch.axes
-        to_contact[:, 3:, 3:] = touch.axes
-        for b, mobility in enumerate(mobilities):
-            body = self._bodies[b][rows]
-            twist = np.concatenate([body.linear, body.angular], axis=1)
-            motion.twist[:, b] = np.einsum("nij,nj->ni", to_contact, twist)
-            origin = body.position - touch.point
-            motion.origin[:, b] = np.einsum("nij,nj->ni", touch.axes, origin)
-            if mobility.fixed:
-                continue
-            properties = rigid_properties(scene.base, mobility.body, fields)
-            armature = scene.base.dof_armature[mobility.qvel]
-            basis = motion_basis(mobility, properties, body.rotation, armature)
-            assert basis is not None  # or no impact would be solved directly
-            arm = np.einsum("nij,nj->ni", body.rotation, properties.centre)
-            motion.arm[:, b] = np.einsum("nij,nj->ni", touch.axes, arm)
-            motion.basis[:, b, :, : columns[b]] = to_contact @ basis.twists
-            if basis.rotates:
-                motion.rotating[b] = len(mobility.slides)
-            if mobility.free:
-                to_body = touch.axes @ body.rotation
-                motion.inertia[:, b] = to_body @ properties.inertia @ np.swapaxes(to_body, 1, 2)
-            # Velocities of the mass centre, whose outer product is the inverse mass there.
-            at_centre = basis.twists[:, :3] + np.cross(
-                basis.twists[:, 3:], arm[:, :, None], axisa=1, axisb=1, axisc=1
-            )
-            inverse_weight[:, b] = (at_centre**2).sum((1, 2)) * weight_factors[b]
-            weight = properties.mass[:, None] * fields["opt.gravity"]
-            fall = np.einsum("nik,njk,nj->ni", basis.twists, at_centre, weight, optimize=True)
-            motion.acceleration[:, b] = np.einsum("nij,nj->ni", to_contact, fall)
-            gains = _servo_gains(scene, mobility)
-            if gains.any():
-                inverse_inertia = basis.twists @ np.swapaxes(basis.twists, 1, 2)
-                from_contact = np.swapaxes(to_contact, 1, 2)
-                motion.servo[:, b] = to_contact @ inverse_inertia @ gains @ from_contact
-        return motion, inverse_weight
 
 
 @lru_cache(maxsize=64)
 def _is_plain(scene: Scene) -> bool:
-    """Whether nothing but contact, gravity and velocity servos acts in a scene's model."""
+    """Whether nothing but contact, gravity and servos acts on the bodies of a scene's pair.
+
+    Springs, friction and limits of the joints of a mechanism are left out: they hardly change
+    during an impact, and a controller has balanced them before.
+    """
     model = scene.base
+    bodies = (scene.struck_body, scene.striker_body)
+    own_dofs = [body.qvel for body in bodies if body.mechanism is None]
+    dofs = np.concatenate([*own_dofs, np.zeros(0, int)])
+    joints = np.unique(model.dof_jntid[dofs])
     joints_are_loose = not (
-        model.jnt_stiffness.any()
-        or model.dof_damping.any()
-        or model.dof_frictionloss.any()
-        or model.jnt_limited.any()
+        model.jnt_stiffness[joints].any()
+        or model.dof_frictionloss[dofs].any()
+        or model.jnt_limited[joints].any()
     )
-    servos = [actuator for actuator, _ in velocity_servos(scene)]
+    on_joints = bool((model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)).all())
     return bool(
         model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
         and model.opt.integrator != mujoco.mjtIntegrator.mjINT_RK4
         and joints_are_loose
         and model.neq == 0
         and model.ntendon == 0
-        and servos == list(range(model.nu))
+        and on_joints
         and not (model.opt.density or model.opt.viscosity)
-        and all(map(partial(_has_basis, model), (scene.struck_body, scene.striker_body)))
+        and all(is_covered(scene, body) for body in bodies)
         and all(int(model.pair_dim[pair]) in (3, 4) for pair in _pairs(scene))
         and not any(model.pair_margin[pair] for pair in _pairs(scene))
     )
-
-
-@lru_cache(maxsize=64)
-def _weight_factor(scene: Scene, mobility: Mobility) -> float:
-    """MuJoCo's `body_invweight0` over the trace of the body's inverse mass.
-
-    MuJoCo takes the mean over the directions in which a body can move, but not for all joints.
-    """
-    if mobility.fixed:
-        return 0.0
-    model = scene.base
-    data = mujoco.MjData(model)
-    mujoco.mj_forward(model, data)
-    jacobian = np.zeros((3, model.nv))
-    mujoco.mj_jacBodyCom(model, data, jacobian, None, mobility.body)
-    response = np.zeros((3, model.nv))
-    mujoco.mj_solveM(model, data, response, jacobian)
-    trace = float((jacobian * response).sum())
-    return float(model.body_invweight0[mobility.body, 0]) / trace if trace > 0 else 0.0
-
-
-def _has_basis(model: mujoco.MjModel, mobility: Mobility) -> bool:
-    """Whether `motion_basis` finds unit-mass coordinates of a body."""
-    if mobility.fixed:
-        return True
-    one = RigidProperties(np.ones(1), np.zeros((1, 3)), np.eye(3)[None])
-    armature = model.dof_armature[mobility.qvel]
-    return motion_basis(mobility, one, np.eye(3)[None], armature) is not None
 
 
 def _pairs(scene: Scene) -> list[int]:
@@ -395,7 +271,7 @@ def _fields(scene: Scene, theta: np.ndarray) -> Fields:
     return fields
 
 
-def _posed_geom(scene: Scene, name: str, body: _PosedBody, sizes: np.ndarray) -> PosedGeom:
+def _posed_geom(scene: Scene, name: str, body: PosedBody, sizes: np.ndarray) -> PosedGeom:
     """A geom of a posed body, with sizes (M or 1, G, 3) of all geoms."""
     local, rotation = _pose_in_body(scene, name)
     geom = int(scene.base.geom(name).id)
@@ -451,23 +327,6 @@ def _contact_axes(normal: np.ndarray) -> np.ndarray:
     tangent = helper - (helper * normal).sum(1, keepdims=True) * normal
     tangent /= np.linalg.norm(tangent, axis=1, keepdims=True)
     return np.stack([normal, tangent, np.cross(normal, tangent)], 1)
-
-
-@lru_cache(maxsize=64)
-def _servo_gains(scene: Scene, mobility: Mobility) -> np.ndarray:
-    """Forces and torques (6, 6) of velocity servos per unit of twist of a body, world axes."""
-    gains = np.zeros((6, 6))
-    directions = np.zeros((6, len(mobility.qvel)))  # twist of a unit velocity of each joint
-    directions[:3, : len(mobility.slides)] = mobility.slides.T
-    if mobility.hinge is not None:
-        directions[3:, len(mobility.slides)] = mobility.hinge
-    dofs = mobility.qvel.tolist()
-    for actuator, dof in velocity_servos(scene):
-        if dof in dofs and not mobility.free:
-            direction = directions[:, dofs.index(dof)]
-            gain = -float(scene.base.actuator_biasprm[actuator, 2])
-            gains += gain * np.outer(direction, direction)
-    return gains
 
 
 def _contact_parameters(

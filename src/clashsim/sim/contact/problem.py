@@ -63,8 +63,9 @@ class PairMotion(NamedTuple):
     shift: np.ndarray
     # (N, 2, 3), m: from the origin of each body to its mass centre.
     arm: np.ndarray
-    # (N, 2, 6, 6): columns are the twists of unit-mass coordinates, so that basis @ basis.T is the
-    # inverse inertia at the origin. A body that cannot move in all directions has fewer columns.
+    # (N, 2, 6, D): columns are the twists of unit-mass coordinates, so that basis @ basis.T is the
+    # inverse inertia at the origin. A body that cannot move in all directions has fewer columns; a
+    # mechanism with many joints may have more than six.
     basis: np.ndarray
     # (2,): how many columns of each basis are used; the others are not read.
     columns: np.ndarray
@@ -76,8 +77,16 @@ class PairMotion(NamedTuple):
     twist: np.ndarray
     # (N, 2, 6), m/s^2 and rad/s^2: accelerations by everything but contact and servos.
     acceleration: np.ndarray
-    # (N, 2, 6, 6), 1/s: accelerations by velocity servos, per unit of lag behind the twist before.
-    servo: np.ndarray
+    # (2,): whether servos or dampers act on a body; if not, the next three are not read.
+    driven: np.ndarray
+    # (N, 2, D, D), 1/s: accelerations of unit-mass coordinates by servos and dampers, per unit of
+    # lag behind the motion before.
+    damping: np.ndarray
+    # (N, 2, D, D): how much of an acceleration takes effect in a time step, since MuJoCo integrates
+    # damping implicitly.
+    relaxation: np.ndarray
+    # (N, 2, D): `acceleration` in unit-mass coordinates.
+    drift: np.ndarray
 
 
 class ContactParameters(NamedTuple):

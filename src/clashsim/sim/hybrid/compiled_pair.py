@@ -244,9 +244,9 @@ class CompiledPair:
         """The struck body's entries of qvel per unit twist (k, m), and inverse inertia (k, k)."""
         k = self._twist_size
         world_to_twist = self._world_to_twist()
-        orientation = data.xmat[self.struck.body].reshape(1, 3, 3)
+        coordinates = np.repeat(data.qpos[None, self.struck.qpos], k, 0)
         qvel_per_twist = self.struck.rates(
-            world_to_twist[:, :3], world_to_twist[:, 3:], np.repeat(orientation, k, 0)
+            world_to_twist[:, :3], world_to_twist[:, 3:], coordinates
         )
         qvel = np.zeros((k, model.nv))  # a row for each unit twist
         qvel[:, self.struck.qvel] = qvel_per_twist

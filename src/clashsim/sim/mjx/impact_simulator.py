@@ -224,6 +224,12 @@ def _refuse_rk4_and_gap(scene: Scene) -> None:
             f"of scene {scene.name!r} end: use Euler or implicitfast, or ImpactSimulator"
         )
     gap_varies = any(slot is not None and slot.field == "pair_gap" for slot in scene.slots)
+    bodies = (scene.struck_body, scene.striker_body)
+    if len(scene.strike_geoms) > 1 or any(body.mechanism is not None for body in bodies):
+        raise UnsupportedByMjx(
+            f"scene {scene.name!r} has bodies of several geoms or on a chain of joints, whose "
+            "impacts are not simulated in MJX: use ImpactSimulator"
+        )
     if scene.base.pair(STRIKE).gap[0] or gap_varies:
         raise UnsupportedByMjx(
             f"the pair {STRIKE!r} of scene {scene.name!r} has a gap, by which MuJoCo sees a "

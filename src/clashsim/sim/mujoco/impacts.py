@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,6 +14,7 @@ from mujoco import batch
 from scipy.interpolate import RegularGridInterpolator
 
 from clashsim.core.contact_geometry import PairPoser
+from clashsim.core.mobility import Mobility
 from clashsim.core.params import from_unit, pair_rows
 from clashsim.core.scene import CONTACT_SENSOR, GROUND, STRIKE, Scene
 
@@ -107,11 +109,12 @@ class ImpactSimulator:
         """
         self.scene = scene
         self.size = size
-        self._batch = batch.Batch(scene.base, size, nthread=threads)
+        self._batch = batch.Batch(without_position_control(scene), size, nthread=threads)
         self._qpos = self._batch.bind("qpos")
         self._qvel = self._batch.bind("qvel")
         self._warmstart = self._batch.bind("qacc_warmstart")
         self._ctrl = self._batch.bind("ctrl") if scene.base.nu else None
+        self._applied = self._batch.bind("qfrc_applied") if balanced_trees(scene) else None
         self._sensors = self._batch.bind("sensordata")
         self._contact_sensors = contact_sensors(scene.base)
         self._fields = {
@@ -186,6 +189,8 @@ class ImpactSimulator:
         if self._ctrl is not None:
             for actuator, dof in self._servos:
                 self._ctrl[:n, actuator] = qvel[:, dof]
+        if self._applied is not None:
+            self._applied[:n] = balancing_forces(self.scene, qpos, qvel)
 
 
 def contact_sensors(model: mujoco.MjModel) -> np.ndarray:
@@ -256,13 +261,83 @@ def velocity_servos(scene: Scene) -> list[tuple[int, int]]:
     """(actuator, dof) of the striker's velocity servos, which keep the speed of the strike."""
     model = scene.base
     servos = []
+    if scene.striker_body.mechanism is not None:
+        return []
+    for actuator, dof in driven_joints(model, scene.striker_body):
+        _, position_gain, velocity_gain = model.actuator_biasprm[actuator, :3]
+        if velocity_gain < 0 and position_gain == 0:
+            servos.append((actuator, dof))
+    return servos
+
+
+def driven_joints(model: mujoco.MjModel, body: Mobility) -> list[tuple[int, int]]:
+    """(actuator, dof) of all actuators on joints that move a body."""
+    dofs = body.qvel if body.mechanism is None else body.mechanism.tree
+    joints = np.unique(model.dof_jntid[dofs])
+    found = []
     for actuator in range(model.nu):
         joint = int(model.actuator_trnid[actuator, 0])
-        # biasprm[2] is MuJoCo's velocity gain: the force falls with the joint's velocity.
-        is_velocity_servo = model.actuator_biasprm[actuator, 2] < 0
-        if is_velocity_servo and int(model.jnt_bodyid[joint]) == scene.striker_body.body:
-            servos.append((actuator, int(model.jnt_dofadr[joint])))
-    return servos
+        kind = int(model.actuator_trntype[actuator])
+        if kind == int(mujoco.mjtTrn.mjTRN_JOINT) and joint in joints:
+            found.append((actuator, int(model.jnt_dofadr[joint])))
+    return found
+
+
+@lru_cache(maxsize=64)
+def balanced_trees(scene: Scene) -> tuple[np.ndarray, ...]:
+    """Indices in qvel of all that moves with each body of the pair that a controller drives.
+
+    Velocity servos are not among them, since their own input keeps the speed.
+    """
+    model = scene.base
+    servos = velocity_servos(scene)
+    trees = []
+    for body in (scene.struck_body, scene.striker_body):
+        if any(driven not in servos for driven in driven_joints(model, body)):
+            tree = model.dof_treeid[body.qvel[0]]
+            trees.append(np.flatnonzero(model.dof_treeid == tree))
+    return tuple(trees)
+
+
+@lru_cache(maxsize=64)
+def without_position_control(scene: Scene) -> mujoco.MjModel:
+    """The scene's model, in which the actuators of `balanced_trees` have no position to hold.
+
+    The position that a controller wants moves along during an impact, so that it makes no
+    difference; to a fixed one it would pull the body back.
+    """
+    dofs = {int(dof) for tree in balanced_trees(scene) for dof in tree}
+    if not dofs:
+        return scene.base
+    model = copy.copy(scene.base)
+    for body in (scene.struck_body, scene.striker_body):
+        for actuator, dof in driven_joints(model, body):
+            if dof in dofs:
+                model.actuator_biasprm[actuator, :2] = 0.0
+    return model
+
+
+def balancing_forces(scene: Scene, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+    """Forces (n, nv) with which the joints of `balanced_trees` keep their velocity.
+
+    A controller has brought them to that velocity; it goes on with the forces of that instant.
+
+    Args:
+        scene: The scene.
+        qpos: (n, nq).
+        qvel: (n, nv).
+    """
+    forces = np.zeros_like(qvel)
+    model = without_position_control(scene)
+    data = mujoco.MjData(model)
+    for row in range(len(qpos)):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:] = qpos[row]
+        data.qvel[:] = qvel[row]
+        mujoco.mj_forward(model, data)
+        for tree in balanced_trees(scene):
+            forces[row, tree] = -data.qfrc_smooth[tree]
+    return forces
 
 
 def _update_bounding_radii(

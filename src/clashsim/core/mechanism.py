@@ -1,0 +1,218 @@
+"""Kinematics of a body that a chain of joints carries, as a tool at the end of an arm.
+
+A pose of the body is turned into joint coordinates by inverse kinematics, from the model's first
+keyframe or else its reference configuration, in steps of least norm. So where an arm has more
+joints than a pose needs, recorded poses that are close to each other get configurations that are.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import mujoco
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from clashsim.core.errors import DataError
+
+_FREE = int(mujoco.mjtJoint.mjJNT_FREE)
+_BALL = int(mujoco.mjtJoint.mjJNT_BALL)
+_HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
+_SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
+_COORDINATES = {_FREE: 7, _BALL: 4, _SLIDE: 1, _HINGE: 1}  # entries of qpos of a joint
+_ITERATIONS = 200
+_TOLERANCE = 1e-10  # m, and rad times `_ROTATION_LENGTH`
+_ROTATION_LENGTH = 0.1  # m: an error of one radian counts like one of this many metres
+_DAMPING = 1e-4  # m/rad, of the least-squares steps
+_LARGEST_STEP = 0.3  # rad or m, of a joint in one iteration
+_REACHED = 5e-3  # m and rad times `_ROTATION_LENGTH`: nearer poses count as reached
+_SMALLEST_RESPONSE = 1e-8  # relative singular value below which a body cannot move in a direction
+_MAX_KEPT = 200_000  # configurations
+
+
+class Mechanism:
+    """A body and the joints between it and the world.
+
+    Attributes:
+        model: The model.
+        body: Index of the body.
+        joints: Indices of the joints that move the body, from the world outwards.
+        qpos: Indices of their coordinates in the model's qpos.
+        qvel: Indices of their velocities in the model's qvel.
+        reference: (nq,), the model's qpos from which configurations are searched.
+    """
+
+    def __init__(self, model: mujoco.MjModel, body: int) -> None:
+        self.model = model
+        self.body = body
+        self.joints = _joints_to_world(model, body)
+        self.qpos = np.concatenate([_coordinates_of(model, joint) for joint in self.joints])
+        jacobian_columns = [_velocities_of(model, joint) for joint in self.joints]
+        self.qvel = np.concatenate(jacobian_columns)
+        self.reference = np.array(model.key_qpos[0] if model.nkey else model.qpos0)
+        self._kept: dict[bytes, np.ndarray] = {}
+
+    @cached_property
+    def tree(self) -> np.ndarray:
+        """Indices in qvel of all that moves with the joints, such as the fingers of a gripper."""
+        tree = int(self.model.dof_treeid[self.qvel[0]])
+        return np.flatnonzero(self.model.dof_treeid == tree)
+
+    @cached_property
+    def others(self) -> np.ndarray:
+        """(nq,), which coordinates belong to the rest of the tree."""
+        joints = np.unique(self.model.dof_jntid[self.tree])
+        others = np.zeros(self.model.nq, bool)
+        for joint in joints:
+            others[_coordinates_of(self.model, int(joint))] = True
+        others[self.qpos] = False
+        return others
+
+    @cached_property
+    def normal(self) -> np.ndarray | None:
+        """Unit normal (3,), world axes, of the plane to which the joints confine the body.
+
+        None where the body can leave any plane, or only slides.
+        """
+        data = self.at(self.reference)
+        axes = [data.xaxis[joint] for joint in self.joints if self._kind(joint) == _HINGE]
+        if not axes or any(self._kind(joint) not in (_HINGE, _SLIDE) for joint in self.joints):
+            return None
+        normal = axes[0].copy()
+        for joint in self.joints:
+            along = abs(float(data.xaxis[joint] @ normal))
+            wanted = 1.0 if self._kind(joint) == _HINGE else 0.0
+            if abs(along - wanted) > 1e-6:
+                return None
+        return normal
+
+    def at(self, qpos: np.ndarray, qvel: np.ndarray | None = None) -> mujoco.MjData:
+        """Kinematics and mass matrix at a configuration (nq,), with velocities (nv,) if given."""
+        data = mujoco.MjData(self.model)
+        data.qpos[:] = qpos
+        if qvel is not None:
+            data.qvel[:] = qvel
+        mujoco.mj_kinematics(self.model, data)
+        mujoco.mj_comPos(self.model, data)
+        return data
+
+    def jacobian(self, data: mujoco.MjData) -> np.ndarray:
+        """(6, nv), linear and angular velocity of the body's origin by the model's qvel."""
+        jacobian = np.zeros((6, self.model.nv))
+        mujoco.mj_jacBody(self.model, data, jacobian[:3], jacobian[3:], self.body)
+        return jacobian
+
+    def coordinates(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+        """Find the coordinates of the joints for poses of the body.
+
+        Args:
+            position: (n, 3), m, of the body's origin, world.
+            rotation: (n, 3, 3), orientation, body to world axes.
+
+        Returns:
+            Entries of qpos, (n, len(self.qpos)).
+
+        Raises:
+            DataError: The joints cannot bring the body there.
+        """
+        found = np.empty((len(position), len(self.qpos)))
+        for row in range(len(position)):
+            key = position[row].tobytes() + rotation[row].tobytes()
+            if key not in self._kept:
+                if len(self._kept) >= _MAX_KEPT:
+                    self._kept.clear()
+                self._kept[key] = self._solve(position[row], rotation[row])
+            found[row] = self._kept[key]
+        return found
+
+    def rates(self, linear: np.ndarray, angular: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Find joint velocities (n, len(self.qvel)) for twists, (n, 3) each, world axes.
+
+        Those of least norm where there are several; where there are none, those that come closest.
+        """
+        rates = np.empty((len(linear), len(self.qvel)))
+        for row in range(len(linear)):
+            jacobian = self.jacobian(self.at(self.full(coordinates[row])))[:, self.qvel]
+            twist = np.concatenate([linear[row], _ROTATION_LENGTH * angular[row]])
+            jacobian[3:] *= _ROTATION_LENGTH
+            rates[row] = np.linalg.lstsq(jacobian, twist, rcond=_SMALLEST_RESPONSE)[0]
+        return rates
+
+    def twist(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Linear (m/s) and angular (rad/s) velocity, (n, 3) each, of the body's origin, world axes.
+
+        Args:
+            qpos: (n, nq), of the whole model.
+            qvel: (n, nv), of the whole model.
+        """
+        twists = np.empty((len(qpos), 6))
+        for row in range(len(qpos)):
+            twists[row] = self.jacobian(self.at(qpos[row])) @ qvel[row]
+        return twists[:, :3], twists[:, 3:]
+
+    def full(self, coordinates: np.ndarray) -> np.ndarray:
+        """The model's qpos (nq,) with given coordinates of the joints, else the reference."""
+        qpos = self.reference.copy()
+        qpos[self.qpos] = coordinates
+        return qpos
+
+    def _kind(self, joint: int) -> int:
+        return int(self.model.jnt_type[joint])
+
+    def _solve(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+        """Coordinates for one pose, by damped least squares within the limits of the joints."""
+        qpos = self.reference.copy()
+        error = np.zeros(6)
+        for _ in range(_ITERATIONS):
+            data = self.at(qpos)
+            error[:3] = position - data.xpos[self.body]
+            turn = rotation @ data.xmat[self.body].reshape(3, 3).T
+            error[3:] = _ROTATION_LENGTH * Rotation.from_matrix(turn).as_rotvec()
+            if np.abs(error).max() < _TOLERANCE:
+                break
+            jacobian = self.jacobian(data)[:, self.qvel]
+            jacobian[3:] *= _ROTATION_LENGTH
+            normal_matrix = jacobian @ jacobian.T + _DAMPING**2 * np.eye(6)
+            step = np.zeros(self.model.nv)
+            step[self.qvel] = jacobian.T @ np.linalg.solve(normal_matrix, error)
+            step *= min(1.0, _LARGEST_STEP / max(np.abs(step).max(), 1e-30))
+            before = qpos.copy()
+            mujoco.mj_integratePos(self.model, qpos, step, 1.0)
+            self._clip(qpos)
+            if np.array_equal(before, qpos):
+                break
+        if self.normal is None and np.abs(error).max() > _REACHED:
+            raise DataError(
+                f"{self.model.body(self.body).name!r} cannot be brought to a recorded pose by the "
+                f"joints that carry it: it stays {np.linalg.norm(error[:3]):.3g} m away; "
+                "are positions in metres and in the axes of the scene?"
+            )
+        return qpos[self.qpos]
+
+    def _clip(self, qpos: np.ndarray) -> None:
+        """Keep joints within their limits."""
+        for joint in self.joints:
+            if self.model.jnt_limited[joint] and self._kind(joint) in (_HINGE, _SLIDE):
+                address = int(self.model.jnt_qposadr[joint])
+                qpos[address] = np.clip(qpos[address], *self.model.jnt_range[joint])
+
+
+def _joints_to_world(model: mujoco.MjModel, body: int) -> list[int]:
+    """Joints between a body and the world, from the world outwards."""
+    joints: list[int] = []
+    while body > 0:
+        first = int(model.body_jntadr[body])
+        joints = [*range(first, first + int(model.body_jntnum[body])), *joints]
+        body = int(model.body_parentid[body])
+    return joints
+
+
+def _coordinates_of(model: mujoco.MjModel, joint: int) -> np.ndarray:
+    """Indices in qpos of a joint."""
+    first = int(model.jnt_qposadr[joint])
+    return np.arange(first, first + _COORDINATES[int(model.jnt_type[joint])])
+
+
+def _velocities_of(model: mujoco.MjModel, joint: int) -> np.ndarray:
+    """Indices in qvel of a joint."""
+    return np.flatnonzero(model.dof_jntid == joint)
