@@ -32,6 +32,7 @@ _SAME_LEVEL = 1e-4  # bounding radii by which points on one level differ in heig
 _MAX_LEVELS = 3  # above the lowest: with more of them a body is rounded
 _SAME_DIRECTION = 1e-9  # largest difference of unit vectors that are taken to be equal
 _FAR = 10.0  # bounding radii
+_MIN_RATE = 1e-9  # so that nothing is divided by zero
 _MIN_LENGTH = 1e-12  # m: nearest points closer than this give no normal
 _ON_FACE = 2e-5  # m: a contact point this close to a face lies on it
 _FLAT_COSINE = 0.995  # between a cylinder's axis and a plane's normal, above which a cap lies flat
@@ -52,6 +53,7 @@ class Features:
         target: (N, K, 3), m.
         kind: (N, K).
         edge: (N, K, 3).
+        reach: (N, K), m.
         covered: (N,), whether the features describe the contact.
     """
 
@@ -64,6 +66,7 @@ class Features:
     target: np.ndarray
     kind: np.ndarray
     edge: np.ndarray
+    reach: np.ndarray
     covered: np.ndarray
 
     @staticmethod
@@ -79,6 +82,7 @@ class Features:
             target=np.zeros((n, k, 3)),
             kind=np.full((n, k), PLANE),
             edge=np.zeros((n, k, 3)),
+            reach=np.full((n, k), np.inf),
             covered=np.ones(n, bool),
         )
 
@@ -332,20 +336,27 @@ def _of_ball(pair: PosedPair, ball: int) -> Features | None:
         end = np.clip(along, -size[1], size[1])
         features.target[:, 0] = met.position + end[:, None] * axis
         features.edge[:, 0] = axis
+        features.reach[:, 0] = np.abs(np.abs(along) - size[1])
         if met.kind == GEOM_CAPSULE:
             features.radius[:] = size[0]
             features.kind[:, 0] = np.where(on_side, EDGE, VERTEX)
+            beyond_end = np.abs(met.to_local(pair.geoms[ball].position)[:, 2]) - size[1]
+            features.reach[~on_side, 0] = beyond_end[~on_side]
         else:
             on_cap = ~on_side & (across < size[0] - _ON_FACE)
             features.radius[:, 0] = np.where(on_cap, 0.0, size[0])
             features.kind[:, 0] = np.where(on_cap, PLANE, EDGE)
             features.covered[:] = on_side | on_cap
+            features.reach[on_cap, 0] = size[0] - across[on_cap]
     else:
         surface = met.surface
         if surface is None or not surface.is_polytope:
             return None
         features.target[:, 0] = pair.points[other]
         _set_polytope_kind(features, surface, met.rotation, local)
+        direction = np.einsum("nji,nj->ni", met.rotation, features.normal[:, 0])
+        ball_radius = float(pair.geoms[ball].size[0])
+        features.reach[:, 0] = _reach_on_polytope(surface, local, direction, ball_radius)
     features.rounding[:, 0] = pair.geoms[ball].size[0] ** 2 * np.eye(3)
     return features
 
@@ -368,6 +379,48 @@ def _set_polytope_kind(
         edge = np.cross(surface.face_normals[pairs[:, 0]], surface.face_normals[pairs[:, 1]])
         edge /= np.linalg.norm(edge, axis=1, keepdims=True)
         features.edge[rows, 0] = np.einsum("nij,nj->ni", rotation[rows], edge)
+
+
+def _reach_on_polytope(
+    surface: GeomSurface, local: np.ndarray, direction: np.ndarray, radius: float
+) -> np.ndarray:
+    """How far a ball may move along a polytope before another face, edge or vertex is nearest.
+
+    Args:
+        surface: The polytope.
+        local: (N, 3), m, the points where it is touched, in its frame.
+        direction: (N, 3), unit vectors from there to the ball's centre.
+        radius: m, of the ball.
+
+    Returns:
+        (N,), m.
+    """
+    normals = surface.face_normals
+    gaps = surface.face_offsets - local @ normals.T
+    on_face = np.abs(gaps) < _ON_FACE
+    reach = np.full(len(local), np.inf)
+    for row in range(len(local)):
+        own = normals[on_face[row]]
+        others, distance = normals[~on_face[row]], gaps[row, ~on_face[row]]
+        # To the faces beyond, within the face or along the edge that is touched.
+        if len(own) == 1:
+            rates = np.linalg.norm(others - np.outer(others @ own[0], own[0]), axis=1)
+        elif len(own) == 2:
+            edge = np.cross(own[0], own[1])
+            rates = np.abs(others @ edge) / np.linalg.norm(edge)
+        else:
+            rates = np.zeros(len(others))
+        reach[row] = np.min(distance / np.maximum(rates, _MIN_RATE), initial=np.inf)
+        if len(own) == 2:  # onto one of the two faces
+            turn = np.arccos(np.clip(own @ direction[row], -1, 1)).min()
+            reach[row] = min(reach[row], radius * turn)
+        elif len(own) > 2:  # onto one of the edges, which lie between two faces each
+            first, second = np.triu_indices(len(own), 1)
+            between = np.cross(own[first], own[second])
+            between /= np.maximum(np.linalg.norm(between, axis=1, keepdims=True), _MIN_RATE)
+            turn = np.arcsin(np.clip(np.abs(between @ direction[row]), 0, 1)).min()
+            reach[row] = min(reach[row], radius * turn)
+    return reach
 
 
 def _of_faces(pair: PosedPair) -> Features:

@@ -35,6 +35,8 @@ _ROWS_PER_THREAD = 64  # impacts, below which another thread does not pay
 _PARTED = int(ImpactEnd.PARTED)
 _SETTLED = int(ImpactEnd.SETTLED)
 _UNFINISHED = int(ImpactEnd.UNFINISHED)
+# End of an impact in which a body came to a part of the other's surface that is not described.
+BEYOND_REACH = 1 + max(int(end) for end in ImpactEnd)
 
 # Columns of `bodies` (2, _BODY), the state of both bodies.
 _ORIGIN = 0  # m
@@ -53,7 +55,8 @@ _TARGET = 6
 _EDGE = 9
 _ROUNDING = 12
 _RADIUS = 21
-_FEATURE = 22
+_REACH = 22
+_FEATURE = 23
 # Columns of `kinds` (K, 4).
 _CARRIER = 0
 _AGAINST = 1
@@ -96,7 +99,7 @@ def solve_impacts(
 
     Returns:
         Twists (N, 2, 6) of both bodies at their origins after impact, m/s and rad/s, in the axes of
-        the contact at the start; and how each impact ended (N,), `ImpactEnd`.
+        the contact at the start; and how each impact ended (N,), `ImpactEnd` or `BEYOND_REACH`.
     """
     n = len(problem.motion.row)
     twist_after = np.empty((n, 2, 6))
@@ -208,7 +211,7 @@ def _load_bodies(n: int, motion: _Arrays, bodies: np.ndarray) -> None:
 @compiled
 def _load_features(row: int, geometry: _Arrays, features: np.ndarray, kinds: np.ndarray) -> None:
     """Copy the features of a row of the geometry."""
-    point, rounding, radius, carrier, against, normal, target, kind, edge, _ = geometry
+    point, rounding, radius, carrier, against, normal, target, kind, edge, reach, _ = geometry
     for k in range(len(features)):
         for i in range(3):
             features[k, _POINT + i] = point[row, k, i]
@@ -218,6 +221,7 @@ def _load_features(row: int, geometry: _Arrays, features: np.ndarray, kinds: np.
             for j in range(3):
                 features[k, _ROUNDING + 3 * i + j] = rounding[row, k, i, j]
         features[k, _RADIUS] = radius[row, k]
+        features[k, _REACH] = reach[row, k]
         kinds[k, _CARRIER] = carrier[row, k]
         kinds[k, _AGAINST] = against[row, k]
         kinds[k, _KIND] = kind[row, k]
@@ -292,6 +296,8 @@ def _solve_one(
             if gap >= 0.0:
                 continue
             any_contact = True
+            if features[k, _REACH] < np.inf and _is_beyond_reach(k, features, kinds, bodies):
+                return BEYOND_REACH
             group = kinds[k, _GROUP]
             dim = int(parameters[group, _DIMS])
             span[k, DIM] = dim
@@ -513,6 +519,26 @@ def _place_feature(
         placed[k, _AT + 1] = y - 0.5 * gap * v
         placed[k, _AT + 2] = z - 0.5 * gap * w
         _fill_axes(k, u, v, w, placed)
+
+
+@compiled
+def _is_beyond_reach(k: int, features: np.ndarray, kinds: np.ndarray, bodies: np.ndarray) -> bool:
+    """Whether feature k has moved too far along the surface that it meets."""
+    carrier, against = kinds[k, _CARRIER], kinds[k, _AGAINST]
+    point = (features[k, _POINT], features[k, _POINT + 1], features[k, _POINT + 2])
+    target = (features[k, _TARGET], features[k, _TARGET + 1], features[k, _TARGET + 2])
+    x, y, z = _carried(carrier, bodies, point[0], point[1], point[2])
+    u, v, w = _carried(against, bodies, target[0], target[1], target[2])
+    x, y, z = _times_transposed(bodies, against, _ROTATION, (x - u, y - v, z - w))
+    # By how much it has moved, seen from the body that it meets.
+    x -= point[0] - target[0]
+    y -= point[1] - target[1]
+    z -= point[2] - target[2]
+    along_normal = (
+        x * features[k, _NORMAL] + y * features[k, _NORMAL + 1] + z * features[k, _NORMAL + 2]
+    )
+    squared = x * x + y * y + z * z - along_normal * along_normal
+    return squared > features[k, _REACH] * features[k, _REACH]
 
 
 @compiled

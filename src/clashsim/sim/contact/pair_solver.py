@@ -23,7 +23,7 @@ from clashsim.sim.contact.features import (
     near_features,
     unit_vectors,
 )
-from clashsim.sim.contact.impact import solve_impacts
+from clashsim.sim.contact.impact import BEYOND_REACH, solve_impacts
 from clashsim.sim.contact.pair_motion import Fields, MovingPair, PosedBody, is_covered
 from clashsim.sim.contact.problem import (
     STRIKER,
@@ -122,7 +122,9 @@ class PairSolver:
         at = np.arange(len(rows)) if self._sizes_vary else rows
         direct = surfaces.covered[at]
         if direct.any():
-            after[direct] = self._solve_directly(rows[direct], theta[direct], surfaces, at[direct])
+            solved, end = self._solve_directly(rows[direct], theta[direct], surfaces, at[direct])
+            after[direct] = solved
+            direct[direct] = end != BEYOND_REACH
         if not direct.all():
             outcome = self._simulator(self.before[rows[~direct]], theta[~direct])
             outcome.after[~outcome.usable] = np.nan
@@ -191,8 +193,12 @@ class PairSolver:
 
     def _solve_directly(
         self, rows: np.ndarray, theta: np.ndarray, surfaces: _Surfaces, at: np.ndarray
-    ) -> np.ndarray:
-        """`solve` for impacts that are covered, with their rows `at` (M,) in `surfaces`."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`solve` for impacts that are covered, with their rows `at` (M,) in `surfaces`.
+
+        Returns:
+            Twists (M, k) after impact, and how the impacts ended (M,).
+        """
         assert surfaces.geometry is not None
         scene = self.scene
         fields = _fields(scene, theta)
@@ -219,7 +225,7 @@ class PairSolver:
         angular = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, 3:])
         after = self._pair.poser.scene_twist(linear, angular)
         after[end == ImpactEnd.UNFINISHED] = np.nan
-        return after
+        return after, end
 
 
 @lru_cache(maxsize=64)
@@ -315,6 +321,7 @@ def _in_contact_axes(parts: list[Features], touch: _Touch) -> ContactGeometry:
         target=rotated(joined("target") - origin),
         kind=joined("kind"),
         edge=rotated(joined("edge")),
+        reach=joined("reach"),
         group=np.repeat(np.arange(len(parts)), [part.kind.shape[1] for part in parts]),
     )
     return contiguous(geometry)

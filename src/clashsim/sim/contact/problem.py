@@ -48,6 +48,9 @@ class ContactGeometry(NamedTuple):
     # (G, K): `PLANE`, `VERTEX` or `EDGE`, and (G, K, 3): the direction of an edge.
     kind: np.ndarray
     edge: np.ndarray
+    # (G, K), m: how far the feature may move along the surface that it meets; farther away it meets
+    # another part of it, which is not described.
+    reach: np.ndarray
     # (K,): which set of contact parameters applies, one for each pair of geoms.
     group: np.ndarray
 
